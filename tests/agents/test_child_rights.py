@@ -111,7 +111,7 @@ def below(rights: Sequence[Rights]) -> tuple[World, View, ParentRights | None]:
     above: ParentRights | None = None
     for each in rights[:-1]:
         parent, record = world(each, above), Told(each.view)
-        above = InheritedRights(record, parent)
+        above = InheritedRights(record, parent, lambda _: lambda: None)
     return world(rights[-1], above), rights[-1].view, above
 
 
@@ -168,7 +168,7 @@ def test_while_anybody_above_plans_no_child_changes_or_runs_anything(
 def test_what_is_taken_from_a_parent_meanwhile_is_taken_from_its_children() -> None:
     view = fold([Entry(1, ModeChanged("bypass"))])
     record, parent = Told(view), world(Rights(()))
-    above = InheritedRights(record, parent)
+    above = InheritedRights(record, parent, lambda _: lambda: None)
     child = world(Rights([parse("edit_file", "allow")]), above)
     edit = on("edit_file", Effect.CHANGE, "src/a.py")
 

@@ -355,13 +355,20 @@ class ChildAdmission:
             agent = self._agent(request.task)
             if self._full(self._record.view, world):
                 raise ToolFailed(self._too_many)
-            base = await self._trees.base() if request.task.worktree else ""
+            base = await self._base() if request.task.worktree else ""
             news = partial(self._news, request, agent.name, base, world)
             born = await self._record.append_if(news, kept=True)
             if not born and not self._full(self._record.view, world):
                 await self._more(world)
             found = self._known(request)
         return found
+
+    async def _base(self) -> str:
+        """The commit at which the working tree of a child begins. Raises `ToolFailed`."""
+        try:
+            return await self._trees.base()
+        except ToolFailed as error:
+            raise ToolFailed(f"{error}. You can call task without worktree.") from error
 
     def _known(self, request: ChildRequest) -> Child | None:
         return self._record.view.children.of_call(request.call_id, request.key, request.n)
@@ -446,13 +453,6 @@ def _born(view: View) -> int:
 Heed = Callable[[Callable[[Entry], None]], Callable[[], None]]
 
 
-def _nothing() -> None: ...
-
-
-def _unheard(_: Callable[[Entry], None]) -> Callable[[], None]:
-    return _nothing
-
-
 class InheritedRights:
     """The rights of the parent at each moment, as the engine's port `ParentRights`.
 
@@ -460,12 +460,12 @@ class InheritedRights:
     to the workspace of the child, which may be another.
     """
 
-    def __init__(self, record: Record, world: World, heed: Heed = _unheard) -> None:
+    def __init__(self, record: Record, world: World, heed: Heed) -> None:
         self._record, self._world, self._heed = record, world, heed
 
     def heed(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
         above = self._world.lineage.parent
-        leaving = [self._heed(listener), above.heed(listener) if above else _nothing]
+        leaving = [self._heed(listener), *([above.heed(listener)] if above else ())]
 
         def leave() -> None:
             for each in leaving:

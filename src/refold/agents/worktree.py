@@ -7,7 +7,6 @@ the repository is run.
 """
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -66,7 +65,7 @@ class Worktrees:
     """The working trees of one repository, that of the session's `directory`.
 
     All are in `place`, which is made when needed. Every method raises `ToolFailed`, with a
-    sentence for the model.
+    sentence for the model or a person, without its period.
     """
 
     def __init__(self, place: Path, environ: Mapping[str, str], directory: str) -> None:
@@ -127,8 +126,8 @@ class Worktrees:
             return self._run(root, "rev-parse", "--verify", "HEAD^{commit}").strip()
         except ToolFailed as error:
             raise ToolFailed(
-                f"The repository {escaped(root)} has no commit to begin at: commit first, or "
-                f"call task without worktree. ({error})"
+                f"The repository {escaped(root)} has no commit to begin at: commit first "
+                f"({error})"
             ) from error
 
     def _repository(self) -> str:
@@ -136,15 +135,15 @@ class Worktrees:
         if not os.path.lexists(os.path.join(root, ".git")):
             raise ToolFailed(
                 f"{escaped(self._directory)} is not a git repository, so no working "
-                "tree can be made: call task without worktree."
+                "tree can be made"
             )
         if not proven_repository(root):
             raise ToolFailed(
                 f"The .git in {escaped(root)} leads to a repository that does not know this "
-                "folder, so no working tree is made: call task without worktree."
+                "folder, so no working tree is made"
             )
         if not self._git:
-            raise ToolFailed("git is not installed: call task without worktree.")
+            raise ToolFailed("git is not installed")
         return root
 
     def _make(self, tree: Worktree, inside: str) -> None:
@@ -162,7 +161,7 @@ class Worktrees:
         if not below(os.path.realpath(inside), os.path.realpath(tree.directory)):
             raise ToolFailed(
                 f"{escaped(inside)} leads out of the working tree, by a link on the branch "
-                f"{tree.branch}: work in the root of the repository, or take another branch."
+                f"{tree.branch}: work in the root of the repository, or take another branch"
             )
         os.makedirs(inside, exist_ok=True)
 
@@ -172,7 +171,7 @@ class Worktrees:
             unlinked(self._place)
         except OSError as error:
             where = escaped(str(self._place))
-            raise ToolFailed(f"No working tree in {where}: {error.strerror}.") from error
+            raise ToolFailed(f"No working tree in {where}: {error.strerror}") from error
 
     def _removed(self, tree: Worktree) -> bool:
         if not os.path.isdir(tree.directory):
@@ -307,8 +306,3 @@ def _has_files(folder: str) -> bool:
 def _off(key: str) -> str:
     """The value that switches off a filter of the repository, which would run a program."""
     return "false" if key.endswith(".required") else ""
-
-
-def for_a_person(said: str) -> str:
-    """The same sentence without what a model is to do instead."""
-    return re.sub(r"(?:: |, or )call task without worktree\.?", "", said).rstrip(".")

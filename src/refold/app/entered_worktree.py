@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 
 from refold.agents.named_worktrees import NamedTree, at, checked_name, is_of, make, place_of
-from refold.agents.worktree import TreeState, Worktree, Worktrees, for_a_person
+from refold.agents.worktree import TreeState, Worktree, Worktrees
 from refold.app.workspace import Where, Workspace
 from refold.config.paths import Paths, paths
 from refold.config.project import project
@@ -40,12 +40,8 @@ class Workspaces:
     def __init__(
         self, settings: Settings, sites: Paths, environ: Mapping[str, str], main: Workspace
     ) -> None:
-        self._settings, self._paths, self._environ, self._main = (
-            settings,
-            sites,
-            environ,
-            main,
-        )
+        self._settings, self._paths = settings, sites
+        self._environ, self._main = environ, main
         self._known = dict[tuple[str, ...], Workspace]()
         self._snapshots = dict[tuple[str, str], Snapshots | None]()
 
@@ -123,7 +119,7 @@ class SessionWorktree:
         try:
             found = await self._trees.listed()
         except ToolFailed as error:
-            raise BadInput(for_a_person(str(error))) from error
+            raise BadInput(str(error)) from error
         there = [each for each in found if await anyio.Path(each.directory).is_dir()]
         return [(each, await self._trees.state(each)) for each in there]
 
@@ -161,7 +157,7 @@ class SessionWorktree:
 
     async def _leave(self, call: str, *, remove: bool) -> str:
         self._check(self._record.view, call)
-        entered, branch = self._entered(), ""
+        entered = self._entered()
         if remove:
             self._check_unused(entered.tree)
             branch = await self._trees.remove(_tree_of(entered))
@@ -184,7 +180,7 @@ class SessionWorktree:
     def _check(self, view: View, call: str) -> None:
         """Raises `BadInput` where the session cannot change its place now."""
         open_calls = [each.call.id for each in view.conversation.calls if not each.result]
-        if call and [*open_calls] != [call]:
+        if call and open_calls != [call]:
             raise BadInput(_NOT_ALONE)
         if not call and view.turn.seq:
             raise BadInput("a turn of this session is running: wait, or stop it")
@@ -252,7 +248,7 @@ def _tree_of(entered: EnteredWorktree) -> Worktree:
 
 
 def _as_sentence(error: BadInput | ToolFailed) -> str:
-    text = for_a_person(str(error))
+    text = str(error)
     return f"{text[:1].upper()}{text[1:]}."
 
 

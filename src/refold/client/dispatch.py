@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from anyio import CancelScope
 
 from refold.agents.registry import choose_agent
-from refold.agents.worktree import for_a_person
 from refold.app.app import App
 from refold.client.protocol import (
     ApprovalResponse,
@@ -367,7 +366,7 @@ async def _enter_or_leave(order: _OfWorktree, app: App, engine: Engine) -> bool:
             case RemoveWorktree(name, force):
                 await worktree.remove(name, force=force)
     except ToolFailed as error:
-        raise BadInput(for_a_person(str(error))) from error
+        raise BadInput(str(error)) from error
     return True
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import anyio
 from msgspec import Struct
 
-from refold.agents.worktree import Worktree, Worktrees, for_a_person
+from refold.agents.worktree import Worktree, Worktrees
 from refold.errors import BadInput, ToolFailed
 
 _FLAG = "--worktree"
@@ -74,7 +74,7 @@ def _begin(name: str, directory: str) -> tuple[_Begun, str]:
     try:
         made = anyio.run(make, named, directory, os.environ)
     except (BadInput, ToolFailed) as error:
-        raise BadInput(f"{_FLAG}: {for_a_person(str(error))}") from error
+        raise BadInput(f"{_FLAG}: {error}") from error
     return _Begun(made.trees, made.tree, made.ours), made.inside
 
 
@@ -84,5 +84,5 @@ def _leave(begun: _Begun) -> Sequence[str]:
         if begun.ours and anyio.run(begun.trees.removed, tree):
             return (f"nothing was changed, so {tree.directory} is removed",)
     except ToolFailed as error:
-        problem = [for_a_person(str(error))]
+        problem = [str(error)]
     return (*problem, f"the work is in {tree.directory}, on the branch {tree.branch}")
