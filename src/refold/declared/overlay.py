@@ -118,11 +118,18 @@ def tool_names(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def listed_tools(declared: Declared) -> tuple[str, ...] | None:
     """The names of its tools, those in files included; None: it has all. Raises `BadInput`."""
-    if declared.variant.tools is None:
+    return _listed(declared.variant, _in_files(declared))
+
+
+def _listed(variant: Variant, in_files: tuple[str, ...]) -> tuple[str, ...] | None:
+    if variant.tools is None:
         return None
-    own = tuple(tool.spec.name for tool in command_tools(declared))
-    named = (name for name in declared.variant.tools if not is_file(name))
-    return (*tool_names(tuple(named)), *own)
+    named = (name for name in variant.tools if not is_file(name))
+    return (*tool_names(tuple(named)), *in_files)
+
+
+def _in_files(declared: Declared) -> tuple[str, ...]:
+    return tuple(tool.spec.name for tool in command_tools(declared))
 
 
 def provider_of(variant: Variant) -> str:
@@ -148,14 +155,14 @@ def profile_of(declared: Declared, known: frozenset[str]) -> Profile:
         "description": variant.description or _about(variant),
         "ask": list(confirmed(variant)),
     }
-    own = {tool.spec.name for tool in command_tools(declared)}
-    if taken := sorted(own & known):
+    in_files = _in_files(declared)
+    if taken := sorted(known.intersection(in_files)):
         raise BadInput(
             f"{declared.where}: the agent {variant.name}: there is a tool {taken[0]!r} already: "
             "give yours another name"
         )
-    known |= own
-    if (tools := listed_tools(declared)) is not None:
+    known = known.union(in_files)
+    if (tools := _listed(variant, in_files)) is not None:
         fields["tools"] = list(tools)
     try:
         read = agent_definition(fields, prompt_of(declared), variant.name, known)
