@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import anyio
 import pytest
 
+from refold.cli.main import main
 from refold.cli.mcp_serve import launch_at
 from tests.cli.running import LONG, Document, call, command, refold, script
 from tests.task_server.test_task_server import (
@@ -265,6 +266,21 @@ def test_beyond_this_machine_it_listens_only_with_tls_or_where_told_to(work: Pat
 
     assert found.returncode == 1
     assert "--host 0.0.0.0 is reached from other machines" in found.stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--port", "0"), ("--host", "::1"), ("--name", "box"), ("--tls-cert", "c.pem"),
+        ("--tls-key", "k.pem"), ("--plain-http",), ("--new-keys",), ("--show-token",),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_on_stdio_each_option_about_an_address_is_refused(
+    options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["mcp", "serve", *options]) == 1
+    assert "go with --http: add it" in capsys.readouterr().err
 
 
 def test_a_question_that_no_program_comes_for_is_denied(work: Path) -> None:

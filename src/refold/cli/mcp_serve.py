@@ -55,17 +55,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(found: Namespace) -> int:
     if found.http:
         return _run_http(found)
+    usual = ArgumentParser()
+    add_listening(usual, PORT)
     if any(
-        getattr(found, name) not in (None, False, [], PORT, "127.0.0.1")
-        for name in (
-            "port",
-            "host",
-            "name",
-            "tls_cert",
-            "plain_http",
-            "new_keys",
-            "show_token",
-        )
+        getattr(found, key) != value for key, value in vars(usual.parse_args([])).items()
     ):
         raise BadInput(
             "the options about an address, TLS and a token go with --http: add it"
