@@ -47,6 +47,7 @@ from refold.client.offers import offers
 from refold.client.protocol import Cancel, Order, SendMessage
 from refold.errors import BadInput
 from refold.views.escape import on_one_line
+from refold.views.notices import NO_HOOKS
 from refold.views.stream_json import documents
 from refold.views.stream_json.encode import Document
 from refold.views.stream_json.snapshot import (
@@ -57,7 +58,6 @@ from refold.views.stream_json.snapshot import (
 )
 
 COMPACT, HOOKS = "compact", "hooks"
-_NO_HOOKS = "There are no hooks here. `refold hooks list` says where yours go."
 
 
 class _Place(Struct, frozen=True):
@@ -348,7 +348,7 @@ async def tell_hooks(there: OpenSession) -> PromptResponse:
         f"- {on_one_line(line)}\n  {on_one_line(file)}"
         for line, file in there.session.hooks
     ]
-    await there.tell(answer_chunk("\n".join(found) or _NO_HOOKS))
+    await there.tell(answer_chunk("\n".join(found) or NO_HOOKS))
     return PromptResponse(stop_reason="end_turn")
 
 

@@ -3,9 +3,9 @@
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 
@@ -24,6 +24,9 @@ from refold.client.session import Session
 from refold.config.paths import paths
 from refold.config.trusted_folders import Folders
 from refold.tools.contract import ImageData
+
+if TYPE_CHECKING:
+    from refold.terminal.run import Beside
 
 
 def run(found: Namespace) -> int:
@@ -60,10 +63,8 @@ def _ask_about_the_folder(found: Namespace) -> None:
         sys.stdout.write("They are ignored.\n")
 
 
-# What runs beside a session, given what prints a line.
-Beside: TypeAlias = Callable[[Callable[[str], None]], Coroutine[Any, Any, None]]
 Converse: TypeAlias = Callable[
-    [Session, str, Sequence[ImageData], str | None, Beside | None], Awaitable[int]
+    [Session, str, Sequence[ImageData], str | None, "Beside | None"], Awaitable[int]
 ]
 
 

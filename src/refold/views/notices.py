@@ -19,6 +19,7 @@ from refold.views.styled import Line, line
 from refold.views.wrap import cut
 
 NOTIFY = "notify"  # the tool
+NO_HOOKS = "There are no hooks here. `refold hooks list` says where yours go."
 _NAMED = 3  # files
 _NAME = 40  # cells of a hook
 _LONGEST = 60  # cells of unsent messages

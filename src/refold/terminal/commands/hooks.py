@@ -2,8 +2,7 @@
 
 from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
-
-NONE = "There are no hooks here. `refold hooks list` says where yours go."
+from refold.views.notices import NO_HOOKS
 
 
 async def run(here: Terminal, rest: str) -> None:
@@ -12,4 +11,4 @@ async def run(here: Terminal, rest: str) -> None:
         say(on_one_line(line))
         say(f"    {on_one_line(source)}")
     if not hooks:
-        say(NONE)
+        say(NO_HOOKS)
