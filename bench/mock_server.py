@@ -15,9 +15,13 @@ import contextlib
 import json
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
+Converse: TypeAlias = Callable[
+    [asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
+]
 MODEL = "mock-model"
 HEAD = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
@@ -177,15 +181,17 @@ def document(status: bytes, found: dict) -> bytes:
 
 async def main(turns: int, last: str, log: Path, port_file: Path, client: Path) -> None:
     with log.open("ab") as out:
-        server = await asyncio.start_server(
-            Server(turns, last, out, client).serve, "127.0.0.1", 0, limit=1 << 20
-        )
-        port = server.sockets[0].getsockname()[1]
-        waiting = port_file.with_suffix(".new")
-        waiting.write_text(str(port))
-        waiting.replace(port_file)
-        async with server:
-            await server.serve_forever()
+        await serve(Server(turns, last, out, client).serve, port_file)
+
+
+async def serve(converse: Converse, port_file: Path, limit: int = 1 << 20) -> None:
+    """Serve on a free port of loopback until it is stopped. Its number is in `port_file`."""
+    server = await asyncio.start_server(converse, "127.0.0.1", 0, limit=limit)
+    waiting = port_file.with_suffix(".new")
+    waiting.write_text(str(server.sockets[0].getsockname()[1]))
+    waiting.replace(port_file)
+    async with server:
+        await server.serve_forever()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import contextlib
 import sys
 from pathlib import Path
 
-from bench.mock_server import whole_body
+from bench.mock_server import serve, whole_body
 from bench.screens import answer as text_of
 from bench.wires_server import ENDS
 from refold.testing.providers import Reply
@@ -57,12 +57,7 @@ async def main(here: Path, letters: int, end: str) -> None:
     async def each(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await converse(reader, writer, text)
 
-    server = await asyncio.start_server(each, "127.0.0.1", 0, limit=1 << 22)
-    waiting = here / "port.new"
-    waiting.write_text(str(server.sockets[0].getsockname()[1]))
-    waiting.replace(here / "port")
-    async with server:
-        await server.serve_forever()
+    await serve(each, here / "port", limit=1 << 22)
 
 
 if __name__ == "__main__":

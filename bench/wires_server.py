@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench.mock_server import whole_body
+from bench.mock_server import serve, whole_body
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
 
@@ -50,12 +50,7 @@ async def main(here: Path) -> None:
     async def each(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await converse(reader, writer, here / "log")
 
-    server = await asyncio.start_server(each, "127.0.0.1", 0, limit=1 << 20)
-    waiting = here / "port.new"
-    waiting.write_text(str(server.sockets[0].getsockname()[1]))
-    waiting.replace(here / "port")
-    async with server:
-        await server.serve_forever()
+    await serve(each, here / "port")
 
 
 if __name__ == "__main__":
