@@ -1,8 +1,6 @@
 """`enter_worktree` and `exit_worktree`: the session itself works in a git worktree."""
 
-import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import anyio
@@ -13,6 +11,7 @@ from refold.errors import BadInput
 from refold.journal.events.child_events import WorktreeEntered, WorktreeLeft
 from refold.journal.events.kinds import Ended
 from tests.agents.families import Household, called, events, told
+from tests.place.repositories import git
 
 pytestmark = pytest.mark.slow
 
@@ -22,32 +21,6 @@ REMOVE = called("exit_worktree", action="remove")
 WRITE = called("write_file", path="new.txt", content="new\n")
 MAY = ("enter_worktree", "exit_worktree")
 ALLOWED = {"permissions.allow": [*MAY]}
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    work = tmp_path / "work"
-    (work / "sub").mkdir(parents=True)
-    (work / "a.txt").write_text("one\n")
-    (work / "sub" / "b.txt").write_text("two\n")
-    _git(work, "init", "-q", "-b", "main")
-    _git(work, "config", "user.name", "a")
-    _git(work, "config", "user.email", "a@b")
-    _git(work, "add", ".")
-    _git(work, "commit", "-q", "-m", "first")
-    return work
-
-
-def _git(where: Path, *arguments: str) -> str:
-    own = {
-        "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b",
-        "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b",
-    }  # fmt: skip
-    done = subprocess.run(
-        ("git", *arguments), cwd=where, env={**os.environ, **own}, check=True,
-        capture_output=True, text=True,
-    )  # fmt: skip
-    return done.stdout
 
 
 def _ends(house: Household, session: str) -> list[str]:
@@ -68,7 +41,7 @@ def test_files_and_commands_are_those_of_the_worktree_until_it_is_left(
     result = house.run("Go.")
 
     root = house.tree(result.session_id)
-    base = _git(repository, "rev-parse", "HEAD").strip()
+    base = git(repository, "rev-parse", "HEAD").strip()
     (entered,) = events(root, WorktreeEntered)
     (left,) = events(root, WorktreeLeft)
     assert entered == WorktreeEntered(str(tree), str(tree), "refold/paint", base)
@@ -85,12 +58,12 @@ def test_a_link_in_a_branch_leads_the_session_nowhere_else(
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    _git(repository, "checkout", "-q", "-b", "bad")
+    git(repository, "checkout", "-q", "-b", "bad")
     shutil.rmtree(repository / "sub")
     (repository / "sub").symlink_to(elsewhere)
-    _git(repository, "add", ".")
-    _git(repository, "commit", "-q", "-m", "link")
-    _git(repository, "checkout", "-q", "main")
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "link")
+    git(repository, "checkout", "-q", "main")
     (repository / way).mkdir(exist_ok=True)
     enter = called("enter_worktree", name="paint", branch="bad")
     house = Household(
@@ -114,12 +87,12 @@ def test_a_root_that_is_a_link_in_the_worktree_is_no_root_there(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (repository / "lib").mkdir()
-    _git(repository, "checkout", "-q", "-b", "bad")
+    git(repository, "checkout", "-q", "-b", "bad")
     (repository / "lib").rmdir()
     (repository / "lib").symlink_to(elsewhere)
-    _git(repository, "add", ".")
-    _git(repository, "commit", "-q", "-m", "link")
-    _git(repository, "checkout", "-q", "main")
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "link")
+    git(repository, "checkout", "-q", "main")
     (repository / "lib").mkdir(exist_ok=True)
     enter = called("enter_worktree", name="paint", branch="bad")
     write = called("write_file", path=str(elsewhere / "new.txt"), content="x")
@@ -198,7 +171,7 @@ def test_a_clean_worktree_is_removed_with_its_branch_unasked(
     house.run("Go.")
 
     assert not (repository.parent / "work-paint").exists()
-    assert _git(repository, "branch", "--format", "%(refname:short)").split() == ["main"]
+    assert git(repository, "branch", "--format", "%(refname:short)").split() == ["main"]
 
 
 def test_nobody_removes_uncommitted_work_where_no_user_can_be_asked(
@@ -257,7 +230,7 @@ def test_commits_stay_on_the_branch_of_a_worktree_that_is_removed(
 
     tree = repository.parent / "work-paint"
     assert not tree.exists()
-    assert _git(repository, "show", "refold/paint:new.txt") == "new\n"
+    assert git(repository, "show", "refold/paint:new.txt") == "new\n"
     assert _ends(house, result.session_id)[-1] == (
         f"The session works in {repository} again: the worktree {tree} is removed; its work "
         "is on the branch refold/paint."
@@ -293,7 +266,7 @@ def test_it_must_be_called_alone(tmp_path: Path, repository: Path) -> None:
 def test_an_existing_branch_is_checked_out_and_an_unknown_one_is_named(
     tmp_path: Path, repository: Path
 ) -> None:
-    _git(repository, "branch", "topic/one")
+    git(repository, "branch", "topic/one")
     enter = called("enter_worktree", branch="topic/one")
     none = called("enter_worktree", branch="topic/two")
     house = Household(tmp_path, {"Go": [[none], [enter], "Done."]}, settings=ALLOWED)
@@ -303,7 +276,7 @@ def test_an_existing_branch_is_checked_out_and_an_unknown_one_is_named(
     first, _ = _ends(house, result.session_id)
     assert first == f"There is no branch 'topic/two' in {repository}."
     tree = repository.parent / "work-topic-one"
-    assert _git(tree, "branch", "--show-current") == "topic/one\n"
+    assert git(tree, "branch", "--show-current") == "topic/one\n"
 
 
 def test_a_resumed_session_comes_back_into_its_worktree_or_says_that_it_is_gone(

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,33 +14,10 @@ from refold.agents.worktree import Worktrees
 from refold.errors import ToolFailed
 from refold.journal.events.kinds import ChildAsked, ChildBorn, ChildEnded
 from tests.agents.families import Household, called, events, give, told
+from tests.place.repositories import git
 
 WRITE = called("write_file", path="new.txt", content="new\n")
 ALONE = give("Work", "code", worktree=True)
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    work = tmp_path / "work"
-    (work / "sub").mkdir(parents=True)
-    (work / "a.txt").write_text("one\n")
-    (work / "sub" / "b.txt").write_text("two\n")
-    _git(work, "init", "-q", "-b", "main")
-    _git(work, "add", ".")
-    _git(work, "commit", "-q", "-m", "first")
-    return work
-
-
-def _git(where: Path, *arguments: str) -> str:
-    own = {
-        "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b",
-        "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b",
-    }  # fmt: skip
-    done = subprocess.run(
-        ("git", *arguments), cwd=where, env={**os.environ, **own}, check=True,
-        capture_output=True, text=True,
-    )  # fmt: skip
-    return done.stdout
 
 
 def test_a_tree_in_which_nothing_was_changed_goes_with_its_branch(
@@ -50,7 +26,7 @@ def test_a_tree_in_which_nothing_was_changed_goes_with_its_branch(
     (repository / "a.txt").write_text("changed and not committed\n")
     read = called("read_file", path="a.txt")
     house = Household(tmp_path, {"Go": [[ALONE], "Done."], "Work": [[read], "Looked."]})
-    before = _git(repository, "status", "--porcelain")
+    before = git(repository, "status", "--porcelain")
 
     result = house.run("Go.")
 
@@ -63,9 +39,9 @@ def test_a_tree_in_which_nothing_was_changed_goes_with_its_branch(
         f"{born.base[:12]}. What is not committed here was not in it.)"
     )
     assert not Path(born.directory).exists()
-    assert _git(repository, "branch", "--format", "%(refname:short)").split() == ["main"]
-    assert _git(repository, "status", "--porcelain") == before
-    assert _git(repository, "worktree", "list").count("\n") == 1
+    assert git(repository, "branch", "--format", "%(refname:short)").split() == ["main"]
+    assert git(repository, "status", "--porcelain") == before
+    assert git(repository, "worktree", "list").count("\n") == 1
 
 
 def test_a_tree_with_changes_stays_and_the_parent_is_told_where(
@@ -158,8 +134,9 @@ def test_without_a_repository_or_a_commit_that_is_said(tmp_path: Path) -> None:
     result = house.run("Go.")
 
     assert "is not a git repository" in told(house.cast, "Go")
+    assert "You can call task without worktree." in told(house.cast, "Go")
     assert events(house.tree(result.session_id), ChildBorn) == []
-    _git(house.directory, "init", "-q")
+    git(house.directory, "init", "-q")
     house.run("Go.")
     assert "has no commit to begin at" in told(house.cast, "Go")
 
@@ -169,9 +146,9 @@ def test_nothing_that_a_repository_names_is_run(tmp_path: Path, repository: Path
     hook = repository / ".git" / "hooks" / "post-checkout"
     hook.write_text(f"#!/bin/sh\n{bad}\n")
     hook.chmod(0o755)
-    _git(repository, "config", "filter.x=y.smudge", bad)
-    _git(repository, "config", "filter.x=y.required", "true")
-    _git(repository, "config", "core.fsmonitor", bad)
+    git(repository, "config", "filter.x=y.smudge", bad)
+    git(repository, "config", "filter.x=y.required", "true")
+    git(repository, "config", "core.fsmonitor", bad)
     (repository / ".git" / "info" / "attributes").write_text("*.txt filter=x=y\n")
     trees = Worktrees(tmp_path / "trees", os.environ, str(repository))
 
@@ -192,7 +169,7 @@ def test_no_filter_is_run_that_only_counts_in_the_new_tree(
 ) -> None:
     settings = repository / ".git" / "only-there"
     settings.write_text(f'[filter "x"]\n  smudge = touch {tmp_path}/was-run; cat\n')
-    _git(repository, "config", f"includeIf.{where}.path", str(settings))
+    git(repository, "config", f"includeIf.{where}.path", str(settings))
     (repository / ".git" / "info" / "attributes").write_text("*.txt filter=x\n")
     trees = Worktrees(tmp_path / "trees", os.environ, str(repository))
 
@@ -213,20 +190,20 @@ def test_a_folder_that_only_names_a_repository_gets_no_tree_of_it(
     """Or who made the folder would have the files of any repository in a workspace."""
     stranger = tmp_path / "stranger"
     stranger.mkdir()
-    theirs, git = repository / ".git", stranger / ".git"
+    theirs, own = repository / ".git", stranger / ".git"
     if how == "file":
-        git.write_text(f"gitdir: {theirs}\n")
+        own.write_text(f"gitdir: {theirs}\n")
     elif how == "link":
-        git.symlink_to(theirs)
+        own.symlink_to(theirs)
     elif how == "commondir":
-        git.mkdir()
-        (git / "HEAD").write_text("ref: refs/heads/main\n")
-        (git / "commondir").write_text(f"{theirs}\n")
+        own.mkdir()
+        (own / "HEAD").write_text("ref: refs/heads/main\n")
+        (own / "commondir").write_text(f"{theirs}\n")
     else:
-        _git(stranger, "init", "-q", "-b", "main")
+        git(stranger, "init", "-q", "-b", "main")
         for name in ("objects", "refs"):
-            shutil.rmtree(git / name)
-            (git / name).symlink_to(theirs / name)
+            shutil.rmtree(own / name)
+            (own / name).symlink_to(theirs / name)
 
     async def main() -> None:
         with pytest.raises(ToolFailed, match="does not know this folder"):
@@ -235,7 +212,7 @@ def test_a_folder_that_only_names_a_repository_gets_no_tree_of_it(
     anyio.run(main)
 
     assert not (tmp_path / "stranger-x").exists()
-    assert _git(repository, "branch", "--format", "%(refname:short)").split() == ["main"]
+    assert git(repository, "branch", "--format", "%(refname:short)").split() == ["main"]
 
 
 def test_a_tree_can_be_made_from_another_tree_and_in_a_submodule(
@@ -243,8 +220,8 @@ def test_a_tree_can_be_made_from_another_tree_and_in_a_submodule(
 ) -> None:
     above = tmp_path / "above"
     above.mkdir()
-    _git(above, "init", "-q")
-    _git(above, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add",
+    git(above, "init", "-q")
+    git(above, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add",
         str(repository), "module")  # fmt: skip
 
     async def main() -> None:
@@ -258,9 +235,9 @@ def test_a_tree_can_be_made_from_another_tree_and_in_a_submodule(
 
 
 def test_the_name_of_a_branch_is_no_option_of_git(tmp_path: Path, repository: Path) -> None:
-    first = _git(repository, "rev-parse", "HEAD").strip()
-    _git(repository, "branch", "other")
-    _git(repository, "commit", "-q", "--allow-empty", "-m", "second")
+    first = git(repository, "rev-parse", "HEAD").strip()
+    git(repository, "branch", "other")
+    git(repository, "commit", "-q", "--allow-empty", "-m", "second")
     packed = repository / ".git" / "packed-refs"
     packed.write_text(f"{first} refs/heads/-Bother\n")
 
@@ -270,7 +247,7 @@ def test_the_name_of_a_branch_is_no_option_of_git(tmp_path: Path, repository: Pa
 
     anyio.run(main)
 
-    assert _git(repository, "rev-parse", "other").strip() == first
+    assert git(repository, "rev-parse", "other").strip() == first
 
 
 def test_no_filter_of_a_submodule_is_run_and_its_files_keep_the_tree(
@@ -282,16 +259,16 @@ def test_no_filter_of_a_submodule_is_run_and_its_files_keep_the_tree(
         tree = trees.named("root", "child-1", await trees.base())
         await trees.make(tree, trees.inside(tree))
         inside = Path(tree.directory) / "module"
-        _git(Path(tree.directory), "init", "-q", "module")
+        git(Path(tree.directory), "init", "-q", "module")
         (inside / "f.txt").write_text("one\n")
         (inside / ".gitattributes").write_text("*.txt filter=x\n")
-        _git(inside, "add", ".")
-        _git(inside, "commit", "-q", "-m", "first")
-        head = _git(inside, "rev-parse", "HEAD").strip()
+        git(inside, "add", ".")
+        git(inside, "commit", "-q", "-m", "first")
+        head = git(inside, "rev-parse", "HEAD").strip()
         entry = f"160000,{head},module"
-        _git(Path(tree.directory), "update-index", "--add", "--cacheinfo", entry)
-        _git(Path(tree.directory), "commit", "-q", "-m", "module")
-        _git(inside, "config", "filter.x.clean", f"touch {tmp_path}/was-run; cat")
+        git(Path(tree.directory), "update-index", "--add", "--cacheinfo", entry)
+        git(Path(tree.directory), "commit", "-q", "-m", "module")
+        git(inside, "config", "filter.x.clean", f"touch {tmp_path}/was-run; cat")
         (inside / "f.txt").write_text("two\n")  # as long as before: git reads it
         os.utime(inside / "f.txt", (1, 1))
         assert (await trees.state(tree)).loss == "1 file that is not committed"
@@ -307,7 +284,7 @@ def test_a_tree_without_its_files_gets_them(tmp_path: Path, repository: Path) ->
 
     async def main() -> None:
         tree = trees.named("root", "child-1", await trees.base())
-        _git(repository, "worktree", "add", "-q", "--no-checkout", "-b", tree.branch,
+        git(repository, "worktree", "add", "-q", "--no-checkout", "-b", tree.branch,
             tree.directory)  # fmt: skip
         await trees.make(tree, trees.inside(tree))
         assert await trees.removed(tree)
@@ -323,19 +300,19 @@ def test_a_tree_that_a_crash_left_half_made_is_made_again(
     async def main() -> None:
         tree = trees.named("root/child-2", "child-1", await trees.base())
         assert tree.branch == "refold/root-child-2-child-1"
-        _git(repository, "branch", tree.branch, tree.base)
+        git(repository, "branch", tree.branch, tree.base)
         await trees.make(tree, trees.inside(tree))
         await trees.make(tree, trees.inside(tree))
         (Path(tree.directory) / "a.txt").write_text("mine\n")
-        _git(Path(tree.directory), "commit", "-qam", "mine")
+        git(Path(tree.directory), "commit", "-qam", "mine")
         assert not await trees.removed(tree)
-        _git(Path(tree.directory), "reset", "-q", "--hard", tree.base)
+        git(Path(tree.directory), "reset", "-q", "--hard", tree.base)
         assert await trees.removed(tree)
         assert await trees.removed(tree)
 
     anyio.run(main)
 
-    assert _git(repository, "branch", "--format", "%(refname:short)").split() == ["main"]
+    assert git(repository, "branch", "--format", "%(refname:short)").split() == ["main"]
 
 
 def test_git_that_cannot_do_it_is_told_in_a_sentence(
