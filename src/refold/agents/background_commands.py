@@ -155,6 +155,7 @@ class BackgroundCommands:
 
     async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput:
         known = self._find(name)
+        outside = known.started.outside
         here, how = self._known.get(name), end_text(known.end) if known.end else ""
         code = known.end.code if known.end and known.end.outcome != "stopped" else None
         if here is None:  # it ran before the session was resumed, or long ago
@@ -162,14 +163,13 @@ class BackgroundCommands:
             end = known.end
             blob = end.full_blob
             text = (await self._record.get(blob)).decode() if blob else end.text
-            return BackgroundOutput(text, how, code, outside=known.started.outside)
+            return BackgroundOutput(text, how, code, outside=outside)
         start, lost, end, here.read = here.printed.since(0 if all_of_it else here.read)
         if not lost:
             text = as_text(start + end)[0]
-            return BackgroundOutput(text, how, code, outside=known.started.outside)
+            return BackgroundOutput(text, how, code, outside=outside)
         gap = f"\n[{lost:,} bytes were not kept]\n"
         text = as_text(start)[0] + gap + as_text(end)[0]
-        outside = known.started.outside
         return BackgroundOutput(text, how, code, whole=False, outside=outside)
 
     async def printed(self, name: str, most: int) -> str:

@@ -32,8 +32,7 @@ from refold.errors import ToolFailed
 from refold.place.port import Files, Real
 from refold.tools.code import Mentions, Problem, Problems, Symbol, Symbols
 
-_FILES = 20_000  # of a workspace that are looked at
-_WALK, _PARSE = 5.0, 10.0  # seconds to list them, and to parse them for a name
+_PARSE = 10.0  # seconds to parse files for a name
 _LANGUAGES = 3  # that are asked for a name, those with the most files first
 _RESULTS = 1_000
 _ASKED = 40  # files that are looked at for problems in one question

@@ -1,9 +1,8 @@
 """Decides whether a call may run. Pure: all facts are arguments.
 
 The order is fixed, and the first match decides: a deny rule, an ask rule, protected files and
-catastrophes, text from
-outside, the mode, the read-only set, an allow rule; otherwise the user is asked. The seam asks
-the user, and the sandbox confines commands.
+catastrophes, text from outside, the mode, the read-only set, an allow rule; otherwise the user is
+asked. The seam asks the user, and the sandbox confines commands.
 """
 
 from collections.abc import Iterator, Sequence

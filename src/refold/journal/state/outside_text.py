@@ -44,21 +44,17 @@ class OutsideText(Struct, frozen=True):
 
 def apply(text: OutsideText, entry: Entry) -> OutsideText:
     match entry.event:
-        case (
-            Ended(outside=True)
-            | ChildEnded(outside=True)
-            | BackgroundEnded(outside=True)
-            | Said(outside=True)
-        ):
-            return replace(_closed(text, entry.event), since=entry.seq, ever=True)
+        case Ended(call_id, outside=outside) if outside or text.asked:
+            closed = replace(text, asked=_others(text, call_id))
+            return replace(closed, since=entry.seq, ever=True) if outside else closed
+        case ChildEnded(outside=True) | BackgroundEnded(outside=True) | Said(outside=True):
+            return replace(text, since=entry.seq, ever=True)
         case Said(sender="person") if text.since:
             return replace(text, since=0)
         case Judged(call_id, "ask", outside=True) | ChildAsked(call_id, outside=True):
             return replace(text, asked=(*_others(text, call_id), (call_id, entry.seq)))
         case Answered(call_id, allowed) | ChildAnswered(call_id, allowed=allowed):
             return _answered(text, call_id, allowed=allowed)
-        case Ended():
-            return _closed(text, entry.event)
         case _:
             return text
 
@@ -70,14 +66,6 @@ def _answered(text: OutsideText, call_id: str, *, allowed: bool) -> OutsideText:
         return text
     since = 0 if allowed and put > text.since else text.since
     return replace(text, since=since, asked=_others(text, call_id))
-
-
-def _closed(
-    text: OutsideText, event: Ended | ChildEnded | BackgroundEnded | Said
-) -> OutsideText:
-    if not text.asked or not isinstance(event, Ended):
-        return text
-    return replace(text, asked=_others(text, event.call_id))
 
 
 def _others(text: OutsideText, call_id: str) -> tuple[tuple[str, int], ...]:
