@@ -95,7 +95,7 @@ def test_every_flag_is_in_the_page_for_scripts_and_no_other() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=60,
     ).stdout
 
     flags = r"(?<![\w-])--?[A-Za-z][A-Za-z-]*"

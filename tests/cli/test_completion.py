@@ -43,7 +43,7 @@ def bash(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[s
     def offered(line: str, *breaks: str) -> list[str]:
         done = subprocess.run(
             ["bash", "--norc", "-c", REPLY, "bash", str(scripts / "bash"), line, *breaks],
-            capture_output=True, text=True, check=True, timeout=30,
+            capture_output=True, text=True, check=True, timeout=60,
         )  # fmt: skip
         assert done.stderr == ""
         return [each for each in done.stdout.split("\n") if each]
@@ -271,7 +271,7 @@ def in_a_terminal(
     path = f"{BIN}:{os.environ['PATH']}"
     env = {**os.environ, "TERM": "dumb", "PATH": path, "PS1": "$ ", "INPUTRC": os.devnull}
     child = pexpect.spawn(
-        shell, arguments, env=env, encoding="utf-8", timeout=20, dimensions=(24, 200)
+        shell, arguments, env=env, encoding="utf-8", timeout=60, dimensions=(24, 200)
     )  # pyright: ignore[reportArgumentType]
     # What was completed is shown by a function in the place of the program.
     show = "show() { printf '@@'; printf ' <%s>' \"$@\"; printf '@@\\n'; }"

@@ -191,7 +191,7 @@ def test_whoever_stops_reading_ends_it_quietly(form: str) -> None:
     words = f"{sys.executable} -m refold sessions export {ID} --format {form} | head -c 10"
 
     done = subprocess.run(
-        ["bash", "-c", words], capture_output=True, timeout=30, check=False
+        ["bash", "-c", words], capture_output=True, timeout=60, check=False
     )
 
     assert (len(done.stdout), done.stderr) == (10, b"")

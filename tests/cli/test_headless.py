@@ -540,7 +540,7 @@ def test_a_pipe_that_nobody_closes_does_not_hold_up_a_task(workspace: Path) -> N
     try:
         done = subprocess.run(
             [sys.executable, "-m", "refold", "-p", "Hi", "--script", path],
-            stdin=reading, capture_output=True, text=True, cwd=workspace, timeout=20,
+            stdin=reading, capture_output=True, text=True, cwd=workspace, timeout=60,
             check=False,
         )  # fmt: skip
     finally:

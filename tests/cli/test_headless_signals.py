@@ -42,7 +42,7 @@ def test_a_turn_ends_as_interrupted_with_its_command(
         while not watch.exists():
             assert process.poll() is None
         process.send_signal(number)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
 
     assert process.returncode == 130
     assert gone(f"sleep\0{seconds}")
@@ -144,7 +144,7 @@ def test_nohup_holds(tmp_path: Path) -> None:
         while not (tmp_path / "begun").exists():
             assert process.poll() is None
         process.send_signal(signal.SIGHUP)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=60)
 
     assert (process.returncode, out) == (0, "Done.\n")
 
@@ -160,7 +160,7 @@ def test_a_reader_that_reads_nothing_does_not_hold_it_up(
         process.stdout.read(1)  # it writes by now, and more than goes into a pipe
         process.send_signal(signal.SIGTERM)
 
-        assert process.wait(30) == 130
+        assert process.wait(60) == 130
 
 
 COMPACT = ("--input-format", "stream-json", "--output-format", "stream-json")

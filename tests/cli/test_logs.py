@@ -214,7 +214,7 @@ def test_who_follows_ends_when_nobody_reads_any_more(home: Path) -> None:
         assert following.stdout.readline().endswith(b" - one\n")
         following.stdout.close()
 
-        assert following.wait(30) == 1
+        assert following.wait(60) == 1
 
 
 def test_an_empty_log_is_one_sentence(

@@ -64,7 +64,7 @@ class Program:
         """The next document of this kind."""
         while True:
             try:
-                line = self._lines.get(timeout=8)
+                line = self._lines.get(timeout=60)
             except Empty:
                 raise AssertionError(f"no {kind} came after {self.seen}") from None
             assert line, f"it ended without {kind}: {self.seen}"
@@ -76,9 +76,9 @@ class Program:
         """Close stdin; the exit code. What came until then is in `seen`."""
         assert self.process.stdin
         self.process.stdin.close()
-        while line := self._lines.get(timeout=8):
+        while line := self._lines.get(timeout=60):
             self.seen.append(conforming(json.loads(line)))
-        return self.process.wait(20)
+        return self.process.wait(60)
 
     def kinds(self) -> list[str]:
         return [document["type"] for document in self.seen]
@@ -391,7 +391,7 @@ def test_a_signal_ends_it_even_while_it_waits(starts: Starts) -> None:
     program.process.send_signal(signal.SIGTERM)
     result = program.until("result")
 
-    assert (program.process.wait(20), result["outcome"]) == (130, "interrupted")
+    assert (program.process.wait(60), result["outcome"]) == (130, "interrupted")
 
 
 @pytest.mark.slow
@@ -400,7 +400,7 @@ def test_a_time_limit_ends_it_and_says_so(starts: Starts) -> None:
     program.say(type="user_message", text="write")
     result = program.until("result")
 
-    assert (program.process.wait(20), result["reason"]) == (3, "out of time")
+    assert (program.process.wait(60), result["reason"]) == (3, "out of time")
 
 
 def test_orders_need_the_stream_to_be_answered_in(

@@ -46,7 +46,7 @@ class Driver:
             found = answer(document) if answer else None
             if found is not None:
                 self.say(*(found if isinstance(found, list) else [found]))
-        return self._process.wait(30)
+        return self._process.wait(60)
 
     def of(self, kind: str) -> list[Document]:
         return [document for document in self.seen if document["type"] == kind]
@@ -270,5 +270,5 @@ def test_a_driver_that_leaves_ends_the_turn_quietly(tmp_path: Path) -> None:
         said = process.stderr.read()
 
         # Stopped, or done before anybody noticed: in any case not well.
-        assert process.wait(30) in (130, 1)
+        assert process.wait(60) in (130, 1)
         assert said == b""

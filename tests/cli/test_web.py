@@ -30,7 +30,7 @@ def test_the_browser_gets_a_private_file_and_no_link_as_an_argument(
     opened = open_page(LINK, way, {"BROWSER": program.name, "PATH": str(program.parent)})
 
     assert opened is not None
-    opened.wait(10)
+    opened.wait(60)
     given = tmp_path / "bin" / "given"
     assert given.read_text().strip() == str(way)
     assert f"url={LINK}" in (tmp_path / "bin" / "page").read_text()

@@ -284,7 +284,7 @@ def test_the_real_package_is_asked_by_its_own_names(
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=60,
     )
 
     assert said in done.stdout + done.stderr

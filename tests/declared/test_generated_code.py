@@ -369,7 +369,7 @@ def test_ctrl_c_stops_a_call_and_the_conversation_goes_on(here: Path) -> None:
     )
     program = program_in(generate("a.toml", "one"))
     child = pexpect.spawn(
-        sys.executable, ["-S", "-I", str(program)], encoding="utf-8", timeout=20
+        sys.executable, ["-S", "-I", str(program)], encoding="utf-8", timeout=60
     )
     child.expect("You: ")
     child.sendline("wait")
@@ -400,7 +400,7 @@ def test_the_status_line_counts_and_is_erased_and_elsewhere_it_is_a_plain_line(
     program = program_in(generate("a.toml", "one"))
     environ = {"TERM": "xterm", "PATH": os.environ["PATH"]}
     child = pexpect.spawn(
-        sys.executable, ["-S", "-I", str(program), "hi"], encoding="utf-8", timeout=20, env=environ
+        sys.executable, ["-S", "-I", str(program), "hi"], encoding="utf-8", timeout=60, env=environ
     )  # fmt: skip
     child.expect(pexpect.EOF)
     shown = str(child.before)

@@ -136,7 +136,7 @@ def complaints(url: str, asked: Heard, body: dict[str, Any] | None = None) -> li
     headers = {name: value for name, value in asked.headers.items() if name in kept}
     posting = urllib.request.Request(url + asked.path, data, headers, method="POST")
     try:
-        with urllib.request.urlopen(posting, timeout=10) as found:
+        with urllib.request.urlopen(posting, timeout=60) as found:
             told = found.headers
     except urllib.error.HTTPError as error:
         with error:

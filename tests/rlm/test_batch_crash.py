@@ -62,7 +62,7 @@ def _started(home: Path, heard: Path) -> "subprocess.Popen[str]":
 
 
 def _until(there: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not there():
         assert time.monotonic() < end
         time.sleep(0.005)  # another process: nobody tells us

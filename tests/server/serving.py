@@ -60,7 +60,7 @@ class Client:
         sent = {**more, **(self.token if headers is None else headers)}
 
         def work() -> Answer:
-            connection = http.client.HTTPConnection(self.netloc, timeout=20)
+            connection = http.client.HTTPConnection(self.netloc, timeout=60)
             try:
                 connection.request(method, path, body=data, headers=sent)
                 found = connection.getresponse()

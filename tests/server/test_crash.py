@@ -83,7 +83,7 @@ async def test_ten_turns_that_a_kill_cut_off_are_finished_when_somebody_says_so(
             for id_ in ids:
                 group.start_soon(resume, id_)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
     finally:
         process.kill()
         process.communicate()

@@ -36,7 +36,7 @@ class Served:
         self.headers = {"Authorization": f"Bearer {access.bearer}"}
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        connection = http.client.HTTPConnection(self.netloc, timeout=20)
+        connection = http.client.HTTPConnection(self.netloc, timeout=60)
         data = None if body is None else json.dumps(body).encode()
         headers = {**self.headers, "Content-Type": "application/json"}
         connection.request(method, path, data, headers)
@@ -50,7 +50,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     made = Served(tmp_path)
     yield made
     made.process.send_signal(signal.SIGTERM)
-    made.process.communicate(timeout=30)
+    made.process.communicate(timeout=60)
 
 
 def test_generated_requests_get_documented_answers(served: Served) -> None:

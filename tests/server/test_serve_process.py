@@ -69,9 +69,9 @@ class Served:
     ) -> tuple[int, Headers, bytes]:
         name = self.name.strip("[]")
         connection: http.client.HTTPConnection = (
-            http.client.HTTPSConnection(name, self.port, timeout=20, context=tls)
+            http.client.HTTPSConnection(name, self.port, timeout=60, context=tls)
             if tls
-            else http.client.HTTPConnection(name, self.port, timeout=20)
+            else http.client.HTTPConnection(name, self.port, timeout=60)
         )
         data = None if body is None else json.dumps(body).encode()
         connection.request(method, path, data, {**(JSON if data else {}), **headers})

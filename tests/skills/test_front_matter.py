@@ -84,7 +84,7 @@ def test_plain_front_matter_needs_no_yaml() -> None:
     )
 
     told = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     ).stdout
 
     assert told.split() == ["False", "True"]

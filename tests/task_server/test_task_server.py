@@ -237,7 +237,7 @@ def test_it_ends_and_stops_what_runs(work: Path, home: Path, way: str) -> None:
             process.send_signal(signal.SIGTERM)
         else:
             process.stdin.close()
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=60) == 0
 
     (journal,) = home.rglob("events.jsonl")
     kinds = [json.loads(each)["kind"] for each in journal.read_text().splitlines()]

@@ -12,6 +12,7 @@ import pyte
 STAGE = Path(__file__).with_name("stage.py")
 CTRL_C, ENTER, ESC = "\x03", "\r", "\x1b"
 _KEPT = 5_000  # lines above the screen
+_PATIENCE = 60  # seconds; a busy machine takes ten
 
 
 class Terminal:
@@ -37,7 +38,7 @@ class Terminal:
             env=environment,  # type: ignore[arg-type]
             dimensions=size,
             encoding="utf-8",
-            timeout=10,
+            timeout=_PATIENCE,
         )
         self.child.delaybeforesend = None
 
@@ -65,7 +66,7 @@ class Terminal:
 
     def until(self, shown: str) -> None:
         """Wait until this can be read on the screen."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + _PATIENCE
         while shown not in self.text:
             assert time.monotonic() < deadline, f"{shown!r} never came:\n{self.text}"
             self.read()
@@ -77,7 +78,7 @@ class Terminal:
 
     def until_sent(self, *texts: str, since: int = 0) -> int:
         """Wait until one of these was written, whatever the screen made of it. Which?"""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + _PATIENCE
         while True:
             for which, text in enumerate(texts):
                 if text in self.raw[since:]:
@@ -87,27 +88,27 @@ class Terminal:
 
     def until_asked(self, prompt: str = "›") -> None:
         """Wait for a prompt with nothing after it: keys typed earlier reach no editor."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + _PATIENCE
         while (self.text.rstrip().splitlines() or [""])[-1] != prompt:
             assert time.monotonic() < deadline, f"no prompt came:\n{self.text}"
             self.read()
 
     def until_gone(self, shown: str) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + _PATIENCE
         while shown in self.text:
             assert time.monotonic() < deadline, f"{shown!r} never went:\n{self.text}"
             self.read()
 
     def until_there(self, path: Path) -> None:
         """Wait until this file exists."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + _PATIENCE
         while not path.exists():
             assert time.monotonic() < deadline, f"{path} was never made:\n{self.text}"
             self.read()
 
     def end(self) -> int:
         """Wait for the program to end. Its exit code."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + _PATIENCE
         while self.read():
             assert time.monotonic() < deadline, f"it never ended:\n{self.text}"
         self.modes = termios.tcgetattr(self.child.child_fd)[3]

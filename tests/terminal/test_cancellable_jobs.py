@@ -24,7 +24,7 @@ def test_what_leaves_nothing_behind_is_not_waited_for() -> None:
 
     def stuck() -> str:
         began.set()
-        over.wait(10)
+        over.wait(60)
         return "at last"
 
     async def abandoned() -> str:
@@ -61,7 +61,7 @@ class Stuck(DiskFiles):
 
     def real(self, path: str) -> str:
         self.asked.set()
-        self.answers.wait(10)
+        self.answers.wait(60)
         return super().real(path)
 
 

@@ -267,7 +267,7 @@ def pressed(keys: str) -> Step:
 def shown(tonight: Evening, keys: str, said: str) -> Step:
     async def step(session: Session, press: Callable[[str], None]) -> None:
         press(keys)
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             while said not in tonight.out.getvalue():
                 await anyio.sleep(0.005)
 

@@ -69,7 +69,7 @@ def test_without_a_terminal_or_with_p_they_are_a_task(
 ) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "refold", *flags, "say hello", "--script", answers],
-        cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30,
+        cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
         check=False,
     )  # fmt: skip
 

@@ -278,7 +278,7 @@ def test_every_line_of_a_block_works(page: Path, place: Path, compiled: Path) ->
 def left(at: Terminal) -> int:
     """Answer what is asked and leave; the exit code."""
     answered = ""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while at.read():
         assert time.monotonic() < deadline, at.text
         last = (at.text.rstrip().splitlines() or [""])[-1]

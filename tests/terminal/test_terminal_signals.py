@@ -94,7 +94,7 @@ def ended(directory: Path) -> list[str]:
 def until_kept(at: Terminal, words: str) -> None:
     """Wait until the journal of the only session holds these words."""
     (journal,) = Path(os.environ["REFOLD_HOME"]).glob("**/events.jsonl")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while words not in journal.read_text(encoding="utf-8"):
         assert time.monotonic() < deadline, f"{words!r} was never kept:\n{at.text}"
         at.read()

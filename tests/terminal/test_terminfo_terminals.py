@@ -61,7 +61,7 @@ def entries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (where / "source").write_text(SOURCES, encoding="utf-8")
     subprocess.run(
         ["tic", "-x", "-o", str(where), str(where / "source")],
-        check=True, capture_output=True, timeout=30,
+        check=True, capture_output=True, timeout=60,
     )  # fmt: skip
     return where
 
@@ -87,7 +87,7 @@ def strings(term: str, entries: Path) -> list[str]:
     loop = f'for n in {" ".join(map(repr, NAMES))}; do tput -T "$0" $n; echo "|"; done'
     done = subprocess.run(
         ["bash", "-c", f"tput -T $0 longname >/dev/null || exit 1; {loop}", term],
-        capture_output=True, check=False, timeout=30,
+        capture_output=True, check=False, timeout=60,
         env={"TERMINFO_DIRS": f"{entries}:", "PATH": os.environ["PATH"]},
     )  # fmt: skip
     if done.returncode == 1:

@@ -287,7 +287,7 @@ def _colours(at: Terminal) -> set[str]:
 
 
 def _until(at: Terminal, holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline, at.text
         at.read()

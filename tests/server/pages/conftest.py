@@ -82,7 +82,7 @@ class Server:
         if self._process and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGTERM)
             try:
-                self._process.wait(20)
+                self._process.wait(60)
             except subprocess.TimeoutExpired:
                 self.kill()
         if self._process and self._process.stdout:
@@ -117,7 +117,7 @@ class Watched:
         made = self._browser.new_context(
             **{"viewport": {"width": 1280, "height": 800}, **options}
         )
-        made.set_default_timeout(15_000)
+        made.set_default_timeout(60_000)
         self._contexts.append(made)
         made.on("request", lambda request: self._asked(request.url, server))
         made.on("weberror", lambda error: self.wrong.append(f"error: {error.error}"))
