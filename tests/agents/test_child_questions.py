@@ -36,7 +36,7 @@ async def asked(tree: Tree) -> Session:
 async def until_asked(session: Session) -> str:
     with anyio.fail_after(60):
         while not session.view.children.asks:
-            await session.record.news(after=session.view.seq)
+            await session.record.wait_for_event(after=session.view.seq)
     (request,) = requests(session.view)
     return request.id
 
@@ -126,7 +126,7 @@ def test_a_question_that_a_stop_takes_back_is_gone() -> None:
             await session.inbox.stop_child("child-1", "not that one")
             with anyio.fail_after(60):
                 while session.view.children.asks:
-                    await session.record.news(after=session.view.seq)
+                    await session.record.wait_for_event(after=session.view.seq)
             assert not await session.inbox.answer(id_, allowed=True)
         assert session.view.turn.answer == "Done."
 
@@ -276,7 +276,7 @@ def test_silence_is_a_no_for_a_question_of_a_child_too() -> None:
             session.question_timeout.seconds = 0.01
             async with session.question_timeout.shown(id_):
                 while session.view.children.asks:
-                    await session.record.news(after=session.view.seq)
+                    await session.record.wait_for_event(after=session.view.seq)
         return session
 
     session = anyio.run(main)

@@ -492,10 +492,10 @@ def test_an_idle_teammate_ends_by_itself_when_its_leader_is_busy() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
             while not session.view.children.children:
-                await session.record.news(after=session.view.seq)
+                await session.record.wait_for_event(after=session.view.seq)
             cast.holding.add("Go")
             while not tree.events("root", ChildEnded):
-                await session.record.news(after=session.view.seq)
+                await session.record.wait_for_event(after=session.view.seq)
             cast.holding.clear()
 
     with_time(story)

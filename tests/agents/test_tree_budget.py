@@ -152,7 +152,7 @@ class Node(Struct):
     async def child(self, call_id: str) -> str:
         born: list[ChildBorn] = []
 
-        def news(view: View) -> tuple[ChildBorn, ...]:
+        def make_events(view: View) -> tuple[ChildBorn, ...]:
             born.clear()
             need = Estimate(self.tree.price("", Usage(output=MOST)), MOST)
             budget = budget_of(view, self.world.budget)
@@ -163,11 +163,11 @@ class Node(Struct):
             born.append(ChildBorn(name, call_id, "code", "Go.", grant=grant))
             return tuple(born)
 
-        while not await self.record.append_if(news):
+        while not await self.record.append_if(make_events):
             view = self.record.view
             if not may_come_back(view, budget_of(view, self.world.budget)):
                 return "nothing is left"
-            await self.record.news(after=view.seq)
+            await self.record.wait_for_event(after=view.seq)
         name, grant = born[0].child, born[0].grant
         below = Recorder(MemoryStore(), clock=lambda: 0.0)
         await below(BudgetSet(grant))
@@ -453,7 +453,7 @@ def test_what_is_set_aside_for_a_leaf_has_to_fit_into_what_was_lent() -> None:
 @pytest.mark.parametrize(
     ("more", "wanted"),
     [
-        ([], ["Draw"]),
+        ([], ["RequestBudget"]),
         ([BudgetSet(Budget(0.1), final=True)], ["EndTurn"]),
         ([BudgetSet(Budget(5.0))], []),
         ([TurnEnded("budget"), TurnStarted(0)], []),

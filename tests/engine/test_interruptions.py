@@ -349,7 +349,7 @@ def test_a_model_call_that_a_crash_cut_off_counts_as_used_and_has_an_end() -> No
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
             while session.view.turn.open_request is None:
-                await session.record.news(after=session.view.seq)
+                await session.record.wait_for_event(after=session.view.seq)
             left.extend(store.lines)
             group.cancel_scope.cancel()
 

@@ -177,11 +177,11 @@ def test_after_a_stop_at_any_event_the_model_is_asked_nothing_more(
                 if await session.inbox.interrupt("enough"):
                     asked.append(len(provider.heard))
 
-            def heed(entry: Entry) -> None:
+            def on_event(entry: Entry) -> None:
                 if entry.seq == moment:
                     group.start_soon(act)
 
-            session.hub.heed(heed)
+            session.hub.subscribe(on_event)
             await session.inbox.say("Umbrella?")
             await session.go()
         return came_to(session.view)[0]

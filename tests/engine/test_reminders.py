@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from refold.engine.external_edits import changed_elsewhere, look_elsewhere
+from refold.engine.external_edits import changed_elsewhere, find_external_edits
 from refold.engine.policies.conversation import converse
 from refold.engine.policies.plan_mode import PLANNED, PLANNING, STILL_PLANNING, in_plan_mode
 from refold.engine.policies.reminders import (
@@ -263,7 +263,7 @@ def between_turns(given: World, store: MemoryStore, *changes: Callable[[], objec
         for change in (*changes, lambda: None):
             await session.inbox.say("Go on.")
             await session.record(TurnStarted(session.view.seq))
-            await look_elsewhere(given, session.record)
+            await find_external_edits(given, session.record)
             await session.go()
             change()
 
@@ -329,7 +329,7 @@ def test_files_are_looked_at_when_a_turn_begins_and_not_on_its_way() -> None:
             await session.record(ModelAnswered(answer))
             seen = ((str(file), digest(b"other")),)
             await session.record(Ended("x", "done", "one", file_hashes=seen))
-            await look_elsewhere(given, session.record)
+            await find_external_edits(given, session.record)
 
         lived(given, store, live)
 

@@ -460,7 +460,7 @@ def test_a_person_who_asks_for_it_again_gets_it_again() -> None:
 
         async def say_again() -> None:
             while session.view.turn.steps < 3:
-                await session.record.news(session.view.seq)
+                await session.record.wait_for_event(session.view.seq)
             await session.inbox.say("Look again.")
 
         async with anyio.create_task_group() as group:

@@ -92,7 +92,7 @@ def test_code_waits_for_the_person_where_a_call_needs_a_yes() -> None:
 
         async def say_yes() -> None:
             while not session.view.conversation.asked:
-                await session.record.news(after=session.view.seq)
+                await session.record.wait_for_event(after=session.view.seq)
             await session.inbox.answer(
                 session.view.conversation.asked[0].call.id, allowed=True
             )
@@ -191,7 +191,7 @@ def test_however_many_calls_code_makes_the_session_knows_a_bounded_number() -> N
             nonlocal most
             most = max(most, len(session.view.conversation.nested))
 
-        session.hub.heed(look)
+        session.hub.subscribe(look)
         await session.inbox.say("Go.")
         await session.go()
 

@@ -202,7 +202,7 @@ def test_a_person_may_stop_code_and_its_variables_are_as_before_that_call() -> N
 
         async def stop() -> None:
             while not session.view.children.leaves:
-                await session.record.news(after=session.view.seq)
+                await session.record.wait_for_event(after=session.view.seq)
             await session.inbox.interrupt()
 
         async with anyio.create_task_group() as group:

@@ -426,7 +426,7 @@ def test_what_is_recorded_is_how_it_was_and_how_it_is(
         await three_turns(agent)
         seq = agent.session.view.seq
         news = list[Event]()
-        agent.session.hub.heed(lambda entry: news.append(entry.event))
+        agent.session.hub.subscribe(lambda entry: news.append(entry.event))
 
         await rewind(agent.session, agent.kept, agent.said[1], "both")
 

@@ -86,7 +86,7 @@ def errand_with(*news: ChildAsked | Said, until: type = ChildAnswered) -> Tool:
             seen = record.view.seq
             if any(isinstance(e.event, until) for e in await record.entries()):
                 break
-            await record.news(after=seen)
+            await record.wait_for_event(after=seen)
         await record(ENDED)
         return Reply("so it was")
 
@@ -189,7 +189,7 @@ def test_a_question_that_its_child_asks_no_more_is_taken_back(tmp_path: Path) ->
         async with anyio.create_task_group() as group:
             group.start_soon(run)
             while not record.view.children.asks:
-                await record.news(after=record.view.seq)
+                await record.wait_for_event(after=record.view.seq)
             for _ in range(50):  # until it stands on the screen
                 await anyio.lowlevel.checkpoint()
             await record(ChildAnswered("child-1/c7", withdrawn=True))

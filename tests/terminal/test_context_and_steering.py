@@ -237,7 +237,7 @@ def while_it_works(
     async def story() -> None:
         async with await tonight.session() as session:
             begun = anyio.Event()
-            session.hub.heed(
+            session.hub.subscribe(
                 lambda entry: begun.set() if isinstance(entry.event, Started) else None
             )
             here = PromptLoop(
@@ -259,7 +259,7 @@ def while_it_works(
 def pressed(keys: str) -> Step:
     async def step(session: Session, press: Callable[[str], None]) -> None:
         press(keys)
-        await session.record.news(session.view.seq)
+        await session.record.wait_for_event(session.view.seq)
 
     return step
 

@@ -759,7 +759,7 @@ def press_ctrl_c(
     async def story() -> None:
         async with await tonight.session() as session:
             begun = anyio.Event()
-            session.hub.heed(
+            session.hub.subscribe(
                 lambda entry: begun.set() if isinstance(entry.event, Started) else None
             )
             person = Typist(*typed)

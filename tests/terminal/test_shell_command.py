@@ -7,7 +7,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from refold.engine.decide import TakeUp
+from refold.engine.decide import Deliver
 from refold.engine.policies.conversation import converse
 from refold.journal.events import codec
 from refold.journal.events.kinds import Delivered, Said, TurnStarted
@@ -82,9 +82,9 @@ def test_in_a_turn_a_command_is_heard_with_the_words_that_follow_it() -> None:
             )
         )
 
-    assert taken(ran, wish, later) == TakeUp((5, 6))
-    assert taken(ran, wish, later, steps=0) == TakeUp((5, 6, 7))
-    assert not isinstance(taken(ran), TakeUp)
+    assert taken(ran, wish, later) == Deliver((5, 6))
+    assert taken(ran, wish, later, steps=0) == Deliver((5, 6, 7))
+    assert not isinstance(taken(ran), Deliver)
 
 
 def test_no_interrupt_finds_anything_to_stop_in_a_command(evening: Evenings) -> None:

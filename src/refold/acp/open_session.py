@@ -203,12 +203,12 @@ class OpenSession:
                 for data in batch:
                     place = _PLACE.decode(data).id
                     last = cursor(place) if place else last
-                    await self._heed(_DOCUMENT.decode(data))
+                    await self._on_document(_DOCUMENT.decode(data))
         finally:
             self.conversation.leave(follower)
         return last
 
-    async def _heed(self, document: Document) -> None:
+    async def _on_document(self, document: Document) -> None:
         if isinstance(document, Status):
             first = not self.started.is_set()
             self.started.set()

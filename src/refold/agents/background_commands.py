@@ -115,7 +115,7 @@ class BackgroundCommands:
         self._record, self._above = record, above
         self._known = dict[str, _Command]()
         self._portal: BlockingPortal | None = None
-        self._leave = list[Callable[[], None]]()  # each ends `_heed`
+        self._leave = list[Callable[[], None]]()  # each ends `_on_event`
         self._stack = ExitStack()
 
     async def start(
@@ -129,7 +129,7 @@ class BackgroundCommands:
             )
         name = ""
 
-        def news(view: View) -> Sequence[Event]:
+        def make_events(view: View) -> Sequence[Event]:
             nonlocal name
             name, where = view.background.next_name, request.directory
             started = BackgroundStarted(
@@ -142,13 +142,13 @@ class BackgroundCommands:
             )
             return (started,)
 
-        await self._record.append_if(news, kept=True)
+        await self._record.append_if(make_events, kept=True)
         if self._portal is None:
             made = start_blocking_portal(name="background commands")
             self._portal = self._stack.enter_context(made)
-            self._leave.append(self._record.hub.heed(self._heed))
+            self._leave.append(self._record.hub.subscribe(self._on_event))
             if self._above is not None:
-                self._leave.append(self._above.heed(self._heed))
+                self._leave.append(self._above.subscribe(self._on_event))
         command = self._known[name] = _Command(name, request, commands)
         self._portal.start_task_soon(self._run, command, current_token())
         return name
@@ -210,7 +210,7 @@ class BackgroundCommands:
     def _running(self) -> Sequence[_Command]:
         return [each for each in self._known.values() if not each.over.is_set()]
 
-    def _heed(self, _: Entry) -> None:
+    def _on_event(self, _: Entry) -> None:
         """Plan mode changes no file: what may write ends when it begins."""
         above = self._above is not None and self._above.mode == "plan"
         if self._portal is None or not (above or self._record.view.rights.mode == "plan"):

@@ -80,7 +80,7 @@ class GrantQueue:
         self._waiting.add(child)
         try:
             while record.view.turn.granted == seen.turn.granted:
-                await record.news(after=record.view.seq)
+                await record.wait_for_event(after=record.view.seq)
         finally:
             self._waiting.discard(child)
         return True
@@ -125,7 +125,7 @@ class ChildGrant:
         while True:
             world = self._world()
             asked = _GrantRequest(self._child, need, used, world)
-            await self._record.append_if(asked.news, by="budget")
+            await self._record.append_if(asked.make_events, by="budget")
             own = budget_of(self._record.view, world.budget)
             if (
                 asked.given
@@ -150,7 +150,7 @@ class _GrantRequest:
         self.given: Budget | None = None
         self.short: Estimate | None = None
 
-    def news(self, view: View) -> tuple[ChildGranted, ...]:
+    def make_events(self, view: View) -> tuple[ChildGranted, ...]:
         child = view.children.child(self._child)
         if child is None or not child.runs:
             return ()

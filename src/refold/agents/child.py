@@ -225,7 +225,7 @@ class ChildRun:
     async def _turns(self, session: Session) -> None:
         view = await session.go()
         while view.turn.seq:  # it waits for the user
-            await session.record.news(after=view.seq)
+            await session.record.wait_for_event(after=view.seq)
             view = await session.go()
 
     async def _pass_stop_on(self, session: Session) -> None:

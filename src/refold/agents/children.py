@@ -163,7 +163,7 @@ class Children:
     @asynccontextmanager
     async def background(self) -> AsyncGenerator[None]:
         """Run background children while in this context, also those started before a restart."""
-        leave = self._record.hub.heed(self._on_event)
+        leave = self._record.hub.subscribe(self._on_event)
         try:
             async with anyio.create_task_group() as group:
                 self._background_group = group
@@ -265,7 +265,7 @@ class Children:
         return ChildSpec(
             id=f"{self._id}/{born.child}",
             agent=replace(agent, role=role, without=(*agent.without, *never)),
-            parent=InheritedRights(self._record, world, self._record.hub.heed),
+            parent=InheritedRights(self._record, world, self._record.hub.subscribe),
             grant=ChildGrant(self._record, lambda: self._now, born.child, self._queue),
             shared=world.lineage.shared,
             reading=world.read_rules,
@@ -291,7 +291,7 @@ class Children:
             )
         words = await background_report(end, self._record, self._now.longest_result)
 
-        def news(view: View) -> tuple[Event, ...]:
+        def make_events(view: View) -> tuple[Event, ...]:
             child = view.children.child(end.child)
             if child is None or child.end is not None:
                 return ()
@@ -303,7 +303,7 @@ class Children:
             # key prevents a second report.
             return (Said(words, end.child, client_key=key), end)
 
-        await self._record.append_if(news, kept=True, by=end.child)
+        await self._record.append_if(make_events, kept=True, by=end.child)
         if owned:
             await self._free_tasks()
 
@@ -356,8 +356,8 @@ class ChildAdmission:
             if self._full(self._record.view, world):
                 raise ToolFailed(self._too_many)
             base = await self._base() if request.task.worktree else ""
-            news = partial(self._news, request, agent.name, base, world)
-            born = await self._record.append_if(news, kept=True)
+            make_events = partial(self._begun, request, agent.name, base, world)
+            born = await self._record.append_if(make_events, kept=True)
             if not born and not self._full(self._record.view, world):
                 await self._more(world)
             found = self._known(request)
@@ -373,7 +373,7 @@ class ChildAdmission:
     def _known(self, request: ChildRequest) -> Child | None:
         return self._record.view.children.of_call(request.call_id, request.key, request.n)
 
-    def _news(
+    def _begun(
         self, request: ChildRequest, agent: str, base: str, world: World, view: View
     ) -> tuple[ChildBorn, ...]:
         task, budget = request.task, budget_of(view, world.budget)
@@ -431,7 +431,7 @@ class ChildAdmission:
         view = self._record.view
         if may_come_back(view, budget_of(view, world.budget)):
             while self._record.view.turn.granted == view.turn.granted:
-                await self._record.news(after=self._record.view.seq)
+                await self._record.wait_for_event(after=self._record.view.seq)
             return
         if not await request_more(_FIRST, world.budget, world.lineage.grant, self._record):
             raise ToolFailed(f"No agent was started: {NOTHING_LEFT}.")
@@ -450,7 +450,7 @@ def _born(view: View) -> int:
     return sum(1 for _ in takewhile(lambda each: each.seq > began, newest))
 
 
-Heed = Callable[[Callable[[Entry], None]], Callable[[], None]]
+Subscribe = Callable[[Callable[[Entry], None]], Callable[[], None]]
 
 
 class InheritedRights:
@@ -460,12 +460,15 @@ class InheritedRights:
     to the workspace of the child, which may be another.
     """
 
-    def __init__(self, record: Record, world: World, heed: Heed) -> None:
-        self._record, self._world, self._heed = record, world, heed
+    def __init__(self, record: Record, world: World, subscribe: Subscribe) -> None:
+        self._record, self._world, self._subscribe = record, world, subscribe
 
-    def heed(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
+    def subscribe(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
         above = self._world.lineage.parent
-        leaving = [self._heed(listener), *([above.heed(listener)] if above else ())]
+        leaving = [
+            self._subscribe(listener),
+            *([above.subscribe(listener)] if above else ()),
+        ]
 
         def leave() -> None:
             for each in leaving:

@@ -55,7 +55,10 @@ class Relay:
 
     async def questions(self) -> None:
         """Pass questions up and answers down, until cancelled."""
-        leave = (self._child.hub.heed(self._below), self._parent.hub.heed(self._above))
+        leave = (
+            self._child.hub.subscribe(self._below),
+            self._parent.hub.subscribe(self._above),
+        )
         try:
             while True:
                 self._wake = anyio.Event()
@@ -92,7 +95,7 @@ class Relay:
     async def _up(self) -> None:
         wanted = {asks.id: asks for asks in self._asked()}
 
-        def news(view: View) -> Sequence[Event]:
+        def make_events(view: View) -> Sequence[Event]:
             below = f"{self._name}/"
             here = {a.id: a for a in view.children.asks if a.id.startswith(below)}
             found = list[Event]()
@@ -106,7 +109,7 @@ class Relay:
             gone = (id_ for id_ in here if id_ not in wanted)
             return (*found, *(ChildAnswered(id_, withdrawn=True) for id_ in gone))
 
-        await self._parent.append_if(news, kept=True, by=self._name)
+        await self._parent.append_if(make_events, kept=True, by=self._name)
 
     async def _down(self) -> None:
         view = self._parent.view

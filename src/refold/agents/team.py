@@ -45,7 +45,7 @@ class Team:
                 "and say where it is."
             )
 
-        def news(view: View) -> Sequence[Event]:
+        def make_events(view: View) -> Sequence[Event]:
             known = {mail.key for mail in view.children.mail}
             new = [each for each in to if self._key(call, each) not in known]
             for each in new:
@@ -56,7 +56,7 @@ class Team:
             ]
             return [event for mail in mails for event in _posted(mail, view)]
 
-        await self._record.append_if(news, kept=True, by=self._me)
+        await self._record.append_if(make_events, kept=True, by=self._me)
 
     def others(self) -> Sequence[str]:
         view = self._record.view

@@ -59,7 +59,7 @@ class Teammate:
 
     async def mail(self) -> None:
         """Deliver mail to the session, until cancelled."""
-        leave = self._leader.hub.heed(self._heard)
+        leave = self._leader.hub.subscribe(self._heard)
         try:
             while True:
                 self._wake, now = anyio.Event(), self._wake
@@ -110,7 +110,7 @@ class Teammate:
                 group.cancel_scope.cancel()
 
             async def mail(seq: int) -> None:
-                await self._session.record.news(after=seq)
+                await self._session.record.wait_for_event(after=seq)
                 group.cancel_scope.cancel()
 
             group.start_soon(first, self._stop)
@@ -120,11 +120,11 @@ class Teammate:
     async def _begin(self) -> bool:
         """Begin a turn with what waits, if anything does."""
 
-        def news(view: View) -> Sequence[Event]:
+        def make_events(view: View) -> Sequence[Event]:
             waiting = view.conversation.undelivered
             return (TurnStarted(waiting[0].seq),) if waiting and not view.turn.seq else ()
 
-        await self._session.record.append_if(news, kept=True, by="mail")
+        await self._session.record.append_if(make_events, kept=True, by="mail")
         return bool(self._session.view.turn.seq)
 
     async def _find_task(self) -> bool:
@@ -147,11 +147,11 @@ class Teammate:
     async def _leave(self, reason: str) -> bool:
         """Get no mail from here on. False: some has come."""
 
-        def news(view: View) -> Sequence[Event]:
+        def make_events(view: View) -> Sequence[Event]:
             unread = delivered(self._child, view, self._session.view)
             return () if unread else (ChildStopped(self._child.name, reason),)
 
-        if await self._leader.append_if(news, by=self._child.name):
+        if await self._leader.append_if(make_events, by=self._child.name):
             return True
         await anyio.lowlevel.checkpoint()
         return False

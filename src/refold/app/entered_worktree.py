@@ -170,12 +170,14 @@ class SessionWorktree:
         return worktree_left_text(left)
 
     async def _recorded(self, event: Event, call: str, *, always: bool = False) -> None:
-        def news(view: View) -> Sequence[Event]:
+        def make_events(view: View) -> Sequence[Event]:
             if not always:
                 self._check(view, call)
             return (event,)
 
-        await self._record.append_if(news, kept=True, by="agent" if call else "person")
+        await self._record.append_if(
+            make_events, kept=True, by="agent" if call else "person"
+        )
 
     def _check(self, view: View, call: str) -> None:
         """Raises `BadInput` where the session cannot change its place now."""

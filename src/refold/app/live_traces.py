@@ -84,7 +84,7 @@ class LiveTraces:
     def listen(self, session: str, record: "Recorder") -> None:
         """Before the session is opened: its entries from now on."""
         self._seen[session] = []
-        record.hub.heed(partial(self._heed, session))
+        record.hub.subscribe(partial(self._on_event, session))
 
     async def catch_up(self, session: str, record: "Recorder") -> None:
         """After it was opened: what of its journal belongs to a turn that goes on."""
@@ -118,7 +118,7 @@ class LiveTraces:
                 self._send(session)
         await anyio.to_thread.run_sync(self._sender.finish, _LEAVING)
 
-    def _heed(self, session: str, entry: Entry) -> None:
+    def _on_event(self, session: str, entry: Entry) -> None:
         self._seen.setdefault(session, []).append(entry)
         if isinstance(entry.event, TurnEnded) and "/" not in session:
             self._send(session)

@@ -41,7 +41,7 @@ def run(found: Namespace) -> int:
     news = TreeNews(path, address)
     stream = _Stream(address, path, as_json=found.json)
     first = news.look()
-    stream.heed(first)
+    stream.apply(first)
     stream.tell(_from(first, address, found.after))
     lost = stream.until_it_ends(news, follow=found.follow)
     for damage in news.damages:
@@ -75,7 +75,7 @@ class _Stream:
                 return self._open
         return False
 
-    def heed(self, found: Sequence[tuple[str, Entry]]) -> None:
+    def apply(self, found: Sequence[tuple[str, Entry]]) -> None:
         for node, entry in found:
             if node == self._address and isinstance(entry.event, TurnStarted | TurnEnded):
                 self._open = isinstance(entry.event, TurnStarted)
@@ -96,7 +96,7 @@ class _Stream:
 
     def _news(self, news: TreeNews) -> bool:
         found = news.look()
-        self.heed(found)
+        self.apply(found)
         self.tell(found)
         return bool(found)
 

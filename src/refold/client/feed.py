@@ -191,7 +191,7 @@ class Feed:
         while True:
             async with aclosing(self._watch.gathered()) as frames:
                 async for frame in frames:
-                    self._heed(frame)
+                    self._on_frame(frame)
                     live = not isinstance(frame.item, Entry)
                     if live and not self._watch.waiting and not self._closed:
                         await anyio.sleep(_PAUSE)  # what comes meanwhile is one piece
@@ -201,7 +201,7 @@ class Feed:
             self._moved = anyio.Event()
             self._watch = self._session.watch()
             for entry in await self._session.reports.entries(self._last.seq):
-                self._heed(Frame(entry.seq, 0, entry))
+                self._on_frame(Frame(entry.seq, 0, entry))
         for follower in tuple(self._followers):
             self.leave(follower)
 
@@ -238,7 +238,7 @@ class Feed:
         for follower in tuple(self._followers):
             self._put(follower, data)
 
-    def _heed(self, frame: Frame) -> None:
+    def _on_frame(self, frame: Frame) -> None:
         if isinstance(frame.item, Entry):
             if frame.seq > self._last.seq:
                 self._event(frame.item)

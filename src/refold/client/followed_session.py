@@ -18,7 +18,7 @@ from refold.journal.state.fold import View, apply
 from refold.journal.store import log_file
 from refold.journal.store.port import Store
 from refold.journal.store.reader import Reader
-from refold.session.recorder import News, Recorder
+from refold.session.recorder import MakeEvents, Recorder
 from refold.session.session import Session as Engine
 from refold.session.session import SessionOptions
 from refold.values.messages import ToolCall
@@ -40,7 +40,9 @@ class FollowedJournal(Recorder):
     async def close(self) -> None:
         """The journal is its writer's."""
 
-    async def append_if(self, news: News, *, kept: bool = False, by: str = "agent") -> bool:
+    async def append_if(
+        self, make_events: MakeEvents, *, kept: bool = False, by: str = "agent"
+    ) -> bool:
         raise BadInput(self.ended or _ELSEWHERE)
 
     async def follow(self) -> View:
@@ -60,7 +62,7 @@ class FollowedJournal(Recorder):
             lines = await anyio.to_thread.run_sync(read, since)
         return codec.decode_after(after, lines)
 
-    async def news(self, after: int) -> None:
+    async def wait_for_event(self, after: int) -> None:
         """Raises `BadInput` where nothing more can come."""
         while self.view.seq <= after:
             if self.ended:

@@ -65,7 +65,7 @@ async def answer_all(session: Session, approve: Approve) -> None:
             if question.call_id not in put:
                 put.add(question.call_id)
                 await _put(session, question, await approve(question))
-        await session.record.news(after=seen)
+        await session.record.wait_for_event(after=seen)
 
 
 async def _put(

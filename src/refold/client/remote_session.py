@@ -116,7 +116,7 @@ class Owner:
             await self._stream.send(msgspec.json.encode(hello) + b"\n")
             async for line in received(self._stream.receive, _LONGEST_LINE):
                 told = msgspec.json.decode(line, type=_Told)
-                await self._heed(line, told)
+                await self._on_line(line, told)
                 self._tell()
                 if told.type == "status":
                     self.joined.set()
@@ -127,7 +127,7 @@ class Owner:
             self.joined.set()
             self._tell()
 
-    async def _heed(self, line: bytes, told: _Told) -> None:
+    async def _on_line(self, line: bytes, told: _Told) -> None:
         match told.type:
             case "recorded":
                 await self._reach(told.seq)

@@ -188,11 +188,11 @@ class SessionState:
 
     def on_event(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
         """Call `listener` at each event, at once, until the returned function is called."""
-        return self._engine.hub.heed(listener)
+        return self._engine.hub.subscribe(listener)
 
     async def changed(self, after: int) -> None:
         """Return when there is an event after this one."""
-        await self._engine.record.news(after=after)
+        await self._engine.record.wait_for_event(after=after)
 
     async def events(self, after: int = 0) -> AsyncGenerator[Entry, None]:
         """Every event after this one: those of the journal, then each as it is written."""

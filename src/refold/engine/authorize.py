@@ -63,7 +63,7 @@ class ParentRights(Protocol):
         """What the user allowed for the parent session, and for those above it."""
         ...
 
-    def heed(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
+    def subscribe(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
         """Call `listener` at each event of the parent and of those above it, until the
         returned function is called.
         """

@@ -104,7 +104,7 @@ async def request_more(
     if more is not None and lacking(now, more, need):
         more = None
 
-    def news(view: View) -> tuple[BudgetSet, ...]:
+    def make_events(view: View) -> tuple[BudgetSet, ...]:
         have, share = budget_of(view, budget), grant.left if grant is not None else 0.0
         if more is None:
             last = told and lacking(used(view), have, need)
@@ -113,7 +113,7 @@ async def request_more(
         known = wider == have and not view.rights.final_budget
         return () if known else (BudgetSet(wider, share_left=share),)
 
-    await record.append_if(news, by="parent")
+    await record.append_if(make_events, by="parent")
     return more is not None
 
 
@@ -157,7 +157,7 @@ async def reserve(
     need: Estimate | None = None
     at = 0
 
-    def news(view: View) -> tuple[Reserved, ...]:
+    def make_events(view: View) -> tuple[Reserved, ...]:
         nonlocal need, at
         need, at = None, view.seq + 1
         found = wanted(view)
@@ -171,7 +171,7 @@ async def reserve(
             return ()
         return (found,)
 
-    while not await record.append_if(news, by="agent"):
+    while not await record.append_if(make_events, by="agent"):
         if need is None:
             return 0
         if not await request_more(need, budget, grant, record):

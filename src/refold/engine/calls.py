@@ -61,7 +61,7 @@ async def run_ready(world: World, record: Record) -> None:
                     taken.add(found.call.id)
                     running += 1
                     group.start_soon(take, found)
-            await record.news(after=seen)
+            await record.wait_for_event(after=seen)
 
 
 async def run_alone(call: ToolCall, world: World, record: Record) -> None:

@@ -78,7 +78,7 @@ class Wait(Struct, frozen=True):
     """Do nothing until there is a new event: subagents are running."""
 
 
-class Draw(Struct, frozen=True):
+class RequestBudget(Struct, frozen=True):
     """Request a larger grant for the budget of this session."""
 
 
@@ -93,7 +93,7 @@ class RunHook(Struct, frozen=True):
     names: tuple[str, ...] = ()
 
 
-class TakeUp(Struct, frozen=True):
+class Deliver(Struct, frozen=True):
     """Deliver these messages to the model."""
 
     words: tuple[int, ...]
@@ -115,7 +115,7 @@ class Note(Struct, frozen=True):
 
 
 Action: TypeAlias = (
-    RunCalls | SettleCalls | Reject | CheckRequest | Wait | EndTurn | CompactConversation | TakeUp | ShowFiles | Draw | RunHook | AskModel
+    RunCalls | SettleCalls | Reject | CheckRequest | Wait | EndTurn | CompactConversation | Deliver | ShowFiles | RequestBudget | RunHook | AskModel
 )  # fmt: skip
 
 
@@ -137,7 +137,7 @@ class Choice(Struct, frozen=True):
 # No call is left behind for an end, and no end is put off by more words.
 _RANK: dict[type[Action], int] = {
     RunCalls: 0, SettleCalls: 0, Reject: 1, CheckRequest: 1, Wait: 2, RunHook: 3, EndTurn: 4, CompactConversation: 5,
-    TakeUp: 6, ShowFiles: 7, Draw: 8, AskModel: 9,
+    Deliver: 6, ShowFiles: 7, RequestBudget: 8, AskModel: 9,
 }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ _LARGEST = 1_000_000  # bytes of one
 _IN_ALL = 8_000_000  # and of all: nobody waits for more than that to be read
 
 
-async def look_elsewhere(world: World, record: Record) -> None:
+async def find_external_edits(world: World, record: Record) -> None:
     """Record which files another program has changed, at the start of a turn."""
     view = record.view
     files = world.files

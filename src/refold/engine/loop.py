@@ -19,14 +19,14 @@ from refold.engine.decide import (
     CheckRequest,
     Choice,
     CompactConversation,
-    Draw,
+    Deliver,
     EndTurn,
     Reject,
+    RequestBudget,
     RunCalls,
     RunHook,
     SettleCalls,
     ShowFiles,
-    TakeUp,
     Wait,
     decide,
 )
@@ -69,7 +69,7 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
 
             left = [c for c in record.view.conversation.calls if c.call.id in ids]
             await record(*(calls.settled(c, reason, world, record) for c in left), by=by)
-        case Reject() | TakeUp() as action:
+        case Reject() | Deliver() as action:
             await record(_event_of(action), by=by)
         case ShowFiles() | CheckRequest() | RunHook() as action:
             await _seldom(action, world, record, by)
@@ -79,8 +79,8 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
 
             await compact_conversation(action, world, record, by)
         case Wait():
-            await record.news(after=record.view.seq)
-        case Draw():
+            await record.wait_for_event(after=record.view.seq)
+        case RequestBudget():
             need = estimate(record.view, world.model.price)
             await request_more(need, world.budget, world.lineage.grant, record, told=True)
         case EndTurn(outcome, reason):
@@ -104,13 +104,13 @@ async def _seldom(
         await request_files.handle(action, world, record, by)
 
 
-def _event_of(action: Reject | TakeUp) -> AnswerRejected | Delivered:
+def _event_of(action: Reject | Deliver) -> AnswerRejected | Delivered:
     if isinstance(action, Reject):
         return AnswerRejected(action.notes)
     return Delivered(action.words)
 
 
-def what_is_asked(action: AskModel, view: View, world: World) -> ModelAsked:
+def model_asked(action: AskModel, view: View, world: World) -> ModelAsked:
     """The first event of a step, with the reservation for it."""
     need = estimate(view, world.model.price)
     return ModelAsked(action.notes, action.tools, action.because, need.dollars, need.tokens)
@@ -122,11 +122,11 @@ async def _ask(choice: Choice, action: AskModel, world: World, record: Record) -
     Another task may have spent the budget meanwhile.
     """
     seen = record.view
-    asked = what_is_asked(action, seen, world)
+    asked = model_asked(action, seen, world)
 
-    def news(view: View) -> tuple[ModelAsked, ...]:
+    def make_events(view: View) -> tuple[ModelAsked, ...]:
         same = view is seen or decide(view, world.policies) == choice
         return (asked,) if same else ()
 
-    if await record.append_if(news, by=f"policy {choice.by}"):
+    if await record.append_if(make_events, by=f"policy {choice.by}"):
         await model_call.ask(world, record)

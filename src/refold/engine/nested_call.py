@@ -34,16 +34,16 @@ async def call_within(
     """
     id_ = wanted.call.id
 
-    def news(view: View) -> tuple[NestedCallMade, ...]:
+    def make_events(view: View) -> tuple[NestedCallMade, ...]:
         return () if view.conversation.call(id_) else (wanted,)
 
-    await record.append_if(news, by="code")
+    await record.append_if(make_events, by="code")
     while (found := record.view.conversation.call(id_)) and found.result is None:
         seen = record.view.seq
         await run_call(found.call, world, record)
         now = record.view.conversation.call(id_)
         if now is not None and now.result is None and record.view.seq == seen:
-            await record.news(after=seen)
+            await record.wait_for_event(after=seen)
     if found is None or found.result is None:
         return ToolResult("", _GONE, True)
     return found.result

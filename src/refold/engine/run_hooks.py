@@ -163,12 +163,12 @@ async def _one(
         changed(world)
     ran = _ran(hook, answer, call, about_seq, time.monotonic() - begun)
 
-    def news(view: View) -> tuple[Event, ...]:
+    def make_events(view: View) -> tuple[Event, ...]:
         stops = answer.stop and view.turn.seq and not view.turn.stopped
         stopped = (Stopped(f"the hook `{hook.name}` stopped it: {answer.reason}"),)
         return (ran, *(stopped if stops else ()))
 
-    await record.append_if(news, by="hook")
+    await record.append_if(make_events, by="hook")
     return ran
 
 

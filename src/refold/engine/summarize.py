@@ -75,11 +75,11 @@ async def compact_conversation(
         case "full":
             event = await _summed_up(action, world, record)
 
-    def news(view: View) -> tuple[Compacted, ...]:
+    def make_events(view: View) -> tuple[Compacted, ...]:
         same = view.conversation.messages is before.messages and not view.conversation.calls
         return (replace(event, focus=action.focus),) if same else ()
 
-    await record.append_if(news, by=by)
+    await record.append_if(make_events, by=by)
 
 
 def _pruned(action: CompactConversation, view: View, world: World) -> Compacted:

@@ -260,12 +260,16 @@ class Record(Protocol):
     def since(self) -> int: ...  # what stands later than this, this writer wrote
     async def __call__(self, *events: Event, kept: bool = False, by: str = "") -> View: ...
     async def append_if(
-        self, news: Callable[[View], Sequence[Event]], *, kept: bool = False, by: str = ""
+        self,
+        make_events: Callable[[View], Sequence[Event]],
+        *,
+        kept: bool = False,
+        by: str = "",
     ) -> bool:
-        """Record what `news` makes of the view, with nothing in between. Was it anything?"""
+        """Record what `make_events` makes of the view, with nothing in between. Was it anything?"""
         ...
 
-    async def news(self, after: int) -> None:
+    async def wait_for_event(self, after: int) -> None:
         """Return when the journal has an event later than `after`."""
         ...
 

@@ -89,7 +89,7 @@ class Door:
     ) -> int:
         """Until stdin has ended and nothing is left to do. The exit code comes back."""
         watch = self._session.watch(live=WAITING)
-        forget = self._session.on_event(self._heed)
+        forget = self._session.on_event(self._on_event)
         try:
             async with anyio.create_task_group() as group:
                 waiting = await self._session.waiting()
@@ -223,7 +223,7 @@ class Door:
         document = result(self._session.view, self._session.id, 0.0)
         await self._out.end(replace(document, outcome=how, reason=why))
 
-    def _heed(self, entry: Entry) -> None:
+    def _on_event(self, entry: Entry) -> None:
         match entry.event:
             case events.TurnStarted():
                 self._began = entry.at

@@ -15,7 +15,7 @@ from refold.journal.state.fold import View, apply
 from refold.values.live import Live
 from refold.values.messages import ToolCall
 
-News = Callable[[View], Sequence[Event]]
+MakeEvents = Callable[[View], Sequence[Event]]
 
 
 # More would wake all waiting tasks at the same moment, so that they come back together.
@@ -23,7 +23,7 @@ _AT_ONCE = 8
 
 
 class _Append(Struct, eq=False):
-    news: News
+    make_events: MakeEvents
     done: bool = False
     said: bool = False
     failed: Exception | None = None
@@ -49,8 +49,10 @@ class BatchRecorder:
         await self.append_if(lambda _: events)
         return self.view
 
-    async def append_if(self, news: News, *, kept: bool = False, by: str = "") -> bool:
-        mine = _Append(news)
+    async def append_if(
+        self, make_events: MakeEvents, *, kept: bool = False, by: str = ""
+    ) -> bool:
+        mine = _Append(make_events)
         self._waiting.append(mine)
         # Shielded, as a recorder is: what was paid for is recorded even while the turn is cancelled.
         with anyio.CancelScope(shield=True):
@@ -62,8 +64,8 @@ class BatchRecorder:
             raise mine.failed
         return mine.said
 
-    async def news(self, after: int) -> None:
-        await self._record.news(after)
+    async def wait_for_event(self, after: int) -> None:
+        await self._record.wait_for_event(after)
 
     def tell(self, live: Live) -> None:
         self._record.tell(live)
@@ -95,7 +97,7 @@ class BatchRecorder:
 def _said(batch: Sequence[_Append], view: View) -> Sequence[Event]:
     found: list[Event] = []
     for wish in batch:
-        events = wish.news(view)
+        events = wish.make_events(view)
         wish.said = bool(events)
         found += events
         if wish is not batch[-1]:

@@ -231,12 +231,12 @@ class Leaves:
             return ""
         settled = await self._settled(text)
 
-        def news(view: View) -> tuple[Reserved, Settled]:
+        def make_events(view: View) -> tuple[Reserved, Settled]:
             reserved = _reserved(view, asking, aide.name, 0.0, 0)
             of_it = replace(settled, reserved=view.seq + 1, cached=True)
             return reserved, replace(of_it, model=aide.name, cost=0.0)
 
-        await self._record.append_if(news)
+        await self._record.append_if(make_events)
         return text
 
     async def _call(

@@ -117,7 +117,7 @@ class Hub:
         self._watches.append(watch)
         return watch
 
-    def heed(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
+    def subscribe(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
         """Call `listener` at each event, at once, until the returned function is called."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)

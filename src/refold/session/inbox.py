@@ -77,14 +77,14 @@ class Inbox:
         """
         shown = tuple([await self._kept(image) for image in images])
 
-        def news(view: View) -> Sequence[Event]:
+        def make_events(view: View) -> Sequence[Event]:
             if client_key and client_key in view.account.client_keys:
                 return ()
             outside = holds_outside(words)
             said = Said(words, self._by, when, client_key, shown, typed, outside=outside)
             return (said,)
 
-        return await self._record.append_if(news, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def ran(self, command: str, told: str) -> bool:
         """A command that the user ran, with its output: sent with their next message."""
@@ -101,8 +101,8 @@ class Inbox:
         return await self._stop(Stopped(reason, "cancelled"))
 
     async def _stop(self, *events: Event) -> bool:
-        news = partial(_stopping, events)
-        return await self._record.append_if(news, kept=True, by=self._by)
+        make_events = partial(_stopping, events)
+        return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def answer(
         self,
@@ -124,24 +124,24 @@ class Inbox:
         said = Answered(call_id, allowed, reason, tuple(answers))
         granted = Granted(grant) if grant and allowed else None
 
-        def news(view: View) -> Sequence[Event]:
+        def make_events(view: View) -> Sequence[Event]:
             return _verdict(view, said, hash_, granted)
 
-        return await self._record.append_if(news, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def stop_child(self, child: str, reason: str = "stopped by the person") -> bool:
         """End this child and all below it; "" for all there are. The turn goes on."""
 
-        def news(view: View) -> Sequence[Event]:
+        def make_events(view: View) -> Sequence[Event]:
             names = (each.name for each in view.children.running if not each.stopped)
             return tuple(ChildStopped(n, reason) for n in names if child in ("", n))
 
-        return await self._record.append_if(news, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def mail(self, teammate: str, words: str, client_key: str = "") -> bool:
         """Write to one teammate. False: none of that name works, or it has the message."""
-        news = partial(_posted, self._by, teammate, words, client_key)
-        return await self._record.append_if(news, kept=True, by=self._by)
+        make_events = partial(_posted, self._by, teammate, words, client_key)
+        return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def approve_plan(
         self, plan: int = 0, *, text: str = "", mode: Mode | None = None
@@ -151,7 +151,7 @@ class Inbox:
         `plan` is the seq of the one that was shown; `text` is it as the person edited it.
         """
 
-        def news(view: View) -> Sequence[Event]:
+        def make_events(view: View) -> Sequence[Event]:
             found = view.plans.waiting
             if found is None or plan not in (0, found.seq):
                 return ()
@@ -165,12 +165,12 @@ class Inbox:
             answered = PlanAnswered(found.seq, True, edited)
             return (answered, ModeChanged(follows), *then, said)
 
-        return await self._record.append_if(news, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def reject_plan(self, plan: int = 0, *, feedback: str = "") -> bool:
         """No to the plan that waits. With `feedback`, it is to be revised."""
 
-        def news(view: View) -> Sequence[Event]:
+        def make_events(view: View) -> Sequence[Event]:
             found = view.plans.waiting
             if found is None or plan not in (0, found.seq):
                 return ()
@@ -178,7 +178,7 @@ class Inbox:
             words = (said,) if feedback.strip() else ()
             return (PlanAnswered(found.seq, False), *words)
 
-        return await self._record.append_if(news, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def edit_message(self, message: int, text: str | None) -> bool:
         """Change a message of the conversation, or delete it (None). False: it says so already.
@@ -189,7 +189,7 @@ class Inbox:
         if text is not None and not text.strip():
             raise BadInput("a message cannot be empty: delete it instead")
 
-        def news(view: View) -> Sequence[Event]:
+        def make_events(view: View) -> Sequence[Event]:
             if view.turn.seq:
                 raise BadInput("messages cannot be changed while a turn runs")
             event = MessageEdited(message, text)
@@ -201,23 +201,23 @@ class Inbox:
                 )
             return () if after.messages == view.conversation.messages else (event,)
 
-        return await self._record.append_if(news, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def withdraw(self, message: int) -> bool:
         """Withdraw a message that waits for the end of the turn, by the seq of its event.
 
         Raises `BadInput` for one that does not wait: it was delivered, or will be at once.
         """
-        news = partial(_withdrawn, message)
-        return await self._record.append_if(news, kept=True, by=self._by)
+        make_events = partial(_withdrawn, message)
+        return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def set_mode(self, mode: Mode) -> bool:
         """Set the permission mode, from the next call on."""
 
-        def news(view: View) -> Sequence[Event]:
+        def make_events(view: View) -> Sequence[Event]:
             return () if (view.rights.mode or self._mode) == mode else (ModeChanged(mode),)
 
-        return await self._record.append_if(news, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def grant(self, rule: str) -> bool:
         """An allow rule that holds for the rest of the session."""
@@ -232,10 +232,10 @@ class Inbox:
     async def _unless(self, same: Callable[[View], bool], event: Event) -> bool:
         """Record it, where it is not so already."""
 
-        def news(view: View) -> Sequence[Event]:
+        def make_events(view: View) -> Sequence[Event]:
             return () if same(view) else (event,)
 
-        return await self._record.append_if(news, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def _kept(self, image: ImageData) -> Image:
         name = await self._record.put_bytes(image.content)
@@ -256,7 +256,7 @@ class Inbox:
         gets the mode back that was before. `then` carries out what it plans.
         """
 
-        def news(view: View) -> Sequence[Event]:
+        def make_events(view: View) -> Sequence[Event]:
             if view.turn.seq:
                 raise BadInput("the agent cannot be changed while a turn runs")
             if view.session.agent == agent:
@@ -267,7 +267,7 @@ class Inbox:
             moded = (ModeChanged(wanted),) if wanted and wanted != now else ()
             return (AgentChosen(agent, then), *moded)
 
-        return await self._record.append_if(news, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def switch(self, to: TeamsSwitched | TracingSwitched) -> bool:
         """What is on or off for this session, from the next turn on."""
@@ -293,7 +293,7 @@ class Inbox:
     async def compact(self, kind: CompactionKind = "full", focus: str = "") -> bool:
         """Compact the conversation, as soon as no call of the current turn is open."""
 
-        def news(view: View) -> Sequence[Event]:
+        def make_events(view: View) -> Sequence[Event]:
             asked = CompactionRequested(kind, focus)
             return (
                 ()
@@ -301,7 +301,7 @@ class Inbox:
                 else (asked,)
             )
 
-        return await self._record.append_if(news, kept=True, by=self._by)
+        return await self._record.append_if(make_events, kept=True, by=self._by)
 
 
 def _check(budget: Budget) -> None:

@@ -29,7 +29,7 @@ from refold.values.live import Live
 from refold.values.messages import ToolCall
 from refold.values.text import cleaned
 
-News = Callable[[View], Sequence[Event]]
+MakeEvents = Callable[[View], Sequence[Event]]
 
 
 class Recorder:
@@ -79,15 +79,17 @@ class Recorder:
         await self.append_if(lambda _: events, kept=kept, by=by)
         return self.view
 
-    async def append_if(self, news: News, *, kept: bool = False, by: str = "agent") -> bool:
-        """Record what `news` makes of the view. False if it makes nothing of it."""
+    async def append_if(
+        self, make_events: MakeEvents, *, kept: bool = False, by: str = "agent"
+    ) -> bool:
+        """Record what `make_events` makes of the view. False if it makes nothing of it."""
         # Shielded, for an effect that is not told is worse than a late stop.
         events: Sequence[Event] = ()
         with anyio.CancelScope(shield=True):
             async with self._lock:
                 if self._broken:
                     await self._begin()
-                events = news(self.view)
+                events = make_events(self.view)
                 if events:
                     await self._write(events, by)
             if events and kept and self._durable:
@@ -101,7 +103,7 @@ class Recorder:
             lines = await self._store.read(max(after - 1, 0))
         return await anyio.to_thread.run_sync(codec.decode_after, after, lines)
 
-    async def news(self, after: int) -> None:
+    async def wait_for_event(self, after: int) -> None:
         while self.view.seq <= after:
             self._news = self._news or anyio.Event()
             await self._news.wait()

@@ -27,10 +27,10 @@ async def rename(record: Recorder, name: str, by: str = "person") -> bool:
     """
     wanted = checked_name(name)
 
-    def news(view: View) -> Sequence[Event]:
+    def make_events(view: View) -> Sequence[Event]:
         return () if view.session.name == wanted else (Renamed(wanted),)
 
-    return await record.append_if(news, kept=True, by=by)
+    return await record.append_if(make_events, kept=True, by=by)
 
 
 async def tag(record: Recorder, changes: Sequence[str], by: str = "person") -> bool:
@@ -39,11 +39,11 @@ async def tag(record: Recorder, changes: Sequence[str], by: str = "person") -> b
     False if that changes nothing.
     """
 
-    def news(view: View) -> Sequence[Event]:
+    def make_events(view: View) -> Sequence[Event]:
         tags = retagged(view.session.tags, changes)
         return () if view.session.tags == tags else (Tagged(tags),)
 
-    return await record.append_if(news, kept=True, by=by)
+    return await record.append_if(make_events, kept=True, by=by)
 
 
 def checked_name(text: str) -> str:

@@ -19,14 +19,14 @@ from refold.engine.decide import (
     AskModel,
     Choice,
     CompactConversation,
+    Deliver,
     EndTurn,
     Reject,
     RunCalls,
     SettleCalls,
-    TakeUp,
 )
 from refold.engine.execute import ELSEWHERE, SECRET, Running, as_judged, denied, ended
-from refold.engine.loop import what_is_asked
+from refold.engine.loop import model_asked
 from refold.engine.summarize import compact_conversation, untagged
 from refold.engine.world import Model, World
 from refold.errors import ProviderError
@@ -215,8 +215,8 @@ def _what_follows(choice: Choice | None, view: View, world: World) -> Event | No
     """The event that a choice is recorded as; None where it is not that simple."""
     match choice and choice.action:
         case AskModel() as action:
-            return what_is_asked(action, view, world)
-        case TakeUp(words):
+            return model_asked(action, view, world)
+        case Deliver(words):
             return Delivered(words)
         case Reject(notes):
             return AnswerRejected(notes)

@@ -71,13 +71,17 @@ class ReplayRecord:
         return self.view
 
     async def append_if(
-        self, news: Callable[[View], Sequence[Event]], *, kept: bool = False, by: str = ""
+        self,
+        make_events: Callable[[View], Sequence[Event]],
+        *,
+        kept: bool = False,
+        by: str = "",
     ) -> bool:
-        events = news(self.view)
+        events = make_events(self.view)
         await self(*events)
         return bool(events)
 
-    async def news(self, after: int) -> None:
+    async def wait_for_event(self, after: int) -> None:
         """There are none: a replay has no other clients."""
 
     def tell(self, live: Live) -> None:

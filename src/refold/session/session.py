@@ -15,7 +15,7 @@ import anyio
 from msgspec import Struct
 
 from refold.engine.decide import ASKED_FOR, CompactConversation, decide
-from refold.engine.external_edits import look_elsewhere
+from refold.engine.external_edits import find_external_edits
 from refold.engine.loop import run_turn
 from refold.engine.world import World
 from refold.errors import BadInput, JournalError, first
@@ -163,11 +163,11 @@ class Session:
         """Go on where the last turn ended, without new words."""
         await self.record.open()
 
-        def news(view: View) -> tuple[Event, ...]:
+        def make_events(view: View) -> tuple[Event, ...]:
             busy = view.turn.seq or _fresh(view) or self.running
             return () if busy else (TurnStarted(view.seq, "continue"),)
 
-        await self.record.append_if(news, by="person")
+        await self.record.append_if(make_events, by="person")
         return await self.go()
 
     async def compact(self, kind: CompactionKind = "full", focus: str = "") -> bool:
@@ -195,10 +195,10 @@ class Session:
     async def rewind(self, mark: int) -> bool:
         """Rewind the conversation to a mark. False if there is no such mark or a turn runs."""
 
-        def news(view: View) -> tuple[Event, ...]:
+        def make_events(view: View) -> tuple[Event, ...]:
             return (Rewound(mark),) if view.marked(mark) and not view.turn.seq else ()
 
-        return await self.record.append_if(news, kept=True, by="person")
+        return await self.record.append_if(make_events, kept=True, by="person")
 
     async def pause(self) -> None:
         """Release the journal, for another to open. The background commands end."""
@@ -230,18 +230,18 @@ class Session:
     async def _start(self) -> bool:
         """Begin a turn with the words that wait, unless they were stopped meanwhile."""
 
-        def news(view: View) -> tuple[Event, ...]:
+        def make_events(view: View) -> tuple[Event, ...]:
             begun = beginning(view)
             return (begun,) if begun else ()
 
-        return await self.record.append_if(news, by="agent")
+        return await self.record.append_if(make_events, by="agent")
 
     async def _turn(self) -> None:
         if not self.view.turn.seq:
             return
         self._worked = True
         world, here = await self._place(), self.view.session.directory
-        leave = self.hub.heed(self._stop_step)
+        leave = self.hub.subscribe(self._stop_step)
         try:
             # What came while those beside were left is seen, too: an answer, or a stop.
             while decide(self.view, world.policies) is not None:
@@ -263,7 +263,7 @@ class Session:
             await self._refuse_questions()
         if world.snapshots is not None:
             world.snapshots.forget()
-        await look_elsewhere(world, self.record)
+        await find_external_edits(world, self.record)
         return world
 
     async def _refuse_questions(self) -> None:

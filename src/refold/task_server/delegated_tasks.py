@@ -58,7 +58,7 @@ class DelegatedTask:
         self._told = 0
         self._waiting = dict[str, _Put]()
         self._news = anyio.Event()
-        session.on_event(self._heed)
+        session.on_event(self._on_event)
 
     @property
     def state(self) -> Literal["working", "asking", "ended"]:
@@ -176,7 +176,7 @@ class DelegatedTask:
             self.failure = f"refold itself failed: {said}"
         self._stir()
 
-    def _heed(self, entry: Entry) -> None:
+    def _on_event(self, entry: Entry) -> None:
         event = entry.event
         if isinstance(event, events.ModelAnswered):
             self._begun += [

@@ -92,7 +92,7 @@ class Work:
         self._cursor.shown, self.under_way = self._session.view.seq, True
         self._bell.seen()
         watch = self._session.watch() if watch is None else watch
-        leave = self._session.on_event(self._heed)
+        leave = self._session.on_event(self._on_event)
         if own:
             self._transcript.own.add(own)
         self._transcript.begin(self._session.view)
@@ -271,11 +271,11 @@ class Work:
                 await desktop_notice(os.environ, said)
             await self._cursor.more()
 
-    def _heed(self, entry: Entry) -> None:
+    def _on_event(self, entry: Entry) -> None:
         if said := notification(entry, self._session.view):
             self._notices.append(said)
         self._cursor.tell()
-        self._asker.heed(entry)
+        self._asker.on_event(entry)
 
 
 def sentence(error: RefoldError) -> Line:

@@ -215,7 +215,7 @@ class App:
     def _do(self, command: m.Command) -> None:
         match command:
             case m.Answer() | m.Picked() | m.Selected():
-                self._questions.heed(command)
+                self._questions.take(command)
             case m.FindMatches(number, query):
                 self._start(partial(self._questions.search, number, query))
             case m.Remember(text):

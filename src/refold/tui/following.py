@@ -94,7 +94,7 @@ class Following:
     async def run(self, scope: anyio.CancelScope) -> None:
         """Until the scope is cancelled."""
         session = self._session
-        watch, leave = self._watch, session.on_event(self._heed)
+        watch, leave = self._watch, session.on_event(self._on_event)
         try:
             with scope:
                 async with anyio.create_task_group() as group:
@@ -173,10 +173,10 @@ class Following:
             case _:
                 pass
 
-    def _heed(self, entry: Entry) -> None:
+    def _on_event(self, entry: Entry) -> None:
         if said := notification(entry, self._session.view):
             self._display.notify(said)
-        self._asker.heed(entry)
+        self._asker.on_event(entry)
         self._tell()
 
     def _tell(self) -> None:

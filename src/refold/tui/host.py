@@ -127,7 +127,7 @@ class Questions:
             if not found:
                 self._post(Withdrawn(number))
 
-    def heed(self, said: Answer | Picked | Selected) -> None:
+    def take(self, said: Answer | Picked | Selected) -> None:
         if not isinstance(said, Selected):
             self._answered(said)
             return

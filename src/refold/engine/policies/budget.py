@@ -5,7 +5,7 @@ any.
 """
 
 from refold.engine.budget import Price, estimate, lacking, left, used_up
-from refold.engine.decide import Draw, EndTurn, Note, Policy
+from refold.engine.decide import EndTurn, Note, Policy, RequestBudget
 from refold.journal.state.fold import View, budget_of, used
 from refold.values.usage import Budget
 
@@ -44,11 +44,11 @@ def within(settled: Budget, lent: Price | None = None) -> Policy:
 def drawing(settled: Budget, price: Price) -> Policy:
     """For a child: the next call has to fit into what was lent, or more is asked for."""
 
-    def budget_lent(view: View) -> Draw | None:
+    def budget_lent(view: View) -> RequestBudget | None:
         if view.conversation.calls or view.rights.final_budget:
             return None
         need, own = estimate(view, price), budget_of(view, settled)
-        return Draw() if lacking(used(view), own, need) else None
+        return RequestBudget() if lacking(used(view), own, need) else None
 
     return budget_lent
 

@@ -4,7 +4,7 @@ A turn ends with a response without calls; `is_last_word` defines this for other
 and `request_of` what the request of the turn is.
 """
 
-from refold.engine.decide import Action, AskModel, EndTurn, RunCalls, TakeUp
+from refold.engine.decide import Action, AskModel, Deliver, EndTurn, RunCalls
 from refold.journal.state.conversation import SHELL
 from refold.journal.state.fold import View
 
@@ -17,7 +17,7 @@ def converse(view: View) -> Action | None:
     if turn.failed is not None:
         return EndTurn("failed", turn.failed)
     if words := due(view):
-        return TakeUp(words)
+        return Deliver(words)
     return _end(view) or AskModel()
 
 

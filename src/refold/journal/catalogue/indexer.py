@@ -156,7 +156,7 @@ class Indexing:
 
 def read_card(id_: str, file: Path) -> Card:
     """The card of one session, without any tables. Raises `OSError`."""
-    reading = _Reading(Card(id_), Read(), cards.HEARS)
+    reading = _Reading(Card(id_), Read(), cards.KINDS)
     with file.open("rb", buffering=_BUFFER) as opened:
         changed = os.fstat(opened.fileno()).st_mtime_ns / 1e9
         for _ in reading.pieces(opened):
@@ -171,7 +171,7 @@ class _Reading:
         self,
         card: Card,
         read: Read,
-        wanted: frozenset[str] = cards.HEARS | search_text.HEARS,
+        wanted: frozenset[str] = cards.KINDS | search_text.KINDS,
     ) -> None:
         self.card, self.read, self._wanted = card, read, wanted
         self._size = 0  # of the line that is looked at

@@ -28,7 +28,7 @@ from refold.journal.events.kinds import (
 )
 from refold.values.messages import ToolCall
 
-HEARS = frozenset(
+KINDS = frozenset(
     kind.__name__
     for kind in (
         Said, ModelAnswered, ModelFailed, Ended, NestedCallMade, PlanAnswered, Settled, Renamed,

@@ -69,7 +69,7 @@ class _Told(Struct):
     agent: str = ""
 
 
-_ABOUT = frozenset(kind.__name__ for kind in session_info.HEARS)
+_ABOUT = frozenset(kind.__name__ for kind in session_info.KINDS)
 _OWN: Mapping[str, type[Event]] = MappingProxyType({
     kind.__name__: kind
     for kind in (
@@ -77,13 +77,13 @@ _OWN: Mapping[str, type[Event]] = MappingProxyType({
         TurnStarted,
     )
 })  # fmt: skip
-HEARS = _ABOUT | frozenset(_OWN)
+KINDS = _ABOUT | frozenset(_OWN)
 _BRIEFED = SystemPromptSet.__name__
 _TOLD = msgspec.json.Decoder(_Told)
 
 
 def after(card: Card, line: Line, event: Event | None) -> Card:
-    """The card after `line`. `event` is decoded only if its kind is in `HEARS`."""
+    """The card after `line`. `event` is decoded only if its kind is in `KINDS`."""
     card = replace(card, events=line.seq)
     if line.kind == _BRIEFED:
         return _briefed(card, line.data)

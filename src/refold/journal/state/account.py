@@ -19,7 +19,7 @@ from refold.journal.events.kinds import (
 )
 from refold.values.usage import Spent, Usage
 
-HEARS = (
+KINDS = (
     ModelAnswered, ModelFailed, Said, Settled, ChildEnded, Forked, VariableInjected, Imported,
 )  # fmt: skip
 _KEYS_REMEMBERED = 256

@@ -17,7 +17,7 @@ from refold.journal.events.kinds import (
 )
 from refold.journal.state.conversation import REQUESTERS
 
-HEARS = (BackgroundStarted, BackgroundEnded, ModelAsked, Said, Forked, Imported)
+KINDS = (BackgroundStarted, BackgroundEnded, ModelAsked, Said, Forked, Imported)
 
 # The name of the policy whose note tells the model.
 ENDED = "ended_commands"

@@ -11,7 +11,7 @@ from msgspec import Struct
 from refold.journal.events.kinds import Checkpointed, Ended, Entry
 from refold.values.display import Diff
 
-HEARS = (Ended, Checkpointed)
+KINDS = (Ended, Checkpointed)
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 

@@ -26,7 +26,7 @@ from refold.journal.events.kinds import (
 )
 from refold.values.growing import Log
 
-HEARS = (
+KINDS = (
     Checkpointed, FilesRestored, Started, Ended, Said, Rewound, Imported, SessionStarted,
     SessionResumed, WorktreeEntered, WorktreeLeft,
 )  # fmt: skip

@@ -28,7 +28,7 @@ from refold.values.control import TasksChanged
 from refold.values.growing import Log
 from refold.values.usage import NO_LIMIT, Budget
 
-HEARS = (
+KINDS = (
     ChildBorn, ChildGranted, ChildAsked, ChildAnswered, ChildStopped, ChildEnded, Reserved,
     Forked, Imported, MailSent, TeammateIdled, Ended,
 )  # fmt: skip

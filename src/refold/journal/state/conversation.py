@@ -66,7 +66,7 @@ ELSEWHERE = (
 _ENDED_KEPT = 64  # ended calls of code that stay visible to what waits for them
 
 CallNews: TypeAlias = Judged | Answered | Started | Ended | HookRan
-HEARS = (
+KINDS = (
     Said, Delivered, ModelAsked, ModelAnswered, ModelFailed, AnswerRejected, FilesShown, SystemPromptSet,
     Judged, MessageEdited, MessageWithdrawn, Answered, Started, Ended, CompactionRequested, Compacted, NestedCallMade, VariablesSaved,
     Imported, HookRan,

@@ -25,7 +25,7 @@ from refold.journal.events.kinds import (
 from refold.values.display import Diff, Output
 from refold.values.messages import ToolCall
 
-HEARS = (TurnStarted, ModelAnswered, Judged, Ended, Checkpointed, HookRan)
+KINDS = (TurnStarted, ModelAnswered, Judged, Ended, Checkpointed, HookRan)
 OUTLIVES = ()  # a new turn starts without it
 
 WRITERS = frozenset(

@@ -11,7 +11,7 @@ from msgspec import Struct
 from refold.journal.events.kinds import Ended, Entry, ExternalEditsFound, Imported
 from refold.values.display import Diff
 
-HEARS = (Ended, ExternalEditsFound, Imported)
+KINDS = (Ended, ExternalEditsFound, Imported)
 _MOST = 2_000  # files
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 

@@ -1,7 +1,7 @@
 """The fold: from the events of a session to its view, which is its whole state.
 
 A view consists of sub-folds, one module for each concern. Each gets the kinds of events in
-its `HEARS`. A sub-fold that is reset with each turn lists in `OUTLIVES` the kinds that it
+its `KINDS`. A sub-fold that is reset with each turn lists in `OUTLIVES` the kinds that it
 needs from earlier turns; others are skipped there. Only `_hear` changes a view. Everything
 is pure, so a view can be discarded and folded again. `engine.decide` decides what to do
 next.
@@ -147,8 +147,8 @@ def _listeners(heard: Heard) -> Listeners:
     }
 
 
-_LISTENERS = _listeners(lambda part: part.HEARS)
-_BEFORE = _listeners(lambda part: getattr(part, "OUTLIVES", part.HEARS))
+_LISTENERS = _listeners(lambda part: part.KINDS)
+_BEFORE = _listeners(lambda part: getattr(part, "OUTLIVES", part.KINDS))
 _MARKED = frozenset({Said, ModelAsked, Rewound, MessageEdited, Imported})
 
 

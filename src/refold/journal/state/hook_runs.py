@@ -22,7 +22,7 @@ from refold.journal.events.kinds import (
 # The policy that tells the model what hooks add.
 TELLING = "hook_context"
 
-HEARS = (
+KINDS = (
     SessionStarted, SessionResumed, Compacted, Imported, TurnStarted, ModelAsked, AnswerRejected,
     HookRan,
 )  # fmt: skip

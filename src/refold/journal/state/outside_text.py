@@ -18,7 +18,7 @@ from refold.journal.events.kinds import (
     Said,
 )
 
-HEARS = (
+KINDS = (
     Ended,
     ChildEnded,
     BackgroundEnded,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from refold.journal.events.kinds import Ended, Entry, Imported, PlanAnswered, TurnStarted
 from refold.values.control import PlanReady
 
-HEARS = (Ended, PlanAnswered, TurnStarted, Imported)
+KINDS = (Ended, PlanAnswered, TurnStarted, Imported)
 
 
 class Plan(Struct, frozen=True):

@@ -25,7 +25,7 @@ from refold.values.display import Output, Shown
 from refold.values.growing import Log
 from refold.values.messages import ToolCall
 
-HEARS = (TurnStarted, Delivered, ModelAnswered, Started, Ended)
+KINDS = (TurnStarted, Delivered, ModelAnswered, Started, Ended)
 OUTLIVES = ()  # a new turn starts without it
 
 # Responses; up to twice as many, with their results, are in memory.

@@ -25,7 +25,7 @@ from refold.journal.events.kinds import (
 )
 from refold.values.control import Todos
 
-HEARS = (
+KINDS = (
     TurnStarted, ModelAsked, ModelAnswered, Ended, ModeChanged, PlanAnswered, Compacted,
     Rewound, ExternalEditsFound, Imported, SessionResumed, WorktreeEntered, WorktreeLeft,
 )  # fmt: skip

@@ -25,7 +25,7 @@ from refold.values.control import EnterPlan
 from refold.values.modes import Mode
 from refold.values.usage import NOTHING, Budget, RunLimits
 
-HEARS = (
+KINDS = (
     ModeChanged, Granted, Ended, SessionStarted, SessionResumed, BudgetSet, TurnStarted,
     Imported, StepLimitSet, TeamsSwitched, TracingSwitched,
 )  # fmt: skip

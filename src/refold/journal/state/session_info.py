@@ -26,7 +26,7 @@ from refold.journal.events.kinds import (
 from refold.journal.state.conversation import REQUESTERS
 from refold.values.modes import Effort
 
-HEARS = (
+KINDS = (
     SessionStarted, SessionResumed, JournalRepaired, ModelChosen, EffortChosen, Said, AgentChosen,
     MemoryExtracted, Forked, Imported, Renamed, Tagged,
     Titled, WorktreeEntered, WorktreeLeft,

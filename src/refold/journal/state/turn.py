@@ -52,7 +52,7 @@ ELSEWHERE = "it was exported while this turn was under way"
 _MOST_LOST = 20  # lines of one file
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
-HEARS = (
+KINDS = (
     TurnStarted,
     ModelAsked,
     ModelAnswered,

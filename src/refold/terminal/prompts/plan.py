@@ -67,7 +67,7 @@ async def put(
     verdict, answered = None, False
     with anyio.CancelScope() as scope:
 
-        def heed(entry: Entry) -> None:
+        def on_event(entry: Entry) -> None:
             nonlocal answered
             if isinstance(entry.event, events.PlanAnswered) and (
                 entry.event.plan == plan.seq
@@ -75,7 +75,7 @@ async def put(
                 answered = True
                 scope.cancel()
 
-        leave = session.on_event(heed)
+        leave = session.on_event(on_event)
         try:
             before = session.permissions.mode_after_planning
             verdict = await _judge(plan, before, printer, reader)

@@ -55,7 +55,7 @@ class Asker:
     def is_open(self, call_id: str) -> bool:
         return any(found.id == call_id for found in self._session.requests)
 
-    def heed(self, entry: Entry) -> None:
+    def on_event(self, entry: Entry) -> None:
         """Take back the question that this answers."""
         if self._put is None:
             return

@@ -26,7 +26,7 @@ from refold.values.live import CallComing, Live, TextCame, ThinkingCame
 from refold.values.messages import Part, Text, Thinking
 from refold.views.screen.blocks import Block, Called, Coming, Heard, Open, Thought, Words
 
-HEARS = frozenset((
+KINDS = frozenset((
     ModelAnswered, ModelFailed, Ended, Said, Delivered, MessageWithdrawn, Rewound, Imported,
 ))  # fmt: skip
 # Nothing more comes of the answer under way.

@@ -59,7 +59,7 @@ from refold.views.screen.blocks import News, TurnOver
 from refold.views.styled import Line, line
 from refold.views.wrap import cut
 
-HEARS = frozenset((
+KINDS = frozenset((
     Compacted, ChildBorn, ChildEnded, Rewound, MessageEdited, ModelChosen, EffortChosen, ModeChanged,
     AgentChosen, JournalRepaired, AnswerRejected, RequestChecked, Settled, ExternalEditsFound, FilesRestored, PlanAnswered, Forked,
     Imported, Renamed, Tagged, BudgetSet, StepLimitSet, Stopped, TeamsSwitched, TracingSwitched, MailSent,

@@ -89,10 +89,10 @@ def _after(screen: Screen, entry: Entry) -> Screen:
     kind = type(entry.event)
     earlier = view.turn.seconds(until=entry.at) if kind in _BEGINS else screen.earlier
     open_, new = _blocks(screen.open, entry, view)
-    if kind in notices.HEARS:
+    if kind in notices.KINDS:
         new += notices.told(entry, screen.window, before, view)
     changed: dict[str, Any] = {"view": view, "earlier": earlier, "open": open_}
-    if kind in status.HEARS:
+    if kind in status.KINDS:
         changed["status"] = status.after(screen.status, entry, open_)
     if screen.coming and kind in conversation.ENDS:
         changed["coming"] = ()
@@ -115,12 +115,12 @@ def _blocks(
 ) -> tuple[tuple[Open, ...], list[Block]]:
     """What is open after this, and the blocks that will not change any more."""
     kind, new = type(entry.event), list[Block]()
-    if kind in conversation.HEARS:
+    if kind in conversation.KINDS:
         new += conversation.said(entry)
-    if kind in tool_calls.HEARS:
+    if kind in tool_calls.KINDS:
         open_, over = tool_calls.after(open_, entry, view)
         new += over
-    if kind in conversation.HEARS:
+    if kind in conversation.KINDS:
         new += conversation.at_last(entry, view)
         open_, heard = conversation.heard(open_, entry, view)
         new += heard

@@ -28,7 +28,7 @@ from refold.values.live import CallComing, Live, TextCame, ThinkingCame, Waiting
 from refold.views.escape import on_one_line
 from refold.views.screen.blocks import Called, Open
 
-HEARS = frozenset((
+KINDS = frozenset((
     ModelAsked, Reserved, Settled, ModelAnswered, ModelFailed, Judged, Answered, Started, Ended,
     Compacted, Rewound, TurnEnded, Imported,
 ))  # fmt: skip

@@ -20,7 +20,7 @@ from refold.journal.state.conversation import Stage as Stood
 from refold.journal.state.fold import View
 from refold.views.screen.blocks import Called, Open, Stage
 
-HEARS = frozenset((
+KINDS = frozenset((
     ModelAnswered, NestedCallMade, Judged, Answered, Started, Ended, Rewound, Imported,
 ))  # fmt: skip
 _TAIL = 1_000  # characters of what a call prints: no fewer come to whoever joins late
