@@ -19,14 +19,17 @@ class Mounted(Struct, frozen=True):
 
 def mounts(pid: int) -> Iterator[Mounted]:
     """In their order: of several at one path the last is seen. Raises `OSError`."""
-    with open(f"/proc/{pid}/mountinfo", "rb") as file:
-        for line in file:  # only a new line ends one: a name may hold anything else
-            number, _, device, inside, path, options, *_ = os.fsdecode(line).split(" ", 6)
-            writable = "rw" in options.split(",")
-            yield Mounted(int(number), device, _plain(inside), _plain(path), writable)
+    with open(f"/proc/{pid}/mountinfo", "rb", buffering=0) as file:
+        text = os.fsdecode(file.readall())
+    # Each command waits for this: nothing is called for a line that need not be. Only a
+    # new line ends one, for a name may hold anything else.
+    for line in text.split("\n")[:-1]:
+        number, _, device, inside, path, options, _ = line.split(" ", 6)
+        if "\\" in line:
+            inside, path = _plain(inside), _plain(path)
+        writable = "rw" in options.split(",")
+        yield Mounted(int(number), device, inside, path, writable)
 
 
 def _plain(path: str) -> str:
-    if "\\" not in path:
-        return path
     return _OCTAL.sub(lambda found: chr(int(found[1], 8)), path)

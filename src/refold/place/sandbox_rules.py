@@ -367,20 +367,26 @@ def _listening() -> Iterator[str]:
             lines = file.read().splitlines()
     except OSError:  # no Linux
         return
+    folders = dict[str, str]()  # many lie in one: its links are followed once
     for line in lines:
         # Seven numbers and words, then the path, if there is one.
         named = line.split(maxsplit=7)[7:]
         if named and named[0].startswith(b"/"):
-            path = os.path.realpath(os.fsdecode(named[0]))
-            if _is_socket(path):
-                yield path
+            folder, name = os.path.split(os.fsdecode(named[0]))
+            if folder not in folders:
+                folders[folder] = os.path.realpath(folder)
+            yield from _socket(os.path.join(folders[folder], name))
 
 
-def _is_socket(path: str) -> bool:
-    try:
-        return stat.S_ISSOCK(os.lstat(path).st_mode)
-    except OSError:
-        return False
+def _socket(path: str) -> Iterator[str]:
+    """What lies there, or where a link there leads to, if it is a socket."""
+    with suppress(OSError):  # gone
+        mode = os.lstat(path).st_mode
+        if stat.S_ISLNK(mode):
+            path = os.path.realpath(path)
+            mode = os.lstat(path).st_mode
+        if stat.S_ISSOCK(mode):
+            yield path
 
 
 @lru_cache
@@ -389,5 +395,7 @@ def _at(home: str, names: str) -> tuple[str, ...]:
 
 
 def _existing(paths: Iterable[str]) -> list[str]:
-    # To follow links costs much more than to see that nothing is there.
-    return list(dict.fromkeys(os.path.realpath(p) for p in paths if os.path.exists(p)))
+    # Each command asks for a hundred, and most are not there. To follow links costs much
+    # more than to see that, and the error of a `stat` more than the answer of an `access`.
+    there = (path for path in paths if os.access(path, os.F_OK))
+    return list(dict.fromkeys(map(os.path.realpath, there)))

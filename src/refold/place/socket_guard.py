@@ -16,6 +16,7 @@ import select
 import socket
 import struct
 import sys
+from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import cache
@@ -42,6 +43,7 @@ _LEADER = re.compile(rb"^Tgid:\t(\d+)$", re.MULTILINE)
 _BY_FAMILY, _DUMP, _SHOW_FILE = 20, 0x301, 2  # of linux/sock_diag.h
 _LISTENING = 1 << 10
 
+_LINE = struct.Struct("=HBBI")  # of a filter: what to do, jumps if and if not, a number
 _LOAD, _IS, _AND, _RETURN = 0x20, 0x15, 0x54, 0x06
 # Where they stand in seccomp_data: the call, its architecture, its first two arguments.
 _AT_NUMBER, _AT_ARCH, _AT_FIRST, _AT_SECOND = 0, 4, 16, 24
@@ -99,9 +101,11 @@ class SocketGuard:
         self._listener = -1
         self._go, self._stop = os.pipe()
         self._places = BoundedSemaphore(_AT_ONCE)
-        # A thread that stands behind the filter would ask itself.
-        self._thread = Thread(target=self._serve, name="refold-socket-guard", daemon=True)
-        self._thread.start()
+        self._served = allocate_lock()
+        self._served.acquire()
+        # A thread that stands behind the filter would ask itself. `Thread` would wait until
+        # it runs: two changes of threads for each command.
+        start_new_thread(self._work, ())
 
     def install(self) -> None:
         self._listener = _listen()
@@ -110,10 +114,16 @@ class SocketGuard:
     def close(self) -> None:
         """When all of the command has ended."""
         os.close(self._stop)
-        self._thread.join()
+        self._served.acquire()  # until it has ended
         os.close(self._go)
         if self._listener >= 0:
             os.close(self._listener)
+
+    def _work(self) -> None:
+        try:
+            self._serve()
+        finally:
+            self._served.release()
 
     def _serve(self) -> None:
         if not os.read(self._go, 1):
@@ -315,18 +325,25 @@ def _listen() -> int:
     """Put this thread, and what it starts, behind the filter; the listener's descriptor."""
     import ctypes
 
-    architecture = _ARCHITECTURES[platform.machine()]
-    lines = _lines(architecture)
-    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *x) for x in lines))
-    program = struct.pack("@HP", len(lines), ctypes.addressof(code))
+    number, filter_ = _filter(platform.machine())
+    code = ctypes.create_string_buffer(filter_)
+    program = struct.pack("@HP", len(filter_) // _LINE.size, ctypes.addressof(code))
     no_new_privileges()
     flags = _NEW_LISTENER | _WAIT_KILLABLE
     try:
-        return call(architecture.seccomp, _SET_MODE_FILTER, flags, program)
+        return call(number, _SET_MODE_FILTER, flags, program)
     except OSError as error:
         if error.errno != errno.EINVAL:  # a kernel before 5.19
             raise
-    return call(architecture.seccomp, _SET_MODE_FILTER, _NEW_LISTENER, program)
+    return call(number, _SET_MODE_FILTER, _NEW_LISTENER, program)
+
+
+@cache
+def _filter(machine: str) -> tuple[int, bytes]:
+    """The number of seccomp(2), and the filter as the kernel reads it."""
+    architecture = _ARCHITECTURES[machine]
+    lines = (_LINE.pack(*line) for line in _lines(architecture))
+    return architecture.seccomp, b"".join(lines)
 
 
 def _lines(architecture: _Architecture) -> list[tuple[int, int, int, int]]:

@@ -211,7 +211,7 @@ class Supervisor:
         if self._until is not None:
             until = min(until, self._until)
         while output.open and not watch.stopped and (left := until - time.monotonic()) > 0:
-            watch.wait(output, self._stop, left)
+            watch.listen(output, self._stop, left)
         # A shell that has ended may have left a crowd behind, and another that is just
         # going may hide how many came up.
         why = watch.over() if output.open or watch.crowded() else ""
@@ -240,21 +240,25 @@ class _Watch:
 
     def wait(self, output: OutputPipe, stop: int, seconds: float) -> bool:
         """For output, the end, a stop, or so long. Has the process ended?"""
-        ready = select.poll()
-        watched = [stop, *([output.reading] if output.open else [])]
         if self._number is not None:
-            watched.append(self._number)
-        elif self._process.poll() is None:
+            return self._number in self.listen(output, stop, seconds, self._number)
+        if self._process.poll() is None:
             seconds = min(seconds, _LOOK_AGAIN)
-        for number in watched:
+        self.listen(output, stop, seconds)
+        return self._process.poll() is not None
+
+    def listen(
+        self, output: OutputPipe, stop: int, seconds: float, *more: int
+    ) -> list[int]:
+        """For output, a stop, one of `more`, or so long. Which descriptors were readable?"""
+        ready = select.poll()
+        for number in (stop, *((output.reading,) if output.open else ()), *more):
             ready.register(number, select.POLLIN)
-        found = {number for number, _ in ready.poll(seconds * 1000)}
+        found = [number for number, _ in ready.poll(seconds * 1000)]
         if output.reading in found or output.due == 0:
             output.take()
         self.stopped = self.stopped or stop in found
-        if self._number is None:
-            return self._process.poll() is not None
-        return self._number in found
+        return found
 
     def crowded(self) -> bool:
         return crowded(self._limits, self._threads)
