@@ -10,6 +10,8 @@ unexport VIRTUAL_ENV
 
 BIN := .venv/bin
 WORKERS ?= 2
+# The slow tests wait for other programs half of the time.
+PEER_WORKERS ?= 3
 MODEL ?= local/qwen2.5-coder-1.5b
 
 .PHONY: help run test test-peers test-again check bench bench-peers eval format lock docs clean
@@ -25,7 +27,7 @@ test: .venv/.ready-dev  ## the tests everybody runs: offline, some minutes
 
 test-peers: .venv/.ready-peers  ## the slow ones: SDKs, fault servers, crash matrices, the real model
 	@scripts/peers
-	@REFOLD_MODELS=$${REFOLD_MODELS:-$(CURDIR)/.peers/models} $(BIN)/pytest -m "peer or slow" -n $(WORKERS) --timeout 1200
+	@REFOLD_MODELS=$${REFOLD_MODELS:-$(CURDIR)/.peers/models} $(BIN)/pytest -m "peer or slow or property" -n $(PEER_WORKERS) --timeout 1200
 
 test-again: .venv/.ready-peers  ## what failed last, one by one: does it fail alone too?
 	@REFOLD_MODELS=$${REFOLD_MODELS:-$(CURDIR)/.peers/models} $(BIN)/pytest -m "" -n 0 --last-failed --last-failed-no-failures none --timeout 600

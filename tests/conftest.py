@@ -5,10 +5,11 @@ would name a real provider, proxy or setting. The environment has a fake key ins
 end of the run, no file under any of those homes, and none beside a journal, may contain it.
 """
 
+import gc
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -36,6 +37,33 @@ OURS = {"REFOLD_REQUIRE_PEERS", "REFOLD_PEERS"}
 settings.register_profile("unhurried", deadline=None)
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "unhurried")
+# A property without a number of examples of its own is tried with few by `make test`, and with
+# hypothesis's own number by `make test-peers`, which runs all properties once more.
+FEW, QUICK = 25, "not peer and not slow"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.markexpr == QUICK:
+        settings.register_profile("quick", settings.default, max_examples=FEW)
+        settings.load_profile("quick")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected is no garbage: it is not looked through again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("property")
 
 
 # The directories of tests are numbered here: pytest would look through all of them for the
