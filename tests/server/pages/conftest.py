@@ -154,9 +154,9 @@ class Watched:
             each.close()
 
 
-# For each test: as long as it runs, its event loop is that of this thread, and a test that
-# starts one of its own would fail.
-@pytest.fixture
+# Started once for a module, whose tests have contexts of their own: as long as it runs, its
+# event loop is that of this thread, and a test that starts one of its own would fail.
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     api = pytest.importorskip("playwright.sync_api", reason=NEEDS)
     if CHROMIUM is None:
