@@ -513,6 +513,7 @@ def refold(*arguments: str, **more: Any) -> "subprocess.Popen[str]":
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_the_turn_and_the_result_still_comes(
     workspace: Path, number: signal.Signals
@@ -534,6 +535,7 @@ def test_a_signal_stops_the_turn_and_the_result_still_comes(
     assert found[-1]["reason"] == f"stopped by {number.name}"
 
 
+@pytest.mark.slow
 def test_a_pipe_that_nobody_closes_does_not_hold_up_a_task(workspace: Path) -> None:
     path = script(workspace, {"text": "Hello."})
     reading, writing = os.pipe()
@@ -550,6 +552,7 @@ def test_a_pipe_that_nobody_closes_does_not_hold_up_a_task(workspace: Path) -> N
     assert (done.returncode, done.stdout) == (0, "Hello.\n")
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_ends_it_quietly(workspace: Path) -> None:
     path = script(workspace, *[call("think", thought="x" * 99_000)] * 3, {"text": "x"})
 
@@ -625,6 +628,7 @@ def test_what_was_said_before_the_time_was_over_is_kept(
     assert found["text"].startswith("abc")
 
 
+@pytest.mark.slow
 def test_an_output_that_cannot_be_written_is_one_sentence(workspace: Path) -> None:
     path = script(workspace, {"text": "Hello."})
 
@@ -639,6 +643,7 @@ def test_an_output_that_cannot_be_written_is_one_sentence(workspace: Path) -> No
     assert (done.returncode, without_sandbox_notice(done.stderr)) == (1, said)
 
 
+@pytest.mark.slow
 def test_closed_streams_are_no_crash(workspace: Path) -> None:
     path = script(workspace, {"text": "Hello."})
     command = f'exec {sys.executable} -m refold -p Hi --script "{path}" <&-'

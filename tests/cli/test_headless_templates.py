@@ -10,6 +10,8 @@ import pytest
 from refold.journal.events import codec
 from refold.journal.events.kinds import Said
 
+pytestmark = pytest.mark.slow
+
 
 def printed(
     here: Path, text: str, piped: bytes = b""

@@ -304,6 +304,7 @@ def with_a_mistake_of_ours(words: str, *arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_a_mistake_of_ours_is_one_sentence_and_all_of_it_in_the_log(
     home: Path, canary: str
 ) -> None:
@@ -320,6 +321,7 @@ def test_a_mistake_of_ours_is_one_sentence_and_all_of_it_in_the_log(
     assert "\x1b" not in what
 
 
+@pytest.mark.slow
 def test_a_mistake_that_is_not_to_be_written_down_is_shown_whole(
     home: Path, canary: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -235,6 +235,7 @@ def test_the_address_for_traces_is_taken_as_it_is() -> None:
     assert collector("http://127.0.0.1:3/", environ).url == "http://127.0.0.1:3/v1/traces"
 
 
+@pytest.mark.slow
 def test_no_package_of_opentelemetry_is_imported() -> None:
     family(at_home())
     code = (

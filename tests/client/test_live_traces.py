@@ -259,6 +259,7 @@ async def _deaf() -> Any:
     return socket.create_server(("127.0.0.1", 0))
 
 
+@pytest.mark.slow
 def test_without_an_endpoint_nothing_is_imported_and_the_environment_alone_sends_nothing(
     tmp_path: Path,
 ) -> None:

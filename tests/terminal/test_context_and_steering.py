@@ -1,6 +1,8 @@
 """What fills the window, what it costs, and what is said while the model works."""
 
+import fcntl
 import os
+import termios
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -264,6 +266,18 @@ def pressed(keys: str) -> Step:
     return step
 
 
+def taken(keys: str) -> Step:
+    """Keys that come to nothing: they are read before the next ones are pressed."""
+
+    async def step(session: Session, press: Callable[[str], None]) -> None:
+        press(keys)
+        with anyio.fail_after(60):
+            while any(fcntl.ioctl(0, termios.FIONREAD, bytes(4))):
+                await anyio.sleep(0.005)
+
+    return step
+
+
 def shown(tonight: Evening, keys: str, said: str) -> Step:
     async def step(session: Session, press: Callable[[str], None]) -> None:
         press(keys)
@@ -332,9 +346,10 @@ def test_up_withdraws_the_newest_queued_message_to_change_it(
 def test_up_does_nothing_while_no_message_waits(evening: Evenings) -> None:
     tonight = evening([UNTIL], "Done.")
 
-    rows = while_it_works(tonight, [pressed("\x1b[A\x0f"), finish])
+    rows = while_it_works(tonight, [taken("\x1b[A"), pressed("hurry\r"), finish])
 
     assert not any("withdrawn" in row for row in rows)
+    assert [e.text for e in kinds(tonight, Said)] == ["go", "hurry"]
 
 
 def test_a_stop_keeps_queued_words_and_enter_sends_them(evening: Evenings) -> None:

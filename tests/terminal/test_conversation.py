@@ -243,6 +243,15 @@ def test_a_task_is_done_and_shown_step_by_step(evening: Callable[..., Evening]) 
     ]
 
 
+@pytest.fixture
+def own_pytest(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of this name that does nothing: the real one takes a second."""
+    (home / "bin").mkdir()
+    (home / "bin" / "pytest").write_text("#!/bin/sh\n")
+    (home / "bin" / "pytest").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{home}/bin:{os.environ['PATH']}")
+
+
 @pytest.mark.parametrize(
     ("keys", "rule", "asked"),
     [
@@ -252,7 +261,11 @@ def test_a_task_is_done_and_shown_step_by_step(evening: Callable[..., Evening]) 
     ],
 )
 def test_the_useful_rule_is_offered_and_r_narrows_it(
-    evening: Callable[..., Evening], keys: str, rule: str, asked: int
+    evening: Callable[..., Evening],
+    own_pytest: None,
+    keys: str,
+    rule: str,
+    asked: int,
 ) -> None:
     first, second = (
         [("bash", f'{{"command": "pytest --{word}"}}')] for word in ("version", "help")

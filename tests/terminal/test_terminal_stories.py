@@ -33,6 +33,7 @@ def starts(tmp_path: Path, compiled: Path) -> Iterator[Starts]:
         terminal.child.close(force=True)
 
 
+@pytest.mark.slow
 def test_an_edit_is_allowed_and_a_command_is_not(starts: Starts, tmp_path: Path) -> None:
     at = starts("edit")
     at.until("›")
@@ -64,6 +65,7 @@ def test_an_edit_is_allowed_and_a_command_is_not(starts: Starts, tmp_path: Path)
     assert "thinking" not in at.text
 
 
+@pytest.mark.slow
 def test_no_order_of_a_model_or_a_tool_reaches_the_terminal(starts: Starts) -> None:
     at = starts("hostile", NO_COLOR="1")
     at.until("›")
