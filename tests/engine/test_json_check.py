@@ -91,7 +91,7 @@ def doubling(times: int) -> str:
 @pytest.mark.parametrize(
     ("written", "why"),
     [
-        (doubling(40), "takes too long to follow"),
+        pytest.param(doubling(40), "takes too long to follow", marks=pytest.mark.slow),
         ('{"items": {"pattern": "^(a+)+$"}}', "a pattern is not followed here"),
         ('{"patternProperties": {"^(a+)+$": {}}}', "a pattern is not followed here"),
         ('{"$ref": "#/x", "x": 5}', "refers to something that is not a schema"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import msgspec
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
 from msgspec import Raw
@@ -240,6 +241,7 @@ class Endless:
         return self._count
 
 
+@pytest.mark.slow
 def test_a_step_costs_the_same_at_2000_as_at_10() -> None:
     """Lines of our code run from one request to the next, counted, not timed."""
     provider = Endless(2001, traced=(1010, 2000))

@@ -86,6 +86,7 @@ def test_a_refusal_without_a_word_ends_the_turn() -> None:
     assert (view.turn.outcome, len(provider.heard)) == ("failed", 1)
 
 
+@pytest.mark.slow
 def test_arguments_nested_without_end_are_told_to_the_model() -> None:
     deep = '{"city": ' + "[" * 100_000 + "]" * 100_000 + "}"
 

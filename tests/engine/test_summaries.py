@@ -299,6 +299,7 @@ def test_words_that_come_while_it_is_summed_up_are_heard_after_it() -> None:
     assert words(model.asked[-1]).count("First.") == 1
 
 
+@pytest.mark.slow
 def test_stopped_at_any_moment_it_is_told_shorter_or_as_it_was() -> None:
     stores: list[MemoryStore] = []
 
@@ -361,6 +362,7 @@ def test_what_models_used_adds_up_whoever_asked_them() -> None:
     assert model.summed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", [0, 1_000, 3_000, 3_900])
 @pytest.mark.parametrize("length", [20, 400])
 def test_no_model_is_asked_to_sum_up_at_every_step(system: int, length: int) -> None:

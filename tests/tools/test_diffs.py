@@ -65,6 +65,7 @@ def test_a_change_too_wide_is_counted() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_long_diff_is_cut_at_a_line_and_counted_whole() -> None:
     found = change("", "".join(f"line {n}\n" for n in range(10_000)))
 
