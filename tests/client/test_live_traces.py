@@ -26,7 +26,7 @@ from refold.journal.store.port import MemoryStore
 from refold.journal.store.tree_reader import tree
 from refold.session.recorder import Recorder
 from refold.testing.wire_server import Answer, Heard, WireServer, wire_server
-from refold.views.metrics import DURATION, TOKENS
+from refold.views.metrics import DURATION, FIRST_CHUNK, TOKENS
 from refold.views.traces import traces
 from tests.agents.families import Household, called, give
 from tests.agents.test_teams_at_work import team
@@ -317,7 +317,7 @@ def test_the_official_protocol_reads_our_metrics(tmp_path: Path) -> None:
 
     metrics = read.resource_metrics[0].scope_metrics[0].metrics
     assert [(each.name, each.unit) for each in metrics] == [
-        (DURATION.name, "s"), (TOKENS.name, "{token}"),
+        (DURATION.name, "s"), (TOKENS.name, "{token}"), (FIRST_CHUNK.name, "s"),
     ]  # fmt: skip
     for each in metrics:
         assert each.histogram.aggregation_temporality == 2  # cumulative
@@ -334,3 +334,4 @@ def test_names_and_units_of_metrics_are_those_of_the_conventions() -> None:
 
     assert DURATION.name == known.GEN_AI_CLIENT_OPERATION_DURATION
     assert TOKENS.name == known.GEN_AI_CLIENT_TOKEN_USAGE
+    assert FIRST_CHUNK.name == known.GEN_AI_CLIENT_OPERATION_TIME_TO_FIRST_CHUNK

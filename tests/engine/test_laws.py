@@ -42,6 +42,7 @@ NEWS: list[some.SearchStrategy[Any]] = [
     some.just(news.ModelAnswered(CALLS)),
     some.just(news.ModelAnswered(YES)),
     some.just(news.ModelAnswered(Message("assistant", ()), stop="length")),
+    some.just(news.ModelAnswered(YES, first_piece=0.25)),
     some.builds(
         news.ModelFailed, some.just("no"), partial_text=some.sampled_from(["", "so"])
     ),

@@ -9,6 +9,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
+from refold.engine.answer_draft import Draft
 from refold.engine.policies.answer_schema import shaped
 from refold.engine.policies.compaction import in_window
 from refold.engine.policies.conversation import converse, final
@@ -22,6 +23,7 @@ from refold.journal.state.fold import View
 from refold.journal.store.logged_requests import wire_calls
 from refold.journal.store.port import MemoryStore
 from refold.provider.port import (
+    CallDelta,
     Came,
     Delta,
     Done,
@@ -34,6 +36,7 @@ from refold.provider.port import (
 from refold.session.recorder import Recorder
 from refold.session.redactor import Redactor
 from refold.session.session import Session
+from refold.testing.clock import Clock
 from refold.testing.providers import Reply, ScriptedProvider
 from refold.tools.contract import ImageData, tool
 from refold.tools.contract import Reply as ToolReply
@@ -259,6 +262,24 @@ def test_who_really_answered_is_kept_where_it_is_another() -> None:
         e.event.served_by for e in entries(store) if isinstance(e.event, ModelAnswered)
     ]
     assert found == ["", "deep-9"]
+
+
+def test_the_time_to_the_first_piece_is_told_of_a_response_that_came_in_pieces() -> None:
+    def answered(*deltas: Delta) -> float | None:
+        clock = Clock()
+        draft = Draft(0, "m", lambda model, usage: None, clock=clock)
+        for delta in (*deltas, Done()):
+            clock.jump(0.4)
+            draft.add(delta)
+        answer = draft.whole()
+        assert answer is not None
+        return answer.first_piece
+
+    thought, call = ThinkingDelta("Hm."), CallDelta(0, "{}", name="look")
+
+    assert answered(TextDelta("Yes."), TextDelta(" It is.")) == 0.4
+    assert answered(thought, call) == 0.4
+    assert answered(TextDelta("Yes. It is.")) is None
 
 
 def test_a_refusal_says_why_where_the_provider_does() -> None:

@@ -28,6 +28,7 @@ from refold.journal.store.tree_reader import tree
 from refold.values.messages import ToolCall
 from refold.values.usage import Usage
 from refold.views.activity import activity_of
+from refold.views.metrics import Metrics
 from refold.views.traces import TraceSpan, traces
 from tests.tui.sessions import Story, stories
 from tests.views.planted import answer, begun, family, hold, plant
@@ -104,7 +105,8 @@ def test_a_model_call_names_its_provider_model_agent_tokens_and_cost() -> None:
     said = answer(
         SECRET, ("call-0", "bash", "{}"), usage=usage, model="gemini/gemini-3.8-flash"
     )
-    node = node_of(*begun(), ModelAsked(), replace(said, stop="calls", served_by="g-3.8-1"))
+    ended = replace(said, stop="calls", served_by="g-3.8-1", first_piece=0.25)
+    node = node_of(*begun(), ModelAsked(), ended)
 
     found = traces(node)[1]
 
@@ -120,6 +122,7 @@ def test_a_model_call_names_its_provider_model_agent_tokens_and_cost() -> None:
         "refold.step": 1,
         "gen_ai.response.finish_reasons": ("tool_calls",),
         "gen_ai.response.model": "g-3.8-1",
+        "gen_ai.response.time_to_first_chunk": 0.25,
         "gen_ai.usage.input_tokens": 123,
         "gen_ai.usage.output_tokens": 10,
         "gen_ai.usage.cache_read.input_tokens": 20,
@@ -127,6 +130,27 @@ def test_a_model_call_names_its_provider_model_agent_tokens_and_cost() -> None:
         "gen_ai.usage.reasoning.output_tokens": 4,
         "refold.cost_usd": 0.25,
     }
+
+
+def test_only_responses_that_came_in_pieces_count_in_the_time_to_the_first_chunk() -> None:
+    spoken = [answer("so", model="acme/big") for _ in range(3)]
+    timed = [
+        replace(spoken[0], first_piece=0.25),
+        spoken[1],
+        replace(spoken[2], first_piece=3.0),
+    ]
+    steps = [event for said in timed for event in (ModelAsked(), said)]
+    metrics = Metrics()
+
+    metrics.add(traces(node_of(*begun(), *steps, TurnEnded("answered"))))
+
+    points = {metric.name: found for metric, found in metrics.found}
+    (first,) = points["gen_ai.client.operation.time_to_first_chunk"]
+    assert first.attributes == {
+        "gen_ai.operation.name": "chat", "gen_ai.provider.name": "acme",
+        "gen_ai.request.model": "big", "gen_ai.agent.name": "main",
+    }  # fmt: skip
+    assert (sum(first.counts), first.total, first.least, first.most) == (2, 3.25, 0.25, 3.0)
 
 
 def test_a_model_call_that_failed_has_the_class_of_its_error_and_no_words_of_it() -> None:

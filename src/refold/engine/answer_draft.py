@@ -4,6 +4,7 @@ A call that the model made through `tool_call` becomes a call of the tool it nam
 code sees only that one. `model_call` records the response.
 """
 
+import time
 from collections.abc import Callable, Collection
 
 import msgspec
@@ -44,7 +45,7 @@ class Draft:
 
     `next_call` numbers our ids; `model` is the model that was asked; `price` computes
     dollars. `tools` are those that the model may have called through another tool; `sent`
-    is the measured size of the request.
+    is the measured size of the request. The time to the first piece counts from here on.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Draft:
         price: Callable[[str, Usage], float | None],
         tools: Collection[str] = (),
         sent: Measured = Measured(),  # noqa: B008 - frozen
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._next, self._model, self._price = next_call, model, price
         self._tools, self._sent, self._heard = tools, sent, 0
@@ -61,6 +63,8 @@ class Draft:
         self._calls: dict[int, _Call] = {}
         self._thinking: list[str] | None = None
         self._done: Done | None = None
+        self._clock, self._began = clock, clock()
+        self._pieces, self._first_piece = 0, 0.0
 
     @property
     def text(self) -> str:
@@ -73,6 +77,8 @@ class Draft:
 
         Raises `ProviderError` if the response does not end.
         """
+        if not isinstance(delta, Done):
+            self._count()
         match delta:
             case TextDelta(text):
                 self._hear(text)
@@ -120,6 +126,7 @@ class Draft:
             cost=charged.cost,
             refusal=done.why,
             served_by=done.model if done.model != asked else "",
+            first_piece=self._first_piece if self._pieces > 1 else None,
         )
 
     def failed(self, reason: str, kind: str) -> ModelFailed:
@@ -139,6 +146,11 @@ class Draft:
         free = self._price(self._model, Usage(fresh=1, output=1)) == 0
         cost = 0.0 if free else None
         return ModelAnswered(message, model=self._model, partial=True, cost=cost)
+
+    def _count(self) -> None:
+        self._pieces += 1
+        if self._pieces == 1:
+            self._first_piece = round(self._clock() - self._began, 3)
 
     def _hear(self, text: str) -> None:
         self._heard += len(text)

@@ -1,8 +1,8 @@
 """The metrics of OpenTelemetry's conventions for generative AI, added up from spans. Pure.
 
-They are histograms: tokens by type, and how long model calls, tool calls and turns took. What
-they are made of is `traces`; `app.otlp` encodes and sends them. How long the first chunk of a
-response took is none of them, because no journal says it.
+They are histograms: tokens by type, how long model calls, tool calls and turns took, and how
+long it took until a response began. What they are made of is `traces`; `app.otlp` encodes and
+sends them.
 """
 
 from bisect import bisect_left
@@ -49,6 +49,15 @@ TOKENS = Metric(
 )
 
 
+FIRST_CHUNK = Metric(
+    "gen_ai.client.operation.time_to_first_chunk",
+    "s",
+    "Time to receive the first chunk of a streamed response.",
+    DURATION.bounds,
+)
+_EVERY = (DURATION, TOKENS, FIRST_CHUNK)
+
+
 class Point(Struct):
     """The values with these attributes. `counts` has one more than there are bounds."""
 
@@ -83,9 +92,9 @@ class Metrics:
             each.name: [
                 point for (name, _), point in self._points.items() if name == each.name
             ]
-            for each in (DURATION, TOKENS)
+            for each in _EVERY
         }
-        return [(each, of[each.name]) for each in (DURATION, TOKENS) if of[each.name]]
+        return [(each, of[each.name]) for each in _EVERY if of[each.name]]
 
     def _point(self, metric: Metric, attributes: Mapping[str, Attribute]) -> Point:
         key = (metric.name, tuple(sorted(attributes.items())))
@@ -99,6 +108,9 @@ def _values(span: TraceSpan) -> Iterator[tuple[Metric, float, dict[str, Attribut
         count = span.attributes.get(name)
         if isinstance(count, int):
             yield TOKENS, float(count), {"gen_ai.token.type": type_}
+    first = span.attributes.get("gen_ai.response.time_to_first_chunk")
+    if isinstance(first, float | int):
+        yield FIRST_CHUNK, float(first), {}
 
 
 def _attributes(span: TraceSpan, metric: Metric) -> dict[str, Attribute]:

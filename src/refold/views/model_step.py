@@ -55,6 +55,7 @@ def step_lines(found: StepShown, room: int, label: Labels) -> Iterator[Line]:
     how = outcome_of(step, node)
     of = f"{node.address} · step {step.number} of {found.count}"
     took = "" if step.ended is None else f" · {duration(step.ended - step.at)}"
+    took += _began(step)
     yield (("strong", of), (style_of(how), f" · {how.replace('_', ' ')}"), ("dim", took))
     yield line("")
     yield from _sent(found)
@@ -72,6 +73,11 @@ def step_lines(found: StepShown, room: int, label: Labels) -> Iterator[Line]:
         command = f"refold sessions requests {node.session} {step.traced[-1]}"
         yield line("")
         yield line(f"kept word for word: {numbers} ({on_one_line(command)})", "dim")
+
+
+def _began(step: ModelStep) -> str:
+    first = step.end.first_piece if isinstance(step.end, ModelAnswered) else None
+    return "" if first is None else f" · first piece after {duration(first)}"
 
 
 def step_document(found: StepShown) -> dict[str, object]:
@@ -153,6 +159,7 @@ def _answer(step: ModelStep) -> dict[str, object] | None:
             return {
                 "text": message.text, "thinking": thought, "model": end.model,
                 "served": end.served_by, "stop": end.stop, "partial": end.partial,
+                "first_piece": end.first_piece,
                 "calls": [call.id for call in message.calls],
                 "usage": msgspec.to_builtins(end.usage), "failed": "",
             }  # fmt: skip

@@ -369,6 +369,8 @@ def _answered(end: ModelAnswered, *, content: bool) -> Attributes:
     found: Attributes = {"gen_ai.response.finish_reasons": (finished,)}
     if end.served_by:
         found["gen_ai.response.model"] = end.served_by
+    if end.first_piece is not None:
+        found["gen_ai.response.time_to_first_chunk"] = end.first_piece
     if content:
         told = _told(end.message.parts, finished)
         found["gen_ai.output.messages"] = _json([told])

@@ -139,6 +139,7 @@ class ModelAnswered(Struct, frozen=True):
     cost: float | None = None  # US dollars; None: unknown, which is not zero
     refusal: str = ""  # the provider's explanation of a refusal
     served_by: str = ""  # the model that the provider says it used, if it is another
+    first_piece: float | None = None  # seconds until it began; None: it came as a whole
 
 
 class ModelFailed(Struct, frozen=True):
@@ -474,8 +475,7 @@ Event: TypeAlias = (
     | CompactionRequested | Compacted | Reserved | Settled | BudgetSet | StepLimitSet | AgentChosen
     | ExternalEditsFound | Imported | MemoryExtracted | TeamsSwitched | TracingSwitched | MailSent | TeammateIdled | ChildBorn | ChildGranted | ChildAsked | ChildAnswered | ChildStopped | ChildEnded
     | NestedCallMade | VariableInjected | VariablesSaved | VariablesRestored | Forked
-    | BackgroundStarted | BackgroundEnded | WorktreeEntered | WorktreeLeft
-    | Checkpointed | FilesRestored | ModelChosen | HookRan
+    | BackgroundStarted | BackgroundEnded | WorktreeEntered | WorktreeLeft | Checkpointed | FilesRestored | ModelChosen | HookRan
     | EffortChosen | Renamed | Tagged | Titled | Noted | Unknown
 )  # fmt: skip
 
