@@ -155,6 +155,16 @@ def tools_of(profile: Profile, every: Iterable[Tool]) -> OfferedTools:
     return OfferedTools((*active, *finding(deferred)), deferred)
 
 
+def may_use(profile: Profile, name: str, effect: Effect) -> bool:
+    """Whether a tool of this name and effect would be among those of the agent."""
+
+    def among(patterns: Sequence[str]) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+    given = among((*profile.tools, *profile.deferred)) and not among(profile.without)
+    return given and effect in profile.effects
+
+
 def _left_out(tool: Tool, without: Sequence[str]) -> bool:
     """Without `bash` an agent runs no command in any other way either."""
     commands = tool.command is not None or tool.spec.name in COMMANDS

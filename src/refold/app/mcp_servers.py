@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from refold.agents.profile import OfferedTools, Profile, tools_of
 from refold.app.launch_options import LaunchOptions
+from refold.app.remote_servers import RemoteServers, RemoteTurn
 from refold.app.search_places import USER_MCP_FILE
 from refold.app.workspace import Workspace
 from refold.config.folder_settings import project_here
@@ -46,6 +47,10 @@ _CHARACTERS = 4  # of a schema in one token
 _PATIENCE = 30.0  # seconds that a search waits for servers that were never connected
 _WAITING = "Tools of the MCP servers {names} are added when these have connected: search."
 
+_NOT_CHOSEN = (
+    "the MCP server {name!r} in {source} is not used: remote mode lets the provider call its tools "
+    "without asking you, so only your own mcp_servers.json can choose it"
+)
 _NOT_INSTALLED = (
     "MCP servers are configured, but the extra is not installed: pip install 'refold[mcp]'"
 )
@@ -64,11 +69,12 @@ class ServerPrompt(Struct, frozen=True):
 class Configured(Struct, frozen=True):
     """The servers that count here, and sentences about those that do not.
 
-    `attended`: a user is there, who can allow that a server has the model called.
+    `remote` are those that the provider of the model connects to. `attended`: a user is there, who can allow that a server has the model called.
     """
 
     servers: tuple[ServerConfig, ...] = ()
     notices: tuple[str, ...] = ()
+    remote: tuple[ServerConfig, ...] = ()
     attended: bool = False
 
 
@@ -96,8 +102,7 @@ def configured(
     if not files.content and not files.notices:
         return Configured()
     found, notices = dict[str, ServerConfig](), list(files.notices)
-    if find_spec("mcp") is None:
-        return Configured(notices=(*notices, _NOT_INSTALLED))
+    own = {str(user_file(paths)), "the editor"}
     for source, content in files.content:
         said = read(content, source)
         notices += said.problems
@@ -113,8 +118,15 @@ def configured(
             except BadInput as error:
                 notices.append(str(error))
                 continue
+            if one.remote and source not in own:
+                notices.append(_NOT_CHOSEN.format(name=one.name, source=source))
+                continue
             found[one.name] = one
-    return Configured(tuple(found.values()), tuple(notices))
+    remote = tuple(one for one in found.values() if one.remote)
+    here = tuple(one for one in found.values() if not one.remote)
+    if here and find_spec("mcp") is None:
+        here, notices = (), [*notices, _NOT_INSTALLED]
+    return Configured(here, tuple(notices), remote)
 
 
 class McpServers:
@@ -131,8 +143,9 @@ class McpServers:
     ) -> None:
         self._here, self._workspace, self._paths = here, workspace, paths
         self._environ, self._log, self._learn = environ, log, learn
-        for server in here.servers:
+        for server in (*here.servers, *here.remote):
             learn(*secrets(server, environ))
+        self.remote = RemoteServers(here.remote, environ)
         self._offered: tuple[object, ServerTools] | None = None
 
     @cached_property
@@ -201,9 +214,12 @@ class McpServers:
             return given
         return self._with_pending(given, pending, allowed)
 
-    def connecting(self, provider: Provider) -> Provider:
-        """The same provider; once it has been asked, the servers are connected."""
-        return _Connecting(provider, self.connections.begin)
+    def around(self, provider: Provider, turn: RemoteTurn | None) -> Provider:
+        """The same provider; once it has been asked, the servers are connected. In a turn that
+        may have those in remote mode, its requests name them.
+        """
+        found = _Connecting(provider, self.connections.begin)
+        return self.remote.around(found, turn) if turn else found
 
     def statuses(self) -> "tuple[ServerStatus, ...]":
         """The servers that count here, as they are now."""

@@ -299,6 +299,7 @@ def _known(settings: Settings) -> tuple[ProviderSpec, ...]:
             url_env="" if own.base_url else spec.url_env,
             url_too=() if own.base_url else spec.url_too,
             key_env=own.key_env or spec.key_env,
+            hosts_mcp=spec.hosts_mcp and own.wire in ("", spec.wire),
             quirks=_quirks(name, spec.quirks, own.quirks),
         )
     return tuple(found.values())

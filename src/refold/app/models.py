@@ -350,6 +350,17 @@ def _by_code(found: Provider, small: bool) -> Provider:
     return CodeActing(found, small=small)
 
 
+def mcp_host(models: Models, name: str) -> str:
+    """The provider of this model, if it connects to MCP servers itself; otherwise ""."""
+    if models.scripted or not name or name.startswith((SCRIPT, SMALL)):
+        return ""
+    try:
+        spec = models.connections.named(name).spec
+    except BadInput:  # its provider says so
+        return ""
+    return spec.name if isinstance(spec, ProviderSpec) and spec.hosts_mcp else ""
+
+
 def answering(
     models: Models, name: str, role: RoleOptions, acting: Acting = "native"
 ) -> Provider:

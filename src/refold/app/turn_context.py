@@ -6,7 +6,7 @@ each request stays the same.
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
@@ -16,7 +16,7 @@ from refold.agents.child import ChildSpec
 from refold.agents.children import Children
 from refold.agents.profile import Profile, tools_of, unused_preset
 from refold.agents.registry import Registry
-from refold.app.models import SCRIPT, Models, Traits, answering
+from refold.app.models import SCRIPT, Models, Traits, answering, mcp_host
 from refold.app.policies import budget, policies, shares
 from refold.app.system_prompt import Material
 from refold.app.tool_dependencies import (
@@ -35,12 +35,15 @@ from refold.journal.state.fold import View
 from refold.journal.state.session_info import SessionInfo
 from refold.prompts import system_text
 from refold.prompts.system_text import RenderedPrompt
+from refold.provider.port import Provider
 from refold.session.recorder import Recorder
 from refold.values.tools import Effect
 
 if TYPE_CHECKING:
+    from refold.app.remote_servers import RemoteTurn
     from refold.app.session_hooks import SessionHooks
     from refold.engine.result_cache import ResultCache
+    from refold.hooks.configuration import Hook
 
 MAIN = "main"
 GONE = "the agent {agent!r} of this session is not there any more: main works instead"
@@ -94,14 +97,25 @@ class TurnContext:
         view, models = self._record.view, self._shared.models
         agent, preset = view.session.agent, self._shared.settings.preset
         now = agent_of(view, self._shared.agents)
-        traits = models.traits(model_of(models, view, now))
-        told = self._told(now, traits, view).notices
+        model, mcp = model_of(models, view, now), self._shared.mcp
+        told = self._told(now, models.traits(model), view).notices
         gone = GONE.format(agent=agent) if agent and now.name != agent else ""
         unused = unused_preset(now, preset if preset != Settings().preset else "")
         since = self._since
         if since is None:
             since = self._new(view, lambda: self._world(view))
-        return (*told, *filter(None, (gone, unused, since)))
+        remote = mcp.remote.notices(self._remote_turn(model, now)) if mcp else ()
+        return (*told, *remote, *filter(None, (gone, unused, since)))
+
+    def _remote_turn(self, model: str, agent: Profile) -> "RemoteTurn":
+        hooks = self._hooks.hooks if self._hooks else ()
+        return _remote_turn(self._shared, self._record, model, agent, hooks)
+
+    def _with_servers(self, provider: Provider, model: str, agent: Profile) -> Provider:
+        if self._shared.mcp is None:
+            return provider
+        turn = None if self._child else self._remote_turn(model, agent)
+        return self._shared.mcp.around(provider, turn)
 
     def __call__(self, view: View) -> World:
         world = self._world(view)
@@ -137,10 +151,6 @@ class TurnContext:
 
         return differences(told[0], told[1], only=_LASTING)
 
-    def _traced(self, view: View) -> bool:
-        chosen = view.rights.tracing
-        return self._shared.settings.log_requests if chosen is None else chosen
-
     def _agent(self, view: View) -> Profile:
         return self._child.agent if self._child else agent_of(view, self._shared.agents)
 
@@ -159,11 +169,11 @@ class TurnContext:
         provider = answering(shared.models, name, role, agent.acting)
         return World(
             Model(
-                shared.mcp.connecting(provider) if shared.mcp else provider,
+                self._with_servers(provider, name, agent),
                 name,
                 traits.window,
                 shared.models.price,
-                self._trace if self._traced(view) else None,
+                self._trace if _traced(view, settings) else None,
             ),
             tools=given.active if coded else traits.tools(given.active),
             deferred=() if traits.small else given.deferred,
@@ -193,7 +203,9 @@ class TurnContext:
             longest_result=_longest(
                 agent.bounds.result or settings.limits.result_chars, traits.window
             ),
-            helper_model=None if shared.models.scripted else self._aide,
+            helper_model=None
+            if shared.models.scripted
+            else partial(_aide, shared, self._trace),
             budget=budget(settings),
             shares=shares(settings),
             watches=settings.reminders,
@@ -294,14 +306,6 @@ class TurnContext:
 
             await at_end(self._world(self._record.view), self._record)
 
-    def _aide(self) -> Model:
-        """The small model, for calls outside of the conversation."""
-        models = self._shared.models
-        name, role = models.default("small"), self._shared.settings.roles.small
-        window, trace = models.traits(name).window, self._trace
-        provider = answering(models, name, role)
-        return Model(provider, name, window, models.price, trace, role.temperature)
-
 
 class MovingTurnContext:
     """The turn context of a session, wherever it works at the moment.
@@ -340,6 +344,39 @@ class MovingTurnContext:
         if self._there is None or self._there[0] != session.directory:
             self._there = session.directory, self._entered(session)
         return self._there[1]
+
+
+def _traced(view: View, settings: Settings) -> bool:
+    chosen = view.rights.tracing
+    return settings.log_requests if chosen is None else chosen
+
+
+def _aide(shared: SharedResources, trace: Trace) -> Model:
+    """The small model, for calls outside of the conversation."""
+    models, role = shared.models, shared.settings.roles.small
+    name = models.default("small")
+    window, provider = models.traits(name).window, answering(models, name, role)
+    return Model(provider, name, window, models.price, trace, role.temperature)
+
+
+def _remote_turn(
+    shared: SharedResources,
+    record: Recorder,
+    model: str,
+    agent: Profile,
+    hooks: "Sequence[Hook]",
+) -> "RemoteTurn":
+    from refold.app.remote_servers import RemoteTurn
+
+    return RemoteTurn(
+        model,
+        mcp_host(shared.models, model),
+        agent,
+        (*shared.workspace.rules, *agent.rules),
+        hooks,
+        shared.options.tool_names,
+        lambda: record.view.rights.mode or shared.settings.permission_mode,
+    )
 
 
 def agent_of(view: View, agents: Registry) -> Profile:

@@ -49,6 +49,11 @@ def add_arguments(mcp: ArgumentParser) -> None:
         "--writes", action="store_true", help="let it change files of the workspace"
     )
     new.add_argument(
+        "--remote",
+        action="store_true",
+        help="let the provider of the model connect to it, and call its tools without asking",
+    )
+    new.add_argument(
         "--project", action="store_true", help="write it into .mcp.json of this directory"
     )
     new.add_argument(
@@ -104,10 +109,14 @@ def _add(found: Namespace, file: Path) -> int:
             raise BadInput(f"{words[0]!r} is not an http or https address")
         _refuse({"--env": found.env, "--writes": found.writes}, "a program")
         said = {"type": "sse" if found.sse else "http", "url": words[0]}
+        if found.remote:
+            said["remote"] = True
+            _remote_is_yours(found.project)
         if found.header:
             said["headers"] = _pairs(found.header, ":", "--header 'NAME: VALUE'")
     else:
-        _refuse({"--header": found.header, "--sse": found.sse}, "an address")
+        given = {"--header": found.header, "--sse": found.sse, "--remote": found.remote}
+        _refuse(given, "an address")
         said = {"command": words[0], "args": words[1:]}
         if found.env:
             said["env"] = _pairs(found.env, "=", "--env NAME=VALUE")
@@ -115,11 +124,23 @@ def _add(found: Namespace, file: Path) -> int:
             said["writes"] = True
     add(file, found.name, said)
     write(f"The MCP server {found.name} is in {on_one_line(str(file))}.\n")
-    if found.project:
+    if found.remote:
+        write(
+            "The provider of the model calls its tools; refold does not ask you about them.\n"
+        )
+    elif found.project:
         write("It counts here once this folder is trusted: refold trust add\n")
     else:
         write(f"refold mcp test {found.name} connects to it, and lists its tools.\n")
     return 0
+
+
+def _remote_is_yours(project: bool) -> None:
+    if project:
+        raise BadInput(
+            "--remote is for your own file, because you are not asked about the calls of such a "
+            "server: leave --project out"
+        )
 
 
 def _refuse(given: Mapping[str, object], target: str) -> None:
@@ -153,7 +174,17 @@ def _list(found: Configured, places: Paths, off: str, *, as_json: bool) -> int:
         else:
             write(f"{server.name}  {on_one_line(server.summary)}\n")
             write(f"    {_known(known)}, from {on_one_line(server.source)}\n")
-    if not found.servers and not as_json:
+    for server in found.remote:
+        if as_json:
+            row = {
+                "name": server.name, "transport": server.transport, "target": server.summary,
+                "source": server.source, "remote": True,
+            }  # fmt: skip
+            write(msgspec.json.encode(row).decode() + "\n")
+        else:
+            write(f"{server.name}  {on_one_line(server.summary)}\n")
+            write(f"    remote: the provider calls it, from {on_one_line(server.source)}\n")
+    if not (found.servers or found.remote) and not as_json:
         write("There are no MCP servers here. refold mcp add NAME adds one.\n")
     for notice in filter(None, (*found.notices, off)):
         complain(on_one_line(notice))
@@ -202,6 +233,11 @@ def _named(name: str, found: Configured) -> ServerConfig:
     for server in found.servers:
         if server.name == name:
             return server
+    if name in {server.name for server in found.remote}:
+        raise BadInput(
+            f"the MCP server {name!r} is in remote mode: the provider connects to it, and not "
+            'refold; take "remote" out of its entry to use it from here'
+        )
     for notice in found.notices:
         if repr(name) in notice:
             raise BadInput(notice)

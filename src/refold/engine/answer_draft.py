@@ -14,7 +14,15 @@ from msgspec.structs import replace
 from refold.engine.call_cost import Charge, Measured, charge
 from refold.errors import ProviderError
 from refold.journal.events.kinds import ModelAnswered, ModelFailed
-from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
+from refold.provider.port import (
+    CallDelta,
+    Delta,
+    Done,
+    HostedCall,
+    HostedResult,
+    TextDelta,
+    ThinkingDelta,
+)
 from refold.values.json_check import repeated_key
 from refold.values.live import CallComing, Live, TextCame, ThinkingCame
 from refold.values.messages import Message, Part, Text, Thinking, ToolCall
@@ -40,6 +48,16 @@ class _Call:
         self.wire, self.data = "", Raw(b"null")
 
 
+class HostedUse(Struct, frozen=True):
+    """A call of a tool that the provider made itself. `result` None: the response was cut off
+    before it.
+    """
+
+    name: str
+    arguments: Raw = Raw(b"{}")
+    result: HostedResult | None = None
+
+
 class Draft:
     """A response in progress.
 
@@ -62,6 +80,8 @@ class Draft:
         self._parts: list[Part | _Text | _Call] = []  # in the order in which they began
         self._calls: dict[int, _Call] = {}
         self._thinking: list[str] | None = None
+        self._hosted: dict[str, HostedUse] = {}
+        self._read = 0  # characters of their results
         self._done: Done | None = None
         self._clock, self._began = clock, clock()
         self._pieces, self._first_piece = 0, 0.0
@@ -71,6 +91,11 @@ class Draft:
         """The words so far."""
         texts = (p.pieces for p in self._parts if isinstance(p, _Text))
         return "".join(piece for pieces in texts for piece in pieces)
+
+    @property
+    def hosted(self) -> tuple[HostedUse, ...]:
+        """The calls that the provider made itself so far: they have happened."""
+        return tuple(self._hosted.values())
 
     def add(self, delta: Delta) -> Live | None:
         """Add a delta, and return what watchers should get.
@@ -91,6 +116,9 @@ class Draft:
                 self._hear(delta.arguments)
                 self._close_thinking()
                 return self._call(delta)
+            case HostedCall() | HostedResult():
+                self._close_thinking()
+                return self._host(delta)
             case Done():
                 self._close_thinking()
                 self._done = delta
@@ -115,7 +143,7 @@ class Draft:
         )
         if not says and stop not in ("length", "refused"):
             return None
-        kept = parts if says else ()
+        kept = parts if says or self._hosted else ()
         charged = self._charge(done)
         asked = charged.model.partition("/")[2]
         return ModelAnswered(
@@ -141,7 +169,9 @@ class Draft:
         """What the user saw before a stop. Half a call does not count."""
         if not self.text.strip():
             return None
-        message = Message("assistant", (Text(self.text),))
+        used = (u.result for u in self.hosted if u.result and bytes(u.result.data))
+        kept = tuple(Thinking("", each.wire, each.data) for each in used)
+        message = Message("assistant", (*kept, Text(self.text)))
         # What it used nobody told, but what is free is free however much it was.
         free = self._price(self._model, Usage(fresh=1, output=1)) == 0
         cost = 0.0 if free else None
@@ -152,9 +182,11 @@ class Draft:
         if self._pieces == 1:
             self._first_piece = round(self._clock() - self._began, 3)
 
-    def _hear(self, text: str) -> None:
+    def _hear(self, text: str, read: str = "") -> None:
+        """`read` is in the response, but the model has not written it."""
         self._heard += len(text)
-        if self._heard > LONGEST:
+        self._read += len(read)
+        if self._heard + self._read > LONGEST:
             raise ProviderError(ENDLESS)
 
     def _charge(self, done: Done) -> Charge:
@@ -197,6 +229,18 @@ class Draft:
         if bytes(delta.data):
             call.wire, call.data = delta.wire, delta.data
         return CallComing(call.name) if new and call.name else None
+
+    def _host(self, delta: HostedCall | HostedResult) -> Live | None:
+        if isinstance(delta, HostedCall):
+            self._hosted[delta.id] = HostedUse(delta.name)
+            return CallComing(delta.name)
+        self._hear(delta.arguments, read=delta.text)
+        if (use := self._hosted.get(delta.id)) is not None:
+            arguments = _json(delta.arguments)
+            self._hosted[delta.id] = replace(use, arguments=arguments, result=delta)
+        if bytes(delta.data):
+            self._parts.append(Thinking("", delta.wire, delta.data))
+        return None
 
     def _finished(self, calls: bool) -> list[Part]:
         parts: list[Part] = []

@@ -285,10 +285,10 @@ async def ended(
             supplied[tool.context] = running.context(world)
         run = partial(tool.run, **arguments, **supplied)
         if world.results is None:
-            return await _recordable(call.id, await run(), world, running.record)
+            return await completed(call.id, await run(), world, running.record)
         files = cast("Files | None", own.get("files"))
         reply, cached = await world.results.reply(tool, arguments, files, run)
-        end = await _recordable(call.id, reply, world, running.record)
+        end = await completed(call.id, reply, world, running.record)
         return replace(end, cached=cached)
     except ToolFailed as error:
         return await failed(call.id, str(error), world, running.record)
@@ -304,7 +304,8 @@ async def failed(id_: str, words: str, world: World, record: Record) -> Ended:
     return Ended(id_, "failed", text, _told(unseen), full_blob=whole)
 
 
-async def _recordable(id_: str, reply: Reply, world: World, record: Record) -> Ended:
+async def completed(id_: str, reply: Reply, world: World, record: Record) -> Ended:
+    """How a call ends that a tool has answered; long text is cut here."""
     words, unseen = marked(reply.text)
     text, whole = await _fitted(words, world, record, all_of_it=reply.whole)
     seen = tuple((seen.path, seen.sha256) for seen in reply.seen)

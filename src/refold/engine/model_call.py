@@ -36,14 +36,15 @@ async def ask(world: World, record: Record) -> None:
                 _hear(delta, draft, world, record)
     except ProviderError as error:
         failed = draft.failed(str(error), type(error).__name__)
-        await record(*await _traced(world, record), failed)
+        hosted = await _hosted(draft, world, record)
+        await record(*await _traced(world, record), failed, *hosted)
     except anyio.get_cancelled_exc_class():
         # Stopped by a person, who has read this far. After a crash we ask again.
         if record.view.turn.stopped:
             with anyio.CancelScope(shield=True):
                 partial = draft.partial()
                 news = [*await _traced(world, record), *([partial] if partial else [])]
-                await record(*news)
+                await record(*news, *await _hosted(draft, world, record))
         raise
     else:
         await _answered(draft, world, record)
@@ -95,11 +96,12 @@ async def _answered(draft: Draft, world: World, record: Record) -> None:
     asked = record.view.turn.open_request
     answer = draft.whole(calls=asked is None or asked.tools)
     traced = await _traced(world, record)
+    hosted = await _hosted(draft, world, record)
     if answer is None:
-        await record(*traced, draft.failed(EMPTY, "ProviderError"))
+        await record(*traced, draft.failed(EMPTY, "ProviderError"), *hosted)
         return
     made = answer.message.calls
-    opening: list[Event] = [*traced, answer]
+    opening: list[Event] = [*traced, answer, *hosted]
     kept = False
     if made:
         from refold.engine import calls  # an answer in words needs none of it
@@ -108,6 +110,15 @@ async def _answered(draft: Draft, world: World, record: Record) -> None:
             opening += calls.begin_with_answer(call, world, record.view)
         kept = calls.must_keep(opening, made, world)
     await record(*opening, kept=kept)
+
+
+async def _hosted(draft: Draft, world: World, record: Record) -> tuple[Event, ...]:
+    """The calls that the provider made itself: they have happened, however it ended."""
+    if not draft.hosted:
+        return ()
+    from refold.engine.hosted_calls import recorded
+
+    return await recorded(draft.hosted, world, record)
 
 
 async def _traced(world: World, record: Record) -> list[RequestLogged]:

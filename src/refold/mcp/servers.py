@@ -47,7 +47,8 @@ class ServerConfig(Struct, frozen=True):
     """One server, as its file says it: variables are not replaced yet.
 
     `writes`: the program may change files of the workspace, and `network`: it may use the
-    network. `source` names the file.
+    network. `remote`: the provider of the model connects to it (`remote_mode`). `source` names
+    the file.
     """
 
     name: str
@@ -60,6 +61,7 @@ class ServerConfig(Struct, frozen=True):
     oauth: OAuthConfig = OAuthConfig()
     writes: bool = False
     network: bool = True
+    remote: bool = False
     call_seconds: float = _CALL_SECONDS
     connect_seconds: float = _CONNECT_SECONDS
     source: str = ""
@@ -126,6 +128,7 @@ def server(name: str, said: object, source: str) -> ServerConfig | None:
         oauth=fields.oauth(),
         writes=fields.truth("writes", default=False),
         network=fields.truth("network", default=True),
+        remote=fields.remote(transport),
         call_seconds=fields.milliseconds("timeout", _CALL_SECONDS),
         connect_seconds=fields.milliseconds("startupTimeout", _CONNECT_SECONDS),
         source=source,
@@ -316,6 +319,14 @@ class _Fields:
         if not isinstance(found, bool):
             self._wrong(key, "true or false")
         return cast("bool", found)
+
+    def remote(self, transport: Transport) -> bool:
+        if (found := self.truth("remote", default=False)) and transport == "stdio":
+            raise BadInput(
+                f"the MCP server {self._name!r} cannot be remote: a provider starts no programs, "
+                "it connects to an address"
+            )
+        return found
 
     def milliseconds(self, key: str, default: float) -> float:
         found = self._said.get(key)

@@ -9,7 +9,7 @@ https://docs.anthropic.com/en/api/messages
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
@@ -48,11 +48,12 @@ MOST_OUTPUT = 32_000  # tokens; the API wants a number, and every current model 
 MUCH_OUTPUT = 64_000  # every model that thinks as it sees fit allows this
 
 # What a model may refuse: thoughts that another one or another account has signed,
-# pictures, a schema, room for long thoughts, to sum them up for people, to think as
+# to connect to MCP servers, pictures, a schema, room for long thoughts, to sum them up for people, to think as
 # much as it sees fit, to think at all, and each effort.
 Extra: TypeAlias = (
     Literal[
         "kept",
+        "hosted",
         "pictures",
         "schema",
         "temperature",
@@ -88,12 +89,18 @@ def to_wire(
     }
     if system := sanitize.text(request.system).strip():
         body["system"] = [{"type": "text", "text": system, "cache_control": _CACHED}]
-    if request.tools:
-        tools: list[dict[str, Any]] = [
-            {"name": t.name, "description": t.description, "input_schema": t.parameters}
-            for t in request.tools
-        ]
+    tools: list[dict[str, Any]] = [
+        {"name": t.name, "description": t.description, "input_schema": t.parameters}
+        for t in request.tools
+    ]
+    if tools:
         tools[-1]["cache_control"] = _CACHED
+    if request.hosted and "hosted" not in without:
+        from refold.provider.hosted_mcp import anthropic_fields, anthropic_toolsets
+
+        body |= anthropic_fields(request.hosted)
+        tools += anthropic_toolsets(request.hosted)
+    if tools:
         body["tools"] = tools
         if request.tool_choice == "none":
             body["tool_choice"] = {"type": "none"}
@@ -107,17 +114,30 @@ def to_wire(
     return msgspec.json.encode(body)
 
 
+class Recalling(NamedTuple):
+    """What of earlier answers is sent again.
+
+    `keeping`: the name under which thoughts that go back are kept; "": none go back.
+    `hosting`: the MCP servers that the provider connects to, by their names.
+    """
+
+    keeping: str = WIRE
+    hosting: tuple[str, ...] = ()
+
+
 def message_to_wire(
-    message: Message, pictures: Pictures = NO_PICTURES, *, keeping: str = WIRE
+    message: Message,
+    pictures: Pictures = NO_PICTURES,
+    *,
+    manner: Recalling = Recalling(),  # noqa: B008 - frozen
 ) -> Iterator[EncodedPiece]:
     """A message as blocks. Speakers must alternate, so neighbours share a head.
 
     Results come directly after the answer that called, so they come first in
-    the user's message, as the API wants them. `keeping`: the name under which
-    thoughts that go back are kept; "": none go back.
+    the user's message, as the API wants them.
     """
     role = "assistant" if message.role == "assistant" else "user"
-    blocks = [b for part in message.parts for b in _blocks(part, keeping, pictures)]
+    blocks = [b for part in message.parts for b in _blocks(part, manner, pictures)]
     blocks += _of_failures(message, pictures)
     while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
         blocks.pop()  # "the final block in an assistant message cannot be thinking"
@@ -131,35 +151,44 @@ def message_to_wire(
 class Anthropic:
     """Claude, and other models behind the same protocol."""
 
-    def __init__(self, http: Http, keeping: str = WIRE) -> None:
-        self._http, self._keeping = http, keeping
-        self._encoded = Encodings[str](
-            lambda keeping: partial(message_to_wire, keeping=keeping)
+    def __init__(self, http: Http, keeping: str = WIRE, *, hosts_mcp: bool = False) -> None:
+        self._http, self._keeping, self._hosts_mcp = http, keeping, hosts_mcp
+        self._encoded = Encodings[Recalling](
+            lambda manner: partial(message_to_wire, manner=manner)
         )
         self._row = IncrementalFold(_Row(), _rowed)
         self._concessions = CapabilityFallback[Extra](_ABOUT)
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         model = request.model
+        if request.hosted and not self._hosts_mcp:
+            request = replace(request, hosted=())
 
         def ask() -> AsyncGenerator[Delta, None]:
             without = self._concessions.of(model)
             keeping = "" if "kept" in without else self._keeping
+            hosted = () if "hosted" in without else request.hosted
+            manner = Recalling(keeping, tuple(each.name for each in hosted))
             messages = _marked(
-                request, self._encoded.of(keeping, shown="pictures" not in without)
+                request, self._encoded.of(manner, shown="pictures" not in without)
             )
             thoughtless = self._row.of(request.messages).thoughtless(keeping)
             body = to_wire(request, messages, without, thoughtless=thoughtless)
             start = AnthropicStreamState(keeping=self._keeping)
             reader = Reader(Events, Event, start, from_wire, types=TYPES)
-            return deltas(
-                self._http, "/v1/messages", body, model, reader, trace=request.trace
-            )
+            http = _hosting(self._http) if hosted else self._http
+            return deltas(http, "/v1/messages", body, model, reader, trace=request.trace)
 
         return self._concessions.stream(model, ask, _sent(request))
 
     async def aclose(self) -> None:
         await self._http.aclose()
+
+
+def _hosting(http: Http) -> Http:
+    from refold.provider.hosted_mcp import BETA
+
+    return http.with_headers(BETA)
 
 
 _CACHED = {"type": "ephemeral"}
@@ -168,6 +197,7 @@ _MARK = b',"cache_control":{"type":"ephemeral"}'
 _ABOUT: dict[Extra, str] = {
     # First of all: what is said of a kept thought names thinking, too.
     "kept": r"signature|redacted_thinking.*(modified|invalid)|invalid.*redacted_thinking",
+    "hosted": r"\bmcp",
     "pictures": REFUSED,
     "temperature": r"temperature",
     "off": r"thinking",
@@ -210,6 +240,8 @@ def _marked(request: Request, encoded: Encoded) -> bytes:
 def _sent(request: Request) -> frozenset[Extra]:
     """What a refusal of this request may be about."""
     found: set[Extra] = {"kept"}
+    if request.hosted:
+        found.add("hosted")
     if request.pictures:
         found.add("pictures")
     if sanitize.schema(request):
@@ -264,7 +296,8 @@ class _Row(Struct, frozen=True):
     def thoughtless(self, keeping: str) -> bool:
         if self.first is None or not self.called:
             return False
-        blocks = (b for part in self.first.parts for b in _blocks(part, keeping))
+        manner = Recalling(keeping)
+        blocks = (b for part in self.first.parts for b in _blocks(part, manner))
         return "thinking" not in next(blocks, {"type": ""})["type"]
 
 
@@ -280,23 +313,13 @@ def _rowed(row: _Row, spoken: Spoken) -> _Row:
 
 
 def _blocks(
-    part: Part, keeping: str, pictures: Pictures = NO_PICTURES
+    part: Part, manner: Recalling, pictures: Pictures = NO_PICTURES
 ) -> Iterable[dict[str, Any]]:
     match part:
         case Text() | Image():
             yield from map(_shown, seen([part], pictures))
-        case Thinking(text, wire, data) if wire and wire == keeping:
-            match _kept(data):
-                case {"signature": str(signature)}:
-                    yield {
-                        "type": "thinking",
-                        "thinking": clean(text),
-                        "signature": signature,
-                    }
-                case {"redacted": str(redacted)}:
-                    yield {"type": "redacted_thinking", "data": redacted}
-                case _:
-                    return  # cut off before its signature, it would be refused
+        case Thinking(text, wire, data) if wire and wire == manner.keeping:
+            yield from _returned(text, _kept(data), manner.hosting)
         case ToolCall(id_):
             call = sanitize.as_made(part)
             # Our own id: theirs may be missing, come twice, or be another wire's.
@@ -313,6 +336,23 @@ def _blocks(
             yield {**found, "is_error": True} if part.failed else found
         case _:
             return
+
+
+def _returned(text: str, kept: Any, hosting: tuple[str, ...]) -> Iterable[dict[str, Any]]:
+    match kept:
+        case {"signature": str(signature)}:
+            yield {"type": "thinking", "thinking": clean(text), "signature": signature}
+        case {"redacted": str(redacted)}:
+            yield {"type": "redacted_thinking", "data": redacted}
+        case {"hosted": str()}:
+            from refold.provider.hosted_mcp import recalled
+
+            blocks, words = recalled(kept, hosting) or ([], "")
+            yield from blocks
+            if words:
+                yield {"type": "text", "text": words}
+        case _:
+            return  # cut off before its signature, it would be refused
 
 
 def _of_failures(message: Message, pictures: Pictures) -> Iterator[dict[str, Any]]:

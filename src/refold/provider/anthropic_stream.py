@@ -13,7 +13,15 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from refold.provider.error_mapping import Trouble
-from refold.provider.port import CallDelta, Delta, Done, Stop, TextDelta, ThinkingDelta
+from refold.provider.port import (
+    CallDelta,
+    Delta,
+    Done,
+    HostedCall,
+    Stop,
+    TextDelta,
+    ThinkingDelta,
+)
 from refold.values.usage import Usage
 
 WIRE = "anthropic"  # and the name under which Anthropic's signatures are kept
@@ -36,6 +44,8 @@ class AnthropicStreamState(Struct, frozen=True):
 
     block: "_Block | None" = None  # the one that is open
     fed: bool = False  # have arguments come for it?
+    written: str = ""  # those of a call that the provider makes itself
+    uses: tuple[dict[str, Any], ...] = ()  # such calls that have no result yet
     called: bool = False
     used: "_Usage" = msgspec.field(default_factory=lambda: _Usage())
     stop: str = ""
@@ -53,9 +63,11 @@ def from_wire(
         case "content_block_delta" if delta:
             return _continued(reading, index, delta)
         case "content_block_start" if block:
-            return _opened(replace(reading, block=block, fed=False), index, block)
+            opened = replace(reading, block=block, fed=False, written="")
+            return _opened(opened, index, block)
         case "content_block_stop":
-            return replace(reading, block=None), _closed(reading, index)
+            uses = _with_use(reading)
+            return replace(reading, block=None, uses=uses), _closed(reading, index)
         case "message_start":
             message = event.message or _Message()
             used = _updated(reading.used, message.usage)
@@ -95,6 +107,10 @@ class _Block(Struct, frozen=True):
     signature: str = ""
     data: str = ""
     input: Raw = Raw(b"{}")
+    server_name: str = ""
+    tool_use_id: str = ""
+    is_error: bool = False
+    content: Any = None
 
 
 class _Delta(Struct, frozen=True):
@@ -146,7 +162,7 @@ _STATUS_OF = {
 _STOPS: dict[str, Stop] = {
     "end_turn": "end",
     "stop_sequence": "end",
-    "pause_turn": "end",
+    "pause_turn": "length",  # while the provider calls tools itself: it wants to go on
     "tool_use": "calls",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
@@ -164,8 +180,45 @@ def _opened(
             return reading, (ThinkingDelta(text),)
         case _Block(type="tool_use", id=id_, name=name):
             return replace(reading, called=True), (CallDelta(index, "", id_, name),)
+        case _Block(type="mcp_tool_use", id=id_, name=name, server_name=server):
+            from refold.provider.hosted_mcp import tool_name
+
+            return reading, (HostedCall(id_, tool_name(server, name)),)
+        case _Block(type="mcp_tool_result", tool_use_id=id_):
+            return _resulted(reading, block, id_)
         case _:
             return reading, ()
+
+
+def _with_use(reading: AnthropicStreamState) -> tuple[dict[str, Any], ...]:
+    """With the call whose block ends now, if the provider makes it itself."""
+    match reading.block:
+        case _Block(type="mcp_tool_use", id=id_, name=name, server_name=server) as block:
+            given = _decoded(reading.written) if reading.written else _decoded(block.input)
+            use = {"type": "mcp_tool_use", "id": id_, "name": name, "server_name": server}
+            return (*reading.uses, {**use, "input": given})
+        case _:
+            return reading.uses
+
+
+def _decoded(arguments: str | Raw) -> Any:
+    try:
+        return msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+
+
+def _resulted(
+    reading: AnthropicStreamState, block: _Block, id_: str
+) -> tuple[AnthropicStreamState, tuple[Delta | Trouble, ...]]:
+    use = next((each for each in reading.uses if each["id"] == id_), None)
+    if use is None:
+        return reading, ()
+    from refold.provider.hosted_mcp import anthropic_result
+
+    found = anthropic_result(use, block.content, reading.keeping, failed=block.is_error)
+    left = tuple(each for each in reading.uses if each is not use)
+    return replace(reading, uses=left), (found,)
 
 
 def _continued(
@@ -186,6 +239,8 @@ def _continued(
             if not reading.fed:
                 reading = replace(reading, fed=True)
             return reading, (CallDelta(index, delta.partial_json),)
+        case "input_json_delta" if block and block.type == "mcp_tool_use":
+            return replace(reading, written=reading.written + delta.partial_json), ()
         case _:
             return reading, ()
 

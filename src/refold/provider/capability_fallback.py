@@ -68,11 +68,15 @@ class CapabilityFallback(Generic[Thing]):
                 if not self.make(model, str(refusal), sent):
                     raise
                 notices = [_NOTICES.get(thing, "") for thing in self.of(model) - before]
+                if "hosted" in self.of(model) - before:
+                    notices = [_WITHOUT_MCP.format(refusal)]
                 if notice := next(filter(None, notices), ""):
                     yield Retrying(0.0, f"{model} {notice}")
             else:
                 return
 
+
+_WITHOUT_MCP = "answers without the MCP servers that its provider should connect to: {}"
 
 # What a person should hear of: it is less than they asked for. The rest they never see.
 _NOTICES: Mapping[str, str] = {

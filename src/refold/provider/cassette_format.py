@@ -8,8 +8,8 @@
 
 A call starts with the first `same` messages of call `as` (the previous one of the same
 session) and adds its own `messages`; `request` has only the fields that changed since.
-So a file grows linearly with its session. Sequence numbers of messages and `trace` are
-not part of a request. JSON that is only passed through is stored as a string, byte for
+So a file grows linearly with its session. Sequence numbers of messages, `trace` and the
+MCP servers of `hosted`, with their tokens, are not part of a request. JSON that is only passed through is stored as a string, byte for
 byte; an image is stored as its digest. A call that was stopped has `"stopped": true`,
 or no answer at all.
 """
@@ -38,6 +38,8 @@ from refold.provider.port import (
     CallDelta,
     Delta,
     Done,
+    HostedCall,
+    HostedResult,
     Pictures,
     Request,
     Retrying,
@@ -56,6 +58,8 @@ DELTAS: dict[str, type[Delta]] = {
     "text": TextDelta,
     "thinking": ThinkingDelta,
     "call": CallDelta,
+    "hosted_call": HostedCall,
+    "hosted_result": HostedResult,
     "retrying": Retrying,
     "done": Done,
 }
@@ -172,7 +176,7 @@ def _delta(found: dict[str, Plain]) -> Delta:
     kind, data = DELTAS[found["delta"]], found.get("data")
     fields = {k: v for k, v in found.items() if k not in ("delta", "data")}
     delta = msgspec.convert(fields, kind)
-    if data is not None and isinstance(delta, ThinkingDelta | CallDelta):
+    if data is not None and isinstance(delta, ThinkingDelta | CallDelta | HostedResult):
         return replace(delta, data=Raw(data.encode("utf-8", "surrogateescape")))
     return delta
 
@@ -302,7 +306,7 @@ class PlainRequests:
         return now, before, same
 
     def _fields(self, request: Request) -> dict[str, Plain]:
-        apart = ("messages", "pictures", "trace")
+        apart = ("messages", "pictures", "trace", "hosted")
         names = (name for name in Request.__struct_fields__ if name not in apart)
         plain = {name: to_plain(getattr(request, name), self._mask) for name in names}
         return {**plain, "pictures": self._told(request.pictures)}

@@ -40,6 +40,7 @@ def providers() -> tuple[ProviderSpec, ...]:
             key_env="ANTHROPIC_API_KEY",
             bearer_env="ANTHROPIC_AUTH_TOKEN",
             model="claude-sonnet-5-5",
+            hosts_mcp=True,
         ),
         ProviderSpec(
             "openai",
@@ -49,6 +50,7 @@ def providers() -> tuple[ProviderSpec, ...]:
             url_env="OPENAI_BASE_URL",
             key_env="OPENAI_API_KEY",
             model="gpt-6.1-sol",
+            hosts_mcp=True,
         ),
         ProviderSpec(
             "gemini",
@@ -129,11 +131,11 @@ def connect(
         case "anthropic":
             from refold.provider.anthropic import Anthropic
 
-            return Anthropic(http, _keeping(spec))
+            return Anthropic(http, _keeping(spec), hosts_mcp=spec.hosts_mcp)
         case "openai-responses":
             from refold.provider.responses import OpenAIResponses
 
-            return OpenAIResponses(http, _keeping(spec))
+            return OpenAIResponses(http, _keeping(spec), hosts_mcp=spec.hosts_mcp)
         case "openai-chat":
             from refold.provider.openai_chat import OpenAIChat
 

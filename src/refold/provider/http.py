@@ -14,6 +14,7 @@ import time
 import zlib
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from copy import copy
 from typing import Protocol, cast
 
 import anyio
@@ -325,6 +326,12 @@ class Http:
             *headers.items(),
         )
         self._waiting: list[HttpConnection] = []
+
+    def with_headers(self, more: Mapping[str, str]) -> "Http":
+        """The same server, over the same connections; each request has these headers, too."""
+        other = copy(self)
+        other._headers = (*self._headers, *more.items())
+        return other
 
     @asynccontextmanager
     async def post(

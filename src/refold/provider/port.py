@@ -17,6 +17,18 @@ Pictures: TypeAlias = Mapping[str, bytes]
 NO_PICTURES: Pictures = MappingProxyType({})
 
 
+class HostedServer(Struct, frozen=True):
+    """An MCP server that the provider connects to itself, and what lets it in."""
+
+    name: str
+    url: str
+    token: str = ""
+    headers: tuple[tuple[str, str], ...] = ()  # more than the token
+
+    def __repr__(self) -> str:
+        return f"HostedServer({self.name!r}, {self.url!r}, …)"
+
+
 class Request(Struct, frozen=True):
     """Everything a model needs for one response. Providers keep nothing between requests.
 
@@ -25,7 +37,8 @@ class Request(Struct, frozen=True):
     provider may keep what it computed for them. `schema`, unless it is `null`, is the JSON Schema that a response without
     calls should match; not every provider enforces it, so the caller checks. `stops` are
     texts at which a response may end, without them; not enforced either. With `trace`, the
-    stream has what goes over the wire, too, as `Sent` and `Came`.
+    stream has what goes over the wire, too, as `Sent` and `Came`. `hosted` are for providers
+    that connect to MCP servers themselves; the others leave them out.
     """
 
     messages: Log[Spoken]
@@ -42,6 +55,7 @@ class Request(Struct, frozen=True):
     trace: bool = False
     shared: int = 0
     temperature: float | None = None  # None: the provider's default
+    hosted: tuple[HostedServer, ...] = ()
 
 
 class TextDelta(Struct, frozen=True):
@@ -71,6 +85,29 @@ class CallDelta(Struct, frozen=True):
     arguments: str = ""
     id: str = ""
     name: str = ""
+    wire: str = ""
+    data: Raw = Raw(b"")
+
+
+class HostedCall(Struct, frozen=True):
+    """The provider calls a tool of an MCP server itself. `name` is as ours are: mcp__….
+
+    A `HostedResult` with its id follows, unless the response is cut off before.
+    """
+
+    id: str
+    name: str
+
+
+class HostedResult(Struct, frozen=True):
+    """What such a call was, and what came of it. `data` is what the provider that `wire` stands
+    for wants back unchanged.
+    """
+
+    id: str
+    arguments: str
+    text: str
+    failed: bool = False
     wire: str = ""
     data: Raw = Raw(b"")
 
@@ -114,7 +151,9 @@ class Done(Struct, frozen=True):
     by_agent: bool = False  # an agent's own program: it counts many requests as one
 
 
-Delta: TypeAlias = TextDelta | ThinkingDelta | CallDelta | Retrying | Sent | Came | Done
+Delta: TypeAlias = (
+    TextDelta | ThinkingDelta | CallDelta | HostedCall | HostedResult | Retrying | Sent | Came | Done
+)  # fmt: skip
 
 
 class Provider(Protocol):

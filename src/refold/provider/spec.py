@@ -49,6 +49,7 @@ class ProviderSpec(Struct, frozen=True):
     url_too: tuple[tuple[str, str], ...] = ()  # or the address, with the path to append
     key_header: str = ""  # header of the key; "": the usual one of the wire
     keyless: bool = False  # a server on this machine may need no key
+    hosts_mcp: bool = False  # it connects to MCP servers that a request names
     quirks: Quirks = Quirks()
 
     @property

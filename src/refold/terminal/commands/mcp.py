@@ -22,7 +22,8 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 
 async def run(here: Terminal, rest: str) -> None:
     servers, say = here.session.mcp, here.printer.say
-    if servers is None or not servers.statuses():
+    remote = servers.remote.servers if servers else ()
+    if servers is None or not (servers.statuses() or remote):
         for notice in servers.notices() if servers else ():
             say(on_one_line(notice))
         say(NONE)
@@ -40,12 +41,18 @@ async def run(here: Terminal, rest: str) -> None:
             why = f": {one.why}" if one.why else ""
             say(f"{one.config.name}  {one.state}{on_one_line(why)}")
             say(f"    {one.manifest.counts}, {on_one_line(one.config.summary)}")
+        for config in remote:
+            say(f"{config.name}  remote")
+            say(f"    the provider calls its tools, {on_one_line(config.summary)}")
 
 
 def _show(here: Terminal, name: str) -> None:
     servers, say = here.session.mcp, here.printer.say
     assert servers is not None  # `run` has looked
     found = next((one for one in servers.statuses() if one.config.name == name), None)
+    if found is None and name in {one.name for one in servers.remote.servers}:
+        say(f"{name} is in remote mode: only the provider knows its tools.")
+        return
     if found is None:
         names = ", ".join(one.config.name for one in servers.statuses())
         raise BadInput(f"there is no MCP server {name!r} here; there are: {names}")

@@ -1,0 +1,125 @@
+"""The MCP servers that the user has handed over to the provider of the model (remote mode).
+
+They are named in the requests of a turn, if everything there is for it: the provider, the mode, the
+rules, the hooks and the agent. Otherwise they are left out, and the reason is a notice.
+`mcp.remote_mode` checks one server, and `mcp_servers` has those that refold connects.
+"""
+
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from fnmatch import fnmatchcase
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.agents.profile import Profile, may_use
+from refold.errors import BadInput
+from refold.hooks.configuration import Hook, matching
+from refold.mcp.remote_mode import handed_over, held_back
+from refold.mcp.servers import ServerConfig, resolved
+from refold.permissions.rules import Rule
+from refold.provider.port import Delta, HostedServer, Provider, Request
+from refold.values.modes import Mode
+from refold.values.tools import Effect
+
+_MODES: frozenset[Mode] = frozenset({"default", "accept-edits", "sandbox", "bypass"})
+_ANY_TOOL = "mcp__{}__any"
+
+
+class RemoteTurn(Struct, frozen=True):
+    """What decides in a turn. `host` is the name of the provider if it connects to MCP servers
+    itself, and "" if it does not. `named` are the tools of --tools, if it was given.
+    """
+
+    model: str
+    host: str
+    agent: Profile
+    rules: Sequence[Rule]
+    hooks: Sequence[Hook]
+    named: Collection[str] | None
+    mode: Callable[[], Mode]  # it may change while the turn runs
+
+
+class RemoteServers:
+    def __init__(self, servers: Sequence[ServerConfig], environ: Mapping[str, str]) -> None:
+        self.servers, self._environ = tuple(servers), environ
+
+    def around(self, provider: Provider, turn: RemoteTurn) -> Provider:
+        """The same provider; its requests name the servers that this turn may have."""
+        given = tuple(found for found, why in self._found(turn) if not why)
+        return _HandingOver(provider, given, turn.mode) if given else provider
+
+    def notices(self, turn: RemoteTurn) -> tuple[str, ...]:
+        """Which servers this turn does not have, and why. Subagents have none at all."""
+        return tuple(
+            f"the MCP server {found.name} is in remote mode and not used: {why}"
+            for found, why in self._found(turn)
+            if why
+        )
+
+    def _found(self, turn: RemoteTurn) -> Iterator[tuple[HostedServer, str]]:
+        for config in self.servers:
+            try:
+                found = handed_over(resolved(config, self._environ))
+            except BadInput as error:
+                yield HostedServer(config.name, config.url), str(error)
+                continue
+            yield found, _why_not(found, turn)
+
+
+def _why_not(server: HostedServer, turn: RemoteTurn) -> str:
+    any_tool = _ANY_TOOL.format(server.name)
+    if not may_use(turn.agent, any_tool, _RUN):
+        return f"the agent {turn.agent.name} may not use its tools"
+    if turn.named is not None and not any(fnmatchcase(any_tool, n) for n in turn.named):
+        return f"--tools does not name mcp__{server.name}__*"
+    if not turn.host:
+        return f"the provider of {turn.model} connects to no MCP servers itself"
+    if turn.host == "anthropic" and server.headers:
+        name = server.headers[0][0]
+        return f"Anthropic passes on no header but Authorization: Bearer, and it has {name}"
+    if rule := held_back(server.name, turn.rules):
+        return f"the rule {rule} is about its tools, and the provider does not ask"
+    if hook := _hook_about(any_tool, turn.hooks):
+        return f"the hook {hook} could not be run before its tools"
+    return ""
+
+
+_RUN = Effect.RUN
+
+
+def _hook_about(any_tool: str, hooks: Sequence[Hook]) -> str:
+    """A hook that may forbid a call of the server. What a matcher with mcp means is not known."""
+    before = matching(hooks, "PreToolUse", any_tool)
+    named = (h for h in hooks if h.on == "PreToolUse" and "mcp" in h.matcher)
+    return next((hook.name for hook in (*before, *named)), "")
+
+
+class _HandingOver:
+    """A provider whose requests name MCP servers, while the mode lets such calls run."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        servers: tuple[HostedServer, ...],
+        mode: Callable[[], Mode],
+    ) -> None:
+        self._provider, self._servers, self._mode = provider, servers, mode
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        # A request without tools is a summary, or has to end the turn.
+        calls = request.tools and request.tool_choice == "auto"
+        if calls and self._mode() in _MODES:
+            request = replace(request, hosted=self._servers)
+        deltas = self._provider.stream(request)
+        try:
+            async for delta in deltas:
+                yield delta
+        finally:
+            await deltas.aclose()

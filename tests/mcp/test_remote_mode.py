@@ -1,0 +1,333 @@
+"""Servers in remote mode: who may choose it, what a turn hands over, and what is recorded."""
+
+import json
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from refold import Agent
+from refold.client.session import Session
+from refold.config.paths import paths
+from refold.config.project import project
+from refold.config.trusted_folders import Folders
+from refold.errors import BadInput
+from refold.journal.events.child_events import NestedCallMade
+from refold.journal.events.kinds import Ended, Entry
+from refold.mcp.remote_mode import handed_over, held_back
+from refold.mcp.servers import ServerConfig, read
+from refold.permissions.rules import parse
+from refold.provider.port import HostedServer
+from refold.testing.providers import Reply
+from refold.testing.wire_answers import answer
+from refold.testing.wire_server import Answer, WireServer, wire_server
+from refold.tools.contract import tool
+from refold.values.tools import Effect
+from tests.agents.families import give
+from tests.provider.hosted_streams import RESULT, anthropic_answer
+
+TOKEN = "a-token-that-no-journal-holds"
+URL = "https://docs.example/mcp"
+DOCS: dict[str, Any] = {
+    "url": URL, "headers": {"Authorization": "Bearer ${DOCS_TOKEN}"}, "remote": True,
+}  # fmt: skip
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DOCS_TOKEN", TOKEN)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-nobody-s-key")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "work").mkdir()
+    servers(tmp_path / "home" / "mcp_servers.json")
+    return tmp_path / "home"
+
+
+def servers(file: Path, **changed: object) -> None:
+    file.write_text(json.dumps({"mcpServers": {"docs": {**DOCS, **changed}}}))
+
+
+@pytest.fixture
+def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    with start_blocking_portal() as portal:
+
+        @asynccontextmanager
+        async def one(*answers: Answer) -> AsyncGenerator[WireServer]:
+            async with wire_server(*answers) as server:
+                yield server
+
+        def begin(*answers: Answer) -> WireServer:
+            opened = portal.wrap_async_context_manager(one(*answers))
+            server = opened.__enter__()
+            closing.append(opened)
+            monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
+            return server
+
+        closing: list[Any] = []
+        yield begin
+        for each in closing:
+            each.__exit__(None, None, None)
+
+
+class Told:
+    def __init__(self) -> None:
+        self.entries: Sequence[Entry] = ()
+        self.notices: tuple[str, ...] = ()
+        self.status = ""
+
+
+def talk(home: Path, *said: str, **more: Any) -> Told:
+    """A session with these messages."""
+    more = {"model": "anthropic/claude-x", **more}
+    agent = Agent(home=home, directory=home.parent / "work", **more)
+    told = Told()
+
+    async def work() -> None:
+        async with agent.session() as session:
+            told.notices = session.notices()
+            for each in said:
+                told.status = (await session.run(each)).outcome
+            told.entries = await session.reports.entries()
+
+    anyio.run(work)
+    return told
+
+
+def named(server: WireServer) -> list[list[str]]:
+    """The MCP servers of each request."""
+    bodies = (json.loads(each.body) for each in server.heard)
+    return [[each["name"] for each in body.get("mcp_servers", ())] for body in bodies]
+
+
+def yes() -> Answer:
+    return answer("anthropic", Reply("Yes."))
+
+
+@pytest.mark.slow
+def test_a_call_that_the_provider_made_is_recorded_and_goes_back_as_it_came(
+    home: Path, serving: Any
+) -> None:
+    server = serving(anthropic_answer(), yes())
+
+    told = talk(home, "Will it rain?", "And now?")
+
+    calls = [e.event.call for e in told.entries if isinstance(e.event, NestedCallMade)]
+    ends = [e.event for e in told.entries if isinstance(e.event, Ended)]
+    assert [(c.name, bytes(c.arguments)) for c in calls] == [
+        ("mcp__docs__search", b'{"query":"rain"}')
+    ]
+    assert [(e.call_id, e.outcome, e.text, e.outside) for e in ends] == [
+        (calls[0].id, "done", "It rains.", True)
+    ]
+    assert named(server) == [["docs"], ["docs"]]
+    again = json.loads(server.heard[1].body)["messages"]
+    assert [block["type"] for block in again[1]["content"]] == [
+        "mcp_tool_use", "mcp_tool_result", "text",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_token_goes_to_the_provider_and_into_no_file(home: Path, serving: Any) -> None:
+    server = serving(anthropic_answer())
+
+    talk(home, "Will it rain?", settings={"log_requests": True})
+
+    (asked,) = json.loads(server.heard[0].body)["mcp_servers"]
+    assert asked == {
+        "type": "url",
+        "name": "docs",
+        "url": URL,
+        "authorization_token": TOKEN,
+    }
+    holding = [
+        p for p in home.rglob("*") if p.is_file() and TOKEN.encode() in p.read_bytes()
+    ]
+    assert holding == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("settings", "why"), [
+    ({"permissions.deny": ["mcp__docs__delete"]}, "the rule mcp__docs__delete (deny)"),
+    ({"permissions.deny": ["mcp__docs"]}, "the rule mcp__docs (deny)"),
+    ({"permissions.ask": ["mcp__*"]}, "the rule mcp__* (ask)"),
+    ({"permissions.deny": ["mcp__d*"]}, "the rule mcp__d* (deny)"),
+])  # fmt: skip
+def test_a_server_is_held_back_where_a_rule_speaks_of_its_tools(
+    home: Path, serving: Any, settings: Mapping[str, object], why: str
+) -> None:
+    server = serving(yes())
+
+    told = talk(home, "Hi.", settings=settings)
+
+    assert named(server) == [[]]
+    (notice,) = [each for each in told.notices if "docs" in each]
+    assert notice == (
+        f"the MCP server docs is in remote mode and not used: {why} is about its tools, and the "
+        "provider does not ask"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["plan", "rules-only"])
+def test_no_server_is_handed_over_in_a_mode_in_which_its_calls_would_not_run(
+    home: Path, serving: Any, mode: Any
+) -> None:
+    server = serving(yes(), yes())
+
+    talk(home, "Hi.", mode=mode)
+
+    assert named(server)[0] == []
+
+
+@pytest.mark.slow
+def test_a_mode_that_is_chosen_while_a_turn_runs_counts_from_the_next_request(
+    home: Path, serving: Any
+) -> None:
+    server = serving(answer("anthropic", Reply("", (("set_plan", "{}"),))), yes())
+
+    @tool(Effect.SELF)
+    async def set_plan() -> str:
+        """Choose plan mode, as the user would."""
+        await sessions[0].set_mode("plan")
+        return "Done."
+
+    sessions: list[Session] = []
+    agent = Agent(
+        home=home,
+        directory=home.parent / "work",
+        model="anthropic/claude-x",
+        tools=[set_plan],
+    )
+
+    async def work() -> None:
+        async with agent.session() as session:
+            sessions.append(session)
+            await session.run("Go.")
+
+    anyio.run(work)
+
+    assert named(server) == [["docs"], []]
+
+
+@pytest.mark.slow
+def test_a_projects_file_cannot_choose_remote_mode_even_if_it_is_trusted(
+    home: Path, serving: Any
+) -> None:
+    (home / "mcp_servers.json").unlink()
+    work = home.parent / "work"
+    servers(work / ".mcp.json")
+    Folders(paths({"REFOLD_HOME": str(home)}).folders).trust(
+        project(work, home / "config.toml")
+    )
+    server = serving(yes())
+
+    told = talk(home, "Hi.")
+
+    assert named(server) == [[]]
+    assert any("only your own mcp_servers.json can choose it" in n for n in told.notices)
+
+
+@pytest.mark.slow
+def test_a_provider_that_connects_to_no_servers_is_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GEMINI_API_KEY", "nobody-s-key")
+
+    told = talk(home, model="gemini/g")
+
+    assert (
+        "the MCP server docs is in remote mode and not used: the provider of gemini/g connects "
+        "to no MCP servers itself"
+    ) in told.notices
+
+
+@pytest.mark.slow
+def test_a_hook_that_may_forbid_calls_of_a_server_keeps_it_from_the_provider(
+    home: Path, serving: Any
+) -> None:
+    hook = {"matcher": "mcp__docs__.*", "hooks": [{"type": "command", "command": "guard"}]}
+    (home / "hooks.json").write_text(json.dumps({"hooks": {"PreToolUse": [hook]}}))
+    server = serving(yes())
+
+    told = talk(home, "Hi.")
+
+    assert named(server) == [[]]
+    assert any(
+        "the hook guard could not be run before its tools" in n for n in told.notices
+    )
+
+
+@pytest.mark.slow
+def test_a_subagent_has_no_server_of_the_provider(home: Path, serving: Any) -> None:
+    server = serving(
+        answer("anthropic", Reply("", (give("Look.", "explore"),))), yes(), yes()
+    )
+
+    talk(home, "Go.", mode="bypass")
+
+    assert named(server) == [["docs"], [], ["docs"]]
+
+
+@pytest.mark.slow
+def test_a_call_without_a_result_is_recorded_as_unknown(home: Path, serving: Any) -> None:
+    serving(anthropic_answer(result=None))
+
+    told = talk(home, "Go.")
+
+    (end,) = [e.event for e in told.entries if isinstance(e.event, Ended)]
+    assert (end.outcome, end.text) == (
+        "unknown",
+        "The response was cut off before the result of this call came. It may have had its "
+        "effect.",
+    )
+
+
+@pytest.mark.slow
+def test_a_result_that_is_long_is_cut_and_kept_whole(home: Path, serving: Any) -> None:
+    long = {**RESULT, "content": [{"type": "text", "text": "x" * 50_000}]}
+    serving(anthropic_answer(result=long))
+
+    told = talk(home, "Go.")
+
+    (end,) = [e.event for e in told.entries if isinstance(e.event, Ended)]
+    assert len(end.text) < 31_000
+    assert end.full_blob
+
+
+def server_of(**said: object) -> ServerConfig:
+    (found,) = read(json.dumps({"docs": {**DOCS, **said}}), "mcp_servers.json").servers
+    return found
+
+
+def test_the_token_of_the_header_is_told_apart_from_other_headers() -> None:
+    found = handed_over(server_of(headers={"authorization": "bearer abc", "X-Team": "7"}))
+
+    assert found == HostedServer("docs", URL, "abc", (("X-Team", "7"),))
+
+
+def test_an_address_without_tls_cannot_be_handed_over() -> None:
+    with pytest.raises(BadInput, match="connects to https addresses only"):
+        handed_over(server_of(url="http://127.0.0.1:9/mcp", headers={}))
+
+
+def test_a_program_cannot_be_remote() -> None:
+    found = read('{"docs": {"command": "server", "remote": true}}', "mcp_servers.json")
+
+    assert found.servers == ()
+    assert "a provider starts no programs" in found.problems[0]
+
+
+@pytest.mark.parametrize(("rule", "held"), [
+    ("mcp__docs__search", True), ("mcp__docs__*", True), ("mcp__docs", True), ("mcp__*", True),
+    ("*", True), ("mcp__d*", True), ("*search", True), ("mcp__do__x", False), ("bash", False),
+    ("mcp__docs2__search", False), ("mcp__docsearch", False), ("web_fetch", False),
+])  # fmt: skip
+def test_every_rule_that_could_mean_a_tool_of_the_server_holds_it_back(
+    rule: str, held: bool
+) -> None:
+    assert bool(held_back("docs", [parse(rule, "deny")])) is held
+    assert held_back("docs", [parse(rule, "allow")]) == ""

@@ -1,0 +1,241 @@
+"""MCP servers that the provider connects to: what is sent, and what becomes of the answer."""
+
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+from msgspec import Raw
+from msgspec.structs import replace
+
+from refold.provider.port import (
+    Delta,
+    Done,
+    HostedCall,
+    HostedResult,
+    HostedServer,
+    Retrying,
+    TextDelta,
+    ThinkingDelta,
+)
+from refold.testing.providers import Reply
+from refold.testing.wire_answers import WireName, answer
+from refold.testing.wire_server import Answer
+from refold.values.messages import Thinking
+from tests.provider.hosted_streams import (
+    ANSWERS,
+    CALL,
+    LISTED,
+    RESULT,
+    USE,
+    anthropic_answer,
+    openai_answer,
+)
+from tests.provider.wires import TOOLS, asking, heard, message, request, said, sent, spec_of
+
+DOCS = HostedServer("docs", "https://docs.example/mcp", "t0ken", (("X-Team", "7"),))
+PLAIN = HostedServer("plain", "https://plain.example/mcp")
+HOSTS: tuple[WireName, ...] = ("anthropic", "openai-responses")
+KEPT_USE = msgspec.json.encode({"hosted": "docs", "items": [USE, RESULT]})
+KEPT_CALL = msgspec.json.encode({"hosted": "docs", "items": [CALL]})
+KEPT_LIST = msgspec.json.encode({"hosted": "docs", "items": [LISTED]})
+TOLD = message(
+    "assistant",
+    Thinking("", "anthropic", Raw(KEPT_USE)),
+    Thinking("", "openai-responses", Raw(KEPT_LIST)),
+    Thinking("", "openai-responses", Raw(KEPT_CALL)),
+    "Rain.",
+)
+WORDS = (
+    'The tool search of the MCP server docs was called with {"query":"rain"}. '
+    "It returned: It rains."
+)
+BACK = request(message("user", "Will it rain?"), TOLD, message("user", "And now?"))
+
+
+def test_anthropic_gets_the_servers_with_a_toolset_for_each() -> None:
+    body = sent(
+        "anthropic", request(message("user", "?"), tools=TOOLS, hosted=(DOCS, PLAIN))
+    )
+
+    assert body["mcp_servers"] == [
+        {"type": "url", "name": "docs", "url": DOCS.url, "authorization_token": "t0ken"},
+        {"type": "url", "name": "plain", "url": PLAIN.url},
+    ]
+    assert body["tools"][2:] == [
+        {"type": "mcp_toolset", "mcp_server_name": "docs"},
+        {"type": "mcp_toolset", "mcp_server_name": "plain"},
+    ]
+
+
+def test_openai_gets_the_servers_as_tools() -> None:
+    asked = request(message("user", "?"), tools=TOOLS, hosted=(DOCS, PLAIN))
+
+    body = sent("openai-responses", asked)
+
+    assert body["tools"][2:] == [
+        {
+            "type": "mcp", "server_label": "docs", "server_url": DOCS.url,
+            "require_approval": "never", "authorization": "t0ken", "headers": {"X-Team": "7"},
+        },
+        {
+            "type": "mcp", "server_label": "plain", "server_url": PLAIN.url,
+            "require_approval": "never",
+        },
+    ]  # fmt: skip
+
+
+def test_the_header_of_the_beta_is_sent_only_with_servers() -> None:
+    async def use() -> list[str]:
+        good = answer("anthropic", Reply("Yes."))
+        async with asking("anthropic", good, good) as (provider, server):
+            await heard(provider, request(message("user", "?"), hosted=(DOCS,)))
+            await heard(provider, request(message("user", "?")))
+            return [each.headers.get("anthropic-beta", "") for each in server.heard]
+
+    assert anyio.run(use) == ["mcp-client-2025-11-20", ""]
+
+
+@pytest.mark.parametrize("wire", HOSTS)
+def test_a_provider_that_only_speaks_the_protocol_of_one_is_told_of_no_server(
+    wire: WireName,
+) -> None:
+    other = replace(spec_of(wire), hosts_mcp=False)
+
+    body = sent(wire, request(message("user", "?"), hosted=(DOCS,)), spec=other)
+
+    assert "docs.example" not in msgspec.json.encode(body).decode()
+
+
+def hosted(found: list[Delta]) -> list[HostedCall | HostedResult]:
+    return [each for each in found if isinstance(each, HostedCall | HostedResult)]
+
+
+@pytest.mark.parametrize(("wire", "id_", "kept"), [
+    ("anthropic", "mcptoolu_1", KEPT_USE), ("openai-responses", "mcp_1", KEPT_CALL),
+])  # fmt: skip
+def test_a_call_of_the_provider_is_told_with_its_result_and_kept_as_it_came(
+    wire: WireName, id_: str, kept: bytes
+) -> None:
+    found = said(wire, ANSWERS[wire])
+
+    arguments = '{"query":"rain"}'
+    assert hosted(found) == [
+        HostedCall(id_, "mcp__docs__search"),
+        HostedResult(id_, arguments, "It rains.", False, wire, Raw(kept)),
+    ]
+    assert [each.text for each in found if isinstance(each, TextDelta)] == ["Rain."]
+    assert isinstance(found[-1], Done)
+    assert found[-1].stop == "end"
+
+
+def test_a_list_of_tools_is_kept_so_that_it_need_not_be_fetched_again() -> None:
+    found = said("openai-responses", openai_answer())
+
+    assert ThinkingDelta("", "openai-responses", Raw(KEPT_LIST)) in found
+
+
+def test_a_server_that_lists_no_tools_is_told_as_a_failed_call() -> None:
+    failed: dict[str, Any] = {**LISTED, "tools": [], "error": "401 Unauthorized"}
+    body = ANSWERS["openai-responses"].body
+    assert isinstance(body, bytes)
+    body = body.replace(msgspec.json.encode(LISTED), msgspec.json.encode(failed))
+
+    found = said("openai-responses", replace(ANSWERS["openai-responses"], body=body))
+
+    assert hosted(found)[:2] == [
+        HostedCall("mcpl_1", "mcp__docs__list_tools"),
+        HostedResult("mcpl_1", "", "401 Unauthorized", failed=True),
+    ]
+
+
+@pytest.mark.parametrize("error", [
+    {"type": "http_error", "code": 500, "message": "broken"},
+    {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": "broken"}]},
+    "broken",
+])  # fmt: skip
+def test_a_call_that_failed_at_openai_says_why(error: Any) -> None:
+    call = {**CALL, "output": None, "error": error, "status": "failed"}
+
+    found = hosted(said("openai-responses", openai_answer(call=call)))
+
+    assert isinstance(found[1], HostedResult)
+    assert (found[1].text, found[1].failed) == ("broken", True)
+
+
+def test_a_call_that_failed_at_anthropic_says_why() -> None:
+    failed = {**RESULT, "is_error": True, "content": "broken"}
+
+    found = hosted(said("anthropic", anthropic_answer(result=failed)))
+
+    assert isinstance(found[1], HostedResult)
+    assert (found[1].text, found[1].failed) == ("broken", True)
+
+
+def test_an_answer_that_pauses_between_calls_is_not_the_end() -> None:
+    found = said("anthropic", anthropic_answer("", stop="pause_turn"))
+
+    assert isinstance(found[-1], Done)
+    assert found[-1].stop == "length"
+
+
+@pytest.mark.parametrize(("wire", "where", "items"), [
+    ("anthropic", "messages", [USE, RESULT]), ("openai-responses", "input", [LISTED, CALL]),
+])  # fmt: skip
+def test_calls_go_back_as_they_came_while_their_server_is_named(
+    wire: WireName, where: str, items: list[dict[str, Any]]
+) -> None:
+    body = sent(wire, replace(BACK, hosted=(DOCS,)))[where]
+
+    found = body[1]["content"] if wire == "anthropic" else body[1:]
+    found[1].pop("cache_control", None)  # of the prefix that is cached
+    assert found[:2] == items
+
+
+@pytest.mark.parametrize("wire", HOSTS)
+def test_calls_of_a_server_that_is_not_named_any_more_go_back_as_words(
+    wire: WireName,
+) -> None:
+    body = sent(wire, replace(BACK, hosted=(PLAIN,)))
+
+    text = msgspec.json.encode(body).decode()
+    assert "mcp_tool_use" not in text
+    assert "mcp_call" not in text
+    assert "mcp_list_tools" not in text
+    assert WORDS in text.replace("\\", "")
+
+
+@pytest.mark.parametrize("wire", ["openai-chat", "gemini", "ollama"])
+def test_other_wires_send_neither_servers_nor_what_was_kept(wire: WireName) -> None:
+    text = msgspec.json.encode(sent(wire, replace(BACK, hosted=(DOCS,)))).decode()
+
+    assert "docs.example" not in text
+    assert "mcp_tool_use" not in text
+
+
+@pytest.mark.parametrize("wire", HOSTS)
+def test_a_provider_that_refuses_the_servers_is_asked_without_them_and_the_user_is_told(
+    wire: WireName,
+) -> None:
+    refused = Answer(
+        b'{"error":{"type":"invalid_request_error","message":"Connection error while '
+        b'communicating with MCP server docs"}}',
+        status=400,
+        headers={"content-type": "application/json"},
+    )
+
+    async def use() -> tuple[list[Delta], list[bytes]]:
+        async with asking(wire, refused, answer(wire, Reply("Yes."))) as (provider, server):
+            found = await heard(provider, request(message("user", "?"), hosted=(DOCS,)))
+            return found, [each.body for each in server.heard]
+
+    found, bodies = anyio.run(use)
+
+    assert [b"docs.example" in body for body in bodies] == [True, False]
+    (told,) = [each for each in found if isinstance(each, Retrying)]
+    assert "answers without the MCP servers" in told.reason
+    assert "Connection error while communicating with MCP server docs" in told.reason
+
+
+def test_nothing_prints_the_token_of_a_server() -> None:
+    assert "t0ken" not in repr(request(message("user", "?"), hosted=(DOCS,)))

@@ -1,0 +1,109 @@
+"""The official SDKs as references for MCP servers that a provider connects to."""
+
+from typing import Any
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from refold.provider.port import HostedServer
+from refold.testing.wire_server import WireServer, wire_server
+from tests.provider.hosted_streams import ANSWERS, CALL, LISTED, RESULT, USE
+from tests.provider.test_hosted_mcp import BACK, DOCS
+from tests.provider.wires import KEY, TOOLS, message, request, sent
+
+pytestmark = pytest.mark.peer
+
+WHY = "{} is not installed: make test-peers installs it"
+PLAIN = HostedServer("plain", "https://plain.example/mcp")
+
+
+def read_by_anthropic() -> list[dict[str, Any]]:
+    """The content of our answer, as the SDK's client has it."""
+    anthropic: Any = pytest.importorskip("anthropic", reason=WHY.format("anthropic"))
+
+    async def use(server: WireServer) -> list[dict[str, Any]]:
+        async with anthropic.AsyncAnthropic(api_key=KEY, base_url=server.url) as client:
+            opening = client.beta.messages.stream(
+                model="m-1", max_tokens=9, messages=[{"role": "user", "content": "?"}]
+            )
+            async with opening as stream:
+                found = await stream.get_final_message()
+                return [block.model_dump(exclude_unset=True) for block in found.content]
+
+    async def serve() -> list[dict[str, Any]]:
+        async with wire_server(ANSWERS["anthropic"]) as server:
+            return await use(server)
+
+    return anyio.run(serve)
+
+
+def test_anthropics_client_reads_our_answer_as_we_mean_it() -> None:
+    use, result, text = read_by_anthropic()
+
+    assert use == USE
+    assert result == RESULT
+    assert text["text"] == "Rain."
+
+
+def test_openais_client_reads_our_answer_as_we_mean_it() -> None:
+    openai: Any = pytest.importorskip("openai", reason=WHY.format("openai"))
+
+    async def serve() -> list[Any]:
+        async with (
+            wire_server(ANSWERS["openai-responses"]) as server,
+            openai.AsyncOpenAI(api_key=KEY, base_url=server.url) as client,
+        ):
+            stream = await client.responses.create(model="m", input="?", stream=True)
+            return [event async for event in stream]
+
+    events = anyio.run(serve)
+
+    done = [e.item for e in events if e.type == "response.output_item.done"]
+    assert [each.type for each in done] == ["mcp_list_tools", "mcp_call", "message"]
+    assert done[0].model_dump(exclude_unset=True) == LISTED
+    assert done[1].model_dump(exclude_unset=True) == CALL
+
+
+def test_what_we_send_to_anthropic_has_the_types_of_its_sdk() -> None:
+    types: Any = pytest.importorskip("anthropic.types.beta", reason=WHY.format("anthropic"))
+    pydantic: Any = pytest.importorskip("pydantic", reason=WHY.format("pydantic"))
+    asked = request(message("user", "?"), tools=TOOLS, hosted=(DOCS, PLAIN))
+
+    body = sent("anthropic", asked)
+    (back,) = [
+        m for m in sent("anthropic", with_servers())["messages"] if m["role"] == "assistant"
+    ]
+
+    server = pydantic.TypeAdapter(types.BetaRequestMCPServerURLDefinitionParam)
+    toolset = pydantic.TypeAdapter(types.BetaMCPToolsetParam)
+    strict = pydantic.TypeAdapter(list[types.BetaContentBlockParam])
+    for each in body["mcp_servers"]:
+        server.validate_python(each, extra="forbid")
+    for each in body["tools"][2:]:
+        toolset.validate_python(each, extra="forbid")
+    strict.validate_python(back["content"])
+
+
+def test_what_we_send_to_openai_has_the_types_of_its_sdk() -> None:
+    tools: Any = pytest.importorskip(
+        "openai.types.responses.tool_param", reason=WHY.format("openai")
+    )
+    inputs: Any = pytest.importorskip(
+        "openai.types.responses.response_input_item_param", reason=WHY.format("openai")
+    )
+    pydantic: Any = pytest.importorskip("pydantic", reason=WHY.format("pydantic"))
+
+    body = sent("openai-responses", with_servers())
+
+    tool = pydantic.TypeAdapter(tools.Mcp)
+    for each in body["tools"]:
+        tool.validate_python(each, extra="forbid")
+    found = {each.get("type"): each for each in body["input"]}
+    kinds = {"mcp_list_tools": inputs.McpListTools, "mcp_call": inputs.McpCall}
+    for name, kind in kinds.items():
+        pydantic.TypeAdapter(kind).validate_python(found[name], extra="forbid")
+
+
+def with_servers() -> Any:
+    return replace(BACK, hosted=(DOCS, PLAIN))
