@@ -21,7 +21,7 @@ WORDS = (
     "The quick brown fox jumps over the lazy dog while it reads **the log** of `build.py`. "
 )
 PARAGRAPH = 5  # sentences
-PAUSE = 0.0005  # seconds between two letters: faster than a model
+PAUSE = 0.001  # seconds between two letters: faster than most models
 
 
 def main() -> None:

@@ -47,7 +47,8 @@ from refold.views.stream_json.turn_result import result
 
 MOST_WAITING = 4 * 1024 * 1024  # bytes for one follower, before it is cut off
 _RECENT = 512 * 1024  # bytes of frames that are kept for followers that come back
-_PAUSE = 0.04  # seconds between two pieces of one text
+# Seconds between two pieces of one text: the first, or as many as a busy process needs.
+_PAUSE, _LONGEST_PAUSE = 0.04, 0.08
 _AT_ONCE = 200  # events that are told before others may run
 _ROOT = "root"
 
@@ -177,10 +178,10 @@ class Feed:
         self._last = Cursor(session.view.seq, ALL, 0)  # what was told last
         self._message, self._began = 0, 0.0
         self._open = dict[str, _OpenText]()
-        self._children = dict[str, bytes]()
+        self._children = dict[str, ChildMoved]()
         self._closed, self._moved = False, anyio.Event()
         self._progress = anyio.Event()
-        self._watch = session.watch()
+        self._watch, self._pause = session.watch(), _PAUSE
 
     @property
     def followers(self) -> int:
@@ -194,7 +195,7 @@ class Feed:
                     self._on_frame(frame)
                     live = not isinstance(frame.item, Entry)
                     if live and not self._watch.waiting and not self._closed:
-                        await anyio.sleep(_PAUSE)  # what comes meanwhile is one piece
+                        await self._gather()
             await self._moved.wait()
             if self._closed:
                 break
@@ -204,6 +205,16 @@ class Feed:
                 self._on_frame(Frame(entry.seq, 0, entry))
         for follower in tuple(self._followers):
             self.leave(follower)
+
+    async def _gather(self) -> None:
+        """Wait a moment, so that what comes meanwhile is one piece.
+
+        Longer where this comes late: other sessions have much to tell, too.
+        """
+        until = anyio.current_time() + self._pause
+        await anyio.sleep(self._pause)
+        late = anyio.current_time() - until
+        self._pause = min(_PAUSE + 4 * late, _LONGEST_PAUSE)
 
     def moved(self) -> None:
         """The session continues in another directory, under the same handle."""
@@ -244,9 +255,9 @@ class Feed:
                 self._event(frame.item)
             return
         for document in documents_of(frame, live=True):
-            data = self._piece(document)
-            for follower in tuple(self._followers):
-                self._put(follower, data)
+            told = self._placed(document)
+            if self._followers:
+                self.tell(told)
 
     def _event(self, entry: Entry) -> None:
         self._track(entry)
@@ -307,7 +318,8 @@ class Feed:
         for name in names:
             self._open.pop(name, None)
 
-    def _piece(self, document: Document) -> bytes:
+    def _placed(self, document: Document) -> Document:
+        """Live news with its place; what is being said is kept for who joins later."""
         match document:
             case TextDelta():
                 key = "text"
@@ -315,22 +327,19 @@ class Feed:
                 key = "thinking"
             case ToolProgress():
                 key = document.call_id
-            case ChildMoved() | WithinChild():
-                data = msgspec.json.encode(replace(document, conversation=self._session.id))
-                if isinstance(document, ChildMoved):
-                    self._children[document.node] = data
-                return data
+            case ChildMoved():
+                moved = replace(document, conversation=self._session.id)
+                self._children[document.node] = moved
+                return moved
+            case WithinChild():
+                return replace(document, conversation=self._session.id)
             case _:
-                return msgspec.json.encode(document)
+                return document
         said = self._open.setdefault(key, _OpenText(self._message))
         offset = said.add(document.text)
-        placed = replace(
-            document,
-            conversation=self._session.id,
-            message=said.message,
-            offset=offset,
+        return replace(
+            document, conversation=self._session.id, message=said.message, offset=offset
         )
-        return msgspec.json.encode(placed)
 
     def _open_frames(self) -> Iterator[bytes]:
         """What is being said, from its beginning, and what subagents do."""
@@ -346,7 +355,8 @@ class Feed:
                     document = ToolProgress(after=after, call_id=key, text=said.text)
             placed = replace(document, conversation=id_, message=said.message, offset=0)
             yield msgspec.json.encode(placed)
-        yield from self._children.values()
+        for moved in self._children.values():
+            yield msgspec.json.encode(moved)
 
     async def _missed(self, after: Cursor | None) -> tuple[list[bytes], Cursor]:
         """The frames behind `after`, and the place where they end."""

@@ -33,6 +33,7 @@ LONGEST_JSON = 1024 * 1024  # bytes of a body
 LONGEST_UPLOAD = 10 * 1024 * 1024
 LONGEST_SIGNED = 64 * 1024  # read from whoever sends it
 _NO_TOKEN = "no token: open the link that was printed, or, as a program, send the token"
+_OWN_SITE = ("same-origin", "none")  # none: typed, or from a bookmark
 _SAFE = frozenset({"GET", "HEAD"})
 _METHODS = _SAFE | {"POST", "PUT", "PATCH", "DELETE"}
 _JSON = frozenset({"application/json", "application/json; charset=utf-8",
@@ -122,7 +123,7 @@ class Guard:
         origin = headers.one("origin")
         if headers.has("origin") and origin not in self._names.origins:
             raise Rejected(403, "requests of other sites are refused")
-        if headers.one("sec-fetch-site") in ("cross-site", "same-site"):
+        if headers.has("sec-fetch-site") and headers.one("sec-fetch-site") not in _OWN_SITE:
             raise Rejected(403, "requests of other sites are refused")
         if self._is_signed(scope):
             return _content(headers, "POST", LONGEST_SIGNED)

@@ -198,7 +198,10 @@ class _Line(Struct, forbid_unknown_fields=True):
 
 
 class Paced:
-    """A scripted provider that takes its time."""
+    """A scripted provider that takes its time: pieces come at a fixed pace, as from elsewhere.
+
+    One that is read late is there already, so a reader that is slow for a moment catches up.
+    """
 
     def __init__(self, lines: list[_Line]) -> None:
         own = [line for line in lines if not line.talk]
@@ -214,9 +217,11 @@ class Paced:
         inner, pause = self._who(request)
         if request.trace:
             yield Sent("script", _as_json(request))
+        due = anyio.current_time()
         async for delta in inner.stream(request):
-            if pause:
-                await anyio.sleep(pause)
+            due += pause
+            if (left := due - anyio.current_time()) > 0:
+                await anyio.sleep(left)
             if request.trace:
                 yield Came(msgspec.json.encode(delta) + b"\n")
             yield delta

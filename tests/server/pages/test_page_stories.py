@@ -1,5 +1,6 @@
 """What a person does on the pages, from the first message to an export."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -539,6 +540,28 @@ def test_panels_of_a_developer_show_what_was_done(serve: Serve, pages: Watched) 
     assert "todo_write" in seen["Timeline"]
     assert "Look" in seen["Todos"]
     assert "Count the leaves" in seen["History"]
+
+
+def test_the_frames_of_one_text_are_one_row_that_shows_each_of_them(
+    serve: Serve, pages: Watched
+) -> None:
+    text = "one two three four"
+    page = pages.open(serve({"text": text, "pause": 0.1}), "/dev")
+    say(page, "Count")
+    page.get_by_role("tab", name="Frames").click()
+    answer(page, text)
+    page.wait_for_timeout(700)  # the panel is drawn twice a second
+
+    rows = page.locator(".frame", has_text="text_delta")
+    assert rows.count() == 1
+    times = int(rows.locator(".times").inner_text().strip(" ×"))
+    rows.locator("summary").click()
+    until(page, "document.querySelector('.frame [open] pre')?.textContent !== ''")
+    frames = [json.loads(each) for each in rows.locator("pre").inner_text().splitlines()]
+
+    assert times == len(frames) > 1
+    assert {each["type"] for each in frames} == {"text_delta"}
+    assert "".join(each["text"] for each in frames) == text
 
 
 def test_requests_are_recorded_in_a_chat_that_asks_for_it(

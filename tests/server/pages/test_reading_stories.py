@@ -101,10 +101,10 @@ def test_lists_of_tasks_and_aligned_tables_look_like_it(
     found = page.evaluate(
         "() => [[...document.querySelectorAll('.prose input')].map((i) => [i.type, i.checked, i.disabled]),"
         " document.querySelector('.prose ol').start,"
-        " [...document.querySelectorAll('.prose td')].map((c) => c.align)]"
+        " [...document.querySelectorAll('.prose td')].map((c) => getComputedStyle(c).textAlign)]"
     )
     assert found == [
         [["checkbox", True, True], ["checkbox", False, True]],
         7,
-        ["center", "right"],
+        ["center", "end"],
     ]

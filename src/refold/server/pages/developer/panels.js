@@ -9,7 +9,8 @@ import { historyPanel, todosPanel } from "../shared/panels.js";
 import { developer as t } from "../shared/texts.js";
 import { backgroundPanel, tasksPanel, teamPanel } from "../shared/work.js";
 
-const SHOWN = 300; // frames at a time
+const SHOWN = 300; // rows at a time
+const IN_A_ROW = 200; // pieces of one text that are one row
 const PAUSE = 500; // milliseconds between two drawings
 const LONGEST = 20_000; // characters of a frame that are drawn
 
@@ -37,8 +38,8 @@ function frames(element, page) {
   const list = h("ol", { class: "frames" });
   const count = h("span", { class: "count" });
   fill(element, h("div", { class: "panel-tools" }, filter, count, pause), list);
-  const open = new Set();
   let last = null; // the newest frame that is drawn
+  let rows = [];
   function draw() {
     due = 0;
     const words = filter.value.trim().toLowerCase();
@@ -46,12 +47,14 @@ function frames(element, page) {
     const fits = (frame) => !words || frame.raw.toLowerCase().includes(words);
     const from = last && words === drawnFor ? every.lastIndexOf(last) + 1 : 0;
     drawnFor = words;
-    const found = every.slice(from).filter(fits).slice(-SHOWN);
+    const groups = inRows(every.slice(from).filter(fits), from ? rows.at(-1) : null);
     count.textContent = short(every.length);
     const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
+    const fresh = groups.slice(-SHOWN).map((group) => new FrameRow(group));
+    rows = [...(from ? rows : []), ...fresh].slice(-SHOWN);
     if (!from) fill(list);
     list.querySelector(".empty")?.remove();
-    list.append(...found.map((frame) => row(frame, open)));
+    list.append(...fresh.map((each) => each.element));
     while (list.childElementCount > SHOWN) list.firstElementChild.remove();
     if (!list.childElementCount) fill(list, h("li", { class: "empty" }, t.noFrames));
     last = every.at(-1) ?? null;
@@ -62,17 +65,53 @@ function frames(element, page) {
   return { frame: () => { if (!paused && !due) due = setTimeout(draw, PAUSE); } };
 }
 
-function row(frame, open) {
-  const body = h("pre", { tabindex: "0" });
-  const draw = () => { body.textContent = exact(pretty(frame.raw).slice(0, LONGEST)); };
-  if (open.has(frame)) draw();
-  return h("li", { class: `frame frame-${frame.way}` }, h("details", {
-    open: open.has(frame), on: { toggle: (event) => {
-      if (event.target.open) { open.add(frame); draw(); } else open.delete(frame);
-    } },
-  }, h("summary", {}, h("span", { class: "way" }, frame.way === "in" ? "↓" : "↑",
-    h("span", { class: "unseen" }, frame.way === "in" ? t.framesIn : t.framesOut)), h("span", { class: "type" }, onOneLine(frame.type ?? "")),
-  h("span", { class: "seq" }, frame.seq ? `#${frame.seq}` : ""), h("span", { class: "size" }, `${short(frame.raw.length)} B`)), body));
+/** Frames as rows: pieces of one text are one, and `last` takes those that go on with it. */
+function inRows(frames, last) {
+  const groups = [];
+  let more = 0;
+  for (const frame of frames) {
+    const now = groups.at(-1) ?? last?.frames;
+    const goesOn = now && now.length < IN_A_ROW && !frame.seq && frame.type === now[0].type
+      && frame.way === now[0].way && PIECES.has(frame.type);
+    if (!goesOn) groups.push([frame]);
+    else {
+      now.push(frame);
+      if (!groups.length) more += 1;
+    }
+  }
+  if (more) last.show();
+  return groups;
+}
+
+const PIECES = new Set(["text_delta", "thinking_delta", "tool_progress"]);
+
+class FrameRow {
+  constructor(frames) {
+    const [{ way, type, seq }] = frames;
+    this.frames = frames;
+    this.body = h("pre", { tabindex: "0" });
+    this.times = h("span", { class: "times" });
+    this.size = h("span", { class: "size" });
+    this.fold = h("details", { on: { toggle: () => this.showBody() } },
+      h("summary", {}, h("span", { class: "way" }, way === "in" ? "↓" : "↑",
+        h("span", { class: "unseen" }, way === "in" ? t.framesIn : t.framesOut)), h("span", { class: "type" }, onOneLine(type ?? ""), this.times),
+      h("span", { class: "seq" }, seq ? `#${seq}` : ""), this.size), this.body);
+    this.element = h("li", { class: `frame frame-${way}` }, this.fold);
+    this.show();
+  }
+
+  show() {
+    const size = this.frames.reduce((sum, frame) => sum + frame.raw.length, 0);
+    this.times.textContent = this.frames.length > 1 ? ` ×${this.frames.length}` : "";
+    this.size.textContent = `${short(size)} B`;
+    this.showBody();
+  }
+
+  showBody() {
+    if (!this.fold.open) return;
+    const text = this.frames.length > 1 ? this.frames.map((frame) => frame.raw).join("\n") : pretty(this.frames[0].raw);
+    this.body.textContent = exact(text.slice(0, LONGEST));
+  }
 }
 
 function pretty(text) {

@@ -80,9 +80,11 @@ export function isTyping() {
     && (at.value ?? "") !== "");
 }
 
+const COUNTS = new Intl.NumberFormat("en");
+
 /** Counts as people read them: 1,234, 56.7k. */
 export function short(count) {
-  if (count < 10_000) return count.toLocaleString("en");
+  if (count < 10_000) return COUNTS.format(count);
   return count < 1_000_000 ? `${(count / 1000).toFixed(1)}k` : `${(count / 1e6).toFixed(2)}M`;
 }
 

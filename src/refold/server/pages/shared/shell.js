@@ -220,7 +220,8 @@ class Page {
     this.app.dataset.at = id;
     this.conversation = new Conversation(id, {
       changed: (screen) => this.changed(screen), state: (name, seconds) => this.setLight(name, seconds),
-      gone: () => this.gone(), held: (by) => this.held(by), frame: () => this.panelNow?.frame?.(),
+      gone: () => this.gone(), held: (by) => this.held(by),
+      frame: this.skin.panels.frames && (() => this.panelNow?.frame?.()),
       forked: (made) => this.open(made), joined: () => this.joined(),
     });
     this.refreshList();

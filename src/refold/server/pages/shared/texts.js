@@ -258,8 +258,7 @@ export const user = {
     refused: "you said no", stopped: "stopped", unknown: "not finished",
   },
   steps: (count) => many(count, "step", "steps"),
-  activity: (tool) => activity(tool, false),
-  activityNow: (tool) => activity(tool, true),
+  activity: (tool, stage = "running") => activity(tool, stage),
   request: {
     title: (tool) => `May I ${mayI(tool)}?`, edit: (path) => `May I change the file “${path}”?`,
     create: (path) => `May I create the file “${path}”?`,
@@ -372,11 +371,21 @@ const ACTIVITIES = [
   [/^(think|compact)$/, "Thinking", "Thought about it", "think"],
   [/^(enter_plan|exit_plan)/, "Making a plan", "Made a plan", "make a plan"],
   [/^(finish|claim)$/, "Finishing", "Finished", "finish"],
+  [/^(calc|json_query)$/, "Working something out", "Worked something out", "work something out"],
+  [/^docs_lookup$/, "Reading a manual", "Read a manual", "read a manual on the web"],
+  [/^(diagnostics|symbol|references)/, "Looking through the code", "Looked through the code", "look through the code"],
+  [/^monitor$/, "Keeping watch", "Kept watch", "keep watch for you"],
+  [/^notify$/, "Calling you", "Called you", "call you"],
+  [/^schedule$/, "Planning something for later", "Planned something for later", "do something later, by myself"],
+  [/_worktree$/, "Changing the folder", "Changed the folder", "work in another copy of this folder"],
   [/^memory/, "Making a note", "Made a note", "make a note for later"],
 ];
 
-function activity(tool, now) {
+function activity(tool, stage) {
   const found = ACTIVITIES.find(([name]) => name.test(tool));
+  if (stage === "asked" && !/^ask_user$/.test(tool)) return `Would like to ${mayI(tool)}`;
+  if (stage === "refused") return `Did not ${mayI(tool)}`;
+  const now = ["called", "asked", "running"].includes(stage);
   if (!found) return now ? "Working…" : "Used a tool";
   return now ? `${found[1]}…` : found[2];
 }

@@ -49,7 +49,6 @@ export class Transcript {
       this.feed.setAttribute("role", "feed");
       this.feed.setAttribute("aria-label", this.skin.texts.messages);
     }
-    if (this.atEnd) this.toEnd();
   }
 
   showDone(log) {

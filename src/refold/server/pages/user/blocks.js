@@ -69,7 +69,7 @@ function called(block, context) {
   const about = fileOf(block, context);
   const wrong = ["failed", "refused", "stopped", "unknown"].includes(block.stage);
   const summary = [h("span", { class: `mark mark-${busy ? "busy" : wrong ? "wrong" : "done"}` }, icon(wrong ? "close" : drawing)),
-    h("span", { class: "did" }, busy ? t.activityNow(block.tool) : t.activity(block.tool)),
+    h("span", { class: "did" }, t.activity(block.tool, block.stage)),
     about ? h("span", { class: "about" }, about) : null,
     wrong || block.stage === "asked" ? h("span", { class: "tag" }, t.stages[block.stage]) : null];
   return fold(context, block.id, "step", summary, () => details(block, context));
@@ -126,7 +126,7 @@ export function renderComing(part) {
   if (part.kind === "call") {
     const did = h("span", { class: "did" });
     return { element: h("div", { class: "coming step" }, h("span", { class: "mark mark-busy" }, icon("more")), did),
-      show: (now) => { did.textContent = t.activityNow(now.text); } };
+      show: (now) => { did.textContent = t.activity(now.text); } };
   }
   if (part.kind === "thought") {
     return { element: h("div", { class: "coming step" }, h("span", { class: "mark mark-busy" }, icon("leaf")),
@@ -141,7 +141,7 @@ export function labelOf(block) {
     case "heard": return t.you;
     case "words": return t.product;
     case "thought": return t.thought;
-    case "called": return `${t.activity(block.tool)}: ${t.stages[block.stage]}`;
+    case "called": return `${t.activity(block.tool, block.stage)}: ${t.stages[block.stage]}`;
     case "turn_over": return t.said.over;
     default: return t.news[block.what]?.(block.doc) ?? "";
   }

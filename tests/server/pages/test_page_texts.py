@@ -1,0 +1,51 @@
+"""The user page says in plain words what a tool does, and what it did not do."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import refold
+
+NODE = shutil.which("node")
+TEXTS = Path(refold.__file__).parent / "server/pages/shared/texts.js"
+PRINT = """
+const { user } = await import(process.argv[1]);
+const calls = JSON.parse(process.argv[2]);
+console.log(JSON.stringify(calls.map(([tool, stage]) => user.activity(tool, stage))));
+"""
+pytestmark = [
+    pytest.mark.peer,
+    pytest.mark.skipif(NODE is None, reason="node is not installed"),
+]
+
+
+def said(*calls: tuple[str, str]) -> list[str]:
+    assert NODE
+    words = [NODE, "--input-type=module", "-e", PRINT, TEXTS.as_uri(), json.dumps(calls)]
+    return json.loads(subprocess.run(words, check=True, capture_output=True).stdout)
+
+
+def test_what_waits_for_a_yes_or_was_refused_does_not_sound_as_if_it_were_done() -> None:
+    assert said(
+        ("bash", "asked"), ("bash", "running"), ("bash", "done"), ("bash", "refused"),
+        ("ask_user", "asked"), ("fly", "asked"), ("fly", "running"), ("fly", "done"),
+    ) == [
+        "Would like to run a command on this computer", "Running a command…",
+        "Ran a command", "Did not run a command on this computer", "Asking you…",
+        "Would like to use the tool “fly”", "Working…", "Used a tool",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        "read_file", "list_files", "grep", "edit_file", "web_fetch", "docs_lookup", "calc",
+        "json_query", "diagnostics", "symbols", "references", "monitor", "notify",
+        "schedule", "enter_worktree", "background_run", "spawn_teammate", "memory_write",
+    ],
+)  # fmt: skip
+def test_a_tool_has_words_of_its_own(tool: str) -> None:
+    assert said((tool, "done")) != ["Used a tool"]
