@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from refold.app.project_memory import Learned, ProjectMemory
+from refold.errors import BadInput
 from refold.journal.events.kinds import AgentChosen, ModeChanged, Said
 from refold.journal.home import Home
 from refold.memory.note_origins import NoteChange
@@ -274,6 +275,30 @@ def test_after_a_silence_notes_are_made_of_what_was_said(
     )
 
     assert len(learned) >= 1
+
+
+def test_in_one_silence_a_model_is_asked_for_notes_once(
+    evening: Evenings, known: dict[str, Any]
+) -> None:
+    """One that gives none would be paid every ten minutes, else, in a terminal left open."""
+    learned: list[int] = []
+    again = anyio.Event()
+
+    async def learn() -> Learned:
+        learned.append(1)
+        again.set()
+        raise BadInput("small gave no JSON for the notes")
+
+    async def wait() -> str:
+        await again.wait()
+        await anyio.sleep(0.1)
+        return "/quit"
+
+    evening("Noted.").tell(
+        "I like tea.", wait, learns=True, idle=0.01, **learning(known, learn)
+    )
+
+    assert learned == [1]
 
 
 def test_no_notes_are_made_in_a_silence_where_memory_is_off(evening: Evenings) -> None:

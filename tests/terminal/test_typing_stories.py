@@ -47,6 +47,29 @@ def editor(here: Path, line: str) -> str:
     return str(path)
 
 
+def test_ctrl_v_puts_the_image_on_the_clipboard_into_the_message(
+    starts: Starts, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    desktop = tmp_path_factory.mktemp("desktop")  # no program of the workspace is run
+    desktop.chmod(0o755)
+    program = desktop / "xclip"
+    program.write_text(
+        "#!/bin/sh\n[ -e done ] && exit 1\nprintf '\\211PNG\\r\\n\\032\\nxx'\n"
+    )
+    program.chmod(0o755)
+    at = starts("talk", PATH=f"{desktop}:{os.environ['PATH']}", DISPLAY=":0")
+
+    at.type("look at\x16")
+    at.until("› look at [image 1]")
+    at.type(" now" + ENTER)
+    at.until("image sent: clipboard-1.png")
+    at.until("One." + "\n\n10 in")
+    at.until_asked()
+    (tmp_path / "done").touch()
+    at.type("\x16")
+    at.until("there is no image on the clipboard")
+
+
 def test_the_arrows_move_in_the_lines_before_they_leave_them(starts: Starts) -> None:
     at = starts("talk")
     at.type("first" + ENTER)
@@ -332,7 +355,7 @@ def test_after_esc_a_slash_is_a_slash_and_esc_twice_lists_the_points(
     at.until("#x")
     at.until_asked()
     at.type(ESC + ESC)
-    at.until("what goes back:")
+    at.until("rewind:")
     at.type(ESC)
     at.until_asked()
     at.type("\x04")

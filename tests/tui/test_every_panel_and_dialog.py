@@ -344,7 +344,7 @@ def test_a_fork_and_a_rewind_are_confirmed_and_shown(opens: Opens, tmp_path: Pat
     at.type(ESC)
     at.until("Esc again")
     at.type(ESC)
-    at.until("Rewind to before?")
+    at.until("Rewind to before which")
     at.type("say" + ENTER)
     at.until("Rewind? y/n")
     at.until("1 file changes")

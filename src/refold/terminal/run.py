@@ -3,6 +3,7 @@
 The user types a message or a command. `terminal` shows the work between two prompts.
 """
 
+import os
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
@@ -15,10 +16,12 @@ from refold.errors import BadInput, RefoldError
 from refold.terminal.commands.completions import offering
 from refold.terminal.commands.dispatch import CommandRunner
 from refold.terminal.greeting import can_go_on, cut_off, farewell, greet, waits_cut_off
-from refold.terminal.input.reader import SHORTCUTS, Key, TerminalReader
+from refold.terminal.input.clipboard import Clipboard
+from refold.terminal.input.reader import SHORTCUTS, Key, PromptKeys, TerminalReader
 from refold.terminal.prompts import plan as plans
 from refold.terminal.screen.printer import Printer
 from refold.terminal.signals import hearing
+from refold.terminal.steering import say_sent
 from refold.terminal.terminal import Terminal
 from refold.terminal.this_terminal import this_terminal
 from refold.terminal.work import sentence
@@ -45,15 +48,17 @@ async def run(
     def here() -> Terminal:
         return loop.terminal
 
-    mode_key = ModeKey()
+    mode_key, clipboard = ModeKey(), Clipboard(os.environ)
     chosen, config = session.settings.terminal, session.config
     printer, reader = this_terminal(
         history=config.history_file, masked=config.masked, complete=offering(here),
-        cycle=mode_key.press, display=chosen.display, theme=chosen.theme,
+        keys=PromptKeys(mode_key.press, clipboard.take), display=chosen.display,
+        theme=chosen.theme,
     )  # fmt: skip
     if chosen.vi:
         reader.vi(on=True)
     loop = PromptLoop(session, printer, reader, mode_key)
+    loop.pasted = clipboard.named
     return await loop.run(first_words, images, typed, beside)
 
 
@@ -62,7 +67,10 @@ async def nothing(_: Callable[[str], None]) -> None:
 
 
 class PromptLoop:
-    """Reads prompts, and sends what is typed, until the person leaves."""
+    """Reads prompts, and sends what is typed, until the person leaves.
+
+    `pasted` finds the images of the clipboard whose labels are in a message.
+    """
 
     def __init__(
         self,
@@ -78,6 +86,7 @@ class PromptLoop:
         # What the journal has until here begins no turn by itself.
         self._watched, self._seen = session, session.view.seq
         self._notes = Notes()
+        self.pasted: Callable[[str], Sequence[ImageData]] = lambda _: ()
 
     async def run(
         self,
@@ -244,7 +253,9 @@ class PromptLoop:
         elif here.commands.is_command(typed):
             await here.commands.run(typed)
         else:
-            await here.say(typed)
+            images = self.pasted(typed)
+            say_sent(images, self._printer)
+            await here.say(typed, images)
 
     def _prompt(self) -> Line:
         mode = self.terminal.session.mode
@@ -320,12 +331,17 @@ def mode_after(mode: Mode, *, sandboxed: bool) -> Mode:
 
 
 async def learn_when_idle(here: Terminal, idle: float) -> None:
-    """Make notes of the session after each long silence, until this is cancelled."""
+    """Make notes of the session after each long silence, until this is cancelled.
+
+    Only once in each: a model that gives no notes would be asked, and paid, again and again.
+    """
+    tried: tuple[Session, int] | None = None
     while True:
         seen, memory = here.session.view.seq, here.session.memory
         await anyio.sleep(idle)
         now = here.session
         silent = not here.working and now.idle and now.view.seq == seen
-        if silent and memory is not None and memory.learns:
-            with suppress(RefoldError):  # the next silence, or the end, tries again
+        if (now, seen) != tried and silent and memory is not None and memory.learns:
+            with suppress(RefoldError):  # the next turn, or the end, tries again
                 await memory.learn_idle()
+            tried = now, now.view.seq

@@ -128,8 +128,12 @@ class Steering:
 def with_images(words: str, session: Session, printer: Printer) -> Sequence[ImageData]:
     """The images that a message names; a line about each is printed."""
     images, problems = session.workspace.named_images(words)
-    for image in images:
-        printer.say(f"image sent: {on_one_line(image.name)}", "dim")
+    say_sent(images, printer)
     for problem in problems:
         printer.say(visible(problem), "warn")
     return images
+
+
+def say_sent(images: Sequence[ImageData], printer: Printer) -> None:
+    for image in images:
+        printer.say(f"image sent: {on_one_line(image.name)}", "dim")

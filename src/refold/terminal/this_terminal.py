@@ -7,7 +7,7 @@ from pathlib import Path
 
 from refold.terminal.input.completion import Complete
 from refold.terminal.input.line_reader import LineReader
-from refold.terminal.input.reader import TerminalReader
+from refold.terminal.input.reader import PromptKeys, TerminalReader
 from refold.terminal.screen.capabilities import look
 from refold.terminal.screen.printer import Printer
 from refold.views.escape import on_one_line
@@ -20,7 +20,7 @@ def this_terminal(
     history: Path | None = None,
     masked: Callable[[str], str] = lambda text: text,
     complete: Complete | None = None,
-    cycle: Callable[[], None] = lambda: None,
+    keys: PromptKeys | None = None,
     display: str = "auto",
     theme: str = "auto",
 ) -> tuple[Printer, TerminalReader]:
@@ -35,5 +35,5 @@ def this_terminal(
     from refold.terminal.input.prompt_toolkit_reader import PromptToolkitReader
 
     return printer, PromptToolkitReader(
-        printer, history=history, masked=masked, complete=complete, cycle=cycle
+        printer, history=history, masked=masked, complete=complete, keys=keys
     )

@@ -25,6 +25,7 @@ from refold.client.types import ImageData
 from refold.errors import BadInput, RefoldError
 from refold.terminal.commands.table import command_in
 from refold.terminal.greeting import farewell, heading
+from refold.terminal.input.clipboard import Clipboard
 from refold.terminal.input.editor import editor_of
 from refold.terminal.input.line_editor.history import history
 from refold.terminal.prompts import plan as plans
@@ -36,7 +37,6 @@ from refold.terminal.screen.terminfo import terminfo
 from refold.terminal.signals import hearing
 from refold.terminal.work import sentence
 from refold.tui import messages as m
-from refold.tui.clipboard import Clipboard
 from refold.tui.following import Following
 from refold.tui.foreground import Foreground
 from refold.tui.host import DialogReader, Questions, RowPrinter, ScreenTerminal
@@ -232,9 +232,12 @@ class App:
             case m.Complete(before):
                 self._start(partial(self._completer.look, before))
             case m.PasteImage():
-                self._start(partial(self._clipboard.paste, self.post))
+                self._start(self._paste_image)
             case _:
                 self._start(partial(self._carry_out, command))
+
+    async def _paste_image(self) -> None:
+        self.post(m.ImagePasted(await self._clipboard.take()))
 
     def _start(self, work: Callable[[], Awaitable[None]]) -> None:
         async def guarded() -> None:

@@ -19,6 +19,7 @@ _KEYS = (
     ("Ctrl+O", "the last result in full, also while it works"),
     ("Ctrl+T", "the todo list, also while it works"),
     ("Ctrl+G", "write the message in your editor"),
+    ("Ctrl+V", "the image that is on the clipboard"),
     ("Ctrl+R", "search the history of what you typed"),
     ("Ctrl+L", "clear the screen; the session continues"),
     ("message, Enter", "while it works: sent at the next step"),

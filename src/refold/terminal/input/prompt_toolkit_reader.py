@@ -40,6 +40,7 @@ from refold.terminal.input.line_editor.drawing import (
 )
 from refold.terminal.input.line_editor.external_editor import Elsewhere
 from refold.terminal.input.line_editor.history import Suggested, history
+from refold.terminal.input.line_editor.image_pasting import pasting_image
 from refold.terminal.input.line_editor.key_bindings import (
     Doing,
     editing,
@@ -50,7 +51,7 @@ from refold.terminal.input.line_editor.key_bindings import (
 )
 from refold.terminal.input.line_editor.keyboard import Keyboard
 from refold.terminal.input.line_editor.pastes import Pasted
-from refold.terminal.input.reader import CTRL_C, Key, Later
+from refold.terminal.input.reader import CTRL_C, Key, Later, PromptKeys
 from refold.terminal.screen.printer import Printer
 from refold.values.text import clean
 from refold.views.escape import on_one_line
@@ -66,7 +67,7 @@ _Answer = str | Later | Key
 
 
 class PromptToolkitReader:
-    """`complete` gives what could stand at the cursor; `cycle` hears Shift+Tab."""
+    """`complete` gives what could stand at the cursor."""
 
     lively = True
 
@@ -77,12 +78,13 @@ class PromptToolkitReader:
         history: Path | None = None,
         masked: Callable[[str], str] = lambda text: text,
         complete: Complete | None = None,
-        cycle: Callable[[], None] = lambda: None,
+        keys: PromptKeys | None = None,
     ) -> None:
         self._printer = printer
         self._input = create_input()
         assert isinstance(self._input, Vt100Input)  # it is a terminal
-        self._history, self._complete, self._cycle = history, complete, cycle
+        self._history, self._complete = history, complete
+        self._keys = keys or PromptKeys()
         self._masked = masked
         self._pasted = Pasted()
         self._asking: anyio.CancelScope | None = None
@@ -90,6 +92,8 @@ class PromptToolkitReader:
         self._draft, self._shortcuts = "", False  # what was typed before a shortcut
         self._keyboard = Keyboard(self._input, printer, self._pasted)
         self._elsewhere = Elsewhere(printer, self._pasted)
+        take = self._keys.image
+        self._image = pasting_image(printer, take) if take else None
 
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         self._began, self._keyboard.parser.fed = time.monotonic(), 0
@@ -183,7 +187,13 @@ class PromptToolkitReader:
 
     @cached_property
     def _editor(self) -> "PromptSession[_Answer]":
-        doing = Doing(self._cycle, self._elsewhere.edit, self._ahead, self._keep_draft)
+        doing = Doing(
+            self._keys.cycle,
+            self._elsewhere.edit,
+            self._ahead,
+            self._keep_draft,
+            self._image,
+        )
         found = PromptSession[_Answer](
             history=history(self._history, self._pasted.whole, self._masked),
             auto_suggest=Suggested(),

@@ -4,7 +4,7 @@
 history and completion. `run` and `work` interpret the input.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from enum import Enum
 from types import MappingProxyType
@@ -34,6 +34,16 @@ class Key(Enum):
 SHORTCUTS: Mapping[Key, str] = MappingProxyType(
     {Key.CTRL_O: "/expand", Key.CTRL_T: "/todos"}
 )
+
+
+class PromptKeys(Struct, frozen=True):
+    """What two keys of the prompt do: Shift+Tab, and Ctrl+V.
+
+    `image` takes the image on the clipboard and returns the label that stands for it.
+    """
+
+    cycle: Callable[[], None] = lambda: None
+    image: Callable[[], Awaitable[str]] | None = None
 
 
 class Later(Struct, frozen=True):

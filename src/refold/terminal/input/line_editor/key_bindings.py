@@ -32,13 +32,14 @@ class Doing(Struct, frozen=True):
     """What keys of the prompt for words set off.
 
     `ahead`: were they typed before the prompt was there? `shortcut` keeps what was typed
-    so far; false where shortcuts do not hold.
+    so far; false where shortcuts do not hold. `image` pastes one.
     """
 
     cycle: Callable[[], None]
     edit: Callable[[KeyPressEvent], None]
     ahead: Callable[[], bool]
     shortcut: Callable[[str], bool] = lambda _: False
+    image: Callable[[KeyPressEvent], None] | None = None
 
 
 def editing(pasted: Pasted, doing: Doing) -> KeyBindings:
@@ -55,6 +56,9 @@ def editing(pasted: Pasted, doing: Doing) -> KeyBindings:
     @keys.add("v", filter=here & vi_navigation_mode)
     def _(event: KeyPressEvent) -> None:
         doing.edit(event)
+
+    if doing.image is not None:
+        keys.add("c-v", filter=here & (emacs_mode | vi_insert_mode))(doing.image)
 
     _ending(keys, doing.ahead)
     _leaving_words(keys)

@@ -1,18 +1,17 @@
 """Images of the desktop's clipboard, for messages: read by the program that the desktop has for it.
 
 In the input an image is its label, and is sent with a message that still contains it. Text is not
-read here: the terminal pastes it. Writing to the clipboard is a sequence that `app` sends.
+read here: the terminal pastes it. Writing to the clipboard is a sequence that `tui.app` sends.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import anyio
 
 from refold import programs
 from refold.client.types import ImageData, image_data
 from refold.errors import BadInput
-from refold.tui.messages import ImagePasted
 
 _SECONDS = 5.0  # for the program to answer
 _WAYLAND = ("wl-paste", "--no-newline", "--type", "image/png")
@@ -35,9 +34,6 @@ class Clipboard:
         label = f"[image {number}]"
         self._taken[label] = image_data(content, f"clipboard-{number}.png")
         return label
-
-    async def paste(self, post: Callable[[ImagePasted], None]) -> None:
-        post(ImagePasted(await self.take()))
 
     def named(self, text: str) -> tuple[ImageData, ...]:
         """The images whose labels stand in this text."""

@@ -7,7 +7,7 @@ import pytest
 
 from refold.client.types import ImageData
 from refold.errors import BadInput
-from refold.tui.clipboard import Clipboard
+from refold.terminal.input.clipboard import Clipboard
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"pixels"
 

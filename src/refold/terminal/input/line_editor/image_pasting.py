@@ -1,0 +1,36 @@
+"""Ctrl+V: the image on the clipboard, as a label in the text of the prompt.
+
+`clipboard` reads the image and knows which label stands for it. Text is pasted by the terminal, see
+`pastes`.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from prompt_toolkit.application import in_terminal
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.key_binding import KeyPressEvent
+
+from refold.errors import BadInput
+from refold.terminal.screen.printer import Printer
+from refold.views.escape import visible
+
+
+def pasting_image(
+    printer: Printer, image: Callable[[], Awaitable[str]]
+) -> Callable[[KeyPressEvent], None]:
+    """What the key does. Where there is no image, a line above the prompt says why."""
+
+    async def paste(buffer: Buffer) -> None:
+        try:
+            label = await image()
+        except BadInput as error:
+            async with in_terminal():
+                printer.say(visible(str(error)), "warn")
+            return
+        before = buffer.document.char_before_cursor
+        buffer.insert_text(f" {label}" if before.strip() else label)
+
+    def pressed(event: KeyPressEvent) -> None:
+        event.app.create_background_task(paste(event.current_buffer))
+
+    return pressed
