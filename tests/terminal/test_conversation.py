@@ -292,6 +292,7 @@ def test_edits_are_accepted_from_a_question_on(
 
     assert [row for row in rows if row.startswith("? ")] == ["? Create one?"]
     assert "  └ yes, and edits run without asking from here on" in rows
+    assert not [row for row in rows if row.startswith("The mode is now")]  # said already
     assert "  └ yes, as allowed before: write_file two" in rows
     assert tonight.events(ModeChanged) == [ModeChanged("accept-edits")]
     assert all((tonight.here / name).exists() for name in ("one", "two", "three"))
@@ -393,6 +394,19 @@ def test_all_calls_of_one_answer_can_be_refused_or_taken_one_by_one(
     assert answers[1:] == [
         Answered(f"call-{number}", False, "not these") for number in (1, 2)
     ]
+
+
+def test_who_takes_back_a_no_to_all_is_asked_about_all_again(
+    evening: Callable[..., Evening],
+) -> None:
+    """Not about the first alone, while the last stands above the keys."""
+    tonight = evening(_SEVERAL, "Thanks.")
+    typist = Typist("go", "o", "n", Key.ESC, "y", "/quit")
+
+    rows = tonight.tell(typist=typist)
+
+    assert "  └ yes to all 3, once" in rows
+    assert [each.allowed for each in tonight.events(Answered)] == [True, True, True]
 
 
 def test_a_no_goes_to_the_model_with_its_reason(evening: Callable[..., Evening]) -> None:
@@ -623,7 +637,7 @@ def test_enter_goes_on_after_a_step_limit_and_only_then(
 
     rows = tonight.tell("go", "", "", "")
 
-    assert "step limit: 1 answer was allowed. Press Enter to continue." in rows
+    assert "step limit: 1 response was allowed. Press Enter to continue." in rows
     assert rows.count("All done.") == 1
 
 

@@ -197,6 +197,8 @@ class Work:
                     self._ring("a question for you")
                     for decided in await self._asker.put(found):
                         self._transcript.asked(decided)
+                    if chosen := self._asker.chosen_mode:
+                        self._transcript.own_mode, self._asker.chosen_mode = chosen, None
                     self._bell.seen()
 
     async def _listen(self) -> None:

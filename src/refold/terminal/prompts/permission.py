@@ -227,6 +227,7 @@ class _Question:
     async def _decide_all(self, asked: Sequence[Permission]) -> PermissionAnswer | None:
         """Show all of these whole, and answer them with one key. None: one by one."""
         for number, each in enumerate(asked, 1):
+            self._printer.gap()
             self._printer.say(f"{number} of {len(asked)}", "dim")
             self._show(_to_approve(each, self._session), 0)
         others = tuple(each for each in asked if each != self._request)
@@ -237,7 +238,7 @@ class _Question:
                     return PermissionAnswer(True, said, also=others)
                 case "n":
                     if (no := await _refused(self._reader)) is None:
-                        return None
+                        continue
                     said = no.said.replace("no", f"no to all {len(asked)}", 1)
                     return no if no.stop else replace(no, said=said, also=others)
                 case Key.CTRL_C | Key.CTRL_D:

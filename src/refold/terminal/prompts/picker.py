@@ -60,7 +60,7 @@ async def _by_number(
         if len(fits) == 1:
             return picker_at(picker, fits[0].id)
         if not fits:
-            printer.say(f"Nothing fits {on_one_line(words)!r}.", "dim")
+            printer.say(f"Nothing matches {on_one_line(words)!r}.", "dim")
         shown = fits[:MOST] or shown
 
 

@@ -16,6 +16,7 @@ from refold.terminal.prompts import permission
 from refold.terminal.prompts.permission import PermissionAnswer
 from refold.terminal.screen.printer import Printer
 from refold.values.display import Asking
+from refold.values.modes import Mode
 from refold.views.escape import on_one_line, visible
 from refold.views.questions import asker_line, chosen, hint, question_lines
 from refold.views.styled import Line
@@ -29,6 +30,7 @@ class Asker:
             None  # what was put, by somebody
         )
         self._preferred = ""  # the subagent whose questions come first
+        self.chosen_mode: Mode | None = None  # with an answer
 
     def waiting(self) -> Permission | Questions | None:
         """What is to be put next."""
@@ -88,6 +90,8 @@ class Asker:
             self._printer.under([(("good" if answer.allowed else "warn", answer.said),)])
         else:
             self._printer.under([(("warn", self._elsewhere()),)])
+        if sent and answer and answer.mode:
+            self.chosen_mode = answer.mode
         others = answer.also if answer else ()
         return [request.id, *(other.id for other in others)]
 
@@ -147,7 +151,7 @@ async def _answer(asked: Asking, printer: Printer, reader: TerminalReader) -> st
 def _wrong(words: str, asked: Asking) -> str:
     numbers = on_one_line(words.strip())
     many = "" if asked.many else "Only one can be chosen. "
-    return f"{many}{numbers} does not fit."
+    return f"{many}{numbers} is not one of the choices."
 
 
 def _said(answer: str) -> str:

@@ -11,7 +11,7 @@ from typing import TypeAlias, assert_never
 
 from msgspec.structs import replace
 
-from refold.client.types import Entry, Frame, Tool, View
+from refold.client.types import Entry, Frame, Tool, View, events
 from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.status_line import Doing
 from refold.terminal.screen.streamed_text import Speech
@@ -25,6 +25,7 @@ from refold.values.live import (
     Waiting,
     Within,
 )
+from refold.values.modes import Mode
 from refold.values.tools import TASK
 from refold.views.call_summary import Folding, label
 from refold.views.children_list import (
@@ -79,6 +80,7 @@ class Showing:
         window: int = WINDOW,
     ) -> None:
         self.own, self.usage = set[str](), True  # usage: print what a turn used
+        self.own_mode: Mode | None = None  # chosen in an answer here, which says so
         self._printer, self._tool, self._window = printer, tool, window
         self._now = Screen(window=window)
         self._last = ""  # the call whose line was printed last, with nothing after it
@@ -98,8 +100,10 @@ class Showing:
     def show(self, frame: Frame) -> None:
         before, self._now = self._now, shown(self._now, frame)
         now = self._now
+        own = self._is_own_choice(frame)
         for at in range(len(before.done), len(now.done)):
-            self._block(now.done[at])
+            if not (own and isinstance(now.done[at], News)):
+                self._block(now.done[at])
         if now.coming is not before.coming:
             self._comes(before.coming, now.coming)
         if now.open is not before.open:
@@ -110,6 +114,14 @@ class Showing:
             self._does(before.status, now.status)
         if now.view.turn.open_request is not before.view.turn.open_request:
             self._speech.anew()
+
+    def _is_own_choice(self, frame: Frame) -> bool:
+        """Was this mode chosen in an answer that is printed? Then the news of it is old."""
+        event = frame.item.event if isinstance(frame.item, Entry) else None
+        own = isinstance(event, events.ModeChanged) and event.mode == self.own_mode
+        if own:
+            self.own_mode = None
+        return own
 
     def again(self, screen: Screen, most: int) -> None:
         """Print what a screen showed before: its first block, and the newest `most`."""
