@@ -73,7 +73,7 @@ def _refuse_odd(about: os.stat_result) -> None:
     if stat.S_ISDIR(about.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(about.st_mode):
-        raise OSError(errno.EINVAL, "it is a pipe, a device or a socket, and no file")
+        raise OSError(errno.EINVAL, "it is a pipe, a device or a socket, not a file")
 
 
 def unlinked(*directories: Path) -> None:

@@ -253,7 +253,7 @@ def test_unknown_fields_and_tools_are_named_and_harm_nothing(here: Here) -> None
     assert said == (
         ": there is no tool 'raed_file' (did you mean read_file?), so it is not given it",
         ": memory is ignored: it must be true or false",
-        ": hooks, isolation: ignored, refold knows no such field",
+        ": hooks, isolation: ignored: refold has no such field",
     )
 
 
@@ -440,5 +440,5 @@ def test_no_number_of_agents_makes_a_start_slow(here: Here) -> None:
     assert len(agents.notices()) == 6
     assert agents.notices()[-1] == "and 4 more sentences about agents: refold agents"
     assert agents.problems[0] == (
-        "~/.config/refold/agents has more than 100 agents: only the first count"
+        "~/.config/refold/agents has more than 100 agents: the others are ignored"
     )

@@ -246,7 +246,7 @@ def test_a_monitored_command_wakes_the_agent_at_a_match_and_goes_on(tmp_path: Pa
                 await session.changed(after=session.view.seq)
             await session.settle()
 
-            woken = f"{FIRST} ({command}) goes on, and has printed:\nnow ready"
+            woken = f"{FIRST} ({command}) is still running. New output:\nnow ready"
             assert not idle
             assert woken in words(provider.heard[-1])
             assert session.result.text == "It is up."

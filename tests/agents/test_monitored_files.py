@@ -93,7 +93,7 @@ def test_a_line_that_is_written_later_wakes_the_agent(
             change(log)
 
             command = TAIL.format(name="app.log")
-            said = f"{FIRST} ({command}) goes on, and has printed:\n{line}"
+            said = f"{FIRST} ({command}) is still running. New output:\n{line}"
             assert await woken(session, provider) == said
 
     anyio.run(test)
@@ -127,7 +127,7 @@ def test_what_tail_says_of_the_file_is_no_line_of_it(tmp_path: Path) -> None:
             until_tail_waits(log)
             log.write_text("ready\n")
 
-            assert (await woken(session, provider)).endswith("has printed:\nready")
+            assert (await woken(session, provider)).endswith("New output:\nready")
 
     anyio.run(test)
 

@@ -248,7 +248,7 @@ def test_one_task_can_be_held_to_what_it_claims(
     out, err = capsys.readouterr()
     told = json.loads(out)
     assert ended == code
-    assert ("not borne out: nobody gets in: contradicted" in err) is bool(code)
+    assert ("claims that failed: nobody gets in: contradicted" in err) is bool(code)
     assert [each["state"] for each in told["claims"]] == [
         "contradicted" if code else "supported"
     ]

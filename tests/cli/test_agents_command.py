@@ -137,7 +137,7 @@ def test_it_is_told_its_words_and_given_its_tools_only(folder: Path) -> None:
     assert not {"bash", "write_file", "task"} & {tool.name for tool in first.tools}
     assert "bash" in {tool.name for tool in second.tools}
     assert (
-        "the agent 'looker' of this session is not there any more: main works instead"
+        "the agent 'looker' of this session no longer exists: main is used instead"
         in notices
     )
 

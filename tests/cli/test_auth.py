@@ -136,8 +136,8 @@ def test_what_goes_before_the_key_is_told(
     _, _, err = auth("set", "openai", given=KEY.encode())
 
     assert err == (
-        "refold: the key in OPENAI_API_KEY (environment) goes before it\n"
-        "refold: the key_command in the settings goes before it\n"
+        "refold: the key in OPENAI_API_KEY (environment) takes precedence\n"
+        "refold: the key_command in the settings takes precedence\n"
     )
 
 
@@ -251,9 +251,9 @@ def test_a_key_that_is_taken_and_one_that_is_not(
     credentials.store(file, "openai", "expired-key-9999")
     bad = auth("test")
 
-    assert good == (0, "openai: the key …6789 (file) is taken\n", "")
+    assert good == (0, "openai: the key …6789 (file) is accepted\n", "")
     assert bad[0] == 1
-    assert bad[1].startswith("openai: the key …9999 (file) did not let us in: OpenAI")
+    assert bad[1].startswith("openai: the key …9999 (file) was not accepted: OpenAI")
     assert "expired-key" not in bad[1]
 
 
@@ -266,7 +266,7 @@ def test_a_list_for_everybody_says_nothing_of_a_key(
         code, told, _ = auth("test", "groq")
 
     assert code == 0
-    assert "Groq lists its models to any key" in told
+    assert "Groq lists its models for any key" in told
 
 
 @pytest.mark.parametrize(("answer", "code"), [({"data": {}}, 0), (401, 1)])

@@ -24,6 +24,8 @@ HOW = "--help)"
          "To send it as a message: refold -- doctr"),
         ("resume", "'resume' is not a subcommand: did you mean refold -r? "
          "To send it as a message: refold -- resume"),
+        ("logout", "'logout' is not a subcommand: did you mean refold auth remove? "
+         "To send it as a message: refold -- logout"),
         ("upgrade", "'upgrade' is not a subcommand: did you mean refold update? "
          "To send it as a message: refold -- upgrade"),
         ("--yolo sessions list",

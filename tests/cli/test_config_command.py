@@ -278,7 +278,10 @@ def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
         (("unset", "limits.stepz"), "did you mean 'limits.steps'?"),
         (("unset", "prices.x.input"), "prices.x.input is not set in"),
         (("get", "prices.x.inptu"), "did you mean 'prices.x.input'?"),
-        (("edit",), "there is no terminal to edit it in: say refold config set KEY VALUE"),
+        (
+            ("edit",),
+            "there is no terminal to edit it in: write refold config set KEY VALUE",
+        ),
     ],
 )
 def test_what_cannot_be_is_one_sentence_and_changes_nothing(
@@ -386,13 +389,13 @@ def test_what_goes_before_what_was_set_is_told(
 
     _, _, err = refold("config", "set", "effort", "high")
 
-    assert err == "refold: environment variable REFOLD_EFFORT goes before it\n"
+    assert err == "refold: environment variable REFOLD_EFFORT takes precedence\n"
 
 
 def test_a_file_of_the_project_goes_before_one_of_the_same_name(
     refold: Callable[..., Told], folder: Path, file: Path
 ) -> None:
-    before = "refold: project .refold/config.toml:1 goes before it\n"
+    before = "refold: project .refold/config.toml:1 takes precedence\n"
 
     _, _, project = refold("config", "set", "--project", "effort", "low")
     _, _, user = refold("config", "set", "effort", "high")
@@ -408,9 +411,9 @@ def test_the_files_are_named_with_what_counts(
 
     assert refold("config", "path") == (
         0,
-        f"user           {file}  (is not there)\n"
+        f"user           {file}  (does not exist)\n"
         f"project        {folder}/.refold/config.toml  (is ignored)\n"
-        f"project-local  {folder}/.refold/config.local.toml  (is not there)\n",
+        f"project-local  {folder}/.refold/config.local.toml  (does not exist)\n",
         "",
     )
 

@@ -117,7 +117,7 @@ def test_each_provider_with_a_key_is_asked_and_no_key_is_shown(
 
     assert (code, asked) == (1, ["/v1/models"])
     assert found["network"][0] == (
-        "warning", "anthropic answers, and claude-of-mine is none of the 1 models it lists",
+        "warning", "anthropic answers, but claude-of-mine is not among the 1 models it lists",
     )  # fmt: skip
     assert found["network"][1][0] == "wrong"
     assert found["network"][1][1].startswith(
@@ -135,7 +135,7 @@ def test_a_folder_that_is_not_trusted_is_named(
 
     assert doctor("--offline")[1]["trust"] == [
         ("warning", "the settings of this folder are not trusted: they are ignored"),
-        ("warning", "AGENTS.md instructs the model, and is ignored"),
+        ("warning", "AGENTS.md has instructions for the model and is ignored"),
     ]
 
 
@@ -210,7 +210,7 @@ def test_a_program_or_a_log_that_is_of_no_use_is_told_with_what_to_do(
         f"{git} does not run: there are no checkpoints and no working trees",
         f"{git} --version says why",
     )
-    assert found["rg"][1] == "apt install ripgrep, or your system's way"
+    assert found["rg"][1] == "apt install ripgrep, or the equivalent on your system"
     assert found["log"] == (
         f"nothing can be written into {log}", "make it yours, or remove it",
     )  # fmt: skip

@@ -180,7 +180,7 @@ def test_damage_is_told_and_the_rest_is_exported(capsys: Output) -> None:
         assert main(["sessions", "export", ID, "--format", form]) == 1
         made = capsys.readouterr()
         assert "find the bug" in made.out
-        assert "left out of it: " in made.err
+        assert "not exported: " in made.err
         assert "line 7" in made.err
 
 

@@ -121,7 +121,7 @@ def test_what_was_said_before_is_learned_of_the_first_session_alone(
     ("words", "why"),
     [
         (["--fork", "x"], "--fork copies a session: say which, with -c or -r ID"),
-        (["-c", "--at", "3", "x"], "it goes with --fork"),
+        (["-c", "--at", "3", "x"], "--at needs --fork"),
         (["-c", "--fork", "--at", "0", "x"], "'0' is not an event"),
         (["-c", "--fork", "--at", "999", "x"], "has no event 999: give one from 1 to"),
         (["-c", "--fork", "--no-session", "x"], "--no-session keeps no journal"),

@@ -208,7 +208,7 @@ def test_the_step_limit_is_exit_code_2_and_continue_goes_on(
 
     assert (first, told.out) == (2, "One look done.\n")
     assert without_sandbox_notice(told.err) == (
-        "refold: step_limit: 1 answer was allowed; continue goes on\n"
+        "refold: step_limit: 1 response was allowed; continue the session for more\n"
     )
     assert (second, capfd.readouterr().out) == (0, "And the rest.\n")
 
@@ -272,7 +272,7 @@ def test_words_come_from_stdin_when_there_are_none_on_the_command_line(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["-p"], "nothing to do: give the task"),
+        (["-p"], "the task is missing: give it"),
         (["-p", "Hi"], "no model is configured: set ANTHROPIC_API_KEY"),
         (["-p", "Hi", "-m", "antropic/x"], "there is no provider 'antropic'; did you mean"),
         (["-p", "Hi", "-m", "anthropic/x"], "there is no key for Anthropic"),

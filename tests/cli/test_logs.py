@@ -313,8 +313,8 @@ def test_a_mistake_of_ours_is_one_sentence_and_all_of_it_in_the_log(
     (what,) = whats(home / "refold")
     assert (code, out) == (1, "")
     assert err == (
-        "refold: this is a mistake of refold's own: ZeroDivisionError: [secret] by nothing\\n"
-        f"\\x1b[2J; all of it is in {home}/refold/refold.log\n"
+        "refold: internal error: ZeroDivisionError: [secret] by nothing\\n"
+        f"\\x1b[2J; the details are in {home}/refold/refold.log\n"
     )
     assert what.startswith("error - Traceback (most recent call last):\n")
     assert canary not in what

@@ -102,7 +102,7 @@ def test_the_variables_of_opentelemetry_name_the_collector_and_its_headers(
         (Answer(b"", 404), "refused what was sent (404)"),
         (
             Answer(raw=b"SSH-2.0-x\r\n\r\n"),
-            "did not answer with HTTP (illegal status line: bytearray(b'SSH-2.0-x'))",
+            "sent something that is not HTTP (illegal status line: bytearray(b'SSH-2.0-x'))",
         ),
     ],
 )

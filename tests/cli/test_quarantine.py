@@ -50,7 +50,7 @@ def listed(capfd: Said) -> list[dict[str, Any]]:
 def test_what_was_taken_is_listed_with_where_it_was_when_and_how_large(
     work: Path, capfd: Said
 ) -> None:
-    assert said(capfd, "list") == (0, "", "nothing was taken away\n")
+    assert said(capfd, "list") == (0, "", "the quarantine is empty\n")
     taken(work / ".envrc")
     name = taken(work / ".vscode", "")
 

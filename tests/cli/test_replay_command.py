@@ -84,7 +84,7 @@ def test_with_run_unchanged_code_agrees_and_writes_nothing(capfd: CAPFD) -> None
     code, out, err = said(capfd, "--run")
 
     assert (code, err) == (0, "")
-    assert out == f"{the_session()}: 3 steps, 14 events made again, all agree\n"
+    assert out == f"{the_session()}: 3 steps, 14 events reproduced, all agree\n"
     assert journal.read_bytes() == before
 
 

@@ -122,7 +122,7 @@ def test_that_everything_runs_unasked_is_never_taken_over(
     assert [d["tool"] for d in documents(out)[0]["denials"]] == ["bash"]
     assert not (here / "a").exists()
     assert err.splitlines()[0] == (
-        "refold: this session was in mode bypass, which asks nothing; it asks again now, "
+        "refold: this session was in mode bypass; it asks again now, "
         "unless --yolo is given again"
     )
     assert without_sandbox_notice(again) == ""
@@ -162,9 +162,9 @@ def test_a_model_that_cannot_be_asked_any_more_is_replaced_and_told(
 
     assert (none, "there is no key for OpenAI" in without) == (1, True)
     assert told[0].startswith(
-        "refold: openai/gpt-4o, the model of this session, cannot be asked: there is no key"
+        "refold: openai/gpt-4o, the model of this session, is not available: there is no key"
     )
-    assert told[0].endswith(". Now it is ollama/llama4")
+    assert told[0].endswith(". Using ollama/llama4")
     assert [e["model"] for e in events("ModelChosen")] == ["ollama/llama4"]
     assert "openai/gpt-4o, the model" not in later
 
@@ -186,9 +186,7 @@ def test_an_agent_that_is_gone_is_told_and_the_other_version_too(
     assert say(here, "-c") == 0
 
     err = capfd.readouterr().err
-    assert (
-        "the agent 'poet' of this session is not there any more: main works instead" in err
-    )
+    assert "the agent 'poet' of this session no longer exists: main is used instead" in err
     assert "since this session was left: refold 0.0.9, now " in err
 
 

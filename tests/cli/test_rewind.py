@@ -96,7 +96,7 @@ def test_it_goes_back_and_says_how_that_is_undone(
 
     assert (code, back, (root / "a.txt").read_text()) == (0, "one\n", "two\n")
     assert said.startswith(
-        "The conversation is rewound to before event 5.\n  a.txt  changes     +1 -1"
+        "This rewinds the conversation to before event 5.\n  a.txt  changes     +1 -1"
     )
     assert command[0] == ID
 

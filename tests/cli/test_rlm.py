@@ -90,13 +90,13 @@ def test_an_answer_with_claims_is_printed_without_them_and_says_how_to_check(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([" "], 'nothing to find out: say refold rlm "QUESTION" --context FILE'),
+        ([" "], 'the question is missing: write refold rlm "QUESTION" --context FILE'),
         (["Who?", "--context", "gone"], "--context 'gone': there is no such file or folder"),
         (["Who?", "--flat", "--rlm"], "not allowed with argument --flat"),
         (["Who?", "--schema", "{"], "--schema '{' is not valid JSON"),
         (["Who?", "--flat", "--context", "large.txt"],
-         "--flat: about 37,500 tokens do not fit into the window of 32,000: leave --flat "
-         "out, and code goes through them"),
+         "--flat: about 37,500 tokens do not fit into the window of 32,000: omit --flat "
+         "to read them with code"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_said_before_a_model_is_asked(

@@ -81,7 +81,7 @@ def test_a_schedule_is_added_listed_and_stopped(shell: Shell, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--every", "99"], "'99' says no time of a schedule"),
+        (["--every", "99"], "'99' is not a time of a schedule"),
         (["--at", "2020-01-01"], "in the past"),
         (["--every", "1h", "--permission-mode", "bypass"], "cannot have the mode bypass"),
         (["--every", "1h", "--zone", "Nowhere"], "time zone 'Nowhere'"),
@@ -113,13 +113,13 @@ def test_a_webhook_is_made_listed_renewed_and_taken_away(
 
     said, _, secret = made[1].splitlines()
     assert (made[0], said) == (
-        0, "schedule 1 is run by signed calls of POST /hooks/ci of refold serve",
+        0, "schedule 1 runs on signed requests to POST /hooks/ci of refold serve",
     )  # fmt: skip
     assert first == f'"ci" = "{secret}"\n'
     assert len(bytes.fromhex(secret)) == 32
     assert listed == [
         "1  Say why", f"   called in {tmp_path}", "   webhook /hooks/ci",
-        "   mode default; allowed: nothing that would ask",
+        "   mode default; allowed: only what runs without asking",
     ]  # fmt: skip
     assert second == f'"ci" = "{again[1].splitlines()[2]}"\n' != first
     assert off == (0, "schedule 1 has no webhook\n", "")

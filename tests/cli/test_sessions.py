@@ -370,8 +370,10 @@ def test_resuming_nobody_in_particular_names_the_newest(shell: Shell) -> None:
 
     assert nothing[2].startswith("refold: no session was started in")
     assert (code, out) == (1, "")
-    assert err == "refold: -r needs to know which session; the newest here are\n" + "".join(
-        f"  {id_} ('say {5 - n}')\n" for n, id_ in enumerate(reversed(ids[1:]))
+    assert (
+        err
+        == "refold: -r needs a session in a pipe or a script; the newest here are\n"
+        + "".join(f"  {id_} ('say {5 - n}')\n" for n, id_ in enumerate(reversed(ids[1:])))
     )
 
 

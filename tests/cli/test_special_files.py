@@ -9,7 +9,7 @@ import pytest
 
 from refold.cli.main import main
 
-ODD = "cannot be read: it is a pipe, a device or a socket, and no file"
+ODD = "cannot be read: it is a pipe, a device or a socket, not a file"
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def test_nothing_at_all_is_a_sentence(tmp_path: Path) -> None:
     done = shell(tmp_path, "refold -p --script script.jsonl")
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("refold: nothing to do: give the task as refold -p")
+    assert done.stderr.startswith("refold: the task is missing: give it as refold -p")
 
 
 def test_its_output_is_piped_on(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_the_first_of_two_verdicts_counts(
 def test_words_go_into_the_turn_and_behind_it(
     driver: Callable[..., Driver], tmp_path: Path
 ) -> None:
-    """The command goes on when all of it is in the journal."""
+    """The command goes on when the details are in the journal."""
     wait = call("bash", command="until [ -e go ]; do sleep 0.05; done")
     heard: list[str] = []
     more = {"type": "queue", "text": "And then?", "client_key": "k"}

@@ -58,5 +58,5 @@ def test_where_no_model_can_be_had_the_demo_says_so_and_gives_the_tour(
 
     shown = capfd.readouterr().out
     assert code == 0
-    assert "\nThe embedded model cannot be had: " in shown
+    assert "\nThe embedded model is not available: " in shown
     assert "Hello, you!" in shown

@@ -131,12 +131,12 @@ def test_a_folder_with_instructions_only_is_trusted_as_a_folder(
 
     assert added == (
         0,
-        f"What {folder} tells the model:\n  AGENTS.md (9 bytes)\n"
-        f"What {folder} tells the model counts from now on.\n",
+        f"Instructions for the model in {folder}:\n  AGENTS.md (9 bytes)\n"
+        f"The instructions in {folder} are sent to the model from now on.\n",
         "",
     )
     assert refold("trust", "add", "--yes") == (0, f"{folder} is trusted already.\n", "")
-    assert refold("trust", "list") == (0, f"{folder}: what it tells the model\n", "")
+    assert refold("trust", "list") == (0, f"{folder}: its instructions for the model\n", "")
     assert json.loads(refold("trust", "list", "--json")[1]) == {
         "folder": str(folder), "files": {}, "state": "trusted",
     }  # fmt: skip
@@ -157,13 +157,13 @@ def test_settings_and_what_tells_the_model_are_shown_and_taken_together(
 
     assert added[1] == (
         ".refold/config.toml:\n  runs without asking: bash(make test)\n"
-        f"What {folder} tells the model:\n"
+        f"Instructions for the model in {folder}:\n"
         "  ../CLAUDE.md (9 bytes)\n  .claude/skills (1 in it)\n"
         f"{inner} is trusted, until these files change.\n"
-        f"What {folder} tells the model counts from now on.\n"
+        f"The instructions in {folder} are sent to the model from now on.\n"
     )
     assert refold("trust", "list")[1] == (
-        f"{folder}: what it tells the model\n{inner}: .refold/config.toml\n"
+        f"{folder}: its instructions for the model\n{inner}: .refold/config.toml\n"
     )
 
 
@@ -177,7 +177,7 @@ def test_trust_in_what_is_told_to_the_model_is_no_trust_in_settings(
     settings.write_text(RULES)
 
     assert refold("trust", "list")[1] == (
-        f"{folder}: what it tells the model (its settings are ignored)\n"
+        f"{folder}: its instructions for the model (its settings are ignored)\n"
     )
     assert refold("config", "show")[2].startswith(
         f"refold: .refold/config.toml in {folder}: not trusted, so"
@@ -196,7 +196,7 @@ def test_of_a_folder_in_a_trusted_one_it_is_said_which_is_trusted(
     said = refold("trust", "remove", "inner")[2]
 
     assert said == (
-        f"refold: {folder}/inner is not trusted ({folder} is, and it lies in that)\n"
+        f"refold: {folder}/inner is not trusted ({folder} is trusted, and contains it)\n"
     )
 
 

@@ -114,7 +114,7 @@ def test_it_is_taken_away_where_the_start_fails_and_when_it_is_stopped(
     [
         (("-w", "fix the test"), "'fix the test' is not a name for a working tree"),
         (("-w", "a..b"), "'a..b' is not a name"),
-        (("-w", "-c"), "it does not go with -c or -r"),
+        (("-w", "-c"), "it cannot be combined with -c or -r"),
         (("-w", "taken"), "already exists and is not a working tree of"),
     ],
 )

@@ -155,7 +155,7 @@ def test_leaving_a_stream_early_stops_its_turn_and_the_session_goes_on() -> None
         return left.outcome, left.reason, (await session.run("And now?")).text
 
     assert in_session(world.agent, leave) == (
-        "cancelled", "no client watches it any more", "Again.",
+        "cancelled", "no client is connected any more", "Again.",
     )  # fmt: skip
 
 

@@ -250,7 +250,7 @@ def test_a_server_that_never_says_what_is_wrong_is_not_waited_for(tmp_path: Path
     with kitchen(tmp_path, "silent", seconds=0.4) as here:
         found = anyio.run(_failing, here.wrong)
 
-    assert found == "basedpyright-langserver did not say within 0.4 s what is wrong"
+    assert found == "basedpyright-langserver reported no diagnostics within 0.4 s"
 
 
 def test_a_flood_of_problems_is_cut(tmp_path: Path) -> None:
@@ -390,7 +390,7 @@ def test_an_edit_tells_what_it_newly_broke_once_a_server_runs(tmp_path: Path) ->
     assert found == [
         None,
         "",
-        "This edit brought a new problem, says basedpyright-langserver:\n"
+        "basedpyright-langserver reports a new problem caused by this edit:\n"
         "tea.py:2: error: bad: BAD new (b1)",
         "",
     ]

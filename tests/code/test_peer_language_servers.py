@@ -136,8 +136,8 @@ def test_basedpyright_finds_symbols_uses_errors_and_what_an_edit_broke(
     assert found[3].startswith("main.py:3: error: Argument of type \"Literal['3']\" cannot")
     assert found[5] == f"No problems in shapes.py.\n{by}"
     assert found[6].startswith(
-        "Edited shapes.py: line 10 (+1 -1).\nThis edit brought a new problem, says "
-        'basedpyright-langserver:\nshapes.py:10: error: Cannot access attribute "aera"'
+        "Edited shapes.py: line 10 (+1 -1).\nbasedpyright-langserver reports "
+        'a new problem caused by this edit:\nshapes.py:10: error: Cannot access attribute "aera"'
     )
 
 

@@ -133,8 +133,8 @@ def test_what_a_command_says_when_it_fails_is_told_without_the_key(no_ring: None
     [
         (("no-such-program-anywhere",), "cannot be run: there is no program"),
         (("true",), "printed no key"),
-        (("echo", "two words"), "is not a key: it has a blank in it"),
-        (("echo", "OPENAI_API_KEY=hidden"), "give only what stands after the ="),
+        (("echo", "two words"), "is not a key: it contains a space"),
+        (("echo", "OPENAI_API_KEY=hidden"), "give only the part after the ="),
     ],
 )
 def test_a_command_that_gives_no_key_is_named_and_its_output_is_not(

@@ -376,7 +376,7 @@ async def waits_for_a_server(build: Build) -> object:
 async def checks_edits(build: Build) -> object:
     edit = json.dumps({"path": "new.py", "content": "BAD\n"})
     calls = ("symbols", '{"file": "tea.py"}'), ("write_file", edit)
-    return "This edit brought a new problem" in await server_said(build, "pull", *calls)
+    return "a new problem caused by this edit" in await server_said(build, "pull", *calls)
 
 
 async def syncs(build: Build) -> object:

@@ -156,7 +156,7 @@ def test_an_empty_variable_sets_nothing_and_our_other_variables_are_no_settings(
         ("[permissions]\ndeny = [{rule = 'bash(rm *)', matches = ['rm x']}]",
          "the setting permissions.deny cannot be [{'rule': 'bash(rm *)', 'matches'"),
         ("[permissions]\ndeny = [{rule = 'bash(rm *)', source = 'me'}]",
-         "must not say its source"),
+         "must not have a source"),
         ("[permissions]\nallow = 'ls'", "the setting permissions.allow cannot be 'ls': Expected"),
         ("[permissions]\nallow = [1]", "the setting permissions.allow cannot be [1]: Expected"),
         ("[providers.mine]\nwire = 'http'", "the setting providers.mine.wire cannot be 'http'"),

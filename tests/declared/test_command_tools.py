@@ -210,7 +210,7 @@ def test_only_the_mark_of_the_program_itself_ends_its_options(command: list[str]
         ({"command": ["{path}"]}, "the first word of command must be the program itself"),
         ({"command": "wc -l {path}"}, "Expected `array`, got `str`"),
         ({"command": ["wc", "{file}"]}, "command names {file}, which is not a parameter"),
-        ({"command": ["wc"]}, "the parameter 'path' has no place in command"),
+        ({"command": ["wc"]}, "the parameter 'path' does not occur in command"),
         ({"name": "mcp__x y"}, "the name 'mcp__x y' must have letters a to z"),
         ({"colour": "red"}, "unknown field `colour`"),
         ({"timeout": 0}, "Expected `int` >= 1"),

@@ -166,7 +166,7 @@ def test_an_agent_extends_another_and_takes_variables(
         ('[agents.one]\nmodel = "${NO_SUCH}"\n', "a.toml:2: agents.one.model: the environment variable 'NO_SUCH' is not set"),
         ('[agents.one]\nhost = "far"\n', "a.toml:1: one.host: say which backend it is for"),
         ('[agents.one]\ntools = ["raed"]\n', "a.toml:1: the agent one: there is no tool 'raed'"),
-        ('[agents.one]\ncommand = ["cat"]\n', 'a.toml:2: agents.one.command: say own_tools = "none"'),
+        ('[agents.one]\ncommand = ["cat"]\n', 'a.toml:2: agents.one.command: add own_tools = "none"'),
         ('default = "two"\n[agents.one]\n', "a.toml:1: default: there is no agent 'two'"),
         ("agents = 3\n", "a.toml:1: agents: it must be a table"),
         ("[agents.One]\n", "a.toml:1: agents.One: a name has letters a to z"),

@@ -142,7 +142,7 @@ def test_a_turn_ends_when_its_money_is_used_up_and_continue_gives_it_as_much_aga
     assert first.turn.outcome == second.turn.outcome == "budget"
     assert (
         first.turn.reason
-        == "$0.15 of $0.12 are used; continue starts a turn with the same budget again"
+        == "$0.15 of $0.12 are used; continue the session to spend as much again"
     )
     assert first.turn.spent.dollars == pytest.approx(0.15)
     assert second.account.spent.dollars == pytest.approx(0.30)

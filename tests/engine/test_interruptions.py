@@ -60,7 +60,7 @@ def test_a_stop_while_a_tool_runs_ends_the_call_and_then_the_turn() -> None:
         return talked(session.view)
 
     assert anyio.run(stop_it).splitlines()[-3:] == [
-        "· failed: Stopped on the way. Look how far it came.",
+        "· failed: Interrupted while running. Check what it had already done.",
         "The last it printed:",
         "half way",
     ]

@@ -11,7 +11,7 @@ from refold.values.display import Note
 from refold.values.tools import Effect
 from tests.engine.house import entries, run, world
 
-NEWS = 'This edit brought a new problem, says pyls:\na.py:2: error: "c" is not defined'
+NEWS = 'pyls reports a new problem caused by this edit:\na.py:2: error: "c" is not defined'
 
 
 class OneProblem:

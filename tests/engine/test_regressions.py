@@ -114,7 +114,7 @@ def test_what_was_done_stays_done_when_its_output_cannot_be_kept_whole() -> None
 
     end = next(e.event for e in entries(store) if isinstance(e.event, Ended))
     assert (end.outcome, end.full_blob) == ("done", "")
-    assert "The whole could not be kept: no room" in end.text
+    assert "The full text could not be stored: no room" in end.text
 
 
 def test_a_path_that_leads_elsewhere_by_now_is_asked_about_again(tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def test_a_tool_that_is_gone_is_no_start() -> None:
     seq, step, event, field, then, now = first(found)
     assert (seq, step, event, field, then) == (8, 1, "Judged", "kind", "Judged")
     assert "There is no tool 'book'" in str(now)
-    assert found.briefings == ((4, "tools that are gone: book"),)
+    assert found.briefings == ((4, "removed tools: book"),)
 
 
 def test_calls_that_only_look_can_be_done_again() -> None:
@@ -280,7 +280,7 @@ def test_a_fork_goes_the_same_way(tmp_path: Path) -> None:
 SHOWN: dict[str, Callable[[World], World]] = {
     "system text: 0 characters, now 3": lambda w: world_with(w, system="Hi."),
     "window: none, now 9": lambda w: world_with(w, window=9),
-    "tools that are new: weather": lambda w: w,
+    "added tools: weather": lambda w: w,
 }
 
 

@@ -44,7 +44,7 @@ def test_each_can_be_switched_off(warn: int, summary: bool, notes: list[str]) ->
     asked = [e.event for e in entries(store) if isinstance(e.event, ModelAsked)]
     assert [note for event in asked for note in event.notes] == notes
     assert (view.turn.outcome, view.turn.steps) == ("step_limit", 5 if summary else 4)
-    assert view.turn.reason == "4 answers were allowed; continue goes on"
+    assert view.turn.reason == "4 responses were allowed; continue the session for more"
 
 
 @pytest.mark.parametrize("last", [looks(1)[0], ""])
@@ -55,7 +55,7 @@ def test_a_call_instead_of_the_summary_or_nothing_is_the_step_limit_too(last: Li
     view = run(MemoryStore(), world(provider, policies=policies), "Go.")
 
     assert (view.turn.outcome, view.turn.steps) == ("step_limit", 4)
-    assert view.turn.reason == "4 answers were allowed; continue goes on"
+    assert view.turn.reason == "4 responses were allowed; continue the session for more"
 
 
 def test_a_summary_that_cannot_be_asked_for_is_a_failure() -> None:
@@ -141,6 +141,6 @@ def test_what_a_person_chose_for_the_session_holds_instead() -> None:
             return found
 
     assert anyio.run(turns) == [
-        "2 answers were allowed; continue goes on",
-        "4 answers were allowed; continue goes on",
+        "2 responses were allowed; continue the session for more",
+        "4 responses were allowed; continue the session for more",
     ]

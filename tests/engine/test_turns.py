@@ -78,7 +78,7 @@ def test_a_change_that_a_crash_cut_off_is_not_repeated_but_a_look_is() -> None:
 
     assert talked(view).splitlines()[3:5] == [
         "· rain in Oslo",
-        "· failed: Interrupted. It may or may not have happened: look first.",
+        "· failed: Interrupted. It may have taken effect: check before repeating it.",
     ]
 
 
@@ -139,7 +139,7 @@ def test_the_model_is_warned_sums_up_and_the_turn_ends_at_the_step_limit() -> No
     assert last_words(provider) == (SUMMARY,)
     assert (provider.heard[-1].tool_choice, len(provider.heard[-1].tools)) == ("none", 2)
     assert entries(store)[-1].event == TurnEnded(
-        "step_limit", "5 answers were allowed; continue goes on"
+        "step_limit", "5 responses were allowed; continue the session for more"
     )
     assert entries(store)[-1].by == "policy step_limit"
     assert view.conversation.messages[-1].message.text == "Five cities done."
@@ -200,7 +200,7 @@ def test_an_answer_cut_four_times_in_a_row_is_a_failure_that_says_so() -> None:
 
     view = run(MemoryStore(), world(provider), "Count.")
 
-    reason = "the output limit cut the answer off 4 times in a row; continue goes on"
+    reason = "the output limit cut the response off 4 times in a row; continue the session to try again"
     assert (view.turn.outcome, view.turn.reason) == ("failed", reason)
 
 

@@ -230,7 +230,7 @@ def inner(**more: object) -> str:
          HookAnswer(reason="late", stop=True)),
         (PRE, 0, '{"systemMessage": "hi"}', "", HookAnswer(notice="hi")),
         (PRE, 0, inner(permissionDecision="yes"), "",
-         HookAnswer("failed", "it decided 'yes': say allow, ask or deny")),
+         HookAnswer("failed", "its decision is 'yes': use allow, ask or deny")),
         (PRE, 0, inner(updatedInput=[]), "",
          HookAnswer("failed", "its updatedInput is not an object")),
     ],

@@ -102,7 +102,7 @@ def test_a_matcher_that_does_not_fit_runs_nothing(
         shown(capfd, "test", "PreToolUse", "--tool", tool) for tool in ("bash", "edit_file")
     ]
 
-    assert found[0] == (0, "No hook fits this event.\n", "")
+    assert found[0] == (0, "No hook matches this event.\n", "")
     assert found[1][1].startswith("exit 2  blocked after")
 
 

@@ -395,7 +395,7 @@ def test_where_none_can_be_kept_making_it_anew_fails(home: Home) -> None:
     put(home, "a", *talk("umbrella"))
     home.catalogue().path.mkdir()
 
-    with pytest.raises(RefoldError, match=r"catalogue\.sqlite is as it was: see above"):
+    with pytest.raises(RefoldError, match=r"catalogue\.sqlite is unchanged: see above"):
         home.catalogue().rebuild()
 
 

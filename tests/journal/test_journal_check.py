@@ -66,13 +66,13 @@ def test_a_missing_line_is_named(session: Path) -> None:
 
 def test_a_doubled_line_is_named(session: Path) -> None:
     assert after(session, lambda made: made[:2] + made[1:]) == [
-        "events.jsonl 3: event 2 stands here a second time; lost: nothing"
+        "events.jsonl 3: event 2 is here a second time; lost: nothing"
     ]
 
 
 def test_swapped_lines_are_named(session: Path) -> None:
     assert after(session, lambda m: [m[0], m[2], m[1], m[3], m[4]]) == [
-        "events.jsonl 2: event 3 stands here out of its place; lost: nothing",
+        "events.jsonl 2: event 3 is here out of its place; lost: nothing",
         "events.jsonl 4: it is event 4, not 3; lost: event 3",
     ]
 
@@ -87,7 +87,7 @@ def test_two_damages_are_both_named(session: Path) -> None:
 
 def test_a_tail_cut_at_the_end_of_a_line_is_named(session: Path) -> None:
     assert after(session, lambda made: made[:3]) == [
-        "events.jsonl 3: it ends at event 3, but its writer left it at event 5; "
+        "events.jsonl 3: it ends at event 3, but its writer recorded event 5; "
         "lost: events 4 to 5"
     ]
 
@@ -100,7 +100,7 @@ def test_a_torn_tail_is_named_wherever_it_is_torn(session: Path) -> None:
         assert told(check(session)) == [
             f"events.jsonl 5: it has no end after {left} bytes; the next writer cuts it "
             "off; lost: event 5, if that was ever acknowledged",
-            "events.jsonl 4: it ends at event 4, but its writer left it at event 5; "
+            "events.jsonl 4: it ends at event 4, but its writer recorded event 5; "
             "lost: event 5",
         ]
 
@@ -109,7 +109,7 @@ def test_another_journal_in_its_place_is_named(session: Path) -> None:
     others, _ = lines(EVENTS[::-1])
 
     assert after(session, lambda _: others) == [
-        "events.jsonl 0: event 5 is not the one its writer left there; "
+        "events.jsonl 0: event 5 is not the one that its writer recorded; "
         "lost: what was there before"
     ]
 
@@ -139,7 +139,7 @@ def test_a_pen_that_cannot_be_read_is_named(session: Path) -> None:
     (session / "pen").write_bytes(b"?")
 
     assert told(check(session)) == [
-        "pen 0: it cannot be read; lost: who writes, and where the lines end"
+        "pen 0: it cannot be read; lost: the writer and the end of the lines"
     ]
 
 

@@ -164,7 +164,7 @@ def test_a_changed_description_blocks_the_tool_until_it_is_accepted(place: Place
     notices, names = anyio.run(accepted)
 
     assert caught.outcome == "failed"
-    assert "is not as it was when the user accepted it, and was not called" in caught.text
+    assert "has changed since the user accepted it, and was not called" in caught.text
     assert any("the MCP server s has changed the tools echo" in each for each in notices)
     assert "mcp__s__echo" in names
 

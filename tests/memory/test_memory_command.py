@@ -84,7 +84,7 @@ def test_what_is_not_there_cannot_be_forgotten(
 
     assert (code, err) == (
         1,
-        "refold: no note is or holds 'tea' (refold memory show lists them)\n",
+        "refold: no note contains 'tea' (refold memory show lists them)\n",
     )
 
 
@@ -126,7 +126,7 @@ def test_they_open_in_the_editor_of_the_person(
     done = said(capfd, "edit", "--profile")
 
     assert done[0] == 0
-    assert "a model is told the first 4,096" in done[2]
+    assert "a model gets the first 4,096" in done[2]
     assert place.notes[-1][0] == "Mine"
 
 
@@ -206,5 +206,5 @@ def test_where_nothing_is_remembered_that_is_said(
     monkeypatch.chdir(tmp_path)
 
     assert said(capfd, "show") == (0, "", "nothing is remembered here (docs/memory.md)\n")
-    assert said(capfd, "diff")[2] == "nothing came or went by itself\n"
+    assert said(capfd, "diff")[2] == "no note was added or removed automatically\n"
     assert not os.path.exists(os.environ["REFOLD_HOME"])

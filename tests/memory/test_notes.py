@@ -209,13 +209,13 @@ def test_said_again_it_is_learned_again(place: Workplace) -> None:
 @pytest.mark.parametrize(
     ("what", "why"),
     [
-        ("tea", "no note is or holds 'tea'"),
-        ("9", "no note is or holds '9'"),
+        ("tea", "no note contains 'tea'"),
+        ("9", "no note contains '9'"),
         (
             "tabs",
-            "'tabs' stands in 2 notes: 1 'Tabs in Makefiles'; 2 'Two tabs in C'; give",
+            "'tabs' is in 2 notes: 1 'Tabs in Makefiles'; 2 'Two tabs in C'; give",
         ),
-        ("", "no note is or holds ''"),
+        ("", "no note contains ''"),
     ],
 )
 def test_what_cannot_be_meant_is_not_forgotten(memory: Memory, what: str, why: str) -> None:

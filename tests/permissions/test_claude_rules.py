@@ -60,9 +60,9 @@ def test_what_cannot_be_said_is_left_out_or_forbidden_widely_and_told(
     [
         ({"allow": "Bash"}, "'allow' must be a list"),
         ({"deny": [3]}, "3 in 'deny' must be a text"),
-        ({"colour": 1}, "'colour' has no meaning here"),
-        ({"defaultMode": "wild"}, "there is no mode like 'wild'"),
-        ({"defaultMode": ["plan"]}, "there is no mode like ['plan']"),
+        ({"colour": 1}, "'colour' is not supported here"),
+        ({"defaultMode": "wild"}, "refold has no mode 'wild'"),
+        ({"defaultMode": ["plan"]}, "refold has no mode ['plan']"),
         ({"defaultMode": "bypassPermissions"},
          "a settings file cannot switch to bypass: start with --permission-mode bypass"),
     ],

@@ -69,14 +69,14 @@ def test_keys_are_asked_about_however_they_are_named(command: str) -> None:
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        ("ls $(date)", "`$(date)` puts in what another command prints"),
+        ("ls $(date)", "`$(date)` inserts the output of another command"),
         ("ls > out.txt", "`>` writes to a file"),
-        ('echo "a $x b"', "`$x` stands for a text that is not known before it runs"),
+        ('echo "a $x b"', "`$x` is replaced by a text that is not known before it runs"),
         ("cat {a,b}", "`{a,b}` may become several words, or a group of commands"),
         ("ls &", "`&` leaves something running in the background"),
         ("X=1 ls", "`X=1` sets a variable that may change what programs do"),
         ("cat ~/x", "`~/x` may stand for a home directory or be a comment"),
-        ("if ls; then ls; fi", "`if` decides while it runs what comes next"),
+        ("if ls; then ls; fi", "`if` chooses the next command while it runs"),
         (
             "cat <<END\n$x\nEND",
             "`$x` is replaced in the here-document: put quotes around END",
@@ -103,4 +103,4 @@ def test_who_is_asked_is_told_which_part_of_a_command_it_is_about(
 def test_who_is_asked_by_a_rule_is_told_what_hides_the_command() -> None:
     reason = judged("rm $x", deny=["rm -rf build"]).reason
 
-    assert "`$x` stands for a text that is not known before it runs" in reason
+    assert "`$x` is replaced by a text that is not known before it runs" in reason

@@ -62,10 +62,10 @@ def test_what_the_sandbox_holds_runs(command: str) -> None:
         ("cat list | xargs rm", "it deletes what another command lists"),
         ("find . -name '*.db' -exec unlink {} +", "it deletes what it finds"),
         ("rsync -a --delete a/ b/", "what the other side does not have"),
-        ("mv src /tmp/x", "to where checkpoints do not keep them"),
-        ("mv -t /tmp src", "to where checkpoints do not keep them"),
-        ("mv --target-directory=.git/x src", "to where checkpoints do not keep them"),
-        ("mv data.db .git/x", "to where checkpoints do not keep them"),
+        ("mv src /tmp/x", "to a place without checkpoints"),
+        ("mv -t /tmp src", "to a place without checkpoints"),
+        ("mv --target-directory=.git/x src", "to a place without checkpoints"),
+        ("mv data.db .git/x", "to a place without checkpoints"),
         ("truncate -s0 data.db", "it shortens files"),
         ("cp /dev/null data.db", "it empties files"),
         ("> data.db", "it empties data.db"),
@@ -102,7 +102,7 @@ def test_what_the_sandbox_holds_runs(command: str) -> None:
         ("git stash drop", "git stash can lose changes or history"),
         ("git rebase main", "git rebase can lose changes or history"),
         ("git push --force", "git push can lose changes or history"),
-        ("git $X", "it is not known what git does"),
+        ("git $X", "what git does here is not known"),
         ('"$CMD" x', "which program it runs is not known before it runs"),
         ("$(cat cmd)", "which program it runs is not known before it runs"),
         ("/bin/r? f", "which program it runs is not known before it runs"),
@@ -142,7 +142,7 @@ def test_the_network_asks() -> None:
     found = decide(bash("pip install x", network=True), "sandbox", (), place())
 
     assert found.verdict == "ask"
-    assert found.reason.endswith("it wants to reach the network")
+    assert found.reason.endswith("it needs the network")
 
 
 @pytest.mark.parametrize(

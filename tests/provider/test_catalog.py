@@ -40,7 +40,7 @@ def test_a_model_is_named_with_its_provider_and_may_have_slashes_itself() -> Non
         ("antropic/x", "no provider 'antropic'; did you mean anthropic"),
         ("zzz", "there is no provider 'zzz'; refold models --all lists them"),
         ("mistrel", "did you mean mistral"),
-        ("ollama", "'ollama' names no model: say ollama/MODEL"),
+        ("ollama", "'ollama' names no model: write ollama/MODEL"),
     ],
 )
 def test_a_name_that_means_nothing_says_what_would(text: str, says: str) -> None:
@@ -207,7 +207,7 @@ def test_azure_has_the_address_of_ones_own_resource(environ: dict[str, str]) -> 
 
 
 def test_azure_without_an_address_or_a_key_says_which_variable() -> None:
-    with pytest.raises(BadInput, match="no address of its own: set AZURE_OPENAI_BASE_URL"):
+    with pytest.raises(BadInput, match="no default address: set AZURE_OPENAI_BASE_URL"):
         connect(AZURE, {"AZURE_OPENAI_API_KEY": "k"})
     with pytest.raises(BadInput, match="no key for Azure OpenAI: set AZURE_OPENAI_API_KEY"):
         connect(AZURE, {"AZURE_OPENAI_ENDPOINT": "https://r.openai.azure.com"})

@@ -141,7 +141,7 @@ def test_when_all_fail_one_error_names_each_and_why() -> None:
         )
 
     assert str(caught.value) == (
-        "there is no model to ask: acme/one is down (gone); other/two is down (busy); "
+        "no model is available: acme/one is down (gone); other/two is down (busy); "
         "third/three/x is down (full)"
     )
     assert caught.value.retry_after == 4
@@ -153,7 +153,7 @@ def test_one_that_has_no_key_is_passed_over_with_a_word() -> None:
 
     found = told(Fallback([(FIRST, keyless), (SECOND, lambda: ScriptedProvider("Yes."))]))
 
-    reason = "acme/one cannot be asked (set ACME_API_KEY): asking other/two instead"
+    reason = "acme/one is not available (set ACME_API_KEY): asking other/two instead"
     assert found[0] == Retrying(0.0, reason)
     assert done(found).by == SECOND
 
@@ -162,7 +162,7 @@ def test_a_chain_in_which_nobody_has_a_key_refuses() -> None:
     def keyless() -> Provider:
         raise BadInput("no key")
 
-    with pytest.raises(Refused, match=r"acme/one cannot be asked \(no key\)"):
+    with pytest.raises(Refused, match=r"acme/one is not available \(no key\)"):
         told(Fallback([(FIRST, keyless)]))
 
 

@@ -78,8 +78,8 @@ def test_a_model_that_takes_no_tools_is_spoken_to_in_words_at_once(window: int) 
     assert asked_of(server) == [("/api/show", False), *[("/api/chat", False)] * 2]
     assert b"- book(to?: any): Book a taxi." in server[1].body
     assert [d.reason for d in first if isinstance(d, Retrying)] == [
-        "m-1 takes no tools; from here on refold reads its calls from what it writes "
-        "(text_tools in the settings says so beforehand)"
+        "m-1 takes no tools; refold reads its calls from its text from now on "
+        "(the setting text_tools does so from the start)"
     ]
 
 

@@ -224,8 +224,8 @@ def test_a_refusal_of_tools_is_asked_again_in_words(said: str) -> None:
 
     assert calls(first) == BOOKED
     assert notices(first) == [
-        "m-1 takes no tools; from here on refold reads its calls from what it writes "
-        "(text_tools in the settings says so beforehand)"
+        "m-1 takes no tools; refold reads its calls from its text from now on "
+        "(the setting text_tools does so from the start)"
     ]
     assert (words(second), notices(second)) == ("Done.", [])
     assert [bool(asked.tools) for asked in inner.heard] == [True, False, False]
@@ -269,8 +269,8 @@ def test_a_model_that_writes_a_call_is_understood_from_then_on(written: str) -> 
     assert (calls(first), stop(first)) == (BOOKED, "calls")
     assert words(first).strip() == ("<think>So.</think>" if "So" in written else "")
     assert notices(first) == [
-        "m-1 writes its tool calls as text; from here on refold reads its calls from what "
-        "it writes (text_tools in the settings says so beforehand)"
+        "m-1 writes its tool calls as text; refold reads its calls from its text from now on "
+        "(the setting text_tools does so from the start)"
     ]
     assert (words(second), notices(second)) == ("Done.", [])
     assert [bool(asked.tools) for asked in inner.heard] == [True, False]

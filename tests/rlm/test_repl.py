@@ -213,7 +213,7 @@ def test_a_person_may_stop_code_and_its_variables_are_as_before_that_call() -> N
 
     _, second, *_, third, last = anyio.run(stopped_and_on)
 
-    assert second.startswith("Stopped on the way.")
+    assert second.startswith("Interrupted while running.")
     assert third.splitlines() == [
         "Python was stopped in the call before. The variables are as before that call.", "1",
     ]  # fmt: skip

@@ -300,7 +300,7 @@ def test_a_preview_changes_nothing_and_says_what_would(
 
         assert (agent.session.view.seq, agent.now()) == (seq, then)
         assert bare(preview_lines(found, str(agent.root), 80)) == (
-            f"The conversation is rewound to before event {agent.said[2]}.\n"
+            f"This rewinds the conversation to before event {agent.said[2]}.\n"
             "  a  changes     +1 -1 +-\n"
             "  b  goes        +0 -1 -\n"
             "2 files change, +1 -2 lines\n"

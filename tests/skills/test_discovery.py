@@ -231,7 +231,7 @@ def test_thousands_of_folders_take_no_time_and_no_room(tmp_path: Path) -> None:
 
     assert names(told) == ["s00000"]
     assert told.problems[0] == (
-        f"skills has more than {MOST} folders: of skills, only the first {MOST} count"
+        f"skills has more than {MOST} folders: only the first {MOST} skills are used"
     )
 
 

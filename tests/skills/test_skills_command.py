@@ -76,8 +76,8 @@ def test_one_is_shown_whole(project: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["show"], "say which: refold skills show NAME"),
-        (["list", "x"], "to see one skill whole: refold skills show x"),
+        (["show"], "give a name: refold skills show NAME"),
+        (["list", "x"], "to show one skill in full: refold skills show x"),
         (["show", "pdf"], "there is no skill 'pdf'; did you mean pdf-writer?"),
     ],
 )

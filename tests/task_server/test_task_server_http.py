@@ -250,7 +250,7 @@ def test_the_token_is_printed_when_it_is_made_and_ends_when_it_is_renewed(
         assert again.stderr
         address = again.stdout.readline().decode()
         assert again.stderr.readline().decode() == (
-            "refold: the token is as before: refold mcp serve --http --show-token prints it\n"
+            "refold: the token is unchanged: refold mcp serve --http --show-token prints it\n"
         )
         again.terminate()
         assert again.wait(LONG) == 0
@@ -280,7 +280,7 @@ def test_on_stdio_each_option_about_an_address_is_refused(
     options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["mcp", "serve", *options]) == 1
-    assert "go with --http: add it" in capsys.readouterr().err
+    assert "need --http: add it" in capsys.readouterr().err
 
 
 def test_a_question_that_no_program_comes_for_is_denied(work: Path) -> None:

@@ -245,7 +245,7 @@ def test_one_child_is_stopped_or_all_and_the_names_are_told(
     assert "nothing called 'child-9' is running; running now: child-1" in rows
     assert "Stopping child-1, and the subagents below." in rows
     assert "It is being stopped already." in rows
-    assert "    it is to end: stopped by the person" in rows
+    assert "    asked to end: stopped by the person" in rows
     assert evening.events(ChildStopped) == [ChildStopped("child-1")]
 
 
@@ -375,9 +375,9 @@ def test_a_question_from_another_working_tree_says_so() -> None:
     apart = Children((Child(replace(BORN, branch="refold/x"), 1),))
 
     assert child_label("child-1 (code)", apart) == (
-        "child-1 (code), in a working tree of its own,"
+        "child-1 (code), in its own git worktree,"
     )
-    assert child_label("child-1/child-2 (code)", apart).endswith("of its own,")
+    assert child_label("child-1/child-2 (code)", apart).endswith("in its own git worktree,")
     assert child_label("child-1 (code)", Children((Child(BORN, 1),))) == "child-1 (code)"
     assert child_label("", apart) == ""
 

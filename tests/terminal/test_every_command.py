@@ -113,7 +113,7 @@ ROWS: Mapping[str, Typing] = {
     "compact": Typing("/compact", seen=("There are no messages yet, .*",)),
     "status": said("/status", "/status now", seen=(
         r"version +refold \d.*", r"session +\d{8}-.*", r"model +script/own", r"mode +default",
-        r"rules +0 from settings, 0 allowed for this session", r"context +(<1% of window|\d+ tokens; the size of the window is unknown)",
+        r"rules +0 from settings, 0 allowed for this session", r"context +(<1% of window|[\d,]+ tokens; the size of the window is unknown)",
         "/status takes no argument, not 'now'")),
     "doctor": Typing("/doctor --offline", "/doctor now", seen=(
         r"ok +refold .*", "type /doctor, or /doctor --offline, not 'now'")),
@@ -132,11 +132,11 @@ ROWS: Mapping[str, Typing] = {
         "/iterations off", answers=([LOOK], [LOOK], "A summary."), seen=(
             "A turn may have 50 model responses, by limits.steps.",
             "A turn may have 2 model responses, set for this session.",
-            "step limit: 2 answers were allowed.*", "type /iterations N, .* not '0'")),
+            "step limit: 2 responses were allowed.*", "type /iterations N, .* not '0'")),
     "timeline": Typing("look", "/timeline", "/timeline 1", answers=([LOOK], "Hi."), seen=(
         r"\d.* root/call-0 +done  read_file hello.py", r".* root/step-1 +done .*")),
     "verify": Typing("look", "/verify", "/verify 7", answers=([LOOK], "Hi."), seen=(
-        "turn 1 claims nothing that could be looked up",
+        "turn 1 makes no claims that can be checked",
         "there is no turn 7 in this session; the first is 1")),
     "expand": Typing("look", "/expand", answers=([LOOK], "Hi."), seen=(
         "read_file hello.py", r".*print\(1\)")),
@@ -304,7 +304,7 @@ def test_what_is_kept_nowhere_has_no_others(desk: Callable[..., Desk]) -> None:
         "/sessions", "/resume", "/resume x", "/search y", "/timeline", keep=False
     )
 
-    nowhere = "no journal is kept here, so there are no other sessions"
+    nowhere = "this session is not saved, so there are no other sessions"
     assert rows == [nowhere] * 4 + ["There are no calls in this session yet."]
 
 

@@ -91,7 +91,7 @@ def test_its_own_file_is_written_anew_and_another_is_left_alone(tmp_path: Path) 
 
 
 def test_a_session_that_is_kept_nowhere_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="No journal is kept"):
+    with pytest.raises(BadInput, match="is not saved"):
         exported(tmp_path, "", keep=False)
 
 

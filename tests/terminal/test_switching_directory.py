@@ -260,7 +260,7 @@ def test_what_was_chosen_holds_and_what_does_not_is_told(a: Path) -> None:
     again = "allowed for this session until now, and asked about again: bash(make *)"
     assert rows.count(again) == 1
     assert (
-        sum(row.startswith("this session was in mode bypass, which") for row in rows) == 1
+        sum(row.startswith("this session was in mode bypass; it asks") for row in rows) == 1
     )
     assert now.rights.mode == "default"
 
@@ -297,7 +297,7 @@ def test_a_turn_that_is_not_over_ends_where_it_began(a: Path) -> None:
             return await leaving.refused(session)
 
     assert anyio.run(going) == (
-        "a turn of this session is under way, and ends where it began: say /continue first"
+        "this session has an interrupted turn, which can end only here: type /continue first"
     )
 
 
@@ -337,7 +337,7 @@ def test_the_trust_of_one_start_is_for_its_own_folder(a: Path) -> None:
 
     anyio.run(going)
 
-    assert asked == ["Trust this folder? What it tells the model counts from then on."]
+    assert asked == ["Trust this folder? Its instructions will be sent to the model."]
     assert leaving.launch.app.system_prompt.trusted == str(a)
 
 
@@ -463,8 +463,7 @@ def test_a_session_that_is_kept_nowhere_stays_where_it_is(a: Path) -> None:
     rows = Desk(a).tell("/cd sub", "/cd", keep=False)
 
     assert rows == [
-        "no journal is kept here, so the session cannot go on elsewhere: leave, and begin "
-        "one there",
+        "this session is not saved, so it cannot move: leave, and start one there",
         str(a),
     ]
 

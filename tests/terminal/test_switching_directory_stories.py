@@ -108,7 +108,7 @@ def test_the_commands_of_the_folder_are_offered_there(starts: Starts, b: Path) -
     at = starts("line")
     at.until_asked()
     at.type("/cd ../b" + ENTER)
-    at.until("counts from then on. y/n")
+    at.until("will be sent to the model. y/n")
     at.type("y")
     at.until(str(b))
     at.until_asked()

@@ -114,8 +114,8 @@ def test_questions_are_answered_by_number_and_in_words(evening: Evenings) -> Non
         "  1 red",
         "  2 blue",
         "    like the sea",
-        "Only one can be chosen. 4 does not fit.",
-        "Only one can be chosen. 1,2 does not fit.",
+        "Only one can be chosen. 4 is not one of the choices.",
+        "Only one can be chosen. 1,2 is not one of the choices.",
         "  └ blue",
     ]
     assert tonight.events(Answered) == [

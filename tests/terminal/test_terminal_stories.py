@@ -608,9 +608,7 @@ def test_instructions_of_a_folder_are_shown_and_asked_about_once(
         at = starts("--script", "script", program=program)
         if answer:
             at.until("  AGENTS.md (9 bytes)")
-            at.until(
-                "Trust this folder? What it tells the model counts from then on. [y/N]"
-            )
+            at.until("Trust this folder? Its instructions will be sent to the model. [y/N]")
             at.type(answer + ENTER)
         at.until("›")
         assert ("Trust this folder?" in at.text) == bool(answer)
@@ -647,7 +645,7 @@ def test_what_is_always_allowed_is_kept_outside_the_folder(
         at.type("y")
         at.until("1 file restored")
         at.type("/rewind" + ENTER)
-        at.until("what goes back:")
+        at.until("rewind:")
         at.type(ESC)
         at.until_asked()
         at.type("\x04")

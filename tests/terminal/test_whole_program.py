@@ -370,7 +370,7 @@ Enter continues it · a message is sent with it · Ctrl+C ends it
 ›
 
 ● bash touch begun; echo begun; sleep 30
-  └ Interrupted. It may or may not have happened: look first.
+  └ Interrupted. It may have taken effect: check before repeating it.
 
 I would look first.
 
@@ -537,7 +537,7 @@ def test_files_and_talk_go_back_byte_by_byte(person: Person) -> None:
     assert not (person.here / "hello.py").exists()
     at.type("/rewind" + ENTER)
     at.until("› 2")
-    at.until("what goes back:")
+    at.until("rewind:")
     at.type(ENTER)
     at.until("y/n")
     at.type("y")

@@ -70,8 +70,8 @@ def test_many_tokens_are_told_in_few_signs(count: int, said: str) -> None:
         ("failed", "no \x1b key", r"failed: no \x1b key"),
         (
             "step_limit",
-            "50 answers were allowed; continue goes on",
-            "step limit: 50 answers were allowed. Press Enter to continue.",
+            "50 responses were allowed; continue the session for more",
+            "step limit: 50 responses were allowed. Press Enter to continue.",
         ),
         (
             "stuck",
@@ -80,7 +80,7 @@ def test_many_tokens_are_told_in_few_signs(count: int, said: str) -> None:
         ),
         (
             "budget",
-            "$5.00 of $5.00 are used; continue starts a turn with the same budget again",
+            "$5.00 of $5.00 are used; continue the session to spend as much again",
             "budget: $5.00 of $5.00 are used. /budget raises it; "
             "Enter continues with the same amount again.",
         ),

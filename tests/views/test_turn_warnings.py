@@ -96,7 +96,7 @@ def test_the_last_command_is_named_if_it_failed(
         (tried("failed", f"{FULL}\nMore of it."), [CANNOT]),
         (tried("refused", "Refused. It was not done."), ["notes.md was not written: it was refused"]),
         (tried("unknown", "Interrupted."), ["notes.md was not written: Interrupted."]),
-        (tried("stopped", "Stopped on the way."), []),
+        (tried("stopped", "Interrupted while running."), []),
         # Put right later in the turn: by the same tool, by another name, by a command.
         ([*tried("failed", FULL), *tried("done")], []),
         ([*tried("failed", FULL, path="./notes.md", real="/w/notes.md"), *tried("done")], []),

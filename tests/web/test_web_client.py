@@ -217,9 +217,9 @@ def test_no_more_is_unpacked_than_is_kept() -> None:
 @pytest.mark.parametrize(
     ("encoding", "body", "said"),
     [
-        ("br", b"\x1b", "packed the page as 'br', which was not asked for"),
-        ("gzip, gzip", b"x", "packed the page as 'gzip, gzip'"),
-        ("gzip", b"not packed", "sent what is not packed as it says"),
+        ("br", b"\x1b", "compressed the page as 'br', which was not requested"),
+        ("gzip, gzip", b"x", "compressed the page as 'gzip, gzip'"),
+        ("gzip", b"not packed", "sent a body that cannot be decompressed"),
     ],
 )
 def test_what_cannot_be_unpacked_is_said(encoding: str, body: bytes, said: str) -> None:

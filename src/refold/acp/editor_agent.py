@@ -309,7 +309,9 @@ def _server(server: _McpServer) -> tuple[str, Mapping[str, object]]:
             headers = {each.name: each.value for each in server.headers}
             said = {"type": server.type, "url": server.url, "headers": headers}
         case _:
-            raise BadInput(f"the MCP server {server.name!r} is reached in no way we know")
+            raise BadInput(
+                f"the MCP server {server.name!r} has a transport that refold does not know"
+            )
     return _NOT_IN_A_NAME.sub("-", server.name).strip("-_")[:32] or "server", said
 
 

@@ -58,7 +58,7 @@ class LineTransport:
         try:
             await self._queue.send(msgspec.json.encode(message, enc_hook=str) + b"\n")
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
-            raise ConnectionError("the editor has left") from error
+            raise ConnectionError("the editor disconnected") from error
 
     async def close(self) -> None:
         self._queue.close()

@@ -81,5 +81,5 @@ class OpenRequests:
                 return await self._person.answers(document)
             return await self._person.permission(document, self._show, directory)
         except ValueError as error:  # an answer that fits no model of the SDK
-            reason = f"the editor answered what makes no sense: {error}"
+            reason = f"the editor sent an invalid answer: {error}"
             return ApprovalResponse(document.call_id, False, document.hash, reason)

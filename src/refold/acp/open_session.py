@@ -175,7 +175,7 @@ class OpenSession:
         await self._order(Cancel())
 
     async def tell(self, update: Update) -> None:
-        with suppress(ConnectionError):  # the editor has left
+        with suppress(ConnectionError):  # the editor disconnected
             await self._editor.session_update(session_id=self.id, update=update)
 
     async def tell_commands(self) -> None:

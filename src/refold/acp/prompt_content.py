@@ -63,7 +63,7 @@ def message_of(blocks: Sequence[ContentBlock]) -> PromptMessage:
                 typed.append(named(found.uri))
                 attached.append(f"{named(found.uri)}:\n{fenced(found.text)}")
             case AudioContentBlock():
-                raise BadInput("refold gives no sound to models: send text or images")
+                raise BadInput("audio is not supported: send text or images")
     return PromptMessage("".join(typed), "\n\n".join(attached), tuple(images))
 
 

@@ -319,7 +319,7 @@ async def _cut(text: str, record: Recorder, longest: int) -> str:
         name = await record.put(clean(text).encode())
         where = f'read_file with path "blob:{name}" reads the whole'
     except JournalError as error:
-        where = f"the whole could not be kept: {error}"
+        where = f"the full text could not be stored: {error}"
     half = longest // 2
     left = len(text) - 2 * half
     return f"{text[:half]}\n[… {left} characters are left out; {where} …]\n{text[-half:]}"

@@ -203,7 +203,7 @@ class _DefinitionReader:
             return ()
         named = ", ".join(escaped(key)[:40] for key in there[:8])
         more = f" and {len(there) - 8} more" if len(there) > 8 else ""
-        return (f"{named}{more}: ignored, refold knows no such field",)
+        return (f"{named}{more}: ignored: refold has no such field",)
 
     def _named(self, name: str) -> bool:
         known = any(self._is_tool(each) for each in _GIVEN.get(name, (ours(name),)))

@@ -130,7 +130,7 @@ def _names(real: str, place: SkillFolder, problems: list[str]) -> list[tuple[str
     ]
     if len(there) > MOST:
         called = escaped(place.called)
-        problems.append(f"{called} has more than {MOST} agents: only the first count")
+        problems.append(f"{called} has more than {MOST} agents: the others are ignored")
     return there[:MOST]
 
 

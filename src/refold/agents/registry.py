@@ -48,7 +48,7 @@ class Registry(Struct, frozen=True):
         if not fits(profile, use):
             does = "for other agents" if profile.use == "child" else "for the person"
             raise BadInput(
-                f"the agent {profile.name} works only {does}: {self._there_are(use)}"
+                f"the agent {profile.name} can be used only {does}: {self._there_are(use)}"
             )
         return self._with_settings(profile)
 

@@ -165,7 +165,7 @@ class App:
         Raises `BadInput` where there is no such event, or nothing is kept.
         """
         if not self.options.keep:
-            raise BadInput("no journal is kept here, so there is nothing to fork")
+            raise BadInput("this session is not saved, so there is nothing to fork")
         from refold.journal.store.fork import fork
 
         made = partial(fork, self.home, id_, at, time.time())

@@ -139,7 +139,7 @@ class Models:
         if not name or name.startswith((SCRIPT, SMALL)):
             return name
         if any(letter.isspace() for letter in name):
-            raise BadInput(f"{name!r} is not a model name: provider/model holds no space")
+            raise BadInput(f"{name!r} is not a model name: provider/model has no spaces")
         try:
             spec, model = found = self.connections.named(name)
             if isinstance(spec, ProviderSpec) and (meant := self._newest(model, spec)):

@@ -220,7 +220,9 @@ async def _by_function(hook: Hook, document: Mapping[str, object]) -> HookAnswer
                     function, document, abandon_on_cancel=True
                 )
     except TimeoutError:
-        return failed(hook, f"it ran longer than {hook.seconds:g} seconds, and was left")
+        return failed(
+            hook, f"it ran longer than {hook.seconds:g} seconds, and was abandoned"
+        )
     except BadInput as error:
         return failed(hook, str(error))
     except Exception as error:  # its bug must not take the session with it

@@ -232,7 +232,7 @@ class LazySchedules:
 
         shared, record = self._of
         if shared.paths is None:
-            raise ToolFailed("Nothing is kept here, so nothing can be scheduled.")
+            raise ToolFailed("This session is not saved, so it cannot schedule anything.")
         return SessionSchedules(
             shared.paths, shared.environ, shared.settings, shared.options, record
         )

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from refold.hooks.configuration import Hook
 
 MAIN = "main"
-GONE = "the agent {agent!r} of this session is not there any more: main works instead"
+GONE = "the agent {agent!r} of this session no longer exists: main is used instead"
 SINCE = "since this session was left: {what}"
 # The parts of a system text that are not others every day.
 _LASTING = ("prompt", "instructions", "skills", "agents", "tools")

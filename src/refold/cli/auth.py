@@ -114,11 +114,11 @@ def _set(here: KeyContext, found: Namespace) -> int:
         credentials.store(file, spec.name, key)
         _remove_from_keyring(spec.name)  # it would go before the file
     where = "in the keyring" if found.keyring else f"in {file}"
-    write(f"The key of {spec.label} ({_ends(key)}) is kept {where}.\n")
+    write(f"The key of {spec.label} ({_ends(key)}) is stored {where}.\n")
     if not found.keyring and (open_ := credentials.open_to_others(file)):
         complain(open_)
     for first in _before(here, spec):
-        complain(f"{first} goes before it")
+        complain(f"{first} takes precedence")
     return 0
 
 
@@ -208,22 +208,22 @@ async def _asked(
 ) -> tuple[str, bool]:
     if held is None:
         if here.needs(spec):
-            return f"there is no key (refold auth set {spec.name} keeps one)", False
+            return f"there is no key (refold auth set {spec.name} stores one)", False
         return "there is no key, and none is needed", True
     what = f"the key {_ends(held.key)} ({_where(held)})"
     try:
         await try_key(spec, here.environ, held.given)
     except Refused as error:
-        return f"{what} did not let us in: {error}", False
+        return f"{what} was not accepted: {error}", False
     except (ProviderError, BadInput) as error:
         return f"{what} was not tried: {error}", False
     if spec.name in _ASKED_ELSEWHERE:
-        return f"{what} is taken", True
+        return f"{what} is accepted", True
     try:
         await try_key(spec, here.environ, _NOBODYS)
     except ProviderError:
-        return f"{what} is taken", True
-    return f"{spec.label} lists its models to any key, so {what} is as good as any", True
+        return f"{what} is accepted", True
+    return f"{spec.label} lists its models for any key, so {what} was not verified", True
 
 
 async def try_key(spec: ProviderSpec, environ: Mapping[str, str], key: str) -> None:

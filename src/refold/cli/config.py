@@ -141,7 +141,7 @@ def _path(folder: Path, places: Paths, *, as_json: bool) -> int:
         if as_json:
             _line({"whose": each, "path": str(file.path), "there": there, "counts": counts})
         else:
-            note = "" if counts else "  (is not there)" if not there else "  (is ignored)"
+            note = "" if counts else "  (does not exist)" if not there else "  (is ignored)"
             write(f"{each:<13}  {on_one_line(str(file.path))}{note}\n")
     return 0
 
@@ -182,7 +182,7 @@ def _tell_overridden(file: File, key: str) -> None:
     if not canonical(key).startswith("permissions.") and says:
         last = says[-1]
         if not last.place.startswith(f"{file.called}:"):
-            complain(f"{on_one_line(last.where)} goes before it")
+            complain(f"{on_one_line(last.where)} takes precedence")
     _tell_unheeded(found)
     _tell(found, masks_of(os.environ, file.places))
 
@@ -196,7 +196,7 @@ _EMPTY = "# docs/settings.md says what can stand here.\n"
 
 def edit_file(file: File) -> int:
     """Exit code 1 if nothing new counts. Raises `BadInput`."""
-    command, there = editor("say refold config set KEY VALUE"), file.text()
+    command, there = editor("write refold config set KEY VALUE"), file.text()
     before = there or _EMPTY
     aside = file.path.with_name(f"{file.path.stem}.edited{file.path.suffix}")
     if os.path.lexists(aside) and (aside.is_symlink() or not _holds(aside, before)):

@@ -32,7 +32,7 @@ def report_of(error: Exception, arguments: Sequence[str]) -> str:
     short = "".join(traceback.format_exception_only(error)).strip()
     what = on_one_line(clean(short, masks))[:300]
     where = on_one_line(str(book.file))
-    return f"refold: this is a mistake of refold's own: {what}; all of it is in {where}"
+    return f"refold: internal error: {what}; the details are in {where}"
 
 
 def _wanted(places: Paths, arguments: Sequence[str]) -> bool:

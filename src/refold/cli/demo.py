@@ -36,7 +36,9 @@ def run(found: Namespace) -> int:
     try:
         model = found.model or SMALL + _embedded()
     except RefoldError as error:
-        write(f"The embedded model cannot be had: {error}\nHere is the tour instead.\n\n")
+        write(
+            f"The embedded model is not available: {error}\nHere is the tour instead.\n\n"
+        )
         return tour.run(found)
     return anyio.run(_demo, places, model)
 

@@ -93,7 +93,8 @@ def model(ground: CheckContext) -> Iterator[Finding]:
         table = f'[prices."{name}"]'
         yield Finding(
             "model", "warning", said,
-            f"refold models --refresh asks its provider; or say it in {table}: budgets count tokens meanwhile",
+            f"refold models --refresh asks its provider, or set it in {table}; "
+            "until then budgets count tokens",
         )  # fmt: skip
 
 
@@ -119,7 +120,7 @@ def reach(ground: CheckContext) -> Iterator[Finding]:
     if ground.offline:
         names = ", ".join(spec.name for spec in asked)
         if names:
-            yield Finding("network", "ok", f"not asked, as you said: {names}")
+            yield Finding("network", "ok", f"not contacted (--offline): {names}")
         return
     yield from anyio.run(_all, ground, asked)
 
@@ -164,7 +165,8 @@ async def _one(ground: CheckContext, spec: ProviderSpec) -> Finding:
     provider, _, name = ground.model.partition("/")
     if provider == spec.name and listed and name not in {each.name for each in listed}:
         return Finding(
-            about, "warning", f"{spec.name} answers, and {name} is none of the {len(listed)} models it lists",
+            about, "warning", f"{spec.name} answers, but {name} is not among the "
+            f"{len(listed)} models it lists",
             f"refold models {spec.name}",
         )  # fmt: skip
     return Finding(about, "ok", f"{spec.name} answers ({len(listed)} models)")

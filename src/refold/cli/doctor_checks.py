@@ -114,10 +114,10 @@ def programs(ground: CheckContext) -> Iterator[Finding]:
         known = Programs(ground.environ, (os.path.realpath(ground.folder),))
         path = known.find(name)
         for other, why in known.passed_over(name):
-            yield Finding(name, "warning", f"{other} is passed over: {why}",
+            yield Finding(name, "warning", f"{other} is ignored: {why}",
                 "take its directory off your PATH here")  # fmt: skip
         if not path:
-            do = f"apt install {package}, or your system's way"
+            do = f"apt install {package}, or the equivalent on your system"
             yield Finding(name, "warning", f"not installed: {use}", do)
         elif said := _version(path):
             yield Finding(name, "ok", f"{said}, {path}")
@@ -147,10 +147,10 @@ def clock(ground: CheckContext) -> Iterator[Finding]:
         (_changed(p) for p in (ground.places.data, ground.places.config)), default=0.0
     )
     if now < _WRITTEN:
-        yield Finding("clock", "wrong", f"it says {today}: certificates and prices go by it",
+        yield Finding("clock", "wrong", f"it says {today}: certificates and prices depend on it",
             "set the clock")  # fmt: skip
     elif newest > now + 60:
-        yield Finding("clock", "warning", f"it says {today}, and files of ours are newer",
+        yield Finding("clock", "warning", f"it says {today}, and files that refold wrote are newer",
             "set the clock")  # fmt: skip
     else:
         yield Finding("clock", "ok", today)
@@ -192,7 +192,7 @@ def _directory(what: str, path: Path) -> Iterator[Finding]:
     free = shutil.disk_usage(above).free
     took = _kept(path) if there else 0.0
     if isinstance(took, str):
-        yield Finding("disk", "wrong", f"{what}: {path} takes no file: {took}",
+        yield Finding("disk", "wrong", f"{what}: no file can be written in {path}: {took}",
             "make room, or set REFOLD_HOME to another directory")  # fmt: skip
         return
     kept = f"; saving a line takes {took * 1000:.1f} ms" if there else ", not made yet"
@@ -258,12 +258,12 @@ def trust(ground: CheckContext) -> Iterator[Finding]:
         )  # fmt: skip
     if texts.found:
         yield Finding(
-            "trust", "warning", f"{texts.names} instructs the model, and is ignored",
+            "trust", "warning", f"{texts.names} has instructions for the model and is ignored",
             "refold trust add",
         )  # fmt: skip
     elif state in ("nothing", "trusted"):
         said = (
-            "its settings count" if state == "trusted" else "nothing in it asks for trust"
+            "its settings are used" if state == "trusted" else "nothing in it needs trust"
         )
         yield Finding("trust", "ok", f"{ground.folder}: {said}")
 
@@ -353,7 +353,7 @@ def terminal(ground: CheckContext) -> Iterator[Finding]:
             "terminal", "warning", said, "set TERM: without it only text is written"
         )
     elif 0 < wide < _NARROW or 0 < high < _LOW:
-        yield Finding("terminal", "warning", said, "make it larger: it is hard to read so")
+        yield Finding("terminal", "warning", said, "make the window larger")
     else:
         yield Finding("terminal", "ok", said)
 

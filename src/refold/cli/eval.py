@@ -117,8 +117,8 @@ def _check_sandbox(given: Conditions) -> None:
         if not here.sandbox.confines:
             raise BadInput(
                 f"no sandbox works here, and tasks run commands of a model: "
-                f"{here.sandbox.notice} Or give --permission-mode bypass, in a machine "
-                "that nothing can happen to"
+                f"{here.sandbox.notice} Or give --permission-mode bypass, on a "
+                "disposable machine"
             )
     finally:
         here.close()

@@ -375,7 +375,7 @@ class _Questions:
         asked: Line = (("plain", "Import them? y/N › "),)
         if _or_stop(await self._reading.choice(asked, "yn")) == "y":
             claude.take()
-            self._paper.say("They hold in this directory from now on.", "good")
+            self._paper.say("They apply in this directory from now on.", "good")
 
 
 def _embedded(found: Embedded) -> str:

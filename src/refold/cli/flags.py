@@ -34,11 +34,13 @@ PICK = True  # --resume without an id
 DISPLAYS = ("auto", "plain", "status", "line", "full")
 
 
-# Subcommands of other agents, and what does the same here; "" for nothing yet.
+# Subcommands of other agents, and what does the same here.
 _ELSEWHERE = {
     "resume": "refold -r", "continue": "refold -c", "login": "refold auth set",
-    "help": "refold --help", "version": "refold --version", "exec": "refold -p",
-    "acp": "", "upgrade": "refold update", "plugin": "",
+    "logout": "refold auth remove", "help": "refold --help", "version": "refold --version",
+    "exec": "refold -p", "run": "refold -p", "upgrade": "refold update",
+    "stats": "refold cost", "usage": "refold cost", "status": "refold doctor",
+    "info": "refold doctor", "debug": "refold logs", "configure": "refold config edit",
 }  # fmt: skip
 
 
@@ -73,9 +75,11 @@ def _meant(word: str) -> str:
     near = similar(word, SUBCOMMANDS, 1)
     if word not in _ELSEWHERE and not near:
         return ""
-    instead = _ELSEWHERE.get(word) or (f"refold {near[0]}" if near else "")
-    hint = f"did you mean {instead}?" if instead else "refold --help lists them."
-    return f"{word!r} is not a subcommand: {hint} To send it as a message: refold -- {word}"
+    instead = _ELSEWHERE.get(word) or f"refold {near[0]}"
+    return (
+        f"{word!r} is not a subcommand: did you mean {instead}? "
+        f"To send it as a message: refold -- {word}"
+    )
 
 
 def _too_many(first: str, more: Sequence[str]) -> str:

@@ -61,7 +61,7 @@ _MATCHED = {"SessionStart": "source", "SessionEnd": "reason", "PreCompact": "tri
 def add_arguments(hooks: ArgumentParser) -> None:
     what = hooks.add_subparsers(dest="what", metavar="WHAT")
     hooks.set_defaults(what="list", json=False)
-    listing = what.add_parser("list", help="list the hooks that count here; runs none")
+    listing = what.add_parser("list", help="list the hooks of this directory; none is run")
     listing.add_argument("--json", action="store_true", help="print JSON lines")
     test = what.add_parser("test", help="run the hooks of an event, and show what they say")
     test.add_argument("event", metavar="EVENT", choices=EVENTS, help=", ".join(EVENTS))
@@ -174,7 +174,7 @@ async def _tried(
             write(f"    {on_one_line(line)}\n")
         broken = broken or answer.outcome == "failed"
     if not hooks:
-        write("No hook fits this event.\n")
+        write("No hook matches this event.\n")
     return 1 if broken else 0
 
 

@@ -167,7 +167,7 @@ def _check_fork(found: Namespace) -> None:
     if found.fork and found.resume is None and not found.continue_:
         raise BadInput("--fork copies a session: say which, with -c or -r ID")
     if found.at is not None and not found.fork:
-        raise BadInput("--at says where to fork: it goes with --fork")
+        raise BadInput("--at needs --fork, which it says where to copy to: add --fork")
 
 
 def as_settings(found: Namespace) -> Mapping[str, object]:
@@ -253,7 +253,7 @@ def _at_an_address(
 
     provider = model.partition("/")[0]
     if not provider:
-        raise BadInput("--host and --port need to know of which provider: say -b ollama")
+        raise BadInput("--host and --port need a provider: add one, such as -b ollama")
     if (variables := own_server(provider, host, port)) is not None:
         return {}, variables
     from refold.app.local_servers import own_address
@@ -361,7 +361,7 @@ def in_a_worktree(found: Namespace) -> Generator[None]:
         return
     if found.resume is not None or found.continue_:
         raise BadInput(
-            "--worktree begins a session in a place of its own: it does not go with -c or -r"
+            "--worktree starts a new session, so it cannot be combined with -c or -r"
         )
     from refold.client.worktree_flag import WorkingTrees
 

@@ -89,7 +89,7 @@ def run(found: Namespace) -> int:
 def install(model: LocalModel, shelf: Shelf, place: str = "") -> int:
     """Fetch `model`, telling how it goes. Raises `RefoldError` when it cannot be had."""
     if shelf.holds(model):
-        write(f"{model.name} is here already: {shelf.place(model)}\n")
+        write(f"{model.name} is already installed: {shelf.place(model)}\n")
         return _say_runtime()
     sources = (source_given(place),) if place else usual_sources(model, shelf)
     write(f"{model.name}: {_size(model.size)}, into {shelf.directory}\n")
@@ -100,7 +100,7 @@ def install(model: LocalModel, shelf: Shelf, place: str = "") -> int:
         origin = fetch(model, sources, shelf, tell)
     except KeyboardInterrupt:
         done = _size(shelf.fetched(model))
-        write(f"\nstopped after {done}: the same command goes on from there\n")
+        write(f"\nstopped after {done}: run the same command to resume\n")
         raise
     write(f"checked: sha256 {origin.sha256}\nfrom {origin.source}\n")
     write(f"use it with: refold -m local/{model.name}\n")
@@ -134,7 +134,9 @@ def _status(models: list[LocalModel], shelf: Shelf) -> int:
             write(f"{name}  installed, {_size(model.size)}{came}\n")
         elif begun := shelf.fetched(model):
             part = f"{_size(begun)} of {_size(model.size)}"
-            write(f"{name}  begun, {part}: refold local install --model {model.name}\n")
+            write(
+                f"{name}  partly downloaded, {part}: refold local install --model {model.name}\n"
+            )
         else:
             needs = f"{_size(model.size)} to fetch, about {_size(model.memory)} of memory"
             write(f"{name}  not installed, {needs}\n")

@@ -129,7 +129,7 @@ def _add(found: Namespace, file: Path) -> int:
             "The provider of the model calls its tools; refold does not ask you about them.\n"
         )
     elif found.project:
-        write("It counts here once this folder is trusted: refold trust add\n")
+        write("It is used here once this folder is trusted: refold trust add\n")
     else:
         write(f"refold mcp test {found.name} connects to it, and lists its tools.\n")
     return 0
@@ -202,7 +202,7 @@ def _count(many: int, what: str) -> str:
 def _remove(name: str, file: Path) -> int:
     if not remove(file, name):
         raise BadInput(
-            f"{file} has no MCP server {name!r} (refold mcp list shows where each stands)"
+            f"{file} has no MCP server {name!r} (refold mcp list shows where each is defined)"
         )
     write(f"The MCP server {name} is removed from {on_one_line(str(file))}.\n")
     return 0
@@ -267,7 +267,7 @@ def _show(status: ServerStatus) -> None:
 
 
 def _accept(servers: McpServers, status: ServerStatus, *, accept: bool) -> int:
-    write("These tools are not as you accepted them, and are blocked:\n\n")
+    write("These tools have changed since you accepted them, and are blocked:\n\n")
     write("".join(f"{on_one_line(line)}\n" for line in status.manifest.differences()))
     write("\n")
     if not accept and not _asked("Accept them?"):

@@ -60,9 +60,7 @@ def run(found: Namespace) -> int:
     if any(
         getattr(found, key) != value for key, value in vars(usual.parse_args([])).items()
     ):
-        raise BadInput(
-            "the options about an address, TLS and a token go with --http: add it"
-        )
+        raise BadInput("the options for address, TLS and token need --http: add it")
     try:
         from refold.task_server.stdio import serve
     except ImportError as error:
@@ -106,7 +104,7 @@ async def _serve_http(
             write(f"token:   {own.bearer}\n")
         else:
             complain(
-                "the token is as before: refold mcp serve --http --show-token prints it"
+                "the token is unchanged: refold mcp serve --http --show-token prints it"
             )
 
     with closing(bound(where)) as listener:

@@ -142,7 +142,7 @@ def _diff(memory: Memory, *, as_json: bool) -> int:
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(change.at))
             write(f"{when}  {_told(change)}")
     if not changes and not as_json:
-        remark("nothing came or went by itself")
+        remark("no note was added or removed automatically")
     memory.told()
     return 0
 
@@ -164,8 +164,8 @@ def _edit(memory: Memory, whose: Whose) -> int:
     size = len(memory.text(whose).encode())
     if size > MOST:
         complain(
-            f"{size:,} bytes; a model is told the first {MOST:,}, and the oldest "
-            "notes go when the next one comes"
+            f"{size:,} bytes; a model gets the first {MOST:,}, and the oldest "
+            "notes are dropped when another is added"
         )
     return 0
 

@@ -142,7 +142,7 @@ def _explain(found: Namespace) -> int:
     if decision.rule:
         lines.append(f"  rule: {decision.rule}, {decision.source}")
     if decision.once and decision.verdict == "ask":
-        lines.append("  a yes to it is for this once")
+        lines.append("  an approval covers this call only")
     if later.verdict != decision.verdict:
         lines.append(f"  after text from outside: {later.verdict}, since {later.reason}")
     if sandbox:
@@ -195,15 +195,15 @@ def import_rules(found: Namespace) -> int:
     theirs = ClaudeRules(folder, rules, paths(os.environ).folders)
     write("".join(f"{row}\n" for row in theirs.shown()))
     if not any(rules.values()):
-        raise BadInput("there is no rule to take over")
+        raise BadInput("there is no rule to import")
     if found.print:
         return 0
-    if not found.yes and not confirmed(f"Shall these rules hold in {on_one_line(folder)}?"):
-        write("Nothing was taken over.\n")
+    if not found.yes and not confirmed(f"Apply these rules in {on_one_line(folder)}?"):
+        write("Nothing was imported.\n")
         return 1
     theirs.take()
     write(
-        f"They hold in {on_one_line(folder)} from now on, and are stored in {theirs.file}.\n"
+        f"They apply in {on_one_line(folder)} from now on, and are stored in {theirs.file}.\n"
     )
     return 0
 
@@ -282,9 +282,9 @@ def _known(carried: Carried, rules: dict[Verdict, list[str]]) -> Iterable[str]:
             elif text not in rules[verdict]:
                 rules[verdict].append(text)
     if carried.mode:
-        yield f"the mode stays as it is: --permission-mode {carried.mode} chooses that one"
+        yield f"the mode was not imported: choose it with --permission-mode {carried.mode}"
     for each in carried.directories:
-        yield f"the directory {each!r} is not added: --add-dir does that"
+        yield f"the directory {each!r} was not imported: add it with --add-dir"
 
 
 def _tell(name: str, lines: Iterable[str]) -> None:

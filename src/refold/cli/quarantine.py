@@ -67,7 +67,7 @@ def _list(there: Quarantine, *, as_json: bool) -> int:
         else:
             write(f"{_line(each)}\n")
     if not things and not as_json:
-        remark("nothing was taken away")
+        remark("the quarantine is empty")
     return 0
 
 
@@ -75,5 +75,5 @@ def _line(thing: QuarantinedItem) -> str:
     origin = thing.origin
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(origin.at)) if origin else ""
     name = on_one_line(thing.name) + ("/" if thing.is_directory else "")
-    where = f"from {on_one_line(origin.path)}" if origin else "from a place unknown"
+    where = f"from {on_one_line(origin.path)}" if origin else "from an unknown place"
     return f"{name}  {when or '-':<16}  {in_bytes(thing.size):>9}  {where}"

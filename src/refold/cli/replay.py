@@ -58,7 +58,7 @@ def run(found: Namespace) -> int:
     session = named(Home(paths(os.environ).data / "sessions"), found.id)
     if not found.run:
         if found.tools != "recorded" or found.strict or found.all:
-            raise BadInput("--tools, --all and --strict go with --run")
+            raise BadInput("--tools, --all and --strict need --run: add it")
         from refold.cli.sessions.command import show
 
         return show(session, as_json=found.json)
@@ -197,7 +197,7 @@ def _lines(
         )
     if view.session.version not in ("", __version__):
         lines.append(f"recorded by refold {view.session.version}, run by {__version__}\n")
-    counts = f"{replayed.steps} steps, {replayed.checked} events made again"
+    counts = f"{replayed.steps} steps, {replayed.checked} events reproduced"
     state = f"{len(found)} diverge" if found else "all agree"
     return [*lines, f"{session.id}: {counts}, {state}\n"]
 

@@ -133,7 +133,7 @@ def _list(found: Sequence[RewindPoint], *, as_json: bool) -> int:
     elif found:
         write(bare(point_lines(found, columns(_ROOM))) + "\n")
     else:
-        remark("nothing was said in this session, so there is nowhere to go back to")
+        remark("this session has no messages, so there is nothing to rewind")
     return 0
 
 

@@ -84,7 +84,7 @@ def add_arguments(rlm: ArgumentParser) -> None:
     ways.add_argument(
         "--rlm",
         action="store_true",
-        help="let the model read it by code, whatever the size",
+        help="let the model read it with code, whatever its size",
     )
     add("--schema", metavar="FILE|JSON", help="the answer must match this JSON Schema")
     add("-m", "--model", metavar="PROVIDER/MODEL", help="the model")
@@ -102,7 +102,9 @@ def add_arguments(rlm: ArgumentParser) -> None:
 
 def run(found: Namespace) -> int:
     if not found.question.strip():
-        raise BadInput('nothing to find out: say refold rlm "QUESTION" --context FILE')
+        raise BadInput(
+            'the question is missing: write refold rlm "QUESTION" --context FILE'
+        )
     return anyio.run(_run, found)
 
 
@@ -185,7 +187,7 @@ def _way(found: Namespace, given: Material, size: Size) -> Route:
     if isinstance(given.value, list) or size.tokens > size.window:
         raise BadInput(
             f"--flat: about {size.tokens:,} tokens do not fit into the window of "
-            f"{size.window:,}: leave --flat out, and code goes through them"
+            f"{size.window:,}: omit --flat to read them with code"
         )
     return Route("flat", _ASKED)
 

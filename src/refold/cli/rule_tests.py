@@ -183,10 +183,10 @@ class Case(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Raises `BadInput`."""
         if self.command is not None:
             if self.input is not None or self.tool not in ("", "bash"):
-                raise BadInput("say either command, or tool and input")
+                raise BadInput("give either command, or tool and input")
             return call_of("bash", msgspec.json.encode({"command": self.command}).decode())
         if not self.tool:
-            raise BadInput("there is no call: say command, or tool and input")
+            raise BadInput("the call is missing: give command, or tool and input")
         return call_of(self.tool, msgspec.json.encode(self.input or {}).decode())
 
     @property
@@ -323,7 +323,7 @@ def replay_rules(found: Namespace) -> int:
             f"{len(judged) - strangers} calls, {len(changed)} would get another verdict\n"
         )
     if strangers:
-        complain(f"{strangers} calls of tools that are not here")
+        complain(f"{strangers} calls of tools that do not exist here")
     if damage:
         complain(damage)
     return 1 if damage else 0

@@ -34,10 +34,10 @@ from refold.views.escape import on_one_line
 _ABOUT = {
     "list": "list the schedules, with their last result and next time",
     "add": "add a schedule for this directory",
-    "webhook": "give a schedule a webhook, or another secret, or take it away",
+    "webhook": "add, change or remove the webhook of a schedule",
     "stop": "stop schedules",
     "run": "run all that is due, once",
-    "install": "have the system run what is due, every minute",
+    "install": "let the system run due schedules, every minute",
 }
 _PROMPT = 60  # characters of a prompt in a list
 
@@ -84,7 +84,7 @@ def add_arguments(parser: ArgumentParser) -> None:
                 one.add_argument(
                     "--print",
                     action="store_true",
-                    help="write nothing: print what would be",
+                    help="print the files instead of writing them",
                 )
 
 
@@ -103,7 +103,7 @@ def run(found: Namespace) -> int:
                 stopped = book.stop(id_)
                 webhooks.forget(places, stopped.webhook)
                 running = stopped.running
-                goes_on = "; a run of it is under way, and goes on" if running else ""
+                goes_on = "; its current run continues" if running else ""
                 write(f"schedule {id_} is stopped{goes_on}\n")
         case "run":
             script = Path(found.script).absolute() if found.script else None
@@ -146,7 +146,7 @@ def _change_webhook(places: Paths, book: ScheduleBook, found: Namespace) -> None
 
 def _give_webhook(places: Paths, book: ScheduleBook, id_: int, name: str) -> None:
     secret = webhooks.make(places, book, id_, name)
-    write(f"schedule {id_} is run by signed calls of POST /hooks/{name} of refold serve\n")
+    write(f"schedule {id_} runs on signed requests to POST /hooks/{name} of refold serve\n")
     write(f"the secret of the webhook, which is not shown again:\n{secret}\n")
 
 
@@ -171,7 +171,7 @@ def _take_new(parser: ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--webhook", default="", metavar="NAME",
-        help="also, or only, at signed calls of POST /hooks/NAME of refold serve",
+        help="run also, or only, on signed requests to POST /hooks/NAME of refold serve",
     )  # fmt: skip
     parser.add_argument(
         "--zone",
@@ -184,7 +184,11 @@ def _take_new(parser: ArgumentParser) -> None:
         "--permission-mode", choices=sorted(MODES), metavar="MODE", help="mode of its runs"
     )
     parser.add_argument(
-        "--allow", action="append", default=[], metavar="RULE", help="what runs may do"
+        "--allow",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help="let its runs make matching calls; repeatable",
     )
     parser.add_argument(
         "--max-budget-usd", type=float, metavar="USD", help="limit of each run"
@@ -271,7 +275,7 @@ def _lines(schedule: Schedule) -> list[str]:
     if schedule.webhook and not schedule.stopped:
         wait = f"; {len(schedule.waiting)} of its calls wait" if schedule.waiting else ""
         lines.append(f"   webhook /hooks/{schedule.webhook}{wait}")
-    rules = ", ".join(plan.rights.allow) or "nothing that would ask"
+    rules = ", ".join(plan.rights.allow) or "only what runs without asking"
     lines.append(f"   mode {plan.rights.mode}; allowed: {on_one_line(rules)}")
     if schedule.runs:
         last = schedule.runs[-1]

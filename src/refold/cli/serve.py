@@ -48,7 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--drain",
         action="store_true",
-        help="at the end, finish the turns instead of stopping",
+        help="on exit, let running turns finish instead of stopping them",
     )
     parser.add_argument("-m", "--model", default="", help="model of new conversations")
     parser.add_argument("--script", metavar="FILE", help="take the responses from a file")
@@ -72,7 +72,7 @@ def add_listening(parser: ArgumentParser, port: int) -> None:
     parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
     parser.add_argument(
         "--plain-http", action="store_true",
-        help="listen beyond this machine without TLS: whoever is in between reads all",
+        help="accept other machines without TLS; the traffic can be read on its way",
     )  # fmt: skip
     parser.add_argument(
         "--new-keys", action="store_true", help="end all earlier cookies and the token"
@@ -189,8 +189,8 @@ def listening(
     )  # fmt: skip
     if where.beyond_loopback and not where.tls and not found.plain_http:
         raise BadInput(
-            f"--host {found.host} is reached from other machines, and whoever is in between "
-            "could read all: give --tls-cert and --tls-key, or, in a network that you trust, "
+            f"--host {found.host} is reached from other machines, and the traffic could be "
+            "read on its way: give --tls-cert and --tls-key, or, in a network that you trust, "
             "--plain-http"
         )
     return where

@@ -99,7 +99,9 @@ def place(found: Namespace, node: str | None = None) -> NodePath:
     """The session and the names in it. Raises `BadInput` where there is no such session."""
     text = found.node if node is None else node
     if not text.strip("/") or text.startswith("/"):
-        raise BadInput(f"{text!r} names no session and nothing in one: say root, or an id")
+        raise BadInput(
+            f"{text!r} is neither a session nor a part of one: give root, or an id"
+        )
     first, *rest = text.rstrip("/").split("/")
     home = Home(paths(os.environ).data / "sessions")
     below = first in (ROOT, LAST) or _BELOW.match(first)

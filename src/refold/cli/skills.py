@@ -24,9 +24,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(found: Namespace) -> int:
     if found.what == "show" and not found.name:
-        raise BadInput("say which: refold skills show NAME (refold skills lists them)")
+        raise BadInput("give a name: refold skills show NAME (refold skills lists them)")
     if found.what == "list" and found.name:
-        raise BadInput(f"to see one skill whole: refold skills show {found.name}")
+        raise BadInput(f"to show one skill in full: refold skills show {found.name}")
     catalogue = _catalogue()
     if found.what == "show":
         return _show(catalogue, catalogue.skill(found.name), as_json=found.json)
@@ -34,7 +34,7 @@ def run(found: Namespace) -> int:
         if found.json:
             _line(skill)
         else:
-            where = f"{skill.where}{'' if skill.told else ', not told to the model'}"
+            where = f"{skill.where}{'' if skill.told else ', not shown to the model'}"
             write(f"{skill.name}  ({on_one_line(where)})\n")
             write(f"    {on_one_line(skill.description)}\n")
     for problem in catalogue.every_notice():

@@ -37,9 +37,9 @@ _ABOUT = {
     "show": "show one task in full",
     "add": "add a task",
     "claim": "take a task, or the next that is free",
-    "done": "say that tasks are done",
+    "done": "mark tasks as done",
     "cancel": "cancel tasks",
-    "free": "give tasks back, so that others can claim them",
+    "free": "release tasks, so that others can claim them",
     "watch": "follow the board until Ctrl+C",
 }
 _BECOMES: dict[str, Progress] = {"done": "done", "cancel": "cancelled", "free": "pending"}
@@ -63,7 +63,10 @@ def add_arguments(parser: ArgumentParser) -> None:
                     help="tasks that must be done first",
                 )  # fmt: skip
                 one.add_argument(
-                    "--owner", default="", metavar="NAME", help="who alone may claim it"
+                    "--owner",
+                    default="",
+                    metavar="NAME",
+                    help="the only owner that may claim it",
                 )
             case "claim":
                 one.add_argument("task", type=_number, nargs="?", default=0)

@@ -66,7 +66,7 @@ def _add(folders: Folders, offer: TrustOffer, *, ask: bool) -> int:
         return 0
     write("".join(f"{line}\n" for line in offer.lines()))
     what = "these settings" if not offer.texts.found else "these"
-    if ask and not confirmed(f"Do {what} count in {folder}?"):
+    if ask and not confirmed(f"Use {what} in {folder}?"):
         write("They are ignored.\n")
         return 1
     write("".join(f"{line}\n" for line in offer.take(folders)))
@@ -77,13 +77,13 @@ def _list(folders: Folders, places: Paths, *, as_json: bool) -> int:
     for folder, shown in sorted(folders.trusted().items()):
         state = folders.state(project(Path(folder), places.settings))
         if not shown and state == "nothing":
-            state = "trusted"  # for what it tells the model; it has no settings
+            state = "trusted"  # for its instructions; it has no settings
         if as_json:
             row = {"folder": folder, "files": shown, "state": state}
             write(msgspec.json.encode(row).decode() + "\n")
         else:
             now = "" if state == "trusted" else _SINCE[state]
-            what = ", ".join(sorted(shown)) or "what it tells the model"
+            what = ", ".join(sorted(shown)) or "its instructions for the model"
             write(f"{on_one_line(folder)}: {what}{now}\n")
     return 0
 
@@ -101,7 +101,7 @@ def _remove(folders: Folders, folder: Path) -> int:
         real = os.path.realpath(folder)
         above = folders.trusted_above(real, root_of(real))
         hint = (
-            f"{above} is, and it lies in that"
+            f"{above} is trusted, and contains it"
             if above
             else "refold trust list shows those that are"
         )

@@ -138,7 +138,7 @@ def look_again(
         try:
             said = verdicts(view.turn.answer)
         except ValueError as error:
-            problem = f"its answer is none: {error}"
+            problem = f"its answer is invalid: {error}"
     silent = [id_ for id_ in claims if id_ not in said]
     if not problem and silent:
         problem = f"it said nothing, or two things, of claim {', '.join(silent)}"

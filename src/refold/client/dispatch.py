@@ -328,8 +328,8 @@ class Dispatcher:
                     )
                 if known != found.call.hash:
                     raise BadInput(
-                        f"the call {call_id!r} is not what it was under that hash: "
-                        "look at its newest request"
+                        f"the call {call_id!r} has changed since the request with that "
+                        "hash: answer its newest request"
                     )
                 return found
         raise BadInput(f"no call {call_id!r} waits for an answer")

@@ -30,7 +30,7 @@ class TrustOffer(Struct, frozen=True):
         if not self.texts.found:
             return found
         folder = on_one_line(self.texts.root)
-        told = f"What {folder} tells the model:"
+        told = f"Instructions for the model in {folder}:"
         return (*found, told, *(f"  {line}" for line in describe_texts(self.texts)))
 
     def shown(self) -> tuple[str, ...]:
@@ -44,10 +44,10 @@ class TrustOffer(Struct, frozen=True):
     @property
     def question(self) -> str:
         if not self.settings:
-            return "Trust this folder? What it tells the model counts from then on."
+            return "Trust this folder? Its instructions will be sent to the model."
         if not self.texts.found:
-            return "Trust these settings? They count until they change."
-        return "Trust these? The settings count until they change."
+            return "Trust these settings? They are used until they change."
+        return "Trust both? The settings are used until they change."
 
     def take(self, folders: Folders) -> tuple[str, ...]:
         """A person said yes. Sentences about what counts now."""
@@ -60,6 +60,7 @@ class TrustOffer(Struct, frozen=True):
         if self.texts.found:
             folders.trust_texts(self.texts.root)
             said.append(
-                f"What {on_one_line(self.texts.root)} tells the model counts from now on."
+                f"The instructions in {on_one_line(self.texts.root)} are sent to the model "
+                "from now on."
             )
         return tuple(said)

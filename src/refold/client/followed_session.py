@@ -23,7 +23,7 @@ from refold.session.session import Session as Engine
 from refold.session.session import SessionOptions
 from refold.values.messages import ToolCall
 
-_ELSEWHERE = "this session is open in another process: do that there"
+_ELSEWHERE = "this session is open in another process: do this there"
 
 
 class FollowedJournal(Recorder):

@@ -31,12 +31,9 @@ Ask: TypeAlias = Callable[[Sequence[str], str], Awaitable[bool]]
 Commands: TypeAlias = Callable[[], Collection[str]]
 MENDED = "the journal was damaged at its end; lost: {lost}"
 _SHORTCUT = r"(?s)/([\w:-]+)(?:\s+(.*))?"
-_NOT_KEPT = (
-    "no journal is kept here, so the session cannot go on elsewhere: leave, and begin one "
-    "there"
-)
+_NOT_KEPT = "this session is not saved, so it cannot move: leave, and start one there"
 _UNDER_WAY = (
-    "a turn of this session is under way, and ends where it began: say /continue first"
+    "this session has an interrupted turn, which can end only here: type /continue first"
 )
 _ASKED_AGAIN = "allowed for this session until now, and asked about again: {rules}"
 

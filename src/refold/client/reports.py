@@ -104,7 +104,7 @@ class Reports:
         id_ = self._engine.view.session.id
         place = self._app.home.path(id_)
         if not self._app.options.keep or not (place / log_file.NAME).is_file():
-            raise BadInput("No journal is kept here, so there is nothing to export.")
+            raise BadInput("This session is not saved, so there is nothing to export.")
         made = exported(StoredSession(id_, place, 0.0), choice, self._label())
 
         def pieces() -> Iterator[bytes]:

@@ -16,9 +16,7 @@ from refold.journal.home import whereabouts
 from refold.session.session import Session
 from refold.views.escape import on_one_line
 
-LEFT_BYPASS = (
-    "this session was in mode bypass, which asks nothing; it asks again now, unless {way}"
-)
+LEFT_BYPASS = "this session was in mode bypass; it asks again now, unless {way}"
 
 
 class SessionDirectory(NamedTuple):
@@ -56,7 +54,7 @@ async def replaced(app: App, session: Session) -> tuple[str, ...]:
     """Replace what cannot be restored in a session that the user switched to; return the
     notices.
     """
-    way = "/approval off says so again"
+    way = "you type /approval off"
     left = LEFT_BYPASS.format(way=way) if session.left_bypass else ""
     return tuple(filter(None, (left, await with_a_model(app, session))))
 
@@ -76,7 +74,7 @@ async def with_a_model(app: App, session: Session) -> str:
     if new == was or not new or await anyio.to_thread.run_sync(_unusable, app, new):
         return ""  # the door says why it cannot begin, or the turn does
     await session.record(ModelChosen(new), kept=True, by="journal")
-    return f"{was}, the model of this session, cannot be asked: {why}. Now it is {new}"
+    return f"{was}, the model of this session, is not available: {why}. Using {new}"
 
 
 def _unusable(app: App, model: str) -> str:

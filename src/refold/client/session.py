@@ -131,7 +131,7 @@ class Session(SessionOrders):
                     async with aclosing(watch.frames()) as frames:
                         yield frames
                 finally:
-                    await self.cancel("no client watches it any more")
+                    await self.cancel("no client is connected any more")
 
     @property
     def result(self) -> "Result":

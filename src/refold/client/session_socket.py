@@ -143,7 +143,7 @@ class SessionSocket:
             from refold.client.terminal_session import TerminalSession
 
             self._shared = TerminalSession(self._session, self._wake)
-            assert self._clients is not None, "clients come where it listens"
+            assert self._clients is not None, "clients connect where it listens"
             self._clients.start_soon(self._shared.feed.run)
         return self._shared
 
@@ -229,4 +229,4 @@ def _own_directory(directory: Path) -> None:
         or found.st_uid != os.getuid()
         or found.st_mode & 0o077
     ):
-        raise BadInput(f"{directory} is not a directory of yours alone")
+        raise BadInput(f"{directory} is a directory that other users can read or change")

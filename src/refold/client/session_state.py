@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from refold.skills.slash_commands import Shortcuts
     from refold.views.stream_json.snapshot import Snapshot, Status
 
-_KEPT_NOWHERE = "no journal is kept here, so there are no other sessions"
+_KEPT_NOWHERE = "this session is not saved, so there are no other sessions"
 
 
 class SessionState:

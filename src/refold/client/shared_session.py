@@ -39,7 +39,7 @@ _GO_ON = (
     SendMessage, Steer, Queue, ApprovalResponse, QuestionResponse, PlanApproval, Interrupt,
     Cancel, Continue,
 )  # fmt: skip
-_NO_HASH = "say the hash of the request that you answer: another one may have come since"
+_NO_HASH = "give the hash of the request that you answer: a newer one may exist"
 
 
 class SharedSession:

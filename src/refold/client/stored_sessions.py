@@ -129,7 +129,7 @@ class StoredSessions:
     def export(self, id_: str, form: str) -> Iterator[bytes]:
         """The session as a file. Raises `BadInput` for a form that there is not."""
         if form not in FORMS:
-            raise BadInput(f"{form!r} is not a form: {', '.join(FORMS)}")
+            raise BadInput(f"{form!r} is not a format: {', '.join(FORMS)}")
         session = StoredSession(id_, self._home.path(id_), 0.0)
         yield from exported(session, ExportChoice(form), self._label).pieces
 

@@ -111,7 +111,7 @@ def told_of(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
 def _summary(report: VerifyReport) -> str:
     turn = f"turn {report.told.turn}" if report.told.turn else "the session"
     if not report.checked:
-        return f"{turn} claims nothing that could be looked up"
+        return f"{turn} makes no claims that can be checked"
     counts = Counter(each.state for each in report.checked)
     many = len(report.checked)
     found = ", ".join(f"{counts[s]} {s}" for s in reversed(WORST_FIRST) if counts[s])

@@ -19,7 +19,7 @@ _FLAG = "--worktree"
 
 
 class Inside(Struct, frozen=True):
-    """Where in a working tree a session works, and whether its settings count."""
+    """Where in a working tree a session works, and whether its settings are used."""
 
     directory: str
     branch: str

@@ -21,7 +21,9 @@ from refold.tools.code import Problem, problem_line
 
 _BEFORE, _AFTER = 1.5, 3.0  # seconds
 _FILES, _SHOWN = 5, 10  # files of one edit that are looked at; problems that are told
-_LATE = "{by} has not said within {seconds:g} s whether this edit broke anything: ask diagnostics."
+_LATE = (
+    "{by} did not check this edit within {seconds:g} s: call diagnostics for its errors."
+)
 
 _MOST_MISSED = 3
 
@@ -76,7 +78,7 @@ class EditChecks:
         lines = [problem_line(each, self._files) for each in new[:_SHOWN]]
         more = len(new) - len(lines)
         rest = [f"… and {more} more: ask diagnostics."] if more else []
-        return [f"This edit brought {many}, says {name}:", *lines, *rest]
+        return [f"{name} reports {many} caused by this edit:", *lines, *rest]
 
     def _by_server(self, changing: Sequence[str]) -> Mapping[str, _Asked]:
         found = dict[str, _Asked]()

@@ -147,16 +147,16 @@ def wrong(key: str) -> str:
     if not key.strip():
         return "it is blank"
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in key):
-        return "it has a control character in it"
+        return "it contains a control character"
     if key.startswith("export ") or key.partition("=")[0].endswith(("_KEY", "_TOKEN")):
-        return "it is a whole `NAME=key`; give only what stands after the ="
+        return "it is a whole `NAME=key`; give only the part after the ="
     if any(letter in _QUOTES for letter in key):
-        return "it has a quotation mark in it"
+        return "it contains a quotation mark"
     if " " in key:
-        return "it has a blank in it"
+        return "it contains a space"
     if not key.isascii():
-        return "it has a letter in it that no key has"
-    return f"it is longer than {_LONGEST} letters" if len(key) > _LONGEST else ""
+        return "it contains a character that no key has"
+    return f"it is longer than {_LONGEST} characters" if len(key) > _LONGEST else ""
 
 
 def _printed(command: tuple[str, ...], environ: Mapping[str, str]) -> str:

@@ -60,14 +60,15 @@ def unheeded(found: Project, state: State, named: str = "") -> str:
     way = "`refold trust add` shows and takes them, --trust takes them for one start"
     match state:
         case "unusable":
-            return f"{found.problem}; no settings of this folder count"
+            return f"{found.problem}; the settings of this folder are ignored"
         case "new":
             return (
                 f"{on_one_line(where)}: not trusted, so these settings are ignored; {way}"
             )
         case "changed":
             return (
-                f"{on_one_line(where)}: changed since, so these settings are ignored; {way}"
+                f"{on_one_line(where)}: changed since you trusted them, so these settings are "
+                f"ignored; {way}"
             )
         case _:
             return ""

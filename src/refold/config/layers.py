@@ -220,6 +220,6 @@ def _sourced(item: object, origin: Origin) -> RuleWithCases:
         return item if item.source else replace(item, source=origin.origin)
     if "source" in cast("dict[str, object]", item):
         raise BadInput(
-            f"{origin.before_error}the rule {item!r} must not say its source: refold knows it"
+            f"{origin.before_error}the rule {item!r} must not have a source: refold sets it"
         )
     return replace(msgspec.convert(item, RuleWithCases), source=origin.origin)

@@ -38,7 +38,7 @@ class StoredGrants:
             found = msgspec.json.decode(text, type=Grant)
         except msgspec.MsgspecError as error:
             raise BadInput(
-                f"what is kept of the login at the MCP server {name} cannot be read: run "
+                f"the stored login of the MCP server {name} cannot be read: run "
                 f"`refold mcp login {name}`"
             ) from error
         self._mask(found)

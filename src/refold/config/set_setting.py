@@ -133,7 +133,9 @@ def _write(file: File, text: str) -> None:
         write(file.path, text)
         return
     if file.path.is_symlink() or file.path.parent.is_symlink():
-        raise BadInput(f"{file.path} is a link, and a project's settings are never read so")
+        raise BadInput(
+            f"{file.path} is a link, and settings of a project are not read through links"
+        )
     folders = Folders(file.places.folders)
     before = project(file.folder, file.places.settings)
     counted = folders.state(before) in ("trusted", "nothing")

@@ -38,7 +38,7 @@ class Folders:
         if not found.files:
             return "nothing"
         entry = self._entry(found.folder)
-        # A folder may be trusted for what it tells the model, its settings never shown.
+        # A folder may be trusted for its instructions, its settings never shown.
         if not entry.get("trusted") or "shown" not in entry:
             return "new"
         return "trusted" if entry.get("shown") == found.hashes else "changed"

@@ -234,7 +234,7 @@ def _check(found: _Written) -> None:
     if unknown := sorted(there - found.parameters.keys()):
         raise ValueError(f"command names {{{unknown[0]}}}, which is not a parameter")
     if unused := sorted(found.parameters.keys() - there):
-        raise ValueError(f"the parameter {unused[0]!r} has no place in command")
+        raise ValueError(f"the parameter {unused[0]!r} does not occur in command")
     if not found.command[0] or _PLACE.search(found.command[0]):
         raise ValueError("the first word of command must be the program itself")
     for at, word in enumerate(found.command):

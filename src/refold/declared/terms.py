@@ -361,7 +361,7 @@ class _Tokens:
             self._limited(found[0])
             self._go_to(found.end())
             return Token("atom", found[0], line, before)
-        raise self._wrong(f"{sign!r} cannot stand here")
+        raise self._wrong(f"{sign!r} is not allowed here")
 
     def _quoted(self, quote: str, line: int, *, before: bool) -> Token:
         pieces, text, at = list[str](), self._text, self._at + 1

@@ -198,7 +198,8 @@ class _Reader:
         if variant.command and variant.own_tools != "none":
             raise wrong(
                 (*at, "command"),
-                'say own_tools = "none" beside it: that the program runs and changes nothing itself',
+                'add own_tools = "none", which says that the program itself runs and '
+                "changes nothing",
             )
         if variant.backend == "command" and not variant.command:
             raise wrong((*at, "backend"), 'it needs command = ["prog", …]')
@@ -221,7 +222,7 @@ def _table(value: object, at: Path, source: Source) -> Mapping[str, Any]:
         raise source.wrong(at, "it must be a table")
     found = cast("dict[object, Any]", value)
     if not all(isinstance(key, str) for key in found):
-        raise source.wrong(at, "its keys must be texts")
+        raise source.wrong(at, "its keys must be text")
     return cast("dict[str, Any]", value)
 
 

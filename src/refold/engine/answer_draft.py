@@ -31,7 +31,7 @@ from refold.values.tools import CALLER
 from refold.values.usage import Usage
 
 LONGEST = 2 * 1024 * 1024  # characters: several times what any model writes
-ENDLESS = f"the answer was ended by refold: it has more than {LONGEST:,} characters"
+ENDLESS = f"refold ended the response: it has more than {LONGEST:,} characters"
 EMPTY = "the model's answer was empty"
 _SHOWN = 100_000  # characters of an answer that failed
 

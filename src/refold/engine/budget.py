@@ -247,7 +247,7 @@ async def heard(request: Request, aide: Model) -> WholeAnswer:
             if size > LONGEST:
                 raise ProviderError(ENDLESS)
     if done is None:
-        raise ProviderError("the answer broke off")
+        raise ProviderError("the response was cut off")
     call = Measured(size_of(request), size, len(request.pictures), request.max_output)
     return WholeAnswer("".join(pieces), done, call)
 

@@ -26,7 +26,7 @@ from refold.values.messages import ToolCall
 from refold.values.tools import Effect
 
 NOBODY = "no user is there to ask"
-UNKNOWN = "Interrupted. It may or may not have happened: look first."
+UNKNOWN = "Interrupted. It may have taken effect: check before repeating it."
 
 
 async def run_ready(world: World, record: Record) -> None:

@@ -35,16 +35,16 @@ from refold.values.messages import Image, ToolCall
 from refold.values.text import clean, marked
 from refold.values.tools import Effect
 
-STOPPED = "Stopped on the way. Look how far it came."
+STOPPED = "Interrupted while running. Check what it had already done."
 
 SECRET = (
-    "Interrupted, and not repeated: its arguments held a secret that is not kept. "
-    "It may or may not have happened: look first."
+    "Interrupted, and not repeated: its arguments held a secret that is not stored. "
+    "It may have taken effect: check before repeating it."
 )
 
 ELSEWHERE = (
-    "Not done: what it names leads elsewhere by now than when it was allowed. A link or "
-    "a folder has changed. Look, and call again."
+    "Not done: a path in it leads elsewhere than when it was allowed, because a link or a "
+    "folder has changed. Check the path and call again."
 )
 
 MEANWHILE = "(The agent {who}, which works beside you, has changed {path} since.)"
@@ -355,7 +355,7 @@ async def _fitted(
         what = "the whole" if all_of_it else "what was kept of it"
         where = f'read_file with path "blob:{name}" reads {what}'
     except JournalError as error:  # what was done is done: it must not look undone
-        name, where = "", f"The whole could not be kept: {error}"
+        name, where = "", f"The full text could not be stored: {error}"
     of_it = "" if all_of_it else " that were kept"
     left_out = f"{len(text) - limit} of {len(text)} characters{of_it} are left out here"
     half = limit // 2

@@ -103,7 +103,7 @@ async def _summed_up(
     found = cut(view, shares, asked=action.wanted)
     size = view.conversation.size
     if found.at == 0 and not found.results:
-        reason = f"{action.reason}; there was nothing to make shorter"
+        reason = f"{action.reason}; there was nothing to compact"
         return Compacted("prune", reason, size_before=size, size_after=size)
     old, stay = (
         view.conversation.messages[: found.at],

@@ -31,8 +31,11 @@ STREAM = "stream-json"
 WAITING = 1_024  # pieces of news, behind a reader who is slow or stuck
 _DENIALS = 5  # that are told one by one
 _WIDEST = 100  # characters of a call
-_HOW = "rights are given with --allow, --permission-mode or --yolo; --output-format json says why"
-_UNREAD = "the reader of the output is gone"
+_HOW = (
+    "allow them with --allow, --permission-mode or --yolo; "
+    "--output-format json has the reasons"
+)
+_UNREAD = "the program that read the output has ended"
 _ENDED_WELL = ("answered", "final", "plan_ready")
 _TIMEOUT = 2.0  # seconds for a reader who reads nothing, once we are to end
 # All that is told of the news to those who do not read them: as documents of `Notice`, `Retry`.

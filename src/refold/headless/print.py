@@ -133,7 +133,7 @@ async def _verified(session: Session) -> "VerifyReport":
     for each in report.checked:
         if not each.fine:
             words = on_one_line(f"{each.claim.claim}: {each.state}, {each.reason}")
-            complain(f"not borne out: {words}")
+            complain(f"claims that failed: {words}")
     return report
 
 
@@ -226,7 +226,7 @@ def words_of(task: Task) -> str:
     piped = "" if sys.stdin.isatty() else _stdin(task.text)
     words = "\n\n".join(part for part in (task.text, piped) if part.strip())
     if not words and not task.resumes:
-        raise BadInput('nothing to do: give the task as refold -p "…" or on stdin')
+        raise BadInput('the task is missing: give it as refold -p "…" or on stdin')
     return words
 
 
@@ -239,8 +239,8 @@ def _stdin(text: str) -> str:
         raise RefoldError(f"stdin cannot be read: {said_by(error)}") from error
     if len(found) > _MOST:
         raise BadInput(
-            f"stdin holds more than {_MOST // 2**20} MiB, which no model reads: "
-            "put it into a file and name that"
+            f"stdin holds more than {_MOST // 2**20} MiB, which is too long for a model: "
+            "put it into a file and name the file"
         )
     return found.decode("utf-8-sig", errors="replace")  # some systems put a mark before it
 
@@ -251,7 +251,7 @@ def _comes() -> bool:
         return True
     if _of_a_pipeline():
         if not _ready(_LONG):
-            complain("waiting for what comes through the pipe")
+            complain("waiting for stdin (a pipe)")
         return True
     if _ready(_IDLE - _SOON):
         return True

@@ -71,7 +71,9 @@ def of_document(hook: Hook, found: object) -> HookAnswer:
     of_event = cast("dict[str, object]", inner)
     decision = _decision(hook.on, said, of_event)
     if decision not in ("allow", "ask", "deny"):
-        return failed(hook, f"it decided {_first(repr(decision))}: say allow, ask or deny")
+        return failed(
+            hook, f"its decision is {_first(repr(decision))}: use allow, ask or deny"
+        )
     arguments: object = of_event.get("updatedInput")
     if not isinstance(arguments, dict | None):
         return failed(hook, "its updatedInput is not an object")

@@ -112,7 +112,7 @@ class Connection:
             await self._ending.listed.wait()  # no call slips in before a change is seen
         if tool not in {each.name for each in self.manifest.usable}:
             raise ToolFailed(
-                f"The tool {tool!r} of the MCP server {self.config.name} is not as it was when "
+                f"The tool {tool!r} of the MCP server {self.config.name} has changed since "
                 "the user accepted it, and was not called. The user can look at the "
                 f"difference with `refold mcp test {self.config.name}`."
             )

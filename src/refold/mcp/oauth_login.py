@@ -319,7 +319,7 @@ def _known(
 def _said(error: BaseException) -> str:
     """The reason on one line. What a server sent in answer to a secret is not repeated."""
     if isinstance(error, ValidationError) or "nvalid token response" in str(error):
-        return "its authorization server sent what makes no sense"
+        return "its authorization server sent an invalid response"
     if isinstance(error, OAuthRegistrationError):
         return f"{_one_line(error)} {_REGISTER}"
     if not isinstance(error, BadInput | OAuthFlowError | httpx2.HTTPError):

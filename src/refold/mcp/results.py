@@ -33,7 +33,7 @@ def reply(server: str, result: types.CallToolResult) -> Reply:
     text, whole = _bounded(parts)
     if result.is_error:
         raise ToolFailed(
-            text or f"The MCP server {server} says that it failed, and not why."
+            text or f"The MCP server {server} reported a failure without a reason."
         )
     return Reply(text or "(The result is empty.)", images=tuple(images), whole=whole)
 

@@ -205,9 +205,9 @@ def _named(what: str, known: Sequence[Listed]) -> Listed:
     if len({normal(each.line.text) for each in found}) == 1:
         return found[0]
     if not found:
-        raise BadInput(f"no note is or holds {what!r} (refold memory show lists them)")
+        raise BadInput(f"no note contains {what!r} (refold memory show lists them)")
     several = "; ".join(f"{each.number} {each.line.text!r}" for each in found[:3])
-    raise BadInput(f"{what!r} stands in {len(found)} notes: {several}; give the number")
+    raise BadInput(f"{what!r} is in {len(found)} notes: {several}; give the number")
 
 
 def _forget_in(file: Path, wanted: str) -> None:

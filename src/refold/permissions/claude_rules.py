@@ -39,14 +39,14 @@ class Carried(Struct, frozen=True):
 
 def carried_over(permissions: Mapping[str, object]) -> Carried:
     """`permissions` is the object of that name in a `settings.json`, as JSON gives it."""
-    left = [f"{key!r} has no meaning here" for key in permissions if key not in _KNOWN]
+    left = [f"{key!r} is not supported here" for key in permissions if key not in _KNOWN]
     kept: dict[Verdict, list[str]] = {"allow": [], "ask": [], "deny": []}
     for verdict, texts in kept.items():
         for written in _texts(permissions.get(verdict), verdict, left):
             texts += _one(written, verdict, left)
     mode = permissions.get("defaultMode")
     if mode is not None and not (isinstance(mode, str) and mode in _MODES):
-        left.append(f"there is no mode like {mode!r}")
+        left.append(f"refold has no mode {mode!r}")
     if mode == "bypassPermissions":
         left.append(
             "a settings file cannot switch to bypass: start with --permission-mode bypass"
@@ -113,13 +113,11 @@ def _command(pattern: str, verdict: Verdict, written: str, left: list[str]) -> s
         return f"bash({pattern})"
     # There a star may stand for several words, here for a part of one.
     if verdict == "allow":
-        left.append(
-            f"{written!r} keeps to whole words here: a * in it stands for no blanks"
-        )
+        left.append(f"{written!r} matches whole words here: a * in it matches no spaces")
         return f"bash({pattern})"
     start = " ".join(words[: next(at for at, word in enumerate(words) if "*" in word)])
     text = f"bash({start} *)" if start else f"bash({words[0]} *)"
-    left.append(_changed(written, text, "a * in the middle stands for whole words here"))
+    left.append(_changed(written, text, "a * in the middle matches whole words here"))
     return text
 
 

@@ -78,7 +78,7 @@ class _Command(Struct, frozen=True):
         if self.looks:
             return "here only what a rule allows runs without asking"
         if self.access.network and not any(p.problem for p in self.looked):
-            return "it wants to reach the network"
+            return "it needs the network"
         return next((_told(p, self.looked) for p in self.looked if p.problem), self.unread)
 
 
@@ -143,8 +143,8 @@ def _unread(text: str, found: Running, looked: Sequence[Looked]) -> str:
         return known
     part = shown(odd.part.text if odd else looked[0].part.text)
     if found.hidden:
-        return f"{part} runs a shell that is told what to do only later"
-    return f"{part} can be read in more than one way"
+        return f"{part} runs a shell whose commands are not known yet"
+    return f"{part} has more than one meaning"
 
 
 def _disagreed(looked: Sequence[Looked], script: Script) -> Looked | None:
@@ -186,8 +186,8 @@ def _ruled(
         return None
     why = f", since {command.unread}" if command.unread else ""
     reason = (
-        f"the rule {unsure} says {verdict}, and it cannot be seen whether this "
-        f"command is what it means{why}: spell out its words"
+        f"the rule {unsure} says {verdict}, and refold cannot tell whether it "
+        f"matches this command{why}: write its words out"
     )
     return Decision("ask", str(unsure), unsure.source, reason, once=True)
 
@@ -272,7 +272,7 @@ def _planning(
     """Said before anything is asked about; only a deny rule that surely holds comes first."""
     if mode != "plan" or command.looks:
         return None
-    why = f"in plan mode only commands that look may run, and {command.problem}"
+    why = f"plan mode runs only read-only commands, and {command.problem}"
     planned = Decision("deny", reason=f"{why}: {LEAVE_PLAN}")
     return _ruled(command, "deny", rules, facts, sure=True) or planned
 
@@ -331,7 +331,7 @@ def _leaves_sandbox(command: _Command, facts: Facts) -> str:
     if not facts.sandboxed:
         return "no sandbox works on this machine"
     if command.access.network:
-        return "it wants to reach the network"
+        return "it needs the network"
     if reason := _unjudged(command):
         return reason
     for words in command.found.commands:
@@ -354,7 +354,7 @@ def _unjudged(command: _Command) -> str:
             f"it empties {emptied}" if emptied else command.unread or "it holds no command"
         )
     if found.broken or found.hidden:
-        return command.unread or "it cannot be read for certain"
+        return command.unread or "refold cannot parse it with certainty"
     return ""
 
 

@@ -152,7 +152,7 @@ def _asked(access: Access, facts: Facts) -> Decision:
     if outside := _outside(access, facts):
         return Decision("ask", reason=f"{outside} is outside the workspace")
     if steers := _not_meant(access, facts) if access.effect is Effect.CHANGE else "":
-        return Decision("ask", reason=f"{steers} says what agents or tools do here")
+        return Decision("ask", reason=f"{steers} instructs agents or tools")
     if access.tool in LATER:
         return Decision(
             "ask",

@@ -79,7 +79,7 @@ def parse(
         )
     tool, pattern = found[1], found[2] or ""
     if "\0" in pattern:
-        raise BadInput(f"{text!r} holds a NUL, which no call can hold")
+        raise BadInput(f"{text!r} contains a NUL character, which no call can contain")
     return Rule(verdict, tool, pattern, source, tuple(match), tuple(not_match))
 
 

@@ -95,8 +95,8 @@ def _before(each: _Step, folder: int, last: str) -> os.stat_result | None:
         return about
     if about.st_nlink > 1:
         raise ToolFailed(
-            f"{each.name} has {about.st_nlink} names (hard links); writing would part "
-            "them. Copy it to a file of its own first."
+            f"{each.name} has {about.st_nlink} names (hard links); writing would "
+            "separate them. Copy it to a new file first."
         )
     if not os.access(last, os.W_OK, dir_fd=folder):
         raise ToolFailed(f"{each.name} is read-only.")
@@ -175,7 +175,7 @@ def _go(steps: Sequence[_Step], folders: Folders) -> None:
             said = f"Cannot {_doing(each)} {each.name}: {why(error)}."
             stayed = ", ".join(told for told in back if told)
             if stayed:
-                said += f" Not everything could be put back: {stayed}."
+                said += f" Not everything could be restored: {stayed}."
             elif len(steps) > 1:
                 said += " Nothing was changed."
             raise ToolFailed(said) from error

@@ -34,8 +34,8 @@ NO_GIT = (
     "Install git to have them."
 )
 WHOLE_MACHINE = (
-    "no checkpoints are kept of the whole machine, so changes here cannot be undone: "
-    "work in a directory of its own to have them."
+    "checkpoints do not cover a whole machine, so changes here cannot be undone: "
+    "work in a project directory to have them."
 )
 _YOUNG = 1.0  # seconds: what was seen so lately need not be looked at again
 _FRESH = 10.0  # seconds: what was seen so lately still counts

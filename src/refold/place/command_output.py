@@ -49,7 +49,7 @@ class ThrottledOutput:
         gap = ""
         if self._skipped:
             gap = self._decoder.decode(b"", True)
-            gap += f"\n[{self._skipped:,} bytes went by too fast]\n"
+            gap += f"\n[{self._skipped:,} bytes were skipped: the output came too fast]\n"
             self._decoder.reset()
         text = gap + self._decoder.decode(bytes(self._waiting), last)
         self._waiting.clear()

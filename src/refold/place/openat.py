@@ -36,7 +36,7 @@ _WHY = {
     errno.EROFS: "the file system is read-only",
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk is full",
-    errno.ELOOP: "its symbolic links go round in a circle, or change",
+    errno.ELOOP: "its symbolic links form a loop, or change",
     errno.EXDEV: "the path leaves the directory it began in",
     errno.ENAMETOOLONG: "the name is too long",
 }

@@ -187,7 +187,7 @@ class Quarantine:
         """Move it back, or `to` there, where nothing is yet. Gives where it is then."""
         goal = os.path.abspath(to) if to else thing.origin.path if thing.origin else ""
         if not goal:
-            raise BadInput(f"it is not known where {thing.name} was: say --to PATH")
+            raise BadInput(f"the original place of {thing.name} is unknown: add --to PATH")
         folder, name = os.path.split(goal)
         try:
             here = _opened(folder)

@@ -37,8 +37,8 @@ _PREFIX = "refold-sandbox-"
 _PATIENCE = 10.0  # seconds for a trial that takes some milliseconds
 _WITH_ABSTRACT = 6  # the version of Landlock that knows sockets without a file
 _GONE = (
-    "bubblewrap (bwrap), which commands run in, is not there any more. Install it again, or "
-    "start anew to run commands without it."
+    "bubblewrap (bwrap), which commands run in, no longer exists. Install it again, or "
+    "restart refold to run commands without it."
 )
 _INSTALL = "Install bubblewrap (apt install bubblewrap, dnf install bubblewrap)"
 
@@ -194,9 +194,7 @@ class Sandbox:
 
     def _try(self) -> _Found:
         if self.wish.profile == "off":
-            return _Found(
-                "off", "The sandbox is switched off: commands can do all that you can do."
-            )
+            return _Found("off", "The sandbox is off: commands can do whatever you can do.")
         if os.path.exists(seatbelt.PROGRAM):
             return _Found(
                 "seatbelt",
@@ -213,14 +211,14 @@ class Sandbox:
             return _Found(
                 "landlock",
                 f"Commands run in a weak sandbox, because {why}: they cannot write outside "
-                "the workspace or connect by TCP, but they see your keys and can change "
-                f"protected files in the workspace. More is asked for that. {_INSTALL}.",
+                "the workspace or connect by TCP, but they can read your keys and change "
+                f"protected files in the workspace. refold asks more often. {_INSTALL}.",
                 gives_up=True,
             )
         return _Found(
             "none",
-            f"Commands run WITHOUT a sandbox, because {why}: one that runs can do all that "
-            f"you can do. More is asked for that. {_INSTALL}.",
+            f"Commands run WITHOUT a sandbox, because {why}: they can do whatever "
+            f"you can do. refold asks more often. {_INSTALL}.",
         )
 
     def _distrusted(self) -> str:

@@ -189,7 +189,7 @@ class _Eye:
         if len(kept) > _MOST_FILES or size > _MOST_BYTES:
             raise TooLarge(
                 f"{escaped(self.root)} is too large for checkpoints: {len(kept):,} files of "
-                f"{size / 1e9:.1f} GB would have to be kept. Ignore what can be made again "
+                f"{size / 1e9:.1f} GB would have to be stored. Ignore what can be generated "
                 "(.gitignore), or work in a smaller directory."
             )
         if gone:

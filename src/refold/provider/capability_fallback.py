@@ -81,11 +81,11 @@ _WITHOUT_MCP = "answers without the MCP servers that its provider should connect
 # What a person should hear of: it is less than they asked for. The rest they never see.
 _NOTICES: Mapping[str, str] = {
     "pictures": "takes no images: they are described in words",
-    "schema": "cannot be held to a shape by its provider: what it answers is checked here",
-    "temperature": "takes no temperature: it answers with its own",
-    "off": "cannot be told not to think",
-    "thinking": "does not think first, whatever the effort",
-    "none": "cannot be told not to think: it thinks as little as it can",
+    "schema": "has no structured output: refold checks the answer against the schema",
+    "temperature": "takes no temperature: the setting is ignored",
+    "off": "cannot switch thinking off",
+    "thinking": "has no thinking: the effort is ignored",
+    "none": "cannot switch thinking off: it thinks as little as it can",
     **{
         level: f"does not know the effort {level}: another is asked for, or none"
         for level in ("max", "xhigh", "high", "medium", "minimal", "low")

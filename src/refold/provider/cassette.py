@@ -164,8 +164,8 @@ class Replaying:
             raise answer.error
         if answer.stopped:
             raise Refused(
-                f"the cassette {self._file}, call {answer.number}: it was stopped while "
-                "it was recorded, and this is all that had come"
+                f"the cassette {self._file}, call {answer.number}: its recording "
+                "was stopped, so it is incomplete"
             )
 
     def _answer(self, request: Request) -> RecordedAnswer:
@@ -193,10 +193,10 @@ class Replaying:
     def _over(self) -> str:
         many = len(self._calls.asked)
         broken = self._calls.broken_at
-        ends = f"; it breaks off in line {broken}" if broken else ""
+        ends = f"; it is cut off in line {broken}" if broken else ""
         return (
-            f"the cassette {self._file} holds {many} call{'' if many == 1 else 's'} and "
-            f"was asked for one more{ends}"
+            f"the cassette {self._file} holds {many} call{'' if many == 1 else 's'}, and "
+            f"one more was requested{ends}"
         )
 
 

@@ -94,7 +94,7 @@ def named(text: str, known: tuple[ProviderSpec, ...] = ()) -> tuple[ProviderSpec
     name, _, model = text.partition("/")
     spec = find(name, known)
     if not (model or spec.model):
-        raise BadInput(f"{text!r} names no model: say {spec.name}/MODEL")
+        raise BadInput(f"{text!r} names no model: write {spec.name}/MODEL")
     return spec, model or spec.model
 
 
@@ -190,9 +190,7 @@ def address(spec: ProviderSpec, environ: Mapping[str, str]) -> str:
         if not given and (found := environ.get(name, "").strip().rstrip("/")):
             given = found.removesuffix(rest) + rest
     if not given and not spec.base_url:
-        raise BadInput(
-            f"{spec.label} has no address of its own: set {spec.url_env} to yours"
-        )
+        raise BadInput(f"{spec.label} has no default address: set {spec.url_env} to yours")
     _check_address(given or spec.base_url, given_by)
     if not given:
         return spec.base_url

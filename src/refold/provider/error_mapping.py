@@ -114,8 +114,8 @@ def no_stream(peer: Peer, reply: ResponseStart) -> ProviderError:
     kind = reply.headers.get("content-type", "no content type")
     start = quoted(reply.body[:80].decode("utf-8", "replace"))
     return Refused(
-        f"{peer.base_url} answered with {kind} and no answer of a model, "
-        f"it begins {start!r}: {_address(peer)}"
+        f"{peer.base_url} answered with {kind} instead of a model's response, "
+        f"beginning {start!r}: {_address(peer)}"
     )
 
 
@@ -201,7 +201,7 @@ def _model(peer: Peer, reply: ResponseStart) -> str:
 
 
 def _key(peer: Peer) -> str:
-    return f"the key in {peer.key_env}" if peer.key_env else "to let us in"
+    return f"the key in {peer.key_env}" if peer.key_env else "to give access"
 
 
 def _address(peer: Peer) -> str:

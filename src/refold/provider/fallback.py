@@ -111,7 +111,7 @@ class _Link:
 
 def _told(failed: Sequence[tuple[_Link, ProviderError | BadInput]]) -> str:
     return "; ".join(
-        f"{link.name} {'cannot be asked' if isinstance(error, BadInput) else 'is down'} "
+        f"{link.name} {'is not available' if isinstance(error, BadInput) else 'is down'} "
         f"({error})"
         for link, error in failed
     )
@@ -124,7 +124,7 @@ def _all_failed(
     errors = [error for _, error in failed]
     if len(errors) == 1 and isinstance(errors[0], ProviderError):
         return errors[0]
-    text = f"there is no model to ask: {_told(failed)}"
+    text = f"no model is available: {_told(failed)}"
     busy = [error for error in errors if isinstance(error, Overloaded)]
     if busy:
         waits = [error.retry_after for error in busy if error.retry_after is not None]

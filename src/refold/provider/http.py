@@ -74,7 +74,7 @@ class HttpConnection:
                 with anyio.move_on_after(idle) as waiting:
                     await self._stream.send(data[start : start + _PIECE])
                 if waiting.cancelled_caught:
-                    raise Broken(f"has taken nothing of our request for {idle:g} s")
+                    raise Broken(f"has read nothing of the request for {idle:g} s")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return  # it may have answered before it had heard all; `head` will tell
 
@@ -179,7 +179,7 @@ class HttpConnection:
     def _broken(self, error: h11.RemoteProtocolError) -> "Broken":
         if self._begun:
             return Broken(f"broke off in the middle of its answer ({error})")
-        return Broken(f"did not answer with HTTP ({error})")
+        return Broken(f"sent something that is not HTTP ({error})")
 
     async def _receive(self) -> bytes:
         try:
@@ -273,7 +273,9 @@ class HttpResponse:
             try:
                 chunk = self._unpacked(packed)
             except zlib.error as error:
-                raise Broken(f"sent what is not packed as it says ({error})") from error
+                raise Broken(
+                    f"sent a body that cannot be decompressed ({error})"
+                ) from error
             self._read += len(chunk)
             if self._read > _LONGEST_ANSWER:
                 raise Broken(f"sent more than {_LONGEST_ANSWER >> 20} MB as one answer")
@@ -475,7 +477,9 @@ def _unpacking(encoding: str) -> _Unpack | None:
         case "gzip" | "x-gzip" | "deflate":
             return zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
         case _:
-            raise Broken(f"packed its answer as {encoding!r}, which we did not ask for")
+            raise Broken(
+                f"compressed its response as {encoding!r}, which was not requested"
+            )
 
 
 _SIZE = rb"([0-9a-fA-F]{1,16})[ \t]*(?:;.*)?"

@@ -84,7 +84,7 @@ class RetryingProvider:
                 raise
             self._tell(
                 "warning",
-                f"{request.model}: {reason}; asked again in {wait:.1f} s",
+                f"{request.model}: {reason}; retrying in {wait:.1f} s",
                 request.session,
             )
             yield Retrying(wait, reason)
@@ -99,7 +99,7 @@ class RetryingProvider:
         asked = (error.retry_after or 0.0) if isinstance(error, Overloaded) else 0.0
         if asked > self._backoff.longest:
             raise Overloaded(
-                f"{error}; it wants {_spoken(asked)} before the next try, and we wait "
+                f"{error}; it asks for a wait of {_spoken(asked)}, and we wait "
                 f"{_spoken(self._backoff.longest)} at most: ask again then, or take "
                 "another model",
                 retry_after=asked,

@@ -119,7 +119,7 @@ class Guard:
         headers = _Headers(scope["headers"])
         host = headers.one("host")
         if host is None or host.lower() not in self._names.hosts:
-            raise Rejected(421, "this server does not go by that name")
+            raise Rejected(421, "this server has another host name")
         origin = headers.one("origin")
         if headers.has("origin") and origin not in self._names.origins:
             raise Rejected(403, "requests of other sites are refused")
@@ -182,7 +182,7 @@ class _Headers:
 
 def _content(headers: _Headers, method: str, longest: int = LONGEST_JSON) -> int:
     if method not in _METHODS:
-        raise Rejected(405, f"there is nothing to be done by {method!r}")
+        raise Rejected(405, f"the method {method!r} is not supported")
     length = headers.one("content-length")
     if method == "DELETE" and length in (None, "0") and not headers.has("content-type"):
         return 0

@@ -21,7 +21,7 @@ _REFUSED: Mapping[HookRefusal, tuple[int, str]] = {
         401,
         "the timestamp is not within five minutes of the clock of this server",
     ),
-    "repeated": (409, "this request was taken before: sign another one"),
+    "repeated": (409, "this request was received before: sign a new one"),
     "out of order": (503, "the webhooks of this server cannot be read or written"),
     "too many": (429, "this webhook was called too often: try again later"),
 }

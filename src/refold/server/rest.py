@@ -242,7 +242,7 @@ def _add_bytes(api: Api, host: Host) -> None:
         """The conversation as a file: markdown, text, html or tar."""
         await kept(host, id_)
         if form not in FORMS:
-            raise BadInput(f"{form!r} is not a form: {', '.join(FORMS)}")
+            raise BadInput(f"{form!r} is not a format: {', '.join(FORMS)}")
         data = await to_thread.run_sync(lambda: b"".join(host.stored.export(id_, form)))
         name = f'attachment; filename="{id_}.{_ENDINGS[form]}"'
         return Response(

@@ -173,8 +173,8 @@ def unheeded(around: SkillScope) -> tuple[str, ...]:
 def _unheeded(around: SkillScope) -> Iterator[str]:
     if names := unheeded(around):
         yield (
-            f"{' and '.join(names)}: this folder is not trusted, so these skills do not "
-            "count (refold trust add)"
+            f"{' and '.join(names)}: this folder is not trusted, so these skills are "
+            "ignored (refold trust add)"
         )
 
 

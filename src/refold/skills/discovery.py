@@ -107,8 +107,8 @@ def _names(real: str, place: SkillFolder, problems: list[str]) -> list[str]:
     ]
     if len(names) > MOST:
         problems.append(
-            f"{escaped(place.called)} has more than {MOST} folders: of skills, only the "
-            f"first {MOST} count"
+            f"{escaped(place.called)} has more than {MOST} folders: only the first "
+            f"{MOST} skills are used"
         )
     return names[:MOST]
 

@@ -128,7 +128,7 @@ def _in(place: SkillFolder, problems: list[str], folder: str = "") -> Iterator[C
             name = f"{folder}:{stem}" if folder else stem
             yield CommandFile(name.lower(), path, where, place.bound)
     if many > _MOST:
-        problems.append(f"{escaped(called)}: only the first {_MOST} commands count")
+        problems.append(f"{escaped(called)}: only the first {_MOST} commands are used")
 
 
 def _bare(value: str) -> str:

@@ -143,7 +143,7 @@ def _parsed(text: str, called: str, problems: list[str]) -> Iterator[Template]:
     for count, (line, name, slots, body) in enumerate(_sections(text)):
         where = f"{escaped(called)}, line {line}: the template /{escaped(name)[:80]}"
         if count == _MOST:
-            problems.append(f"{escaped(called)}: only the first {_MOST} templates count")
+            problems.append(f"{escaped(called)}: only the first {_MOST} templates are used")
             return
         if not _NAME.fullmatch(name):
             problems.append(f"{where} is ignored: use letters, digits and hyphens")

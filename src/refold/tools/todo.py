@@ -82,7 +82,7 @@ async def task_create(  # noqa: PLR0913 - the parameters are the schema
     subject: str,
     description: str = "",
     blocked_by: _Blockers = (),
-    owner: Annotated[str, Meta(description="who alone may claim it")] = "",
+    owner: Annotated[str, Meta(description="the only owner that may claim it")] = "",
     metadata: TaskNotes = {},  # noqa: B006 - never changed
     *,
     board: Board,

@@ -17,7 +17,7 @@ KEYS = "it holds keys or passwords"
 _SHELL = "shells and desktops run it when they start"
 _EDITOR = "editors run what it names"
 _AGENT = "it says what agents may do and run"
-_TOOL = "tools take orders from it"
+_TOOL = "tools read instructions from it"
 
 _WORKSPACES = (".code-workspace", ".sublime-project", ".sublime-workspace")
 
@@ -94,7 +94,7 @@ IN_GIT = (
 )
 
 GUARDS = (
-    Guard((".git",), "git looks there for what to run", alone=True),
+    Guard((".git",), "git finds programs to run there", alone=True),
     *(Guard((".git", *below.split("/")), _GIT) for below in IN_GIT),
     Guard((".env.*",), KEYS),
     *(Guard((f"*{ending}",), _EDITOR) for ending in _WORKSPACES),

@@ -124,7 +124,7 @@ def child_rows(child: Child, moved: Mapping[str, ChildMoved], room: int) -> Iter
     """One subagent, and those below it that run."""
     yield _row(child, moved.get(child.name), room)
     if child.stopped and child.runs:
-        yield line(f"    it is to end: {on_one_line(child.stopped)}", "warn")
+        yield line(f"    asked to end: {on_one_line(child.stopped)}", "warn")
     for node, deeper in moved.items():
         if child.runs and node.startswith(f"{child.name}/"):
             yield _deeper(node, deeper, room)
@@ -134,7 +134,7 @@ def child_label(who: str, family: Children) -> str:
     """A subagent as it is named above its question, with a note if it has its own worktree."""
     child = family.child(re.split(r"[/ ]", who)[0])
     apart = child is not None and child.born.branch
-    return f"{who}, in a working tree of its own," if apart else who
+    return f"{who}, in its own git worktree," if apart else who
 
 
 def report_lines(sender: str, words: str, room: int) -> Iterator[Line]:

@@ -72,7 +72,7 @@ def step_lines(found: StepShown, room: int, label: Labels) -> Iterator[Line]:
         numbers = ", ".join(map(str, step.traced))
         command = f"refold sessions requests {node.session} {step.traced[-1]}"
         yield line("")
-        yield line(f"kept word for word: {numbers} ({on_one_line(command)})", "dim")
+        yield line(f"saved as sent: {numbers} ({on_one_line(command)})", "dim")
 
 
 def _began(step: ModelStep) -> str:

@@ -23,7 +23,7 @@ NO_HOOKS = "There are no hooks here. `refold hooks list` says where yours go."
 _NAMED = 3  # files
 _NAME = 40  # cells of a hook
 _LONGEST = 60  # cells of unsent messages
-ESTIMATED = "The provider gave no usable token counts; figures with ~ are estimates."
+ESTIMATED = "The provider gave no usable token counts; numbers with ~ are estimates."
 # The person stopped it and knows why; or it planned, and nothing was to be done yet.
 _CLAIMS_NOTHING = ("interrupted", "cancelled", "plan_ready")
 _UNWRITTEN = 5  # files

@@ -76,8 +76,10 @@ def point_picker(steps: Sequence[RewindPoint]) -> Picker:
         PickerItem(str(step.point.seq), partial(_step, step, wide), step.point.text)
         for step in steps
     )
-    dial = Dial("what goes back", get_args(What)[::-1])
-    return Picker("Rewind to before?", items, at=max(len(items) - 1, 0), dial=dial)
+    dial = Dial("rewind", get_args(What)[::-1])
+    return Picker(
+        "Rewind to before which message?", items, at=max(len(items) - 1, 0), dial=dial
+    )
 
 
 def preview_lines(preview: RewindPreview, directory: str, room: int) -> list[Line]:
@@ -85,7 +87,12 @@ def preview_lines(preview: RewindPreview, directory: str, room: int) -> list[Lin
     lines: list[Line] = []
     if preview.plan.mark:
         lines.append(
-            (("plain", f"The conversation is rewound to before event {preview.plan.seq}."),)
+            (
+                (
+                    "plain",
+                    f"This rewinds the conversation to before event {preview.plan.seq}.",
+                ),
+            )
         )
     if preview.plan.what != "conversation" and not preview.changes:
         lines.append((("plain", "No file has to change."),))

@@ -28,7 +28,7 @@ def _values(then: SystemPromptSet, now: SystemPromptSet) -> Iterator[str]:
         if was != is_:
             yield f"{name}: {was or 'none'}, now {is_ or 'none'}"
     if bytes(then.schema) != bytes(now.schema):
-        yield "the schema of answers is another"
+        yield "the schema of the answer differs"
 
 
 def _system(then: SystemPromptSet, now: SystemPromptSet) -> Iterator[str]:
@@ -63,8 +63,8 @@ def _tools(then: SystemPromptSet, now: SystemPromptSet) -> Iterator[str]:
     yield from (
         f"{words}: {names}"
         for words, names in (
-            ("tools that are gone", gone),
-            ("tools that are new", new),
+            ("removed tools", gone),
+            ("added tools", new),
             ("tools with a changed description", other),
         )
         if names

@@ -22,7 +22,7 @@ class Unpacker:
         if self._encoding in ("gzip", "x-gzip", "deflate"):
             self._zlib = zlib.decompressobj(wbits=_GZIP_OR_ZLIB)
         elif self._encoding not in ("", "identity"):
-            raise Broken(f"packed the page as {encoding!r}, which was not asked for")
+            raise Broken(f"compressed the page as {encoding!r}, which was not requested")
 
     @property
     def content(self) -> bytes:
@@ -42,6 +42,8 @@ class Unpacker:
             return self._zlib.decompress(data, room)
         except zlib.error as error:
             if self._encoding != "deflate" or self._found:
-                raise Broken(f"sent what is not packed as it says ({error})") from error
+                raise Broken(
+                    f"sent a body that cannot be decompressed ({error})"
+                ) from error
         self._encoding, self._zlib = "raw deflate", zlib.decompressobj(wbits=_RAW)
         return self._unpacked(data, room)

@@ -91,7 +91,9 @@ def test_they_are_named_like_models(text: str, found: tuple[str, str] | None) ->
 
 
 def test_ollama_needs_a_model() -> None:
-    with pytest.raises(BadInput, match="'ollama-cli' names no model: say ollama-cli/MODEL"):
+    with pytest.raises(
+        BadInput, match="'ollama-cli' names no model: write ollama-cli/MODEL"
+    ):
         named("ollama-cli")
 
 

@@ -185,7 +185,7 @@ def test_a_prompt_too_long_for_a_command_line_says_what_to_do(tmp_path: Path) ->
     found = spec(shell(tmp_path, 'echo "$1"'), "{prompt}", stdin=False)
 
     with pytest.raises(
-        TooLong, match=r"does not fit .* 128 KiB is the most; give it by stdin"
+        TooLong, match=r"does not fit .* 128 KiB is the most; pass it on stdin"
     ):
         ask(connected(found), request("x" * 140_000))
 
@@ -315,7 +315,7 @@ def test_a_long_talk_is_not_written_where_others_would_wait_for_it(tmp_path: Pat
     ("body", "kind", "sentence"),
     [
         ("exit 0", Unreachable, "Fake ended without an answer"),
-        ("echo loading >&2", Refused, "Fake failed (it ended well, without an answer): loading"),
+        ("echo loading >&2", Refused, "Fake failed (it ended with exit code 0, without an answer): loading"),
         ("echo bad flag >&2; exit 3", Refused, "Fake failed (exit code 3): bad flag"),
         ("exit 3", Refused, "Fake failed (exit code 3)"),
         ("kill -9 $$", Unreachable, "Fake ended before its response was complete (killed by SIGKILL)"),
@@ -455,7 +455,7 @@ def test_a_program_that_prints_for_ever_is_ended(
 ) -> None:
     program = shell(tmp_path, "tr '\\0' x < /dev/zero")
 
-    with pytest.raises(Refused, match="printed more than an answer can be, and went on"):
+    with pytest.raises(Refused, match="printed more than a response may have"):
         ask(connected(spec(program, output=output)))
 
     assert alive(str(program)) == []

@@ -155,7 +155,7 @@ def test_a_name_that_could_not_be_asked_for_is_refused() -> None:
             "command/mina",
             "there is no command line 'command/mina'; did you mean command/mine",
         ),
-        ("command/mine", "'command/mine' names no model: say command/mine/MODEL"),
+        ("command/mine", "'command/mine' names no model: write command/mine/MODEL"),
     ],
 )
 def test_a_name_that_is_not_there_or_lacks_its_model_says_so(

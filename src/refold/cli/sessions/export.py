@@ -70,7 +70,7 @@ def export(found: Namespace) -> int:
     made = exported(session, choice, labels())
     _write(made.pieces, output, made.told, force=found.force)
     for damage in made.damages:
-        complain(f"left out of it: {damage}")
+        complain(f"not exported: {damage}")
     return 1 if made.damages else 0
 
 
@@ -121,14 +121,14 @@ def _traced(found: Namespace) -> int:
         complain(problem)
     damages = [each.damage for each in walk(node) if each.damage]
     for damage in damages:
-        complain(f"left out of it: {damage}")
+        complain(f"not exported: {damage}")
     return 1 if damages or refused else 0
 
 
 def _check_traced(found: Namespace) -> None:
     if found.format or found.thoughts:
         raise BadInput(
-            "--otlp has one format, and --content the thinking: leave out the rest"
+            "--otlp cannot be combined with --format or --thinking: leave them out"
         )
     if found.output is None:
         return

@@ -39,7 +39,7 @@ def nobody_picks() -> BadInput:
     """The error where there is no terminal: it names the newest sessions."""
     _, cards = _of_here()
     few = "\n".join(f"  {called(card)}" for card in cards[:_NAMED])
-    return BadInput(f"-r needs to know which session; the newest here are\n{few}")
+    return BadInput(f"-r needs a session in a pipe or a script; the newest here are\n{few}")
 
 
 def _of_here() -> tuple[Home, Sequence[Card]]:

@@ -35,7 +35,7 @@ def show(
         raise BadInput(f"there is no model call {number}: they are 1 to {len(calls)}")
     call = calls[number - 1]
     if call.lost:
-        complain(f"this call is not whole: {call.lost}")
+        complain(f"the record of this call is incomplete: {call.lost}")
     if as_json:
         write(_document(number, call))
     else:

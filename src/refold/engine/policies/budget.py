@@ -33,9 +33,7 @@ def within(settled: Budget, lent: Price | None = None) -> Policy:
             over = lacking(used(view), own, need) if view.rights.final_budget else ""
             return EndTurn("budget", over) if over else None
         if over := used_up(view, own):
-            return EndTurn(
-                "budget", f"{over}; continue starts a turn with the same budget again"
-            )
+            return EndTurn("budget", f"{over}; continue the session to spend as much again")
         return None
 
     return budget

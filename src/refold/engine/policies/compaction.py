@@ -93,7 +93,7 @@ def _too_long(view: View) -> EndTurn | None:
         return None
     return EndTurn(
         "failed",
-        f"the conversation is at least {tokens:,} tokens and {briefed.model} reads "
-        f"{briefed.window:,}: nothing was sent; choose a model that reads more "
-        "(/model, -m), or begin a new session",
+        f"the conversation is at least {tokens:,} tokens and {briefed.model} takes "
+        f"{briefed.window:,}: nothing was sent; choose a model with a larger window "
+        "(/model, -m), or start a new session",
     )

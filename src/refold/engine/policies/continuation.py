@@ -32,9 +32,9 @@ def joined_up(times: int = 3, *, code: bool = False) -> Policy:
             return None
         if turn.cut_in_a_row > times:
             reason = (
-                f"the output limit cut the answer off {turn.cut_in_a_row} times in a row"
+                f"the output limit cut the response off {turn.cut_in_a_row} times in a row"
             )
-            return EndTurn("failed", f"{reason}; continue goes on")
+            return EndTurn("failed", f"{reason}; continue the session to try again")
         if code:
             return Note(CODE_CUT)
         return Note(WORDS_CUT if turn.last_answer.message.text else CALL_CUT)

@@ -34,8 +34,10 @@ def at_most(steps: int, warn: int = 3, *, summary: bool = True) -> Policy:
         # Where no call is wanted, one instead of words is an answer that says nothing.
         silent = left == 0 and turn.failed == EMPTY
         if left < 0 or silent or (left == 0 and not summary and _would_go_on(view)):
-            were = "answer was" if allowed == 1 else "answers were"
-            return EndTurn("step_limit", f"{allowed} {were} allowed; continue goes on")
+            were = "response was" if allowed == 1 else "responses were"
+            return EndTurn(
+                "step_limit", f"{allowed} {were} allowed; continue the session for more"
+            )
         if left == 0:
             return Note(SUMMARY, tools=False) if summary else None
         if left <= warn < allowed and "step_limit" not in turn.noted_by:

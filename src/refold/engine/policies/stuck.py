@@ -92,7 +92,10 @@ def not_alternating(rounds: int) -> Policy:
             names = ", ".join(_names(answer) for answer in found[length - 1 :: -1])
             if going > length * rounds:
                 reason = "with the same arguments and the same results"
-                return EndTurn("stuck", f"it went round {rounds} times: {names}, {reason}")
+                return EndTurn(
+                    "stuck",
+                    f"the same calls were repeated {rounds} times: {names}, {reason}",
+                )
             return Note(ALTERNATED.format(names=names, times=rounds))
         return None
 
@@ -206,6 +209,6 @@ def not_refused(times: int = 3) -> Policy:
     def refused_responses(view: View) -> EndTurn | None:
         if view.turn.refused_in_a_row < times:
             return None
-        return EndTurn("denied", f"every call of {times} answers in a row was refused")
+        return EndTurn("denied", f"all calls of {times} responses in a row were denied")
 
     return refused_responses

@@ -91,8 +91,8 @@ class Reading:
                 raise self._foreign()
             if found.get("version") != VERSION:
                 raise BadInput(
-                    f"{self._name} is of version {found.get('version')!r} of the form, and "
-                    f"this refold knows {VERSION}: read it with the refold that wrote it, "
+                    f"{self._name} has version {found.get('version')!r} of the format, and "
+                    f"this refold reads version {VERSION}: read it with the refold that wrote it, "
                     f"{found.get('refold')!r}"
                 )
             return msgspec.json.decode(text, type=Header)
@@ -131,11 +131,11 @@ class Reading:
             self._member, self._left = info.name, info.size
             yield info.name
             if self._left or any(self._block(-info.size % _BLOCK)):
-                raise self.wrong("something stands here that nothing knows")
+                raise self.wrong("this is not a part of an exported session")
         if not self._member:
             raise self._foreign()
         if any(self._block(_BLOCK)) or self._read(self._file.read, 1):
-            raise self.wrong("something stands after the end")
+            raise self.wrong("there is something after the end")
 
     def _info(self, block: bytes) -> TarInfo:
         try:
@@ -240,5 +240,5 @@ def _good(line: bytes, head: Head) -> Good:
     if says.seq != number or not all(0 <= each < _MOST for each in numbers):
         raise Corrupt(number, f"it says that it is event {says.seq}")
     if not 0 <= says.at < _LAST_MOMENT:
-        raise Corrupt(number, f"its time, {says.at}, is in no calendar")
+        raise Corrupt(number, f"its time, {says.at}, is not a valid date")
     return Good(line, says, after)

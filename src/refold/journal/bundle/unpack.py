@@ -165,7 +165,9 @@ class _Taking:
                 f"no session here has started a subagent {name[:100]!r}"
             )
         if parent.children[_number(child) - 1] != child or name.count("/") >= DEEPEST:
-            raise self._reading.wrong(f"{name[:100]!r} is not at the place of a subagent")
+            raise self._reading.wrong(
+                f"{name[:100]!r} is not in the place where a subagent belongs"
+            )
         path = self._aside
         for each in name.split("/"):
             path = path / CHILDREN / each
@@ -205,7 +207,7 @@ class _Taking:
                 found.update(piece)
                 out.write(piece)
             if found.hexdigest() != name:
-                raise self._reading.wrong(f"the blob {name} is not what its name says")
+                raise self._reading.wrong(f"the blob {name} does not match its checksum")
         self._kept.add(name)
 
     @contextmanager

@@ -113,7 +113,7 @@ class Catalogue:
             if self._root.is_dir() and not self._with(
                 partial(_filled, aside), lambda: False
             ):
-                raise RefoldError(f"the catalogue {self.path} is as it was: see above")
+                raise RefoldError(f"the catalogue {self.path} is unchanged: see above")
             return aside.count()
 
         sessions, messages = self._alone(build)

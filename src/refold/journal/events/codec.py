@@ -180,13 +180,13 @@ def _what_is_wrong(line: bytes, head: Head) -> str:
     try:
         seq = _LINE.decode(b"{" + line[_START:]).seq
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return "it is not a line of a journal any more"
+        return "it is no longer a valid line of a journal"
     if seq == head.seq + 2:
         return f"event {head.seq + 1} is missing"
     if seq > head.seq + 1:
         return f"events {head.seq + 1} to {seq - 1} are missing"
     if seq <= head.seq:
-        return f"event {seq} stands here a second time"
+        return f"event {seq} is here a second time"
     return "it, or the line before it, was changed after it was written"
 
 

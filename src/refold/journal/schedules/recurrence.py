@@ -225,7 +225,7 @@ def _cron(text: str) -> _Cron:
     if found := re.fullmatch(r"(?:([a-z,-]+) )?(\d{1,2}):(\d\d)", text):
         fields = [str(int(found[3])), str(int(found[2])), "*", "*", found[1] or "*"]
     if len(fields) != 5:
-        raise BadInput(f"{text!r} says no time of a schedule: {SYNTAX}")
+        raise BadInput(f"{text!r} is not a time of a schedule: {SYNTAX}")
     minutes, hours, days, months, weekdays = (
         _numbers(field, low, high, names, text)
         for field, (low, high, names) in zip(
@@ -257,7 +257,7 @@ def _numbers(
             if names == _DAYS and end == 0:
                 end = 7
         if not (step and low <= begin <= end <= high):
-            raise BadInput(f"{part!r} in {text!r} says no time of a schedule: {SYNTAX}")
+            raise BadInput(f"{part!r} in {text!r} is not a time of a schedule: {SYNTAX}")
         found.update(range(begin, end + 1, step))
     return sorted(found)
 

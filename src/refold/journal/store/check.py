@@ -141,7 +141,7 @@ class _Walk:
             what, lost = f"it is event {seq}, not {due}", _events(due, seq - 1)
         else:
             again = "a second time" if seq in self.hashes else "out of its place"
-            what, lost = f"event {seq} stands here {again}", "nothing"
+            what, lost = f"event {seq} is here {again}", "nothing"
         self.damages.append(Damage(self.path, suspect.number, what, lost))
 
 
@@ -159,13 +159,13 @@ def _against_the_pen(
     if note.state == "damaged":
         what = "it cannot be read"
         yield Damage(
-            directory / writer_lock.NAME, 0, what, "who writes, and where the lines end"
+            directory / writer_lock.NAME, 0, what, "the writer and the end of the lines"
         )
     elif seq > walk.head.seq:
-        what = f"it ends at event {walk.head.seq}, but its writer left it at event {seq}"
+        what = f"it ends at event {walk.head.seq}, but its writer recorded event {seq}"
         yield Damage(walk.path, count, what, _events(walk.head.seq + 1, seq))
     elif walk.hashes.get(seq, h) != h:
-        what = f"event {seq} is not the one its writer left there"
+        what = f"event {seq} is not the one that its writer recorded"
         yield Damage(walk.path, 0, what, "what was there before")
 
 

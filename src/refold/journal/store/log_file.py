@@ -169,4 +169,4 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
 
 
 def _afresh(path: Path) -> str:
-    return f"{path} could not be kept when it was last synced: open the session again"
+    return f"{path} could not be synced to the disk: open the session again"

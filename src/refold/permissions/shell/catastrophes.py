@@ -95,7 +95,7 @@ _PROGRAMS_REMOVE = re.compile(
 def catastrophe(found: Running, cwd: str, facts: Facts) -> str:
     """What is so grave about it, as in "it removes /"; "" if nothing is."""
     if found.bomb:
-        return "it starts itself over and over"
+        return "it starts itself again without end"
     places = places_of(found, cwd, facts)
     if found.quoted and any(
         _PROGRAMS_REMOVE.search(w.value) for c in found.commands for w in c
@@ -144,7 +144,7 @@ def _of_the_machine(name: str, values: list[str]) -> str:
     if name in _FATAL or name.startswith("mkfs"):
         return f"it runs {name}"
     if name == "crontab" and values and "-l" not in values:
-        return "it changes what the machine runs by the clock"
+        return "it changes scheduled jobs of this machine"
     stops = name == "systemctl" and _STOPS & set(values)
     if stops or (name == "init" and values[:1] in (["0"], ["6"])):
         return "it stops the machine"

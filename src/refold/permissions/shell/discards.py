@@ -175,7 +175,7 @@ def _of_git(values: list[str]) -> str:
         at += 2 if values[at] in _WITH_VALUE else 1
     word, rest = (values[at], values[at + 1 :]) if at < len(values) else ("", [])
     if MARKS.search(word):
-        return "it is not known what git does"
+        return "what git does here is not known"
     if not word or not sort_out_git(["git", *values[at:]])[1].problem:
         return ""  # it only reads
     return "" if _keeps(word, rest) else f"git {word} can lose changes or history"
@@ -229,7 +229,7 @@ _LOSING: dict[str, tuple[str, Callable[[list[str]], bool]]] = {
     "xargs": ("it deletes what another command lists", _removes_found),
     "parallel": ("it deletes what another command lists", _removes_found),
     "rsync": ("it deletes what the other side does not have", _deletes_extras),
-    "mv": ("it moves files to where checkpoints do not keep them", _hides),
+    "mv": ("it moves files to a place without checkpoints", _hides),
     "truncate": ("it shortens files", bool),
     "cp": ("it empties files", lambda values: "/dev/null" in values),
 }

@@ -38,7 +38,7 @@ def files_of(part: SimpleCommand, facts: Facts) -> Files:
     if len(words) == 1 and _tells(name, words[0], facts):
         return Files()
     if name == "strings" and any(word.startswith("@") for word in words):
-        return Files(problem="strings may be told by a file what to read")
+        return Files(problem="strings may take options from a file")
     if name in program_forms.LOOKING:
         return _listed(part, facts)
     if (
@@ -46,7 +46,7 @@ def files_of(part: SimpleCommand, facts: Facts) -> Files:
         and name != "find"
         and any(w.glob for w in part.words[:3])
     ):
-        return Files(problem=f"the words of {name} are not known before it runs")
+        return Files(problem=f"the arguments of {name} are not known before it runs")
     if name in program_forms.SEARCHING:
         return _searching(name, words, facts)
     return _OWN_WAY[name](words, facts) if name in _OWN_WAY else _unknown(name)
@@ -102,7 +102,7 @@ def _searching(name: str, words: Sequence[str], facts: Facts) -> Files:
     told = given.options & {"-e", "--regexp", "--files", "--type-list"}
     told = told - {"-e"} if name == "jq" else told
     if name == "jq" and any("import" in w or "include" in w for w in words):
-        return Files(problem="jq may be told to read other files")
+        return Files(problem="jq may read other files")
     return _found(name, given, skip=0 if told else 1)
 
 
@@ -191,7 +191,7 @@ def _date(words: Sequence[str], _facts: Facts) -> Files:
 
 def _git(words: Sequence[str], facts: Facts) -> Files:
     if not facts.sandboxed:
-        return Files(problem="git may run what the repository's settings name")
+        return Files(problem="git may run programs that the repository's settings name")
     elsewhere = 2 if words[:1] == ["-C"] else 0
     skipped, given = sort_out_git(["git", *words[elsewhere:]])
     if given.problem:
@@ -200,14 +200,14 @@ def _git(words: Sequence[str], facts: Facts) -> Files:
     if not elsewhere:
         return Files(at)
     if any(words[i - 1].startswith("/") or ".." in words[i - 1].split("/") for i in at):
-        return Files(problem="git -C may look somewhere else")
+        return Files(problem="git -C may read another directory")
     return Files([2, *at])
 
 
 def _test(words: Sequence[str], _facts: Facts) -> Files:
     files = tested(words)
     if files is None:
-        return Files(problem="test may evaluate its words")
+        return Files(problem="test may evaluate its arguments")
     return Files([at for at, w in enumerate(words, 1) if w in files])
 
 

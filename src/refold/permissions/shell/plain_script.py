@@ -263,7 +263,7 @@ class _Reader:
         marks = {name: loop.mark for name, loop in self._loops}
         found, self._at = word(self._text, self._at, marks)
         if self._documents and "\n" in self._text[start : self._at]:
-            raise NotPlain(self._text[start : self._at], "goes on over several lines")
+            raise NotPlain(self._text[start : self._at], "continues over several lines")
         return found
 
     def _document(self, end: str, *, tabs: bool, literal: bool) -> None:
@@ -289,11 +289,11 @@ class _Reader:
         name = _NAME.match(self._text, self._at)
         taken = name is not None and name[0] in dict(self._loops)
         if name is None or taken or self._made >= _MOST_LOOPS:
-            raise NotPlain(self._line(start), "begins a loop that cannot be read here")
+            raise NotPlain(self._line(start), "begins a loop that refold cannot parse")
         self._at = name.end()
         self._blanks()
         if not re.match(r"in[ \t]", self._text[self._at :]):
-            raise NotPlain(self._line(start), "begins a loop without words of its own")
+            raise NotPlain(self._line(start), "begins a loop without a list of words")
         self._at += len("in")
         words = self._loop_words(start)
         loop = Loop(_LOOP_MARKS[self._made], words)
@@ -332,7 +332,7 @@ class _Reader:
     def _skip_to_do(self, start: int) -> None:
         found = re.compile(r"[ \t]*[;\n][ \t\n]*do(?=[ \t\n])").match(self._text, self._at)
         if found is None or self._documents:
-            raise NotPlain(self._line(start), "begins a loop that cannot be read here")
+            raise NotPlain(self._line(start), "begins a loop that refold cannot parse")
         self._at = found.end()
 
     def _line(self, start: int) -> str:
@@ -344,10 +344,10 @@ def _checked(part: SimpleCommand) -> SimpleCommand:
         raise NotPlain(part.text, "names no program")
     first = part.words[0]
     if first.value in KEYWORDS:
-        raise NotPlain(first.value, "decides while it runs what comes next")
+        raise NotPlain(first.value, "chooses the next command while it runs")
     odd = _ASSIGNS.match(first.value) or _MARKS.search(first.value)
     if first.glob or odd or not first.value.isascii():
         raise NotPlain(part.text, "begins with a program that is not named plainly")
     if first.value not in _PRINTERS and any(GAP in word.value for word in part.words):
-        raise NotPlain(part.text, "is told something that is not known before it runs")
+        raise NotPlain(part.text, "gets arguments that are not known before it runs")
     return part

@@ -154,33 +154,33 @@ def _mark(found: re.Match[str], loops: Mapping[str, str]) -> str:
         return HOME if name == "HOME" else HERE
     if name == "?" or name in _PRINTED:
         return GAP
-    raise NotPlain(found[0], "stands for a text that is not known before it runs")
+    raise NotPlain(found[0], "is replaced by a text that is not known before it runs")
 
 
 # How what cannot be read begins, the longer first.
 _WHY = (
-    ("$((", "is reckoned while it runs"),
-    ("$(", "puts in what another command prints"),
-    ("`", "puts in what another command prints"),
-    ("$'", "is spelt with escapes"),
-    ("$", "stands for a text that is not known before it runs"),
-    ("<(", "puts in what another command prints"),
-    (">(", "hands on what is printed to another command"),
-    ("<<<", "hands a text on that cannot be read"),
-    ("<<", "begins a here-document that cannot be read"),
-    ("<", "reads from where it is not plain"),
+    ("$((", "is computed while it runs"),
+    ("$(", "inserts the output of another command"),
+    ("`", "inserts the output of another command"),
+    ("$'", "is written with escapes"),
+    ("$", "is replaced by a text that is not known before it runs"),
+    ("<(", "inserts the output of another command"),
+    (">(", "passes its output to another command"),
+    ("<<<", "passes a text as input, which refold does not parse"),
+    ("<<", "begins a here-document that refold cannot parse"),
+    ("<", "reads from a file that is not named plainly"),
     ("&>", "writes to a file"),
     (">", "writes to a file"),
     ("&", "leaves something running in the background"),
-    ("|&", "joins two outputs in a way that is not read here"),
+    ("|&", "joins two outputs in a way that refold does not parse"),
     (";;", "does not end a command here"),
-    ("(", "begins a group of commands, which is not read here"),
-    (")", "ends a group of commands, which is not read here"),
+    ("(", "begins a group of commands, which refold does not parse"),
+    (")", "ends a group of commands, which refold does not parse"),
     ("{", "may become several words, or a group of commands"),
-    ("}", "ends a group of commands, which is not read here"),
+    ("}", "ends a group of commands, which refold does not parse"),
     ("'", "begins with a quote that has no end"),
     ("\\", "is an escape outside of quotes"),
-    ("!", "turns the result around, or repeats an old command"),
+    ("!", "negates the result, or repeats an earlier command"),
 )
 _PIECE = re.compile(r"[^\s]+")
 _CALLED = re.compile(r"`[^`]*`?|\$\(\([^)]*\)\)|[$<>]\([^)]*\)?")
@@ -193,7 +193,7 @@ def _unread(text: str, start: int, at: int) -> NotPlain:
         return NotPlain(found[0], why)
     piece = _PIECE.match(text, start if why[:9] == "may become" else at)
     there = piece[0] if piece else text[at : at + 1] or text[start:]
-    return NotPlain(there, why or "is a sign that is not read here")
+    return NotPlain(there, why or "is a character that refold does not parse here")
 
 
 def not_read(text: str, at: int) -> NotPlain:

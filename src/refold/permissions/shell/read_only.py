@@ -56,7 +56,7 @@ def survey(
         home = len(every) == 1
         if part.values[0] == "cd" and not piped:
             there = _gone(part, here, facts)
-            problem = "" if there else "cd may lead out of the workspace"
+            problem = "" if there else "cd may leave the workspace"
             found.append(Looked(part, problem, goes=bool(there), at_home=home))
             every = tuple(dict.fromkeys((*every, *there)))[:_MOST_PLACES]
             sure = there if part.after != "||" else every
@@ -114,13 +114,13 @@ def _of_one(
     if files.problem:
         return files.problem
     if any(word.glob for word in part.words) and not facts.sandboxed:
-        return "its words stand for files that are not known before it runs"
+        return "its wildcards match files that are not known before it runs"
     if any(word.glob and _HIDDEN_GLOB.search(word.value) for word in part.words):
-        return "its words may stand for hidden files"
+        return "its wildcards may match hidden files"
     if any(w.loose for w in part.words) and not (
         name in program_forms.MEEK or _after_dashes(part)
     ):
-        return "a file's name could be taken for an option"
+        return "a file's name could be read as an option"
     named = [part.words[at] for at in files.at] or [ShellWord(".")]
     for word in (*named, *part.reads):
         for place in here:
@@ -129,7 +129,7 @@ def _of_one(
                 why = (
                     "outside the workspace" if facts.outside(real) else "which is protected"
                 )
-                return f"{name} looks at {real or word.value}, {why}"
+                return f"{name} reads {real or word.value}, {why}"
     return ""
 
 
@@ -173,7 +173,7 @@ def standing(
     for loop in loops:
         made *= len(loop.words)
     if made > _MOST:
-        raise Unknown(f"its loops go round more than {_MOST} times")
+        raise Unknown(f"its loops run more than {_MOST} times")
     if not loops and not known:
         yield part
         return
@@ -188,7 +188,7 @@ def standing(
 
 def _place(path: str, name: str) -> ShellWord:
     if not path.startswith("/"):
-        raise Unknown(f"it is not known what ${name} stands for")
+        raise Unknown(f"the value of ${name} is not known")
     return ShellWord(path)
 
 

@@ -401,8 +401,8 @@ def _filled(spec: CommandSpec, part: str, slots: Mapping[str, str]) -> str:
     if (size := len(found.encode())) > _LONGEST_ARGUMENT:
         raise TooLong(
             f"the conversation does not fit on the command line of {spec.label}: it has "
-            f"{size // 1024} KiB, and {_LONGEST_ARGUMENT // 1024 + 1} KiB is the most; give it "
-            "by stdin or {prompt_file}, or take the context mode sliding or fresh"
+            f"{size // 1024} KiB, and {_LONGEST_ARGUMENT // 1024 + 1} KiB is the most; pass it "
+            "on stdin or in {prompt_file}, or use the context mode sliding or fresh"
         )
     return found
 

@@ -63,7 +63,7 @@ def named(text: str, own: Sequence[CommandSpec] = ()) -> tuple[CommandSpec, str]
     if model.startswith("-"):
         raise BadInput(f"{text!r}: a model's name cannot begin with -")
     if spec.needs_model and not model:
-        raise BadInput(f"{text!r} names no model: say {spec.name}/MODEL")
+        raise BadInput(f"{text!r} names no model: write {spec.name}/MODEL")
     return spec, model
 
 

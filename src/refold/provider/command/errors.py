@@ -88,7 +88,7 @@ def empty(spec: CommandSpec, strange: str, last_words: str) -> ProviderError:
             "check which version is installed, or the places in its settings"
         )
     if last_words.strip():
-        return failing(spec, "", last_words, "it ended well, without an answer")
+        return failing(spec, "", last_words, "it ended with exit code 0, without an answer")
     return Unreachable(f"{spec.label} ended without an answer")
 
 

@@ -19,7 +19,7 @@ from refold.values.text import clean
 from refold.values.usage import Usage
 
 MOST = 2 * 1024 * 1024  # characters of an answer, or bytes of a line
-ENDLESS = "it printed more than an answer can be, and went on"
+ENDLESS = "it printed more than a response may have"
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and moves of the cursor

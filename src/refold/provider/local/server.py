@@ -125,7 +125,7 @@ class SharedServer:
         found = _running(self._record)
         if found is None:
             raise Refused(
-                f"the embedded model ended at once: {self._last_words()} (log: {self.log})"
+                f"the embedded model's server ended at once: {self._last_words()} (log: {self.log})"
             )
         return found
 

@@ -157,8 +157,8 @@ def takes_no_tools(error: ProviderError) -> bool:
 
 def notice(model: str, why: str) -> str:
     return (
-        f"{model} {why}; from here on refold reads its calls from what it writes "
-        "(text_tools in the settings says so beforehand)"
+        f"{model} {why}; refold reads its calls from its text from now on "
+        "(the setting text_tools does so from the start)"
     )
 
 

@@ -65,7 +65,7 @@ def _show(here: Terminal, name: str) -> None:
     for resource in found.manifest.offer.resources:
         say(f"  resource @{name}:{on_one_line(resource.uri)}")
     if found.manifest.blocked:
-        say("These tools are not as you accepted them, and are blocked:")
+        say("These tools have changed since you accepted them, and are blocked:")
         for line in found.manifest.differences():
             say(f"  {on_one_line(line)}")
         say(f"/mcp {_ACCEPT} {name} accepts them.")

@@ -64,7 +64,7 @@ async def rewind_to(here: Terminal, seq: int, what: What) -> None:
         return
     question = "Rewind? y/n"
     if found.drift:
-        question = "Rewind, and lose what others have changed, too? y/n"
+        question = "Rewind anyway, and lose those changes? y/n"
     if await here.ask(question, "yn") != "y":
         printer.say("Nothing was changed.", "dim")
         return

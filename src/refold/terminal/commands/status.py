@@ -11,7 +11,7 @@ from refold.terminal.commands import shell
 from refold.terminal.greeting import shown
 from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
-from refold.views.number_format import window_share
+from refold.views.number_format import tokens, window_share
 
 
 async def run(here: Terminal, rest: str) -> None:
@@ -52,8 +52,7 @@ def _rows(here: Terminal) -> list[tuple[str, str]]:
 
 def _context(view: View) -> str:
     used, window = view.account.last_usage, view.conversation.system_prompt.window
-    if not (tokens := used.input + used.output):
+    if not (count := used.input + used.output):
         return "nothing sent yet"
-    return (
-        window_share(used, window) or f"{tokens} tokens; the size of the window is unknown"
-    )
+    unknown = f"{tokens(count)} tokens; the size of the window is unknown"
+    return window_share(used, window) or unknown

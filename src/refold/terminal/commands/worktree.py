@@ -67,7 +67,7 @@ async def _remove(here: Terminal, name: str) -> None:
         if "which would be lost" not in str(error):
             raise
         here.printer.say(f"{on_one_line(str(error))}.", "warn")
-        if await here.ask("Remove it all the same? y/n", "yn") != "y":
+        if await here.ask("Remove it anyway? y/n", "yn") != "y":
             here.printer.say("Nothing was removed.", "dim")
             return
         await here.session.send(RemoveWorktree(name, force=True))

@@ -182,9 +182,7 @@ def _inside(block: Called, hand: CallStyle) -> Iterator[Markup]:
     elif block.text and not printed:
         yield _folded("what the model read", _text(block.text))
     if block.whole:
-        yield element(
-            "p", "The model was shown a part; the session keeps all.", class_="dim"
-        )
+        yield element("p", "The model saw a part; the session has all of it.", class_="dim")
 
 
 def _changed(block: Called) -> bool:
