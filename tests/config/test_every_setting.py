@@ -498,7 +498,7 @@ async def longest_wait(build: Build) -> object:
     busy = Answer(b"{}", 429, headers={"retry-after": "99"})
     async with wire_server(busy) as server:
         said = await said_by(build(settings=mine(providers__mine__base_url=server.url)))
-    return said.partition("we wait ")[2].partition(" at most")[0]
+    return said.partition("refold waits ")[2].partition(" at most")[0]
 
 
 async def idle(build: Build) -> object:

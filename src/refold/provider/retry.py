@@ -99,8 +99,8 @@ class RetryingProvider:
         asked = (error.retry_after or 0.0) if isinstance(error, Overloaded) else 0.0
         if asked > self._backoff.longest:
             raise Overloaded(
-                f"{error}; it asks for a wait of {_spoken(asked)}, and we wait "
-                f"{_spoken(self._backoff.longest)} at most: ask again then, or take "
+                f"{error}; it asks for a wait of {_spoken(asked)}, and refold waits "
+                f"{_spoken(self._backoff.longest)} at most: try again then, or choose "
                 "another model",
                 retry_after=asked,
             ) from error

@@ -60,7 +60,7 @@ from refold.views.styled import Line, Piece
 from refold.views.wrap import wrap_line
 
 _FAR_ENOUGH = 4_096  # characters before the cursor that can matter
-_TYPED_AHEAD = 0.1  # seconds in which that comes
+_TYPED_AHEAD = 0.5  # seconds in which that comes, also on a busy machine
 _MENU = 11  # rows for the menu of completions, the one below it included
 _VI = {InputMode.INSERT: "i", InputMode.REPLACE: "r", InputMode.REPLACE_SINGLE: "r"}
 _Answer = str | Later | Key
