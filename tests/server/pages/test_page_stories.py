@@ -550,7 +550,7 @@ def test_the_frames_of_one_text_are_one_row_that_shows_each_of_them(
     say(page, "Count")
     page.get_by_role("tab", name="Frames").click()
     answer(page, text)
-    page.wait_for_timeout(700)  # the panel is drawn twice a second
+    page.locator(".frame", has_text="result").wait_for()  # it is drawn once a second
 
     rows = page.locator(".frame", has_text="text_delta")
     assert rows.count() == 1

@@ -11,7 +11,8 @@ import { backgroundPanel, tasksPanel, teamPanel } from "../shared/work.js";
 
 const SHOWN = 300; // rows at a time
 const IN_A_ROW = 200; // pieces of one text that are one row
-const PAUSE = 500; // milliseconds between two drawings
+const PAUSE = 500; // milliseconds between two drawings, where the page is drawn anyway
+const LONGEST_PAUSE = 1000; // and where it is not
 const LONGEST = 20_000; // characters of a frame that are drawn
 
 export const panels = {
@@ -27,6 +28,7 @@ function frames(element, page) {
   let paused = false;
   let drawnFor = ""; // the words of the filter
   let due = 0;
+  let drawnAt = 0;
   const filter = h("input", { type: "search", placeholder: t.frameFilter, "aria-label": t.frameFilter, on: { input: () => draw() } });
   const pause = h("button", {
     type: "button", class: "button quiet", on: { click: () => {
@@ -41,7 +43,9 @@ function frames(element, page) {
   let last = null; // the newest frame that is drawn
   let rows = [];
   function draw() {
+    clearTimeout(due);
     due = 0;
+    drawnAt = performance.now();
     const words = filter.value.trim().toLowerCase();
     const every = page.conversation?.frames ?? [];
     const fits = (frame) => !words || frame.raw.toLowerCase().includes(words);
@@ -49,6 +53,8 @@ function frames(element, page) {
     drawnFor = words;
     const groups = inRows(every.slice(from).filter(fits), from ? rows.at(-1) : null);
     count.textContent = short(every.length);
+    last = every.at(-1) ?? null;
+    if (from && !groups.length) return;
     const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
     const fresh = groups.slice(-SHOWN).map((group) => new FrameRow(group));
     rows = [...(from ? rows : []), ...fresh].slice(-SHOWN);
@@ -57,12 +63,14 @@ function frames(element, page) {
     list.append(...fresh.map((each) => each.element));
     while (list.childElementCount > SHOWN) list.firstElementChild.remove();
     if (!list.childElementCount) fill(list, h("li", { class: "empty" }, t.noFrames));
-    last = every.at(-1) ?? null;
     if (atEnd) list.scrollTop = list.scrollHeight;
   }
   draw();
   list.scrollTop = list.scrollHeight;
-  return { frame: () => { if (!paused && !due) due = setTimeout(draw, PAUSE); } };
+  return {
+    frame: () => { if (!paused && !due) due = setTimeout(draw, LONGEST_PAUSE); },
+    changed: () => { if (due && performance.now() - drawnAt > PAUSE) draw(); },
+  };
 }
 
 /** Frames as rows: pieces of one text are one, and `last` takes those that go on with it. */
