@@ -1,9 +1,13 @@
 """From bytes to keys."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from refold.tui.key_parser import Keyboard
 from refold.tui.messages import Key, Message, Mouse, Paste, Typed
+
+PIECES = [b"\x1b", b"\x1b[", b"\x1b[200~", b"\x1b[201~", b"\x1b]11", b"\x1bP1", b";", b"u", b"\x07"]
 
 
 def heard(*pieces: bytes) -> list[Message]:
@@ -37,6 +41,14 @@ def heard(*pieces: bytes) -> list[Message]:
         (b"\x1b[<64;3;5M", Mouse("wheel_up", 2, 4)),
         (b"\x1b[<65;3;5M", Mouse("wheel_down", 2, 4)),
         (b"\x1b[200~two\nlines\x1b[201~", Paste("two\nlines", 1.0)),
+        (b"\x1b[", Key("alt+[", 1.0)),
+        (b"\x1bP", Key("alt+P", 1.0)),
+        (b"\x1b\x1b[A", Key("alt+up", 1.0)),
+        (b"\x1b\x18", Key("alt+ctrl+x", 1.0)),
+        (b"\x1b[[A", Key("f1", 1.0)),
+        (b"\x1b[5^", Key("ctrl+pageup", 1.0)),
+        (b"\x1b[5$", Key("shift+pageup", 1.0)),
+        (b"\x1b[1;2R", Key("shift+f3", 1.0)),
     ],
 )
 def test_a_key_is_known_in_one_piece_and_in_several(data: bytes, meant: Message) -> None:
@@ -60,3 +72,80 @@ def test_esc_twice_is_esc_twice() -> None:
 
 def test_bytes_that_are_no_text_are_no_keys() -> None:
     assert heard(b"\xff\xfe") == []
+
+
+@pytest.mark.parametrize(
+    ("data", "meant"),
+    [
+        (b"\x1b[27u", Key("esc", 1.0)),
+        (b"\x1b[13;2u", Key("shift+enter", 1.0)),
+        (b"\x1b[13;5u", Key("ctrl+enter", 1.0)),
+        (b"\x1b[13;3u", Key("alt+enter", 1.0)),
+        (b"\x1b[99;5u", Key("ctrl+c", 1.0)),
+        (b"\x1b[1089::99;5u", Key("ctrl+c", 1.0)),  # the same key of a Russian keyboard
+        (b"\x1b[45:95;6u", Key("ctrl+_", 1.0)),
+        (b"\x1b[105;5u", Key("tab", 1.0)),
+        (b"\x1b[9;2u", Key("shift+tab", 1.0)),
+        (b"\x1b[98;3u", Key("alt+b", 1.0)),
+        (b"\x1b[44:60;4u", Key("alt+<", 1.0)),
+        (b"\x1b[127;5u", Key("alt+backspace", 1.0)),
+        (b"\x1b[99;133u", Key("ctrl+c", 1.0)),  # Num Lock is on
+        (b"\x1b[99;9u", Key("super+c", 1.0)),
+        (b"\x1b[57414u", Key("enter", 1.0)),
+        (b"\x1b[57402u", Typed("3", 1.0)),
+        (b"\x1b[13;1:1u", Key("enter", 1.0)),
+        (b"\x1b[27;2;13~", Key("shift+enter", 1.0)),  # modifyOtherKeys
+        (b"\x1b[27;5;13~", Key("ctrl+enter", 1.0)),
+        (b"\x1b[27;5;99~", Key("ctrl+c", 1.0)),
+    ],
+)
+def test_a_key_has_one_name_however_it_is_spelled(data: bytes, meant: Message) -> None:
+    assert heard(data) == [meant]
+    assert heard(*(data[at : at + 1] for at in range(len(data)))) == [meant]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x1b[?62;4c",
+        b"\x1b[?1u",
+        b"\x1b[12;40R",
+        b"\x1b[I",
+        b"\x1b[99;5:3u",  # released
+        b"\x1b[57430u",  # a key for the volume
+        b"\x1b[M !!",
+        b"\x1b[<35;3;5M",
+        b"\x1b[>1;2;3q",
+        b"\x1b[1;2;3;4;5;6;7;8;9z",
+        b"\x1b[55555555555u",
+        b"\x1b[56000u",
+        b"\x1b]11;rgb:0000/0000/0000\x1b\\",
+        b"\x1bP>|kitty(0.40.0)\x1b\\",
+        b"\x1b_Gi=1;OK\x1b\\",
+    ],
+)
+def test_what_the_terminal_reports_is_no_key(data: bytes) -> None:
+    assert heard(data + b"a") == [Typed("a", 1.0)]
+    assert heard(*(data[at : at + 1] for at in range(len(data))), b"a") == [Typed("a", 1.0)]
+
+
+def test_a_sequence_that_comes_slowly_is_still_one_key() -> None:
+    keyboard = Keyboard()
+
+    slow = [*keyboard.feed(b"\x1b[1;", 1.0), *keyboard.flush(1.1)]
+    rest = keyboard.feed(b"5A", 1.2)
+
+    assert (slow, rest) == ([], [Key("ctrl+up", 1.2)])
+
+
+@given(st.lists(st.binary(max_size=12) | st.sampled_from(PIECES), max_size=12))
+def test_no_bytes_stop_the_keyboard(pieces: list[bytes]) -> None:
+    keyboard = Keyboard()
+    for piece in pieces:
+        keyboard.feed(piece, 1.0)
+        keyboard.flush(1.0)
+
+    keyboard.feed(b"\x1b\\\x1b[201~zzz", 2.0)  # the end of whatever was begun
+    keyboard.flush(2.0)
+
+    assert keyboard.feed(b"a", 3.0) == [Typed("a", 3.0)]

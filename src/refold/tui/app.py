@@ -94,7 +94,9 @@ class App:
         settings, config, environ = session.settings.terminal, session.config, os.environ
         self._beside = beside
         self._look = look(sys.stdout, environ, wanted="line", theme=settings.theme)
-        modes = ScreenModes(config.history_file.parent, mouse=settings.mouse)
+        modes = ScreenModes(
+            config.history_file.parent, mouse=settings.mouse, environ=environ
+        )
         self._foreground = Foreground(modes, self._look, self.post)
         width, height = self._foreground.size()
         transcript = Transcript(

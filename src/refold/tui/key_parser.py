@@ -1,99 +1,256 @@
-"""From the bytes that a terminal sends to messages: keys, letters, pastes, the mouse.
+"""From the bytes that a terminal sends to messages: keys, letters, pastes, the mouse. Pure.
 
-prompt_toolkit's parser knows the sequences. A lone Esc is told from the beginning of one by
-time: whoever reads calls `flush` when nothing more has come for a moment.
+Three ways to spell a key are read: the old one, where Ctrl+I is Tab and Esc begins other keys;
+that of xterm's modifyOtherKeys; and the kitty protocol, where each key is one sequence.
+`screen_modes` asks terminals for the last two. One key has one name, however it came.
+
+A lone Esc is told from the beginning of a key by time: whoever reads calls `flush` when
+nothing more has come for a moment.
 """
 
 import re
 from codecs import getincrementaldecoder
 from collections.abc import Mapping
 
-from prompt_toolkit.input.vt100_parser import Vt100Parser
-from prompt_toolkit.key_binding.key_processor import KeyPress
-from prompt_toolkit.keys import Keys
-
 from refold.tui.messages import Key, Message, Mouse, Paste, Typed
 
-_MOUSE = re.compile(r"\x1b\[<(\d+);(\d+);(\d+)([Mm])")
-_NAMES: Mapping[str, str] = {
-    "c-m": "enter", "c-i": "tab", "s-tab": "shift+tab", "c-h": "backspace", "escape": "esc",
-    "c-_": "ctrl+_", "c-at": "ctrl+space", "<bracketed-paste>": "", "s-escape": "esc",
+_LETTERS = re.compile(r"[^\x00-\x1f\x7f]+")
+_CSI = re.compile(r"\x1b\[([0-?]*)([ -/]*)([@-~])")
+_CSI_BEGUN = re.compile(r"\x1b\[[0-?]*[ -/]*")
+_RXVT = re.compile(r"\x1b\[(\d+)\$")  # Shift, in a form of its own
+_REPLY = re.compile(r"\x1b(?:\]\d|P[\d>!|$]|_G)")  # to a question of another program
+_REPLY_END = re.compile(r"\x07|\x1b\\")
+_MOST = 4_096  # letters of a reply
+_PASTE, _PASTE_END = "\x1b[200~", "\x1b[201~"
+
+_FINALS: Mapping[str, str] = {
+    "A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end",
+    "P": "f1", "Q": "f2", "R": "f3", "S": "f4", "Z": "shift+tab",
+    "a": "shift+up", "b": "shift+down", "c": "shift+right", "d": "shift+left",
 }  # fmt: skip
-_MODIFIERS: Mapping[str, str] = {"c": "ctrl", "s": "shift", "m": "alt"}
+_SS3: Mapping[str, str] = {
+    **{final: name for final, name in _FINALS.items() if final.isupper()},
+    "M": "enter", "a": "ctrl+up", "b": "ctrl+down", "c": "ctrl+right", "d": "ctrl+left",
+}  # fmt: skip
+_NUMBERS: Mapping[int, str] = {
+    1: "home", 2: "insert", 3: "delete", 4: "end", 5: "pageup", 6: "pagedown", 7: "home",
+    8: "end", 11: "f1", 12: "f2", 13: "f3", 14: "f4", 15: "f5", 17: "f6", 18: "f7",
+    19: "f8", 20: "f9", 21: "f10", 23: "f11", 24: "f12",
+}  # fmt: skip
+# Keys of the kitty protocol that are no letters; from 57399 on, those of the keypad.
+_CODES: Mapping[int, str] = {
+    8: "backspace", 9: "tab", 13: "enter", 27: "esc", 127: "backspace", 57414: "enter",
+    57417: "left", 57418: "right", 57419: "up", 57420: "down", 57421: "pageup",
+    57422: "pagedown", 57423: "home", 57424: "end", 57425: "insert", 57426: "delete",
+}  # fmt: skip
+_KEYPAD, _ON_KEYPAD = 57399, "0123456789./*-+"
+_PRIVATE = range(57344, 63744)  # other keys of that protocol, as those for the volume
+# What the old spelling cannot tell apart means the same in all.
+_SAME: Mapping[str, str] = {
+    "ctrl+i": "tab", "ctrl+m": "enter", "ctrl+h": "backspace", "ctrl+[": "esc",
+    "ctrl+ ": "ctrl+space", "ctrl+@": "ctrl+space", "ctrl+2": "ctrl+space",
+    "ctrl+/": "ctrl+_", "ctrl+7": "ctrl+_", "ctrl+shift+-": "ctrl+_", "ctrl+shift+2": "ctrl+space",
+    "ctrl+backspace": "alt+backspace", "ctrl+delete": "alt+d", "shift+backspace": "backspace",
+    "shift+delete": "delete", "shift+esc": "esc",
+}  # fmt: skip
+_SHIFT, _ALT, _CTRL, _OTHER = 1, 2, 4, 8 | 16 | 32  # the last: super, hyper, meta
 
 
 class Keyboard:
     """Feed it bytes; it gives the messages that are whole. `at` is when they came."""
 
     def __init__(self) -> None:
-        self._found: list[Message] = []
-        self._at = 0.0
-        self._after_esc = False
-        self._parser = Vt100Parser(self._key)
+        self._rest = ""  # what has begun and is not whole
         self._decoder = getincrementaldecoder("utf-8")(errors="ignore")
 
     def feed(self, data: bytes, at: float) -> list[Message]:
-        self._at = at
-        self._parser.feed(self._decoder.decode(data))
-        return self._taken()
-
-    def flush(self, at: float) -> list[Message]:
-        """Nothing more has come: an Esc was the key Esc."""
-        self._at = at
-        self._parser.flush()
-        if self._after_esc:
-            self._after_esc = False
-            self._found.append(Key("esc", at))
-        return self._taken()
-
-    def _taken(self) -> list[Message]:
-        found, self._found = self._found, []
+        self._rest += self._decoder.decode(data)
+        found = list[Message]()
+        place = 0
+        while place < len(self._rest):
+            if (read := _read(self._rest, place, at)) is None:
+                break
+            message, place = read
+            if message is not None:
+                found.append(message)
+        self._rest = self._rest[place:]
         return found
 
-    def _key(self, press: KeyPress) -> None:
-        name = press.key.value if isinstance(press.key, Keys) else press.key
-        if name == "escape":
-            if self._after_esc:
-                self._found.append(Key("esc", self._at))
-            self._after_esc = True
-            return
-        alt, self._after_esc = self._after_esc, False
-        match name:
-            case "<vt100-mouse-event>":
-                self._mouse(press.data)
-            case "<bracketed-paste>":
-                self._found.append(Paste(press.data, self._at))
-            case "<cursor-position-response>" | "<ignore>":
-                return
-            case _ if len(name) == 1 and not alt:
-                self._letter(name)
-            case _:
-                named = name if len(name) == 1 else _named(name)
-                self._found.append(Key(f"alt+{named}" if alt else named, self._at))
-
-    def _letter(self, letter: str) -> None:
-        """Letters that come at once are typed at once."""
-        last = self._found[-1] if self._found else None
-        if isinstance(last, Typed):
-            self._found[-1] = Typed(last.text + letter, self._at)
-        else:
-            self._found.append(Typed(letter, self._at))
-
-    def _mouse(self, data: str) -> None:
-        if (found := _MOUSE.fullmatch(data)) is None:
-            return
-        button, column, row = int(found[1]), int(found[2]) - 1, int(found[3]) - 1
-        if button == 64:
-            self._found.append(Mouse("wheel_up", column, row))
-        elif button == 65:
-            self._found.append(Mouse("wheel_down", column, row))
-        elif button == 0 and found[4] == "M":
-            self._found.append(Mouse("press", column, row))
+    def flush(self, at: float) -> list[Message]:
+        """Nothing more has come: an Esc was the key Esc, or Alt with the key behind it."""
+        rest, found = self._rest, list[Message]()
+        if rest in ("\x1b", "\x1b\x1b"):
+            found = [Key("esc", at)] * len(rest)
+        elif len(rest) == 2:
+            found = [Key(f"alt+{rest[1]}", at)]
+        elif len(rest) < _MOST or rest.startswith(_PASTE):
+            return []  # the line is slow: the rest of it comes
+        self._rest = ""
+        return found
 
 
-def _named(name: str) -> str:
-    """prompt_toolkit's `c-s-up` as `ctrl+shift+up`."""
-    if name in _NAMES:
-        return _NAMES[name]
-    *modifiers, key = name.split("-")
-    return "+".join([*(_MODIFIERS.get(each, each) for each in modifiers), key])
+_Read = tuple[Message | None, int]  # and where the next one begins
+
+
+def _read(text: str, place: int, at: float) -> _Read | None:
+    """What stands here; None: it is not whole."""
+    if letters := _LETTERS.match(text, place):
+        return Typed(letters[0], at), letters.end()
+    if text[place] != "\x1b":
+        return Key(_control(text[place]), at), place + 1
+    after = text[place + 1 : place + 2]
+    match after:
+        case "":
+            return None
+        case "[":
+            return _sequence(text, place, at)
+        case "O":
+            return _ss3(text, place, at)
+        case "\x1b":
+            return _after_esc(text, place, at)
+        case "]" | "P" | "_":
+            return _reply(text, place, at)
+        case _:
+            return Key(f"alt+{_control(after)}", at), place + 2
+
+
+def _control(letter: str) -> str:
+    """The name of a letter, or of the key that sends this control character."""
+    if letter >= " " and letter != "\x7f":
+        return letter
+    if letter == "\x7f":
+        return "backspace"
+    name = f"ctrl+{chr(ord(letter) + 64).lower()}"
+    return _SAME.get(name, name)
+
+
+def _after_esc(text: str, place: int, at: float) -> _Read | None:
+    """Esc twice is that; or the first is Alt, and a sequence follows."""
+    third = text[place + 2 : place + 3]
+    if not third:
+        return None
+    if third in ("[", "O"):
+        if (read := _read(text, place + 1, at)) is None:
+            return None
+        if isinstance(read[0], Key):
+            return Key(f"alt+{read[0].name}", at), read[1]
+    return Key("esc", at), place + 1
+
+
+def _ss3(text: str, place: int, at: float) -> _Read | None:
+    final = text[place + 2 : place + 3]
+    if not final:
+        return None
+    if "j" <= final <= "y":  # the keypad, in its application mode
+        return Typed(chr(ord(final) - 64), at), place + 3
+    name = _SS3.get(final)
+    return (Key(name, at) if name else None), place + 3
+
+
+def _reply(text: str, place: int, at: float) -> _Read | None:
+    """An answer of the terminal that nobody here has asked for, or Alt with this letter."""
+    if len(text) == place + 2:
+        return None
+    if not _REPLY.match(text, place):
+        return Key(f"alt+{text[place + 1]}", at), place + 2
+    end = _REPLY_END.search(text, place + 2)
+    return (None, end.end()) if end else None
+
+
+def _sequence(text: str, place: int, at: float) -> _Read | None:
+    if text.startswith(_PASTE, place):
+        begin = place + len(_PASTE)
+        end = text.find(_PASTE_END, begin)
+        return (Paste(text[begin:end], at), end + len(_PASTE_END)) if end >= 0 else None
+    if text.startswith("\x1b[[", place):  # F1 to F5 of the Linux console
+        if len(text) < place + 4:
+            return None
+        number = ord(text[place + 3]) - 64
+        return (Key(f"f{number}", at) if 1 <= number <= 5 else None), place + 4
+    if shifted := _RXVT.match(text, place):
+        name = _NUMBERS.get(_number(shifted[1]))
+        return (Key(f"shift+{name}", at) if name else None), shifted.end()
+    if (found := _CSI.match(text, place)) is None:
+        begun = _CSI_BEGUN.match(text, place)
+        return None if begun and begun.end() == len(text) else (None, place + 2)
+    if found[3] == "M" and not found[1]:  # a click as it was told before SGR: three letters
+        end = found.end() + 3
+        return (None, end) if len(text) >= end else None
+    return (None if found[2] else _named(found[1], found[3], at)), found.end()
+
+
+def _named(params: str, final: str, at: float) -> Message | None:
+    if params.startswith("<"):
+        return _mouse(params[1:], final)
+    if not re.fullmatch(r"[\d;:]*", params):
+        return None
+    fields = [[_number(part) for part in each.split(":")] for each in params.split(";")]
+    first = fields[0]
+    held, event = (*(fields[1] if len(fields) > 1 else ()), 0, 0)[:2]
+    held = max(held - 1, 0) & 63  # not whether Caps Lock or Num Lock is on
+    if event == 3:  # released
+        return None
+    match final:
+        case "u":
+            return _coded(first, held, at)
+        case "~" if first[0] == 27 and len(fields) > 2:
+            return _coded(fields[2], held, at)
+        case "~" | "^":
+            name = _NUMBERS.get(first[0], "")
+            held |= _CTRL if final == "^" else 0
+        case "R" if len(fields) > 1 and (first[0] != 1 or not held):
+            return None  # where the cursor is
+        case _:
+            name = _FINALS.get(final, "")
+    return Key(_with(held, name), at) if name else None
+
+
+def _coded(codes: list[int], held: int, at: float) -> Message | None:
+    """A key by its code: as it is, with Shift, and where it is on an English keyboard."""
+    code, shifted, english = (*codes, 0, 0)[:3]
+    if name := _CODES.get(code):
+        return Key(_with(held, name), at)
+    if 0 <= code - _KEYPAD < len(_ON_KEYPAD):
+        letter = _ON_KEYPAD[code - _KEYPAD]
+    elif not 32 <= code < 0x110000 or code in _PRIVATE or 0xD800 <= code < 0xE000:
+        return None
+    else:
+        letter = chr(code)
+    upper = chr(shifted) if 32 <= shifted < 0xD800 else letter.upper()
+    if not held & ~_SHIFT:
+        return Typed(upper if held & _SHIFT else letter, at)
+    if held & _CTRL and not letter.isascii() and 32 <= english < 127:
+        letter = chr(english)
+    if held & _SHIFT and (not letter.isalpha() or not held & _CTRL):
+        held, letter = (held & ~_SHIFT, upper) if upper != letter else (held, letter)
+    return Key(_with(held, letter), at)
+
+
+def _with(held: int, name: str) -> str:
+    """The name of a key with what is held down."""
+    parts = [word for bit, word in ((_CTRL, "ctrl"), (_SHIFT, "shift")) if held & bit]
+    whole = "+".join([*parts, name])
+    whole = _SAME.get(whole, whole)
+    if held & _ALT:
+        whole = f"alt+{whole}"
+    return f"super+{whole}" if held & _OTHER else whole
+
+
+def _mouse(params: str, final: str) -> Message | None:
+    numbers = [_number(each) for each in params.split(";")]
+    if len(numbers) != 3:
+        return None
+    button, column, row = numbers[0], numbers[1] - 1, numbers[2] - 1
+    match button, final:
+        case 64, _:
+            return Mouse("wheel_up", column, row)
+        case 65, _:
+            return Mouse("wheel_down", column, row)
+        case 0, "M":
+            return Mouse("press", column, row)
+        case _:
+            return None
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 9 else 0

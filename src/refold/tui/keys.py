@@ -34,7 +34,7 @@ KEYS: Mapping[str, str] = {
 _LIST: tuple[tuple[str, str], ...] = (
     ("Enter", "send; while it works: for the next step"),
     ("Alt+Enter", "a new line; while it works: send after this turn"),
-    ("Ctrl+J", "a new line"),
+    ("Ctrl+J", "a new line; Shift+Enter too, where the terminal tells it from Enter"),
     ("↑", "earlier inputs; while it works: edit the message that waits"),
     ("Esc", "stop the turn; twice with nothing to stop: rewind"),
     ("Ctrl+C", "empty the input, stop the turn, or twice: leave"),

@@ -78,11 +78,11 @@ def dialog_key(model: Model, dialog: Dialog, key: str) -> Updated:
         return model, ()
     if key == "enter" and not dialog.field.text.endswith("\\"):
         return _answered(model, Answer(asked.number, dialog.field.whole))
-    if key == "alt+enter" and not asked.many:
+    if key in ("alt+enter", "ctrl+enter") and not asked.many:
         return _answered(model, Answer(asked.number, dialog.field.whole, "alt+enter"))
     if key == "ctrl+g" and asked.many:
         return model, (EditOutside(dialog.field.whole),)
-    if key in ("ctrl+j", "alt+enter") and asked.many:
+    if key in ("ctrl+j", "alt+enter", "shift+enter") and asked.many:
         field = inserted(dialog.field, "\n")
     else:
         field = edited(dialog.field, key) or dialog.field

@@ -7,6 +7,7 @@ killed one has left in these modes.
 import os
 import termios
 import tty
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,15 @@ from refold.terminal.input.keys import modes, put
 # The other screen, pastes in brackets, and the cursor hidden until the first frame.
 _ENTER = "\x1b[?1049h\x1b[?2004h\x1b[?25l"
 _MOUSE = "\x1b[?1000h\x1b[?1006h"
-_LEAVE = "\x1b[?2026l\x1b[r\x1b[?1006l\x1b[?1000l\x1b[?2004l\x1b[0m\x1b[?25h\x1b[?1049l"
+_LEAVE = "\x1b[?2026l\x1b[r\x1b[?1006l\x1b[?1000l\x1b[?2004l\x1b[0m\x1b[?25h"
+_LEAVE_SCREEN = "\x1b[?1049l"
+# Every key by a sequence of its own, and by its place on an English keyboard too: the kitty
+# protocol, whose modes are a stack of each screen, and what xterm and tmux have instead.
+_KITTY_KEYS, _XTERM_KEYS = ("\x1b[>5u", "\x1b[<u"), ("\x1b[>4;1m", "\x1b[>4m")
+_KITTY_TERMS = (
+    "xterm-kitty", "xterm-ghostty", "foot", "alacritty", "wezterm", "rio", "contour",
+)  # fmt: skip
+_KITTY_PROGRAMS = ("iTerm.app", "WezTerm", "ghostty", "rio")
 _BIGGEST = 10_000  # bytes of the file
 
 
@@ -35,9 +44,13 @@ class _Left(Struct):
 class ScreenModes:
     """`state` is the directory for the file; None: none is kept."""
 
-    def __init__(self, state: Path | None, *, mouse: bool) -> None:
+    def __init__(
+        self, state: Path | None, *, mouse: bool, environ: Mapping[str, str]
+    ) -> None:
         self._file = _file_of(state)
         self._mouse = mouse
+        self._keys, keys_before = key_modes(environ)
+        self._leave = f"{keys_before}{_LEAVE}{_LEAVE_SCREEN}"
         self._before: list[Any] = []
 
     def enter(self) -> None:
@@ -50,11 +63,11 @@ class ScreenModes:
     def resume(self) -> None:
         with suppress(termios.error):
             tty.setraw(0, termios.TCSADRAIN)
-        write(entering(mouse=self._mouse))
+        write(entering(mouse=self._mouse) + self._keys)
 
     def leave(self) -> None:
         """Give the terminal back as it was."""
-        write(_LEAVE)
+        write(self._leave)
         put(0, self._before)
 
     def close(self) -> None:
@@ -84,7 +97,7 @@ class ScreenModes:
             return
         if _runs(left.pid):
             return
-        write(_LEAVE)
+        write(self._leave)
         characters = [
             bytes([each & 255]) if each >= 0 else -each - 1 for each in left.characters
         ]
@@ -94,6 +107,24 @@ class ScreenModes:
 
 def entering(*, mouse: bool) -> str:
     return _ENTER + (_MOUSE if mouse else "")
+
+
+def key_modes(environ: Mapping[str, str]) -> tuple[str, str]:
+    """What has this terminal tell keys apart that are the same to others, and what ends that.
+
+    Only terminals that are known for it are asked: another may print the order.
+    """
+    term = environ.get("TERM", "")
+    if term.startswith("screen") and not environ.get("TMUX"):
+        return "", ""
+    if environ.get("TMUX") or term.startswith("tmux") or environ.get("XTERM_VERSION"):
+        return _XTERM_KEYS
+    known = (
+        term.startswith(_KITTY_TERMS)
+        or environ.get("TERM_PROGRAM") in _KITTY_PROGRAMS
+        or environ.get("KITTY_WINDOW_ID")
+    )
+    return _KITTY_KEYS if known else ("", "")
 
 
 def _file_of(state: Path | None) -> Path | None:

@@ -320,6 +320,8 @@ def _input_key(model: Model, key: str, at: float) -> Updated:
     match key:
         case "enter":
             return _submit(model, "now")
+        case "ctrl+enter":
+            return _submit(model, "next")
         case "alt+enter" if model.screen.view.turn.seq:
             return _submit(model, "next")
         case "alt+enter":
