@@ -55,6 +55,7 @@ from refold.tools.edit import write_file
 from refold.tools.skills import read_skill
 from refold.tools.todo import todo_write
 from refold.tools.web import web_fetch, web_search
+from refold.tui.image_painter import ImagePainter
 from refold.tui.screen_modes import entering
 from refold.values.messages import Text, ToolResult
 from refold.values.usage import Usage
@@ -745,6 +746,13 @@ async def keys_of_vi(build: Any) -> object:
         return app.settings.terminal.vi
 
 
+async def draws_images(build: Any) -> object:
+    """What the full screen does in a terminal that can."""
+    async with started(build) as (app, _, _):
+        wanted = app.settings.terminal.images
+        return ImagePainter({"TERM": "xterm-kitty"}, wanted=wanted).protocol
+
+
 async def reads_the_mouse(build: Any) -> object:
     """What the full screen sends to its terminal when it begins."""
     async with started(build) as (app, _, _):
@@ -959,6 +967,7 @@ CHANGED: dict[str, Change] = {
     "notify_seconds": Change(0.00001, False, True, rings),
     "terminal.display": Change("plain", "line", "plain", display),
     "terminal.theme": Change("mono", "\x1b[32mgood\x1b[0m", "good", good_news),
+    "terminal.images": Change(False, "kitty", "", draws_images),
     "terminal.mouse": Change(False, True, False, reads_the_mouse),
     "terminal.show_tokens": Change(False, True, False, prints_tokens),
     "terminal.vi": Change(True, False, True, keys_of_vi),

@@ -1,6 +1,8 @@
 """The full screen in a pty: the whole program, a scripted model, and the screen a person sees."""
 
 import json
+import struct
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +13,21 @@ from tests.terminal.pty_terminal import Terminal
 PROGRAM = Path(__file__).parent.parent / "terminal" / "stage_program.py"
 HELLO = 'def greet():\n    return "hi"\n\nprint(greet())\n'
 Opens = Callable[..., Terminal]
+
+
+def png(width: int, height: int) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        check = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + check
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    rows = zlib.compress((b"\0" + b"\x20\x40\x80" * width) * min(height, 64))
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", rows)
+        + chunk(b"IEND", b"")
+    )
 
 
 @pytest.fixture(scope="session")

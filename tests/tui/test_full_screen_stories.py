@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.terminal.pty_terminal import CTRL_C, ENTER, ESC, Terminal
-from tests.tui.conftest import HELLO, PROGRAM, Opens
+from tests.tui.conftest import HELLO, PROGRAM, Opens, png
 from tests.tui.screen_images import NBSP, STORIES, taken
 
 pytestmark = pytest.mark.slow
@@ -273,6 +273,26 @@ def test_the_shell_has_its_terminal_after_ctrl_z_and_after_a_kill(
     at.until_sent("0\r\n1 after all", since=at.sent)
 
     assert at.raw.rindex("\x1b[?1049l") > at.raw.rindex("\x1b[?1049h")
+
+
+def test_kitty_draws_an_image_and_tells_keys_apart_until_the_end(
+    opens: Opens, tmp_path: Path
+) -> None:
+    (tmp_path / "work" / "plan.png").write_bytes(png(40, 40))
+    at = opens({"text": "I see it."}, TERM="xterm-kitty")
+    ready(at)
+
+    at.type("look at @plan.png")
+    at.until("› look at @plan.png")
+    at.type("\x1b[13;2uand say" + ENTER)
+    at.until_sent("\x1b_Ga=p")
+    at.until_sent("I see it.")
+    at.type("\x1b[100;5u")  # Ctrl+D
+
+    assert at.end() == 0
+    assert at.raw.index("\x1b[?1049h") < at.raw.index("\x1b[>5u")
+    end = [at.raw.rindex(each) for each in ("\x1b_Ga=d,d=A", "\x1b[<u", "\x1b[?1049l")]
+    assert end == sorted(end)
 
 
 def _modes(at: Terminal) -> int:

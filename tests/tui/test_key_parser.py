@@ -7,7 +7,17 @@ from hypothesis import strategies as st
 from refold.tui.key_parser import Keyboard
 from refold.tui.messages import Key, Message, Mouse, Paste, Typed
 
-PIECES = [b"\x1b", b"\x1b[", b"\x1b[200~", b"\x1b[201~", b"\x1b]11", b"\x1bP1", b";", b"u", b"\x07"]
+PIECES = [
+    b"\x1b",
+    b"\x1b[",
+    b"\x1b[200~",
+    b"\x1b[201~",
+    b"\x1b]11",
+    b"\x1bP1",
+    b";",
+    b"u",
+    b"\x07",
+]
 
 
 def heard(*pieces: bytes) -> list[Message]:

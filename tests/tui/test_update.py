@@ -12,7 +12,7 @@ from refold.journal.events.child_events import (
     ChildAsked,
     ChildBorn,
 )
-from refold.journal.events.kinds import Frame, ModelAsked, Said, TurnEnded
+from refold.journal.events.kinds import Ended, Frame, ModelAsked, Said, TurnEnded
 from refold.tui.composer import Composer
 from refold.tui.messages import (
     Answer,
@@ -60,6 +60,7 @@ from refold.tui.model import Dialog, Model
 from refold.tui.update import update
 from refold.tui.view import view
 from refold.values.control import BoardTask
+from refold.values.display import Output
 from refold.values.live import ChildMoved, TextCame
 from refold.values.messages import ToolCall
 from refold.views.picker import Picker, PickerItem
@@ -109,6 +110,27 @@ def test_alt_enter_is_a_new_line_and_while_it_works_sends_after_the_turn() -> No
     assert after(working(), Typed("a"), Key("alt+enter"))[1] == [
         Remember("a"), Submit("a", "next"),
     ]  # fmt: skip
+
+
+def test_ctrl_enter_sends_after_the_turn_and_shift_enter_is_a_new_line() -> None:
+    for model in (idle(), working()):
+        assert after(model, Typed("a"), Key("ctrl+enter"))[1] == [
+            Remember("a"), Submit("a", "next"),
+        ]  # fmt: skip
+        typed, done = after(model, Typed("a"), Key("shift+enter"), Typed("b"))
+        assert (typed.composer.field.text, done) == ("a\nb", [])
+
+
+def test_in_a_question_for_a_text_shift_enter_is_a_new_line_where_it_may_have_several() -> (
+    None
+):
+    asked = Asked(7, (), line("say › "), many=True)
+
+    model, done = after(
+        idle(), asked, Typed("a"), Key("shift+enter"), Typed("b"), Key("enter")
+    )
+
+    assert (model.overlay, done) == (None, [Answer(7, "a\nb")])
 
 
 def test_up_edits_the_newest_message_that_waits_where_nothing_is_typed() -> None:
@@ -397,6 +419,28 @@ def test_another_session_empties_the_screen_and_keeps_what_is_typed() -> None:
     assert len(model.transcript) == 0
     assert model.composer.field.text == "draft"
     assert "b/m" in text(model)
+
+
+def test_a_search_shows_the_row_that_holds_the_words() -> None:
+    long = "\n\n".join(f"paragraph {n}" for n in range(40))
+    story = Story()
+    story.turn("Go.", story.says(f"first words\n\n{long}"))
+    searching = (Key("ctrl+s"), Typed("first words"))
+
+    model, _ = after(model_of(story, height=14), *searching)
+
+    assert "first words" in bare(view(model).rows[:8])
+
+
+def test_a_search_opens_the_call_in_whose_hidden_rows_the_words_are() -> None:
+    story = Story()
+    output = "\n".join(f"row {n}" for n in range(40))
+    end = Ended("", "done", output, (Output("seq", output, 0),))
+    story.turn("Go.", story.call(end), story.says("Done."))
+
+    model, _ = after(model_of(story), Key("ctrl+s"), Typed("row 20"))
+
+    assert "row 20" in bare(view(model).rows[:16])
 
 
 def test_a_search_shows_the_block_that_holds_the_words() -> None:

@@ -218,6 +218,7 @@ class Terminal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     vi: bool = False  # vi keys instead of Emacs keys
     show_tokens: bool = True  # after each turn, its tokens and cost
     mouse: bool = True  # the display full reads the mouse; hold Shift to select text
+    images: bool = True  # the display full draws images, where the terminal can
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

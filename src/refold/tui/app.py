@@ -1,10 +1,9 @@
 """The runtime of the full screen: keys become messages, and commands are carried out.
 
 `update` and `view` are pure; everything that waits, writes or asks is here, in `following`
-and in `host`. At most thirty frames a second are painted, and none where nothing has changed.
+and in `host`. Nothing is painted where nothing has changed.
 """
 
-import base64
 import os
 import sys
 import time
@@ -25,7 +24,7 @@ from refold.client.types import ImageData
 from refold.errors import BadInput, RefoldError
 from refold.terminal.commands.table import command_in
 from refold.terminal.greeting import farewell, heading
-from refold.terminal.input.clipboard import Clipboard
+from refold.terminal.input.clipboard import Clipboard, copying
 from refold.terminal.input.editor import editor_of
 from refold.terminal.input.line_editor.history import history
 from refold.terminal.prompts import plan as plans
@@ -40,19 +39,19 @@ from refold.tui import messages as m
 from refold.tui.following import Following
 from refold.tui.foreground import Foreground
 from refold.tui.host import DialogReader, Questions, RowPrinter, ScreenTerminal
+from refold.tui.image_loader import ImageLoader
+from refold.tui.image_painter import ImagePainter
 from refold.tui.model import Model
 from refold.tui.offers import Completer, palette
 from refold.tui.screen_modes import ScreenModes, write
 from refold.tui.transcript import Transcript
 from refold.tui.update import update
-from refold.tui.view import view
 from refold.views.call_summary import label
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, line
 
-_FRAME = 1 / 30  # seconds between two frames, at least
 _TICK = 0.1  # seconds between two turns of the wheel
-_COPIED = 100_000  # characters that a terminal is asked to take
+_FROM_PERSON = m.Key | m.Typed | m.Paste | m.Mouse
 _LEFT = "the person has left"
 
 
@@ -87,6 +86,14 @@ def _greet(session: Session, printer: Printer) -> None:
         printer.say(said, "warn")
 
 
+async def _stop_turn(session: Session, reason: str) -> None:
+    if session.view.turn.seq and session.owns_turns:
+        await session.interrupt(reason=reason)
+        with anyio.move_on_after(2):
+            while session.view.turn.seq:
+                await session.changed(after=session.view.seq)
+
+
 class App:
     """One terminal, and the session that is shown on it now."""
 
@@ -97,7 +104,9 @@ class App:
         modes = ScreenModes(
             config.history_file.parent, mouse=settings.mouse, environ=environ
         )
-        self._foreground = Foreground(modes, self._look, self.post)
+        painter = ImagePainter(environ, wanted=settings.images)
+        self._images = ImageLoader(painter, lambda name: self.session.blob(name), self.post)
+        self._foreground = Foreground(modes, self._look, self.post, self._images)
         width, height = self._foreground.size()
         transcript = Transcript(
             label=lambda call: label(call, self.session.tool(call.name))
@@ -111,7 +120,7 @@ class App:
         self._terminal = ScreenTerminal(session, self._printer, reader, self._moved)
         self._bell = Bell(anyio.current_time, session.settings.notify_seconds)
         self._history = history(config.history_file, lambda text: text, config.masked)
-        self._changed, self._left, self._turning = (anyio.Event() for _ in range(3))
+        self._left, self._turning = anyio.Event(), anyio.Event()
         if settings.vi:
             reader.vi(on=True)
         self._live = anyio.CancelScope()
@@ -130,7 +139,8 @@ class App:
             async with anyio.create_task_group() as self._group:
                 earlier = list(self._history.load_history_strings())
                 self.post(m.Remembered(tuple(reversed(earlier))))
-                self._group.start_soon(self._paint)
+                self._group.start_soon(self._foreground.paint_frames, lambda: self.model)
+                self._group.start_soon(self._images.run, self._foreground.changed)
                 await self._moved(self.session)
                 self._group.start_soon(self._read)
                 self._group.start_soon(self._tick)
@@ -153,27 +163,18 @@ class App:
     _group: TaskGroup
 
     def post(self, message: m.Message) -> None:
-        if isinstance(message, m.Key | m.Typed | m.Paste | m.Mouse):
+        if isinstance(message, _FROM_PERSON):
             self._bell.seen()
         self.model, commands = update(self.model, message)
-        self._changed.set()
+        self._foreground.changed(keyed=isinstance(message, _FROM_PERSON))
         if self.model.screen.view.turn.seq:
             self._turning.set()
         for command in commands:
             self._do(command)
 
-    # Tasks that run as long as the screen does.
-
     async def _read(self) -> None:
         await self._foreground.run()
         self._left.set()  # the terminal is gone
-
-    async def _paint(self) -> None:
-        while True:
-            await self._changed.wait()
-            self._changed = anyio.Event()
-            self._foreground.paint(view(self.model), self.model.width)
-            await anyio.sleep(_FRAME)
 
     async def _tick(self) -> None:
         """Only while a turn runs: nothing wakes an idle screen."""
@@ -206,11 +207,7 @@ class App:
         self.post(m.Key("ctrl+c", anyio.current_time()))
 
     async def _end(self, reason: str) -> None:
-        if self.session.view.turn.seq and self.session.owns_turns:
-            await self.session.interrupt(reason=reason)
-            with anyio.move_on_after(2):
-                while self.session.view.turn.seq:
-                    await self.session.changed(after=self.session.view.seq)
+        await _stop_turn(self.session, reason)
 
     # Commands.
 
@@ -218,28 +215,20 @@ class App:
         match command:
             case m.Answer() | m.Picked() | m.Selected():
                 self._questions.take(command)
-            case m.FindMatches(number, query):
-                self._start(partial(self._questions.search, number, query))
             case m.Remember(text):
                 self._history.store_string(text)
             case m.Copy(text):
-                code = base64.b64encode(text[:_COPIED].encode()).decode()
-                write(f"\x1b]52;c;{code}\x07")
+                write(copying(text))
             case m.Repaint():
                 self._foreground.repaint()
             case m.Quit():
                 self._left.set()
             case m.Watch() | m.Follow() if self._following is not None:
                 self._following.look_at(command)
-            case m.Complete(before):
-                self._start(partial(self._completer.look, before))
-            case m.PasteImage():
-                self._start(self._paste_image)
+            case m.FindMatches() | m.Complete() | m.PasteImage() | m.MeasureImages():
+                self._start(partial(self._look_up, command))
             case _:
                 self._start(partial(self._carry_out, command))
-
-    async def _paste_image(self) -> None:
-        self.post(m.ImagePasted(await self._clipboard.take()))
 
     def _start(self, work: Callable[[], Awaitable[None]]) -> None:
         async def guarded() -> None:
@@ -249,6 +238,19 @@ class App:
                 self._printer.line(sentence(error))
 
         self._group.start_soon(guarded)
+
+    async def _look_up(
+        self, command: m.FindMatches | m.Complete | m.PasteImage | m.MeasureImages
+    ) -> None:
+        match command:
+            case m.FindMatches(number, query):
+                await self._questions.search(number, query)
+            case m.Complete(before):
+                await self._completer.look(before)
+            case m.PasteImage():
+                self.post(m.ImagePasted(await self._clipboard.take()))
+            case m.MeasureImages(names):
+                await self._images.measure(names)
 
     async def _carry_out(self, command: m.Command) -> None:
         match command:
@@ -318,8 +320,6 @@ class App:
             return
         new = await self._foreground.edited(text, command, "message.md")
         self.post(m.Edited(new.removesuffix("\n")))
-
-    # What is printed and painted.
 
     @property
     def plans(self) -> plans.Queue:

@@ -5,11 +5,13 @@ plans are put one after the other, as the line terminal puts them.
 """
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
 import anyio
+from msgspec.structs import replace
 
 from refold.client.session import Session
 from refold.client.types import (
@@ -21,6 +23,7 @@ from refold.client.types import (
     Frame,
     TaskBoard,
     Watch,
+    events,
 )
 from refold.errors import RefoldError
 from refold.terminal.prompts import plan as plans
@@ -33,6 +36,7 @@ from refold.tui.messages import (
     BoardRead,
     Facts,
     FactsChanged,
+    Loaded,
     Message,
     News,
     OutputLoaded,
@@ -44,10 +48,13 @@ from refold.values.live import ChildMoved
 from refold.views.background_list import last_line
 from refold.views.escape import on_one_line
 from refold.views.notices import notification
+from refold.views.screen.screen import screen_of
 from refold.views.styled import Line
 
 _JUDGING = 0.3  # seconds a question waits for the others of the same answer
 _AGAIN = 1.0  # seconds between two looks at what is watched, or at what a panel shows
+_LONG = 2_000  # events of a session whose end is shown before all of it is folded
+_NEWEST = 400  # events of that end, at most
 _LINE = 4_000  # bytes in which the last line of a command is looked for
 
 
@@ -140,8 +147,13 @@ class Following:
         )
         self._post(FactsChanged(self.facts()))
         entries = await self._session.reports.entries()
-        self._post(News(tuple(Frame(each.seq, 0, each) for each in entries)))
         self._seen = entries[-1].seq if entries else 0
+        if len(entries) < _LONG:
+            self._post(News(tuple(Frame(each.seq, 0, each) for each in entries)))
+            return
+        if turns := _last_turns(entries):
+            self._post(Loaded(replace(screen_of(turns), view=self._session.view)))
+        self._post(Loaded(await anyio.to_thread.run_sync(screen_of, entries)))
 
     async def _show(self, watch: Watch) -> None:
         async for frame in watch.gathered():
@@ -300,6 +312,15 @@ class Following:
         return OutputsRead(
             lines, time.time() if self._session.view.background.running else 0.0
         )
+
+
+def _last_turns(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """From the beginning of a turn on, some hundred events at most; none, for a longer turn."""
+    newest = entries[-_NEWEST:]
+    begins = (
+        at for at, each in enumerate(newest) if isinstance(each.event, events.TurnStarted)
+    )
+    return newest[next(begins, len(newest)) :]
 
 
 async def _board(board: TaskBoard) -> BoardRead:

@@ -16,22 +16,52 @@ from refold.terminal.input.editor import edited
 from refold.terminal.screen.capabilities import Look
 from refold.terminal.screen.printer import Printer
 from refold.terminal.signals import stop_here
+from refold.tui.image_loader import ImageLoader
 from refold.tui.key_parser import Keyboard
 from refold.tui.messages import Message, Resized
+from refold.tui.model import Model
 from refold.tui.painter import Painted, painted
 from refold.tui.screen_modes import ScreenModes, write
-from refold.tui.view import Frame
+from refold.tui.view import Frame, view
 
+_NEWS = 1 / 20  # seconds between two frames that no key has asked for
+_A_SECOND, _SAVED = 25.0, 5.0  # frames: together never more than 30 in a second
 _ESC = 0.04  # seconds in which the rest of a key comes
+
+
+class Pace:
+    """When the next frame may be painted: at once for a key, and seldom enough for the rest.
+
+    Of thirty frames a second, keys have those that news leaves: twenty come at most for
+    news, one after the other, and so many more are saved up for keys.
+    """
+
+    def __init__(self) -> None:
+        self._saved, self._last = _SAVED, 0.0
+
+    def painted(self, now: float) -> None:
+        grown = self._saved + (now - self._last) * _A_SECOND
+        self._saved, self._last = min(grown, _SAVED) - 1, now
+
+    def wait(self, now: float, *, keyed: bool) -> float:
+        """How long from now, in seconds."""
+        saved = min(self._saved + (now - self._last) * _A_SECOND, _SAVED)
+        left = max(1 - saved, 0.0) / _A_SECOND
+        return left if keyed else max(left, self._last + _NEWS - now)
 
 
 class Foreground:
     def __init__(
-        self, modes: ScreenModes, look: Look, post: Callable[[Message], None]
+        self,
+        modes: ScreenModes,
+        look: Look,
+        post: Callable[[Message], None],
+        images: ImageLoader,
     ) -> None:
-        self.look = look
+        self.look, self._images = look, images
         self._modes, self._post = modes, post
         self._before: Painted | None = None
+        self._changed, self._keyed = anyio.Event(), anyio.Event()
         self._ours, self._scope = anyio.Event(), anyio.CancelScope()
 
     def enter(self) -> None:
@@ -39,6 +69,7 @@ class Foreground:
         self._ours.set()
 
     def close(self) -> None:
+        write(self._images.painter.forget())
         self._modes.close()
 
     def size(self) -> tuple[int, int]:
@@ -60,12 +91,32 @@ class Foreground:
                 there = await self._read(keyboard)
                 group.cancel_scope.cancel()
 
-    def paint(self, frame: Frame, width: int) -> None:
+    def changed(self, *, keyed: bool = False) -> None:
+        """There may be something new to paint; `keyed`: the person waits for it."""
+        self._changed.set()
+        if keyed:
+            self._keyed.set()
+
+    async def paint_frames(self, model: Callable[[], Model]) -> None:
+        """Paint what has changed, for as long as the screen lives."""
+        pace = Pace()
+        while True:
+            await self._changed.wait()
+            with anyio.move_on_after(pace.wait(anyio.current_time(), keyed=False)):
+                await self._keyed.wait()
+                await anyio.sleep(pace.wait(anyio.current_time(), keyed=True))
+            self._changed, self._keyed = anyio.Event(), anyio.Event()
+            now = model()
+            self._paint(view(now), now.width)
+            pace.painted(anyio.current_time())
+
+    def _paint(self, frame: Frame, width: int) -> None:
         if not self._ours.is_set():
             return
-        if text := painted(frame, width, self._before, self.look):
+        if text := painted(frame, width, self._before, self.look, self._images.painter):
             write(text)
             self._before = Painted(frame.rows, frame.cursor, width)
+        self._images.look_for(frame.rows)
 
     def repaint(self) -> None:
         """The terminal may show something else by now: paint it all with the next frame."""
@@ -78,6 +129,7 @@ class Foreground:
         self._ours = anyio.Event()
         self._scope.cancel()
         await checkpoint()  # who reads the keyboard leaves it alone
+        write(self._images.painter.forget())
         self._modes.leave()
         try:
             yield Printer(sys.stdout, self.look)
@@ -92,6 +144,7 @@ class Foreground:
 
     def suspend(self) -> None:
         """Stop, as Ctrl+Z does, until the shell has us go on."""
+        write(self._images.painter.forget())
         self._modes.leave()
         stop_here(None, 0)
         self._take_back()

@@ -80,9 +80,9 @@ class Keyboard:
         """Nothing more has come: an Esc was the key Esc, or Alt with the key behind it."""
         rest, found = self._rest, list[Message]()
         if rest in ("\x1b", "\x1b\x1b"):
-            found = [Key("esc", at)] * len(rest)
+            found.extend(Key("esc", at) for _ in rest)
         elif len(rest) == 2:
-            found = [Key(f"alt+{rest[1]}", at)]
+            found.append(Key(f"alt+{rest[1]}", at))
         elif len(rest) < _MOST or rest.startswith(_PASTE):
             return []  # the line is slow: the rest of it comes
         self._rest = ""
@@ -148,7 +148,7 @@ def _ss3(text: str, place: int, at: float) -> _Read | None:
 
 
 def _reply(text: str, place: int, at: float) -> _Read | None:
-    """An answer of the terminal that nobody here has asked for, or Alt with this letter."""
+    """An answer of the terminal to another program, or Alt with this letter."""
     if len(text) == place + 2:
         return None
     if not _REPLY.match(text, place):

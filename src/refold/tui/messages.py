@@ -11,9 +11,11 @@ from msgspec import Struct
 
 from refold.client.protocol import Order
 from refold.client.types import Frame
+from refold.tui.image_sizes import ImageSize
 from refold.values.control import BoardTask
 from refold.values.modes import Effort, Mode
 from refold.views.picker import Offer, Picker
+from refold.views.screen.screen import Screen
 from refold.views.styled import Line
 
 PanelName: TypeAlias = Literal[
@@ -66,6 +68,12 @@ class News(Struct, frozen=True):
     """Events of the session in their order, and pieces of what is being written."""
 
     frames: tuple[Frame, ...]
+
+
+class Loaded(Struct, frozen=True):
+    """The session so far, folded elsewhere: first its end, for a long one, and then all of it."""
+
+    screen: Screen
 
 
 class Facts(Struct, frozen=True):
@@ -190,6 +198,12 @@ class ImagePasted(Struct, frozen=True):
     label: str
 
 
+class ImagesMeasured(Struct, frozen=True):
+    """Images that this terminal can draw, by the names of their bytes."""
+
+    sizes: Mapping[str, ImageSize]
+
+
 class Unqueued(Struct, frozen=True):
     """A message that waited is withdrawn; its text is to be changed."""
 
@@ -209,9 +223,9 @@ class ViKeys(Struct, frozen=True):
 
 
 Message: TypeAlias = (
-    Key | Typed | Paste | Mouse | Resized | Tick | News | FactsChanged | RowsPrinted | Asked
+    Key | Typed | Paste | Mouse | Resized | Tick | News | Loaded | FactsChanged | RowsPrinted | Asked
     | AskedToPick | Matched | Withdrawn | Offered | PaletteLoaded | TranscriptLoaded | OutputLoaded | BoardRead
-    | OutputsRead | Edited | ImagePasted
+    | OutputsRead | Edited | ImagePasted | ImagesMeasured
     | Unqueued | Remembered | ViKeys
 )  # fmt: skip
 
@@ -309,6 +323,12 @@ class PasteImage(Struct, frozen=True):
     """Take the image that is on the clipboard; `ImagePasted` comes then."""
 
 
+class MeasureImages(Struct, frozen=True):
+    """See how large these images are, where the terminal draws any; `ImagesMeasured` comes."""
+
+    names: tuple[str, ...]
+
+
 class CycleMode(Struct, frozen=True):
     pass
 
@@ -333,6 +353,6 @@ class Quit(Struct, frozen=True):
 
 Command: TypeAlias = (
     Send | Submit | EditQueued | RunCommand | Answer | Picked | Selected | FindMatches | Complete | LoadPalette | Watch | Follow
-    | Copy | PasteImage | EditOutside | CycleMode | Suspend | Repaint | Remember | Quit
+    | Copy | PasteImage | MeasureImages | EditOutside | CycleMode | Suspend | Repaint | Remember | Quit
 )  # fmt: skip
 Commands: TypeAlias = Sequence[Command]

@@ -8,6 +8,7 @@ from refold.tui.overlays import dialog_scrolled
 from refold.tui.text_field import edited, field_of
 from refold.tui.transcript import (
     Anchor,
+    Transcript,
     code_block,
     found_in,
     item_text,
@@ -15,7 +16,8 @@ from refold.tui.transcript import (
     visible_rows,
 )
 from refold.tui.view import areas
-from refold.views.screen.blocks import Called
+from refold.views.screen.blocks import Called, Heard
+from refold.views.styled import bare
 
 _WHEEL = 3  # rows of one turn of the wheel
 
@@ -108,11 +110,14 @@ def mouse(model: Model, event: Mouse) -> Updated:
     if event.column >= at.room:
         return (replace(model, focus="panel"), ()) if model.panel else (model, ())
     _, items = visible_rows(model.transcript, model.anchor, at.room, at.height)
-    if event.row < len(items) and isinstance(
-        model.transcript.item(items[event.row]), Called
-    ):
+    if event.row < len(items) and _opens(model.transcript.item(items[event.row])):
         return _flipped(model, items[event.row]), ()
     return model, ()
+
+
+def _opens(item: object) -> bool:
+    """Is there more of it than is shown?"""
+    return isinstance(item, Called) or (isinstance(item, Heard) and bool(item.images))
 
 
 def finding_key(model: Model, finding: TextSearch, key: str) -> Updated:
@@ -144,4 +149,29 @@ def find(model: Model, words: str, step: int = -1, start: int | None = None) -> 
         field_of(words), now if found is None else found, bool(words) and found is None
     )
     model = replace(model, overlay=finding)
-    return (model if found is None else _shown_item(model, found)), ()
+    return (model if found is None else _shown_match(model, found, words)), ()
+
+
+def _shown_match(model: Model, item: int, words: str) -> Model:
+    """Bring the last row of the item with these words onto the screen; it is opened for that."""
+    at, wanted = areas(model), words.casefold()
+    transcript = model.transcript
+    if (match := _match(transcript, item, at.room, wanted)) is None:
+        opened = replace(transcript, flipped=transcript.flipped ^ {item})
+        if (match := _match(opened, item, at.room, wanted)) is None:
+            return _shown_item(model, item)
+        model, transcript = replace(model, transcript=opened), opened
+    rows, items = visible_rows(transcript, model.anchor, at.room, at.height)
+    seen = (bare([row]) for row, of in zip(rows, items, strict=True) if of == item)
+    if any(wanted in each.casefold() for each in seen):
+        return model
+    return replace(model, anchor=Anchor(item, max(match - at.height // 2, 0)))
+
+
+def _match(transcript: Transcript, item: int, room: int, wanted: str) -> int | None:
+    """The last row of the item that has these words in one piece."""
+    rows = transcript.rows(item, room)
+    return next(
+        (n for n in range(len(rows) - 1, -1, -1) if wanted in bare([rows[n]]).casefold()),
+        None,
+    )

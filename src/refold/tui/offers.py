@@ -23,6 +23,7 @@ from refold.views.wrap import cells, cut
 
 _SESSIONS = 50
 _FILES = 2_000
+_NAME = 14  # cells of a name; longer ones push what they are about to the right
 _OFFERS = 50  # completions
 
 
@@ -97,7 +98,7 @@ def _item(id_: str, name: str, about: str) -> PickerItem:
     name, about = on_one_line(name), on_one_line(about)
 
     def row(room: int) -> Line:
-        shown = cut(name, room)
+        shown = cut(f"{name:<{_NAME}}" if cells(name) == len(name) else name, room)
         rest = room - cells(shown) - 2
         return (
             ("plain", shown),

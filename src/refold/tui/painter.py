@@ -2,6 +2,7 @@
 
 When rows have moved up as a whole, the terminal is asked to scroll them. A frame is written
 in one piece, between the marks of a synchronized update, so no half of it is ever seen.
+`image_painter` says what is written for the images of a frame.
 """
 
 from collections.abc import Sequence
@@ -9,12 +10,14 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from refold.terminal.screen.capabilities import Look
+from refold.tui.image_painter import ImagePainter
 from refold.tui.view import Frame
 from refold.views.styled import Line
 from refold.views.wrap import cells
 
 _ERASE = "\x1b[K"
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
+_KEEP, _BACK = "\x1b7", "\x1b8"  # the place of the cursor
 _LEAST = 3  # rows that have moved, from which scrolling is cheaper
 
 
@@ -26,23 +29,44 @@ class Painted(Struct, frozen=True):
     width: int
 
 
-def painted(frame: Frame, width: int, before: Painted | None, look: Look) -> str:
+def painted(
+    frame: Frame,
+    width: int,
+    before: Painted | None,
+    look: Look,
+    images: ImagePainter | None = None,
+) -> str:
     """What to write so that the terminal shows this frame; "" if it does already.
 
     Without `before`, everything is painted.
     """
-    now = Painted(frame.rows, frame.cursor, width)
-    if now == before:
-        return ""
-    out = list[str]()
+    text, written, moved = "", frozenset[int](), False
+    if Painted(frame.rows, frame.cursor, width) != before:
+        text, written, moved = _text(frame, width, before, look)
+    sent, put = ("", "")
+    if images is not None:
+        sent, put = images.orders(frame.rows, written, moved=moved)
+    if put:  # the cursor comes back to where the text has left it
+        text = f"{text}{_KEEP}{put}{_BACK}"
+    return f"{sent}{_BEGIN}{text}{_END}" if text else sent
+
+
+def _text(
+    frame: Frame, width: int, before: Painted | None, look: Look
+) -> tuple[str, frozenset[int], bool]:
+    """What to write, the rows that it writes, and whether the terminal has scrolled."""
+    out, written = list[str](), set[int]()
     known = before is not None and before.width == width
     shown: list[Line | None] = list(before.rows) if before and known else []
     if not known or len(shown) != len(frame.rows):
         out.append("\x1b[0m\x1b[2J")
         shown = [()] * len(frame.rows)
+    begun = len(out)
     shown = _scroll(shown, frame.rows, out)
+    moved = len(out) > begun
     for at, row in enumerate(frame.rows):
         if row != shown[at]:
+            written.add(at)
             text = "".join(look.paint(*piece) for piece in row)
             full = sum(cells(text) for _, text in row) >= width
             # At the last column, erasing to the end of the row would take its last letter.
@@ -56,7 +80,7 @@ def painted(frame: Frame, width: int, before: Painted | None, look: Look) -> str
         out.append(f"\x1b[{row + 1};{min(column, width - 1) + 1}H\x1b[?25h")
         if changed:
             out.insert(0, "\x1b[?25l")
-    return f"{_BEGIN}{''.join(out)}{_END}"
+    return "".join(out), frozenset(written), moved
 
 
 def _scroll(

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from refold.tui.messages import PanelName
 from refold.tui.model import Model
-from refold.tui.transcript import markdown_rows
+from refold.tui.transcript import markdown_rows, wrapped
 from refold.values.display import Diff
 from refold.values.path_names import near
 from refold.views.background_list import command_rows
@@ -140,9 +140,8 @@ def _changes(model: Model, room: int) -> Iterator[PanelEntry]:
 def _cost(model: Model, room: int) -> Iterator[PanelEntry]:
     view = model.screen.view
     account, turn = view.account, view.turn
-    yield PanelEntry("", tuple(
-        truncate(row, room) for row in context_lines(context_usage(view, model.screen.window))
-    ))  # fmt: skip
+    usage = context_lines(context_usage(view, model.screen.window))
+    yield PanelEntry("", tuple(part for row in usage for part in wrapped(row, room)))
     for about, spent in (
         ("this turn" if turn.seq else "last turn", turn.spent),
         ("this session", account.spent),

@@ -5,13 +5,14 @@ that are never scrolled to are never laid out. The view is anchored at a row of 
 text that arrives below moves nothing; without an anchor the end is shown.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from refold.client.types import events
+from refold.tui.image_sizes import ImageSize
 from refold.values.control import PlanReady
 from refold.values.display import Diff
 from refold.values.growing import Growing, Log
@@ -34,7 +35,7 @@ from refold.views.screen.blocks import (
     turn_rows,
 )
 from refold.views.screen.conversation import from_child, from_shell
-from refold.views.styled import Line, Piece, Style, bare, line
+from refold.views.styled import ImageRow, Line, Piece, Style, bare, line
 from refold.views.wrap import cut, folded, truncate, wrap_line, wrap_words
 
 _FOLDING = call_summary.Folding("; Ctrl+O shows them", output=5, diff=14)
@@ -101,6 +102,9 @@ class Transcript(Struct, frozen=True):
     whole: bool = False
     flipped: frozenset[int] = frozenset()
     label: Callable[[ToolCall], str] = _name
+    sizes: Mapping[
+        str, ImageSize
+    ] = {}  # of the images that are drawn; of others a card stands
     memo: Memo = field(default_factory=Memo)
 
     def __len__(self) -> int:
@@ -161,9 +165,9 @@ class Transcript(Struct, frozen=True):
 def item_rows(item: Item, room: int, of: Transcript, *, whole: bool) -> list[Line]:
     match item:
         case Local(rows):
-            return [_split for row in rows for _split in _wrapped(row, room)]
+            return [_split for row in rows for _split in wrapped(row, room)]
         case Heard():
-            return _heard(item, room)
+            return _heard(item, room, of, whole=whole)
         case Words(text=text):
             return markdown_rows(text, room)
         case Thought(text=text):
@@ -172,9 +176,9 @@ def item_rows(item: Item, room: int, of: Transcript, *, whole: bool) -> list[Lin
             return _called(item, room, of, whole=whole)
         case News(line=told, found=report):
             rows = report_rows(report, room - _INDENT)
-            return [*_wrapped(told, room), *_under(rows, 0)]
+            return [*wrapped(told, room), *_under(rows, 0)]
         case TurnOver():
-            return [row for told in turn_rows(item) for row in _wrapped(told, room)]
+            return [row for told in turn_rows(item) for row in wrapped(told, room)]
 
 
 def item_text(item: Item | Coming, label: Callable[[ToolCall], str] = _name) -> str:
@@ -318,7 +322,7 @@ class _Stream:
         return [*self._rows, *split_rows(self._prose.rest())]
 
 
-def _heard(item: Heard, room: int) -> list[Line]:
+def _heard(item: Heard, room: int, of: Transcript, *, whole: bool) -> list[Line]:
     if from_child(item.sender):
         return list(report_lines(item.sender, item.words, room))
     sign = " " if from_shell(item.sender) else "›"
@@ -331,15 +335,23 @@ def _heard(item: Heard, room: int) -> list[Line]:
     said: list[Line] = [
         (("person", f"{sign} " if not at else "  "), *row) for at, row in enumerate(shown)
     ]
-    return [*said, *_images(item.images, room)]
+    return [*said, *_images(item.images, room, of, whole=whole)]
 
 
-def _images(images: Sequence[Image], room: int) -> Iterator[Line]:
-    """A card for each image: its name, and what kind of file it is."""
+def _images(
+    images: Sequence[Image], room: int, of: Transcript, *, whole: bool
+) -> Iterator[Line]:
+    """A card for each image: its name, and what kind of file it is; where it is drawn, below."""
     for each in images:
         name, kind = on_one_line(each.name), on_one_line(each.media_type)
         said = f"{name} · {kind}" if name else kind
         yield truncate((("accent", "  ▣ "), ("dim", said)), room)
+        if (size := of.sizes.get(each.blob)) is None or room < 2 * _INDENT:
+            continue
+        columns, rows = size.fitted(room - _INDENT, whole=whole)
+        for row in range(rows):
+            drawn = ImageRow(each.blob, row, rows, columns)
+            yield (("plain", " " * _INDENT), (drawn, " " * columns))
 
 
 def _called(item: Called, room: int, of: Transcript, *, whole: bool) -> list[Line]:
@@ -349,7 +361,7 @@ def _called(item: Called, room: int, of: Transcript, *, whole: bool) -> list[Lin
     said = f" {cut(rest, room - len(name) - 3 - indent)}" if rest else ""
     head: Line = ((style, f"{' ' * indent}{sign} "), ("strong", name), ("plain", said))
     rows = _result(item, room - _INDENT - indent, of, whole=whole)
-    return [head, *_under(rows, indent), *_images(item.images, room)]
+    return [head, *_under(rows, indent), *_images(item.images, room, of, whole=whole)]
 
 
 def _result(item: Called, room: int, of: Transcript, *, whole: bool) -> list[Line]:
@@ -369,10 +381,21 @@ def _under(rows: Sequence[Line], indent: int) -> Iterator[Line]:
         yield (("dim", " " * indent + ("    " if at else "  └ ")), *row)
 
 
-def _wrapped(row: Line, room: int) -> Iterator[Line]:
+def wrapped(row: Line, room: int) -> Iterator[Line]:
     """A row of ours, broken where it is too wide; none overflows."""
     for part in split_rows(wrap_line(row, room)) or [()]:
         yield truncate(part, room)
+
+
+def images_in(items: Iterable[Item]) -> tuple[str, ...]:
+    """The names of the images in these items, each once."""
+    found = (item.images for item in items if isinstance(item, Called | Heard))
+    return tuple(dict.fromkeys(each.blob for images in found for each in images))
+
+
+def with_sizes(shown: Transcript, sizes: Mapping[str, ImageSize]) -> Transcript:
+    """The transcript with these images drawn: it is laid out anew."""
+    return replace(shown, sizes={**shown.sizes, **sizes}, memo=Memo())
 
 
 def grown(shown: Transcript, new: Sequence[Item]) -> Transcript:

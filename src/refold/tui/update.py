@@ -27,7 +27,9 @@ from refold.tui.messages import (
     FactsChanged,
     Follow,
     ImagePasted,
+    ImagesMeasured,
     Key,
+    Loaded,
     LoadPalette,
     Matched,
     Message,
@@ -77,16 +79,17 @@ from refold.tui.overlays import (
     withdrawn,
 )
 from refold.tui.panels import TITLES, panel_entries
+from refold.tui.session_news import heard, loaded, with_facts
 from refold.tui.text_field import field_of, inserted
-from refold.tui.transcript import Local, Transcript, grown
+from refold.tui.transcript import (
+    Local,
+    grown,
+    with_sizes,
+)
 from refold.tui.vi import Vi
 from refold.tui.view import areas
-from refold.tui.watching import live_below, printed_by, watched
-from refold.values.display import Diff
-from refold.values.growing import Log
+from refold.tui.watching import printed_by, watched
 from refold.views.picker import with_query
-from refold.views.screen.blocks import Called
-from refold.views.screen.screen import Screen, shown
 from refold.views.styled import Line
 
 TWICE = 2.0  # seconds in which a second Ctrl+C or Esc means more
@@ -116,36 +119,6 @@ def _told(change: Callable[[Model, Any], Model]) -> Callable[[Model, Any], Updat
 
 def _printed(model: Model, rows: tuple[Line, ...], *, begins: bool = False) -> Model:
     return replace(model, transcript=grown(model.transcript, (Local(rows, begins),)))
-
-
-def _news(model: Model, message: News) -> Model:
-    before = now = model.screen
-    for frame in message.frames:
-        now = shown(now, frame)
-    new = [now.done[at] for at in range(len(before.done), len(now.done))]
-    transcript = grown(model.transcript, new) if new else model.transcript
-    calls = tuple(each for each in now.open if isinstance(each, Called))
-    transcript = replace(transcript, open=calls, coming=now.coming)
-    diffs = model.diffs
-    for item in new:
-        if isinstance(item, Called) and item.stage == "done":
-            for part in item.shown:
-                diffs = diffs.plus(part) if isinstance(part, Diff) else diffs
-    watching = model.watching and live_below(model.watching, message)
-    return replace(model, screen=now, transcript=transcript, diffs=diffs, watching=watching)
-
-
-def _with_facts(model: Model, message: FactsChanged) -> Model:
-    facts, transcript = message.facts, model.transcript
-    if facts.session != model.facts.session:
-        model = replace(
-            model, screen=Screen(window=model.screen.window), diffs=Log[Diff](), anchor=None, selected=-1,
-            focus="input", watching=None, panel_row=0, board=None, printed={},
-        )  # fmt: skip
-        transcript = Transcript(label=transcript.label, whole=transcript.whole)
-    return replace(
-        model, facts=facts, transcript=replace(transcript, directory=facts.directory)
-    )
 
 
 def _offered(model: Model, found: Offered) -> Model:
@@ -320,9 +293,7 @@ def _input_key(model: Model, key: str, at: float) -> Updated:
     match key:
         case "enter":
             return _submit(model, "now")
-        case "ctrl+enter":
-            return _submit(model, "next")
-        case "alt+enter" if model.screen.view.turn.seq:
+        case "ctrl+enter" | "alt+enter" if model.screen.view.turn.seq or key[0] == "c":
             return _submit(model, "next")
         case "alt+enter":
             return _composed(model, inputs.typed(composer, "\n"))
@@ -430,10 +401,11 @@ _ON: Mapping[type, Callable[[Model, Any], Updated]] = {
     Typed: _typed,
     Paste: _paste,
     Mouse: mouse,
-    News: _told(_news),
+    News: heard,
+    Loaded: loaded,
     Resized: _told(lambda model, m: replace(model, width=m.width, height=m.height)),
     Tick: _told(lambda model, m: replace(model, now=m.now)),
-    FactsChanged: _told(_with_facts),
+    FactsChanged: _told(with_facts),
     RowsPrinted: _told(lambda model, m: _printed(model, m.rows, begins=m.begins)),
     Asked: _told(asked),
     AskedToPick: _told(
@@ -453,6 +425,9 @@ _ON: Mapping[type, Callable[[Model, Any], Updated]] = {
     ),
     Edited: _told(lambda model, m: _put_text(model, m.text)),
     ImagePasted: _told(_with_image),
+    ImagesMeasured: _told(
+        lambda model, m: replace(model, transcript=with_sizes(model.transcript, m.sizes))
+    ),
     Unqueued: _told(_with_queued),
     Remembered: _told(_with_history),
     ViKeys: _told(

@@ -36,7 +36,8 @@ _OFFERS = 8  # completions that are shown at once
 _PANEL = 14  # rows of a panel below the transcript
 _CHIPS = 3  # messages that wait and are named
 _LEAST = 3  # rows of the transcript, whatever is asked
-_EMPTY = "Ask anything · / for commands · @ for files · Ctrl+P for everything"
+_EMPTY = ("Ask anything", "/ for commands", "@ for files", "Ctrl+P for everything")
+_WORKING = ("Enter: for the next step", "Alt+Enter: after this turn", "Esc interrupts")
 _KEYS = "Esc closes · Shift+↑↓ scroll"
 
 
@@ -231,9 +232,14 @@ def _composer(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
 
 
 def _empty(model: Model) -> str:
-    if model.screen.view.turn.seq:
-        return "Enter: for the next step · Alt+Enter: after this turn · Esc interrupts"
-    return _EMPTY if model.width >= COMPACT else "Ask anything · /help"
+    """As many of the hints as there is room for."""
+    said = ""
+    for hint in _WORKING if model.screen.view.turn.seq else _EMPTY:
+        longer = f"{said} · {hint}" if said else hint
+        if cells(longer) > model.width - 2:
+            break
+        said = longer
+    return said
 
 
 def _offers(composer: Composer, width: int) -> list[Line]:
@@ -287,7 +293,7 @@ def _rule(model: Model) -> Line:
     if vi is not None and vi.mode == "normal":
         named = (*named, ("accent", f" normal {vi.typed}".rstrip() + " "))
     if model.anchor is not None and not model.watching:
-        named = (*named, ("dim", " End: newest rows "))
+        named = (*named, ("dim", " Ctrl+End: newest rows "))
     used = sum(cells(text) for _, text in named)
     if used > model.width - 4:
         return (("border", "─" * model.width),)

@@ -1,7 +1,8 @@
 """Lines of text with named styles, without colours.
 
 A view names the style of a piece of text; each screen decides what it looks like. Text that
-links somewhere has a `Link` as its style; a screen without links shows it as "link".
+links somewhere has a `Link` as its style; a screen without links shows it as "link". Only the
+full screen makes and draws an `ImageRow`.
 """
 
 from collections.abc import Iterable
@@ -24,7 +25,20 @@ class Link(Struct, frozen=True):
     url: str
 
 
-Piece: TypeAlias = tuple[Style | Link, str]
+class ImageRow(Struct, frozen=True):
+    """The text is blanks, over which row `row` of the `rows` of an image is drawn.
+
+    `image` names its bytes; all its rows have `columns` cells.
+    """
+
+    image: str
+    row: int
+    rows: int
+    columns: int
+
+
+PieceStyle: TypeAlias = Style | Link | ImageRow
+Piece: TypeAlias = tuple[PieceStyle, str]
 Line: TypeAlias = tuple[Piece, ...]
 
 

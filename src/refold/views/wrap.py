@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from refold.views.escape import visible
-from refold.views.styled import Line, Link, Piece, Style, bare, joined, line
+from refold.views.styled import Line, Piece, PieceStyle, Style, bare, joined, line
 
 _PARTS = re.compile(r"\n|[ \t]+|[^ \t\n]+")
 _ADDRESS = re.compile(r"\W{0,3}[a-z][a-z+]{1,9}://\S+")
@@ -132,7 +132,7 @@ class _Rows:
         self._last = ""
         self.done: list[Line] = []
 
-    def add(self, style: Style | Link, text: str) -> None:
+    def add(self, style: PieceStyle, text: str) -> None:
         for part in _PARTS.findall(text):
             if part == "\n":
                 self.end_row()
@@ -149,7 +149,7 @@ class _Rows:
         self.done.append(tuple(joined(self._row)))
         self._row, self._used, self._blank = [], 0, []
 
-    def _letters(self, style: Style | Link, part: str) -> None:
+    def _letters(self, style: PieceStyle, part: str) -> None:
         wide_before = False
         for letter, wide in letters(part):
             may_break = (wide > 1 or wide_before) and letter[0] not in _NOT_FIRST
@@ -158,7 +158,7 @@ class _Rows:
             self._grow(style, letter)
             wide_before = wide > 1
 
-    def _grow(self, style: Style | Link, text: str) -> None:
+    def _grow(self, style: PieceStyle, text: str) -> None:
         self._word.append((style, text))
         self._last = text[-1]
 
@@ -250,7 +250,7 @@ class StreamWrapper:
         self._word: list[Piece] = []
         self._blank = ""
 
-    def put(self, style: Style | Link, text: str) -> list[Piece]:
+    def put(self, style: PieceStyle, text: str) -> list[Piece]:
         """Add text of one style; returns what can be printed now."""
         out: list[Piece] = []
         start = 0
@@ -269,7 +269,7 @@ class StreamWrapper:
     def end(self) -> list[Piece]:
         return self._settle()
 
-    def _grow(self, style: Style | Link, text: str) -> None:
+    def _grow(self, style: PieceStyle, text: str) -> None:
         if not text:
             return
         if self._word and self._word[-1][0] == style:

@@ -1,9 +1,10 @@
 """Images of the desktop's clipboard, for messages: read by the program that the desktop has for it.
 
 In the input an image is its label, and is sent with a message that still contains it. Text is not
-read here: the terminal pastes it. Writing to the clipboard is a sequence that `tui.app` sends.
+read here: the terminal pastes it. Text goes to the clipboard by way of the terminal, too.
 """
 
+import base64
 import sys
 from collections.abc import Iterator, Mapping
 
@@ -13,11 +14,18 @@ from refold import programs
 from refold.client.types import ImageData, image_data
 from refold.errors import BadInput
 
+_COPIED = 100_000  # characters that a terminal is asked to take
 _SECONDS = 5.0  # for the program to answer
 _WAYLAND = ("wl-paste", "--no-newline", "--type", "image/png")
 _X11 = ("xclip", "-selection", "clipboard", "-target", "image/png", "-out")
 _MAC = ("pngpaste", "-")
 _INSTEAD = "name a file instead, as @image.png"
+
+
+def copying(text: str) -> str:
+    """What has the terminal put this text on the clipboard, if it allows that (OSC 52)."""
+    code = base64.b64encode(text[:_COPIED].encode(errors="replace")).decode()
+    return f"\x1b]52;c;{code}\x07"
 
 
 class Clipboard:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from refold.terminal.screen import colours
 from refold.terminal.screen.ascii_fallback import MOST, is_all_of_unicode
 from refold.terminal.screen.terminfo import Terminfo, terminfo
-from refold.views.styled import Link, Style
+from refold.views.styled import ImageRow, Link, PieceStyle, Style
 
 Display: TypeAlias = Literal["plain", "status", "line"]
 _DUMB = ("dumb", "unknown", "")
@@ -92,10 +92,12 @@ class Look(Struct, frozen=True):
     mono: bool = False  # painted without colours: bold, and the like
     links: bool = False  # words may carry one
 
-    def paint(self, style: Style | Link, text: str) -> str:
+    def paint(self, style: PieceStyle, text: str) -> str:
         if isinstance(style, Link):
             shown = self.paint("link", text)
             return linked(style.url, shown) if self.links else shown
+        if isinstance(style, ImageRow):
+            return text
         if not self.color or (not text.strip() and style not in _FILLED):
             return text
         begin = self.paints.get(style, "")

@@ -1,0 +1,73 @@
+"""Reads the images of the session that is shown: their sizes, and the bytes of those on the screen.
+
+Where the terminal draws no images, nothing is read. Drawing is `image_painter`'s.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import anyio
+
+from refold.errors import RefoldError
+from refold.tui.image_painter import ImagePainter
+from refold.tui.image_sizes import ImageSize, cell_size, image_size
+from refold.tui.messages import ImagesMeasured
+from refold.views.styled import Line
+
+_NEWEST = 200  # images of a long session that are drawn
+
+
+class ImageLoader:
+    """`read` gives the bytes of an image."""
+
+    def __init__(
+        self,
+        painter: ImagePainter,
+        read: Callable[[str], Awaitable[bytes]],
+        post: Callable[[ImagesMeasured], None],
+    ) -> None:
+        self.painter, self._read, self._post = painter, read, post
+        self._wanted, self._news = dict[str, None](), anyio.Event()
+        self._failed = set[str]()
+
+    async def measure(self, names: Sequence[str]) -> None:
+        """The newest are told at once, all together."""
+        if not self.painter.protocol:
+            return
+        sizes, cell = dict[str, ImageSize](), cell_size()
+        for name in names[-_NEWEST:]:
+            content = await self._content(name)
+            if not self.painter.can_draw(content):
+                continue
+            if (size := image_size(content, cell)) is not None:
+                self.painter.measured(name, size)
+                sizes[name] = size
+        if sizes:
+            self._post(ImagesMeasured(sizes))
+
+    def look_for(self, rows: Sequence[Line]) -> None:
+        """Have the images of this frame read that the painter lacks."""
+        for name in self.painter.missing(rows):
+            if name not in self._failed:
+                self._wanted[name] = None
+                self._news.set()
+
+    async def run(self, loaded: Callable[[], None]) -> None:
+        """Read what is wanted; `loaded` is called after each, to paint it."""
+        while True:
+            await self._news.wait()
+            self._news = anyio.Event()
+            while self._wanted:
+                name = next(iter(self._wanted))
+                if content := await self._content(name):
+                    self.painter.give(name, content)
+                else:
+                    self._failed.add(name)
+                del self._wanted[name]
+                loaded()
+
+    async def _content(self, name: str) -> bytes:
+        """b"" for an image that is not there, as one of another session's."""
+        try:
+            return await self._read(name)
+        except RefoldError:
+            return b""

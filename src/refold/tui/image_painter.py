@@ -1,0 +1,212 @@
+"""Draws images over the blank rows that a frame has for them, in terminals that can.
+
+Two protocols: that of kitty, where the terminal keeps an image and is told where which part of
+it stands; and that of iTerm2, where an image is sent whole to the place where it stands. What is
+sent are our numbers and base64, no byte of the image as it is.
+
+Sixel is left out: it needs each image decoded and its colours counted, and no library that we
+have does that. Inside tmux and screen the terminal outside is not known, and nothing is drawn.
+"""
+
+import base64
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from refold.tui.image_sizes import ImageSize
+from refold.views.styled import ImageRow, Line
+from refold.views.wrap import cells
+
+Protocol: TypeAlias = Literal["", "kitty", "iterm"]
+_KITTY_TERMS = ("xterm-kitty", "xterm-ghostty")
+_KITTY_PROGRAMS = ("kitty", "ghostty")
+_ITERM_PROGRAMS = ("iTerm.app", "WezTerm")
+_MOST: Mapping[Protocol, int] = {"kitty": 4_000_000, "iterm": 1_000_000}  # bytes of a file
+_MOST_OVER_SSH = 256_000
+_CHUNK = 4_096  # letters of base64 in one order, as kitty demands
+_KEPT = 24  # images that the terminal is asked to keep
+_FORGET_ALL = "\x1b_Ga=d,d=A,q=2\x1b\\"
+
+
+class Placed(Struct, frozen=True):
+    """An image on the screen, of which the rows from `first` to `last` are seen."""
+
+    image: str
+    top: int
+    left: int
+    columns: int
+    rows: int
+    first: int
+    last: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.first == 0 and self.last == self.rows - 1
+
+
+def protocol_of(environ: Mapping[str, str]) -> Protocol:
+    """How this terminal draws images; "": it is not known to."""
+    term, program = environ.get("TERM", ""), environ.get("TERM_PROGRAM", "")
+    if term.startswith(("tmux", "screen")) or environ.get("TMUX") or environ.get("STY"):
+        return ""
+    if program in _ITERM_PROGRAMS or environ.get("LC_TERMINAL") == "iTerm2":
+        return "iterm"
+    known = term in _KITTY_TERMS or program in _KITTY_PROGRAMS
+    return "kitty" if known or environ.get("KITTY_WINDOW_ID") else ""
+
+
+def placed_in(rows: Sequence[Line]) -> list[Placed]:
+    """The images of a frame, from top to bottom."""
+    found = list[Placed]()
+    for y, row in enumerate(rows):
+        x = 0
+        for style, text in row:
+            wide = cells(text)
+            if isinstance(style, ImageRow) and wide == style.columns:
+                _add(found, style, y, x)
+            x += wide
+    return found
+
+
+def _add(found: list[Placed], style: ImageRow, y: int, x: int) -> None:
+    last = found[-1] if found else None
+    top = y - (style.row - last.first) if last else y
+    if (
+        last
+        and last.image == style.image
+        and last.top == top
+        and last.last == style.row - 1
+    ):
+        found[-1] = Placed(
+            last.image, last.top, last.left, last.columns, last.rows, last.first, style.row
+        )
+        return
+    found.append(Placed(style.image, y, x, style.columns, style.rows, style.row, style.row))
+
+
+class ImagePainter:
+    """What this terminal has been told of images; one for as long as the screen is ours."""
+
+    def __init__(self, environ: Mapping[str, str], *, wanted: bool = True) -> None:
+        self.protocol: Protocol = protocol_of(environ) if wanted else ""
+        far = environ.get("SSH_CONNECTION") or environ.get("SSH_TTY")
+        most = _MOST.get(self.protocol, 0)
+        self._most = min(most, _MOST_OVER_SSH) if far else most
+        self._sizes = dict[str, ImageSize]()
+        self._contents = dict[str, bytes]()  # of those that are drawn, newest last
+        self._sent = dict[str, int]()  # the number that the terminal knows each by
+        self._placed = dict[tuple[str, int], Placed]()
+        self._next = (os.getpid() & 0x7FFF) << 16 | 1  # other programs have numbers, too
+
+    def can_draw(self, content: bytes) -> bool:
+        if len(content) > self._most:
+            return False
+        return self.protocol == "iterm" or content.startswith(b"\x89PNG")
+
+    def measured(self, image: str, size: ImageSize) -> None:
+        self._sizes[image] = size
+
+    def missing(self, rows: Sequence[Line]) -> list[str]:
+        """The images of this frame whose bytes are needed to draw them."""
+        names = dict.fromkeys(each.image for each in placed_in(rows))
+        return [
+            name for name in names if name not in self._sent and name not in self._contents
+        ]
+
+    def give(self, image: str, content: bytes) -> None:
+        self._contents[image] = content
+
+    def forget(self) -> str:
+        """The terminal is another program's from now on, or shows nothing of ours."""
+        known = bool(self._sent)
+        self._sent.clear()
+        self._placed.clear()
+        return _FORGET_ALL if known and self.protocol == "kitty" else ""
+
+    def orders(
+        self, rows: Sequence[Line], written: frozenset[int], *, moved: bool
+    ) -> tuple[str, str]:
+        """What to write before the frame, and after it.
+
+        `written` are the rows that the frame writes anew; `moved`: the terminal has scrolled.
+        """
+        if not self.protocol or not (self._placed or self._sizes):
+            return "", ""
+        now = dict[tuple[str, int], Placed]()
+        for each in placed_in(rows):
+            at = next(n for n in range(len(rows) + 1) if (each.image, n) not in now)
+            if each.image in self._sizes:
+                now[each.image, at] = each
+        if self.protocol == "iterm":
+            return "", "".join(self._inline(now, written))
+        sent = "".join(self._transmitted(now))
+        return sent, "".join(self._put(now, written, moved=moved))
+
+    def _transmitted(self, now: Mapping[tuple[str, int], Placed]) -> Iterator[str]:
+        for name in dict.fromkeys(image for image, _ in now):
+            if name in self._sent or name not in self._contents:
+                continue
+            self._sent[name] = number = self._next
+            self._next += 1
+            code = base64.b64encode(self._contents.pop(name)).decode()
+            for at in range(0, len(code), _CHUNK):
+                more = int(at + _CHUNK < len(code))
+                head = f"a=t,f=100,i={number},q=2,m={more}" if not at else f"m={more},q=2"
+                yield f"\x1b_G{head};{code[at : at + _CHUNK]}\x1b\\"
+        shown = {image for image, _ in now}
+        for name in [each for each in self._sent if each not in shown]:
+            if len(self._sent) > _KEPT:
+                yield f"\x1b_Ga=d,d=I,i={self._sent.pop(name)},q=2\x1b\\"
+
+    def _put(
+        self, now: Mapping[tuple[str, int], Placed], written: frozenset[int], *, moved: bool
+    ) -> Iterator[str]:
+        for (name, at), _ in self._placed.items():
+            if (name, at) not in now and name in self._sent:
+                yield f"\x1b_Ga=d,d=i,i={self._sent[name]},p={at + 1},q=2\x1b\\"
+        before, self._placed = self._placed, dict[tuple[str, int], Placed]()
+        for (name, at), each in now.items():
+            if name not in self._sent:
+                continue  # its bytes are being read
+            self._placed[name, at] = each
+            if moved or before.get((name, at)) != each or _touched(each, written):
+                yield self._order(each, at)
+
+    def _order(self, each: Placed, at: int) -> str:
+        size = self._sizes[each.image]
+        begin = size.height * each.first // each.rows
+        end = max(size.height * (each.last + 1) // each.rows, begin + 1)
+        said = (
+            f"a=p,i={self._sent[each.image]},p={at + 1},x=0,y={begin},w={size.width},"
+            f"h={end - begin},c={each.columns},r={each.last - each.first + 1},C=1,q=2"
+        )
+        return f"{_to(each)}\x1b_G{said}\x1b\\"
+
+    def _inline(
+        self, now: Mapping[tuple[str, int], Placed], written: frozenset[int]
+    ) -> Iterator[str]:
+        """Cells that the terminal has moved or written over need nothing: images stand in them."""
+        before, self._placed = self._placed, dict[tuple[str, int], Placed]()
+        for key, each in now.items():
+            content = self._contents.get(each.image)
+            if content is None or not each.is_whole:
+                continue
+            self._placed[key] = each
+            if key in before and not _touched(each, written):
+                continue
+            code = base64.b64encode(content).decode()
+            said = f"inline=1;size={len(content)};width={each.columns};height={each.rows}"
+            yield f"{_to(each)}\x1b]1337;File={said};preserveAspectRatio=0:{code}\x07"
+        for name in [each for each in self._contents if (each, 0) not in now]:
+            if len(self._contents) > _KEPT:
+                del self._contents[name]
+
+
+def _to(each: Placed) -> str:
+    return f"\x1b[{each.top + 1};{each.left + 1}H"
+
+
+def _touched(each: Placed, written: frozenset[int]) -> bool:
+    return any(each.top <= row <= each.top + each.last - each.first for row in written)

@@ -1,0 +1,82 @@
+"""A long session: its end is shown first, and frames leave room for keys."""
+
+from msgspec.structs import replace
+
+from refold.client.types import Frame
+from refold.journal.events.kinds import Entry
+from refold.tui.foreground import Pace
+from refold.tui.messages import Facts, FactsChanged, Key, Loaded, News, Resized, RowsPrinted
+from refold.tui.model import Model
+from refold.tui.transcript import Anchor
+from refold.tui.update import update
+from refold.tui.view import view
+from refold.views.screen.screen import screen_of
+from refold.views.styled import line
+from tests.tui.sessions import Story
+
+
+def entries() -> list[Entry]:
+    story = Story()
+    for n in range(6):
+        story.turn(f"question {n}", story.says(f"answer {n}"))
+    return [each.item for each in story.frames if isinstance(each.item, Entry)]
+
+
+def begun() -> Model:
+    model = Model()
+    for message in (Resized(60, 12), FactsChanged(Facts("s", "a/m", directory="/w"))):
+        model, _ = update(model, message)
+    return model
+
+
+def test_a_session_that_was_loaded_shows_what_its_news_would_show() -> None:
+    told = entries()
+
+    loaded, _ = update(begun(), Loaded(screen_of(told)))
+    heard, _ = update(begun(), News(tuple(Frame(each.seq, 0, each) for each in told)))
+
+    assert loaded.screen == heard.screen
+    assert list(loaded.transcript.items) == list(heard.transcript.items)
+    assert view(loaded) == view(heard)
+
+
+def test_what_is_read_at_the_end_stays_when_the_beginning_comes() -> None:
+    whole = screen_of(entries())
+    end = replace(screen_of(entries()[-9:]), view=whole.view)
+    model, _ = update(begun(), Loaded(end))
+    model, _ = update(model, RowsPrinted((line("a command has printed this"),)))
+    model = replace(model, anchor=Anchor(1), selected=1, focus="transcript")
+    seen = view(model).rows
+
+    model, _ = update(model, Loaded(whole))
+
+    more = len(whole.done) - len(end.done)
+    assert more > 0
+    assert (model.anchor, model.selected) == (Anchor(1 + more), 1 + more)
+    assert (
+        view(model).rows[1:] == seen[1:]
+    )  # the first may be set off from one above by now
+    top, _ = update(model, Key("ctrl+home"))
+    assert "question 0" in str(view(top).rows[0])
+
+
+def test_a_key_is_painted_at_once_while_news_is_painted_twenty_times_a_second() -> None:
+    pace = Pace()
+    pace.painted(100.0)
+
+    assert pace.wait(100.01, keyed=True) == 0
+    assert round(pace.wait(100.01, keyed=False), 3) == 0.04
+
+
+def test_no_more_than_thirty_frames_are_painted_in_a_second() -> None:
+    for news_too in (False, True):
+        pace, now, frames = Pace(), 50.0, list[float]()
+        while now < 60:
+            if (wait := pace.wait(now, keyed=not news_too or len(frames) % 2 == 0)) > 0:
+                now += wait + 1e-6
+                continue
+            frames.append(now)
+            pace.painted(now)
+            now += 0.001
+
+        assert max(sum(at <= each < at + 1 for each in frames) for at in frames) <= 31
