@@ -12,7 +12,7 @@ import pytest
 from refold.errors import ToolFailed
 from refold.place.commands import ShellCommands
 from refold.place.environment import environment
-from refold.place.port import Finished
+from refold.place.port import CommandExtras, Finished, Handover
 from refold.testing.tool_conformance import cut_at_each_wait
 from refold.values.kept_output import Printed
 
@@ -277,6 +277,100 @@ def test_the_middle_that_is_dropped_is_counted_to_the_byte() -> None:
         printed.add(piece)
 
     assert (printed.start, printed.dropped, printed.end) == (b"abcd", 9, b"nopq")
+
+
+def test_what_is_kept_can_be_made_less() -> None:
+    whole, cut = Printed(each_end=8), Printed(each_end=4)
+    for printed in (whole, cut):
+        printed.add(b"abcdefghijkl")
+    whole.keep(3)
+    cut.keep(3)
+    whole.add(b"mno")
+    cut.add(b"mno")
+
+    assert whole.since(0) == (b"abc", 9, b"mno", 15)
+    assert cut.since(0) == (b"abc", 9, b"mno", 15)
+
+
+def test_a_command_that_is_let_go_of_goes_on_to_its_end(tmp_path: Path) -> None:
+    async def test() -> None:
+        handover, printed = Handover(), Printed()
+        started = anyio.Event()
+        command = "echo one; until test -e go; do sleep 0.01; done; echo two; exit 3"
+        found = list[Finished]()
+
+        async def run() -> None:
+            found.append(
+                await ShellCommands().run(
+                    command,
+                    cwd=str(tmp_path),
+                    seconds=LONG,
+                    on_output=lambda _: started.set(),
+                    given=CommandExtras(printed=printed, handover=handover),
+                )
+            )
+
+        before = handover.ask()
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            await started.wait()
+            asked = handover.ask()
+        (so_far,) = found
+        (tmp_path / "go").touch()
+        assert so_far.continued is not None
+        whole = await so_far.continued.end()
+
+        assert (before, asked, handover.ask()) == (False, True, False)
+        assert (so_far.code, so_far.start, so_far.end) == (None, b"one\n", b"")
+        assert whole == Finished(3, b"one\ntwo\n")
+
+    anyio.run(test)
+
+
+def test_a_command_that_was_let_go_of_ends_when_that_is_cancelled(tmp_path: Path) -> None:
+    async def test() -> None:
+        handover, started = Handover(), anyio.Event()
+        found = list[Finished]()
+
+        async def run() -> None:
+            extras = CommandExtras(printed=Printed(), handover=handover)
+            found.append(
+                await ShellCommands().run(
+                    "setsid sleep 60 & echo one; sleep 60",
+                    cwd=str(tmp_path),
+                    seconds=LONG,
+                    on_output=lambda _: started.set(),
+                    given=extras,
+                )
+            )
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            await started.wait()
+            handover.ask()
+        assert found[0].continued is not None
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await found[0].continued.end()
+
+        assert scope.cancelled_caught  # and `nobody_is_left` finds no process
+
+    anyio.run(test)
+
+
+def test_a_command_that_can_be_let_go_of_is_ended_wherever_it_is_cancelled(
+    tmp_path: Path,
+) -> None:
+    async def run() -> Finished:
+        extras = CommandExtras(printed=Printed(), handover=Handover())
+        return await ShellCommands().run(
+            "echo one", cwd=str(tmp_path), seconds=LONG, given=extras
+        )
+
+    waits = anyio.run(cut_at_each_wait, run, lambda: None)
+
+    assert waits > 0
+    assert anyio.run(run) == Finished(0, b"one\n")
 
 
 def test_no_key_of_ours_gets_into_a_command(

@@ -21,6 +21,7 @@ from refold.app.launch_options import LaunchOptions
 from refold.app.models import Models
 from refold.app.project_memory import ProjectMemory
 from refold.app.system_prompt import SessionGround, SystemPromptBuilder
+from refold.app.tool_dependencies import LazyBackground
 from refold.app.turn_context import TurnContext
 from refold.app.workspace import Where, Workspace
 from refold.client.launch import Launch, Opened
@@ -158,10 +159,19 @@ def price(model: str, usage: Usage) -> float:
 
 
 def world(
-    provider: Provider, record: Recorder, here: Path, steps: int, budget: Budget = NO_LIMIT
+    provider: Provider,
+    record: Recorder,
+    here: Path,
+    steps: int,
+    budget: Budget = NO_LIMIT,
+    background: LazyBackground | None = None,
 ) -> World:
     files = DiskFiles(here)
-    house = {"blobs": record, "directory": here}
+    house = {
+        "blobs": record,
+        "directory": here,
+        "background": background or LazyBackground(record),
+    }
     return World(
         Model(provider, record.view.session.model or "script/one", 10_000, price),
         builtin(), (at_most(steps, 0), *POLICIES, within(budget)),
@@ -180,12 +190,15 @@ async def opened(
     budget: Budget = NO_LIMIT,
 ) -> Session:
     record = Recorder(store or MemoryStore(), clock=time.time)
-    return await Session.open(
+    background = LazyBackground(record)
+    session = await Session.open(
         record,
-        lambda _: world(provider, record, here, steps, budget),
+        lambda _: world(provider, record, here, steps, budget, background),
         directory=str(here),
         session_options=SessionOptions(question=question_timeout),
     )
+    session.background = background
+    return session
 
 
 class Staged(Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 from stage import facts_of, handle_on
 
+from refold.app.tool_dependencies import LazyBackground
 from refold.cli.first_run import Embedded, Offers, choose
 from refold.cli.tour import Scene, give_tour
 from refold.engine.policies.conversation import converse
@@ -28,7 +29,11 @@ JOURNAL = Path("journal").absolute()
 async def opening(provider: Provider, directory: Path) -> Scene:
     record = Recorder(FileStore(JOURNAL), clock=time.time)
     files, tools = DiskFiles(directory), builtin()
-    house = {"blobs": record, "directory": directory}
+    house = {
+        "blobs": record,
+        "directory": directory,
+        "background": LazyBackground(record),
+    }
     facts = partial(facts_of, directory)
     world = World(
         Model(provider, "tour"),

@@ -25,6 +25,30 @@ def opens(here: Path, compiled: Path, *answers: dict[str, object]) -> Terminal:
 
 
 @pytest.mark.slow
+def test_ctrl_b_lets_the_running_command_go_on_in_the_background(
+    tmp_path: Path, compiled: Path
+) -> None:
+    command = "echo begun; until test -e go; do sleep 0.01; done; echo built"
+    call = {"tool": "bash", "arguments": {"command": command}}
+    at = opens(tmp_path, compiled, {"calls": [call]}, {"text": "I go on."})
+    at.until("›")
+    at.type("Build it." + ENTER)
+    at.until("begun")
+    at.type("\x02")
+    at.until("I go on.")
+    at.until("1 in background ›")
+    at.type("/background move" + ENTER)
+    at.until("no command of this session is running")
+    (tmp_path / "go").touch()
+    at.until("background-1 ended: exit code 0")
+    at.until_asked("bypass ›")
+    at.type("/quit" + ENTER)
+
+    assert at.end() == 0
+    assert f"  └ background-1 runs in the background: {command}" in at.rows
+
+
+@pytest.mark.slow
 def test_a_match_wakes_the_agent_at_an_idle_prompt_and_who_joined_sees_it(
     tmp_path: Path, compiled: Path
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
+from refold.testing.places import BackgroundInMemory
 from refold.tools.contract import Reply
 from refold.tools.read import read_file
 from refold.tools.shell import bash, careful
@@ -38,6 +39,8 @@ def test_a_redirection_overwrites_nothing(command: str, menu: str, tmp_path: Pat
             confines=Confines(writes=True),
             directory=tmp_path,
             progress=lambda text: None,
+            background=BackgroundInMemory(),
+            call="call-1",
         )
 
     reply = anyio.run(run)

@@ -6,7 +6,7 @@ from hypothesis import strategies as some
 from msgspec import Raw
 from msgspec.structs import replace
 
-from refold.client.protocol import Interrupt, StopBackground, StopChild
+from refold.client.protocol import Interrupt, MoveToBackground, StopBackground, StopChild
 from refold.journal.events.child_events import (
     BackgroundStarted,
     ChildAsked,
@@ -385,6 +385,18 @@ def test_a_background_command_is_shown_and_stopped_from_its_panel() -> None:
     assert after(panel, Typed("x"))[1] == [Send(StopBackground("background-1"))]
     assert [row.strip() for row in text(shown).split("\n")[:2]] == ["one", "two"]
     assert "background-1: make serve" in text(shown)
+
+
+def test_ctrl_b_moves_the_running_command_only_where_nothing_is_typed() -> None:
+    story = Story().turn("Go.")
+    working = model_of(story)
+    typing, _ = after(working, Typed("ab"))
+    moved, orders = after(typing, Key("ctrl+b"), Typed("x"))
+    story.tell(TurnEnded("answered"))
+
+    assert after(working, Key("ctrl+b"))[1] == [Send(MoveToBackground())]
+    assert after(model_of(story), Key("ctrl+b"))[1] == []
+    assert (orders, moved.composer.field.text) == ([], "axb")
 
 
 def test_more_output_leaves_the_rows_that_are_read_where_they_are() -> None:

@@ -6,7 +6,7 @@ recorded in the loop of the session. `place` runs and confines the commands, and
 `journal/state/background.py` is what the session knows of them.
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -28,7 +28,7 @@ from refold.journal.events.kinds import (
 from refold.journal.state.background import BackgroundCommand, end_text
 from refold.journal.state.fold import View
 from refold.place.command_output import as_text
-from refold.place.port import CommandExtras, Commands, Finished
+from refold.place.port import CommandExtras, Commands, Continued, Finished
 from refold.session.recorder import Recorder
 from refold.tools.shell import BackgroundOutput, BackgroundRequest
 from refold.values.kept_output import Printed
@@ -50,32 +50,38 @@ _AROUND = 1_000  # bytes before and after the beginning of the text that are tol
 WOKEN = "{name} ({command}) has {end}.{printed}"
 
 
-class _Command:
-    """A command while its output is in memory."""
+_Listener = Callable[[str], None] | None
+_Run = Callable[[_Listener], Awaitable[Finished]]
 
-    def __init__(self, name: str, request: BackgroundRequest, commands: Commands) -> None:
-        self.name, self.request, self.commands = name, request, commands
-        self.printed, self.read = Printed(_EACH_END), 0
+
+class _Command:
+    """A command while its output, which is in `printed`, is in memory.
+
+    `begin` gives what runs it to its end, and `read` says how much the model has of it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        request: BackgroundRequest,
+        printed: Printed,
+        begin: _Run,
+        read: int = 0,
+    ) -> None:
+        self.name, self.request, self._begin = name, request, begin
+        self.printed, self.read = printed, read
         self.over, self.told = anyio.Event(), False
         self.stopped = ""  # why it was asked to end
         self.watch = OutputWatch(self.printed, request.until) if request.until else None
         self._scope: anyio.CancelScope | None = None
 
-    async def run(self, on_output: Callable[[str], None] | None) -> Finished | str:
+    async def run(self, on_output: _Listener) -> Finished | str:
         """In the thread: run it to its end. A string says why it could not be started."""
-        request = self.request
         with anyio.CancelScope() as self._scope:
             if self.stopped:
                 self._scope.cancel()
             try:
-                return await self.commands.run(
-                    request.command,
-                    cwd=request.directory,
-                    seconds=None,
-                    confines=request.confines,
-                    on_output=on_output,
-                    given=CommandExtras(printed=self.printed),
-                )
+                return await self._begin(on_output)
             except ToolFailed as error:
                 return str(error)
         return Finished(None, b"")
@@ -121,12 +127,51 @@ class BackgroundCommands:
     async def start(
         self, call_id: str, request: BackgroundRequest, commands: Commands
     ) -> str:
-        if len(self._running) >= MOST:
-            names = ", ".join(each.name for each in self._running)
-            raise ToolFailed(
-                f"{MOST} commands run in the background, and no more may: {names}. Stop one "
-                "with background_stop first."
+        if full := self.full():
+            raise ToolFailed(f"{full}. Stop one with background_stop first.")
+        printed = Printed(_EACH_END)
+
+        async def run(on_output: _Listener) -> Finished:
+            return await commands.run(
+                request.command,
+                cwd=request.directory,
+                seconds=None,
+                confines=request.confines,
+                on_output=on_output,
+                given=CommandExtras(printed=printed),
             )
+
+        name = await self._recorded(call_id, request)
+        self._add(_Command(name, request, printed, run))
+        return name
+
+    async def adopt(
+        self, call_id: str, request: BackgroundRequest, so_far: Finished, printed: Printed
+    ) -> str:
+        assert so_far.continued is not None  # or there is nothing to take over
+        name, going = "", so_far.continued
+        with anyio.CancelScope(shield=True):  # or it would run, and no journal would say so
+            try:
+                name = await self._recorded(call_id, request, moved=True)
+            except BaseException:
+                await _end_now(going)
+                raise
+        printed.keep(_EACH_END)
+        read = so_far.printed
+        self._add(_Command(name, request, printed, lambda _: going.end(), read))
+        return name
+
+    def full(self) -> str:
+        """Why no more command may be started; "" if one may."""
+        if len(self._running) < MOST:
+            return ""
+        names = ", ".join(each.name for each in self._running)
+        return f"{MOST} commands run in the background, and no more may: {names}"
+
+    async def _recorded(
+        self, call_id: str, request: BackgroundRequest, *, moved: bool = False
+    ) -> str:
+        """Record the start. The name of the command."""
         name = ""
 
         def make_events(view: View) -> Sequence[Event]:
@@ -139,19 +184,24 @@ class BackgroundCommands:
                 where,
                 request.notify,
                 request.confines.network,
+                moved,
             )
             return (started,)
 
         await self._record.append_if(make_events, kept=True)
+        return name
+
+    def _add(self, command: _Command) -> None:
+        """Run it in the thread, which is started with the first one."""
         if self._portal is None:
             made = start_blocking_portal(name="background commands")
             self._portal = self._stack.enter_context(made)
             self._leave.append(self._record.hub.subscribe(self._on_event))
             if self._above is not None:
-                self._leave.append(self._above.subscribe(self._on_event))
-        command = self._known[name] = _Command(name, request, commands)
+                self._leave.append(self._above.heed(self._heed))
+        self._known[command.name] = command
         self._portal.start_task_soon(self._run, command, current_token())
-        return name
+        self._heed()
 
     async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput:
         known = self._find(name)
@@ -210,7 +260,7 @@ class BackgroundCommands:
     def _running(self) -> Sequence[_Command]:
         return [each for each in self._known.values() if not each.over.is_set()]
 
-    def _on_event(self, _: Entry) -> None:
+    def _heed(self, _: Entry | None = None) -> None:
         """Plan mode changes no file: what may write ends when it begins."""
         above = self._above is not None and self._above.mode == "plan"
         if self._portal is None or not (above or self._record.view.rights.mode == "plan"):
@@ -310,3 +360,10 @@ class BackgroundCommands:
         ended = [name for name, each in self._known.items() if each.over.is_set()]
         for name in ended[: max(0, len(self._known) - _READABLE)]:
             del self._known[name]
+
+
+async def _end_now(going: Continued) -> None:
+    """End a command that has no place here, and wait for that."""
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await going.end()

@@ -4,7 +4,8 @@ They are the same for every turn. `agents.profile` decides which of the tools an
 and `turn_context` has what else a turn needs.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +31,7 @@ from refold.errors import BadInput, JournalError, ToolFailed
 from refold.journal.state.background import BackgroundCommand
 from refold.journal.state.fold import View
 from refold.permissions.rules import Rule
-from refold.place.port import Commands, Files, Real, Snapshots
+from refold.place.port import Commands, Files, Finished, Handover, Real, Snapshots
 from refold.session.full_history import History
 from refold.session.recorder import Recorder
 from refold.session.redactor import Redactor
@@ -43,6 +44,7 @@ from refold.tools.task import Choice, task, task_for
 from refold.tools.web import Judge
 from refold.values.claims import Checked, Claim
 from refold.values.control import BoardTask, NewTask, TaskChange
+from refold.values.kept_output import Printed
 from refold.values.tools import Effect
 
 if TYPE_CHECKING:
@@ -268,11 +270,35 @@ class LazyBackground:
     def __init__(self, record: Recorder, above: ParentRights | None = None) -> None:
         self._record, self._above = record, above
         self._made: BackgroundCommands | None = None
+        self._movable = dict[str, Handover]()  # of the calls of `bash` that run
 
     async def start(
         self, call_id: str, request: BackgroundRequest, commands: Commands
     ) -> str:
         return await self._commands.start(call_id, request, commands)
+
+    @contextmanager
+    def movable(self, call_id: str) -> Generator[Handover]:
+        found = self._movable[call_id] = Handover()
+        try:
+            yield found
+        finally:
+            del self._movable[call_id]
+
+    async def adopt(
+        self, call_id: str, request: BackgroundRequest, so_far: Finished, printed: Printed
+    ) -> str:
+        return await self._commands.adopt(call_id, request, so_far, printed)
+
+    def move(self, call_id: str = "") -> bool:
+        """Move the command of this call of `bash` to the background; "": of all that run.
+
+        False: no such command runs. Raises `BadInput` if too many run there.
+        """
+        found = [each for id_, each in self._movable.items() if call_id in ("", id_)]
+        if found and (full := self._commands.full()):
+            raise BadInput(f"{full}: stop one first")
+        return [each.ask() for each in found].count(True) > 0
 
     async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput:
         return await self._commands.output(name, all_of_it=all_of_it)

@@ -23,6 +23,7 @@ from refold.client.protocol import (
     Interrupt,
     LeaveWorktree,
     MailTeammate,
+    MoveToBackground,
     PlanApproval,
     QuestionResponse,
     Queue,
@@ -66,18 +67,17 @@ _Set: TypeAlias = (
 )
 _OfWorktree: TypeAlias = EnterWorktree | LeaveWorktree | RemoveWorktree
 _Change: TypeAlias = EditMessage | DeleteMessage | WithdrawMessage | Rewind | _OfWorktree
-_Control: TypeAlias = (
-    Interrupt | Cancel | Continue | StopChild | StopBackground | MailTeammate
-)
+_Beside: TypeAlias = StopChild | MoveToBackground | StopBackground | MailTeammate
+_Control: TypeAlias = Interrupt | Cancel | Continue | _Beside
 # `Session` takes the others: they lead to another place, or to another session.
 SessionOrder: TypeAlias = (
     SendMessage | Steer | Queue | ApprovalResponse | QuestionResponse | PlanApproval
-    | Interrupt | Cancel | Continue | CompactConversation | StopChild | StopBackground
-    | MailTeammate | _Change | _Set
+    | CompactConversation | _Control | _Change | _Set
 )  # fmt: skip
 BUSY = "a turn of this session is running already: wait, or stop it"
 NO_CHILD = "no subagent is running"
 NO_COMMAND = "no command is running in the background"
+NO_BASH = "no command of this session is running that could go on in the background"
 
 
 class AlreadyAnswered(BadInput):
@@ -116,8 +116,8 @@ class Dispatcher:
             case PlanApproval():
                 return await self._plan(order)
             case (
-                Interrupt() | Cancel() | Continue() | StopChild() | StopBackground()
-                | MailTeammate()
+                Interrupt() | Cancel() | Continue() | StopChild() | MoveToBackground()
+                | StopBackground() | MailTeammate()
             ):  # fmt: skip
                 return await self._control(order)
             case CompactConversation():
@@ -221,10 +221,6 @@ class Dispatcher:
                 return stopped
             case Cancel(reason):
                 return await inbox.cancel(reason)
-            case StopChild() | StopBackground():
-                return await _stop_work(order, self._engine)
-            case MailTeammate():
-                return await _mail(order, self._engine)
             case Continue():
                 if not self._engine.idle or self._messages:
                     raise BadInput("a turn is already running")
@@ -232,6 +228,8 @@ class Dispatcher:
                     raise BadInput("there is no turn to continue yet")
                 self._continues = True
                 return True
+            case _:
+                return await _beside(order, self._engine)
 
     async def _compact(self, order: CompactConversation) -> bool:
         if not self._engine.view.conversation.messages:
@@ -381,6 +379,24 @@ async def _mail(order: MailTeammate, engine: Engine) -> bool:
         return False
     others = f"the teammates are {', '.join(there)}" if there else "there are no teammates"
     raise BadInput(f"no teammate {order.teammate!r} is at work; {others}")
+
+
+async def _beside(order: _Beside, engine: Engine) -> bool:
+    """About what works beside the conversation, or is to."""
+    match order:
+        case MoveToBackground(call_id):
+            return _move(call_id, engine)
+        case MailTeammate():
+            return await _mail(order, engine)
+        case StopChild() | StopBackground():
+            return await _stop_work(order, engine)
+
+
+def _move(call_id: str, engine: Engine) -> bool:
+    """Raises `BadInput` where no such command runs."""
+    if engine.background is not None and engine.background.move(call_id):
+        return True
+    raise BadInput(f"the call {call_id!r} runs no command" if call_id else NO_BASH)
 
 
 async def _stop_work(order: StopChild | StopBackground, engine: Engine) -> bool:

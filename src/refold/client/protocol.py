@@ -229,6 +229,15 @@ class MailTeammate(_Order, frozen=True, tag="mail_teammate"):
     text: str
 
 
+class MoveToBackground(_Order, frozen=True, tag="move_to_background"):
+    """Let the command of this call of `bash` go on in the background; "": of all that run.
+
+    The call ends with what was printed so far, and the turn continues.
+    """
+
+    call_id: str = ""
+
+
 class StopBackground(_Order, frozen=True, tag="stop_background"):
     """Stop a background command; "": all of them. The turn continues."""
 
@@ -285,7 +294,7 @@ Order: TypeAlias = (
     | DeleteMessage | WithdrawMessage | Fork | SetMode
     | SetModel | SetEffort | SetAgent | SwitchTeams | SwitchTracing | SetBudget | SetSteps
     | SetDirectory | EnterWorktree | LeaveWorktree | RemoveWorktree | StopChild | MailTeammate
-    | StopBackground | Rename | ChangeTags | ShellOutput | ReportStatus | ReportSnapshot
+    | MoveToBackground | StopBackground | Rename | ChangeTags | ShellOutput | ReportStatus | ReportSnapshot
 )  # fmt: skip
 KINDS: tuple[type[Struct], ...] = (*get_args(Order), User)
 _TYPES = tuple(str(each.__struct_config__.tag) for each in get_args(Order))

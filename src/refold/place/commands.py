@@ -105,16 +105,21 @@ class ShellCommands:
         walls = partial(self._walls, order)
         running = Supervisor(order, limits, seconds, on_output, walls)
         running.begin()
+        going, handover = _Going(running), order.given.handover
+        if handover is None:
+            return await going.finished(), running.broken
+        let_go = False
         try:
-            await _until_over(running)
+            let_go = await handover.asked_before(_until_over(running))
         finally:
-            with anyio.CancelScope(shield=True):
-                running.stop()
-                await _until_over(running)
-                if running.unsettled:
-                    await anyio.to_thread.run_sync(running.settle)
-            running.close()
-        return running.finished(), running.broken
+            if not let_go:
+                await going.settled()
+        if not let_go:
+            return running.finished(), running.broken
+        running.let_go()
+        assert order.given.printed is not None  # or nobody could know what it printed
+        start, lost, end, _ = order.given.printed.since(0)
+        return Finished(None, start, end, lost, continued=going), ""
 
     def _walls(self, order: "Order", status: int) -> "Launch":
         from refold.place.sandbox import Launch
@@ -129,6 +134,36 @@ class ShellCommands:
         return self._sandbox.held(
             order.cwd, order.confines, status, order.given, self._unread
         )
+
+
+class _Going:
+    """Implements `port.Continued`."""
+
+    def __init__(self, running: "Supervisor") -> None:
+        self._running = running
+
+    async def end(self) -> Finished:
+        done = await self.finished()
+        if broken := self._running.broken:
+            raise ToolFailed(f"The sandbox for the command could not be set up: {broken}.")
+        return done
+
+    async def finished(self) -> Finished:
+        try:
+            await _until_over(self._running)
+        finally:
+            await self.settled()
+        return self._running.finished()
+
+    async def settled(self) -> None:
+        """End it, if it runs, and release what it held."""
+        running = self._running
+        with anyio.CancelScope(shield=True):
+            running.stop()
+            await _until_over(running)
+            if running.unsettled:
+                await anyio.to_thread.run_sync(running.settle)
+        running.close()
 
 
 async def _until_over(running: "Supervisor") -> None:

@@ -4,9 +4,10 @@ Tools know only these. `files`, `commands` and `checkpoints` implement them on t
 call is allowed is not decided here: the seam asks `outside` and the rules before a tool runs.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Literal, NewType, Protocol, TypeAlias
 
+from anyio import CancelScope
 from msgspec import Struct
 
 from refold.place.command_output import as_text
@@ -57,6 +58,7 @@ class Finished(Struct, frozen=True):
     `stopped` says which limit ended it. `taken` are guarded paths that it made and that
     were taken away again, each with where it is now. `offline` and `looking` say that a
     sandbox held it: it could not reach the network, and it could change no files.
+    `continued` is a command that was let go of with a `Handover`, and still runs.
     """
 
     code: int | None
@@ -68,6 +70,7 @@ class Finished(Struct, frozen=True):
     taken: tuple[tuple[str, str], ...] = ()
     offline: bool = False
     looking: bool = False
+    continued: "Continued | None" = None
 
     @property
     def printed(self) -> int:
@@ -87,6 +90,42 @@ class Finished(Struct, frozen=True):
         return as_text(self.start)[0] + gap + as_text(self.end)[0], False
 
 
+class Continued(Protocol):
+    """A command that runs without the task that started it.
+
+    `end` waits for its end in any event loop, and is called once; it has no time limit then.
+    Cancelled, it ends the command at once. `ToolFailed`: bash could not be started.
+    """
+
+    async def end(self) -> Finished: ...
+
+
+class Handover:
+    """With this, a command can be let go of while it runs: `Commands.run` returns at once.
+
+    All but the waiting for the command is as before. Both ends are in one event loop.
+    """
+
+    def __init__(self) -> None:
+        self._scope: CancelScope | None = None
+
+    def ask(self) -> bool:
+        """Let go of the command. False: it does not run."""
+        if self._scope is not None:
+            self._scope.cancel()
+        return self._scope is not None
+
+    async def asked_before(self, end: Awaitable[None]) -> bool:
+        """For `run`: wait for the end of the command. True: it is to be let go of."""
+        scope = self._scope = CancelScope()
+        with scope:
+            try:
+                await end
+            finally:
+                self._scope = None
+        return scope.cancelled_caught
+
+
 class CommandExtras(Struct, frozen=True):
     """What one command gets that others do not.
 
@@ -95,7 +134,8 @@ class CommandExtras(Struct, frozen=True):
     otherwise. With `own_tmp` it has a /tmp of its own, which is deleted at its end. `used`
     is called from time to time with the seconds that it has computed.
     `environ` are variables that the user named for it, in addition to the harmless ones.
-    `printed` gets its output, and can be read while it runs.
+    `printed` gets its output, and can be read while it runs. `handover`, which needs
+    `printed`, can let go of it.
     """
 
     stdin: int | None = None
@@ -105,6 +145,7 @@ class CommandExtras(Struct, frozen=True):
     used: Callable[[float], None] | None = None
     environ: Mapping[str, str] = {}
     printed: Printed | None = None
+    handover: Handover | None = None
 
 
 NOTHING_MORE = CommandExtras()

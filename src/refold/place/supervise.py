@@ -7,6 +7,7 @@ costs one switch, where a worker thread for each wait would cost one each. `Supe
 notifies the event loop; `commands` is the part on that side.
 """
 
+import math
 import os
 import select
 import signal
@@ -59,7 +60,7 @@ class Supervisor:
         walls: Callable[[int], Launch],
     ) -> None:
         self._order, self._limits, self._walls = order, limits, walls
-        self._until = None if seconds is None else time.monotonic() + seconds
+        self._until = math.inf if seconds is None else time.monotonic() + seconds
         self._on_output, self._used = on_output, order.given.used
         self._heard = deque[str | float]()
         self.over, self.broken = False, ""
@@ -76,6 +77,10 @@ class Supervisor:
 
     def stop(self) -> None:
         _wake(self._tell_stop)
+
+    def let_go(self) -> None:
+        """From here on nobody waits: it has no time limit, and its output is only kept."""
+        self._until, self._on_output = math.inf, None
 
     def hear(self) -> None:
         """On the event loop: pass on what was printed and computed since the last time."""
@@ -184,7 +189,7 @@ class Supervisor:
         next_look = watch.disks.next_look(next_glance)
         while not watch.wait(output, self._stop, self._pause(next_look, output)):
             now = time.monotonic()
-            if watch.stopped or (self._until is not None and now >= self._until):
+            if watch.stopped or now >= self._until:
                 return False, ""
             if now < next_look:
                 continue
@@ -207,9 +212,7 @@ class Supervisor:
         return why
 
     def _last_words(self, watch: "_Watch", output: OutputPipe) -> tuple[bool, str]:
-        until = time.monotonic() + _LAST_WORDS
-        if self._until is not None:
-            until = min(until, self._until)
+        until = min(time.monotonic() + _LAST_WORDS, self._until)
         while output.open and not watch.stopped and (left := until - time.monotonic()) > 0:
             watch.listen(output, self._stop, left)
         # A shell that has ended may have left a crowd behind, and another that is just
@@ -218,8 +221,7 @@ class Supervisor:
         return not why, why
 
     def _pause(self, next_look: float, output: OutputPipe) -> float:
-        until = next_look if self._until is None else min(next_look, self._until)
-        pause = until - time.monotonic()
+        pause = min(next_look, self._until) - time.monotonic()
         return max(0.0, pause if output.due is None else min(pause, output.due))
 
     def _tell(self, news: str | float) -> None:

@@ -49,6 +49,10 @@ class RunningBackground(Protocol):
     """The background commands of a session: they end with it."""
 
     async def stop(self, name: str) -> bool: ...
+    def move(self, call_id: str = "") -> bool:
+        """Move the running command of this call here; "": of each call. False: none runs."""
+        ...
+
     async def printed(self, name: str, most: int) -> str:
         """The end of what it has printed; the model's reading is not moved by that."""
         ...

@@ -30,7 +30,11 @@ from refold.views.styled import Line
 TWICE = 2.0  # seconds in which a second Ctrl+C means it
 _TICK = 0.1
 # Keys that stand for commands, as a terminal sends them.
-_COMMANDS = {"\x0f": SHORTCUTS[Key.CTRL_O], "\x14": SHORTCUTS[Key.CTRL_T]}
+_COMMANDS = {
+    "\x02": "/background move",
+    "\x0f": SHORTCUTS[Key.CTRL_O],
+    "\x14": SHORTCUTS[Key.CTRL_T],
+}
 _UP = ("\x1b[A", "\x1bOA")
 _JUDGING = 0.3  # seconds a question waits for the others of the same answer
 

@@ -28,6 +28,7 @@ from refold.place.port import (
     Commands,
     Files,
     Finished,
+    Handover,
     Real,
 )
 from refold.tools.code import Mention, Mentions, Problem, Problems, Symbol, Symbols
@@ -40,6 +41,7 @@ from refold.tools.web import Judge
 from refold.values.claims import Checked, Claim
 from refold.values.control import BoardTask, NewTask, TaskChange
 from refold.values.display import Asking, Diff
+from refold.values.kept_output import Printed
 from refold.values.messages import SearchHit
 from refold.values.modes import Mode
 from refold.values.tools import Confines, ToolSpec
@@ -215,6 +217,15 @@ class BackgroundInMemory:
         name = f"background-{len(self.requests) + 1}"
         self.requests[name] = request
         return name
+
+    @contextmanager
+    def movable(self, call_id: str) -> Generator[Handover]:
+        yield Handover()
+
+    async def adopt(
+        self, call_id: str, request: BackgroundRequest, so_far: Finished, printed: Printed
+    ) -> str:
+        return await self.start(call_id, request, ShellCommands())
 
     async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput:
         return BackgroundOutput(self._known(name).command)

@@ -8,6 +8,7 @@ redirections from overwriting files.
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Protocol
@@ -18,10 +19,11 @@ from msgspec.structs import replace
 
 from refold.errors import ToolFailed
 from refold.journal.state.background import BackgroundCommand, end_text
-from refold.place.port import Commands, Files, Finished, Real
+from refold.place.port import CommandExtras, Commands, Files, Finished, Handover, Real
 from refold.tools.contract import Reply, Tool, tool
 from refold.tools.find import directory as a_directory
 from refold.values.display import Note, Output
+from refold.values.kept_output import Printed
 from refold.values.printable_names import escaped
 from refold.values.tools import Confines, Effect
 
@@ -66,10 +68,18 @@ class BackgroundRunner(Protocol):
 
     `output` is what was printed since the last time, or all of it. `stop` waits for the end,
     and is False if it had ended before; with `told` the model need not hear of it.
+
+    The user can move a command of another call here while it is `movable`. `adopt` then takes
+    it over, and ends it if that cannot be recorded: `so_far` is what the call has returned of
+    it, and `printed` gets its output.
     """
 
     async def start(
         self, call_id: str, request: BackgroundRequest, commands: Commands
+    ) -> str: ...
+    def movable(self, call_id: str) -> AbstractContextManager[Handover]: ...
+    async def adopt(
+        self, call_id: str, request: BackgroundRequest, so_far: Finished, printed: Printed
     ) -> str: ...
     async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput: ...
     async def stop(self, name: str, *, told: bool = False) -> bool: ...
@@ -88,12 +98,24 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
     confines: Confines,
     directory: Path,
     progress: Callable[[str], None],
+    background: BackgroundRunner,
+    call: str,
 ) -> Reply:
     """Run a bash command in the workspace. It gets no input and must end by itself."""
     where, name = await _standing(cwd, directory, files)
-    done = await commands.run(
-        command, cwd=where, seconds=timeout, confines=confines, on_output=progress
-    )
+    printed = Printed()
+    with background.movable(call) as handover:
+        done = await commands.run(
+            command,
+            cwd=where,
+            seconds=timeout,
+            confines=confines,
+            on_output=progress,
+            given=CommandExtras(printed=printed, handover=handover),
+        )
+    if done.continued is not None:
+        request = BackgroundRequest(command, where, confines)
+        return _moved(done, command, await background.adopt(call, request, done, printed))
     text, whole = done.read()
     text = readable(text)
     remarks = _remarks(done, timeout, "" if name == "." else name)
@@ -108,6 +130,29 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
     said = f"{body}\n({'; '.join(remarks)})" if remarks else body
     shown = Output(command, _shortened(text, done), done.code, _ended(done, timeout))
     return Reply(said, (shown,), whole=whole)
+
+
+def _moved(so_far: Finished, command: str, name: str) -> Reply:
+    """The result of a call whose command goes on without it."""
+    text, whole = so_far.read()
+    text = readable(text)
+    body = text.rstrip("\n") if text.strip() else "(no output so far)"
+    said = (
+        f"{body}\n(it has not ended: the user moved it to the background, where it goes on as "
+        f"{name}, without a time limit. {_companions(name)})"
+    )
+    return Reply(said, (_runs(name, command),), whole=whole)
+
+
+def _runs(name: str, command: str) -> Note:
+    return Note(f"{name} runs in the background: {command}")
+
+
+def _companions(name: str) -> str:
+    return (
+        f"background_output({name!r}) reads what it prints, and background_stop({name!r}) ends "
+        "it. You are told when it has ended."
+    )
 
 
 @tool(Effect.RUN)
@@ -136,11 +181,8 @@ async def background_run(  # noqa: PLR0913 - the parameters are the schema
     where, _ = await _standing(cwd, directory, files)
     request = BackgroundRequest(command, where, confines, notify)
     name = await background.start(call, request, commands)
-    said = (
-        f"{name} runs. background_output({name!r}) reads what it prints, and "
-        f"background_stop({name!r}) ends it. You are told when it has ended."
-    )
-    return Reply(said, (Note(f"{name} runs in the background: {command}"),))
+    said = f"{name} runs. {_companions(name)}"
+    return Reply(said, (_runs(name, command),))
 
 
 @tool(Effect.RUN, subject="command")

@@ -48,6 +48,7 @@ _LIST: tuple[tuple[str, str], ...] = (
     ("Ctrl+R", "search in earlier inputs"),
     ("Ctrl+G", "write the input in your editor"),
     ("Ctrl+V", "the image that is on the clipboard"),
+    ("Ctrl+B", "with nothing typed: move the running command to the background"),
     ("Ctrl+T", "the todo list"),
     ("F2", "the next panel; Tab: keys go to the panel"),
     ("F3 F4 F5 F6", "subagents, changed files, context and cost, the plan"),

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from refold.client.protocol import Interrupt, StopBackground, StopChild
+from refold.client.protocol import Interrupt, MoveToBackground, StopBackground, StopChild
 from refold.tui import composer as inputs
 from refold.tui.keys import KEYS, keys_rows
 from refold.tui.messages import (
@@ -285,8 +285,8 @@ def _ctrl_c(model: Model, at: float) -> Updated:
 def _input_key(model: Model, key: str, at: float) -> Updated:
     composer = model.composer
     model = replace(model, typed_at=at)
-    edits = _edits_queued(model) if key == "up" else ()
-    if not edits and (taken := inputs.pressed(composer, key)) is not None:
+    early = _with_empty_input(model, key)
+    if not early and (taken := inputs.pressed(composer, key)) is not None:
         if key in ("enter", "esc") or taken.field == composer.field:
             return replace(model, composer=taken), ()
         return _composed(model, taken)
@@ -302,15 +302,21 @@ def _input_key(model: Model, key: str, at: float) -> Updated:
         case "esc":
             return _escape(model, at)
         case _:
-            return model, edits or _wanted_by(key, composer)
+            return model, early or _wanted_by(key, composer)
 
 
-def _edits_queued(model: Model) -> tuple[Command, ...]:
-    """↑ in an empty input: the newest message that waits comes back, to be changed."""
-    composer, waiting = model.composer, model.screen.view.queued
-    if not waiting or composer.field.text or composer.at >= 0:
+def _with_empty_input(model: Model, key: str) -> tuple[Command, ...]:
+    """↑: the newest message that waits comes back, to be changed. Ctrl+B: the running command
+    goes on in the background.
+    """
+    composer, view = model.composer, model.screen.view
+    if composer.field.text or composer.at >= 0:
         return ()
-    newest = waiting[-1]
+    if key == "ctrl+b" and view.turn.seq:
+        return (Send(MoveToBackground()),)
+    if key != "up" or not view.queued:
+        return ()
+    newest = view.queued[-1]
     return (EditQueued(newest.seq, newest.said.typed or newest.said.text),)
 
 

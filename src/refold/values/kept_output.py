@@ -37,6 +37,18 @@ class Printed:
             lost = max(0, begins - max(place, first))
             return start, lost, end[max(0, place - begins) :], begins + self._in_end
 
+    def keep(self, each_end: int) -> None:
+        """Keep so many bytes at most of each end from here on, and of what there is."""
+        with self._lock:
+            self._each_end, middle = each_end, bytes(self._start[each_end:])
+            del self._start[each_end:]
+            if self.dropped:
+                self.dropped += len(middle)
+            elif middle:
+                self._end.appendleft(middle)
+                self._in_end += len(middle)
+            self._bound()
+
     def add(self, piece: bytes) -> None:
         with self._lock:
             self._add(piece)
@@ -48,8 +60,11 @@ class Printed:
         if piece:
             self._end.append(piece)
             self._in_end += len(piece)
-            while self._in_end > self._each_end:
-                self._drop(self._in_end - self._each_end)
+            self._bound()
+
+    def _bound(self) -> None:
+        while self._in_end > self._each_end:
+            self._drop(self._in_end - self._each_end)
 
     def _drop(self, many: int) -> None:
         oldest = self._end.popleft()

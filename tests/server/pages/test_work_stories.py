@@ -101,6 +101,30 @@ def test_a_background_command_is_watched_and_stopped(
 
 
 @BOTH
+def test_the_running_command_of_a_turn_is_moved_to_the_background(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    held = "touch begun; until test -e go; do sleep 0.02; done"
+    server = serve(calls(("bash", {"command": held})), {"text": "I go on."})
+    page = pages.open(server, path)
+    say(page, "Build it")
+    page.locator(".request").wait_for()
+    button(page, WORDS[path]["yes"]).click()
+    beside = panel(page, TABS[path]["background"])
+    move = {
+        "/": "Do not wait for the running program",
+        "/dev": "Move the running command here",
+    }
+    button(page, move[path]).click()
+    answer(page, "I go on.")
+    beside.locator(".worker").wait_for()
+    (server.workspace / "go").touch()
+    beside.get_by_text("done", exact=True).wait_for()
+
+    assert not button(page, move[path]).is_visible()
+
+
+@BOTH
 def test_a_teammate_is_shown_with_its_mail_and_stopped(
     serve: Serve, pages: Watched, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

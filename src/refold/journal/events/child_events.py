@@ -236,6 +236,7 @@ class BackgroundStarted(Struct, frozen=True):
     directory: str = ""  # where it runs
     notify: bool = False
     outside: bool = False  # it was to reach the network: what it prints is from outside
+    moved: bool = False  # the user moved it there while that call ran it
 
 
 class BackgroundEnded(Struct, frozen=True):

@@ -18,6 +18,7 @@ _KEYS = (
     ("Shift+Tab", "the next mode: default, accept-edits, sandbox, plan"),
     ("Ctrl+O", "the last result in full, also while it works"),
     ("Ctrl+T", "the todo list, also while it works"),
+    ("Ctrl+B", "while it works: move the running command to the background"),
     ("Ctrl+G", "write the message in your editor"),
     ("Ctrl+V", "the image that is on the clipboard"),
     ("Ctrl+R", "search the history of what you typed"),

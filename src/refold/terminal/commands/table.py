@@ -213,7 +213,8 @@ def _agents() -> tuple[SlashCommand, ...]:
                 "[on|off|NAME MESSAGE]", words=("on", "off"), at_once=True, group="agents",
                 more="on and off apply to this session from the next turn; subagents.teams is the default."),
         SlashCommand("background", "the commands and subagents that run in the background",
-                at_once=True, group="agents"),
+                "[move]", words=("move",), at_once=True, group="agents",
+                more="move lets the command that the turn waits for go on there; so does Ctrl+B."),
         SlashCommand("stop", "stop this subagent or background command; without a name, all subagents",
                 "[NAME]", at_once=True, group="agents"),
     )  # fmt: skip

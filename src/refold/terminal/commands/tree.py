@@ -1,5 +1,5 @@
 """/tree: the running subagents, with progress and cost.
-/background: the commands and subagents that run in the background.
+/background: the commands and subagents that run in the background; move one there.
 /stop: stop a subagent or a background command, or all subagents.
 """
 
@@ -23,6 +23,9 @@ async def run(here: Terminal, rest: str) -> None:
 
 
 async def run_background(here: Terminal, rest: str) -> None:
+    if rest == "move":  # the result of the call says where the command is
+        await here.session.move_to_background()
+        return
     if rest:
         raise BadInput(f"type /background, not /background {rest}: /stop NAME stops one")
     family = here.session.view.children

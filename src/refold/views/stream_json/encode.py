@@ -402,10 +402,10 @@ def _of_child(event: Event, seq: int) -> Iterator[OfEvent]:
 def _of_code(event: Event, seq: int) -> Iterator[OfEvent]:
     """Background commands, variables of code, and copies."""
     match event:
-        case kinds.BackgroundStarted(name, command, call_id, directory, notify):
+        case kinds.BackgroundStarted(name, command, call_id, directory, notify, _, moved):
             yield CommandStarted(
                 seq=seq, name=name, call_id=call_id, command=command,
-                directory=directory, notify=notify,
+                directory=directory, notify=notify, moved=moved,
             )  # fmt: skip
         case kinds.BackgroundEnded(name, outcome, code, reason, text, whole):
             yield CommandEnded(

@@ -173,13 +173,16 @@ class DirectoryChanged(Written, frozen=True, kw_only=True, tag="workdir_changed"
 
 
 class CommandStarted(Written, frozen=True, kw_only=True, tag="background_started"):
-    """A command runs in the background from here on. `notify`: its end wakes the agent."""
+    """A command runs in the background from here on. `notify`: its end wakes the agent.
+    `moved`: the call ran it until the user moved it there.
+    """
 
     name: str
     call_id: str
     command: str
     directory: str
     notify: bool
+    moved: bool
 
 
 class CommandEnded(Written, frozen=True, kw_only=True, tag="background_ended"):

@@ -158,7 +158,7 @@ export const developer = {
   responseBody: "Response", requestBody: "Request",
   work: {
     self: "this session", noTasks: "There are no tasks on the board.", noTeam: "No subagents and no teammates.",
-    noBackground: "No background commands.", noOutput: "No output.", showOutput: "Output", mail: "Mail",
+    noBackground: "No background commands.", moveHere: "Move the running command here", noOutput: "No output.", showOutput: "Output", mail: "Mail",
     counts: (open, now, done) => `${open} pending · ${now} in progress · ${done} done`,
     waits: (ids) => `blocked by ${ids}`, fromTo: (from, to) => `${from} → ${to}`, helper: (name) => name,
     program: (name) => name,
@@ -294,7 +294,7 @@ export const user = {
   panelsLabel: "More",
   work: {
     self: "me", noTasks: "Nothing is planned for this folder yet.", noTeam: "I work alone at the moment.",
-    noBackground: "Nothing runs on its own at the moment.", noOutput: "It has not said anything yet.",
+    noBackground: "Nothing runs on its own at the moment.", moveHere: "Do not wait for the running program", noOutput: "It has not said anything yet.",
     showOutput: "What it says", mail: "What we told each other",
     counts: (open, now, done) => `${open} to do · ${now} in progress · ${done} done`,
     waits: (ids) => `waits for ${ids}`, fromTo: (from, to) => `${from} to ${to}`,

@@ -127,10 +127,16 @@ export function backgroundPanel(element, page, t) {
   const empty = h("p", { class: "empty" }, t.work.noBackground);
   const list = h("ul", { class: "beside" });
   const rows = new Map();
-  fill(root, empty, list);
+  const move = h("button", { type: "button", class: "button", hidden: true, on: { click: () => {
+    page.tried(page.order({ type: "move_to_background", call_id: move.dataset.call }));
+  } } }, t.work.moveHere);
+  fill(root, move, empty, list);
   again(root, page, () => { for (const each of rows.values()) each.look(); });
   let drawn = null;
   return { changed: (screen) => {
+    const running = screen.open.find((b) => b.tool === "bash" && b.stage === "running");
+    move.hidden = !running || page.conversation.readOnly;
+    move.dataset.call = running?.id ?? "";
     if (screen.background === drawn) return;
     drawn = screen.background;
     empty.hidden = drawn.length > 0;
