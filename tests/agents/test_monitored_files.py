@@ -14,6 +14,7 @@ import pytest
 from refold import Agent
 from refold.client.session import Session
 from refold.errors import ToolFailed
+from refold.session.pending_requests import Permission
 from refold.testing.providers import ScriptedProvider
 from refold.tools.shell import monitor
 from refold.values.messages import Text, ToolResult
@@ -26,13 +27,22 @@ TAIL = "tail -n 0 -F -- {name} 2>/dev/null"
 @asynccontextmanager
 async def watching(
     work: Path, file: str, until: str = "ready|Error", *, mode: Mode = "bypass",
-    deny: Sequence[str] = (),
+    deny: Sequence[str] = (), put: list[Permission] | None = None,
 ) -> AsyncGenerator[tuple[Session, ScriptedProvider]]:  # fmt: skip
     """A session in which the agent has asked for that file to be watched."""
     wanted = {"name": "monitor", "arguments": {"file": file, "until": until}}
     provider = ScriptedProvider([("tool_call", json.dumps(wanted))], "I wait.", "I saw it.")
     settings = {"permissions.deny": tuple(deny), "sandbox.profile": "off"}
-    agent = Agent(provider=provider, directory=work, mode=mode, settings=settings)
+
+    async def approve(asked: Permission) -> bool:
+        assert put is not None
+        put.append(asked)
+        return False
+
+    agent = Agent(
+        provider=provider, directory=work, mode=mode, settings=settings,
+        approve=approve if put is not None else None,
+    )  # fmt: skip
     async with agent.session() as session:
         await session.run("Watch it.")
         yield session, provider
@@ -156,6 +166,19 @@ def test_what_is_no_file_or_may_not_be_read_is_refused(
         async with watching(work, name, deny=deny) as (session, provider):
             assert session.view.background.commands == ()
             assert said in result(provider)
+
+    anyio.run(test)
+
+
+def test_nobody_is_asked_about_what_cannot_be_watched(tmp_path: Path) -> None:
+    async def test() -> None:
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "app.log").touch()
+        for file, asked in (("folder", 0), ("app.log", 1)):
+            put = list[Permission]()
+            async with watching(tmp_path, file, mode="default", put=put) as (_, provider):
+                assert len(put) == asked
+        assert result(provider).startswith("Refused")
 
     anyio.run(test)
 

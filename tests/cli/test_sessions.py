@@ -14,7 +14,13 @@ import pytest
 
 from refold.cli.main import main
 from refold.config.paths import paths
-from refold.journal.events.kinds import SessionResumed, SessionStarted
+from refold.journal.events.kinds import (
+    Event,
+    Renamed,
+    Said,
+    SessionResumed,
+    SessionStarted,
+)
 from refold.journal.home import Home
 from refold.place.checkpoints import Checkpoints, kept_in
 from refold.session.recorder import Recorder
@@ -94,6 +100,42 @@ def test_a_session_without_a_message_is_counted_and_not_listed(
     assert (full in out, empty in out) == (True, False)
     assert "1 session without a message not listed (--json lists all)" in err
     assert {each["id"] for each in shell.documents("list")} == {full, empty}
+
+
+async def _run_of_a_schedule(id_: str, directory: Path, *more: Event) -> None:
+    record = Recorder(home().store(id_))
+    await record.open()
+    started = SessionStarted(str(directory), schedule=1)
+    await record(started, Said("Write the report."), *more)
+    await record.close()
+
+
+def test_of_a_schedule_only_the_newest_run_is_listed_and_those_that_a_user_keeps(
+    shell: Shell, workspace: Path
+) -> None:
+    runs = [f"20260101-00000{n}-aaaa" for n in range(4)]
+    anyio.run(_run_of_a_schedule, runs[0], workspace, Renamed("the good one"))
+    anyio.run(_run_of_a_schedule, runs[1], workspace, Said("And then?"))
+    anyio.run(_run_of_a_schedule, runs[2], workspace)
+    anyio.run(_run_of_a_schedule, runs[3], workspace)
+
+    _, out, err = shell.sessions("list")
+
+    assert [id_ in out for id_ in runs] == [True, True, False, True]
+    assert "1 earlier run of schedules not listed (--json lists all)" in err
+    assert {each["id"] for each in shell.documents("list")} == set(runs)
+
+
+def test_what_is_continued_is_no_run_of_a_schedule_until_a_user_has_resumed_it(
+    shell: Shell, workspace: Path
+) -> None:
+    mine, run = shell.said("Fix it."), "20990101-000000-aaaa"
+    anyio.run(_run_of_a_schedule, run, workspace)
+    before = home().newest_of(workspace)
+    anyio.run(_run_of_a_schedule, run, workspace, SessionResumed())
+    after = home().newest_of(workspace)
+
+    assert [each and each.id for each in (before, after)] == [mine, run]
 
 
 def test_sessions_are_listed_with_what_they_are_called(shell: Shell) -> None:

@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from refold.errors import ToolFailed
 from refold.journal.events.kinds import (
@@ -38,6 +40,22 @@ def asked(events: Sequence[Event], secrets: Sequence[str] = (), **arguments: obj
         return (await history_search.run(**arguments, history=history)).text
 
     return anyio.run(main)
+
+
+def test_what_was_from_outside_is_from_outside_when_it_is_found_again() -> None:
+    async def main(**arguments: object) -> bool:
+        events = [*done(1, "fetch", "{}", "a page"), *done(2, "read_file", "{}", "a file")]
+        page = replace(events[1], outside=True)
+        store = MemoryStore(*lines([BEGUN, events[0], page, *events[2:]]))
+        session = await opened(store, world(ScriptedProvider()))
+        history = History(session.record)
+        return (await history_search.run(**arguments, history=history)).outside
+
+    found = [anyio.run(partial(main, **each)) for each in (
+        {"query": "a page"}, {"call": "call-1"}, {"query": "a file"}, {"call": "call-2"},
+    )]  # fmt: skip
+
+    assert found == [True, True, False, False]
 
 
 def done(n: int, name: str, arguments: str, result: str) -> list[Event]:

@@ -371,6 +371,14 @@ def test_a_report_is_shown_as_the_child_s_and_without_the_tags_for_the_model(
     assert not [row for row in rows if "<child" in row or row == "› Two."]
 
 
+def test_the_report_of_a_teammate_is_shown_under_its_name() -> None:
+    words = (
+        '<child name="child-2" teammate="ada" agent="code" status="done">\nTwo.\n</child>'
+    )
+
+    assert shown_of(Said(words, "child-2"))[0] == "ada (child-2) reports:"
+
+
 def test_a_question_from_another_working_tree_says_so() -> None:
     apart = Children((Child(replace(BORN, branch="refold/x"), 1),))
 

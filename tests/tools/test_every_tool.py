@@ -114,7 +114,15 @@ def test_what_a_tool_can_reach_is_what_it_names() -> None:
         "multi_edit": {"files", "known"},
         "apply_patch": {"files", "known"},
         "notebook_edit": {"files", "known"},
-        "bash": {"files", "commands", "confines", "directory", "progress"},
+        "bash": {
+            "files",
+            "commands",
+            "confines",
+            "directory",
+            "progress",
+            "background",
+            "call",
+        },
         "background_run": {
             *("files", "commands", "confines", "directory", "background", "call"),
         },

@@ -302,9 +302,11 @@ async def background_report(end: ChildEnded, record: Recorder, longest: int) -> 
     """The report as a message in the conversation, in tags that its text cannot close."""
     child = record.view.children.child(end.child)
     agent = child.born.agent if child else ""
+    known = f' teammate="{child.born.teammate}"' if child and child.born.teammate else ""
     words = await _cut(report_text(report_of(end, record.view)), record, longest)
     tamed = re.sub(_TAGS, "&lt;", words)
-    return f'<child name="{end.child}" agent="{agent}" status="{end.status}">\n{tamed}\n</child>'
+    about = f'name="{end.child}"{known} agent="{agent}" status="{end.status}"'
+    return f"<child {about}>\n{tamed}\n</child>"
 
 
 def worktree_of(born: ChildBorn) -> Worktree | None:

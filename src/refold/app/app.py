@@ -282,6 +282,7 @@ class App:
             settings.memory,
             given,
             self.options.checks,
+            self.options.schedule,
         )
         snapshots = self.snapshots(id_)
         session, self._opened = await self._opener(store).open(

@@ -27,6 +27,7 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
     replay: Path | None = None  # a cassette to take the answers from
     schema: Raw | None = None  # JSON Schema that final answers have to match
     checks: str = ""  # the session whose claims a new one checks
+    schedule: int = 0  # the schedule that a new session is a run of
     keep: bool = True  # false: the journal ends with the process
     notices: tuple[str, ...] = ()  # what else a person has to be told at the start
     given: RunLimits = NOTHING  # what of the settings only this start was told

@@ -244,6 +244,7 @@ def _start_of(schedule: Schedule, script: Path | None) -> Launch:
         tool_names=plan.rights.tools,
         notices=tuple(filter(None, (loaded.unheeded,))),
         given=loaded.given,
+        schedule=schedule.id,
     )
     settings = narrowed(loaded.settings, plan.rights)
     app = App(settings, places, os.environ, options)

@@ -10,7 +10,7 @@ import anyio
 
 from refold.errors import BadInput
 from refold.journal.catalogue.catalogue import Catalogue
-from refold.journal.catalogue.session_card import Card, Hit, works_in
+from refold.journal.catalogue.session_card import Card, Hit, without_old_runs, works_in
 from refold.journal.events.kinds import LAST
 from refold.journal.home import Home
 
@@ -50,8 +50,7 @@ class SessionCatalogue:
 
         def work() -> Sequence[Hit]:
             catalogue = self._home.catalogue()
-            ids = {card.id for card in sessions_of(catalogue, self._directory)}
-            return catalogue.search(words, most, lambda card: card.id in ids)
+            return catalogue.search(words, most, works_in(self._directory))
 
         return await anyio.to_thread.run_sync(work)
 
@@ -71,7 +70,11 @@ class SessionCatalogue:
 
 
 def sessions_of(catalogue: Catalogue, directory: Path | str) -> list[Card]:
-    """Those of a directory in which something was said, the newest first."""
+    """Those of a directory in which something was said, the newest first.
+
+    Of the runs of a schedule only the newest.
+    """
     works_here = works_in(directory)
     cards = catalogue.cards(seconds=_SOON)
-    return [card for card in cards if works_here(card) and card.about.title]
+    said = (card for card in cards if works_here(card) and card.about.title)
+    return without_old_runs(said)

@@ -13,6 +13,7 @@ from functools import cached_property
 from refold.client.export import ExportChoice, exported
 from refold.client.feed import Cursor, numbered_documents
 from refold.errors import BadInput
+from refold.journal.catalogue.session_card import without_old_runs
 from refold.journal.events.kinds import Entry
 from refold.journal.home import Home, StoredSession
 from refold.journal.state.fold import fold
@@ -51,8 +52,8 @@ class StoredSessions:
         return writer_lock.holder(writer_lock.read(path).writer) if is_written(path) else ""
 
     def cards(self) -> Sequence[Plain]:
-        """All in which something was said, the last used first."""
-        found = self._home.catalogue().cards(seconds=_SOON)
+        """All in which something was said, the last used first; of a schedule its newest run."""
+        found = without_old_runs(self._home.catalogue().cards(seconds=_SOON))
         return [self._card(c) for c in map(card_document, found) if c["title"] or c["name"]]
 
     def card(self, id_: str) -> Plain:

@@ -1,12 +1,14 @@
 """Previews a call before the user is asked: the diffs that it would make.
 
 The tool itself runs, on files that keep its changes in memory, so the preview is what would
-happen. A call that fails here fails without a question.
+happen. A call that fails here, or does not pass the check of
+its tool, fails without a question.
 """
 
 from collections.abc import Sequence
 from contextlib import suppress
 
+from anyio import to_thread
 from msgspec.structs import replace
 
 from refold.engine.execute import failed
@@ -23,8 +25,9 @@ def to_preview(call: ToolCall, event: Event, world: World) -> Judged | None:
     if not isinstance(event, Judged) or event.verdict != "ask":
         return None
     tool = world.tool(call.name)
-    tried = tool is not None and tool.dry_run and world.files is not None
-    return event if tried else None
+    if tool is None or world.files is None:
+        return None
+    return event if tool.dry_run or tool.check is not None else None
 
 
 async def with_preview(
@@ -57,10 +60,14 @@ async def _changes(
 ) -> tuple[Diff, ...]:
     """What the call does to `files`, by its tool; `known` learns of the new versions."""
     tool = world.tool(call.name)
-    if tool is None or not tool.dry_run:
+    if tool is None:
+        return ()
+    arguments = world.prepared.of(call, tool).arguments
+    if tool.check is not None:
+        await to_thread.run_sync(tool.check, arguments, files)
+    if not tool.dry_run:
         return ()
     given = {"files": files.only(_reals(call, world)), "known": known}
-    arguments = world.prepared.of(call, tool).arguments
     try:
         reply = await tool.run(**arguments, **{name: given[name] for name in tool.needs})
     except ToolFailed:

@@ -89,8 +89,8 @@ class Home:
     def newest_of(self, directory: Path) -> StoredSession | None:
         """The session that was started in `directory` and written last.
 
-        A session without a message counts only if there is no other, and one that checks
-        another's claims never does.
+        A session without a message counts only if there is no other. One that checks another's
+        claims never does, and a run of a schedule does once it was resumed.
         """
         place, silent = _Place(directory), ""
         there = seen(self.root)
@@ -105,7 +105,7 @@ class Home:
                 if started and not place.is_(started):
                     continue
             if place.is_(works_in(path)):
-                if _checks_another(path):
+                if _is_ours(path):
                     continue
                 if _something_was_said(path):
                     return self._session(id_)
@@ -215,12 +215,19 @@ def _first_event(path: Path) -> SessionStarted | None:
     return entry.event if isinstance(entry.event, SessionStarted) else None
 
 
-def _checks_another(path: Path) -> bool:
+def _is_ours(path: Path) -> bool:
+    """Whether no user works in it: it checks another, or is a run of a schedule."""
     try:
         started = _first_event(path)
     except WrongFormat:
         return False
-    return started is not None and bool(started.checks)
+    if started is None or not started.schedule:
+        return started is not None and bool(started.checks)
+    try:
+        with (path / log_file.NAME).open("rb") as file:
+            return not any(b'"kind":"SessionResumed"' in line for line in file)
+    except OSError:
+        return True
 
 
 def works_in(path: Path) -> str:

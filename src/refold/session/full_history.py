@@ -30,8 +30,8 @@ class History:
 
 def _told(entry: Entry, names: dict[str, str]) -> Iterator[SearchHit]:
     match entry.event:
-        case Said(words, sender):
-            yield SearchHit(entry.seq, sender, words)
+        case Said(words, sender, outside=outside):
+            yield SearchHit(entry.seq, sender, words, outside=outside)
         case ModelAnswered(message):
             if message.text.strip():
                 yield SearchHit(entry.seq, "assistant", message.text)
@@ -41,10 +41,10 @@ def _told(entry: Entry, names: dict[str, str]) -> Iterator[SearchHit]:
                 yield SearchHit(entry.seq, f"call of {call.name}", text, call.id)
         case Ended(call_id, control=PlanReady(_, plan)):
             yield SearchHit(entry.seq, "the plan", plan, call_id)
-        case Ended(call_id, outcome, text):
+        case Ended(call_id, outcome, text, outside=outside):
             name = names.get(call_id, "a call")
             how = "" if outcome == "done" else f", {outcome}"
-            yield SearchHit(entry.seq, f"result of {name}{how}", text, call_id)
+            yield SearchHit(entry.seq, f"result of {name}{how}", text, call_id, outside)
         case Compacted(summary=summary) if summary:
             yield SearchHit(entry.seq, "summary", summary)
         case PlanAnswered(plan, text=text) if text:  # found where the plan is

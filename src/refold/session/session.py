@@ -68,6 +68,7 @@ class SessionOptions(Struct, frozen=True):
     remember: bool = True  # may notes be made of what is said?
     given: RunLimits = NOTHING  # what of the settings stands in none, for the journal
     checks: str = ""  # the session whose claims it checks
+    schedule: int = 0  # the schedule that it is a run of
 
 
 DEFAULT_OPTIONS = SessionOptions()
@@ -300,6 +301,7 @@ def _begun(
         place.roots,
         session_options.given,
         session_options.checks,
+        session_options.schedule,
     )
     # Whoever takes it up must have the mode it had.
     mode = [ModeChanged(session_options.mode)] if session_options.mode != "default" else []

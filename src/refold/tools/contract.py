@@ -18,6 +18,7 @@ import msgspec
 from msgspec import NODEFAULT, Raw, Struct
 
 from refold.errors import BadInput, ToolFailed
+from refold.place.port import Files
 from refold.provider.port import Request
 from refold.values.control import Control
 from refold.values.display import Asking, Option, Shown
@@ -111,6 +112,9 @@ class Tool(Struct, frozen=True):
 
     `rewrite` spells checked arguments in another way, before anything is decided about them.
 
+    `check` raises `ToolFailed` for a call that cannot work, before the user is asked about it.
+    It only looks at files, and is called in a thread.
+
     `outside` says that its result is text of strangers, which may hold instructions. That of a
     tool with the effect NET is.
     """
@@ -128,6 +132,7 @@ class Tool(Struct, frozen=True):
     command: Callable[[Mapping[str, object]], CommandLine] | None = None
     rewrite: Callable[[dict[str, object]], dict[str, object]] | None = None
     outside: bool = False
+    check: Callable[[Mapping[str, object], Files], None] | None = None
 
     def parse(self, raw: bytes | Raw) -> dict[str, object]:
         """Decode and check the arguments. Raises `ToolFailed` that lists every problem."""

@@ -50,10 +50,11 @@ async def history_search(
     hits = await to_thread.run_sync(_hits, told, phrase)
     if not hits:
         return Reply(f"Nothing in this session holds {query!r}. Try fewer or other words.")
-    lines = [f"[{t.seq}] {_name(t)}: {_excerpt(t.text, phrase)}" for t in hits[:limit]]
-    more = f"\n{len(hits) - limit} more hits." if len(hits) > limit else ""
-    text = "\n".join(lines) + more
-    return Reply(text, (Note(f"{len(hits)} places in this session"),))
+    shown, left = hits[:limit], len(hits) - limit
+    lines = [f"[{t.seq}] {_name(t)}: {_excerpt(t.text, phrase)}" for t in shown]
+    text = "\n".join(lines) + (f"\n{left} more hits." if left > 0 else "")
+    note = Note(f"{len(hits)} places in this session")
+    return Reply(text, (note,), outside=any(t.outside for t in shown))
 
 
 def _hits(told: Sequence[SearchHit], phrase: str) -> Sequence[SearchHit]:
@@ -80,7 +81,8 @@ def _whole(found: Sequence[SearchHit], name: str, offset: int) -> Reply:
     more = (
         f"\n[… {left:,} characters more: offset {offset + len(page)} …]" if left > 0 else ""
     )
-    return Reply(page + more, (Note(f"read {name} of this session"),))
+    note = Note(f"read {name} of this session")
+    return Reply(page + more, (note,), outside=any(t.outside for t in found))
 
 
 def _name(told: SearchHit) -> str:

@@ -7,7 +7,7 @@ redirections from overwriting files.
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -208,7 +208,7 @@ async def monitor(  # noqa: PLR0913 - the parameters are the schema
     """Start a bash command in the background, and be woken when it prints one of some texts, or ends; or when one is written to a file from now on."""
     where, _ = await _standing(cwd, directory, files)
     if file:
-        await to_thread.run_sync(partial(_check_log, file, files))
+        await to_thread.run_sync(_check_log, file, files)
     request = BackgroundRequest(command, where, confines, notify=True, until=until)
     name = await background.start(call, request, commands)
     said = (
@@ -239,7 +239,12 @@ def _watching(given: dict[str, object]) -> dict[str, object]:
     return {**given, "command": made}
 
 
-monitor = replace(monitor, rewrite=_watching)
+def _check_watched(given: Mapping[str, object], files: Files) -> None:
+    if file := str(given.get("file", "")):
+        _check_log(file, files)
+
+
+monitor = replace(monitor, rewrite=_watching, check=_check_watched)
 
 
 def _check_log(file: str, files: Files) -> None:

@@ -95,3 +95,4 @@ class SearchHit(Struct, frozen=True):
     what: str  # "person", "assistant", "call of bash", "result of bash"
     text: str
     call: str = ""
+    outside: bool = False  # `text` is from outside

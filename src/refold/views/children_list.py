@@ -17,6 +17,7 @@ from refold.views.wrap import cells, cut, folded, text_lines, wrap_words
 _NAMED = 60  # cells of a task that has no title
 _REPORT = 400  # characters of a report that are looked at
 _REPORT_ROWS = 2
+_TEAMMATE = re.compile(r'<child name="[^"]*" teammate="([^"]*)"')
 _TAGS = re.compile(r"\A<child [^>]*>|</child>\s*\Z")
 _STATUS: Mapping[str, Style] = {
     "done": "good", "partial": "warn", "failed": "bad", "runs": "accent",
@@ -141,7 +142,9 @@ def report_lines(sender: str, words: str, room: int) -> Iterator[Line]:
     """The report of a background subagent, without the tags that are for the model."""
     inner = _TAGS.sub("", words).strip()
     plain = inner.removeprefix(f"{sender} is done.").lstrip() or inner
-    yield line(f"{on_one_line(sender)} reports:", "strong")
+    teammate = _TEAMMATE.match(words)
+    who = f"{teammate[1]} ({sender})" if teammate else sender
+    yield line(f"{on_one_line(who)} reports:", "strong")
     for row in folded(text_lines(plain, room - 2)):
         yield (("plain", "  "), *row)
 

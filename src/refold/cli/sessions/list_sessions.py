@@ -15,7 +15,7 @@ from refold.cli.output import columns
 from refold.cli.sessions.catalogue_notice import Waiting
 from refold.config.paths import here
 from refold.headless.streams import complain, remark, write
-from refold.journal.catalogue.session_card import Card, works_in
+from refold.journal.catalogue.session_card import Card, without_old_runs, works_in
 from refold.journal.home import Home
 from refold.views.number_format import in_bytes, many
 from refold.views.session_list import card_document, card_line, hit_document, hit_lines
@@ -46,7 +46,7 @@ def run(home: Home, found: Namespace) -> int:
     if found.what == "search":
         return _search(home, found, wanted)
     cards = [card for card in catalogue.cards() if wanted(card)]
-    _list(_sorted(cards, found.sort), found)
+    _list(cards, found)
     return 0
 
 
@@ -69,19 +69,26 @@ def _key(by: str, card: Card) -> tuple[object, str]:
     return _KEYS[by](card), card.id
 
 
-def _list(cards: Sequence[Card], found: Namespace) -> None:
+def _list(cards: list[Card], found: Namespace) -> None:
+    """`cards` are the newest first."""
     if found.json:
-        write("".join(f"{_json(card_document(card))}\n" for card in cards[: found.limit]))
+        every = _sorted(cards, found.sort)[: found.limit]
+        write("".join(f"{_json(card_document(card))}\n" for card in every))
         return
-    shown = [card for card in cards if not _is_empty(card)]
+    said = [card for card in cards if not _is_empty(card)]
+    shown = _sorted(without_old_runs(said), found.sort)
     if shown:
         room = columns(_WIDE)
         lines = (
             card_line(card, room, everywhere=found.all) for card in shown[: found.limit]
         )
         write("".join(f"{line}\n" for line in lines))
-    if left := len(cards) - len(shown):
-        remark(f"{many(left, 'session')} without a message not listed (--json lists all)")
+    left = (
+        (len(cards) - len(said), "session without a message", "sessions without a message"),
+        (len(said) - len(shown), "earlier run of schedules", "earlier runs of schedules"),
+    )
+    if some := [f"{n:,} {one if n == 1 else more}" for n, one, more in left if n]:
+        remark(f"{' and '.join(some)} not listed (--json lists all)")
     elif not shown:
         remark(f"no sessions{_hint(found)}")
 

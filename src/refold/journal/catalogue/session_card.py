@@ -5,7 +5,7 @@ directories are folded by the same code as in the view of a session.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -187,6 +187,21 @@ def works_in(directory: Path | str) -> Callable[[Card], bool]:
         return known[where]
 
     return works
+
+
+def without_old_runs(cards: Iterable[Card]) -> list[Card]:
+    """Of each schedule only its newest run, and the runs that a user has named, tagged or
+    continued. `cards` are the newest first.
+    """
+    found, runs = list[Card](), set[int]()
+    for card in cards:
+        number, about = card.about.schedule, card.about
+        if number and card.messages <= 1 and not (about.name or about.tags):
+            if number in runs:
+                continue
+            runs.add(number)
+        found.append(card)
+    return found
 
 
 def called(card: Card) -> str:

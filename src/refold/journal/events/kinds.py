@@ -60,6 +60,7 @@ class SessionStarted(Struct, frozen=True):
     roots: tuple[str, ...] = ()  # more directories of the workspace, links resolved
     limits: RunLimits = NOTHING  # rules and limits from the command line, for this run
     checks: str = ""  # the session whose claims this one checks; then it is never "last"
+    schedule: int = 0  # the schedule that it is a run of
 
 
 class SessionResumed(Struct, frozen=True):

@@ -70,6 +70,7 @@ class SessionInfo(Struct, frozen=True):
     forked: tuple[str, int] = ("", 0)  # the source session, and the event up to which
     repaired: tuple[int, str] = (0, "")  # the seq of the last repair, and what was lost
     worktree: EnteredWorktree | None = None  # None: it works in its own directory
+    schedule: int = 0  # the number of the schedule that it is a run of
 
     @property
     def own_directory(self) -> str:
@@ -79,8 +80,10 @@ class SessionInfo(Struct, frozen=True):
 
 def apply(info: SessionInfo, entry: Entry) -> SessionInfo:
     match entry.event:
-        case SessionStarted(directory, refold, id_, roots=roots):
-            return SessionInfo(directory, refold, id_, started_at=entry.at, roots=roots)
+        case SessionStarted(directory, refold, id_, roots=roots, schedule=schedule):
+            return SessionInfo(
+                directory, refold, id_, started_at=entry.at, roots=roots, schedule=schedule
+            )
         case SessionResumed() | WorktreeEntered() | WorktreeLeft():
             return _moved(info, entry.event)
         case JournalRepaired(lost):
