@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from refold import Agent
+from refold.client.questions import Question
 from refold.client.session import Session
 from refold.errors import ToolFailed
-from refold.session.pending_requests import Permission
 from refold.testing.providers import ScriptedProvider
 from refold.tools.shell import monitor
 from refold.values.messages import Text, ToolResult
@@ -27,14 +27,14 @@ TAIL = "tail -n 0 -F -- {name} 2>/dev/null"
 @asynccontextmanager
 async def watching(
     work: Path, file: str, until: str = "ready|Error", *, mode: Mode = "bypass",
-    deny: Sequence[str] = (), put: list[Permission] | None = None,
+    deny: Sequence[str] = (), put: list[Question] | None = None,
 ) -> AsyncGenerator[tuple[Session, ScriptedProvider]]:  # fmt: skip
     """A session in which the agent has asked for that file to be watched."""
     wanted = {"name": "monitor", "arguments": {"file": file, "until": until}}
     provider = ScriptedProvider([("tool_call", json.dumps(wanted))], "I wait.", "I saw it.")
     settings = {"permissions.deny": tuple(deny), "sandbox.profile": "off"}
 
-    async def approve(asked: Permission) -> bool:
+    async def approve(asked: Question) -> bool:
         assert put is not None
         put.append(asked)
         return False
@@ -175,7 +175,7 @@ def test_nobody_is_asked_about_what_cannot_be_watched(tmp_path: Path) -> None:
         (tmp_path / "folder").mkdir()
         (tmp_path / "app.log").touch()
         for file, asked in (("folder", 0), ("app.log", 1)):
-            put = list[Permission]()
+            put = list[Question]()
             async with watching(tmp_path, file, mode="default", put=put) as (_, provider):
                 assert len(put) == asked
         assert result(provider).startswith("Refused")
