@@ -198,10 +198,10 @@ class BackgroundCommands:
             self._portal = self._stack.enter_context(made)
             self._leave.append(self._record.hub.subscribe(self._on_event))
             if self._above is not None:
-                self._leave.append(self._above.heed(self._heed))
+                self._leave.append(self._above.subscribe(self._on_event))
         self._known[command.name] = command
         self._portal.start_task_soon(self._run, command, current_token())
-        self._heed()
+        self._on_event()
 
     async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput:
         known = self._find(name)
@@ -260,7 +260,7 @@ class BackgroundCommands:
     def _running(self) -> Sequence[_Command]:
         return [each for each in self._known.values() if not each.over.is_set()]
 
-    def _heed(self, _: Entry | None = None) -> None:
+    def _on_event(self, _: Entry | None = None) -> None:
         """Plan mode changes no file: what may write ends when it begins."""
         above = self._above is not None and self._above.mode == "plan"
         if self._portal is None or not (above or self._record.view.rights.mode == "plan"):

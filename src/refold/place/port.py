@@ -5,15 +5,17 @@ call is allowed is not decided here: the seam asks `outside` and the rules befor
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Literal, NewType, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, NewType, Protocol, TypeAlias
 
-from anyio import CancelScope
 from msgspec import Struct
 
 from refold.place.command_output import as_text
 from refold.place.limits import Limits
 from refold.values.kept_output import Printed
 from refold.values.tools import Confines
+
+if TYPE_CHECKING:
+    from anyio import CancelScope
 
 Kind: TypeAlias = Literal["file", "directory", "link", "other", "nothing"]
 
@@ -117,6 +119,8 @@ class Handover:
 
     async def asked_before(self, end: Awaitable[None]) -> bool:
         """For `run`: wait for the end of the command. True: it is to be let go of."""
+        from anyio import CancelScope  # names of agents are completed without it
+
         scope = self._scope = CancelScope()
         with scope:
             try:
