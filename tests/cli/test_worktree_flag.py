@@ -66,6 +66,23 @@ def test_it_works_there_and_what_it_did_stays(
     ])  # fmt: skip
 
 
+@pytest.mark.parametrize("trusted", [True, False])
+def test_what_the_folder_forbids_is_forbidden_on_a_branch_without_its_settings(
+    repository: Path, *, trusted: bool
+) -> None:
+    settings = repository / ".refold/config.local.toml"
+    settings.parent.mkdir()
+    settings.write_text('[permissions]\ndeny = ["bash(pwd *)"]\n')
+    (repository / ".git/info/exclude").write_text(".refold/\n")
+    if trusted:
+        folders = Folders(paths(os.environ).folders)
+        folders.trust(project(repository, paths(os.environ).settings))
+
+    task(repository, "-w", "paint", does=WHERE)
+
+    assert (repository.parent / "project-paint/where").exists() != trusted
+
+
 def test_one_in_which_nothing_was_done_is_taken_away(
     repository: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -279,6 +279,15 @@ def test_the_middle_that_is_dropped_is_counted_to_the_byte() -> None:
     assert (printed.start, printed.dropped, printed.end) == (b"abcd", 9, b"nopq")
 
 
+def test_nothing_is_left_of_what_is_forgotten() -> None:
+    printed = Printed(each_end=4)
+    printed.add(b"abcdefghijkl")
+    printed.clear()
+    printed.add(b"m")
+
+    assert printed.since(0) == (b"m", 0, b"", 1)
+
+
 def test_what_is_kept_can_be_made_less() -> None:
     whole, cut = Printed(each_end=8), Printed(each_end=4)
     for printed in (whole, cut):

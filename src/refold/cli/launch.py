@@ -3,7 +3,7 @@
 import gc
 import os
 from argparse import Namespace
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from refold.client.session import Session
 from refold.config.folder_settings import FolderSettings, load_here, unheeded
 from refold.config.paths import here, paths
 from refold.config.project import any_agent_file
+from refold.config.settings import Permissions, RuleWithCases
 from refold.errors import BadInput, said_by
 from refold.headless.streams import complain, remark
 from refold.headless.task import Task
@@ -367,14 +368,35 @@ def in_a_worktree(found: Namespace) -> Generator[None]:
 
     trees = WorkingTrees()
     inside = trees.begin(found.worktree, str(here()))
+    left = _rules(found, here())
     found.workspace = Path(inside.directory)
     found.trust = found.trust or inside.trusted
+    there = _rules(found, found.workspace)
+    # The branch may have older settings, and no file that git ignores.
+    found.ask = [*found.ask, *_missing(left.ask, there.ask)]
+    found.deny = [*found.deny, *_missing(left.deny, there.deny)]
     complain(f"works in {inside.directory}, on the branch {inside.branch}")
     try:
         yield
     finally:
         for sentence in trees.leave():
             complain(sentence)
+
+
+def _rules(found: Namespace, directory: Path) -> Permissions:
+    trust = found.trust
+    loaded = load_here(directory, paths(os.environ), os.environ, {}, trust=trust)
+    return loaded.settings.permissions
+
+
+def _missing(
+    rules: Sequence[str | RuleWithCases], there: Sequence[str | RuleWithCases]
+) -> Sequence[str]:
+    texts, known = (
+        [each if isinstance(each, str) else each.rule for each in some]
+        for some in (rules, there)
+    )
+    return [text for text in texts if text not in known]
 
 
 # No look for garbage while a long session is read: what that makes stays to the end.

@@ -89,6 +89,8 @@ class ShellCommands:
             done, broken = await self._once(order, seconds, on_output)
             if not broken:
                 return done
+            if given.printed is not None:
+                given.printed.clear()  # it holds why the sandbox was not set up
         raise ToolFailed(f"The sandbox for the command could not be set up: {broken}.")
 
     def close(self) -> None:

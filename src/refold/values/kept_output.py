@@ -37,6 +37,13 @@ class Printed:
             lost = max(0, begins - max(place, first))
             return start, lost, end[max(0, place - begins) :], begins + self._in_end
 
+    def clear(self) -> None:
+        """Forget it all."""
+        with self._lock:
+            self._start.clear()
+            self._end.clear()
+            self._in_end = self.dropped = 0
+
     def keep(self, each_end: int) -> None:
         """Keep so many bytes at most of each end from here on, and of what there is."""
         with self._lock:
