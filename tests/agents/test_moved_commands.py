@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from refold.agents.background_commands import MOST, PLANNING
+from refold.client.protocol import MoveToBackground
 from refold.client.session import Session
 from refold.errors import BadInput
 from refold.journal.events.kinds import BackgroundEnded, BackgroundStarted, Frame
@@ -56,7 +57,7 @@ async def moved(session: Session, said: str, text: str, call_id: str = "") -> No
             if text in printed:
                 break
         watch.close()
-        await session.move_to_background(call_id)
+        await session.send(MoveToBackground(call_id))
 
 
 def test_a_moved_command_goes_on_and_the_call_ends_with_the_output_so_far(
@@ -169,13 +170,13 @@ def test_where_no_command_runs_there_is_nothing_to_move(tmp_path: Path) -> None:
             with pytest.raises(
                 BadInput, match="no command of this session is running that"
             ):
-                await session.move_to_background()
+                await session.send(MoveToBackground())
             with pytest.raises(ExceptionGroup) as caught:
                 await moved(session, "Run it.", "one\n", "call-9")
             with pytest.raises(
                 BadInput, match="no command of this session is running that"
             ):
-                await session.move_to_background()
+                await session.send(MoveToBackground())
 
             assert [str(each) for each in caught.value.exceptions] == [
                 "the call 'call-9' runs no command"

@@ -20,7 +20,6 @@ from refold.client.protocol import (
     Fork,
     Interrupt,
     ModeAfterPlan,
-    MoveToBackground,
     Order,
     PlanApproval,
     QuestionResponse,
@@ -277,13 +276,6 @@ class SessionOrders(SessionState):
         """Stop a subagent and all below it ("": all of them), or a background command."""
         beside = self.view.background.command(name) is not None
         return await self.send(StopBackground(name) if beside else StopChild(name))
-
-    async def move_to_background(self, call_id: str = "") -> bool:
-        """Let the command of this call of `bash` go on in the background; "": of all that run.
-
-        The call ends with what was printed so far. Raises `BadInput` if no such command runs.
-        """
-        return await self.send(MoveToBackground(call_id))
 
     async def rename(self, name: str) -> bool:
         """Call the session so; "": it has no name. Raises `BadInput` for what is none."""

@@ -79,7 +79,7 @@ class Supervisor:
         _wake(self._tell_stop)
 
     def let_go(self) -> None:
-        """From here on nobody waits: it has no time limit, and its output is only kept."""
+        """From here on it has no time limit, and its output is only kept."""
         self._until, self._on_output = math.inf, None
 
     def hear(self) -> None:

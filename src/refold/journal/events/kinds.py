@@ -8,9 +8,8 @@ Three rules keep a journal readable in five years:
 * A field may be added with a default; none is renamed or removed. What must
   change shape gets a new class.
 
-The envelope of a line (`codec`) says when, in which turn and by whom; `journal/state/`
-folds events into the state of a session. Events about subagents, code, background
-commands and worktrees are in `child_events`.
+The envelope of a line (`codec`) says when, in which turn and by whom; `journal/state/` folds
+events. Those about subagents, code, background commands and worktrees are in `child_events`.
 """
 
 from typing import Literal, TypeAlias

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from refold.client.protocol import MoveToBackground
 from refold.errors import BadInput
 from refold.terminal.terminal import Terminal
 from refold.views.children_list import child_lines
@@ -24,7 +25,7 @@ async def run(here: Terminal, rest: str) -> None:
 
 async def run_background(here: Terminal, rest: str) -> None:
     if rest == "move":  # the result of the call says where the command is
-        await here.session.move_to_background()
+        await here.session.send(MoveToBackground())
         return
     if rest:
         raise BadInput(f"type /background, not /background {rest}: /stop NAME stops one")
