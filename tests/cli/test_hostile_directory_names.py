@@ -2,14 +2,14 @@
 
 import os
 import re
-import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from refold.cli.command_tree import Command, described, every
-from tests.cli.running import LONG, command, script
+from tests.cli.forked_starts import forked_starts
+from tests.cli.running import script
 
 SRC = Path(__file__).parents[2] / "src/refold"
 # Renames the window, rings, turns the writing round, hides; and a line of its own.
@@ -30,38 +30,39 @@ def hostile_words(command: Command) -> Sequence[str]:
     return (*command.path[1:], *(word for words in named for word in words))
 
 
+Ran = Callable[..., tuple[int, str]]
+
+
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
+def ran() -> Iterator[Ran]:
+    """Starts refold in a directory with these arguments."""
+    with forked_starts() as starts:
+
+        def ran(here: Path, *arguments: str) -> tuple[int, str]:
+            home = str(here.parent / "home")
+            environ = {**os.environ, "REFOLD_HOME": home, "HOME": home}
+            return starts.ran(here, environ, *arguments)
+
+        yield ran
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory, ran: Ran) -> dict[bool, Path]:
     """Two such directories: in one of them there is a session."""
     found: dict[bool, Path] = {}
     for used in (False, True):
         found[used] = tmp_path_factory.mktemp("hostile") / NAME
         found[used].mkdir()
     answers = script(found[True].parent, {"text": "Hello."})
-    ran(found[True], "-p", "hello", "--script", answers)
+    assert ran(found[True], "-p", "hello", "--script", answers) == (0, "Hello.\n")
     return found
-
-
-def ran(here: Path, *arguments: str) -> tuple[int, str]:
-    home = str(here.parent / "home")
-    made = subprocess.run(
-        command(*arguments),
-        cwd=here,
-        env={**os.environ, "REFOLD_HOME": home, "HOME": home},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=LONG,
-        check=False,
-    )
-    return made.returncode, made.stdout.decode(errors="replace")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("used", [False, True], ids=["without", "with a session"])
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each.name)
 def test_no_command_prints_its_name_as_it_is(
-    places: dict[bool, Path], command: Command, used: bool
+    places: dict[bool, Path], ran: Ran, command: Command, used: bool
 ) -> None:
     for arguments in (command.path[1:], hostile_words(command)):
         _, printed = ran(places[used], *arguments)
@@ -77,7 +78,7 @@ def test_no_command_prints_its_name_as_it_is(
      ("--allow", NAME), ("--preset", NAME), ("--record", f"{NAME}/x"), ("-w", NAME)],
 )  # fmt: skip
 def test_no_flag_of_a_task_does_either(
-    places: dict[bool, Path], flags: Sequence[str]
+    places: dict[bool, Path], ran: Ran, flags: Sequence[str]
 ) -> None:
     answers = () if flags[0] in ("--script", "--replay", "-m") else ("--script", "none")
     _, printed = ran(places[False], "-p", "hello", *flags, *answers)

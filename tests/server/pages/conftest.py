@@ -163,7 +163,7 @@ def chromium() -> Iterator[Any]:
         pytest.skip(NEEDS)
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, headless=True, args=FLAGS
+            executable_path=CHROMIUM, headless=True, args=FLAGS, timeout=100_000
         )
         yield browser
         browser.close()

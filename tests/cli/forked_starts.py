@@ -1,0 +1,81 @@
+"""`refold` started many times, for the price of one import.
+
+A process imports refold and forks for each start that it is asked for. What a start itself
+imports and does with its own standard streams is for `tests.cli.running`.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+LONG = 60  # seconds; nothing here takes so long unless it hangs
+
+
+class ForkedStarts:
+    def __init__(self, forks: "subprocess.Popen[str]") -> None:
+        self._forks = forks
+
+    def ran(
+        self, here: Path, environ: Mapping[str, str], *arguments: str
+    ) -> tuple[int, str]:
+        """Its exit code, and all that it printed."""
+        asked = json.dumps([str(here), dict(environ), arguments])
+        assert self._forks.stdin
+        assert self._forks.stdout
+        self._forks.stdin.write(f"{asked}\n")
+        self._forks.stdin.flush()
+        code, printed = json.loads(self._forks.stdout.readline())
+        return code, printed
+
+
+@contextmanager
+def forked_starts() -> Iterator[ForkedStarts]:
+    with subprocess.Popen(
+        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as forks:
+        yield ForkedStarts(forks)
+
+
+def serve() -> None:
+    from refold.app import app
+    from refold.cli.subcommands import SUBCOMMANDS
+    from refold.headless import print as headless
+
+    assert app
+    assert headless
+    for each in SUBCOMMANDS.values():
+        each.load()
+    for line in sys.stdin:
+        reading, writing = os.pipe()
+        if not (child := os.fork()):
+            os.close(reading)
+            start(writing, *json.loads(line))
+        os.close(writing)
+        with open(reading, encoding="utf-8", errors="replace") as printed:
+            found = printed.read()
+        _, status = os.waitpid(child, 0)
+        print(json.dumps([os.waitstatus_to_exitcode(status), found]), flush=True)
+
+
+def start(output: int, here: str, environ: dict[str, str], arguments: list[str]) -> None:
+    from refold.cli.main import run
+
+    signal.alarm(LONG)
+    os.chdir(here)
+    os.environ.clear()
+    os.environ.update(environ)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    sys.stdin = open(0)  # noqa: SIM115  # the end of the process closes it
+    run(arguments)
+
+
+if __name__ == "__main__":
+    serve()
