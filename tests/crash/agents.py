@@ -111,6 +111,6 @@ class Refold:
         )
         told = _without_notice(err).splitlines()
         other = [line for line in told if "damaged at its end" not in line]
-        assert (code, other) == (0, []), err
+        assert (code, other) == (0, []), f"{code} {err}{out}"
         found: dict[str, Any] = json.loads(out)
         return found
