@@ -47,9 +47,9 @@ format: .venv/.ready-dev  ## let ruff put the code in order
 
 eval: .venv/.ready-dev  ## give our tasks to the embedded model, or to MODEL=provider/model
 	@mkdir -p .peers
-	@for half in seen unseen; do \
-	  echo "$$half tasks:"; \
-	  $(BIN)/refold eval bench/tasks/$$half.toml -m $(MODEL) -o .peers/eval-$$half.json || true; \
+	@for set in seen everyday unseen; do \
+	  echo "$$set tasks:"; \
+	  $(BIN)/refold eval bench/tasks/$$set.toml -m $(MODEL) -o .peers/eval-$$set.json || true; \
 	done
 	@$(BIN)/python -m bench.injections -o .peers/eval-injections.json
 

@@ -9,10 +9,10 @@ from msgspec import Raw
 from refold.app.policies import policies
 from refold.config.settings import Settings
 from refold.engine.decide import Policy
-from refold.engine.policies.fulfilment import fulfilled
+from refold.engine.policies.fulfilment import NOT_DONE, fulfilled, showing_named_files
 from refold.engine.policies.stuck import DONE_ALREADY, not_twice
 from refold.engine.world import World
-from refold.journal.events.kinds import Ended, RequestChecked
+from refold.journal.events.kinds import AnswerRejected, Ended, RequestChecked
 from refold.journal.state.fold import View
 from refold.journal.store.port import MemoryStore
 from refold.permissions.facts import Facts
@@ -46,10 +46,11 @@ async def bash(command: str) -> Reply:
 
 
 def turn(
-    folder: Path, request: str, *lines: Line, checked: bool = True
+    folder: Path, request: str, *lines: Line, checked: bool = True, shown: bool = False
 ) -> tuple[View, Sequence[str]]:
     """The view after the turn, and what was seen at each check."""
     chosen = ((fulfilled,) if checked else ()) + POLICIES
+    chosen = ((showing_named_files,) if shown else ()) + chosen
     given = _world(folder, ScriptedProvider(*lines), chosen)
     store = MemoryStore()
     view = run(store, given, request)
@@ -97,6 +98,104 @@ def test_what_is_still_missing_at_the_second_end_is_told_the_person(tmp_path: Pa
     assert len(seen) == 2
     assert view.turn.outcome == "final"
     assert "not done as asked: a.txt is not there" in warnings(view)
+
+
+def test_a_call_that_puts_it_right_is_told_with_the_problem(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    provider = ScriptedProvider(call("read_file", path="a.txt"), done(), done())
+    store = MemoryStore()
+
+    run(store, _world(tmp_path, provider, (fulfilled, *POLICIES)), "Append 'two' to a.txt")
+
+    told = [e.event.notes for e in entries(store) if isinstance(e.event, AnswerRejected)]
+    way = 'edit_file {"path":"a.txt","old":"one","new":"one\\ntwo"}'
+    correction = NOT_DONE.format(
+        problems="- a.txt does not have 'two'. It has: 'one'",
+        what=f"This puts it right:\n{way}\nMake that call next",
+    )
+    assert told == [(correction,)]
+
+
+def test_a_problem_that_the_correction_has_made_is_sent_back_too_but_only_once(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+
+    view, seen = turn(
+        tmp_path,
+        "Append 'two' to a.txt",
+        call("read_file", path="a.txt"),
+        done(),
+        call("write_file", path="a.txt", content="two\n"),
+        done(),
+        done(),
+        done("never asked"),
+    )
+
+    lost = "a.txt has lost these lines, put them back: one"
+    assert seen == ["a.txt does not have 'two'. It has: 'one'", lost, lost]
+    assert (view.turn.outcome, view.turn.steps) == ("final", 5)
+
+
+def test_a_file_that_was_moved_must_have_its_old_content(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("figures\n")
+
+    _, seen = turn(
+        tmp_path,
+        "Copy a.txt to b.txt",
+        call("write_file", path="b.txt", content="invented\n"),
+        done(),
+        done(),
+        shown=True,
+    )
+
+    assert seen[0] == "b.txt has not the content that a.txt had."
+
+
+@pytest.mark.parametrize(
+    ("number", "problem"),
+    [
+        ("7", "7 is in no result: get it with a command, such as wc or python3."),
+        ("2", ""),
+    ],
+)
+def test_a_number_that_goes_into_a_file_must_be_in_a_result(
+    tmp_path: Path, number: str, problem: str
+) -> None:
+    (tmp_path / "a.txt").write_text("x\ny\n")
+
+    _, seen = turn(
+        tmp_path,
+        "Count the lines of a.txt and write the number into b.txt",
+        call("write_file", path="b.txt", content=f"{number}\n"),
+        done(),
+        done(),
+        shown=True,
+    )
+
+    assert seen[0] == problem
+
+
+def test_a_file_that_was_written_must_parse(tmp_path: Path) -> None:
+    _, seen = turn(
+        tmp_path,
+        "Create a.json",
+        call("write_file", path="a.json", content="{"),
+        done(),
+        call("write_file", path="a.json", content="{}"),
+        done(),
+    )
+
+    assert (seen[0].partition(":")[0], seen[1]) == ("a.json does not parse", "")
+
+
+def test_every_file_of_a_kind_that_is_left_is_named(tmp_path: Path) -> None:
+    for name in ("a.tmp", "b.tmp", "c.txt"):
+        (tmp_path / name).write_text("x\n")
+
+    _, seen = turn(tmp_path, "Delete all files that end in .tmp.", done(), done())
+
+    assert seen[0] == "a.tmp is still there. b.tmp is still there."
 
 
 def test_a_task_that_is_done_ends_without_another_step(tmp_path: Path) -> None:

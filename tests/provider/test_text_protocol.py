@@ -1,7 +1,9 @@
 """A provider that calls tools as text is a provider like any other."""
 
+import os
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
 
 import anyio
 import pytest
@@ -23,6 +25,7 @@ from refold.provider.retry import Backoff, RetryingProvider
 from refold.provider.text_protocol.protocol import TextProtocol
 from refold.provider.text_protocol.selection import (
     AsNeeded,
+    FoundBefore,
     Tools,
     calling,
     chosen,
@@ -235,6 +238,40 @@ def test_a_refusal_of_tools_is_asked_again_in_words(said: str) -> None:
 def test_another_refusal_is_told(error: ProviderError) -> None:
     with pytest.raises(type(error), match=str(error).split(" ")[0]):
         ask(AsNeeded(ScriptedProvider(error)))
+
+
+@pytest.mark.parametrize("said", [Refused(NO_TOOLS[0]), TAGGED])
+def test_what_was_found_is_remembered_for_the_next_session(
+    tmp_path: Path, said: ProviderError | str
+) -> None:
+    first = FoundBefore(tmp_path, "lab", "http://127.0.0.1:1/v1")
+    ask(
+        calling(ScriptedProvider(said, TAGGED), "lab", "openai-chat", "m-1", found=first),
+        ASKED,
+    )
+
+    again = FoundBefore(tmp_path, "lab", "http://127.0.0.1:1/v1")
+    other = FoundBefore(tmp_path, "lab", "http://127.0.0.1:2/v1")
+    inner = ScriptedProvider(TAGGED)
+    (found,) = ask(calling(inner, "lab", "openai-chat", "m-1", found=again), ASKED)
+
+    assert ("m-1" in again, "m-2" in again, "m-1" in other) == (True, False, False)
+    assert (calls(found), notices(found)) == (BOOKED, [])
+    assert [bool(asked.tools) for asked in inner.heard] == [False]
+
+
+def test_what_was_found_is_forgotten_after_a_month_and_not_needed_to_be_kept(
+    tmp_path: Path,
+) -> None:
+    found = FoundBefore(tmp_path, "lab", "")
+    found.add("m-1")
+    (file,) = (tmp_path / "models" / "tools-as-text").iterdir()
+    os.utime(file, (0, 0))
+
+    assert "m-1" not in found
+    nowhere = FoundBefore(tmp_path / "models" / "tools-as-text" / file.name, "lab", "")
+    nowhere.add("m-1")  # a file stands where its directory would be
+    assert "m-1" not in nowhere
 
 
 def test_a_server_that_says_broken_is_not_asked_the_same_three_times() -> None:

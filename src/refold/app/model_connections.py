@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from refold.provider.lazy import LazyProvider
+    from refold.provider.text_protocol.selection import FoundBefore
 
 SMALL = "local/"
 SCRIPT = "script/"
@@ -108,7 +109,10 @@ class Connections:
 
         own = self._settings.providers.get(spec.name, OwnProvider())
         how = chosen(model, own.tools, own.text_tools)
-        return how == "text" or (how == "auto" and needs_text(spec.name, model))
+        return how == "text" or (
+            how == "auto"
+            and (needs_text(spec.name, model) or model in self._found_before(spec))
+        )
 
     def embedded_window(self, name: str) -> int:
         """The tokens that an embedded model can read at once."""
@@ -193,7 +197,17 @@ class Connections:
         else:
             found = reach()
         how = chosen(model, own.tools, own.text_tools)
-        return calling(self._kept(found), spec.name, spec.wire, model, how)
+        before = self._found_before(spec)
+        return calling(self._kept(found), spec.name, spec.wire, model, how, before)
+
+    def _found_before(self, spec: ProviderSpec) -> "FoundBefore":
+        from refold.provider.text_protocol.selection import FoundBefore
+
+        try:
+            address = catalog.address(spec, self._environ)
+        except BadInput:
+            address = ""  # it cannot be asked anything
+        return FoundBefore(self._paths.state, spec.name, address)
 
     def _reached(self, spec: ProviderSpec, window: int) -> Connected:
         held = self.keys.find(spec)

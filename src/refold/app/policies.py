@@ -16,7 +16,6 @@ from refold.engine.policies.code_only import code_or_final
 from refold.engine.policies.compaction import compacting, in_window
 from refold.engine.policies.continuation import joined_up
 from refold.engine.policies.conversation import converse, final
-from refold.engine.policies.fulfilment import fulfilled, showing_named_files
 from refold.engine.policies.pending_subagents import hearing_children
 from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
 from refold.engine.policies.reminders import ended_commands, reminding
@@ -44,6 +43,11 @@ def policies(
     work is checked against the request. Raises `BadInput` for an invalid `schema`.
     """
     limits, compaction = settings.limits, compacting(shares(settings))
+    held, shown = tuple[Policy, ...](), tuple[Policy, ...]()
+    if checked:  # few models need it, and it is not loaded for the others
+        from refold.engine.policies.fulfilment import fulfilled, showing_named_files
+
+        held, shown = (fulfilled,), (showing_named_files,)
     try:
         shape = (shaped(schema, limits.corrections),) if schema is not None else ()
     except ValueError as error:
@@ -57,7 +61,7 @@ def policies(
         # Before all that ends a turn with an answer: a wrong one fails, or is sent back.
         *shape,
         # After the schema: what does not fit it is no answer yet. A proposal of its rank.
-        *((fulfilled,) if checked else ()),
+        *held,
         # Ends that a tool called for come before ends by a limit. A plan has to be judged
         # before an answer of the same response counts.
         plan_ready,
@@ -85,7 +89,7 @@ def policies(
         # Before `converse` runs the calls.
         *((not_twice,) if checked else ()),
         # Once the request is delivered, and before the model is asked.
-        *((showing_named_files,) if checked else ()),
+        *shown,
         converse,
         # After `converse`: a turn that ends by itself has not run out of budget.
         within(budget(settings), lent),

@@ -6,7 +6,7 @@ not be read are neither shown nor checked.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
@@ -18,6 +18,13 @@ from msgspec.json import encode
 from refold.engine.checkpoint import save_if_changed
 from refold.engine.decide import CheckRequest, ShowFiles
 from refold.engine.nested_call import call_within, key_of
+from refold.engine.request_text import (
+    call_for,
+    lost_lines,
+    problems_in,
+    put_right,
+    syntax_error,
+)
 from refold.engine.request_words import Expected
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
@@ -32,7 +39,6 @@ from refold.values.text import clean
 
 _LARGEST = 1_000_000  # bytes of a file that is looked at
 _MOST = 8  # problems: more are not corrected in one go
-_SHOWN = 80  # characters of a line
 
 _READER = "read_file"
 _MOST_FILES = 4  # that are shown
@@ -113,78 +119,68 @@ async def _read(name: str, world: World, record: Record) -> str:
 
 async def _checked(action: CheckRequest, world: World, record: Record) -> RequestChecked:
     """What does not hold."""
-    found = list(action.problems)
+    found, ways = list(action.problems), list[str]()
     await save_if_changed(world, record)  # what commands have changed is known after this
     if world.files is not None and action.expected:
         look = partial(_problems, action, world.files, record.view)
-        found += await anyio.to_thread.run_sync(look, world.snapshots is not None)
-    return RequestChecked(tuple(dict.fromkeys(found))[:_MOST])
+        more, ways = await anyio.to_thread.run_sync(look, world.snapshots is not None)
+        found += more
+    return RequestChecked(tuple(dict.fromkeys(found))[:_MOST], tuple(dict.fromkeys(ways)))
 
 
-def _problems(action: CheckRequest, files: Files, view: View, all_known: bool) -> list[str]:
-    """`all_known`: what commands have changed is known, too."""
-    found = list[str]()
+def _problems(
+    action: CheckRequest, files: Files, view: View, all_known: bool
+) -> tuple[list[str], list[str]]:
+    """With calls that would solve them. `all_known`: what commands have changed is known, too."""
+    found, right = list[str](), dict[str, tuple[str, str]]()  # text and right text, by name
     for expected in action.expected:
-        found += _of(expected, files, view.turn, all_known)
-    return found
+        name, problems = _of(expected, files, view.turn, all_known)
+        found += problems
+        if problems and name:
+            text, wanted = right.get(name) or (_text(name, files) or "",) * 2
+            right[name] = text, put_right(expected, name, wanted)
+    return found, [call for name, each in right.items() if (call := call_for(name, *each))]
 
 
-def _of(expected: Expected, files: Files, turn: Turn, all_known: bool) -> Iterator[str]:
-    kinds = {path: _kind(path, files) for path in expected.paths}
+def _of(
+    expected: Expected, files: Files, turn: Turn, all_known: bool
+) -> tuple[str, list[str]]:
+    """The file, if a change of it could solve the problems, and these."""
+    paths = [path for each in expected.paths for path in _spelled_out(each, files)]
+    kinds = {path: _kind(path, files) for path in paths}
     there = [path for path, kind in kinds.items() if kind not in ("nothing", "")]
-    name = (there or expected.paths)[0]
     if "" in kinds.values():
-        return
+        return "", []
     if expected.gone:
-        if there:
-            yield f"{name} is still there."
-        return
+        return "", [f"{name} is still there." for name in there]
     if not there:
-        yield f"{name} is not there."
-        return
-    real = escaped(files.real(name))
-    if expected.grows and (gone := turn.lost_lines.get(real)):
-        yield f"{name} has lost these lines, put them back: {' / '.join(gone)}"
+        return "", [f"{paths[0]} is not there."]
+    name = there[0]
+    real, text = escaped(files.real(name)), _text(name, files)
+    lost = lost_lines(expected, turn.lost_lines.get(real, ()), text or "")
+    problems = [] if text is None else list(problems_in(expected, name, text))
+    if text is not None and real in turn.changed and (wrong := syntax_error(name, text)):
+        problems.append(wrong)
+    had = turn.files_shown.hashes.get(expected.source)
+    if had and _hash(name, files) not in ("", had):
+        return "", [f"{name} has not the content that {expected.source} had."]
     if expected.changed and all_known and real not in turn.changed:
-        yield f"{name} was not changed."
-        return
-    text = _text(name, files)
-    if text is not None:
-        yield from _in_text(expected, name, text)
+        problems = [f"{name} was not changed."]
+    if lost:
+        gone = f"{name} has lost these lines, put them back: {' / '.join(lost)}"
+        return "", [gone, *problems]
+    return "" if text is None else name, problems
 
 
-def _in_text(expected: Expected, name: str, text: str) -> Iterator[str]:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if expected.lacks and re.search(rf"(?<!\w){re.escape(expected.lacks)}(?!\w)", text):
-        yield f"{name} still has {_short(expected.lacks)}."
-    want = " ".join(expected.text.split())
-    if not want:
-        return
-    plain = [" ".join(line.split()) for line in lines]
-    if not any(want in line for line in plain):
-        yield f"{name} does not have {_short(want)}. It has: {_short(' / '.join(lines))}"
-        return
-    if expected.near and (old := _other_value(expected.near, want, plain)):
-        yield f"{name} still has {_short(old)}."
-    yield from _place(expected, name, want, plain)
-
-
-def _other_value(key: str, want: str, lines: list[str]) -> str:
-    """A line that still gives `key` another value."""
-    found = (line for line in lines if line.lower().lstrip("\"'- ").startswith(key.lower()))
-    return next((line for line in found if want not in line), "")
-
-
-def _place(expected: Expected, name: str, want: str, lines: list[str]) -> Iterator[str]:
-    if expected.place == "last" and want not in lines[-1]:
-        yield f"The last line of {name} is {_short(lines[-1])}, not {_short(want)}."
-    if expected.place == "first" and want not in lines[0]:
-        yield f"The first line of {name} is {_short(lines[0])}, not {_short(want)}."
-    at = next(n for n, line in enumerate(lines) if want in line)
-    if expected.after and (at == 0 or expected.after not in lines[at - 1]):
-        yield f"{_short(want)} is not right below {_short(expected.after)} in {name}."
-    elif expected.before and expected.before not in "".join(lines[at + 1 : at + 2]):
-        yield f"{_short(want)} is not right above {_short(expected.before)} in {name}."
+def _spelled_out(path: str, files: Files) -> Sequence[str]:
+    """The files in the first directory that fit a pattern."""
+    if not path.startswith("*"):
+        return (path,)
+    try:
+        entries = files.items(files.real("."))
+    except ToolFailed:
+        return ()
+    return sorted(e.name for e in entries if e.kind == "file" and e.name.endswith(path[1:]))
 
 
 def _kind(path: str, files: Files) -> str:
@@ -198,13 +194,16 @@ def _kind(path: str, files: Files) -> str:
         return ""
 
 
+def _hash(path: str, files: Files) -> str:
+    try:
+        return sha256(files.read(files.real(path), _LARGEST)).hexdigest()
+    except ToolFailed:
+        return ""
+
+
 def _text(path: str, files: Files) -> str | None:
     try:
         content = files.read(files.real(path), _LARGEST)
     except ToolFailed:
         return None
     return None if b"\0" in content else clean(content.decode(errors="replace"))
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")

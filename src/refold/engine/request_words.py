@@ -3,8 +3,8 @@
 Only what can be checked afterwards is read: file names, quoted and announced text, first
 and last lines, a command to run, a question. A request is read clause by clause. A clause
 starts with a verb, and refers to the file that was named last if it names none. The verbs
-are English; file names and quoted text are recognized in every language.
-`policies.fulfilment` uses the result.
+are English; file names and quoted text are recognized in every language. `request_changes` reads
+what a clause says of old and new text; `policies.fulfilment` uses the result.
 """
 
 import re
@@ -13,6 +13,14 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
+
+from refold.engine.request_changes import (
+    FILE,
+    Change,
+    changes_in,
+    deletions_in,
+    stated_change,
+)
 
 LONGEST = 4_000  # characters; longer requests are not read
 _LONGEST_TEXT = 200  # characters of a text that is looked for
@@ -25,14 +33,13 @@ Place: TypeAlias = Literal["", "first", "last"]
 _VERBS: dict[str, Verb] = {
     **dict.fromkeys(("create", "make", "write", "save", "put", "generate", "store"), "create"),
     **dict.fromkeys(("add", "append", "insert", "prepend"), "add"),
-    **dict.fromkeys(("replace", "change", "set", "update", "edit", "modify", "fix", "correct"), "change"),
+    **dict.fromkeys(("replace", "change", "set", "update", "edit", "modify", "fix", "correct", "bump", "increase", "raise", "lower"), "change"),
     **dict.fromkeys(("delete", "remove", "erase"), "delete"),
     **dict.fromkeys(("rename", "move"), "move"),
     **dict.fromkeys(("copy", "duplicate"), "copy"),
     **dict.fromkeys(("run", "execute"), "run"),
     **dict.fromkeys(("read", "look", "find", "tell", "report", "count", "show", "list", "search", "say"), "look"),
 }  # fmt: skip
-_FILE = r"(?<![\w@/.*:-])(?:\./)?\w[\w.-]*(?:/[\w.-]+)*\.[A-Za-z][A-Za-z0-9]{0,7}(?![\w(/])"
 _NO_FILES = frozenset(("e.g", "i.e", "node.js", "next.js", "vue.js", "asp.net"))
 _QUOTED = r"'([^'\n]+)'(?!\w)|\"([^\"\n]+)\"|`([^`\n]+)`|“([^”\n]+)”|‘([^’\n]+)’"
 _NO_COMMANDS = frozenset(["it", "them", "this", "that", "these", "all", "my", "our"])
@@ -57,7 +64,7 @@ _NO_FOLDERS = frozenset(
 )
 # Where a verb begins a clause: "make a list", not "the list" or "to report.txt".
 _CLAUSE = (
-    rf"(?i)(?:^|[.;:!?,]\s+|\n|\b(?:and|then|please|to|also|or|you)\s+|^in {_FILE}\s+)"
+    rf"(?i)(?:^|[.;:!?,]\s+|\n|\b(?:and|then|please|to|also|or|you)\s+|^(?:in|for|at)\s+(?:\S+\s+){{0,8}}?{FILE},?\s+)"
     rf"(?=(?:{'|'.join(_VERBS)})\b(?!\.\w))"
 )
 _NOUN = r"(?:only\s+)?(?:(?:the|this)\s+)?(?:texts?|contents?|words?|lines?)\b"
@@ -70,29 +77,31 @@ _LAST = r"(?i)\b(?:at|to|on) the (?:very )?(?:end|bottom)\b|\blast line\b|\bappe
 _FIRST = (
     r"(?i)\b(?:at|to|on) the (?:very )?(?:top|beginning|start)\b|\bfirst line\b|\bprepend\b"
 )
-_WITH = r"(?i)\b(?:replace|change)\b.*?(Q\d+Q|\S+)\s+(?:with|by)\s+(Q\d+Q|\S+)"
-_FROM_TO = r"(?i)\bfrom\s+(Q\d+Q|\S+)\s+to\s+(Q\d+Q|\S+)"
-_TO = (
-    r"(?i)\b(?:change|replace|correct)\s+(?:the \w+ )?(Q\d+Q|\S+)\s+(?:in)?to\s+(Q\d+Q|\S+)"
+_ENDING = (
+    r"(?i)\b(?:all|every|each|any)\b[^.;]*?\*?(\.[A-Za-z]\w{0,7})\b|\*(\.[A-Za-z]\w{0,7})\b"
 )
-_SET_TO = r"(?i)\bset\s+(?:the\s+)?(?:value\s+of\s+)?(Q\d+Q|\S+)\s+to\s+(Q\d+Q|\S+)"
-_OLD_NEW = (_FROM_TO, _TO, _WITH)
-_SOME = r"(?i)\b(?:first|second|third|last|one|only|line)\b"
 _BESIDE = r"(?i)Q(\d+)Q.*?\b(between|after|below|behind|under|before|above)\b.*?Q(\d+)Q(?:\s+and\s+(?:the line\s+)?Q(\d+)Q)?"
 _RUN = r"(?i)\b(?:run|execute)\s+(?:the\s+)?(?:command|script|program)?\s*:?\s*(.+?)(?=$|[;\n]|\.(?:\s|$)|,\s|\s+(?:and|then)\s)"
 _QUESTION = (
-    r"(?i)\?|\b(?:tell|show) me\b|(?:^|[.;,:]\s+|\n|\band\s+|\bthen\s+)"
-    r"(?:(?:in )?(?:what|which)|how|who|where|when|say|tell|report(?!\.\w))\b"
+    r"(?i)\?|\b(?:tell|show|give) me\b|(?:^|[.;:]\s+|\n|\band\s+|\bthen\s+)"
+    r"(?:(?:in )?(?:what|which)|how|who|where|when|say|tell|quote|report(?!\.\w))\b"
 )
-_BECOMES = rf"(?i)({_FILE})\s+(?:should|must|is to) be (?:called|named|renamed(?: to)?)\s+({_FILE})"
+_WHOLE_LINE = r"(?i)\b(?:line|heading|comment)\b[^Q.]{0,30}Q\d+Q"
+_OUT_OF = r"(?i)\b(?:from|out of|in) (?:the |my |this )?(?:folder|directory)\b"
+_EXCEPT = r"(?i)\b(?:except|but|older|newer|larger|smaller|bigger|empty|named|called|contain\w*|with)\b"
+_BECOMES = (
+    rf"(?i)({FILE})\s+(?:should|must|is to) be (?:called|named|renamed(?: to)?)\s+({FILE})"
+)
 
 
 class Expected(Struct, frozen=True, kw_only=True):
     """What must hold of a file in the end; one of `paths` is meant.
 
     `text` has to be in it: in the line that `place` says, in one that has `near`, below
-    the line `after`, above the line `before`. `lacks` may not be in it. `changed`: something must have been done to it. `grows`: no line of it may be
-    lost.
+    the line `after`, above the line `before`; with `whole` it is all of that line. `lacks` may
+    not be in it. `changed`: something must have been done to it. `keeps`: it may lose no lines
+    but those with one of `loses`. `source`: it has to have the content that this file had. A
+    path may be a pattern such as `*.tmp`.
     """
 
     paths: tuple[str, ...]
@@ -103,8 +112,11 @@ class Expected(Struct, frozen=True, kw_only=True):
     after: str = ""
     before: str = ""
     lacks: str = ""
+    whole: bool = False
     changed: bool = False
-    grows: bool = False
+    keeps: bool = False
+    loses: tuple[str, ...] = ()
+    source: str = ""
 
 
 class Asked(Struct, frozen=True):
@@ -129,16 +141,24 @@ def asked_in(request: str) -> Asked:
     files = list[str]()
     expected = list[Expected]()
     folder = _folder(masked)
+    named: tuple[
+        str, ...
+    ] = ()  # in a clause before that says only where: "In a.txt and b.txt"
     for clause in _clauses(masked):
         files += clause.files
-        about = clause.files or tuple(files[-1:])
+        about = clause.files or named or tuple(files[-1:])
+        named = clause.files if re.match(r"(?i)(?:in|for|at)\b", clause.text) else ()
         expected += _of_clause(clause, about, folder, quoted)
     for old, new in re.findall(_BECOMES, masked):
         expected += (Expected(paths=(new,)), Expected(paths=(old,), gone=True))
+    if len(set(files)) == 1 and (stated := stated_change(masked, quoted)):
+        bare = Expected(paths=(files[0],), changed=True)
+        expected = [each for each in expected if each != bare]
+        expected.append(_as_expected(files[0], stated))
     run = re.search(_RUN, masked)
     return Asked(
         tuple(dict.fromkeys(files)),
-        tuple(dict.fromkeys(expected)),
+        tuple(dict.fromkeys(_with_losses(expected))),
         _command(_unmasked(run[1], quoted)) if run else "",
         re.search(_QUESTION, masked) is not None,
     )
@@ -150,7 +170,7 @@ def _masked(request: str) -> tuple[list[str], str]:
 
     def sign(found: re.Match[str]) -> str:
         text = next(each for each in found.groups() if each is not None)
-        if re.fullmatch(_FILE, text):
+        if re.fullmatch(FILE, text):
             return text
         quoted.append(text)
         return f"Q{len(quoted) - 1}Q"
@@ -174,7 +194,7 @@ def _clauses(masked: str) -> Iterator[_Clause]:
         text = masked[start:end].strip()
         word = re.match(r"[A-Za-z]*", text)
         verb = _VERBS.get(word[0].lower() if word else "", "look")
-        names = re.findall(_FILE, text)
+        names = re.findall(FILE, text)
         names = [name for name in names if name.lower() not in _NO_FILES]
         yield _Clause(verb, text, tuple(dict.fromkeys(names)))
 
@@ -187,18 +207,22 @@ def _folder(masked: str) -> str:
 def _of_clause(
     clause: _Clause, about: tuple[str, ...], folder: str, quoted: Sequence[str]
 ) -> Iterator[Expected]:
+    if not clause.files and clause.verb in ("delete", "move"):
+        yield from _every_file(clause, folder)
     if not about:
         return
     match clause.verb:
         case "move" | "copy":
-            yield from _moved(clause, folder)
+            yield from _moved(clause, about, folder, quoted)
         case "delete" if clause.files and not re.search(
-            r"(?i)\b(?:from|in|line)\b", clause.text
+            r"(?i)\b(?:from|in|lines?)\b", clause.text
         ):
             yield from (Expected(paths=(name,), gone=True) for name in clause.files)
         case "delete":
-            lacks = _announced(clause.text, quoted) if "Q" in clause.text else ""
-            yield from (Expected(paths=(n,), changed=True, lacks=lacks) for n in about)
+            gone = list(deletions_in(clause.text, quoted)) or [Change()]
+            whole = re.search(_WHOLE_LINE, clause.text) is not None
+            found = (_as_expected(name, each) for name in about for each in gone)
+            yield from (replace(each, whole=whole and bool(each.lacks)) for each in found)
         case "change":
             yield from _changed(clause.text, about, quoted)
         case "create" | "add":
@@ -207,17 +231,29 @@ def _of_clause(
             pass
 
 
-def _moved(clause: _Clause, folder: str) -> Iterator[Expected]:
+def _every_file(clause: _Clause, folder: str) -> Iterator[Expected]:
+    """ "All .tmp files": those of the directory itself, where no folder is named for them."""
+    found = re.search(_ENDING, clause.text)
+    elsewhere = folder and (clause.verb == "delete" or re.search(_OUT_OF, clause.text))
+    if found and not elsewhere and not re.search(_EXCEPT, clause.text):
+        yield Expected(paths=(f"*{found[1] or found[2]}",), gone=True)
+
+
+def _moved(
+    clause: _Clause, about: tuple[str, ...], folder: str, quoted: Sequence[str]
+) -> Iterator[Expected]:
     names = clause.files
     link = r"\s+(?:to|as|into|named|called)(?:\s+\w+){0,3}\s+"
     pair = rf"{re.escape(names[0])}\b.*?{link}{re.escape(names[-1])}" if names else "$^"
     if len(names) == 2 and re.search(pair, clause.text):
-        yield Expected(paths=_places(names[1], folder))
+        yield Expected(paths=_places(names[1], folder), source=names[0])
         names = names[:1]
     elif names and folder:
         for name in names:
-            yield Expected(paths=(f"{folder}/{name.rpartition('/')[2]}",))
+            yield Expected(paths=(f"{folder}/{name.rpartition('/')[2]}",), source=name)
     else:
+        if re.match(r"(?i)rename\b", clause.text):  # a function, a word
+            yield from _changed(clause.text, about, quoted, bare=False)
         return
     yield from (Expected(paths=(n,), gone=clause.verb == "move") for n in names)
 
@@ -228,18 +264,44 @@ def _places(name: str, folder: str) -> tuple[str, ...]:
 
 
 def _changed(
-    text: str, about: tuple[str, ...], quoted: Sequence[str]
+    text: str, about: tuple[str, ...], quoted: Sequence[str], *, bare: bool = True
 ) -> Iterator[Expected]:
-    old = new = near = ""
-    if found := re.search(_SET_TO, text):
-        near, new = found[1], found[2]
-    elif found := next(filter(None, (re.search(p, text) for p in _OLD_NEW)), None):
-        old, new = found[1], found[2]
-    old, new, near = (_plain(each, quoted) for each in (old, new, near))
-    some = re.search(_SOME, text) is not None
-    lacks = "" if some or not old or old in new else old
-    for name in about:
-        yield Expected(paths=(name,), changed=True, text=new, near=near, lacks=lacks)
+    """`bare`: that something is changed is expected where it is not said what."""
+    found = list(changes_in(text, quoted))
+    line = re.search(r"(?i)\b(first|last) line\b", text)
+    place: Place = "" if line is None else "first" if line[1][0] in "fF" else "last"
+    for part, change in found:
+        own = [name for name in about if name in part] if len(found) > 1 else []
+        for name in own or about:
+            each = _as_expected(name, change)
+            yield replace(each, place=place) if change.new else each
+    if bare and not found:
+        yield from (Expected(paths=(name,), changed=True) for name in about)
+
+
+def _as_expected(name: str, change: Change) -> Expected:
+    return Expected(
+        paths=(name,),
+        text=change.new,
+        near=change.key,
+        lacks=change.old if change.everywhere else "",
+        changed=True,
+        keeps=bool(change.loses),
+        loses=(change.loses,) if change.loses else (),
+    )
+
+
+def _with_losses(expected: Sequence[Expected]) -> Iterator[Expected]:
+    """What one clause changes in a file, or lets it lose, counts for the others, too."""
+    changed = {other.paths[-1] for other in expected if other.changed or other.text}
+    for each in expected:
+        if changed & {each.source, *each.paths}:
+            each = replace(each, source="")
+        same = [other for other in expected if other.paths[-1] == each.paths[-1]]
+        free = any(other.changed and not other.keeps for other in same)
+        loses = tuple(dict.fromkeys(text for other in same for text in other.loses))
+        keeps = each.keeps and not free
+        yield replace(each, keeps=keeps, loses=loses if keeps else ())
 
 
 def _written(
@@ -252,7 +314,11 @@ def _written(
         return
     found = [
         Expected(
-            paths=_places(name, folder), text=text, place=place, grows=adds or bool(place)
+            paths=_places(name, folder),
+            text=text,
+            place=place,
+            whole=bool(text) and re.search(_WHOLE_LINE, clause.text) is not None,
+            keeps=adds or bool(place),
         )
         for name, text in _with_texts(clause.text, about, quoted)
     ]
@@ -269,7 +335,7 @@ def _beside(name: str, found: re.Match[str], quoted: Sequence[str]) -> Expected:
         case _:
             after, before = one, ""
     return Expected(
-        paths=(name,), text=text, after=after, before=before, changed=True, grows=True
+        paths=(name,), text=text, after=after, before=before, changed=True, keeps=True
     )
 
 
@@ -317,7 +383,7 @@ def _named_text(text: str, quoted: Sequence[str]) -> str:
 def _cut(said: str) -> str:
     """Without what leads over to the next file or verb."""
     said = re.sub(r"(?i)[,\s]+(?:and|then)(?:\s+(?:also\s+)?an?(?:\s+\w+)*)?\s*$", "", said)
-    said = said.strip(" :")
+    said = said.strip(" :,")
     whole = (
         said
         and len(said) <= _LONGEST_TEXT

@@ -171,10 +171,11 @@ def _wrong(called: str, line: int, what: str) -> BadInput:
 
 
 class Short(Struct, frozen=True):
-    """A tool in few words; `takes` are the parameters that are left."""
+    """A tool in few words; `takes` are the parameters that are left, `may` those it can omit."""
 
     about: str
     takes: tuple[str, ...]
+    may: tuple[str, ...] = ()
 
 
 SMALL = {
@@ -184,7 +185,8 @@ SMALL = {
     "write_file": Short("make a new file", ("path", "content")),
     "edit_file": Short(
         "replace text in a file; to insert a line, repeat the line above it in new",
-        ("path", "old", "new"),
+        ("path", "old", "new", "all"),
+        may=("all",),
     ),
     "bash": Short("run a shell command", ("command",)),
     "finish": Short("end, and tell the person the answer", ("answer",)),
@@ -209,7 +211,7 @@ def small_tool(spec: ToolSpec) -> ToolSpec | None:
     parameters = {
         "type": "object",
         "properties": properties,
-        "required": list(properties),
+        "required": [name for name in properties if name not in short.may],
         "additionalProperties": False,
     }
     return ToolSpec(spec.name, short.about, Raw(msgspec.json.encode(parameters)))

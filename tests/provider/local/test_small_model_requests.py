@@ -259,9 +259,11 @@ def test_what_a_small_model_is_told_stays_small() -> None:
 def test_a_short_tool_takes_what_the_whole_one_takes() -> None:
     whole = {tool.spec.name: tool for tool in (*builtin(), finish)}
     for spec in TOOLS:
-        properties = msgspec.json.decode(spec.parameters)["properties"]
-        assert list(properties) == list(SMALL[spec.name].takes)
-        whole[spec.name].parse(msgspec.json.encode(dict.fromkeys(properties, "x")))
+        parameters = msgspec.json.decode(spec.parameters)
+        assert list(parameters["properties"]) == list(SMALL[spec.name].takes)
+        whole[spec.name].parse(
+            msgspec.json.encode(dict.fromkeys(parameters["required"], "x"))
+        )
 
 
 def test_a_tool_that_only_big_models_can_use_is_left_out() -> None:

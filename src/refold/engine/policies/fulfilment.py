@@ -4,8 +4,8 @@ Small models change files that they have not read, claim too early that they are
 do not read results twice. They are shown the files that the request names, and the changes
 to them. Before a turn ends, what the journal shows is checked here; what only the disk
 shows is checked by `engine.request_files`, which also reads the files. A problem is sent to
-the model once, with what was found. If it still exists at the next end, the turn ends and
-the user is told (`views.notices`).
+the model once, with what was found, and with a call that solves it where one is known. If it
+still exists at the next end, the turn ends and the user is told (`views.notices`).
 """
 
 import re
@@ -16,12 +16,15 @@ from refold.engine.policies.conversation import is_last_word, request_of
 from refold.engine.request_words import Asked, asked_in
 from refold.journal.state.fold import View
 from refold.journal.state.recent_calls import RecentCall
-from refold.journal.state.turn import ShownFiles
+from refold.journal.state.turn import RequestCheck, ShownFiles
 
 NOT_DONE = (
     "<reminder>The task is not done yet. This was seen:\n{problems}\n"
-    "Put it right with the next call; finish only after that.</reminder>"
+    "{what}; finish only after that.</reminder>"
 )
+_PUT_RIGHT = "Put it right with the next call"
+_THIS_WAY = "This puts it right:\n{ways}\nMake that call next"
+_MOST_CORRECTIONS = 2
 _NEGATIVE = (
     r"(?i)\b(?:not? (?:found|such)|could ?n[o']t|can(?:not|'t)|unable|nothing was|"
     r"does(?: not|n't) (?:exist|contain|have)|no (?:match|result|file|information))"
@@ -30,6 +33,7 @@ _CHANGERS = frozenset(("bash", "edit_file"))  # what write_file has written is k
 _READERS = frozenset(("read_file", "bash", "grep"))
 _LOOKS_AROUND = r"\*|\b(?:ls|find|grep|rg|for)\b"
 _NUMBER = r"(?<![\w.])\d[\d,]*(?:\.\d+)*"
+_ONLY_A_NUMBER = r'"content":\s*"\s*(\d+(?:\.\d+)?)\s*(?:\\n)*"'
 _ADDRESS = r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|https?://[^\s'\"<>)]*[\w/]"
 _FEW = 3  # lines of a command's output that are to be quoted whole
 _SHOWN = 200  # characters of it in a note
@@ -47,20 +51,26 @@ def showing_named_files(view: View) -> ShowFiles | None:
 
 
 def fulfilled(view: View) -> CheckRequest | Reject | None:
-    """One correction in a turn, and a second look after it."""
+    """A problem is sent to the model once; what the correction has led to is a new one."""
     turn, seen = view.turn, view.turn.request_check
     over = turn.stopped or turn.failed is not None or view.conversation.calls
     if over or view.children.running or not _ends(view):
         return None
     if seen.times and seen.step == turn.steps:
-        if seen.problems and seen.times == 1:
-            listed = "\n".join(f"- {problem}" for problem in seen.problems)
-            return Reject((NOT_DONE.format(problems=listed),))
+        if seen.problems and seen.new and seen.times <= _MOST_CORRECTIONS:
+            return Reject((_correction(seen),))
         return None
-    if seen.times == 0 or (seen.times == 1 and seen.problems):
+    if seen.times == 0 or (seen.problems and seen.times <= _MOST_CORRECTIONS):
         asked = asked_in(request_of(view))
         return CheckRequest(asked.expected, tuple(_problems(asked, view)))
     return None
+
+
+def _correction(seen: RequestCheck) -> str:
+    problems = "\n".join(f"- {problem}" for problem in seen.problems)
+    ways = "\n".join(seen.ways)
+    what = _THIS_WAY.format(ways=ways) if ways else _PUT_RIGHT
+    return NOT_DONE.format(problems=problems, what=what)
 
 
 def _ends(view: View) -> bool:
@@ -77,6 +87,7 @@ def _problems(asked: Asked, view: View) -> Iterator[str]:
     answer = view.turn.answer
     yield from _untouched(asked, calls, shown)
     yield from _not_run(asked, calls, answer)
+    yield from _written_from_nowhere(calls, shown, request_of(view))
     if asked.question:
         yield from _answered_badly(asked, calls, shown, answer, request_of(view))
 
@@ -104,6 +115,21 @@ def _not_run(asked: Asked, calls: list[RecentCall], answer: str) -> Iterator[str
         yield f"The command was not run: {asked.command}"
     elif asked.question and (left_out := _left_out(ran.text, answer)):
         yield f"The answer does not quote what the command printed: {left_out}"
+
+
+def _written_from_nowhere(
+    calls: list[RecentCall], shown: ShownFiles, request: str
+) -> Iterator[str]:
+    """A file that is only a number which nothing has printed."""
+    others = [call.text for call in calls if call.name != "write_file"]
+    known = "\n".join((*shown.notes, *others, request)).replace(",", "")
+    for call in calls:
+        if call.name == "write_file" and (
+            found := re.search(_ONLY_A_NUMBER, call.arguments)
+        ):
+            if not re.search(rf"(?<![\d.]){re.escape(found[1])}(?![\d.]*\d)", known):
+                yield f"{found[1]} is in no result: get it with a command, such as wc or python3."
+            return
 
 
 def _left_out(printed: str, answer: str) -> str:

@@ -184,9 +184,13 @@ class FilesShown(Struct, frozen=True):
 
 
 class RequestChecked(Struct, frozen=True):
-    """The work of the turn was checked against its request. `problems` are sentences."""
+    """The work of the turn was checked against its request.
+
+    `problems` are sentences, `ways` are calls that would solve some of them.
+    """
 
     problems: tuple[str, ...] = ()
+    ways: tuple[str, ...] = ()
 
 
 class Judged(Struct, frozen=True):

@@ -99,11 +99,16 @@ class ShownFiles(Struct, frozen=True):
 
 
 class RequestCheck(Struct, frozen=True):
-    """The newest check of the work against the request, after so many steps."""
+    """The newest check of the work against the request, after so many steps.
+
+    `new`: one of the problems was not found by the check before.
+    """
 
     times: int = 0
     step: int = 0
     problems: tuple[str, ...] = ()
+    ways: tuple[str, ...] = ()
+    new: bool = False
 
 
 class Turn(Struct, frozen=True):
@@ -297,8 +302,10 @@ def _sent_back(turn: Turn, event: Event) -> Turn:
                 turn.steps, (*before.notes, *notes), {**before.hashes, **dict(files)}
             )
             return replace(turn, files_shown=shown)
-        case RequestChecked(problems):
-            check = RequestCheck(turn.request_check.times + 1, turn.steps, problems)
+        case RequestChecked(problems, ways):
+            before = turn.request_check
+            new = not set(problems) <= set(before.problems)
+            check = RequestCheck(before.times + 1, turn.steps, problems, ways, new)
             return replace(turn, request_check=check)
         case _:
             return turn

@@ -3,13 +3,18 @@
 A few models are known to need text. Ollama reports whether a model supports tools, and
 its wire then refuses without a request. `AsNeeded` switches for any other model when a
 refusal or a response shows the need. Most responses show with their first word that they
-contain no call; the parser, with all its patterns, is loaded only for the others.
+contain no call; the parser, with all its patterns, is loaded only for the others. What was found is
+remembered from one session to the next.
 """
 
+import hashlib
+import os
 import re
+import time
 from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec.structs import replace
@@ -28,6 +33,7 @@ from refold.provider.port import (
 )
 from refold.provider.spec import Wire
 from refold.provider.text_protocol.quoting import BEGINNINGS
+from refold.safe_open import opened
 
 if TYPE_CHECKING:
     from refold.provider.text_protocol.parse import StreamParser
@@ -35,6 +41,8 @@ if TYPE_CHECKING:
 
 Tools: TypeAlias = Literal["native", "text", "auto"]
 
+_REMEMBERED = 30 * 24 * 3600.0  # seconds
+_LONGEST = 100  # characters of a name in the name of a file
 _GEMINI = ("gemma-2", "gemma-3")  # Google serves them without function calling
 # The servers of these wires never send a call as text.
 _NEVER_IN_WORDS: frozenset[Wire] = frozenset({"anthropic", "openai-responses", "gemini"})
@@ -59,13 +67,18 @@ def needs_text(provider: str, model: str) -> bool:
 
 
 def calling(
-    provider: Provider, name: str, wire: Wire, model: str, tools: Tools = "auto"
+    provider: Provider,
+    name: str,
+    wire: Wire,
+    model: str,
+    tools: Tools = "auto",
+    found: "FoundBefore | None" = None,
 ) -> Provider:
     """`provider`, with `model` calling tools as chosen, or as works.
 
-    It belongs inside `retry`: some servers report a failure if they do not know tools.
+    `found` remembers what works. It belongs inside `retry`: some servers report a failure if they do not know tools.
     """
-    if tools == "auto" and needs_text(name, model):
+    if tools == "auto" and (needs_text(name, model) or (found and model in found)):
         tools = "text"
     match tools:
         case "native":
@@ -75,7 +88,8 @@ def calling(
 
             return TextProtocol(provider)
         case "auto":
-            return AsNeeded(provider, from_responses=wire not in _NEVER_IN_WORDS)
+            in_words = wire not in _NEVER_IN_WORDS
+            return AsNeeded(provider, from_responses=in_words, found=found)
 
 
 _TOOL = r"(?:tools?|functions?)(?:[ _-]?(?:use|calls?|calling))?"
@@ -95,11 +109,18 @@ _REFUSALS = (
 class AsNeeded:
     """`inner`, with native calls or calls as text, as each of its models needs.
 
-    `from_responses`: may a response show the need, too, or only a refusal?
+    `from_responses`: may a response show the need, too, or only a refusal? `found` remembers
+    the models that have shown it.
     """
 
-    def __init__(self, inner: Provider, *, from_responses: bool = True) -> None:
-        self.inner = inner
+    def __init__(
+        self,
+        inner: Provider,
+        *,
+        from_responses: bool = True,
+        found: "FoundBefore | None" = None,
+    ) -> None:
+        self.inner, self._found = inner, found
         self._from_responses = from_responses
         self._needs_text: set[str] = set()  # models
         self._native: set[str] = set()  # models that have called natively
@@ -118,12 +139,12 @@ class AsNeeded:
                         for each in detector.feed(delta) if detector else (delta,):
                             yield each
                 if detector and detector.found:
-                    self._needs_text.add(model)
+                    self._learn(model)
                 return
             except ProviderError as error:
                 if begun or not (request.tools and takes_no_tools(error)):
                     raise
-            self._needs_text.add(model)
+            self._learn(model)
             yield Retrying(0.0, notice(model, "takes no tools"))
         async with aclosing(self._text().stream(request)) as deltas:
             async for delta in deltas:
@@ -139,6 +160,11 @@ class AsNeeded:
 
         return CallDetector(request, notice(request.model, "writes its tool calls as text"))
 
+    def _learn(self, model: str) -> None:
+        self._needs_text.add(model)
+        if self._found is not None:
+            self._found.add(model)
+
     def _text(self) -> Provider:
         # Most models never need it, and compiling its patterns takes time.
         if self._in_text is None:
@@ -146,6 +172,38 @@ class AsNeeded:
 
             self._in_text = TextProtocol(self.inner)
         return self._in_text
+
+
+class FoundBefore:
+    """Models of one provider at one address that were found to call tools as text.
+
+    They are remembered from one session to the next, each as an empty file in the state
+    directory; a failure to remember is ignored. After a month a model is forgotten, because
+    servers and models get better.
+    """
+
+    def __init__(self, state: Path, provider: str, address: str) -> None:
+        self._directory = state / "models" / "tools-as-text"
+        self._provider, self._address = provider, address
+
+    def __contains__(self, model: str) -> bool:
+        try:
+            seen = self._file(model).lstat().st_mtime
+        except OSError:
+            return False
+        return abs(time.time() - seen) < _REMEMBERED
+
+    def add(self, model: str) -> None:
+        with suppress(OSError):
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = opened(self._file(model), os.O_WRONLY | os.O_CREAT)
+            os.utime(file)
+            os.close(file)
+
+    def _file(self, model: str) -> Path:
+        name = re.sub(r"[^\w.-]", "_", f"{self._provider}-{model}"[:_LONGEST])
+        which = f"{self._provider} {model} {self._address}".encode()
+        return self._directory / f"{name}-{hashlib.sha256(which).hexdigest()[:12]}"
 
 
 def takes_no_tools(error: ProviderError) -> bool:
