@@ -285,6 +285,29 @@ def test_an_answer_is_held_against_what_was_read(
     assert seen[0].partition(" The answer does not say")[0] == problem
 
 
+@pytest.mark.parametrize(
+    ("request_text", "problem"),
+    [
+        (
+            "What is the second line of a.txt?",
+            "You were shown this; answer from it: These files are there already:\n\na.txt:\nx\ny\n"
+            "(2 lines)\n\nIf the answer stands there, give it now.",
+        ),
+        ("Is there a z in a.txt?", ""),
+    ],
+)
+def test_an_answer_that_nothing_was_found_is_doubted_if_the_file_was_shown(
+    tmp_path: Path, request_text: str, problem: str
+) -> None:
+    (tmp_path / "a.txt").write_text("x\ny\n")
+
+    _, seen = turn(
+        tmp_path, request_text, done("Nothing was found."), done("y"), shown=True
+    )
+
+    assert seen[0] == problem
+
+
 def test_a_file_that_may_not_be_read_is_not_looked_at(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("token\n")
     files = DiskFiles(tmp_path, unread=lambda real: "a rule denies it")

@@ -46,6 +46,32 @@ def righted(request: str, text: str) -> str:
         ("Remove 'b' from a.txt", "a\nb\n", "a\nb\n"),  # the word or the line?
         ("Replace the first line with 'x' in a.txt", "a\nb\n", "a\nb\n"),
         ("Edit a.txt", "a\n", "a\n"),
+        ("At the end of a.txt, add the line 'c'", "a\n", "a\nc\n"),
+        ("Append c to a.txt", "a\n", "a\nc\n"),
+        ("Add the word c on a new line at the end of a.txt", "a\n", "a\nc\n"),
+        ("Insert a line with the text c at the beginning of a.txt", "a\n", "c\na\n"),
+        ("Insert 'c' after line 1 of a.txt", "a\nb\n", "a\nc\nb\n"),
+        ("Insert 'c' before the second line of a.txt", "a\nb\n", "a\nc\nb\n"),
+        ("Insert 'c' after the last line of a.txt", "a\nb\n", "a\nb\nc\n"),
+        ("Insert 'c' before the last line of a.txt", "a\nb\n", "a\nb\n"),  # not known which
+        ("Insert 'c' after line 9 of a.txt", "a\nb\n", "a\nb\n"),
+        ("Change line 2 of a.txt to 'c'", "a\nb\n", "a\nc\n"),
+        ("In a.txt, the second line should read 'c'", "a\nb\n", "a\nc\n"),
+        ("Remove the line b from a.txt", "a\nb\n", "a\n"),
+        ("Delete the lines containing 'b' from a.txt", "a\nb 1\nb 2\n", "a\n"),
+        ("In a.txt, delete the line that says b.", "a\nb\n", "a\n"),
+        ("In a.txt, change \"debug\" to false", '{"debug": true}\n', '{"debug": true}\n'),  # in a line
+        ("In a.txt, change \"debug\" to false", '"debug": true,\n', '"debug": false,\n'),
+        ("Change 'two' to 2 in a.txt", "one two\n", "one 2\n"),
+        ("Set host = y in a.txt", "host = x\n", "host = y\n"),
+        ("Update a.txt so that host is y", "host: x\n", "host: y\n"),
+        ("Change the port number in a.txt to 90", "port: 80\n", "port: 90\n"),
+        ("Set A to 5 in a.txt", "A=1\n", "A=5\n"),
+        ("Change the heading of a.txt from Title to Notes", "# Title\n", "# Notes\n"),
+        ("Use b:2 instead of b:1 in a.txt", "image: b:1\n", "image: b:2\n"),
+        ("Swap 'milk' for 'bread' in a.txt", "- milk\n", "- bread\n"),
+        ("Correct the spelling: 'teh' to 'the' in a.txt", "teh\n", "the\n"),
+        ("Replace all occurrences of two with 2 in a.txt", "two two\n", "2 2\n"),
     ],
 )  # fmt: skip
 def test_a_text_is_put_right_where_the_request_says_exactly_how(
@@ -98,6 +124,8 @@ def test_no_call_is_told_that_a_small_model_could_not_write(
         ("Add 'x' at the end of a.txt", ["bread"], ["bread"]),
         ("Add 'x' at the end of a.txt and replace soup with salad in it", ["soup"], []),
         ("Edit a.txt", ["bread"], []),
+        ("Change Bob's age to 41 in a.txt", ["Bob,40", "Ann,30"], ["Ann,30"]),
+        ("Update the e-mail of Bob in a.txt to b@x.example", ["Bob,a@x", "Ann"], ["Ann"]),
     ],
 )
 def test_only_the_lines_of_a_change_may_go(
@@ -116,6 +144,9 @@ def test_only_the_lines_of_a_change_may_go(
         ("Change the port in a.txt from 80 to 90", "port = 90\nother = 80\n", []),
         ("Change the port in a.txt from 80 to 90", "port = 80\nother = 90\n", ["a.txt still has 'port = 80'."]),
         ("Set timeout to 60 in a.txt", "timeout = 600\nn = 60\n", ["a.txt still has 'timeout = 600'."]),
+        ("Insert 'c' after line 1 of a.txt", "c\na\n", ["Line 2 of a.txt is 'a', not 'c'."]),
+        ("Insert 'c' after line 9 of a.txt", "c\na", ["Line 10 of a.txt is not there, not 'c'."]),
+        ("Add a new row to a.txt: c,1", "a\n", ["a.txt does not have 'c,1'. It has: 'a'"]),
         ("Replace the last line of a.txt with 'c'", "c\na\n", ["The last line of a.txt is 'a', not 'c'."]),
     ],
 )  # fmt: skip

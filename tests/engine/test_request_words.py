@@ -137,7 +137,7 @@ def test_nothing_is_expected_of_files_where_none_is_to_be_changed(words: str) ->
         ("Change the version in a.json to 2.0.0.", [("", "2.0.0", "version")]),
         ("Change timeout to 60 in a.conf", [("", "60", "timeout")]),
         ("In a.ini set the log level to debug", [("", "debug", "log level")]),
-        ("In the database section of a.ini set port to 80", [("", "80", "port")]),
+        ("In the database section of a.ini set port to 80", [("", "80", "")]),
         ("Set the port in the web section of a.ini to 80", [("", "", "")]),
         ("n in a.yaml should be 5 instead of 2.", [("", "5", "n")]),
         ("There is a typo in a.txt: 'teh' should be 'the'. Fix it.", [("teh", "the", "")]),

@@ -23,7 +23,8 @@ _LARGEST = 1_500  # characters of a file that a model can write again
 def problems_in(expected: Expected, name: str, text: str) -> Iterator[str]:
     lines = _lines(text)
     keyed = [line for line in lines if _gives(expected.near, line)]
-    if expected.lacks and not keyed and _still_has(expected, text):
+    within = _within_a_line(expected.near, text)
+    if expected.lacks and not (keyed or within) and _still_has(expected, text):
         yield f"{name} still has {_short(expected.lacks)}."
     want = _plain(expected.text)
     if not want:
@@ -35,6 +36,11 @@ def problems_in(expected: Expected, name: str, text: str) -> Iterator[str]:
     if old := next((line for line in keyed if not _has_word(want, line)), ""):
         yield f"{name} still has {_short(old)}."
     yield from _place(expected, name, lines)
+    if expected.line:
+        at = [*map(_plain, text.split("\n"))][expected.line - 1 : expected.line]
+        if not at or not fits(at[0]):
+            is_ = _short(at[0]) if at else "not there"
+            yield f"Line {expected.line} of {name} is {is_}, not {_short(want)}."
 
 
 def lost_lines(expected: Expected, lost: Sequence[str], text: str) -> Sequence[str]:
@@ -106,7 +112,7 @@ def _place(expected: Expected, name: str, lines: Sequence[str]) -> Iterator[str]
         yield f"{want} is not right below {_short(expected.after)} in {name}."
     elif not any(_at(lines, n + 1, expected.before) for n in below):
         yield f"{want} is not right above {_short(expected.before)} in {name}."
-    placed = expected.place or expected.after or expected.before
+    placed = expected.place or expected.after or expected.before or expected.line
     if placed and any(n + 1 in at and lines[n] == lines[n + 1] for n in at):
         yield f"{want} stands in {name} twice."
 
@@ -118,16 +124,23 @@ def _at(lines: Sequence[str], n: int, text: str) -> bool:
 def _wanted(expected: Expected, text: str) -> str | None:
     """What the file should be, as far as the request says it exactly."""
     new, lines = expected.text, text.split("\n")
-    if expected.place or expected.after or expected.before:
+    if expected.line and new and not expected.keeps:
+        lines[expected.line - 1 : expected.line] = [new]
+        return "\n".join(lines)
+    if expected.place or expected.after or expected.before or expected.line:
         return _inserted(expected, lines) if new and expected.keeps else None
-    if expected.near:
-        at = [n for n, line in enumerate(lines) if _gives(expected.near, line)]
+    at = [n for n, line in enumerate(lines) if _gives(expected.near, line)]
+    within = _within_a_line(expected.near, text)
+    if expected.near and (at or within or not expected.lacks):
         if len(at) != 1 or not new:
             return None
         lines[at[0]] = _with_value(expected.near, lines[at[0]], new)
         return "\n".join(lines)
     if expected.lacks and expected.whole and not new:
         return "\n".join(line for line in lines if line.strip() != expected.lacks.strip())
+    if expected.lacks and expected.rows:
+        word = _as_word(expected.lacks)
+        return "\n".join(line for line in lines if not re.search(word, line))
     if expected.lacks and new:
         return re.sub(_as_word(expected.lacks), lambda _: new, text)
     return None
@@ -141,7 +154,9 @@ def _inserted(expected: Expected, lines: list[str]) -> str | None:
         end += 1
     # What was put to a wrong place goes away from there.
     rest = [line for line in lines if _plain(line).strip("\"'") != _plain(new)]
-    if expected.place:
+    if expected.line:
+        at = expected.line - 1 if expected.line <= len(rest) + 1 else -1
+    elif expected.place:
         at = 0 if expected.place == "first" else len(rest)
     elif expected.after:
         at = 1 + next((n for n, ln in enumerate(rest) if _at((ln,), 0, expected.after)), -2)
@@ -167,6 +182,11 @@ def _gives(key: str, line: str) -> bool:
     return (
         bool(key) and re.match(rf"{_key(key)}[\"']?(?:\s*[=:]|\s+\S+$|$)", line) is not None
     )
+
+
+def _within_a_line(key: str, text: str) -> bool:
+    """Is it a setting that does not begin a line, as in JSON on one line?"""
+    return bool(key) and re.search(rf"\b{re.escape(key)}[\"']?\s*[=:]", text) is not None
 
 
 def _key(key: str) -> str:

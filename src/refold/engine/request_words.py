@@ -19,6 +19,7 @@ from refold.engine.request_changes import (
     Change,
     changes_in,
     deletions_in,
+    is_literal,
     stated_change,
 )
 
@@ -33,7 +34,7 @@ Place: TypeAlias = Literal["", "first", "last"]
 _VERBS: dict[str, Verb] = {
     **dict.fromkeys(("create", "make", "write", "save", "put", "generate", "store"), "create"),
     **dict.fromkeys(("add", "append", "insert", "prepend"), "add"),
-    **dict.fromkeys(("replace", "change", "set", "update", "edit", "modify", "fix", "correct", "bump", "increase", "raise", "lower"), "change"),
+    **dict.fromkeys(("replace", "change", "set", "update", "edit", "modify", "fix", "correct", "bump", "increase", "raise", "lower", "swap", "switch"), "change"),
     **dict.fromkeys(("delete", "remove", "erase"), "delete"),
     **dict.fromkeys(("rename", "move"), "move"),
     **dict.fromkeys(("copy", "duplicate"), "copy"),
@@ -64,15 +65,25 @@ _NO_FOLDERS = frozenset(
 )
 # Where a verb begins a clause: "make a list", not "the list" or "to report.txt".
 _CLAUSE = (
-    rf"(?i)(?:^|[.;:!?,]\s+|\n|\b(?:and|then|please|to|also|or|you)\s+|^(?:in|for|at)\s+(?:\S+\s+){{0,8}}?{FILE},?\s+)"
+    rf"(?i)(?:^|[.;:!?,]\s+|\n|\b(?:and|then|please|to|also|or|you)\s+|^(?:in|for|at|after|before|below|above)\s+(?:\S+\s+){{0,8}}?{FILE},?\s+)"
     rf"(?=(?:{'|'.join(_VERBS)})\b(?!\.\w))"
 )
+_WHERE = r"(?i)(?:in|for|at|after|before|below|above)\b"
 _NOUN = r"(?:only\s+)?(?:(?:the|this)\s+)?(?:texts?|contents?|words?|lines?)\b"
 _ANNOUNCED = (
     rf"(?i)\b(?:with\s+{_NOUN}|(?:containing|contains|that says|which says|saying|says)\b"
     rf"\s*(?:{_NOUN})?)\s*:?\s*(\S.*)"
 )
 _NAMED_TEXT = r"(?i)\bthe (?:words?|text|line|heading|comment|sentence)\s+(\S.*?)\s+(?:in|into|to|at|as)\b"
+_PLACED = (
+    r"(?i)\s+(?:(?:at|to|on|in|into) (?:the |a )?(?:very )?(?:end|bottom|top|beginning|start|first|last|new|"
+    r"next|line)\b|as (?:a|the) (?:new|first|last)?\s*line|(?:right |directly |just )?(?:after|before|below|"
+    r"above|under|behind) (?:the )?(?:line|Q\d))"
+)
+_ADDED = (
+    r"(?i)^(?:append|add|insert|prepend|put)\s+(?:the\s+(?:line|word|text|row|item|entry)\s+)?(\S+)\s+"
+    r"(?:to|as|at|on|in|into)\s"
+)
 _LAST = r"(?i)\b(?:at|to|on) the (?:very )?(?:end|bottom)\b|\blast line\b|\bappend\b"
 _FIRST = (
     r"(?i)\b(?:at|to|on) the (?:very )?(?:top|beginning|start)\b|\bfirst line\b|\bprepend\b"
@@ -80,6 +91,15 @@ _FIRST = (
 _ENDING = (
     r"(?i)\b(?:all|every|each|any)\b[^.;]*?\*?(\.[A-Za-z]\w{0,7})\b|\*(\.[A-Za-z]\w{0,7})\b"
 )
+_LINE = (
+    r"(?i)\b(?:(after|below|under|before|above)\s+)?(?:the\s+)?"
+    r"(?:line\s+(?:number\s+)?(\d+)|(first|second|third|fourth|fifth|last)\s+line)\b"
+)
+_LINE_SHOULD_BE = (
+    rf"{_LINE}[^.;Q]{{0,40}}\s(?:should|must|has to)\s+(?:be|read|say)\s+Q(\d+)Q"
+)
+_ROW = r"(?i)\b(?:line|row|item|entry)\b"
+_ORDINALS = ("", "first", "second", "third", "fourth", "fifth")
 _BESIDE = r"(?i)Q(\d+)Q.*?\b(between|after|below|behind|under|before|above)\b.*?Q(\d+)Q(?:\s+and\s+(?:the line\s+)?Q(\d+)Q)?"
 _RUN = r"(?i)\b(?:run|execute)\s+(?:the\s+)?(?:command|script|program)?\s*:?\s*(.+?)(?=$|[;\n]|\.(?:\s|$)|,\s|\s+(?:and|then)\s)"
 _QUESTION = (
@@ -98,8 +118,8 @@ class Expected(Struct, frozen=True, kw_only=True):
     """What must hold of a file in the end; one of `paths` is meant.
 
     `text` has to be in it: in the line that `place` says, in one that has `near`, below
-    the line `after`, above the line `before`; with `whole` it is all of that line. `lacks` may
-    not be in it. `changed`: something must have been done to it. `keeps`: it may lose no lines
+    the line `after`, above the line `before`, in the line with the number `line`; with `whole` it is all of that line. `lacks` may
+    not be in it; with `rows`, the lines that have it are to go. `changed`: something must have been done to it. `keeps`: it may lose no lines
     but those with one of `loses`. `source`: it has to have the content that this file had. A
     path may be a pattern such as `*.tmp`.
     """
@@ -111,8 +131,10 @@ class Expected(Struct, frozen=True, kw_only=True):
     near: str = ""
     after: str = ""
     before: str = ""
+    line: int = 0
     lacks: str = ""
     whole: bool = False
+    rows: bool = False
     changed: bool = False
     keeps: bool = False
     loses: tuple[str, ...] = ()
@@ -141,17 +163,19 @@ def asked_in(request: str) -> Asked:
     files = list[str]()
     expected = list[Expected]()
     folder = _folder(masked)
-    named: tuple[
-        str, ...
-    ] = ()  # in a clause before that says only where: "In a.txt and b.txt"
     for clause in _clauses(masked):
         files += clause.files
-        about = clause.files or named or tuple(files[-1:])
-        named = clause.files if re.match(r"(?i)(?:in|for|at)\b", clause.text) else ()
+        about = clause.files or tuple(files[-1:])
         expected += _of_clause(clause, about, folder, quoted)
     for old, new in re.findall(_BECOMES, masked):
         expected += (Expected(paths=(new,)), Expected(paths=(old,), gone=True))
-    if len(set(files)) == 1 and (stated := stated_change(masked, quoted)):
+    if len(set(files)) == 1 and (found := re.search(_LINE_SHOULD_BE, masked)):
+        place, line = _place(found[0])
+        new = quoted[int(found[4])]
+        expected.append(
+            Expected(paths=(files[0],), text=new, place=place, line=line, changed=True)
+        )
+    elif len(set(files)) == 1 and (stated := stated_change(masked, quoted)):
         bare = Expected(paths=(files[0],), changed=True)
         expected = [each for each in expected if each != bare]
         expected.append(_as_expected(files[0], stated))
@@ -190,13 +214,20 @@ def _command(said: str) -> str:
 def _clauses(masked: str) -> Iterator[_Clause]:
     starts = [found.end() for found in re.finditer(_CLAUSE, masked)]
     starts = starts if starts and not masked[: starts[0]].strip() else [0, *starts]
+    where = ""  # what a clause before says that has no verb: "In a.txt and b.txt"
     for start, end in zip(starts, (*starts[1:], len(masked)), strict=True):
         text = masked[start:end].strip()
         word = re.match(r"[A-Za-z]*", text)
         verb = _VERBS.get(word[0].lower() if word else "", "look")
-        names = re.findall(FILE, text)
-        names = [name for name in names if name.lower() not in _NO_FILES]
-        yield _Clause(verb, text, tuple(dict.fromkeys(names)))
+        if where and not _files_in(text):
+            text = f"{text.rstrip('.,;!? ')} {where.rstrip(',')}"
+        where = text if verb == "look" and re.match(_WHERE, text) else ""
+        yield _Clause(verb, text, _files_in(text))
+
+
+def _files_in(text: str) -> tuple[str, ...]:
+    names = [name for name in re.findall(FILE, text) if name.lower() not in _NO_FILES]
+    return tuple(dict.fromkeys(names))
 
 
 def _folder(masked: str) -> str:
@@ -220,9 +251,7 @@ def _of_clause(
             yield from (Expected(paths=(name,), gone=True) for name in clause.files)
         case "delete":
             gone = list(deletions_in(clause.text, quoted)) or [Change()]
-            whole = re.search(_WHOLE_LINE, clause.text) is not None
-            found = (_as_expected(name, each) for name in about for each in gone)
-            yield from (replace(each, whole=whole and bool(each.lacks)) for each in found)
+            yield from (_as_expected(name, each) for name in about for each in gone)
         case "change":
             yield from _changed(clause.text, about, quoted)
         case "create" | "add":
@@ -268,13 +297,12 @@ def _changed(
 ) -> Iterator[Expected]:
     """`bare`: that something is changed is expected where it is not said what."""
     found = list(changes_in(text, quoted))
-    line = re.search(r"(?i)\b(first|last) line\b", text)
-    place: Place = "" if line is None else "first" if line[1][0] in "fF" else "last"
+    place, line = _place(text) if re.search(_LINE, text) else ("", 0)
     for part, change in found:
         own = [name for name in about if name in part] if len(found) > 1 else []
         for name in own or about:
             each = _as_expected(name, change)
-            yield replace(each, place=place) if change.new else each
+            yield replace(each, place=place, line=line) if change.new else each
     if bare and not found:
         yield from (Expected(paths=(name,), changed=True) for name in about)
 
@@ -285,6 +313,8 @@ def _as_expected(name: str, change: Change) -> Expected:
         text=change.new,
         near=change.key,
         lacks=change.old if change.everywhere else "",
+        whole=change.lines == "are",
+        rows=change.lines == "have",
         changed=True,
         keeps=bool(change.loses),
         loses=(change.loses,) if change.loses else (),
@@ -308,7 +338,7 @@ def _written(
     clause: _Clause, about: tuple[str, ...], folder: str, quoted: Sequence[str]
 ) -> Iterator[Expected]:
     adds = clause.verb == "add"
-    place = _place(clause)
+    place, line = _place(clause.text)
     if found := re.search(_BESIDE, clause.text):
         yield from (_beside(name, found, quoted) for name in about)
         return
@@ -317,6 +347,7 @@ def _written(
             paths=_places(name, folder),
             text=text,
             place=place,
+            line=line if adds and text else 0,
             whole=bool(text) and re.search(_WHOLE_LINE, clause.text) is not None,
             keeps=adds or bool(place),
         )
@@ -339,10 +370,23 @@ def _beside(name: str, found: re.Match[str], quoted: Sequence[str]) -> Expected:
     )
 
 
-def _place(clause: _Clause) -> Place:
-    if re.search(_LAST, clause.text):
-        return "last"
-    return "first" if re.search(_FIRST, clause.text) else ""
+def _place(text: str) -> tuple[Place, int]:
+    """The place of a line, or its number."""
+    if (found := re.search(_LINE, text)) and (
+        found[1] or (found[3] or "") not in ("first", "last")
+    ):
+        number = int(found[2]) if found[2] else _number(found[3])
+        below = (found[1] or "").lower() in ("after", "below", "under")
+        if number or below:
+            return ("last", 0) if not number else ("", number + below)
+        return "", 0  # before the last one
+    if re.search(_LAST, text):
+        return "last", 0
+    return ("first", 0) if re.search(_FIRST, text) else ("", 0)
+
+
+def _number(ordinal: str) -> int:
+    return _ORDINALS.index(ordinal.lower()) if ordinal.lower() in _ORDINALS else 0
 
 
 def _with_texts(
@@ -358,10 +402,17 @@ def _with_texts(
         yield about[-1], _announced(text, quoted)
         return
     head = text[: min(starts)]
-    before = _announced(head, quoted) or _named_text(text, quoted)
+    before = _announced(head, quoted) or _named_text(text, quoted) or _added(text)
     for name, start in zip(about, starts, strict=True):
         after = min((each for each in starts if each > start), default=len(text))
-        yield name, before or _announced(text[start + len(name) : after], quoted)
+        behind = text[start + len(name) : after]
+        row = re.match(r"\s*:\s*(\S.*)", behind) if re.search(_ROW, head) else None
+        yield (
+            name,
+            before
+            or _announced(behind, quoted)
+            or (_cut(row[1].rstrip(".")) if row else ""),
+        )
 
 
 def _announced(text: str, quoted: Sequence[str]) -> str:
@@ -380,8 +431,17 @@ def _named_text(text: str, quoted: Sequence[str]) -> str:
     return _cut(_plain(found[1], quoted)) if found else ""
 
 
+def _added(text: str) -> str:
+    """ "Append four to a.txt": one word, and none that is about a text."""
+    found = re.search(_ADDED, text)
+    return (
+        found[1] if found and not found[1].startswith("Q") and is_literal(found[1]) else ""
+    )
+
+
 def _cut(said: str) -> str:
     """Without what leads over to the next file or verb."""
+    said = re.split(_PLACED, said)[0]
     said = re.sub(r"(?i)[,\s]+(?:and|then)(?:\s+(?:also\s+)?an?(?:\s+\w+)*)?\s*$", "", said)
     said = said.strip(" :,")
     whole = (

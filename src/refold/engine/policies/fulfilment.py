@@ -29,6 +29,9 @@ _NEGATIVE = (
     r"(?i)\b(?:not? (?:found|such)|could ?n[o']t|can(?:not|'t)|unable|nothing was|"
     r"does(?: not|n't) (?:exist|contain|have)|no (?:match|result|file|information))"
 )
+_ASKS_FOR = (
+    r"(?i)\b(?:what|which|who|whose|where|when|how (?:many|much))\b"  # not "is there"
+)
 _CHANGERS = frozenset(("bash", "edit_file"))  # what write_file has written is known
 _READERS = frozenset(("read_file", "bash", "grep"))
 _LOOKS_AROUND = r"\*|\b(?:ls|find|grep|rg|for)\b"
@@ -37,6 +40,7 @@ _ONLY_A_NUMBER = r'"content":\s*"\s*(\d+(?:\.\d+)?)\s*(?:\\n)*"'
 _ADDRESS = r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|https?://[^\s'\"<>)]*[\w/]"
 _FEW = 3  # lines of a command's output that are to be quoted whole
 _SHOWN = 200  # characters of it in a note
+_SHOWN_AGAIN = 600  # characters
 
 
 def showing_named_files(view: View) -> ShowFiles | None:
@@ -152,6 +156,9 @@ def _answered_badly(
     unread = [name for name in asked.files if not _was_read(name, calls, shown)]
     if unread and re.search(_NEGATIVE, answer):
         yield f"{unread[0]} was not read: read_file it, and look there."
+        return
+    if shown.notes and re.search(_NEGATIVE, answer) and re.search(_ASKS_FOR, request):
+        yield f"You were shown this; answer from it: {shown.notes[0][:_SHOWN_AGAIN]}"
         return
     known = f"{results}\n{request}".replace(",", "")
     invented = [n for n in re.findall(_NUMBER, answer) if n.replace(",", "") not in known]
