@@ -86,7 +86,7 @@ def test_the_second_of_two_files_is_asked_for_once_and_then_made(tmp_path: Path)
         done("Both are there."),
     )
 
-    assert seen == ["No call was about b.txt. b.txt is not there.", ""]
+    assert seen == ["b.txt is not there.", ""]
     assert (tmp_path / "b.txt").read_text() == "two\n"
     assert (view.turn.outcome, view.turn.answer) == ("final", "Both are there.")
     assert warnings(view) == ()
@@ -135,6 +135,80 @@ def test_a_problem_that_the_correction_has_made_is_sent_back_too_but_only_once(
     lost = "a.txt has lost these lines, put them back: one"
     assert seen == ["a.txt does not have 'two'. It has: 'one'", lost, lost]
     assert (view.turn.outcome, view.turn.steps) == ("final", 5)
+
+
+def test_lost_lines_come_back_from_the_text_that_was_shown(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    store = MemoryStore()
+    provider = ScriptedProvider(
+        call("write_file", path="a.txt", content="three\n"), done(), done()
+    )
+    chosen = (showing_named_files, fulfilled, *POLICIES)
+
+    run(store, _world(tmp_path, provider, chosen), "Append 'three' to a.txt")
+
+    first, _ = [e.event for e in entries(store) if isinstance(e.event, RequestChecked)]
+    assert first == RequestChecked(
+        ("a.txt has lost these lines, put them back: one / two",),
+        ('edit_file {"path":"a.txt","old":"three","new":"one\\ntwo\\nthree"}',),
+    )
+
+
+def test_each_missing_file_is_asked_for_until_all_are_there(tmp_path: Path) -> None:
+    view, seen = turn(
+        tmp_path,
+        "Create b.txt with the text two and c.txt with the text three.",
+        done(),
+        call("write_file", path="b.txt", content="two"),
+        done(),
+        call("write_file", path="c.txt", content="three"),
+        done(),
+    )
+
+    assert seen == ["b.txt is not there. c.txt is not there.", "c.txt is not there.", ""]
+    assert view.turn.outcome == "final"
+
+
+@pytest.mark.parametrize(
+    ("request_text", "way"),
+    [
+        (
+            "Create b.txt with the text two",
+            'write_file {"path":"b.txt","content":"two\\n"}',
+        ),
+        ("Create b.txt", "Make b.txt with write_file."),
+        ("Create a.json", 'Write JSON into a.json, such as {"a": "text", "b": 1}.'),
+    ],
+)
+def test_how_a_file_is_made_is_told_where_one_is_missing_or_does_not_parse(
+    tmp_path: Path, request_text: str, way: str
+) -> None:
+    store = MemoryStore()
+    broken = call("write_file", path="a.json", content="a: text")
+    given = _world(
+        tmp_path, ScriptedProvider(broken, done(), done()), (fulfilled, *POLICIES)
+    )
+
+    run(store, given, request_text)
+
+    checks = [e.event for e in entries(store) if isinstance(e.event, RequestChecked)]
+    assert checks[0].ways == (way,)
+
+
+def test_an_answer_is_not_the_whole_file_where_a_part_was_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("port 1\nhost 2\nuser 3\nname 4\n")
+    whole = "port 1\nhost 2\nuser 3\nname 4"
+
+    _, part = turn(
+        tmp_path, "What is the user in a.txt?", done(whole), done("3"), shown=True
+    )
+    _, every = turn(tmp_path, "Show the contents of a.txt.", done(whole), shown=True)
+
+    assert part == [
+        "The answer has more than was asked for: give only the part that was asked for.",
+        "",
+    ]
+    assert every == [""]
 
 
 def test_a_file_that_was_moved_must_have_its_old_content(tmp_path: Path) -> None:
@@ -290,8 +364,8 @@ def test_an_answer_is_held_against_what_was_read(
     [
         (
             "What is the second line of a.txt?",
-            "You were shown this; answer from it: These files are there already:\n\na.txt:\nx\ny\n"
-            "(2 lines)\n\nIf the answer stands there, give it now.",
+            "Something was found. Answer only what was asked, from this: a.txt (2 lines):\n"
+            "1: x\n2: y",
         ),
         ("Is there a z in a.txt?", ""),
     ],

@@ -62,7 +62,7 @@ def test_it_comes_after_the_request_and_without_line_numbers(tmp_path: Path) -> 
 
     view, store = turn(tmp_path, "What is in list.txt?", done("milk and eggs"))
 
-    text = f"{SHOWN}list.txt:\nmilk\neggs\n(2 lines)\n\nIf the answer stands there, give it now."
+    text = f"{SHOWN}list.txt (2 lines):\nmilk\neggs\n\nIf the answer stands there, give it now."
     (first,) = shown(store)
     assert first.notes == (text,)
     assert first.files == (("list.txt", sha256(b"milk\neggs\n").hexdigest()),)
@@ -145,8 +145,8 @@ def test_a_change_is_shown_once(tmp_path: Path) -> None:
     )
 
     assert [each.notes for each in shown(store)] == [
-        (f"{SHOWN}a.txt:\none\n(1 line)",),
-        ("After that call:\n\na.txt:\ntwo\n(1 line)",),
+        (f"{SHOWN}a.txt (1 line):\none",),
+        ("After that call:\n\na.txt (1 line):\ntwo",),
         (),
     ]
 
@@ -194,3 +194,11 @@ def test_it_is_a_policy_of_the_models_that_need_it(checked: bool) -> None:
     found = policies(Settings(), Raw(b'{"type": "object"}'), checked=checked)
 
     assert [p.__name__ for p in found].count("showing_named_files") == checked
+
+
+def test_lines_are_numbered_where_a_question_is_about_one(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+
+    _, store = turn(tmp_path, "What is on the second line of a.txt?", done("two"))
+
+    assert shown(store)[0].notes[0].startswith(f"{SHOWN}a.txt (2 lines):\n1: one\n2: two\n")

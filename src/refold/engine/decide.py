@@ -49,11 +49,12 @@ class CheckRequest(Struct, frozen=True):
 class ShowFiles(Struct, frozen=True):
     """Read these files, as far as that needs no approval, and show them to the model.
 
-    `question`: the request is nothing but a question.
+    `question`: the request is nothing but a question. `numbered`: with numbers of lines.
     """
 
     names: tuple[str, ...]
     question: bool = False
+    numbered: bool = False
 
 
 class EndTurn(Struct, frozen=True):

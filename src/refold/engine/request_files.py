@@ -31,7 +31,7 @@ from refold.errors import ToolFailed
 from refold.journal.events.child_events import NestedCallMade
 from refold.journal.events.kinds import FilesShown, RequestChecked, Started
 from refold.journal.state.fold import View
-from refold.journal.state.turn import Turn
+from refold.journal.state.turn import ShownFiles, Turn
 from refold.place.port import Files
 from refold.values.messages import ToolCall
 from refold.values.printable_names import escaped
@@ -44,6 +44,8 @@ _READER = "read_file"
 _MOST_FILES = 4  # that are shown
 _LARGEST_FILE = 2_000  # bytes: some seconds of reading on two cores
 _LINE_NUMBER = r"(?m)^ *\d+\t"
+_JSON = '{"a": "text", "b": 1}'
+_COUNT = r"\n\(\d+ lines?\)$"
 _THERE = "These files are there already:"
 _CHANGED = "After that call:"
 _ANSWER = "If the answer stands there, give it now."
@@ -73,7 +75,7 @@ async def _shown(action: ShowFiles, world: World, record: Record) -> FilesShown:
             and (text := await _read(name, world, record))
         ):
             shown[name] = hash_
-            parts.append(f"{name}:\n{text}")
+            parts.append(_as_shown(name, text, numbered=action.numbered))
     introduction = _CHANGED if turn.steps else _THERE
     if parts and action.question:
         parts.append(_ANSWER)
@@ -114,7 +116,28 @@ async def _read(name: str, world: World, record: Record) -> str:
         if not any(isinstance(event, Started) for event in opening):
             return ""
     result = await call_within(NestedCallMade(call, ""), world, record, run_alone)
-    return "" if result.failed else re.sub(_LINE_NUMBER, "", result.text)
+    return (
+        "" if result.failed else re.sub(_COUNT, "", re.sub(_LINE_NUMBER, "", result.text))
+    )
+
+
+def _as_shown(name: str, text: str, *, numbered: bool = False) -> str:
+    """The count stands above the text: below, small models take it for a part of it."""
+    lines = text.split("\n")
+    count = f"{len(lines)} line{'s' if len(lines) > 1 else ''}"
+    if numbered:
+        lines = [f"{number}: {line}" for number, line in enumerate(lines, 1)]
+    return "\n".join((f"{name} ({count}):", *lines))
+
+
+def text_before(name: str, shown: ShownFiles) -> str:
+    """The text of a file as it was first shown; "" if it was not, or with numbers."""
+    for note in shown.notes:
+        found = re.search(rf"(?m)^{re.escape(name)} \((\d+) lines?\):\n", note)
+        if found:
+            lines = note[found.end() :].split("\n")[: int(found[1])]
+            return "" if lines[0].startswith("1: ") else "\n".join(lines) + "\n"
+    return ""
 
 
 async def _checked(action: CheckRequest, world: World, record: Record) -> RequestChecked:
@@ -132,44 +155,68 @@ def _problems(
     action: CheckRequest, files: Files, view: View, all_known: bool
 ) -> tuple[list[str], list[str]]:
     """With calls that would solve them. `all_known`: what commands have changed is known, too."""
-    found, right = list[str](), dict[str, tuple[str, str]]()  # text and right text, by name
+    found, shown = list[str](), view.turn.files_shown
+    wrong = dict[
+        str, bool
+    ]()  # the files that a call could put right: have they lost lines?
     for expected in action.expected:
-        name, problems = _of(expected, files, view.turn, all_known)
+        name, lost, problems = _of(expected, files, view.turn, all_known)
         found += problems
         if problems and name:
-            text, wanted = right.get(name) or (_text(name, files) or "",) * 2
-            right[name] = text, put_right(expected, name, wanted)
-    return found, [call for name, each in right.items() if (call := call_for(name, *each))]
+            wrong[name] = wrong.get(name, False) or lost
+    ways = list[str]()
+    for name, lost in wrong.items():
+        text = _text(name, files) or ""
+        wanted = text_before(name, shown) if lost else text
+        if lost and not wanted:
+            continue
+        for expected in action.expected:
+            if name in expected.paths:
+                wanted = put_right(expected, name, wanted)
+        ways.append(call_for(name, text, wanted) or _hint(name, text))
+    return found, list(filter(None, ways))
+
+
+def _hint(name: str, text: str) -> str:
+    """Where no call is known: which tool, and what it is to write."""
+    if not text:
+        return f"Make {name} with write_file."
+    if name.endswith(".json") and syntax_error(name, text):
+        return f"Write JSON into {name}, such as {_JSON}."
+    return ""
 
 
 def _of(
     expected: Expected, files: Files, turn: Turn, all_known: bool
-) -> tuple[str, list[str]]:
-    """The file, if a change of it could solve the problems, and these."""
+) -> tuple[str, bool, list[str]]:
+    """The file, if a call could solve the problems; has it lost lines? And the problems."""
     paths = [path for each in expected.paths for path in _spelled_out(each, files)]
     kinds = {path: _kind(path, files) for path in paths}
     there = [path for path, kind in kinds.items() if kind not in ("nothing", "")]
     if "" in kinds.values():
-        return "", []
+        return "", False, []
     if expected.gone:
-        return "", [f"{name} is still there." for name in there]
+        return "", False, [f"{name} is still there." for name in there]
     if not there:
-        return "", [f"{paths[0]} is not there."]
+        made = "" if expected.source or expected.changed else paths[0]
+        return made, False, [f"{paths[0]} is not there."]
     name = there[0]
     real, text = escaped(files.real(name)), _text(name, files)
-    lost = lost_lines(expected, turn.lost_lines.get(real, ()), text or "")
-    problems = [] if text is None else list(problems_in(expected, name, text))
-    if text is not None and real in turn.changed and (wrong := syntax_error(name, text)):
-        problems.append(wrong)
     had = turn.files_shown.hashes.get(expected.source)
     if had and _hash(name, files) not in ("", had):
-        return "", [f"{name} has not the content that {expected.source} had."]
+        return "", False, [f"{name} has not the content that {expected.source} had."]
+    if text is None:
+        return "", False, []
+    problems = list(problems_in(expected, name, text))
+    if real in turn.changed and (error := syntax_error(name, text)):
+        problems.append(error)
     if expected.changed and all_known and real not in turn.changed:
         problems = [f"{name} was not changed."]
+    lost = lost_lines(expected, turn.lost_lines.get(real, ()), text)
     if lost:
         gone = f"{name} has lost these lines, put them back: {' / '.join(lost)}"
-        return "", [gone, *problems]
-    return "" if text is None else name, problems
+        problems.insert(0, gone)
+    return name, bool(lost), problems
 
 
 def _spelled_out(path: str, files: Files) -> Sequence[str]:

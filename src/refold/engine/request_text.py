@@ -72,6 +72,8 @@ def syntax_error(name: str, text: str) -> str:
 
 def put_right(expected: Expected, name: str, text: str) -> str:
     """The text as it should be; as it is where the request does not say that exactly."""
+    if not text and expected.text and not expected.near:
+        return f"{expected.text}\n"
     wanted = _wanted(expected, text)
     return text if wanted is None or any(problems_in(expected, name, wanted)) else wanted
 

@@ -24,11 +24,13 @@ NOT_DONE = (
 )
 _PUT_RIGHT = "Put it right with the next call"
 _THIS_WAY = "This puts it right:\n{ways}\nMake that call next"
-_MOST_CORRECTIONS = 2
+_MOST_CORRECTIONS = 3
 _NEGATIVE = (
     r"(?i)\b(?:not? (?:found|such)|could ?n[o']t|can(?:not|'t)|unable|nothing was|"
     r"does(?: not|n't) (?:exist|contain|have)|no (?:match|result|file|information))"
 )
+_LINE_NUMBER = r"(?i)\b(?:line\s+\d|(?:first|second|third|fourth|fifth|sixth|last|\d+(?:st|nd|rd|th)) lines?\b)"
+_SEVERAL = r"(?i)\b(?:list|all|every|each|lines|contents?|whole|show|print|summar\w+|explain|describe|names)\b"
 _ASKS_FOR = (
     r"(?i)\b(?:what|which|who|whose|where|when|how (?:many|much))\b"  # not "is there"
 )
@@ -51,11 +53,12 @@ def showing_named_files(view: View) -> ShowFiles | None:
         return None
     asked = asked_in(request_of(view))
     question = asked.question and not asked.expected and not asked.command
-    return ShowFiles(asked.files, question) if asked.files else None
+    numbered = question and re.search(_LINE_NUMBER, request_of(view)) is not None
+    return ShowFiles(asked.files, question, numbered) if asked.files else None
 
 
 def fulfilled(view: View) -> CheckRequest | Reject | None:
-    """A problem is sent to the model once; what the correction has led to is a new one."""
+    """A problem is sent to the model once, and again only when others were solved meanwhile."""
     turn, seen = view.turn, view.turn.request_check
     over = turn.stopped or turn.failed is not None or view.conversation.calls
     if over or view.children.running or not _ends(view):
@@ -106,7 +109,8 @@ def _untouched(asked: Asked, calls: list[RecentCall], shown: ShownFiles) -> Iter
         met = name in shown.hashes or any(
             base in call.arguments or base in call.text for call in calls
         )
-        if not met and not (around and asked.question):
+        made = any(name in each.paths and not each.changed for each in asked.expected)
+        if not met and not made and not (around and asked.question):
             yield f"No call was about {name}."
 
 
@@ -158,7 +162,13 @@ def _answered_badly(
         yield f"{unread[0]} was not read: read_file it, and look there."
         return
     if shown.notes and re.search(_NEGATIVE, answer) and re.search(_ASKS_FOR, request):
-        yield f"You were shown this; answer from it: {shown.notes[0][:_SHOWN_AGAIN]}"
+        text = shown.notes[0].partition("\n\n")[2].partition("\n\n")[0]
+        yield f"Something was found. Answer only what was asked, from this: {text[:_SHOWN_AGAIN]}"
+        return
+    lines = [line.strip() for line in answer.splitlines() if line.strip()]
+    copied = [line for line in lines if line in results]
+    if len(copied) > _FEW and not re.search(_SEVERAL, request):
+        yield "The answer has more than was asked for: give only the part that was asked for."
         return
     known = f"{results}\n{request}".replace(",", "")
     invented = [n for n in re.findall(_NUMBER, answer) if n.replace(",", "") not in known]

@@ -101,7 +101,7 @@ class ShownFiles(Struct, frozen=True):
 class RequestCheck(Struct, frozen=True):
     """The newest check of the work against the request, after so many steps.
 
-    `new`: one of the problems was not found by the check before.
+    `new`: the problems are not those of the check before.
     """
 
     times: int = 0
@@ -304,7 +304,7 @@ def _sent_back(turn: Turn, event: Event) -> Turn:
             return replace(turn, files_shown=shown)
         case RequestChecked(problems, ways):
             before = turn.request_check
-            new = not set(problems) <= set(before.problems)
+            new = set(problems) != set(before.problems)
             check = RequestCheck(before.times + 1, turn.steps, problems, ways, new)
             return replace(turn, request_check=check)
         case _:
