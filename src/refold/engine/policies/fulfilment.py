@@ -30,7 +30,7 @@ _NEGATIVE = (
     r"does(?: not|n't) (?:exist|contain|have)|no (?:match|result|file|information))"
 )
 _LINE_NUMBER = r"(?i)\b(?:line\s+\d|(?:first|second|third|fourth|fifth|sixth|last|\d+(?:st|nd|rd|th)) lines?\b)"
-_SEVERAL = r"(?i)\b(?:list|all|every|each|lines|contents?|whole|show|print|summar\w+|explain|describe|names)\b"
+_SEVERAL = r"(?i)\b(?:list|all|every|each|lines|contents?|whole|show|print|summary|explain|describe|names)\b"
 _ASKS_FOR = (
     r"(?i)\b(?:what|which|who|whose|where|when|how (?:many|much))\b"  # not "is there"
 )
