@@ -177,7 +177,10 @@ def test_each_missing_file_is_asked_for_until_all_are_there(tmp_path: Path) -> N
             'write_file {"path":"b.txt","content":"two\\n"}',
         ),
         ("Create b.txt", "Make b.txt with write_file."),
-        ("Create a.json", 'Write JSON into a.json, such as {"a": "text", "b": 1}.'),
+        (
+            "Create a.json",
+            'edit_file {"path":"a.json","old":"a: text","new":"{\\n  \\"a\\": \\"text\\"\\n}\\n"}',
+        ),
     ],
 )
 def test_how_a_file_is_made_is_told_where_one_is_missing_or_does_not_parse(

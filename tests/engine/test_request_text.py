@@ -5,6 +5,7 @@ import json
 import pytest
 
 from refold.engine.request_text import (
+    as_json,
     call_for,
     lost_lines,
     problems_in,
@@ -172,3 +173,19 @@ def test_a_file_must_parse_as_what_its_name_says(
     name: str, text: str, problem: str
 ) -> None:
     assert syntax_error(name, text) == problem
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("name: demo\nport: 8080\n", {"name": "demo", "port": 8080}),
+        ("a = 'x'\n\n\"b\": true,\n", {"a": "x", "b": True}),
+        ("{a: 1}", None),
+        ("just words\n", None),
+        ("", None),
+    ],
+)
+def test_settings_in_lines_become_json(text: str, meant: object) -> None:
+    found = as_json(text)
+
+    assert (json.loads(found) if found else None) == meant

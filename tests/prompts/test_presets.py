@@ -17,7 +17,7 @@ PINNED = {
     "research": ("2", "4e523c9cedeec8136fcd77ed3d1d4ab669f300ff80f70d1bdf6a9e8b8061ccb4"),
     "review": ("2", "afdd7bed3db1cc33d4e1c8166acf129181e28cdb1a4165684b38a260ef1ef5e7"),
 }
-SMALL = "97ac1dde90ca8d8645a2e737984d7e2e80abc8c679b0d0e99574b25b019ce98b"
+SMALL = "ad791003012586558c297c0eed867781af08a66ede2e51c862b0af1ae9c270d5"
 PLAIN = "---\nname: mine\ndescription: My way.\nversion: 3\n---\nBe brief.\n"
 
 

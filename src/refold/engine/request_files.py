@@ -19,6 +19,7 @@ from refold.engine.checkpoint import save_if_changed
 from refold.engine.decide import CheckRequest, ShowFiles
 from refold.engine.nested_call import call_within, key_of
 from refold.engine.request_text import (
+    as_json,
     call_for,
     lost_lines,
     problems_in,
@@ -44,7 +45,7 @@ _READER = "read_file"
 _MOST_FILES = 4  # that are shown
 _LARGEST_FILE = 2_000  # bytes: some seconds of reading on two cores
 _LINE_NUMBER = r"(?m)^ *\d+\t"
-_JSON = '{"a": "text", "b": 1}'
+_JSON = "keys and texts in double quotes, between { and }"
 _COUNT = r"\n\(\d+ lines?\)$"
 _THERE = "These files are there already:"
 _CHANGED = "After that call:"
@@ -182,7 +183,8 @@ def _hint(name: str, text: str) -> str:
     if not text:
         return f"Make {name} with write_file."
     if name.endswith(".json") and syntax_error(name, text):
-        return f"Write JSON into {name}, such as {_JSON}."
+        meant = as_json(text)  # an example would be copied as it is
+        return call_for(name, text, meant) if meant else f"Write JSON into {name}: {_JSON}."
     return ""
 
 

@@ -16,6 +16,7 @@ from msgspec.json import encode
 from refold.engine.request_words import Expected
 
 _SHOWN = 80  # characters of a line
+_PAIR = r"[\"']?([\w.-]+)[\"']?\s*[:=]\s*(\S.*)"
 _GAP = r"[\W_]*"
 _LARGEST = 1_500  # characters of a file that a model can write again
 
@@ -68,6 +69,26 @@ def syntax_error(name: str, text: str) -> str:
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         return f"{name} does not parse: {_short(_plain(str(error)))[1:-1]}."
     return ""
+
+
+def as_json(text: str) -> str:
+    """The settings of lines such as "port: 80" as JSON; "" if other lines are among them."""
+    found = [
+        re.fullmatch(_PAIR, line.strip().rstrip(","))
+        for line in text.split("\n")
+        if line.strip()
+    ]
+    if not found or not all(found):
+        return ""
+    pairs = {each[1]: _value(each[2]) for each in found if each is not None}
+    return json.dumps(pairs, indent=2, ensure_ascii=False) + "\n"
+
+
+def _value(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text.strip("'")
 
 
 def put_right(expected: Expected, name: str, text: str) -> str:
