@@ -159,6 +159,24 @@ def test_what_is_replaced_by_what_is_read_off_the_words(
     assert all(each.changed for each in found)
 
 
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("Append four to a.txt", "four"),
+        ("Add the row x,1 to a.csv", "x,1"),
+        ("Add tests to a.py", ""),
+        ("Put everything into a.txt", ""),
+        ("Add a row for Zoe, who is 41, to a.csv", ""),
+    ],
+)
+def test_one_word_that_is_added_is_a_text_where_it_can_be_nothing_else(
+    words: str, text: str
+) -> None:
+    (found,) = wants(words)
+
+    assert found.text == text
+
+
 def test_a_pair_of_texts_is_for_the_file_that_is_named_with_it() -> None:
     found = wants("Change 'a' to 'b' in x.txt and 'c' to 'd' in y.txt")
 

@@ -65,7 +65,8 @@ _NO_FOLDERS = frozenset(
 )
 # Where a verb begins a clause: "make a list", not "the list" or "to report.txt".
 _CLAUSE = (
-    rf"(?i)(?:^|[.;:!?,]\s+|\n|\b(?:and|then|please|to|also|or|you)\s+|^(?:in|for|at|after|before|below|above)\s+(?:\S+\s+){{0,8}}?{FILE},?\s+)"
+    r"(?i)(?:^|[.;:!?,]\s+|\n|\b(?:and|then|please|to|also|or|you)\s+|"
+    rf"^(?:in|for|at|after|before|below|above)\s+(?:\S+\s+){{0,8}}?{FILE},?\s+)"
     rf"(?=(?:{'|'.join(_VERBS)})\b(?!\.\w))"
 )
 _WHERE = r"(?i)(?:in|for|at|after|before|below|above)\b"
@@ -98,6 +99,14 @@ _LINE = (
 _LINE_SHOULD_BE = (
     rf"{_LINE}[^.;Q]{{0,40}}\s(?:should|must|has to)\s+(?:be|read|say)\s+Q(\d+)Q"
 )
+_OF_LINES = (
+    ".txt",
+    ".md",
+    ".csv",
+    ".tsv",
+    ".log",
+    ".list",
+)  # "add tests to a.py" is no text
 _ROW = r"(?i)\b(?:line|row|item|entry)\b"
 _ORDINALS = ("", "first", "second", "third", "fourth", "fifth")
 _BESIDE = r"(?i)Q(\d+)Q.*?\b(between|after|below|behind|under|before|above)\b.*?Q(\d+)Q(?:\s+and\s+(?:the line\s+)?Q(\d+)Q)?"
@@ -118,10 +127,11 @@ class Expected(Struct, frozen=True, kw_only=True):
     """What must hold of a file in the end; one of `paths` is meant.
 
     `text` has to be in it: in the line that `place` says, in one that has `near`, below
-    the line `after`, above the line `before`, in the line with the number `line`; with `whole` it is all of that line. `lacks` may
-    not be in it; with `rows`, the lines that have it are to go. `changed`: something must have been done to it. `keeps`: it may lose no lines
-    but those with one of `loses`. `source`: it has to have the content that this file had. A
-    path may be a pattern such as `*.tmp`.
+    the line `after`, above the line `before`, in the line with the number `line`; with `whole`
+    it is all of that line. `lacks` may not be in it; with `rows`, the lines that have it are to
+    go. `changed`: something must have been done to it. `keeps`: it may lose no lines but those
+    with one of `loses`. `source`: it has to have the content that this file had. A path may be
+    a pattern such as `*.tmp`.
     """
 
     paths: tuple[str, ...]
@@ -402,7 +412,9 @@ def _with_texts(
         yield about[-1], _announced(text, quoted)
         return
     head = text[: min(starts)]
-    before = _announced(head, quoted) or _named_text(text, quoted) or _added(text)
+    before = _announced(head, quoted) or _named_text(text, quoted)
+    if not before and all(name.endswith(_OF_LINES) for name in about):
+        before = _added(text)
     for name, start in zip(about, starts, strict=True):
         after = min((each for each in starts if each > start), default=len(text))
         behind = text[start + len(name) : after]
