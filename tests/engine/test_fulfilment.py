@@ -154,6 +154,22 @@ def test_lost_lines_come_back_from_the_text_that_was_shown(tmp_path: Path) -> No
     )
 
 
+def test_blank_lines_are_not_lost_either(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("import sys\n\nprint(1)\n")
+    store = MemoryStore()
+    shorter = call("write_file", path="a.py", content="# mine\nimport sys\nprint(1)\n")
+    provider = ScriptedProvider(shorter, done(), done())
+    chosen = (showing_named_files, fulfilled, *POLICIES)
+
+    run(store, _world(tmp_path, provider, chosen), "Add '# mine' at the top of a.py")
+
+    first, _ = [e.event for e in entries(store) if isinstance(e.event, RequestChecked)]
+    assert first == RequestChecked(
+        ("a.py has lost 1 blank line.",),
+        ('edit_file {"path":"a.py","old":"import sys","new":"import sys\\n"}',),
+    )
+
+
 def test_each_missing_file_is_asked_for_until_all_are_there(tmp_path: Path) -> None:
     view, seen = turn(
         tmp_path,

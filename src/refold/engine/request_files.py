@@ -6,7 +6,7 @@ not be read are neither shown nor checked.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
@@ -214,11 +214,23 @@ def _of(
         problems.append(error)
     if expected.changed and all_known and real not in turn.changed:
         problems = [f"{name} was not changed."]
-    lost = lost_lines(expected, turn.lost_lines.get(real, ()), text)
-    if lost:
-        gone = f"{name} has lost these lines, put them back: {' / '.join(lost)}"
-        problems.insert(0, gone)
-    return name, bool(lost), problems
+    lost = list(_losses(expected, name, text, turn, turn.lost_lines.get(real, ())))
+    return name, bool(lost), [*lost, *problems]
+
+
+def _losses(
+    expected: Expected, name: str, text: str, turn: Turn, lines: Sequence[str]
+) -> Iterator[str]:
+    if lost := lost_lines(expected, lines, text):
+        yield f"{name} has lost these lines, put them back: {' / '.join(lost)}"
+        return
+    more = _blank(text_before(name, turn.files_shown)) - _blank(text)
+    if expected.keeps and more > 0:
+        yield f"{name} has lost {more} blank line{'s' if more > 1 else ''}."
+
+
+def _blank(text: str) -> int:
+    return sum(not line.strip() for line in text.split("\n")[:-1])
 
 
 def _spelled_out(path: str, files: Files) -> Sequence[str]:
