@@ -175,8 +175,7 @@ class AnswerRejected(Struct, frozen=True):
 class FilesShown(Struct, frozen=True):
     """The model is shown files that the request names: at first, and when they have changed.
 
-    `notes` is the message to the model; empty if there was nothing to show. `files` are their
-    names with the sha256 of what was shown.
+    `notes` is the message to the model, or empty; `files` are names with sha256 of contents.
     """
 
     notes: tuple[str, ...] = ()
@@ -184,10 +183,7 @@ class FilesShown(Struct, frozen=True):
 
 
 class RequestChecked(Struct, frozen=True):
-    """The work of the turn was checked against its request.
-
-    `problems` are sentences, `ways` are calls that would solve some of them.
-    """
+    """The work was checked against its request: sentences, and calls that solve problems."""
 
     problems: tuple[str, ...] = ()
     ways: tuple[str, ...] = ()
