@@ -91,6 +91,11 @@ def test_an_image_keeps_its_proportions_and_the_screen(
         ({"TERM": "xterm-256color", "LC_TERMINAL": "iTerm2"}, "iterm"),
         ({"TERM": "tmux-256color", "TMUX": "/tmp/t", "KITTY_WINDOW_ID": "1"}, ""),
         ({"TERM": "screen", "TERM_PROGRAM": "iTerm.app"}, ""),
+        (
+            {"TERM": "xterm-kitty", "TERM_PROGRAM": "iTerm.app", "LC_TERMINAL": "iTerm2"},
+            "kitty",
+        ),
+        ({"TERM": "xterm-256color", "KITTY_WINDOW_ID": "1", "NVIM": "/tmp/n"}, ""),
         ({"TERM": "xterm-256color"}, ""),
         ({"TERM": "linux"}, ""),
     ],

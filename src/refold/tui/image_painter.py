@@ -20,6 +20,13 @@ from refold.views.styled import ImageRow, Line
 from refold.views.wrap import cells
 
 Protocol: TypeAlias = Literal["", "kitty", "iterm"]
+_WITHIN = (
+    "TMUX",
+    "STY",
+    "NVIM",
+    "VIM_TERMINAL",
+    "INSIDE_EMACS",
+)  # a terminal in a terminal
 _KITTY_TERMS = ("xterm-kitty", "xterm-ghostty")
 _KITTY_PROGRAMS = ("kitty", "ghostty")
 _ITERM_PROGRAMS = ("iTerm.app", "WezTerm")
@@ -49,12 +56,14 @@ class Placed(Struct, frozen=True):
 def protocol_of(environ: Mapping[str, str]) -> Protocol:
     """How this terminal draws images; "": it is not known to."""
     term, program = environ.get("TERM", ""), environ.get("TERM_PROGRAM", "")
-    if term.startswith(("tmux", "screen")) or environ.get("TMUX") or environ.get("STY"):
+    if term.startswith(("tmux", "screen")) or any(environ.get(each) for each in _WITHIN):
         return ""
+    if term in _KITTY_TERMS:  # the other names may be left from where it was started
+        return "kitty"
     if program in _ITERM_PROGRAMS or environ.get("LC_TERMINAL") == "iTerm2":
         return "iterm"
-    known = term in _KITTY_TERMS or program in _KITTY_PROGRAMS
-    return "kitty" if known or environ.get("KITTY_WINDOW_ID") else ""
+    known = program in _KITTY_PROGRAMS or environ.get("KITTY_WINDOW_ID")
+    return "kitty" if known else ""
 
 
 def placed_in(rows: Sequence[Line]) -> list[Placed]:
