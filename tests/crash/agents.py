@@ -83,7 +83,7 @@ def struck(workspace: Path, inject: str, *arguments: str) -> Run:
 def _without_notice(err: str) -> str:
     """What is always said where the sandbox is off, as it is here."""
     lines = err.splitlines(keepends=True)
-    return "".join(line for line in lines if "sandbox is switched off" not in line)
+    return "".join(line for line in lines if "The sandbox is off" not in line)
 
 
 class Refold:
