@@ -59,7 +59,7 @@ def answer(letters: int) -> str:
 
 def streamed(directory: Path, letters: int, path: str) -> dict[str, float]:
     """Seconds that the page computed, by what for."""
-    with _page(directory, {"text": answer(letters), "pause": PAUSE}, path) as page:
+    with _page(directory, {"text": answer(letters), "pace": PAUSE}, path) as page:
         page.fill("#message", "Go")
         session = _measured(page)
         before = _counters(session)

@@ -52,7 +52,7 @@ class Serving:
     def __init__(self, directory: Path, words: int) -> None:
         script = directory / "answers.jsonl"
         text = self.text = " ".join(f"w{n}" for n in range(words))
-        script.write_text(json.dumps({"text": text, "pause": EVERY}) + "\n", "utf-8")
+        script.write_text(json.dumps({"text": text, "pace": EVERY}) + "\n", "utf-8")
         home = directory / "home"
         begun = time.perf_counter()
         self.process = subprocess.Popen(

@@ -167,7 +167,8 @@ def check_history(messages: Iterable[Message]) -> None:
 #     {"text": "I look first.", "calls": [{"tool": "read_file", "arguments": {"path": "a"}}]}
 #     {"text": "It says hello."}
 #
-# Keys: `text`, `thinking`, `calls`, `stop`, and `pause`, seconds between pieces.
+# Keys: `text`, `thinking`, `calls`, `stop`, and `pause`, seconds between pieces. With `pace`,
+# pieces come at fixed times, so many seconds apart, whether the last one was read by then or not.
 # Empty lines and lines that begin with # are skipped.
 #
 # A line with `for` belongs to another conversation, one that begins with those words: so a script
@@ -179,7 +180,8 @@ def check_history(messages: Iterable[Message]) -> None:
 
 _MOST = 64 * 1024 * 1024  # bytes
 _KEYS = (
-    "a line has text, thinking, calls, stop, pause and for; a call has tool and arguments"
+    "a line has text, thinking, calls, stop, pause, pace and for; a call has tool and "
+    "arguments"
 )
 
 
@@ -194,18 +196,16 @@ class _Line(Struct, forbid_unknown_fields=True):
     calls: tuple[_Call, ...] = ()
     stop: Stop | None = None
     pause: float = 0.0
+    pace: float = 0.0
     talk: str = field(default="", name="for")
 
 
 class Paced:
-    """A scripted provider that takes its time: pieces come at a fixed pace, as from elsewhere.
-
-    One that is read late is there already, so a reader that is slow for a moment catches up.
-    """
+    """A scripted provider that takes its time."""
 
     def __init__(self, lines: list[_Line]) -> None:
         own = [line for line in lines if not line.talk]
-        self._pauses = [line.pause for line in own]
+        self._own = own
         self._inner = ScriptedProvider(*(_reply(line) for line in own))
         self._others = dict[str, list[_Line]]()
         for line in lines:
@@ -214,26 +214,27 @@ class Paced:
         self._cast = Cast({n: [_reply(e) for e in of] for n, of in self._others.items()})
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        inner, pause = self._who(request)
+        inner, line = self._who(request)
         if request.trace:
             yield Sent("script", _as_json(request))
         due = anyio.current_time()
         async for delta in inner.stream(request):
-            due += pause
-            if (left := due - anyio.current_time()) > 0:
-                await anyio.sleep(left)
+            due += line.pace
+            wait = due - anyio.current_time() if line.pace else line.pause
+            if wait > 0:
+                await anyio.sleep(wait)
             if request.trace:
                 yield Came(msgspec.json.encode(delta) + b"\n")
             yield delta
 
-    def _who(self, request: Request) -> tuple[Provider, float]:
+    def _who(self, request: Request) -> tuple[Provider, _Line]:
         words = first_words(request)
         found = max(filter(words.startswith, self._others), key=len, default="")
         if found:
-            lines, at = self._others[found], place(request)
-            return self._cast, lines[at].pause if at < len(lines) else 0.0
-        step = len(self._inner.heard)
-        return self._inner, self._pauses[step] if step < len(self._pauses) else 0.0
+            lines, at, provider = self._others[found], place(request), self._cast
+        else:
+            lines, at, provider = self._own, len(self._inner.heard), self._inner
+        return provider, lines[at] if at < len(lines) else _Line()
 
 
 def _as_json(request: Request) -> bytes:

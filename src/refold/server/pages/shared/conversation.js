@@ -9,8 +9,8 @@ import { emptyScreen, reduce } from "./reducer.js";
 const FRAMES = 2000; // the newest, for the panel of a developer
 const BATCH = 12; // milliseconds of folding, before the page may draw
 const DRAW = 60; // milliseconds between two drawings, while news comes all the time
-// The same while a response streams: drawing takes a twentieth of the time.
-const DRAW_TEXT = { least: 120, most: 500, share: 20 };
+// The same while a response streams: drawing takes a twenty-fifth of the time at most.
+const DRAW_TEXT = { least: 140, most: 500, share: 25 };
 const POLL = 2000;
 const PAGE = 1000; // documents of a journal at a time
 
