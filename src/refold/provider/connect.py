@@ -20,6 +20,10 @@ from refold.errors import BadInput
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
+class Broken(Exception):
+    """A connection cannot be used any more. The message says what the other end did."""
+
+
 class Endpoint(Struct, frozen=True):
     """Where a base URL leads."""
 

@@ -1,32 +1,33 @@
 """A small HTTP client: post JSON, read the response as it arrives.
 
-It uses h11, which large clients use inside, and needs a tenth of their import time,
-which every start pays. Idle connections are kept for the next request. Every failure is
-raised as a `ProviderError` in one sentence, without the key. `error_mapping` explains
-statuses, `connect` opens connections, and each wire parses its own responses.
+Idle connections are kept for the next request. Every failure is raised as a `ProviderError` in
+one sentence, without the key. `http_response` reads what comes back, and is loaded when a
+request has been sent. `error_mapping` explains statuses, `connect` opens connections, and each
+wire parses its own responses.
 """
 
-import re
 import select
 import socket
 import ssl
 import time
 import zlib
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import anyio
 import anyio.lowlevel
-import h11
 from anyio.abc import ByteStream, SocketAttribute
 from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.errors import BadInput, ProviderError, Unreachable
-from refold.provider.connect import dial, endpoint_of
+from refold.provider.connect import Broken, dial, endpoint_of
 from refold.provider.error_mapping import Peer, ResponseStart, failure, masked, no_stream
+
+if TYPE_CHECKING:
+    from refold.provider.http_response import ResponseReader
 
 _KEPT = 4  # connections that wait for the next request
 _LONGEST_REFUSAL = 64 * 1024
@@ -46,14 +47,9 @@ class Timeouts(Struct, frozen=True):
 class HttpConnection:
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
-        self._http = _new_cycle()
-        self._body: ChunkedBody | None = (
-            None  # of the answer that is read, if it has chunks
-        )
         self._loop = anyio.lowlevel.current_token()
-        self._begun = False
-        # What `next_chunk` came across behind the pieces that it joined.
-        self._next: h11.Event | Broken | None = None
+        self._asked: tuple[str, str, Sequence[tuple[str, str]]] = ("GET", "", ())
+        self._reader: ResponseReader | None = None
 
     async def send(
         self,
@@ -64,11 +60,8 @@ class HttpConnection:
     ) -> None:
         """Send a request with a body, or, without one, a GET."""
         method = "GET" if body is None else "POST"
-        length = () if body is None else (("content-length", str(len(body))),)
-        asked = h11.Request(method=method, target=target, headers=[*headers, *length])
-        data = self._http.send(asked) + self._http.send(h11.Data(data=body or b""))
-        self._http.send(h11.EndOfMessage())
-        self._begun, self._next, self._body = False, None, None
+        self._asked = (method, target, tuple(headers))
+        data = _written(*self._asked, body)
         try:
             for start in range(0, len(data), _PIECE):
                 with anyio.move_on_after(idle) as waiting:
@@ -80,54 +73,25 @@ class HttpConnection:
 
     async def head(self) -> ResponseStart:
         """How the answer begins."""
-        while True:
-            event = await self._event()
-            if isinstance(event, h11.Response):
-                self._begun = True
-                headers = {n.decode("ascii"): v.decode("latin-1") for n, v in event.headers}
-                if event.status_code == 200 and "transfer-encoding" in headers:
-                    self._body = ChunkedBody(self._http.trailing_data[0])
-                return ResponseStart(event.status_code, headers)
-            if not isinstance(event, h11.InformationalResponse):
-                raise Broken("hung up without an answer")
+        if self._reader is None:
+            # h11 takes long to import: the server has the request already.
+            from refold.provider.http_response import ResponseReader
+
+            self._reader = ResponseReader(self._receive)
+        return await self._reader.head(*self._asked)
 
     async def next_chunk(self) -> bytes:
         """What has come of the body since the last call; empty when it is over."""
-        if self._body:
-            return await self._content(self._body)
-        while isinstance(event := await self._event(), h11.Data):
-            if event.data:
-                return b"".join([event.data, *self._received()])
-        return b""
-
-    async def _content(self, body: "ChunkedBody") -> bytes:
-        while not (content := body.content()) and not body.over:
-            if body.wrong:
-                raise Broken(f"broke off in the middle of its answer ({body.wrong})")
-            if not (data := await self._receive()):
-                raise Broken("broke off in the middle of its answer (the end is missing)")
-            body.add(data)
-        return content
-
-    def _received(self) -> Iterator[bytes]:
-        """The pieces that arrived with the one before: a server may send one for each word."""
-        try:
-            while isinstance(event := self._http.next_event(), h11.Data):
-                yield event.data
-        except h11.RemoteProtocolError as error:
-            self._next = self._broken(error)
-        else:
-            if isinstance(event, h11.Event):
-                self._next = event
+        return await self._reader.next_chunk() if self._reader else b""
 
     async def ready(self) -> bool:
         """Can it be used for another request?"""
-        if anyio.lowlevel.current_token() != self._loop:
+        if anyio.lowlevel.current_token() != self._loop or self._reader is None:
             return False  # its event loop is gone, and so is whoever watched it
         try:
-            if self._tail_comes:
+            if self._reader.tail_comes:
                 with anyio.move_on_after(_TAIL):
-                    while self._tail_comes:
+                    while self._reader.tail_comes:
                         await self.next_chunk()
         except Broken:
             return False
@@ -139,47 +103,11 @@ class HttpConnection:
 
     def begin_anew(self) -> bool:
         """Make ready for the next answer. False if none can come on this connection."""
-        if self._body is None:
-            try:
-                self._http.start_next_cycle()
-            except h11.LocalProtocolError:
-                return False
-            return True
-        if self._http.our_state is h11.MUST_CLOSE or not self._body.ended_here:
-            return False
-        self._http, self._body = _new_cycle(), None
-        return True
-
-    @property
-    def _tail_comes(self) -> bool:
-        if self._body:
-            return not self._body.over
-        return self._http.their_state is h11.SEND_BODY
+        return self._reader is not None and self._reader.begin_anew()
 
     async def aclose(self) -> None:
         if anyio.lowlevel.current_token() == self._loop:
             await anyio.aclose_forcefully(self._stream)
-
-    async def _event(self) -> h11.Event | type[h11.PAUSED] | type[h11.NEED_DATA]:
-        if (found := self._next) is not None:
-            self._next = None
-            if isinstance(found, Broken):
-                raise found
-            return found
-        try:
-            while (event := self._http.next_event()) is h11.NEED_DATA:
-                data = await self._receive()
-                if not data and not self._begun:
-                    raise Broken("hung up without an answer")
-                self._http.receive_data(data)
-        except h11.RemoteProtocolError as error:
-            raise self._broken(error) from error
-        return event
-
-    def _broken(self, error: h11.RemoteProtocolError) -> "Broken":
-        if self._begun:
-            return Broken(f"broke off in the middle of its answer ({error})")
-        return Broken(f"sent something that is not HTTP ({error})")
 
     async def _receive(self) -> bytes:
         try:
@@ -190,68 +118,20 @@ class HttpConnection:
             raise Broken(f"broke the connection ({error.__cause__ or error})") from error
 
 
-def _new_cycle() -> h11.Connection:
-    return h11.Connection(h11.CLIENT, max_incomplete_event_size=256 * 1024)
-
-
-class ChunkedBody:
-    """A body in chunks (RFC 9112, 7.1): `add` what arrived, ask for its `content`.
-
-    h11 would make an event of each chunk, and many servers send one for each word. `wrong`
-    says what did not match the format; what arrived before it is content all the same.
-    """
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._left = 0  # bytes of the chunk that is read
-        self._closes = False  # does the end of the line behind it come next?
-        self._last = False  # was there the chunk of no bytes, which is the last?
-        self.over, self.wrong = False, ""
-
-    @property
-    def ended_here(self) -> bool:
-        """Is it over, and was nothing behind it?"""
-        return self.over and not self._data
-
-    def add(self, data: bytes) -> None:
-        self._data += data
-
-    def content(self) -> bytes:
-        """The content that is complete by now and was not returned yet."""
-        data, at, found = self._data, 0, list[bytes]()
-        while not self.over and not self.wrong:
-            if self._left:
-                piece = data[at : at + self._left]
-                at, self._left = at + len(piece), self._left - len(piece)
-                found.append(piece)
-                self._closes = not self._left
-                if self._left:
-                    break
-            if self._closes:
-                if len(data) - at < 2:
-                    break
-                self._closes, closing, at = False, data[at : at + 2], at + 2
-                if closing != b"\r\n":
-                    self.wrong = "a chunk is longer than it says"
-                    break
-            end = data.find(b"\r\n", at)
-            if end < 0:
-                self.wrong = "a line never ends" if len(data) - at > _LONGEST_LINE else ""
-                break
-            self._line(data[at:end])
-            at = end + 2
-        self._data = data[at:]
-        return b"".join(found)
-
-    def _line(self, line: bytes) -> None:
-        """The size of a chunk, or, behind the last, a field or the empty line."""
-        if self._last:
-            self.over = not line
-        elif size := re.fullmatch(_SIZE, line):
-            self._left = int(size[1], 16)
-            self._last = not self._left
-        else:
-            self.wrong = f"this is not the size of a chunk: {line[:40]!r}"
+def _written(
+    method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes | None
+) -> bytes:
+    """A request as it is sent. Raises `BadInput` for what would be read as another one."""
+    length = () if body is None else (("content-length", str(len(body))),)
+    lines = [f"{name}: {value}" for name, value in (*headers, *length)]
+    plain = all(line.isascii() and line.isprintable() for line in (target, *lines))
+    if not plain or any(" " in name for name in (target, *(name for name, _ in headers))):
+        raise BadInput(
+            f"{target!r} cannot be asked for: it, or a header, holds a character that "
+            "HTTP does not allow"
+        )
+    head = "\r\n".join((f"{method} {target} HTTP/1.1", *lines, "", ""))
+    return head.encode() + (body or b"")
 
 
 class HttpResponse:
@@ -482,11 +362,5 @@ def _unpacking(encoding: str) -> _Unpack | None:
             )
 
 
-_SIZE = rb"([0-9a-fA-F]{1,16})[ \t]*(?:;.*)?"
-_LONGEST_LINE = 64 * 1024  # bytes
 _TAIL = 0.02  # seconds for the last few bytes of an answer that has already ended
 _PIECE = 256 * 1024
-
-
-class Broken(Exception):
-    """The connection cannot be used any more. The message says what the other end did."""

@@ -1,0 +1,183 @@
+"""Reads what comes back on a connection: how a response begins, and its body as it arrives.
+
+`http` sends requests, and loads this when the first has been sent: nobody waits for h11 then,
+which large clients use inside and which needs a tenth of their import time.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+import h11
+
+from refold.provider.connect import Broken
+from refold.provider.error_mapping import ResponseStart
+
+_SIZE = rb"([0-9a-fA-F]{1,16})[ \t]*(?:;.*)?"
+_LONGEST_LINE = 64 * 1024  # bytes
+
+
+class ResponseReader:
+    """`receive` gives what has come; nothing at the end of the connection."""
+
+    def __init__(self, receive: Callable[[], Awaitable[bytes]]) -> None:
+        self._receive = receive
+        self._http = _new_cycle()
+        self._body: ChunkedBody | None = (
+            None  # of the answer that is read, if it has chunks
+        )
+        self._begun = False
+        # What `next_chunk` came across behind the pieces that it joined.
+        self._next: h11.Event | Broken | None = None
+
+    async def head(
+        self, method: str, target: str, headers: Sequence[tuple[str, str]]
+    ) -> ResponseStart:
+        """How the answer to this request begins, which was sent."""
+        # What comes back depends on what was asked, but not on the body of it.
+        self._http.send(h11.Request(method=method, target=target, headers=[*headers]))
+        self._http.send(h11.EndOfMessage())
+        self._begun, self._next, self._body = False, None, None
+        while True:
+            event = await self._event()
+            if isinstance(event, h11.Response):
+                self._begun = True
+                found = {n.decode("ascii"): v.decode("latin-1") for n, v in event.headers}
+                if event.status_code == 200 and "transfer-encoding" in found:
+                    self._body = ChunkedBody(self._http.trailing_data[0])
+                return ResponseStart(event.status_code, found)
+            if not isinstance(event, h11.InformationalResponse):
+                raise Broken("hung up without an answer")
+
+    async def next_chunk(self) -> bytes:
+        """What has come of the body since the last call; empty when it is over."""
+        if self._body:
+            return await self._content(self._body)
+        while isinstance(event := await self._event(), h11.Data):
+            if event.data:
+                return b"".join([event.data, *self._received()])
+        return b""
+
+    async def _content(self, body: "ChunkedBody") -> bytes:
+        while not (content := body.content()) and not body.over:
+            if body.wrong:
+                raise Broken(f"broke off in the middle of its answer ({body.wrong})")
+            if not (data := await self._receive()):
+                raise Broken("broke off in the middle of its answer (the end is missing)")
+            body.add(data)
+        return content
+
+    def _received(self) -> Iterator[bytes]:
+        """The pieces that arrived with the one before: a server may send one for each word."""
+        try:
+            while isinstance(event := self._http.next_event(), h11.Data):
+                yield event.data
+        except h11.RemoteProtocolError as error:
+            self._next = self._broken(error)
+        else:
+            if isinstance(event, h11.Event):
+                self._next = event
+
+    def begin_anew(self) -> bool:
+        """Make ready for the next answer. False if none can come on this connection."""
+        if self._body is None:
+            try:
+                self._http.start_next_cycle()
+            except h11.LocalProtocolError:
+                return False
+            return True
+        if self._http.our_state is h11.MUST_CLOSE or not self._body.ended_here:
+            return False
+        self._http, self._body = _new_cycle(), None
+        return True
+
+    @property
+    def tail_comes(self) -> bool:
+        """Is there more of the answer to be read?"""
+        if self._body:
+            return not self._body.over
+        return self._http.their_state is h11.SEND_BODY
+
+    async def _event(self) -> h11.Event | type[h11.PAUSED] | type[h11.NEED_DATA]:
+        if (found := self._next) is not None:
+            self._next = None
+            if isinstance(found, Broken):
+                raise found
+            return found
+        try:
+            while (event := self._http.next_event()) is h11.NEED_DATA:
+                data = await self._receive()
+                if not data and not self._begun:
+                    raise Broken("hung up without an answer")
+                self._http.receive_data(data)
+        except h11.RemoteProtocolError as error:
+            raise self._broken(error) from error
+        return event
+
+    def _broken(self, error: h11.RemoteProtocolError) -> "Broken":
+        if self._begun:
+            return Broken(f"broke off in the middle of its answer ({error})")
+        return Broken(f"sent something that is not HTTP ({error})")
+
+
+def _new_cycle() -> h11.Connection:
+    return h11.Connection(h11.CLIENT, max_incomplete_event_size=256 * 1024)
+
+
+class ChunkedBody:
+    """A body in chunks (RFC 9112, 7.1): `add` what arrived, ask for its `content`.
+
+    h11 would make an event of each chunk, and many servers send one for each word. `wrong`
+    says what did not match the format; what arrived before it is content all the same.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._left = 0  # bytes of the chunk that is read
+        self._closes = False  # does the end of the line behind it come next?
+        self._last = False  # was there the chunk of no bytes, which is the last?
+        self.over, self.wrong = False, ""
+
+    @property
+    def ended_here(self) -> bool:
+        """Is it over, and was nothing behind it?"""
+        return self.over and not self._data
+
+    def add(self, data: bytes) -> None:
+        self._data += data
+
+    def content(self) -> bytes:
+        """The content that is complete by now and was not returned yet."""
+        data, at, found = self._data, 0, list[bytes]()
+        while not self.over and not self.wrong:
+            if self._left:
+                piece = data[at : at + self._left]
+                at, self._left = at + len(piece), self._left - len(piece)
+                found.append(piece)
+                self._closes = not self._left
+                if self._left:
+                    break
+            if self._closes:
+                if len(data) - at < 2:
+                    break
+                self._closes, closing, at = False, data[at : at + 2], at + 2
+                if closing != b"\r\n":
+                    self.wrong = "a chunk is longer than it says"
+                    break
+            end = data.find(b"\r\n", at)
+            if end < 0:
+                self.wrong = "a line never ends" if len(data) - at > _LONGEST_LINE else ""
+                break
+            self._line(data[at:end])
+            at = end + 2
+        self._data = data[at:]
+        return b"".join(found)
+
+    def _line(self, line: bytes) -> None:
+        """The size of a chunk, or, behind the last, a field or the empty line."""
+        if self._last:
+            self.over = not line
+        elif size := re.fullmatch(_SIZE, line):
+            self._left = int(size[1], 16)
+            self._last = not self._left
+        else:
+            self.wrong = f"this is not the size of a chunk: {line[:40]!r}"
