@@ -140,11 +140,11 @@ Heard: TypeAlias = Callable[[ModuleType], tuple[type, ...]]
 
 
 def _listeners(heard: Heard) -> Listeners:
-    kinds = {kind for part in _PARTS.values() for kind in heard(part)}
-    return {
-        kind: tuple((n, part.apply) for n, part in _PARTS.items() if kind in heard(part))
-        for kind in kinds
-    }
+    found = dict[type, dict[str, Part]]()
+    for name, part in _PARTS.items():
+        for kind in heard(part):
+            found.setdefault(kind, {})[name] = (name, part.apply)
+    return {kind: tuple(parts.values()) for kind, parts in found.items()}
 
 
 _LISTENERS = _listeners(lambda part: part.KINDS)
