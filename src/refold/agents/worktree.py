@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from refold import programs
 from refold.errors import ToolFailed
-from refold.place.guarded_paths import proven_repository
 from refold.programs import Programs
 from refold.prompts.repository import root_of
 from refold.safe_open import unlinked
@@ -137,6 +136,8 @@ class Worktrees:
                 f"{escaped(self._directory)} is not a git repository, so no working "
                 "tree can be made"
             )
+        from refold.place.guarded_paths import proven_repository  # few sessions need it
+
         if not proven_repository(root):
             raise ToolFailed(
                 f"The .git in {escaped(root)} leads to a repository that does not know this "

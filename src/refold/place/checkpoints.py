@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import anyio
 
@@ -24,10 +24,12 @@ from refold.errors import ToolFailed
 from refold.place.ignore_rules import Ignored
 from refold.place.port import FileChange, Taken, Trees
 from refold.place.snapshot_repository import EMPTY, Shadow
-from refold.place.snapshot_restore import RewriteStep, SnapshotFile, rewrite
 from refold.place.snapshot_scan import Scan, TooLarge
 from refold.programs import Programs
 from refold.values.path_names import below
+
+if TYPE_CHECKING:  # a start restores nothing
+    from refold.place.snapshot_restore import RewriteStep
 
 NO_GIT = (
     "git is not installed, so no checkpoints are kept: changes here cannot be undone. "
@@ -41,7 +43,7 @@ _YOUNG = 1.0  # seconds: what was seen so lately need not be looked at again
 _FRESH = 10.0  # seconds: what was seen so lately still counts
 _Kind: TypeAlias = Literal["created", "changed", "deleted"]
 # git leaves out a count of 1, and names the function around.
-_HUNK = re.compile(r"^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@.*$", re.MULTILINE)
+_HUNK = r"(?m)^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@.*$"
 _KINDS: Mapping[str, _Kind] = {
     "A": "created",
     "D": "deleted",
@@ -152,7 +154,7 @@ class Checkpoints:
             parts = re.split(rb"^diff --git ", said, flags=re.MULTILINE)[1:]
             for change, part in zip(changed, parts, strict=False):
                 _, at, text = part.decode(errors="replace").partition("\n@@ ")
-                found = _HUNK.sub(_whole_hunk, f"@@ {text}".rstrip("\n"))
+                found = re.sub(_HUNK, _whole_hunk, f"@@ {text}".rstrip("\n"))
                 texts[change.path] = found if at else ""
         every = self.changes(before, after)
         return tuple((change, texts.get(change.path, "")) for change in every)
@@ -185,6 +187,8 @@ class Checkpoints:
             look.done.set()
 
     def _restore(self, now: Trees, to: Trees) -> int:
+        from refold.place.snapshot_restore import RewriteStep, rewrite
+
         steps, here, then = dict[str, RewriteStep](), dict(now), dict(to)
         if to and not here.keys() & then.keys():
             raise ToolFailed("That snapshot is of another directory: nothing was changed.")
@@ -208,7 +212,12 @@ class Checkpoints:
             finally:
                 self.dirty()
 
-    def _steps(self, root: str, now: str, to: str) -> list[RewriteStep]:
+    def _steps(self, root: str, now: str, to: str) -> "list[RewriteStep]":
+        from refold.place.snapshot_restore import RewriteStep, SnapshotFile
+
+        def kept(mode: str, name: str) -> SnapshotFile | None:
+            return SnapshotFile(mode, name) if int(mode) else None
+
         if now == to:
             return []
         said = self._diff("--raw", "--no-abbrev", now, to)
@@ -219,7 +228,7 @@ class Checkpoints:
                 break
             was, is_, old, new, _ = head.decode().lstrip(":").split(" ")
             path = os.path.join(root, os.fsdecode(next(parts)))
-            found.append(RewriteStep(root, path, _kept(was, old), _kept(is_, new)))
+            found.append(RewriteStep(root, path, kept(was, old), kept(is_, new)))
         return found
 
     def _changes(self, root: str, before: str, after: str) -> list[FileChange]:
@@ -266,10 +275,6 @@ class _Look:
         self.done = threading.Event()
         self.taken = Taken(())
         self.error: ToolFailed | None = None
-
-
-def _kept(mode: str, name: str) -> SnapshotFile | None:
-    return SnapshotFile(mode, name) if int(mode) else None
 
 
 def _ours(store: Path, roots: Sequence[str]) -> tuple[str, ...]:
