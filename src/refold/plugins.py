@@ -85,7 +85,9 @@ def _files() -> Iterator[tuple[str, bytes]]:
         for name in names:
             stem, _, kind = name.rpartition(".")
             if kind in ("dist-info", "egg-info"):
-                text = _content(os.path.join(folder, name, "entry_points.txt"))
+                file = os.path.join(folder, name, "entry_points.txt")
+                # Most packages have none, and every start asks all of them.
+                text = _content(file) if os.access(file, os.R_OK) else b""
                 if _MARK in text:
                     yield stem.replace("-", " ", 1), text
 

@@ -8,6 +8,7 @@ has the tools that find deferred tools. Pure.
 
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -24,6 +25,7 @@ Use: TypeAlias = Literal["main", "child", "both"]
 # native: the provider's tool calls; text: the text protocol; code: Python cells.
 Acting: TypeAlias = Literal["native", "text", "code"]
 EVERY = frozenset(Effect)
+_MORE = frozenset("*?[")  # what makes a pattern of a name
 LOOKING = frozenset((Effect.LOOK, Effect.ASK, Effect.SELF))
 
 
@@ -165,17 +167,24 @@ def may_use(profile: Profile, name: str, effect: Effect) -> bool:
     return given and effect in profile.effects
 
 
-def _left_out(tool: Tool, without: Sequence[str]) -> bool:
+def _left_out(tool: Tool, without: tuple[str, ...]) -> bool:
     """Without `bash` an agent runs no command in any other way either."""
     commands = tool.command is not None or tool.spec.name in COMMANDS
     runs = commands and any(fnmatchcase("bash", each) for each in without)
     return runs or _named(tool, without)
 
 
-def _given(tool: Tool, patterns: Sequence[str]) -> bool:
+def _given(tool: Tool, patterns: tuple[str, ...]) -> bool:
     """`*` means no tool that was written for other agents."""
     return tool.spec.name in patterns if tool.command else _named(tool, patterns)
 
 
-def _named(tool: Tool, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(tool.spec.name, pattern) for pattern in patterns)
+def _named(tool: Tool, patterns: tuple[str, ...]) -> bool:
+    name = tool.spec.name
+    return name in patterns or any(fnmatchcase(name, each) for each in _wild(patterns))
+
+
+@lru_cache
+def _wild(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that are more than a name. A start asks for each of its tools, several times."""
+    return tuple(pattern for pattern in patterns if not _MORE.isdisjoint(pattern))

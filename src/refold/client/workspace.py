@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from refold.journal.board.board_file import TaskBoard
     from refold.views.rewind_points import RewindPoint, RewindPreview, RewindReport, What
 
-_NAMED = re.compile(r"(?<![^\s(\[])@(?:\"([^\"]+)\"|(\S+))")
+_NAMED = r"(?<![^\s(\[])@(?:\"([^\"]+)\"|(\S+))"
 _ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 
@@ -174,7 +174,7 @@ def attached(text: str, directory: str, unread: Callable[[str], str]) -> Attache
     """
     images: list[ImageData] = []
     problems: list[str] = []
-    for quoted, plain in _NAMED.findall(text):
+    for quoted, plain in re.findall(_NAMED, text) if "@" in text else ():
         name = quoted or plain.rstrip(".,;:!?)")
         path = Path(directory, Path(name).expanduser())
         if not name.lower().endswith(_ENDINGS) or not path.is_file():

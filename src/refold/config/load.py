@@ -72,7 +72,7 @@ RENAMED: Mapping[str, str] = MappingProxyType({
     "backend.window": "backend.window_messages",
 })  # fmt: skip
 _RULES = "permissions."
-_NO_UTF8 = re.compile(r"[\ud800-\udfff]")  # bytes of a variable or a flag that are none
+_NO_UTF8 = r"[\ud800-\udfff]"  # bytes of a variable or a flag that are none
 _LONGEST = 300  # letters of a value in an error
 
 
@@ -239,7 +239,8 @@ def _check(key: str, found: Origin, given: str) -> None:
             f"{found.before_error}there is no setting {_cut(repr(given))}; {hint}"
         )
     texts = (given, *_items(found.value))
-    if any(isinstance(each, str) and _NO_UTF8.search(each) for each in texts):
+    texts = (each for each in texts if isinstance(each, str) and not each.isascii())
+    if any(re.search(_NO_UTF8, each) for each in texts):
         raise BadInput(
             f"{found.before_error}the setting {_cut(repr(given)[1:-1])} cannot be "
             f"{_cut(repr(found.value))}: that is not UTF-8"

@@ -25,7 +25,7 @@ _OURS = os.path.dirname(__file__)
 _LARGEST = 32 * 1024  # bytes
 _MOST = 100  # presets in one folder
 _NAME = r"[a-z0-9]+(?:-[a-z0-9]+)*"
-_LINE = re.compile(r"([A-Za-z][\w-]*):(?:[ \t]+(.*))?")
+_LINE = r"([A-Za-z][\w-]*):(?:[ \t]+(.*))?"
 _NEEDED = ("name", "description")
 
 
@@ -106,7 +106,7 @@ def parsed(text: str, called: str) -> Preset:
     for number, line in enumerate(lines[1:end], 2):
         if not line.strip() or line.startswith("#"):
             continue
-        found = _LINE.fullmatch(line.rstrip())
+        found = re.fullmatch(_LINE, line.rstrip())
         if not found:
             raise _wrong(
                 called, number, f"{escaped(line[:80])!r} is not a line `key: words`"

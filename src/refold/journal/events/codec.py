@@ -52,7 +52,17 @@ class Line(Struct):
 KINDS: dict[str, type[Event]] = {
     kind.__name__: kind for kind in get_args(Event) if kind is not Unknown
 }
-_DATA = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.items()}
+
+
+class _Decoders(dict[str, "msgspec.json.Decoder[Event]"]):
+    """The decoder of each kind, made when one is read: a new session reads none."""
+
+    def __missing__(self, kind: str) -> "msgspec.json.Decoder[Event]":
+        self[kind] = found = msgspec.json.Decoder(KINDS[kind])
+        return found
+
+
+_DATA = _Decoders()
 _LINE = msgspec.json.Decoder(Line)
 _OPEN, _CLOSE, _START = b'{"h":"', b'",', 24  # 16 hex digits stand between them
 
