@@ -319,21 +319,36 @@ def test_a_command_that_is_let_go_of_goes_on_to_its_end(tmp_path: Path) -> None:
                 )
             )
 
-        before = handover.ask()
         async with anyio.create_task_group() as group:
             group.start_soon(run)
             await started.wait()
-            asked = handover.ask()
+            handover.ask()
         (so_far,) = found
         (tmp_path / "go").touch()
         assert so_far.continued is not None
         whole = await so_far.continued.end()
 
-        assert (before, asked, handover.ask()) == (False, True, False)
         assert (so_far.code, so_far.start, so_far.end) == (None, b"one\n", b"")
         assert whole == Finished(3, b"one\ntwo\n")
 
     anyio.run(test)
+
+
+def test_what_was_asked_before_a_command_runs_counts_when_it_does(tmp_path: Path) -> None:
+    async def test() -> tuple[Finished, Finished]:
+        handover = Handover()
+        handover.ask()
+        extras = CommandExtras(printed=Printed(), handover=handover)
+        so_far = await ShellCommands().run(
+            "echo one", cwd=str(tmp_path), seconds=LONG, given=extras
+        )
+        assert so_far.continued is not None
+        return so_far, await so_far.continued.end()
+
+    so_far, whole = anyio.run(test)
+
+    assert (so_far.code, so_far.start) == (None, b"")
+    assert whole == Finished(0, b"one\n")
 
 
 def test_a_command_that_was_let_go_of_ends_when_that_is_cancelled(tmp_path: Path) -> None:

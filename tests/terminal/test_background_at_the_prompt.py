@@ -28,7 +28,7 @@ def opens(here: Path, compiled: Path, *answers: dict[str, object]) -> Terminal:
 def test_ctrl_b_lets_the_running_command_go_on_in_the_background(
     tmp_path: Path, compiled: Path
 ) -> None:
-    command = "echo begun; until test -e go; do sleep 0.01; done; echo built"
+    command = "echo be''gun; until test -e go; do sleep 0.01; done; echo built"
     call = {"tool": "bash", "arguments": {"command": command}}
     at = opens(tmp_path, compiled, {"calls": [call]}, {"text": "I go on."})
     at.until("›")

@@ -298,7 +298,9 @@ class LazyBackground:
         found = [each for id_, each in self._movable.items() if call_id in ("", id_)]
         if found and (full := self._commands.full()):
             raise BadInput(f"{full}: stop one first")
-        return [each.ask() for each in found].count(True) > 0
+        for each in found:
+            each.ask()
+        return bool(found)
 
     async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput:
         return await self._commands.output(name, all_of_it=all_of_it)

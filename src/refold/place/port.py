@@ -110,12 +110,13 @@ class Handover:
 
     def __init__(self) -> None:
         self._scope: CancelScope | None = None
+        self._asked = False
 
-    def ask(self) -> bool:
-        """Let go of the command. False: it does not run."""
+    def ask(self) -> None:
+        """Let go of the command, or as soon as it runs."""
+        self._asked = True
         if self._scope is not None:
             self._scope.cancel()
-        return self._scope is not None
 
     async def asked_before(self, end: Awaitable[None]) -> bool:
         """For `run`: wait for the end of the command. True: it is to be let go of."""
@@ -123,6 +124,8 @@ class Handover:
 
         scope = self._scope = CancelScope()
         with scope:
+            if self._asked:
+                scope.cancel()
             try:
                 await end
             finally:
