@@ -299,7 +299,7 @@ def test_a_provider_out_of_reach_a_command_that_fails_and_no_key_are_told(
     assert "groq: the key_command 'false' ended with code 1" in told
     assert none[:2] == (
         1,
-        "anthropic: there is no key (refold auth set anthropic keeps one)\n",
+        "anthropic: there is no key (refold auth set anthropic stores one)\n",
     )
 
 

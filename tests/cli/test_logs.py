@@ -278,7 +278,7 @@ def test_a_provider_s_trouble_is_there_with_what_was_done_about_it() -> None:
         ask(Refused("no such model"))
 
     assert heard == [
-        ("warning", "big: busy; asked again in 1.0 s", "s-1"),
+        ("warning", "big: busy; retrying in 1.0 s", "s-1"),
         ("error", "big: no such model", "s-1"),
     ]
 

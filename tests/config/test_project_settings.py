@@ -402,8 +402,8 @@ def test_a_directory_of_settings_that_is_a_link_is_not_followed(
     (work / ".refold").symlink_to(tmp_path / target)
 
     assert here(work, places).unheeded == (
-        "the settings in .refold cannot be read: it is a link; no settings of this folder "
-        "count"
+        "the settings in .refold cannot be read: it is a link; the settings of this "
+        "folder are ignored"
     )
 
 

@@ -189,7 +189,7 @@ def test_what_cannot_be_taken_back_is_told_and_kept(
 
     kept = next(name for name in os.listdir(tmp_path) if name.startswith(".refold"))
     assert str(failure.value).endswith(
-        f"Not everything could be put back: a (what it held is in {kept} beside it)."
+        f"Not everything could be restored: a (what it held is in {kept} beside it)."
     )
     assert tree(tmp_path) == {
         kept: "a before", "a": "theirs", "b": "b before", "c": "c before",

@@ -64,7 +64,7 @@ def test_a_sandbox_that_was_switched_off_is_told_too(tmp_path: Path) -> None:
     found = find(os.environ, Wish(roots=(str(tmp_path),), profile="off"))
 
     assert (found.kind, found.confines) == ("off", False)
-    assert "switched off" in found.notice
+    assert "The sandbox is off" in found.notice
 
 
 def test_a_sandbox_that_works_says_nothing(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_numbers_pick_one_where_nothing_moves(
     terminal = Terminal(STAGE, display, here=work, compiled=compiled)
     terminal.until("Enter to leave:")
     terminal.type("zebra\n")
-    terminal.until("Nothing fits 'zebra'.")
+    terminal.until("Nothing matches 'zebra'.")
     terminal.type("the\n")
     terminal.type("2\n")
     terminal.until("picked: s0.")
