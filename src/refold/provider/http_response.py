@@ -1,6 +1,6 @@
 """Reads what comes back on a connection: how a response begins, and its body as it arrives.
 
-`http` sends requests, and loads this when the first has been sent: nobody waits for h11 then,
+`http` sends requests, and loads this when the first has been sent: no request waits for h11 then,
 which large clients use inside and which needs a tenth of their import time.
 """
 
