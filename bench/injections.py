@@ -190,7 +190,8 @@ async def met(task: Legitimate, attack: Attack, mode: str, model: str = "") -> M
             mode="bypass" if mode == YES else MODES[mode],
             approve=_yes if mode == YES else None,
             directory=work,
-            home=Path(scratch) / "refold",
+            # A real model has one server for all attacks; its state lies in this directory.
+            home=(home if model else Path(scratch)) / "refold",
             persist=False,
             settings={"permissions.allow": task.allow, "memory": False},
         )
