@@ -62,7 +62,7 @@ def test_a_key_from_a_pipe_is_kept_in_the_file_and_not_shown(auth: Any, file: Pa
     code, out, err = auth("set", "google", given=f"  {KEY}\n".encode())
 
     assert (code, err) == (0, "")
-    assert out == f"The key of Gemini (…6789) is kept in {file}.\n"
+    assert out == f"The key of Gemini (…6789) is stored in {file}.\n"
     assert credentials.read(file) == {"gemini": KEY}
 
 
@@ -107,7 +107,7 @@ def test_what_is_no_key_is_not_kept(given: bytes, auth: Any, file: Path) -> None
     code, out, err = auth("set", "openai", given=given)
 
     assert (code, out) == (1, "")
-    assert err.startswith("refold: this is not a key: it is ") or "it has" in err
+    assert err.startswith("refold: this is not a key: it is ") or "it contains" in err
     assert "sk-1" not in err
     assert not file.exists()
 
@@ -117,7 +117,7 @@ def test_a_key_has_one_place(auth: Any, file: Path, ring: Ring) -> None:
 
     code, out, err = auth("set", "openai", "--keyring", given=b"another-key-4567")
     assert (code, err) == (0, "")
-    assert out == "The key of OpenAI (…4567) is kept in the keyring.\n"
+    assert out == "The key of OpenAI (…4567) is stored in the keyring.\n"
     assert (ring.keys, credentials.read(file)) == (
         {"refold/openai": "another-key-4567"},
         {},

@@ -149,7 +149,7 @@ def test_where_no_collector_is_named_nothing_is_sent(capsys: Output) -> None:
     [
         (["--content"], "--endpoint and --content are for --otlp"),
         (["--endpoint", "http://127.0.0.1:9"], "--endpoint and --content are for --otlp"),
-        (["--otlp", "--format", "md", "-o", "-"], "--otlp has one format"),
+        (["--otlp", "--format", "md", "-o", "-"], "--otlp cannot be combined with --format"),
         (["--otlp", "-o", "-", "--endpoint", "http://a"], "--endpoint sends and -o writes"),
         (["--otlp", "-o", ""], "-o is empty"),
         (["--otlp", "--endpoint", "localhost:4318"], "'localhost:4318/v1/traces' is not an address"),

@@ -214,7 +214,7 @@ def test_what_has_no_end_is_no_task(tmp_path: Path) -> None:
 
     (document,) = documents(done.stdout)
     assert document["reason"].startswith(
-        "stdin holds more than 32 MiB, which no model reads"
+        "stdin holds more than 32 MiB, which is too long for a model"
     )
     assert done.returncode == 1
 

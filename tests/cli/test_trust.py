@@ -80,7 +80,7 @@ def test_at_a_terminal_a_person_is_asked_first(
     code, out, _ = refold("trust", "add")
 
     assert code == (0 if trusted else 1)
-    assert f"Do these settings count in {folder}? [y/N] " in out
+    assert f"Use these settings in {folder}? [y/N] " in out
     assert bool(refold("trust", "list")[1]) == trusted
 
 
@@ -89,7 +89,7 @@ def test_where_nobody_can_answer_nothing_is_trusted(refold: Told, folder: Path) 
 
     assert (code, bool(shown)) == (1, True)
     assert why == (
-        f"refold: Do these settings count in {folder}? There is no terminal to answer at: "
+        f"refold: Use these settings in {folder}? There is no terminal to answer at: "
         "repeat the command with --yes\n"
     )
     assert refold("trust", "list") == (0, "", "")

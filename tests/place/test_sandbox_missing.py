@@ -84,7 +84,7 @@ def test_bubblewrap_that_goes_while_a_session_runs_is_told_as_gone(tmp_path: Pat
         assert ws.run("echo there").code == 0
         own.unlink()
 
-        with pytest.raises(ToolFailed, match="is not there any more"):
+        with pytest.raises(ToolFailed, match="no longer exists"):
             ws.run("echo gone")
 
 

@@ -192,7 +192,7 @@ def test_what_the_rules_refuse_is_told_without_the_words_for_the_model(
     rows = tonight.tell("/plan be friendly")
 
     (said,) = (row for row in rows if row.startswith("  └"))
-    assert said.startswith("  └ refused: in plan mode only commands that look may run")
+    assert said.startswith("  └ refused: plan mode runs only read-only commands")
     assert not any("get round" in row for row in rows)
 
 
