@@ -4,6 +4,8 @@ Each server is a program of its own, and the SDK takes long to import: these tes
 """
 
 import json
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +23,7 @@ from refold.config.trusted_folders import Folders
 from refold.errors import BadInput
 from refold.journal.events.kinds import Ended, SystemPromptSet
 from refold.testing.providers import Line, ScriptedProvider
+from tests.cli.running import LONG, command
 from tests.mcp import fake_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
@@ -403,3 +406,34 @@ def test_a_prompt_of_a_server_becomes_a_message(place: Place) -> None:
             return prompt.name, text
 
     assert anyio.run(talk) == ("mcp__s__greet", "Greet Ada Lovelace.")
+
+
+def printed(place: Place, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """What `refold -p` does with the servers of this home; two answers are there."""
+    answers = place.work / "answers.jsonl"
+    answers.write_text('{"text": "Hello, Ada."}\n{"text": "Again."}\n')
+    return subprocess.run(
+        command("-p", *arguments, "--script", str(answers)), cwd=place.work, text=True,
+        capture_output=True, check=False, env={**os.environ, "REFOLD_HOME": str(place.home)},
+        stdin=subprocess.DEVNULL, timeout=LONG,
+    )  # fmt: skip
+
+
+def test_a_prompt_of_a_server_is_sent_with_p_even_if_it_was_never_connected(
+    place: Place,
+) -> None:
+    place.servers(s=place.fake())
+
+    sent = printed(place, "/mcp__s__greet Ada Lovelace", "--output-format", "stream-json")
+    unknown = printed(place, "/mcp__s__gret Ada")
+
+    documents = [json.loads(line) for line in sent.stdout.splitlines()]
+    (message,) = [each for each in documents if each["type"] == "user_message"]
+    assert (message["text"], message["typed"]) == (
+        "Greet Ada Lovelace.", "/mcp__s__greet Ada Lovelace",
+    )  # fmt: skip
+    assert unknown.returncode != 0
+    assert unknown.stderr == (
+        "refold: there is no prompt '/mcp__s__gret' of an MCP server; there are: "
+        "/mcp__s__greet\n"
+    )

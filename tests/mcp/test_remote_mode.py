@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from anyio.from_thread import start_blocking_portal
+from msgspec import Raw
 
 from refold import Agent
 from refold.client.session import Session
@@ -17,7 +18,7 @@ from refold.config.project import project
 from refold.config.trusted_folders import Folders
 from refold.errors import BadInput
 from refold.journal.events.child_events import NestedCallMade
-from refold.journal.events.kinds import Ended, Entry
+from refold.journal.events.kinds import Ended, Entry, ModelAsked
 from refold.mcp.remote_mode import handed_over, held_back
 from refold.mcp.servers import ServerConfig, read
 from refold.permissions.rules import parse
@@ -26,9 +27,15 @@ from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, WireServer, wire_server
 from refold.tools.contract import tool
+from refold.values.messages import ToolCall
 from refold.values.tools import Effect
+from refold.views.activity import activity_of
+from refold.views.node_detail import call_lines, call_shown
 from tests.agents.families import give
 from tests.provider.hosted_streams import RESULT, anthropic_answer
+from tests.views.planted import answer as answer_of
+from tests.views.planted import begun
+from tests.views.test_traces import node_of
 
 TOKEN = "a-token-that-no-journal-holds"
 URL = "https://docs.example/mcp"
@@ -331,3 +338,17 @@ def test_every_rule_that_could_mean_a_tool_of_the_server_holds_it_back(
 ) -> None:
     assert bool(held_back("docs", [parse(rule, "deny")])) is held
     assert held_back("docs", [parse(rule, "allow")]) == ""
+
+
+def test_a_call_of_the_provider_is_shown_as_one_that_was_not_judged() -> None:
+    made = NestedCallMade(ToolCall("hosted-6-0", "mcp__docs__search", Raw(b"{}")), "")
+    node = node_of(
+        *begun(), ModelAsked(), answer_of("Rain."), made, Ended("hosted-6-0", "done", "x")
+    )
+    (call,) = activity_of(node.entries).calls
+
+    lines = call_lines(call_shown(node, call, lambda _: ""))
+
+    text = ["".join(part for _, part in line) for line in lines]
+    assert "called by the provider, in step 1" in text
+    assert "not judged: it had happened already" in text

@@ -179,7 +179,7 @@ class OpenSession:
             await self._editor.session_update(session_id=self.id, update=update)
 
     async def tell_commands(self) -> None:
-        """Which commands a prompt may begin with: our own, templates and skills."""
+        """Which commands a prompt may begin with: our own, templates, skills and prompts of servers."""
         found = await to_thread.run_sync(offers, self.conversation.launch, "commands")
         commands = [
             _command(COMPACT, "[focus]", "compact the conversation"),
@@ -188,6 +188,8 @@ class OpenSession:
         for each in found:
             name = str(each["name"]).removeprefix("/")
             commands.append(_command(name, str(each["usage"]), str(each["description"])))
+        for prompt in self.session.mcp.prompts() if self.session.mcp else ():
+            commands.append(_command(prompt.name, prompt.usage, prompt.about))
         await self.tell(
             AvailableCommandsUpdate(
                 session_update="available_commands_update", available_commands=commands
@@ -287,9 +289,7 @@ class OpenSession:
 
     async def _send_message(self, message: PromptMessage, turn: _Turn) -> None:
         launch = self.conversation.launch
-        text, typed = await to_thread.run_sync(
-            launch.spelled_out, message.typed, message.text
-        )
+        text, typed = await launch.said(message.typed, message.text)
         order = SendMessage(text, images=message.images, typed=typed, client_key=turn.key)
         await self._order(order)
         if turn.cancelled:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from refold.mcp.manifests import RemotePrompt
 
 EVERY_MCP_TOOL = "mcp__*"
+_PROMPT = "/mcp__"
 _SHARE = 0.1  # of the window: tools that need more are deferred
 _CHARACTERS = 4  # of a schema in one token
 _PATIENCE = 30.0  # seconds that a search waits for servers that were never connected
@@ -240,6 +241,25 @@ class McpServers:
             for one in self._here.servers
             for prompt in self.connections.manifest(one.name).offer.prompts
         )
+
+    async def prompted(self, typed: str) -> str | None:
+        """The text of the prompt that `/mcp__… words` calls; None for anything else.
+
+        Servers that were never connected are connected first. Raises `BadInput` where there is no
+        such prompt, or `expanded` does.
+        """
+        name, _, words = typed.strip().partition(" ")
+        if not name.startswith(_PROMPT):
+            return None
+        if self.connections.unknown:
+            await self.connections.settled(_PATIENCE)
+        found = {f"/{each.name}": each for each in self.prompts()}
+        if name not in found:
+            there = ", ".join(found) or "the servers here have none"
+            raise BadInput(
+                f"there is no prompt {name!r} of an MCP server; there are: {there}"
+            )
+        return await self.expanded(found[name], words)
 
     async def expanded(self, prompt: ServerPrompt, words: str) -> str:
         """The text of the prompt, from its server; each word is an argument, the last takes

@@ -85,7 +85,7 @@ async def _run(found: Namespace, launch: Launch) -> int:
     try:
         if launch.app.learns:  # what an earlier one could not finish
             leave(launch.app.remembering, os.environ)
-        text, typed = launch.spelled_out(found.text, found.text)
+        text, typed = await launch.said(found.text, found.text)
         session = Session(launch, await opened(launch, found))
         converse = (
             full_screen if session.settings.terminal.display == "full" else line_by_line

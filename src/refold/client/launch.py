@@ -162,6 +162,16 @@ class Launch:
                 return message.replace(typed, text, 1), typed
         return message, None if typed == message else typed
 
+    async def said(self, typed: str, message: str) -> tuple[str, str | None]:
+        """As `spelled_out`, also for a prompt of an MCP server, which may have to be connected."""
+        if not typed.lstrip().startswith(("/", "@")):
+            return message, None if typed == message else typed
+        servers = self.app.mcp
+        text = await servers.prompted(typed) if servers is not None else None
+        if text is not None:
+            return message.replace(typed, text, 1), typed
+        return await anyio.to_thread.run_sync(self.spelled_out, typed, message)
+
     def _opened(self, id_: str, engine: Engine, notices: tuple[str, ...] = ()) -> Opened:
         if self._notes:
             self.app.put_down(id_)

@@ -93,7 +93,7 @@ class _Run:
         task, out, stops = self._task, self._out, self._stops
         if not task.resumes:
             launch.check_model()  # before there is a session to -c
-        words, typed = launch.spelled_out(task.text, self._words)
+        words, typed = await launch.said(task.text, self._words)
         session = await task.open(launch)
         out.of(session)
         session.check_model()

@@ -196,12 +196,7 @@ def call_lines(found: CallShown) -> Iterator[Line]:
         ("plain", f" · {on_one_line(call.name)}"),
         (style_of(how), f" · {how.replace('_', ' ')}"), ("dim", took),
     )  # fmt: skip
-    by = (
-        f"the code of {made.made.parent_call}"
-        if made.made
-        else f"the model, step {made.step}"
-    )
-    yield line(f"called by {on_one_line(by)}", "dim")
+    yield line(f"called by {on_one_line(_caller(made))}", "dim")
     yield line("")
     yield from _arguments(found)
     yield line("")
@@ -247,10 +242,22 @@ def _arguments(found: CallShown) -> Iterator[Line]:
         yield from (line(f"    {row}") for row in rows[1:])
 
 
+def _caller(made: ToolStep) -> str:
+    if made.made is None:
+        return f"the model, step {made.step}"
+    if made.made.parent_call:
+        return f"the code of {made.made.parent_call}"
+    who = "the provider" if made.judged is None else "refold"
+    return f"{who}, in step {made.step}"
+
+
 def _verdict(made: ToolStep) -> Iterator[Line]:
     judged, answered = made.judged, made.answered
     if judged is None:
-        yield line("not judged yet", "dim")
+        ended = made.end is not None
+        yield line(
+            "not judged: it had happened already" if ended else "not judged yet", "dim"
+        )
         return
     rule = f" by {judged.rule}" if judged.rule else ""
     source = f" ({judged.source})" if judged.source else ""
