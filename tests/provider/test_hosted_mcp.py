@@ -8,6 +8,8 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
+from refold.engine.answer_draft import MOST_HOSTED, Draft
+from refold.errors import ProviderError
 from refold.provider.port import (
     Delta,
     Done,
@@ -107,6 +109,16 @@ def test_a_provider_that_only_speaks_the_protocol_of_one_is_told_of_no_server(
     assert "docs.example" not in msgspec.json.encode(body).decode()
 
 
+def told(wire: WireName, answered: Answer) -> list[Delta]:
+    """What a real client that named the server makes of an answer."""
+
+    async def use() -> list[Delta]:
+        async with asking(wire, answered) as (provider, _):
+            return await heard(provider, request(message("user", "?"), hosted=(DOCS,)))
+
+    return anyio.run(use)
+
+
 def hosted(found: list[Delta]) -> list[HostedCall | HostedResult]:
     return [each for each in found if isinstance(each, HostedCall | HostedResult)]
 
@@ -117,7 +129,7 @@ def hosted(found: list[Delta]) -> list[HostedCall | HostedResult]:
 def test_a_call_of_the_provider_is_told_with_its_result_and_kept_as_it_came(
     wire: WireName, id_: str, kept: bytes
 ) -> None:
-    found = said(wire, ANSWERS[wire])
+    found = told(wire, ANSWERS[wire])
 
     arguments = '{"query":"rain"}'
     assert hosted(found) == [
@@ -129,8 +141,18 @@ def test_a_call_of_the_provider_is_told_with_its_result_and_kept_as_it_came(
     assert found[-1].stop == "end"
 
 
+@pytest.mark.parametrize("wire", HOSTS)
+def test_a_provider_that_was_asked_to_connect_to_no_server_can_claim_no_call(
+    wire: WireName,
+) -> None:
+    found = said(wire, ANSWERS[wire])
+
+    assert hosted(found) == []
+    assert [each for each in found if isinstance(each, ThinkingDelta)] == []
+
+
 def test_a_list_of_tools_is_kept_so_that_it_need_not_be_fetched_again() -> None:
-    found = said("openai-responses", openai_answer())
+    found = told("openai-responses", openai_answer())
 
     assert ThinkingDelta("", "openai-responses", Raw(KEPT_LIST)) in found
 
@@ -141,7 +163,7 @@ def test_a_server_that_lists_no_tools_is_told_as_a_failed_call() -> None:
     assert isinstance(body, bytes)
     body = body.replace(msgspec.json.encode(LISTED), msgspec.json.encode(failed))
 
-    found = said("openai-responses", replace(ANSWERS["openai-responses"], body=body))
+    found = told("openai-responses", replace(ANSWERS["openai-responses"], body=body))
 
     assert hosted(found)[:2] == [
         HostedCall("mcpl_1", "mcp__docs__list_tools"),
@@ -157,7 +179,7 @@ def test_a_server_that_lists_no_tools_is_told_as_a_failed_call() -> None:
 def test_a_call_that_failed_at_openai_says_why(error: Any) -> None:
     call = {**CALL, "output": None, "error": error, "status": "failed"}
 
-    found = hosted(said("openai-responses", openai_answer(call=call)))
+    found = hosted(told("openai-responses", openai_answer(call=call)))
 
     assert isinstance(found[1], HostedResult)
     assert (found[1].text, found[1].failed) == ("broken", True)
@@ -166,14 +188,14 @@ def test_a_call_that_failed_at_openai_says_why(error: Any) -> None:
 def test_a_call_that_failed_at_anthropic_says_why() -> None:
     failed = {**RESULT, "is_error": True, "content": "broken"}
 
-    found = hosted(said("anthropic", anthropic_answer(result=failed)))
+    found = hosted(told("anthropic", anthropic_answer(result=failed)))
 
     assert isinstance(found[1], HostedResult)
     assert (found[1].text, found[1].failed) == ("broken", True)
 
 
 def test_an_answer_that_pauses_between_calls_is_not_the_end() -> None:
-    found = said("anthropic", anthropic_answer("", stop="pause_turn"))
+    found = told("anthropic", anthropic_answer("", stop="pause_turn"))
 
     assert isinstance(found[-1], Done)
     assert found[-1].stop == "length"
@@ -239,3 +261,12 @@ def test_a_provider_that_refuses_the_servers_is_asked_without_them_and_the_user_
 
 def test_nothing_prints_the_token_of_a_server() -> None:
     assert "t0ken" not in repr(request(message("user", "?"), hosted=(DOCS,)))
+
+
+def test_an_answer_with_calls_of_the_provider_without_end_is_ended() -> None:
+    draft = Draft(0, "m", lambda model, usage: None)
+    for number in range(MOST_HOSTED):
+        draft.add(HostedCall(str(number), "mcp__docs__search"))
+
+    with pytest.raises(ProviderError, match="more than 256 calls of its own"):
+        draft.add(HostedCall("one more", "mcp__docs__search"))

@@ -32,6 +32,10 @@ from refold.values.usage import Usage
 
 LONGEST = 2 * 1024 * 1024  # characters: several times what any model writes
 ENDLESS = f"refold ended the response: it has more than {LONGEST:,} characters"
+MOST_HOSTED = 256  # calls that a provider makes itself while it answers
+TOO_MANY = (
+    f"the answer was ended by refold: it has more than {MOST_HOSTED} calls of its own"
+)
 EMPTY = "the model's answer was empty"
 _SHOWN = 100_000  # characters of an answer that failed
 
@@ -232,6 +236,8 @@ class Draft:
 
     def _host(self, delta: HostedCall | HostedResult) -> Live | None:
         if isinstance(delta, HostedCall):
+            if len(self._hosted) >= MOST_HOSTED:
+                raise ProviderError(TOO_MANY)
             self._hosted[delta.id] = HostedUse(delta.name)
             return CallComing(delta.name)
         self._hear(delta.arguments, read=delta.text)

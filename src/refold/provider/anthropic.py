@@ -174,7 +174,7 @@ class Anthropic:
             )
             thoughtless = self._row.of(request.messages).thoughtless(keeping)
             body = to_wire(request, messages, without, thoughtless=thoughtless)
-            start = AnthropicStreamState(keeping=self._keeping)
+            start = AnthropicStreamState(keeping=self._keeping, hosting=manner.hosting)
             reader = Reader(Events, Event, start, from_wire, types=TYPES)
             http = _hosting(self._http) if hosted else self._http
             return deltas(http, "/v1/messages", body, model, reader, trace=request.trace)

@@ -52,6 +52,7 @@ class AnthropicStreamState(Struct, frozen=True):
     why: str = ""  # it refused
     model: str = ""
     keeping: str = WIRE  # the name under which signatures are kept for their maker
+    hosting: tuple[str, ...] = ()  # the MCP servers that it was asked to connect to
 
 
 def from_wire(
@@ -180,7 +181,9 @@ def _opened(
             return reading, (ThinkingDelta(text),)
         case _Block(type="tool_use", id=id_, name=name):
             return replace(reading, called=True), (CallDelta(index, "", id_, name),)
-        case _Block(type="mcp_tool_use", id=id_, name=name, server_name=server):
+        case _Block(type="mcp_tool_use", id=id_, name=name, server_name=server) if (
+            server in reading.hosting
+        ):
             from refold.provider.hosted_mcp import tool_name
 
             return reading, (HostedCall(id_, tool_name(server, name)),)
@@ -193,7 +196,9 @@ def _opened(
 def _with_use(reading: AnthropicStreamState) -> tuple[dict[str, Any], ...]:
     """With the call whose block ends now, if the provider makes it itself."""
     match reading.block:
-        case _Block(type="mcp_tool_use", id=id_, name=name, server_name=server) as block:
+        case (
+            _Block(type="mcp_tool_use", id=id_, name=name, server_name=server) as block
+        ) if server in reading.hosting:
             given = _decoded(reading.written) if reading.written else _decoded(block.input)
             use = {"type": "mcp_tool_use", "id": id_, "name": name, "server_name": server}
             return (*reading.uses, {**use, "input": given})

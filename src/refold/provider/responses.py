@@ -229,7 +229,7 @@ class OpenAIResponses:
             encoder = self._encoded.of(manner, shown="pictures" not in without)
             items = encoder.join(request.messages, request.pictures)
             body = to_wire(request, items, without)
-            start = ResponsesStreamState(keeping=self._keeping)
+            start = ResponsesStreamState(keeping=self._keeping, hosting=manner.hosting)
             reader = Reader(Events, Event, start, from_wire, types=TYPES)
             return deltas(
                 self._http, "/responses", body, model, reader, trace=request.trace

@@ -69,6 +69,7 @@ class ResponsesStreamState(Struct, frozen=True):
     fed: bool = False  # have words come for the message or reasoning that is open?
     refused: bool = False
     keeping: str = WIRE  # the name under which reasoning is kept for its maker
+    hosting: tuple[str, ...] = ()  # the MCP servers that it was asked to connect to
 
 
 def from_wire(
@@ -146,7 +147,9 @@ def _opened(
     reading: ResponsesStreamState, event: Event
 ) -> tuple[ResponsesStreamState, tuple[Delta, ...]]:
     match event.item:
-        case {"type": "mcp_call"} as found:
+        case {"type": "mcp_call", "server_label": server} as found if (
+            server in reading.hosting
+        ):
             from refold.provider.hosted_mcp import openai_began
 
             return reading, openai_began(cast("dict[str, Any]", found))
@@ -192,7 +195,9 @@ def _closed(
             pointed = replace(event, item_id=theirs)
             reading, whole = _argued(reading, pointed, str(item.get("arguments") or ""))
             return reading, (*began, *whole)
-        case {"type": "mcp_call" | "mcp_list_tools"} as found:
+        case {"type": "mcp_call" | "mcp_list_tools", "server_label": server} as found if (
+            server in reading.hosting
+        ):
             from refold.provider.hosted_mcp import openai_ended
 
             return reading, openai_ended(cast("dict[str, Any]", found), reading.keeping)
