@@ -126,7 +126,7 @@ def test_a_name_that_is_none_is_told_what_is_near_and_what_there_is() -> None:
 
 @pytest.mark.parametrize(("name", "use"), [("code", "main"), ("main", "child")])
 def test_who_works_only_for_one_is_not_found_for_the_other(name: str, use: str) -> None:
-    with pytest.raises(BadInput, match=f"{name} works only for"):
+    with pytest.raises(BadInput, match=f"{name} can be used only for"):
         AGENTS.find(name, use)  # pyright: ignore[reportArgumentType]
 
 

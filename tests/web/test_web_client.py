@@ -249,10 +249,10 @@ def test_a_server_that_takes_its_time_is_left_at_the_limit(answer: Answer) -> No
     [
         (Answer(b"no", status=404), "http://site.example/ answered with status 404 (Not Found)."),
         (Answer(status=599), "http://site.example/ answered with status 599."),
-        (Answer(raw=b"SSH-2.0\r\n\r\n"), "http://site.example did not answer with HTTP"),
+        (Answer(raw=b"SSH-2.0\r\n\r\n"), "http://site.example sent something that is not HTTP"),
         (Answer(b"ha", headers={"content-length": "5"}, then="cut"),
          "http://site.example broke off in the middle of its answer"),
-        (Answer(raw=b"HTTP/1.1 200 OK\r\nx: " + b"y" * 400_000), "http://site.example did not"),
+        (Answer(raw=b"HTTP/1.1 200 OK\r\nx: " + b"y" * 400_000), "http://site.example sent something that is not HTTP"),
     ],
 )  # fmt: skip
 def test_a_failure_is_one_sentence(answer: Answer, said: str) -> None:
