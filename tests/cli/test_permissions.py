@@ -346,7 +346,7 @@ def test_rules_of_another_agent_are_shown_and_hold_from_then_on(
     assert "ask    bash(git push:*)\n" in shown
     assert "'Nope' was left out: there is no such tool here" in left
     assert "--permission-mode accept-edits" in left
-    assert "'../docs' is not added" in left
+    assert "'../docs' was not imported" in left
     assert nothing == "mode default, 0 rules\n"
     assert listed.count("  # always, in this folder\n") == 5
     assert refold.verdict("npm run test unit") == "allow"

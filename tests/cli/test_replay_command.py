@@ -209,8 +209,8 @@ def test_a_rule_of_its_start_that_is_none_any_more_is_told(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["--tools", "again"], "go with --run"),
-        (["--all"], "go with --run"),
+        (["--tools", "again"], "need --run"),
+        (["--all"], "need --run"),
         (["nothing", "--run"], "there is no session 'nothing'"),
     ],
 )

@@ -95,9 +95,9 @@ def test_a_part_of_the_tree_is_shown_by_its_address(capsys: Output) -> None:
         (("stream", f"{ID}/../other"), "'..' is not a session"),
         (("show", ID, "--session", "2025"), "names one session"),
         (("tree", "2027"), "there is no session '2027'"),
-        (("tree", ""), "'' names no session"),
+        (("tree", ""), "'' is neither a session nor a part of one"),
         (("tree", f"/{ID}"), f"'/{ID}' names no session"),
-        (("cost", "/"), "'/' names no session"),
+        (("cost", "/"), "'/' is neither a session nor a part of one"),
         (("timeline", "--slow", "0"), "'0' is not a number: 1 or more"),
     ],
 )
