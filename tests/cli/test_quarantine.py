@@ -156,5 +156,5 @@ def test_one_of_which_nothing_is_known_needs_a_place(work: Path, capfd: Said) ->
     unknown = said(capfd, "restore", "0123-old")
     known = said(capfd, "restore", "0123-old", "--to", "old")
 
-    assert (unknown[0], "say --to PATH" in unknown[2], known[0]) == (1, True, 0)
+    assert (unknown[0], "add --to PATH" in unknown[2], known[0]) == (1, True, 0)
     assert (work / "old").read_text() == "x"

@@ -96,7 +96,7 @@ def test_a_part_of_the_tree_is_shown_by_its_address(capsys: Output) -> None:
         (("show", ID, "--session", "2025"), "names one session"),
         (("tree", "2027"), "there is no session '2027'"),
         (("tree", ""), "'' is neither a session nor a part of one"),
-        (("tree", f"/{ID}"), f"'/{ID}' names no session"),
+        (("tree", f"/{ID}"), f"'/{ID}' is neither a session nor a part of one"),
         (("cost", "/"), "'/' is neither a session nor a part of one"),
         (("timeline", "--slow", "0"), "'0' is not a number: 1 or more"),
     ],
