@@ -425,7 +425,7 @@ def test_a_prompt_of_a_server_is_sent_with_p_even_if_it_was_never_connected(
     place.servers(s=place.fake())
 
     sent = printed(place, "/mcp__s__greet Ada Lovelace", "--output-format", "stream-json")
-    unknown = printed(place, "/mcp__s__gret Ada")
+    unknown = printed(place, "/mcp__s__greetings Ada")
 
     documents = [json.loads(line) for line in sent.stdout.splitlines()]
     (message,) = [each for each in documents if each["type"] == "user_message"]
@@ -434,6 +434,6 @@ def test_a_prompt_of_a_server_is_sent_with_p_even_if_it_was_never_connected(
     )  # fmt: skip
     assert unknown.returncode != 0
     assert unknown.stderr == (
-        "refold: there is no prompt '/mcp__s__gret' of an MCP server; there are: "
+        "refold: there is no prompt '/mcp__s__greetings' of an MCP server; there are: "
         "/mcp__s__greet\n"
     )
