@@ -3,9 +3,9 @@
 Small models change files that they have not read, claim too early that they are done, and
 do not read results twice. They are shown the files that the request names, and the changes
 to them. Before a turn ends, what the journal shows is checked here; what only the disk
-shows is checked by `engine.request_files`, which also reads the files. A problem is sent to
-the model once, with what was found, and with a call that solves it where one is known. If it
-still exists at the next end, the turn ends and the user is told (`views.notices`).
+shows is checked by `engine.request_files`, which also reads the files. The problems are sent
+to the model with what was found, and with a call that solves them where one is known. If the
+same ones are left at the next end, the turn ends and the user is told (`views.notices`).
 """
 
 import re
@@ -58,7 +58,7 @@ def showing_named_files(view: View) -> ShowFiles | None:
 
 
 def fulfilled(view: View) -> CheckRequest | Reject | None:
-    """A problem is sent to the model once, and again only when others were solved meanwhile."""
+    """Problems are sent to the model once, and again only when they have changed meanwhile."""
     turn, seen = view.turn, view.turn.request_check
     over = turn.stopped or turn.failed is not None or view.conversation.calls
     if over or view.children.running or not _ends(view):
