@@ -306,7 +306,7 @@ def test_the_real_package_is_asked_by_its_own_names(
         ("“sk-1”", "quotation mark"),
         ("export OPENAI_API_KEY=sk-1", "whole `NAME=key`"),
         ("MY_TOKEN=sk-1", "whole `NAME=key`"),
-        ("Bearer sk-1", "blank in it"),
+        ("Bearer sk-1", "contains a space"),
         ("ключ", "no key has"),
         ("k" * 5000, "longer than"),
     ],

@@ -407,7 +407,7 @@ def test_switched_off_it_fails_where_the_window_ends() -> None:
     view = talk(store, world(model, shares=Shares(prune=1, compact=1)), "Look.")
 
     assert view.turn.outcome == "failed"
-    assert "reads 8,000: nothing was sent" in view.turn.reason
+    assert "takes 8,000: nothing was sent" in view.turn.reason
     assert compactions(store) == []
 
 

@@ -307,7 +307,7 @@ def test_what_cannot_fit_is_said_with_its_size_and_not_sent() -> None:
 
     assert view.turn.outcome == "failed"
     assert "at least 1,7" in view.turn.reason
-    assert "acme/one reads 1,000" in view.turn.reason
+    assert "acme/one takes 1,000" in view.turn.reason
     assert provider.heard == []
     assert view.conversation.messages[-1].message.text == "word " * 2_000  # nothing is lost
 

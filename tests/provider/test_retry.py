@@ -137,7 +137,7 @@ def test_an_hour_is_not_waited_but_told() -> None:
     waits = Waits()
     inner = FaultyProvider("Yes", fault=Overloaded("busy", retry_after=3600))
 
-    with pytest.raises(Overloaded, match="wants 60 minutes before the next try") as caught:
+    with pytest.raises(Overloaded, match="it asks for a wait of 60 minutes") as caught:
         told(patient(inner, waits))
 
     assert (waits.waited, caught.value.retry_after) == ([], 3600)

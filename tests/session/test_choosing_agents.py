@@ -113,7 +113,9 @@ def test_a_door_names_an_agent_and_gets_its_mode_too() -> None:
 
 def test_who_works_for_no_person_is_not_chosen() -> None:
     async def doing(inbox: Inbox, _: Recorder) -> None:
-        with pytest.raises(BadInput, match="the agent code works only for other agents"):
+        with pytest.raises(
+            BadInput, match="the agent code can be used only for other agents"
+        ):
             await choose_agent(inbox, Registry(), "general")
 
     assert made_by(doing)[0] == []

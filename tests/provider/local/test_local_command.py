@@ -32,7 +32,7 @@ def test_a_model_comes_with_figures_and_where_it_came_from(
     assert "refold -m local/tiny" in said
     assert "\r" not in said
     assert local.install(MODEL, shelf) == 0
-    assert "is here already" in capfd.readouterr().out
+    assert "is already installed" in capfd.readouterr().out
 
 
 def test_a_model_that_cannot_be_had_leaves_a_sentence(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_status_says_what_is_here_and_what_is_not(
     said = capfd.readouterr().out
     assert f"models are stored in {models}\n" in said
     assert "local/qwen2.5-coder-1.5b  not installed, 1.12 GB to fetch" in said
-    assert "local/qwen2.5-coder-0.5b  begun, 2 MB of 491 MB" in said
+    assert "local/qwen2.5-coder-0.5b  partly downloaded, 2 MB of 491 MB" in said
     assert "llama.cpp" in said
 
 
