@@ -107,7 +107,7 @@ def test_what_is_no_key_is_not_kept(given: bytes, auth: Any, file: Path) -> None
     code, out, err = auth("set", "openai", given=given)
 
     assert (code, out) == (1, "")
-    assert err.startswith("refold: this is not a key: it is ") or "it contains" in err
+    assert err.startswith("refold: this is not a key: it ")
     assert "sk-1" not in err
     assert not file.exists()
 
