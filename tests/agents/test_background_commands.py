@@ -611,16 +611,20 @@ def test_plan_mode_of_the_parent_ends_what_a_subagent_has_started(tmp_path: Path
             {"Go": [[give("Work", "code")], "Ok."], "Work": [[start], [wait], "Ok."]},
             mode="bypass",
         )
+
+        def ends() -> list[BackgroundEnded]:
+            return events(house.nodes(session.id)["root/child-1"], BackgroundEnded)
+
         async with house.session() as session:
             async with anyio.create_task_group() as group:
                 group.start_soon(session.run, "Go.")
                 while not running("sleep 98.4"):
                     await anyio.sleep(0.01)
                 await session.set_mode("plan")
-                while running("sleep 98.4"):
+                while running("sleep 98.4") or not ends():
                     await anyio.sleep(0.01)
                 await session.cancel()
-            (end,) = events(house.nodes(session.id)["root/child-1"], BackgroundEnded)
+            (end,) = ends()
             assert (end.outcome, end.reason) == ("stopped", PLANNING)
 
     anyio.run(test)

@@ -218,8 +218,8 @@ class LanguageServer:
         except TimeoutError as error:
             self._living()
             raise ToolFailed(
-                f"{self.name} did not say within {seconds or self._launch.seconds:g} s what "
-                "is wrong"
+                f"{self.name} reported no diagnostics within "
+                f"{seconds or self._launch.seconds:g} s"
             ) from error
         return {path: self._documents.problems(path) for path in paths}
 
