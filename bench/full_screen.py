@@ -87,7 +87,7 @@ def _programs(here: Path, blocks: int, *, peers: bool) -> Iterator[Program]:
     refold = (sys.executable, "-m", "refold", "tui", "-m", "anthropic/mock-model")
     yield Program("refold tui", refold, "? keys", _refold)
     found = _long_session(here, blocks)
-    yield Program(f"refold, {found} blocks", (*refold, "-r", LONG), "next step", _refold)
+    yield Program(f"refold, {found} blocks", (*refold, "-r", LONG), "answered by", _refold)
     claude = runs.ROOT / ".peers/claude/claude_agent_sdk/_bundled/claude"
     codex = runs.ROOT / ".peers/codex/node_modules/.bin/codex"
     if peers and codex.exists():
