@@ -153,7 +153,7 @@ class BackgroundCommands:
         with anyio.CancelScope(shield=True):  # or it would run, and no journal would say so
             try:
                 name = await self._recorded(call_id, request, moved=True)
-            except BaseException:
+            except BaseException:  # whatever it was: nobody else would end the command
                 await _end_now(going)
                 raise
         printed.keep(_EACH_END)

@@ -70,7 +70,8 @@ class ServerPrompt(Struct, frozen=True):
 class Configured(Struct, frozen=True):
     """The servers that count here, and sentences about those that do not.
 
-    `remote` are those that the provider of the model connects to. `attended`: a user is there, who can allow that a server has the model called.
+    `remote` are those that the provider of the model connects to. `attended`: a user is there,
+    who can allow that a server has the model called.
     """
 
     servers: tuple[ServerConfig, ...] = ()

@@ -75,7 +75,7 @@ class RemoteServers:
 
 def _why_not(server: HostedServer, turn: RemoteTurn) -> str:
     any_tool = _ANY_TOOL.format(server.name)
-    if not may_use(turn.agent, any_tool, _RUN):
+    if not may_use(turn.agent, any_tool, Effect.RUN):
         return f"the agent {turn.agent.name} may not use its tools"
     if turn.named is not None and not any(fnmatchcase(any_tool, n) for n in turn.named):
         return f"--tools does not name mcp__{server.name}__*"
@@ -89,9 +89,6 @@ def _why_not(server: HostedServer, turn: RemoteTurn) -> str:
     if hook := _hook_about(any_tool, turn.hooks):
         return f"the hook {hook} could not be run before its tools"
     return ""
-
-
-_RUN = Effect.RUN
 
 
 def _hook_about(any_tool: str, hooks: Sequence[Hook]) -> str:

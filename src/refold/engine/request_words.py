@@ -9,6 +9,7 @@ what a clause says of old and new text; `policies.fulfilment` uses the result.
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -166,6 +167,7 @@ class _Clause(NamedTuple):
     files: tuple[str, ...]
 
 
+@lru_cache(maxsize=4)  # each decision of a turn asks for that of the same request
 def asked_in(request: str) -> Asked:
     if not request.strip() or len(request) > LONGEST:
         return Asked()

@@ -119,7 +119,7 @@ class ShellCommands:
         if not let_go:
             return running.finished(), running.broken
         running.let_go()
-        assert order.given.printed is not None  # or nobody could know what it printed
+        assert order.given.printed is not None  # `handover` needs it
         start, lost, end, _ = order.given.printed.since(0)
         return Finished(None, start, end, lost, continued=going), ""
 

@@ -9,7 +9,7 @@ https://docs.anthropic.com/en/api/messages
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
@@ -25,7 +25,7 @@ from refold.provider.anthropic_stream import (
 )
 from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import ANTHROPIC, ANTHROPIC_BUDGETS, Level, level
-from refold.provider.encoding_cache import Encoded, EncodedPiece, IncrementalFold
+from refold.provider.encoding_cache import Encoded, EncodedPiece, IncrementalFold, Recalling
 from refold.provider.http import Http
 from refold.provider.images import REFUSED, Encodings, Seen, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
@@ -114,22 +114,14 @@ def to_wire(
     return msgspec.json.encode(body)
 
 
-class Recalling(NamedTuple):
-    """What of earlier answers is sent again.
-
-    `keeping`: the name under which thoughts that go back are kept; "": none go back.
-    `hosting`: the MCP servers that the provider connects to, by their names.
-    """
-
-    keeping: str = WIRE
-    hosting: tuple[str, ...] = ()
+_OURS = Recalling(WIRE)  # thoughts are those of this wire, and no server is named
 
 
 def message_to_wire(
     message: Message,
     pictures: Pictures = NO_PICTURES,
     *,
-    manner: Recalling = Recalling(),  # noqa: B008 - frozen
+    manner: Recalling = _OURS,
 ) -> Iterator[EncodedPiece]:
     """A message as blocks. Speakers must alternate, so neighbours share a head.
 

@@ -13,7 +13,7 @@ cache valid.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -35,6 +35,17 @@ class EncodedPiece(Struct, frozen=True):
 
 
 Encode = Callable[[Message, Pictures], Iterable[EncodedPiece]]
+
+
+class Recalling(NamedTuple):
+    """What of earlier answers a wire sends again.
+
+    `keeping`: the name under which thoughts that go back are kept; "": none go back.
+    `hosting`: the MCP servers that the provider connects to, by their names.
+    """
+
+    keeping: str
+    hosting: tuple[str, ...] = ()
 
 
 class _End(Struct, frozen=True):

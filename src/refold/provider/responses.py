@@ -10,7 +10,7 @@ https://platform.openai.com/docs/api-reference/responses
 
 from collections.abc import AsyncGenerator, Iterator
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import Raw
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from refold.provider import sanitize
 from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import OPENAI, Level, level
-from refold.provider.encoding_cache import EncodedPiece
+from refold.provider.encoding_cache import EncodedPiece, Recalling
 from refold.provider.http import Http
 from refold.provider.images import REFUSED, Encodings, Seen, Shown, joined, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
@@ -51,17 +51,6 @@ Extra: TypeAlias = (
     ]
     | Level
 )
-
-
-class Recalling(NamedTuple):
-    """What of earlier answers is sent again.
-
-    `keeping`: the name under which reasoning that goes back is kept; "": none does.
-    `hosting`: the MCP servers that the provider connects to, by their names.
-    """
-
-    keeping: str = WIRE
-    hosting: tuple[str, ...] = ()
 
 
 def to_wire(
@@ -109,11 +98,14 @@ def to_wire(
     return msgspec.json.encode(body)
 
 
+_OURS = Recalling(WIRE)  # reasoning is that of this wire, and no server is named
+
+
 def message_to_wire(
     message: Message,
     pictures: Pictures = NO_PICTURES,
     *,
-    manner: Recalling = Recalling(),  # noqa: B008 - frozen
+    manner: Recalling = _OURS,
 ) -> Iterator[EncodedPiece]:
     """A message as items."""
     if message.role == "assistant":
