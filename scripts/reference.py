@@ -151,7 +151,7 @@ def all_tools() -> list[Tool]:
     """Every tool that any module of the room defines, by name."""
     names = [f"refold.tools.{m.name}" for m in pkgutil.iter_modules(refold.tools.__path__)]
     found = [v for n in names for v in vars(importlib.import_module(n)).values()]
-    by_name = {v.spec.name: v for v in found if isinstance(v, Tool)}
+    by_name = {v.name: v for v in found if isinstance(v, Tool)}
     return [by_name[name] for name in sorted(by_name)]
 
 
@@ -163,11 +163,11 @@ def tool(found: Tool) -> str:
         f"| {about.get('description', '').replace(chr(10), ' ')} |"
         for name, about in schema["properties"].items()
     ]
-    head = f"### `{found.spec.name}`\n\nEffect: `{found.effect.value}`."
+    head = f"### `{found.name}`\n\nEffect: `{found.effect.value}`."
     if found.subject:
         head += f" Rules match on `{found.subject}`."
     table = "\n".join(["| argument | type | | |", "|---|---|---|---|", *rows])
-    return f"{head}\n\n{found.spec.description.strip()}\n\n{table if rows else 'No arguments.'}"
+    return f"{head}\n\n{found.description.strip()}\n\n{table if rows else 'No arguments.'}"
 
 
 def kind(about: dict[str, Any]) -> str:

@@ -194,9 +194,7 @@ class Tree:
         if child is not None:
             without = child.agent.without
             tools = tuple(
-                t
-                for t in tools
-                if t.spec.name in child.tools and t.spec.name not in without
+                t for t in tools if t.name in child.tools and t.name not in without
             )
         plain = World(
             Model(self.provider),

@@ -18,7 +18,7 @@ from refold.values.tools import Effect
 from tests.skills.surrounded import Here
 
 TOOLS = (*builtin(), task)
-KNOWN = {tool.spec.name for tool in TOOLS}
+KNOWN = {tool.name for tool in TOOLS}
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def wrong(here: Here, fields: str) -> str:
 
 
 def given(agent: Profile, tools: tuple[Tool, ...] = TOOLS) -> set[str]:
-    return {tool.spec.name for tool in tools_of(agent, tools).active}
+    return {tool.name for tool in tools_of(agent, tools).active}
 
 
 def test_agents_are_found_in_every_place_in_this_order(here: Here) -> None:

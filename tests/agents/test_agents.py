@@ -49,17 +49,15 @@ async def plugged(path: str) -> Reply:
 
 
 def of_effect(effect: Effect, name: str = "plugged") -> Tool:
-    return replace(plugged, effect=effect, spec=replace(plugged.spec, name=name))
+    return replace(plugged, effect=effect, name=name)
 
 
 PLUGGED = tuple(of_effect(e, f"mcp__server__{e.value}") for e in Effect)
-TOOLS = tuple(
-    {t.spec.name: t for t in (*builtin(), finish, task, python, *PLUGGED)}.values()
-)
+TOOLS = tuple({t.name: t for t in (*builtin(), finish, task, python, *PLUGGED)}.values())
 
 
 def names(tools: tuple[Tool, ...]) -> list[str]:
-    return [tool.spec.name for tool in tools]
+    return [tool.name for tool in tools]
 
 
 SHORT = {"rlm": "e816989cf99b"}
@@ -283,7 +281,7 @@ def test_without_deferred_tools_there_is_nothing_to_find_them_with() -> None:
 
 
 def test_where_somebody_else_took_the_name_everything_is_told_whole() -> None:
-    theirs = replace(plugged, spec=replace(plugged.spec, name="tool_call"))
+    theirs = replace(plugged, name="tool_call")
     agent = Profile(name="mine", description=".", deferred=("plugged",))
 
     assert tools_of(agent, (theirs, plugged)) == OfferedTools((theirs, plugged))

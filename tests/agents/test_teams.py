@@ -377,7 +377,7 @@ def test_a_subagent_of_a_task_has_no_tool_of_the_team() -> None:
     run(TeamTree(cast))
 
     tools = {each.name for each in cast.of("Work")[0].tools}
-    assert tools & {each.spec.name for each in TEAM_TOOLS} == set()
+    assert tools & {each.name for each in TEAM_TOOLS} == set()
 
 
 def holding(*more: Line) -> dict[str, Sequence[Line]]:

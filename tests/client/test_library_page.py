@@ -16,7 +16,7 @@ EXAMPLES = re.findall(
 SAID = (
     "answered Hi.",
     "17.\nanswered, 3 tokens",
-    "context answered",
+    "paint answered",
     "Hi.",
     "(1, 'root', True)",
 )

@@ -82,7 +82,7 @@ def started(text: str, *words: str) -> App:
 
 
 def judged(app: App, name: str, arguments: Mapping[str, object], *denied: str) -> Decision:
-    tool = next(each for each in app.tools if each.spec.name == name)
+    tool = next(each for each in app.tools if each.name == name)
     rules = (*app.rules, *(parse(each, "deny") for each in denied))
     access = describe_access(tool, arguments, app.facts())
     return decide(access, app.mode, rules, app.facts())
@@ -283,7 +283,7 @@ def test_a_catastrophe_and_a_protected_file_ask_though_the_tool_is_allowed() -> 
 def test_the_rule_that_is_offered_covers_the_command() -> None:
     write("t/tag.json", **TAG)
     app = started('tools = ["t/tag.json"]\n')
-    tool = next(each for each in app.tools if each.spec.name == "tag")
+    tool = next(each for each in app.tools if each.name == "tag")
     access = describe_access(tool, {"name": "x"}, app.facts())
 
     offered = narrowest(access, app.facts())
@@ -309,7 +309,7 @@ def test_only_an_agent_that_names_the_tool_has_it() -> None:
 
     def names(**fields: Any) -> list[str]:
         profile = Profile(name="x", description="x", **fields)
-        return [each.spec.name for each in tools_of(profile, every).active]
+        return [each.name for each in tools_of(profile, every).active]
 
     assert names() == []
     assert names(tools=("count_lines",)) == ["count_lines"]
@@ -321,7 +321,7 @@ def test_a_projects_tool_stands_where_trust_shows_it_and_its_change_ends_the_tru
 ) -> None:
     def tools() -> list[str]:
         app = app_of(session_parser().parse_args([]), attended=False)
-        return [each.spec.name for each in app.tools if each.command]
+        return [each.name for each in app.tools if each.command]
 
     write(".refold/tools/count.json", **COUNT)
     Path("agents.toml").write_text('[agents.one]\ntools = [".refold/tools/count.json"]\n')

@@ -162,7 +162,7 @@ def test_a_changed_description_blocks_the_tool_until_it_is_accepted(place: Place
             connections = session.mcp.connections
             before = session.notices()
             connections.accept("s")
-            return before, [tool.spec.name for tool in session.tools]
+            return before, [tool.name for tool in session.tools]
 
     notices, names = anyio.run(accepted)
 

@@ -31,14 +31,14 @@ def offered(**servers: list[str]) -> ServerTools:
 def test_every_tool_of_a_server_is_one_that_runs() -> None:
     (tool,) = offered(files=["read"]).tools
 
-    assert (tool.spec.name, tool.effect) == ("mcp__files__read", Effect.RUN)
+    assert (tool.name, tool.effect) == ("mcp__files__read", Effect.RUN)
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_tools_whose_names_would_be_the_same_are_both_refused(order: int) -> None:
     found = offered(files=["read-file", "read_file", "read.file"][::order])
 
-    assert [tool.spec.name for tool in found.tools] == ["mcp__files__read-file"]
+    assert [tool.name for tool in found.tools] == ["mcp__files__read-file"]
     assert found.refused == (
         "the MCP server files has the tools 'read.file' and 'read_file', which would both be "
         "mcp__files__read_file: neither is used",
@@ -46,15 +46,15 @@ def test_tools_whose_names_would_be_the_same_are_both_refused(order: int) -> Non
 
 
 def test_no_tool_of_a_server_takes_the_name_of_a_built_in_one() -> None:
-    names = [tool.spec.name for tool in builtin()]
+    names = [tool.name for tool in builtin()]
 
     found = offered(x=names)
 
-    assert {tool.spec.name for tool in found.tools}.isdisjoint(names)
+    assert {tool.name for tool in found.tools}.isdisjoint(names)
 
 
 def test_a_rule_for_one_server_does_not_cover_another() -> None:
-    found = [tool.spec.name for tool in offered(a=["b__c"], ab=["c"]).tools]
+    found = [tool.name for tool in offered(a=["b__c"], ab=["c"]).tools]
 
     assert found == ["mcp__a__b__c", "mcp__ab__c"]
     assert [is_about("mcp__a", name, Effect.RUN) for name in found] == [True, False]
@@ -73,10 +73,8 @@ def test_a_hostile_description_is_bounded_and_shows_what_is_invisible() -> None:
 
     (tool,) = as_tools({"s": [remote("add", hidden)]}, call).tools
 
-    assert tool.spec.description.startswith(
-        "[MCP server s] Adds numbers.\u27e6U+200B\u27e7"
-    )
-    assert len(tool.spec.description) < 2_100
+    assert tool.description.startswith("[MCP server s] Adds numbers.\u27e6U+200B\u27e7")
+    assert len(tool.description) < 2_100
 
 
 @pytest.mark.parametrize(
@@ -92,7 +90,7 @@ def test_a_tool_with_a_schema_that_cannot_be_sent_is_refused(
 ) -> None:
     found = as_tools({"s": [remote("bad", schema=schema), remote("good")]}, call)
 
-    assert [tool.spec.name for tool in found.tools] == ["mcp__s__good"]
+    assert [tool.name for tool in found.tools] == ["mcp__s__good"]
     assert words in found.refused[0]
 
 

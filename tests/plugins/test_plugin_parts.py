@@ -314,8 +314,7 @@ def test_built_in_tools_and_policies_pass_the_registration_of_plug_ins() -> None
         for name, value in vars(module).items()
     }
     tools = (
-        Plugin("refold.tools", each.spec.name, names[id(each)], "refold")
-        for each in builtin()
+        Plugin("refold.tools", each.name, names[id(each)], "refold") for each in builtin()
     )
     policies = [
         Plugin(

@@ -161,7 +161,7 @@ def test_a_list_that_is_too_long_says_how_many_more_there_are(here: Here) -> Non
 
 
 def test_the_tools_only_look() -> None:
-    assert [(t.effect, t.needs) for t in (list_skills, read_skill)] == [
+    assert [(t.effect, t.signature().needs) for t in (list_skills, read_skill)] == [
         (Effect.LOOK, ("skills",))
     ] * 2
 

@@ -62,7 +62,7 @@ ENDED = ChildEnded(
     "child-1", "answered", "done", spent=Spent(Usage(900, output=10), 0.25, 1)
 )
 
-TOOLS = {each.spec.name: each for each in builtin()}
+TOOLS = {each.name: each for each in builtin()}
 EDIT = '{"path": "hello.py", "old": "hi", "new": "hello"}'
 ASK = '{"questions": [{"question": "Which colour?"}, {"question": "Why?"}]}'
 MOVED = ChildMoved("child-1", "explore", "a look", 2, 12_345, 0.5, "read_file hello.py")

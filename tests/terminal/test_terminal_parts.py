@@ -104,7 +104,7 @@ def test_only_a_rule_that_would_let_it_pass_is_offered(
     call = ToolCall("call-0", name, Raw(msgspec.json.encode(arguments)))
     secret = replace(call, arguments=Raw(b'{"command": "git \\u2026"}'))
 
-    tool = next((each for each in builtin() if each.spec.name == name), None)
+    tool = next((each for each in builtin() if each.name == name), None)
     assert list(offered(OpenCall(call), call, tool, grounds, View())) == rules
     assert not offered(OpenCall(call, once=True), call, tool, grounds, View())
     assert not offered(OpenCall(secret), call, tool, grounds, View())

@@ -44,7 +44,7 @@ GO = (
     ModelAsked(),
 )
 
-TOOLS = {each.spec.name: each for each in builtin()}
+TOOLS = {each.name: each for each in builtin()}
 LS = ToolCall("c1", "bash", Raw(b'{"command":"ls"}'))
 PWD = ToolCall("c2", "bash", Raw(b'{"command":"pwd"}'))
 

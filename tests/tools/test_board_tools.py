@@ -16,7 +16,7 @@ from refold.tools.contract import Reply
 from refold.values.control import BoardTask, TasksChanged, Todo
 from refold.values.display import Checklist, Note
 
-TOOLS = {tool.spec.name: tool for tool in builtin()}
+TOOLS = {tool.name: tool for tool in builtin()}
 
 
 def use(place: ToolDirectory, tool: str, **arguments: object) -> Reply:

@@ -23,7 +23,7 @@ PATCH = """*** Begin Patch
 *** Delete File: n.ipynb
 *** End Patch"""
 NOTEBOOK = '{"cells": [{"cell_type": "raw", "metadata": {}, "source": "1"}]}'
-TOOLS = {tool.spec.name: tool for tool in builtin()}
+TOOLS = {tool.name: tool for tool in builtin()}
 ARGUMENTS: dict[str, dict[str, object]] = {
     "read_file": {"path": "a.txt"},
     "list_files": {"path": "."},
@@ -82,10 +82,10 @@ class TestEveryTool(ToolContract):
             for name in ("a.txt", "n.ipynb"):
                 anyio.run(place.use, TOOLS["read_file"], {"path": name})
             anyio.run(place.board.add, NewTask("Mow the lawn"), "session", "another call")
-            place.mode = "plan" if tool.spec.name == "exit_plan_mode" else "default"
+            place.mode = "plan" if tool.name == "exit_plan_mode" else "default"
             place.answers = ("yes",)
             anyio.run(place.use, TOOLS["background_run"], {"command": "sleep 60"})
-            yield ToolCase(tool, ARGUMENTS[tool.spec.name], place)
+            yield ToolCase(tool, ARGUMENTS[tool.name], place)
 
 
 def test_there_are_these_tools_in_this_order() -> None:
@@ -96,15 +96,14 @@ def test_all_that_a_model_reads_of_them_is_short() -> None:
     """2,300 tokens at four letters each, for those that `main` has from the start."""
     active = tools_of(BUILTIN["main"](), TOOLS.values()).active
     letters = sum(
-        len(t.spec.name) + len(t.spec.description) + len(bytes(t.spec.parameters))
-        for t in active
+        len(t.name) + len(t.description) + len(bytes(t.spec.parameters)) for t in active
     )
 
     assert letters / 4 < 2300
 
 
 def test_what_a_tool_can_reach_is_what_it_names() -> None:
-    assert {name: set(tool.needs) for name, tool in TOOLS.items()} == {
+    assert {name: set(tool.signature().needs) for name, tool in TOOLS.items()} == {
         "read_file": {"files", "blobs"},
         "list_files": {"files"},
         "glob": {"files", "commands"},

@@ -24,8 +24,7 @@ async def create_issue(title: str, *, files: object) -> Reply:
 
 
 def named(name: str, description: str = "Does something.") -> Tool:
-    spec = replace(create_issue.spec, name=name, description=description)
-    return replace(create_issue, spec=spec)
+    return replace(create_issue, name=name, description=description)
 
 
 MANY = (*builtin(), *(named(f"mcp__server__tool_{n}") for n in range(200)))
@@ -34,12 +33,12 @@ MANY = (*builtin(), *(named(f"mcp__server__tool_{n}") for n in range(200)))
 class TestToolSearch(ToolContract):
     @pytest.fixture(params=[DEFERRED, MANY], ids=["few", "many"])
     def case(self, request: pytest.FixtureRequest, place: ToolDirectory) -> ToolCase:
-        place.deferred = tuple(each.spec for each in request.param)
+        place.deferred = request.param
         return ToolCase(finding(request.param)[0], {"query": "notebook", "limit": 3}, place)
 
 
 def asked(place: ToolDirectory, query: str, *tools: Tool, limit: int = 5) -> str:
-    place.deferred = tuple(each.spec for each in tools)
+    place.deferred = tools
     reply = anyio.run(place.use, tool_search, {"query": query, "limit": limit})
     return reply.text
 
@@ -106,7 +105,7 @@ def test_what_is_not_found_is_said_with_what_there_is(
 
 
 def test_a_call_that_was_not_understood_says_how(place: ToolDirectory) -> None:
-    place.deferred = (apply_patch.spec,)
+    place.deferred = (apply_patch,)
     arguments: dict[str, object] = {"name": "apply_patch", "arguments": {}}
 
     with pytest.raises(ToolFailed, match="apply_patch was not called: give its arguments"):
@@ -116,7 +115,7 @@ def test_a_call_that_was_not_understood_says_how(place: ToolDirectory) -> None:
 def test_the_names_stand_in_the_description_with_what_each_is_for() -> None:
     search, _ = finding((*DEFERRED, create_issue))
 
-    assert search.spec.description == (
+    assert search.description == (
         "Find more tools and read their schemas; tool_call calls them. There are: "
         "apply_patch (Change files that were read before, all or none); "
         "notebook_edit (Change one cell of a Jupyter notebook that was read before); "
@@ -127,21 +126,21 @@ def test_the_names_stand_in_the_description_with_what_each_is_for() -> None:
 def test_of_very_many_not_even_all_names_are_told() -> None:
     search, _ = finding(MANY)
 
-    assert len(search.spec.description) <= 1024
-    assert search.spec.description.endswith(" more.")
-    assert "There are: read_file; list_files; " in search.spec.description
+    assert len(search.description) <= 1024
+    assert search.description.endswith(" more.")
+    assert "There are: read_file; list_files; " in search.description
 
 
 def test_words_of_others_are_told_as_one_line() -> None:
     search, _ = finding([named("odd", "Two\nlines\x07 of\u2028words. More.")])
 
-    assert search.spec.description.endswith("There are: odd (Two lines  of words).")
+    assert search.description.endswith("There are: odd (Two lines  of words).")
 
 
 def test_both_together_are_told_in_few_words() -> None:
     """200 tokens at four letters each: less would not be saved by deferring."""
     letters = sum(
-        len(t.spec.description) + len(bytes(t.spec.parameters)) for t in finding(DEFERRED)
+        len(t.description) + len(bytes(t.spec.parameters)) for t in finding(DEFERRED)
     )
 
     assert letters / 4 < 200

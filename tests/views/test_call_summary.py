@@ -21,7 +21,7 @@ from refold.views.questions import (
 )
 from refold.views.styled import bare
 
-TOOLS = {tool.spec.name: tool for tool in builtin()}
+TOOLS = {tool.name: tool for tool in builtin()}
 
 
 def call(name: str, **arguments: Any) -> ToolCall:

@@ -152,7 +152,7 @@ def tools_of(profile: Profile, every: Iterable[Tool]) -> OfferedTools:
     active = tuple(
         tool for tool in known if tool not in deferred and _given(tool, profile.tools)
     )
-    if any(tool.spec.name == CALLER for tool in active):  # a plug-in has taken the name
+    if any(tool.name == CALLER for tool in active):  # a plug-in has taken the name
         return OfferedTools((*active, *deferred))
     return OfferedTools((*active, *finding(deferred)), deferred)
 
@@ -169,18 +169,18 @@ def may_use(profile: Profile, name: str, effect: Effect) -> bool:
 
 def _left_out(tool: Tool, without: tuple[str, ...]) -> bool:
     """Without `bash` an agent runs no command in any other way either."""
-    commands = tool.command is not None or tool.spec.name in COMMANDS
+    commands = tool.command is not None or tool.name in COMMANDS
     runs = commands and any(fnmatchcase("bash", each) for each in without)
     return runs or _named(tool, without)
 
 
 def _given(tool: Tool, patterns: tuple[str, ...]) -> bool:
     """`*` means no tool that was written for other agents."""
-    return tool.spec.name in patterns if tool.command else _named(tool, patterns)
+    return tool.name in patterns if tool.command else _named(tool, patterns)
 
 
 def _named(tool: Tool, patterns: tuple[str, ...]) -> bool:
-    name = tool.spec.name
+    name = tool.name
     return name in patterns or any(fnmatchcase(name, each) for each in _wild(patterns))
 
 

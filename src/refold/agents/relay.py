@@ -190,7 +190,7 @@ def _labels() -> Callable[[ModelAnswered], str]:
     from refold.tools.builtin import builtin
     from refold.views.call_summary import label
 
-    tools = {tool.spec.name: tool for tool in builtin()}
+    tools = {tool.name: tool for tool in builtin()}
 
     def labelled(answer: ModelAnswered) -> str:
         if not (calls := answer.message.calls):

@@ -382,11 +382,11 @@ def _named_tools(
                 else f"there are {', '.join(sorted(there))}"
             )
             raise BadInput(f"there is no tool {name!r}; {hint}")
-    return tuple(tool for tool in every if tool.spec.name in names)
+    return tuple(tool for tool in every if tool.name in names)
 
 
 def _names(tools: Sequence[Tool]) -> frozenset[str]:
-    return frozenset(tool.spec.name for tool in tools)
+    return frozenset(tool.name for tool in tools)
 
 
 def _forgetful() -> Callable[[str], Store]:

@@ -206,7 +206,7 @@ class McpServers:
         """The tools of a turn. `allowed` says which of the servers' this session may have."""
         from refold.mcp.as_tools import size
 
-        remote = tuple(tool for tool in self.tools if allowed(tool.spec.name))
+        remote = tuple(tool for tool in self.tools if allowed(tool.name))
         large = size(remote) > window * _SHARE * _CHARACTERS
         pending = self.connections.unknown if allowed(EVERY_MCP_TOOL) else ()
         if large:
@@ -295,26 +295,25 @@ class McpServers:
         self, given: OfferedTools, pending: Sequence[str], allowed: Callable[[str], bool]
     ) -> OfferedTools:
         """With a search that waits for the servers that were never connected."""
-        there = {tool.spec.name for tool in (*given.active, *given.deferred)}
+        there = {tool.name for tool in (*given.active, *given.deferred)}
 
         def later() -> tuple[Tool, ...]:
-            new = (t for t in self.tools if t.spec.name not in there)
-            return tuple(t for t in new if allowed(t.spec.name))
+            new = (t for t in self.tools if t.name not in there)
+            return tuple(t for t in new if allowed(t.name))
 
         deferred = _Growing(given.deferred, later)
 
         async def search(query: str, limit: int = 5, **_: object) -> Reply:
             await self.connections.settled(_PATIENCE)
-            specs = [tool.spec for tool in deferred]
-            return await tool_search.run(query=query, limit=limit, deferred=specs)
+            return await tool_search.run(query=query, limit=limit, deferred=deferred)
 
         more = _WAITING.format(names=", ".join(pending))
         searches = tuple(
-            replace(tool, run=search) if tool.spec.name == tool_search.spec.name else tool
+            replace(tool, run=search) if tool.name == tool_search.name else tool
             for tool in finding(given.deferred, more)
         )
-        names = {tool.spec.name for tool in searches}
-        active = tuple(tool for tool in given.active if tool.spec.name not in names)
+        names = {tool.name for tool in searches}
+        active = tuple(tool for tool in given.active if tool.name not in names)
         return OfferedTools((*active, *searches), deferred)
 
     def _now(self) -> "ServerTools":

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from refold.agents.profile import Acting
 from refold.app.model_connections import SCRIPT, SMALL, Connections, Unconnected
@@ -74,7 +73,7 @@ class Traits(Struct, frozen=True):
         from refold.tools.turn_control import finish
 
         short = ((tool, small_tool(tool.spec)) for tool in (*given, finish))
-        return tuple(replace(careful(tool), spec=spec) for tool, spec in short if spec)
+        return tuple(careful(tool).shown_as(spec) for tool, spec in short if spec)
 
 
 class Models:

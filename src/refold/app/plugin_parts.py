@@ -53,7 +53,7 @@ def _add(
 ) -> None:
     match plugin.group:
         case "refold.tools":
-            new = {tool.spec.name: tool for tool in _tools(plugin)}
+            new = {tool.name: tool for tool in _tools(plugin)}
             if clash := sorted(name for name in new if name in taken or _reserved(name)):
                 raise plugin.broken(f"the name of its tool {clash[0]!r} is taken")
             tools.update(new)
@@ -82,6 +82,10 @@ def _tools(plugin: Plugin) -> Iterator[Tool]:
     for one in each:
         if not isinstance(one, Tool):
             raise plugin.broken(f"{one!r} is not a tool: put @tool above its function")
+        try:
+            one.signature()
+        except Exception as error:
+            raise plugin.broken(f"{type(error).__name__}: {error}") from error
         yield one
 
 

@@ -148,7 +148,7 @@ def tool_names(brought: Sequence[Tool]) -> frozenset[str]:
     from refold.tools.tool_search import tool_call, tool_search
 
     every = (*builtin(), *TEAM_TOOLS, tool_search, tool_call, *brought)
-    return frozenset(tool.spec.name for tool in every)
+    return frozenset(tool.name for tool in every)
 
 
 def configured(directory: str, paths: Paths, *, trust: bool = False) -> HookFile:

@@ -428,7 +428,7 @@ class ToolDependencies:
         settings, options = self._shared.settings, self._shared.options
         child = self._child
         off = {
-            *(() if self._choices else (task.spec.name,)),
+            *(() if self._choices else (task.name,)),
             *(() if settings.skills else _OF_SKILLS),
             *(() if settings.memory and options.keep else _OF_MEMORY),
             *(() if options.keep else _OF_BOARD),
@@ -437,9 +437,9 @@ class ToolDependencies:
         return tuple(
             task_for(self._choices) if tool is task else tool
             for tool in self._shared.tools
-            if tool.spec.name not in off
+            if tool.name not in off
             and (options.attended or tool.effect is not Effect.ASK)
-            and (child is None or tool.spec.name in child.tools)
+            and (child is None or tool.name in child.tools)
         )
 
     def teams(self, view: View) -> bool:
@@ -457,8 +457,8 @@ class ToolDependencies:
         return tuple(
             tool
             for tool in TEAM_TOOLS
-            if (named is None or tool.spec.name in named)
-            and (child is None or tool.spec.name in child.tools)
+            if (named is None or tool.name in named)
+            and (child is None or tool.name in child.tools)
         )
 
     def offered(self, agent: Profile, window: int, *, teams: bool) -> OfferedTools:

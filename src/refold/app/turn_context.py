@@ -142,7 +142,7 @@ class TurnContext:
         """
         if (before.agent, before.model) != (now.agent, now.model):
             return ()
-        asking = {t.spec.name for t in self._shared.tools if t.effect is Effect.ASK}
+        asking = {t.name for t in self._shared.tools if t.effect is Effect.ASK}
         told = [
             replace(each, tools=tuple(t for t in each.tools if t.name not in asking))
             for each in (before, now)
@@ -262,7 +262,7 @@ class TurnContext:
         if not (settings.skills and agent.skills) or traits.small:
             return ""
         active, deferred = tools_of(agent, self._tool_dependencies.tools)
-        if all(tool.spec.name != _READ_SKILL for tool in (*active, *deferred)):
+        if all(tool.name != _READ_SKILL for tool in (*active, *deferred)):
             return ""
         window = traits.window or settings.context.default_window_tokens
         room = system_text.room("skills", window)

@@ -284,7 +284,7 @@ def check_tools(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
 
     A deny rule with a typo in its name would silently forbid nothing.
     """
-    here = {tool.spec.name: tool.effect for tool in tools}
+    here = {tool.name: tool.effect for tool in tools}
     for rule in rules:
         known = any(is_about(rule.tool, name, effect) for name, effect in here.items())
         if not known and not is_elsewhere(rule.tool):

@@ -57,7 +57,7 @@ def run(found: Namespace) -> int:
         (t, _verdict(t, app, rules, mode)) for t in (*active, *deferred)
     ]
     for verdict in _LABELS:
-        names = [t.spec.name for t, found in verdicts if found == verdict]
+        names = [t.name for t, found in verdicts if found == verdict]
         write(f"{_LABELS[verdict]:19}  {', '.join(names) or '-'}\n")
     write(_limits(verdicts, app, rules, mode))
     app.workspace.close()
@@ -80,7 +80,7 @@ def _verdict(
     try:
         access = describe_access(tool, _sample(tool, command), facts)
     except ToolFailed:  # it needs more than a sample
-        access = Access(tool.spec.name, tool.effect)
+        access = Access(tool.name, tool.effect)
     return decide(access, mode, rules, facts).verdict
 
 
@@ -105,9 +105,9 @@ def _limits(
     """What the lists do not say of single calls."""
     from refold.permissions.rules import COMMANDS
 
-    asking = [t for t, v in verdicts if v == "ask" and t.spec.name in COMMANDS]
+    asking = [t for t, v in verdicts if v == "ask" and t.name in COMMANDS]
     reading = [t for t in asking if _verdict(t, app, rules, mode, _READS) == "allow"]
-    names = ", ".join(tool.spec.name for tool in reading)
+    names = ", ".join(tool.name for tool in reading)
     limits = "Protected files ask in every mode"
     if mode != "bypass":
         limits += ", and files outside the workspace ask"

@@ -107,7 +107,7 @@ def _unheeded(named: str | None) -> str:
 def _tools() -> frozenset[str]:
     from refold.tools.builtin import builtin  # most have no agent that names one
 
-    return frozenset(tool.spec.name for tool in builtin())
+    return frozenset(tool.name for tool in builtin())
 
 
 def _line(profile: Profile, wide: int) -> str:

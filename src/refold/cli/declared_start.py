@@ -86,4 +86,4 @@ def tool_names() -> frozenset[str]:
     from refold.tools.python_tool import NAME as PYTHON
     from refold.tools.task import NAME as TASK
 
-    return frozenset((*(tool.spec.name for tool in builtin()), TASK, PYTHON))
+    return frozenset((*(tool.name for tool in builtin()), TASK, PYTHON))

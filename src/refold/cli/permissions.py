@@ -277,7 +277,7 @@ def _known(carried: Carried, rules: dict[Verdict, list[str]]) -> Iterable[str]:
     for verdict, texts in taken.items():
         for text in texts:
             name = parse(text, "deny").tool
-            if not any(is_about(name, tool.spec.name, tool.effect) for tool in tools):
+            if not any(is_about(name, tool.name, tool.effect) for tool in tools):
                 yield f"{text!r} was left out: there is no such tool here"
             elif text not in rules[verdict]:
                 rules[verdict].append(text)

@@ -64,7 +64,7 @@ def _problem(plugin: Plugin, every: Sequence[Plugin]) -> str:
         plugin.load()
     except BadInput as error:
         return str(error)
-    taken = {tool.spec.name for tool in builtin()}
+    taken = {tool.name for tool in builtin()}
     return " ".join(parts((plugin,), taken, _untold).notices)
 
 

@@ -115,7 +115,7 @@ class Worlds:
                 "make that directory again, or replay without --run"
             )
         self._places = paths(os.environ)
-        self._asking = {each.spec.name for each in builtin() if each.effect is Effect.ASK}
+        self._asking = {each.name for each in builtin() if each.effect is Effect.ASK}
         self._record = Recorder(Home(self._places.data / "sessions").store(session.id))
         self._apps = dict[_Start, tuple[App, TurnContext]]()
 

@@ -152,7 +152,7 @@ def in_short(given: str) -> CallInQuestion:
 
 def builtin_tool(name: str) -> Tool:
     """The built-in tool of this name. Raises `BadInput`."""
-    tools = {tool.spec.name: tool for tool in builtin()}
+    tools = {tool.name: tool for tool in builtin()}
     if name in tools:
         return tools[name]
     near = get_close_matches(name.lower(), tools, 1, 0.4)
@@ -338,7 +338,7 @@ def _under(file: Path, places: Paths, roots: tuple[Path, ...]) -> PolicyContext:
 
 def _again(whole: list[Entry], ground: PolicyContext) -> Iterator[Again]:
     view = View()
-    tools = {tool.spec.name: tool for tool in builtin()}
+    tools = {tool.name: tool for tool in builtin()}
     for entry in whole:
         if isinstance(entry.event, Judged):
             yield from _judged(entry.seq, entry.event, view, ground, tools)

@@ -136,7 +136,7 @@ def labels() -> Callable[[ToolCall], str]:
     """Says in a line what a call does."""
     from refold.tools.builtin import builtin
 
-    tools = {tool.spec.name: tool for tool in builtin()}
+    tools = {tool.name: tool for tool in builtin()}
     return lambda call: label(call, tools.get(call.name))
 
 

@@ -164,7 +164,9 @@ def _all_tools(tools: Sequence[Tool], *, builtin: bool) -> tuple[Tool, ...]:
         raise BadInput(
             f"{wrong[0]!r} is not a tool: put @tool(Effect.LOOK), or what it does, above it"
         )
-    names = [tool.spec.name for tool in found]
+    for tool in tools:
+        tool.signature()  # its types are read now, not in the middle of a session
+    names = [tool.name for tool in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
         raise BadInput(f"there are two tools named {twice!r}: rename one of them")

@@ -12,7 +12,7 @@ Offer = Mapping[str, object]
 
 def _tools(launch: Launch) -> Sequence[Offer]:
     return [
-        {"name": t.spec.name, "description": t.spec.description, "effect": t.effect.value}
+        {"name": t.name, "description": t.description, "effect": t.effect.value}
         for t in launch.app.every_tool
     ]
 

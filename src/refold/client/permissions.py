@@ -117,12 +117,12 @@ class Permissions:
         """The rules that name this tool; what each covers of it, its pattern says."""
         granted = (parse(text, "allow") for text in self.granted)
         every = (*self.rules, *granted)
-        name, effect, command = tool.spec.name, tool.effect, tool.command is not None
+        name, effect, command = tool.name, tool.effect, tool.command is not None
         return [r for r in every if is_about(r.tool, name, effect, command=command)]
 
     def runs_commands(self, tool: Tool) -> bool:
         """Is it judged by the commands in it, as bash is?"""
-        return tool.command is not None or tool.spec.name in COMMANDS
+        return tool.command is not None or tool.name in COMMANDS
 
     def offers(self, request: Permission | Questions) -> Sequence[str]:
         """The rules that a yes to this request may add: the most useful, the narrowest.
@@ -195,7 +195,7 @@ class Permissions:
         return _PolicyHere(self._app.rules, self._app.mode, self.facts)
 
     def _tool(self, name: str) -> Tool | None:
-        return next((tool for tool in self._app.every_tool if tool.spec.name == name), None)
+        return next((tool for tool in self._app.every_tool if tool.name == name), None)
 
 
 def offered(

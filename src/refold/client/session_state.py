@@ -292,8 +292,8 @@ class SessionState:
 
 def _named(name: str, tools: Sequence[Tool]) -> Tool | None:
     for tool in tools:
-        if tool.spec.name == name:
+        if tool.name == name:
             return tool
     from refold.tools.team import TEAM_TOOLS  # an agent has them only in a team
 
-    return next((tool for tool in TEAM_TOOLS if tool.spec.name == name), None)
+    return next((tool for tool in TEAM_TOOLS if tool.name == name), None)

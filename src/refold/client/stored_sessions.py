@@ -157,4 +157,4 @@ class StoredSessions:
     def _tools(self) -> Mapping[str, Tool]:
         from refold.tools.builtin import builtin
 
-        return {tool.spec.name: tool for tool in builtin()}
+        return {tool.name: tool for tool in builtin()}

@@ -20,10 +20,10 @@ from refold.declared.variant import Declared
 from refold.errors import BadInput, ToolFailed, said_by
 from refold.permissions.rules import ours
 from refold.permissions.shell.nested_commands import SHELLS
-from refold.tools.contract import CommandLine, Reply, Tool, schema_of
+from refold.tools.contract import CommandLine, Reply, Signature, Tool, schema_of
 from refold.tools.shell import bash
 from refold.values.printable_names import escaped
-from refold.values.tools import Effect, ToolSpec
+from refold.values.tools import Effect
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
@@ -196,12 +196,13 @@ def _tool(found: _Written) -> Tool:
     ]
     arguments = msgspec.defstruct(found.name, fields, frozen=True, kw_only=True)
     schema = Raw(msgspec.json.encode(schema_of(arguments)))
+    signature = Signature(arguments, schema, bash.signature().needs)
     return Tool(
-        ToolSpec(found.name, found.description, schema),
+        found.name,
+        found.description,
         Effect.RUN,
         partial(_run, found),
-        arguments,
-        needs=bash.needs,
+        lambda: signature,
         command=partial(_line, found),
     )
 
@@ -254,7 +255,7 @@ def _check_parameters(found: _Written) -> None:
     for name, each in found.parameters.items():
         if not name.isidentifier() or name.startswith("_"):
             raise ValueError(f"the parameter {name!r} must have letters, digits and _")
-        if name in bash.needs:
+        if name in bash.signature().needs:
             raise ValueError(
                 f"the parameter {name!r} needs another name: refold uses this one"
             )

@@ -129,7 +129,7 @@ def _listed(variant: Variant, in_files: tuple[str, ...]) -> tuple[str, ...] | No
 
 
 def _in_files(declared: Declared) -> tuple[str, ...]:
-    return tuple(tool.spec.name for tool in command_tools(declared))
+    return tuple(tool.name for tool in command_tools(declared))
 
 
 def provider_of(variant: Variant) -> str:

@@ -82,13 +82,11 @@ def described(tool: Tool, arguments: Mapping[str, object]) -> Access:
     """
     if tool.command is not None:
         line = tool.command(arguments)
-        return Access(
-            tool.spec.name, tool.effect, line.text, network=line.network, command=True
-        )
+        return Access(tool.name, tool.effect, line.text, network=line.network, command=True)
     runs, files = tool.effect is Effect.RUN, tool.names_files(arguments)
     subject = ", ".join(files) if tool.paths else tool.subject_of(arguments)
     return Access(
-        tool.spec.name,
+        tool.name,
         tool.effect,
         "" if tool.subject == tool.path else subject,
         tuple(Target(path, "") for path in files),

@@ -69,7 +69,9 @@ async def _changes(
         return ()
     given = {"files": files.only(_reals(call, world)), "known": known}
     try:
-        reply = await tool.run(**arguments, **{name: given[name] for name in tool.needs})
+        reply = await tool.run(
+            **arguments, **{name: given[name] for name in tool.signature().needs}
+        )
     except ToolFailed:
         raise
     except Exception as error:  # a tool's bug must not take the session with it

@@ -213,7 +213,7 @@ def as_judged(found: OpenCall, whole: ToolCall, tool: Tool, world: World) -> Acc
 
 def _may_write(tool: Tool, decision: Decision) -> bool:
     """Of what runs, only commands are confined; another tool can do what it wants."""
-    confined = tool.command is not None or tool.spec.name in COMMANDS
+    confined = tool.command is not None or tool.name in COMMANDS
     runs = tool.effect is Effect.RUN and (decision.confines.writes or not confined)
     return tool.effect is Effect.CHANGE or runs
 
@@ -222,7 +222,7 @@ def _judged(
     tool: Tool, world: World, record: Record, subject: str, private: bool
 ) -> Decision:
     """The decision on the same tool for another subject: a page redirects, or is private."""
-    access = Access(tool.spec.name, tool.effect, subject, private=private)
+    access = Access(tool.name, tool.effect, subject, private=private)
     return judge(access, world, record.view, above=world.lineage.parent)
 
 
@@ -251,7 +251,7 @@ def _own(
         "answers": found.answers,
         "mode": mode_of(world, running.record.view, world.lineage.parent),
         "judge": partial(_judged, tool, world, running.record),
-        "deferred": tuple(tool.spec for tool in world.deferred),
+        "deferred": world.deferred,
         "complete": partial(_completed, world, running.record),
     }
     if world.files is not None:
@@ -280,9 +280,10 @@ async def ended(
     }
     try:
         arguments = world.prepared.of(call, tool).arguments
-        supplied = {name: dependencies[name] for name in tool.needs}
-        if tool.context:
-            supplied[tool.context] = running.context(world)
+        signature = tool.signature()
+        supplied = {name: dependencies[name] for name in signature.needs}
+        if signature.context:
+            supplied[signature.context] = running.context(world)
         run = partial(tool.run, **arguments, **supplied)
         if world.results is None:
             return await completed(call.id, await run(), world, running.record)

@@ -42,7 +42,7 @@ class ResultCache:
         before = await to_thread.run_sync(look)
         if not before:
             return await run(), False
-        key = (json.dumps([tool.spec.name, arguments], sort_keys=True), before)
+        key = (json.dumps([tool.name, arguments], sort_keys=True), before)
         if (held := self._held.pop(key, None)) is not None:
             self._held[key] = held  # the one that was used last goes last
             return replace(held, shown=(*held.shown, _NOTE)), True
@@ -56,7 +56,7 @@ class ResultCache:
 
 def _content_hash(tool: Tool, arguments: Mapping[str, object], files: Files | None) -> str:
     """The sha256 of the one file that decides the result, and where it is; "": there is none."""
-    if tool.spec.name not in _TOOLS or files is None:
+    if tool.name not in _TOOLS or files is None:
         return ""
     try:
         (real,) = [files.real(path) for path in tool.names_files(arguments)]

@@ -219,12 +219,12 @@ class World(Struct, frozen=True):
 
     def tool(self, name: str) -> Tool | None:
         every = (*self.tools, *self.deferred)
-        return next((t for t in every if t.spec.name == name), None)
+        return next((t for t in every if t.name == name), None)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all tools that can be called, deferred ones included."""
-        return tuple(t.spec.name for t in (*self.tools, *self.deferred))
+        return tuple(t.name for t in (*self.tools, *self.deferred))
 
     def helper(self) -> Model:
         """The model for calls outside of the conversation: summaries, memory, leaves."""

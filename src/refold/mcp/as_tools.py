@@ -16,9 +16,17 @@ from msgspec import Meta, Raw, Struct
 
 from refold.errors import BadInput
 from refold.mcp.manifests import RemoteTool
-from refold.tools.contract import Complete, Context, Reply, Tool, arguments_object, tool
+from refold.tools.contract import (
+    Complete,
+    Context,
+    Reply,
+    Signature,
+    Tool,
+    arguments_object,
+    tool,
+)
 from refold.values.text import clean, marked
-from refold.values.tools import Effect, ToolSpec
+from refold.values.tools import Effect
 
 PREFIX = "mcp__"
 _LONGEST_NAME = 64  # that providers take
@@ -38,7 +46,7 @@ class McpTool(Tool, frozen=True):
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        schema: dict[str, Any] = msgspec.json.decode(self.spec.parameters)
+        schema: dict[str, Any] = msgspec.json.decode(self.signature().schema)
         return tuple(schema["properties"])
 
     def subject_of(self, arguments: Mapping[str, object]) -> str:
@@ -100,8 +108,7 @@ def resource_tool(read: Callable[[str, str], Awaitable[Reply]]) -> Tool:
 def size(tools: Iterable[Tool]) -> int:
     """The characters that these tools take up in each request."""
     return sum(
-        len(t.spec.name) + len(t.spec.description) + len(bytes(t.spec.parameters))
-        for t in tools
+        len(t.name) + len(t.description) + len(bytes(t.signature().schema)) for t in tools
     )
 
 
@@ -113,15 +120,15 @@ def _tool(server: str, name: str, remote: RemoteTool, call: Call) -> McpTool:
 
     words, _ = marked(clean(remote.description))
     about = words if len(words) <= _DESCRIPTION else f"{words[: _DESCRIPTION - 1]}…"
-    spec = ToolSpec(name, f"[MCP server {server}] {about}", _parameters(remote))
+    signature = Signature(
+        _Arguments, _parameters(remote), ("complete",), "context", "arguments"
+    )
     return McpTool(
-        spec,
+        name,
+        f"[MCP server {server}] {about}",
         Effect.RUN,
         run,
-        _Arguments,
-        needs=("complete",),
-        context="context",
-        subject="arguments",
+        lambda: signature,
         outside=True,
     )
 

@@ -80,10 +80,10 @@ def tool_functions(world: World) -> Mapping[str, tuple[str, ...]]:
     Tools that only change the session are left out: the model calls them itself.
     """
     return {
-        tool.spec.name: tool.parameters
+        tool.name: tool.parameters
         for tool in world.tools
-        if tool.spec.name not in (NAME, *PRIMITIVES)
-        and (tool.effect is not Effect.SELF or tool.spec.name == TASK)
+        if tool.name not in (NAME, *PRIMITIVES)
+        and (tool.effect is not Effect.SELF or tool.name == TASK)
     }
 
 

@@ -329,14 +329,13 @@ class Calls:
         place = {"files": world.files, "commands": world.commands}
         there = {*world.tool_dependencies, *_OWN} - {_MODELS}
         there |= {name for name, port in place.items() if port is not None}
-        return tool.effect is Effect.LOOK and {*tool.needs} <= there
+        return tool.effect is Effect.LOOK and {*tool.signature().needs} <= there
 
     async def _looked(
         self, found: OpenCall, tool: Tool, then: Ended, record: ReplayRecord
     ) -> Found | None:
         world = self._trail.world()
-        specs = tuple(each.spec for each in world.deferred)
-        own: dict[str, object] = {"call": found.call.id, "deferred": specs}
+        own: dict[str, object] = {"call": found.call.id, "deferred": world.deferred}
         own |= {"files": world.files, "commands": world.commands}
         running = Running(found.call.id, record)
         return difference(then, await ended(found.call, tool, world, running, own))

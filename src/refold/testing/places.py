@@ -44,7 +44,7 @@ from refold.values.display import Asking, Diff
 from refold.values.kept_output import Printed
 from refold.values.messages import SearchHit
 from refold.values.modes import Mode
-from refold.values.tools import Confines, ToolSpec
+from refold.values.tools import Confines
 
 
 class ScriptedCommands:
@@ -333,7 +333,7 @@ class ToolDirectory:
         self.confines = Confines(writes=True)
         self.mode: Mode = "default"
         self.answers = tuple[str, ...]()  # of a person who was asked
-        self.deferred = tuple[ToolSpec, ...]()  # tools that the model knows by name
+        self.deferred = tuple[Tool, ...]()  # tools that the model knows by name
         self.blobs = BlobsInMemory()
         self.history = PastInMemory()
         self.skills = SkillsInMemory()
@@ -379,8 +379,9 @@ class ToolDirectory:
             "progress": self.said.append,
         }
         about = Context(self.directory, "session", self.call_id, self.said.append, _nobody)
-        context = {tool.context: about} if tool.context else {}
-        return {**{name: has[name] for name in tool.needs}, **context}
+        signature = tool.signature()
+        context = {signature.context: about} if signature.context else {}
+        return {**{name: has[name] for name in signature.needs}, **context}
 
     async def use(self, tool: Tool, arguments: Mapping[str, object]) -> Reply:
         """Call a tool as a model would, with JSON."""

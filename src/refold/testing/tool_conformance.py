@@ -72,7 +72,7 @@ class ToolContract:
     def test_its_label_is_one_line(self, case: ToolCase) -> None:
         label = case.tool.label(case.arguments)
 
-        assert label.startswith(case.tool.spec.name)
+        assert label.startswith(case.tool.name)
         assert "\n" not in label
 
     def test_it_says_something_that_can_be_sent_and_kept(self, case: ToolCase) -> None:

@@ -10,12 +10,12 @@ value that JSON can express.
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import NODEFAULT, Raw, Struct
+from msgspec import NODEFAULT, Raw, Struct, structs
 
 from refold.errors import BadInput, ToolFailed
 from refold.place.port import Files
@@ -97,8 +97,22 @@ class CommandLine(Struct, frozen=True):
     network: bool = False
 
 
+class Signature(Struct, frozen=True):
+    """What a call is given: `arguments` by the model, `needs` and `context` by the engine.
+
+    `schema` is the JSON Schema of the arguments, `context` the name of the parameter that is a
+    `Context`. `subject` names the parameter that rules match on and labels show.
+    """
+
+    arguments: type[Struct]
+    schema: Raw
+    needs: tuple[str, ...] = ()
+    context: str = ""
+    subject: str = ""
+
+
 class Tool(Struct, frozen=True):
-    """`subject` names the parameter that rules match on and labels show.
+    """`signature` is made when it is asked for: most tools of a start are never offered.
 
     `path` names the parameter that is a file, if there is one; `paths` finds the files that
     a call names in another way. The seam checks whether they are inside the workspace, and
@@ -119,13 +133,11 @@ class Tool(Struct, frozen=True):
     tool with the effect NET is.
     """
 
-    spec: ToolSpec
+    name: str
+    description: str
     effect: Effect
     run: Callable[..., Awaitable[Reply]]
-    arguments: type[Struct]
-    needs: tuple[str, ...] = ()
-    context: str = ""  # the name of the parameter that is a `Context`
-    subject: str = ""
+    signature: Callable[[], Signature]
     path: str = ""
     paths: Callable[[Mapping[str, object]], tuple[str, ...]] | None = None
     dry_run: bool = False
@@ -145,6 +157,24 @@ class Tool(Struct, frozen=True):
             raise self._misfit(found, unknown) from error
         given = {name: getattr(fitting, name) for name in found}
         return self.rewrite(given) if self.rewrite is not None else given
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The tool as the model sees it."""
+        return ToolSpec(self.name, self.description, self.signature().schema)
+
+    def shown_as(self, spec: ToolSpec) -> "Tool":
+        """The tool with this description and schema for the model."""
+        found = structs.replace(self.signature(), schema=spec.parameters)
+        return structs.replace(self, description=spec.description, signature=lambda: found)
+
+    @property
+    def arguments(self) -> type[Struct]:
+        return self.signature().arguments
+
+    @property
+    def subject(self) -> str:
+        return self.signature().subject
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -174,12 +204,12 @@ class Tool(Struct, frozen=True):
 
     def label(self, arguments: Mapping[str, object]) -> str:
         """A call in one line: the name of the tool and its subject."""
-        return f"{self.spec.name} {' '.join(self.subject_of(arguments).split())}".rstrip()
+        return f"{self.name} {' '.join(self.subject_of(arguments).split())}".rstrip()
 
     def _misfit(self, found: Mapping[str, object], unknown: Iterable[str]) -> ToolFailed:
         # msgspec stops at the first error; a model corrects its call better from all.
         problems = [f"there is no argument {name!r}" for name in unknown]
-        for field in msgspec.structs.fields(self.arguments):
+        for field in structs.fields(self.arguments):
             if field.name in found:
                 try:
                     msgspec.convert(found[field.name], field.type)
@@ -189,7 +219,7 @@ class Tool(Struct, frozen=True):
                 problems.append(f"{field.name!r} is missing")
         takes = ", ".join(self.arguments.__struct_fields__) or "nothing"
         return ToolFailed(
-            f"{'; '.join(problems)}. {self.spec.name} takes {takes}. Nothing was done."
+            f"{'; '.join(problems)}. {self.name} takes {takes}. Nothing was done."
         )
 
 
@@ -227,42 +257,65 @@ def tool(
 
     def make(function: ToolFunction) -> Tool:
         name = function.__name__
-        hints = typing.get_type_hints(function, include_extras=True)
-        all_of = list(inspect.signature(function).parameters.values())
-        context = next((p.name for p in all_of if hints.get(p.name) is Context), "")
-        all_of = [p for p in all_of if p.name != context]
-        asked = [p for p in all_of if p.kind is p.POSITIONAL_OR_KEYWORD]
-        about = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
-        if not about:
+        first = (function.__doc__ or "").partition("\n\n")[0]
+        if not first.strip():
             raise BadInput(f"the tool {name!r} has no docstring: say what it is for")
-        if untyped := [p.name for p in asked if p.name not in hints]:
+        about = inspect.cleandoc(first).replace("\n", " ")
+        types, asked, supplied = _parameters(function)
+        if untyped := [each for each in asked if each not in types]:
             raise BadInput(
                 f"the parameter {untyped[0]!r} of the tool {name!r} has no type: write, for "
                 f"example, {untyped[0]}: str"
             )
-        fields = [
-            (p.name, hints[p.name]) + (() if p.default is p.empty else (p.default,))
-            for p in asked
-        ]
-        arguments = msgspec.defstruct(name, fields, frozen=True, kw_only=True)
-        spec = ToolSpec(name, about, Raw(msgspec.json.encode(schema_of(arguments))))
-        needs = tuple(p.name for p in all_of if p.kind is p.KEYWORD_ONLY)
-        first = asked[0].name if asked else ""
-        about_what = subject or path or first
-        if dry_run and (more := {*needs, context} - {"", "files", "known"}):
+        if dry_run and (more := {*supplied} - {"files", "known"}):
             raise BadInput(
                 f"the tool {name!r} takes {', '.join(sorted(more))}: with dry_run=True it "
                 "may take files and known only"
             )
         run = _replying(function)
-        if inspect.iscoroutinefunction(function) and hints.get("return") is Reply:
+        if types.get("return") is Reply and inspect.iscoroutinefunction(function):
             run = typing.cast("Callable[..., Awaitable[Reply]]", function)
         return Tool(
-            spec, effect, run, arguments, needs, context, about_what, path, paths, dry_run,
-            outside=outside or effect is Effect.NET,
+            name, about, effect, run, cache(partial(_signature, function, subject or path)),
+            path, paths, dry_run, outside=outside or effect is Effect.NET,
         )  # fmt: skip
 
     return make
+
+
+def _parameters(
+    function: ToolFunction,
+) -> tuple[Mapping[str, object], tuple[str, ...], tuple[str, ...]]:
+    """Its annotations, the names before the `*`, and those after it and of a `Context`.
+
+    All tools are looked at in every start, and `inspect.signature` is slow.
+    """
+    code, types = inspect.unwrap(function).__code__, function.__annotations__
+    before, after = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    names = code.co_varnames[:after]
+    context = [name for name in names[:before] if types.get(name) in (Context, "Context")]
+    return types, names[:before], (*names[before:], *context)
+
+
+def _signature(function: ToolFunction, subject: str) -> Signature:
+    name = function.__name__
+    hints = typing.get_type_hints(function, include_extras=True)
+    all_of = list(inspect.signature(function).parameters.values())
+    context = next((p.name for p in all_of if hints.get(p.name) is Context), "")
+    all_of = [p for p in all_of if p.name != context]
+    asked = [p for p in all_of if p.kind is p.POSITIONAL_OR_KEYWORD]
+    fields = [
+        (p.name, hints[p.name]) + (() if p.default is p.empty else (p.default,))
+        for p in asked
+    ]
+    arguments = msgspec.defstruct(name, fields, frozen=True, kw_only=True)
+    return Signature(
+        arguments,
+        Raw(msgspec.json.encode(schema_of(arguments))),
+        tuple(p.name for p in all_of if p.kind is p.KEYWORD_ONLY),
+        context,
+        subject or (asked[0].name if asked else ""),
+    )
 
 
 def _replying(function: ToolFunction) -> Callable[..., Awaitable[Reply]]:

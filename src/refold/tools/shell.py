@@ -379,7 +379,7 @@ _NO_CLOBBER = "set -C; export SHELLOPTS; "  # also in the bash that a command st
 
 def careful(tool: Tool) -> Tool:
     """`tool`, if it is the shell with nothing overwritten by a redirection."""
-    if tool.spec.name not in ("bash", "background_run", "monitor"):
+    if tool.name not in ("bash", "background_run", "monitor"):
         return tool
 
     async def run(command: str, **given: object) -> Reply:

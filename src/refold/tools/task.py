@@ -111,10 +111,7 @@ def report_text(report: Report) -> str:
 def task_for(agents: Sequence[Choice]) -> Tool:
     """The tool, with the available agents in its description."""
     listed = "\n".join(f"- {each.name}: {each.description}" for each in agents)
-    spec = replace(
-        task.spec, description=f"{task.spec.description}\nThe agents are:\n{listed}"
-    )
-    return replace(task, spec=spec)
+    return replace(task, description=f"{task.description}\nThe agents are:\n{listed}")
 
 
 class Schedules(Protocol):

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from refold.errors import ToolFailed
 from refold.tools.contract import Reply, Tool, tool
 from refold.values.display import Note
-from refold.values.tools import CALLER, Effect, ToolSpec
+from refold.values.tools import CALLER, Effect
 
 _PICK = "select:"
 _LIST = 700  # characters of the list of names; a description may have 1,024
@@ -30,7 +30,7 @@ async def tool_search(
     query: Annotated[str, Meta(description="keywords, or select:NAME,NAME")],
     limit: Annotated[int, Meta(ge=1, le=_MOST)] = 5,
     *,
-    deferred: Sequence[ToolSpec],
+    deferred: Sequence[Tool],
 ) -> Reply:
     """Find more tools and read their schemas; tool_call calls them."""
     wanted = query.strip()
@@ -40,13 +40,13 @@ async def tool_search(
         found = _ranked(wanted, deferred)[:limit]
     if not found:
         raise ToolFailed(f"No tool is about {query!r}. {_there_are(deferred)}")
-    names = ", ".join(spec.name for spec in found)
+    names = ", ".join(each.name for each in found)
     return Reply("\n\n".join([*map(_told, found), _HOW]), (Note(f"found {names}"),))
 
 
 @tool(Effect.SELF)
 async def tool_call(
-    name: str, arguments: dict[str, Any], *, deferred: Sequence[ToolSpec]
+    name: str, arguments: dict[str, Any], *, deferred: Sequence[Tool]
 ) -> Reply:
     """Call a tool that tool_search found, with arguments as its schema says."""
     raise ToolFailed(_unknown(name, deferred))
@@ -59,17 +59,17 @@ def finding(deferred: Sequence[Tool], more: str = "") -> tuple[Tool, ...]:
     """
     if not deferred and not more:
         return ()
-    listed = "; ".join(_listed([each.spec for each in deferred]))
+    listed = "; ".join(_listed(deferred))
     there = f"There are: {listed}." if listed else ""
-    about = " ".join(filter(None, (tool_search.spec.description, there, more)))
+    about = " ".join(filter(None, (tool_search.description, there, more)))
     return (
-        replace(tool_search, spec=replace(tool_search.spec, description=about)),
+        replace(tool_search, description=about),
         tool_call,
     )
 
 
-def _picked(names: str, deferred: Sequence[ToolSpec]) -> list[ToolSpec]:
-    known = {spec.name: spec for spec in deferred}
+def _picked(names: str, deferred: Sequence[Tool]) -> list[Tool]:
+    known = {tool.name: tool for tool in deferred}
     wanted = [name for each in names.split(",") if (name := each.strip())]
     for name in wanted:
         if name not in known:
@@ -77,19 +77,19 @@ def _picked(names: str, deferred: Sequence[ToolSpec]) -> list[ToolSpec]:
     return [known[name] for name in dict.fromkeys(wanted)]
 
 
-def _ranked(query: str, deferred: Sequence[ToolSpec]) -> list[ToolSpec]:
+def _ranked(query: str, deferred: Sequence[Tool]) -> list[Tool]:
     words = query.casefold().replace("_", " ").split()
-    scored = [(_score(words, spec), spec) for spec in deferred]
+    scored = [(_score(words, tool), tool) for tool in deferred]
     best = sorted(scored, key=lambda each: -each[0])
-    return [spec for score, spec in best if score >= _HALF]
+    return [tool for score, tool in best if score >= _HALF]
 
 
-def _score(words: Sequence[str], spec: ToolSpec) -> float:
+def _score(words: Sequence[str], tool: Tool) -> float:
     """How much a tool is about these words: the mean of each one's likeness to it."""
     from rapidfuzz import fuzz, process
 
-    name = spec.name.casefold().replace("_", " ").split()
-    about = spec.description.casefold().split()
+    name = tool.name.casefold().replace("_", " ").split()
+    about = tool.description.casefold().split()
 
     def alike(word: str) -> float:
         if word in name:
@@ -104,18 +104,19 @@ def _score(words: Sequence[str], spec: ToolSpec) -> float:
     return sum(map(alike, words)) / len(words) if words else 0.0
 
 
-def _told(spec: ToolSpec) -> str:
+def _told(tool: Tool) -> str:
+    spec = tool.spec
     return f"{spec.name}: {spec.description}\narguments: {bytes(spec.parameters).decode()}"
 
 
-def _listed(specs: Sequence[ToolSpec]) -> Iterator[str]:
+def _listed(tools: Sequence[Tool]) -> Iterator[str]:
     """Each with its gist while there is room, then names, then how many more."""
     room = _LIST
-    for at, spec in enumerate(specs):
-        gist = f"{spec.name} ({_gist(spec.description)})"
-        line = gist if len(gist) <= room - 12 * (len(specs) - at) else spec.name
+    for at, each in enumerate(tools):
+        gist = f"{each.name} ({_gist(each.description)})"
+        line = gist if len(gist) <= room - 12 * (len(tools) - at) else each.name
         if len(line) > room:
-            yield f"and {len(specs) - at} more"
+            yield f"and {len(tools) - at} more"
             return
         room -= len(line) + 2
         yield line
@@ -127,8 +128,8 @@ def _gist(description: str) -> str:
     return words if len(words) <= _GIST else f"{words[: _GIST - 1].rstrip()}…"
 
 
-def _unknown(name: str, deferred: Sequence[ToolSpec]) -> str:
-    names = [spec.name for spec in deferred]
+def _unknown(name: str, deferred: Sequence[Tool]) -> str:
+    names = [tool.name for tool in deferred]
     if name in names:
         return (
             f"{name} was not called: give its arguments as one object, as its schema says."
@@ -140,7 +141,7 @@ def _unknown(name: str, deferred: Sequence[ToolSpec]) -> str:
     return f"There is no tool {name!r} to be called so. {guess}{_there_are(deferred)}"
 
 
-def _there_are(deferred: Sequence[ToolSpec]) -> str:
-    names = [spec.name for spec in deferred]
+def _there_are(deferred: Sequence[Tool]) -> str:
+    names = [tool.name for tool in deferred]
     more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
     return f"There are: {', '.join(names[:_MOST]) or 'none'}{more}."

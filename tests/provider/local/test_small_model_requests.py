@@ -257,7 +257,7 @@ def test_what_a_small_model_is_told_stays_small() -> None:
 
 
 def test_a_short_tool_takes_what_the_whole_one_takes() -> None:
-    whole = {tool.spec.name: tool for tool in (*builtin(), finish)}
+    whole = {tool.name: tool for tool in (*builtin(), finish)}
     for spec in TOOLS:
         parameters = msgspec.json.decode(spec.parameters)
         assert list(parameters["properties"]) == list(SMALL[spec.name].takes)

@@ -22,20 +22,18 @@ _FREE = "runs without asking"
 
 
 def choices(session: Session) -> Iterable[CompletionChoice]:
-    return (CompletionChoice(tool.spec.name) for tool in session.tools)
+    return (CompletionChoice(tool.name) for tool in session.tools)
 
 
 async def run(here: Terminal, rest: str) -> None:
     """All of them; or one, with its description."""
     given, permissions = here.session.reports.offered_tools(), here.session.permissions
     if rest:
-        found = next(
-            (t for t in (*given.active, *given.deferred) if t.spec.name == rest), None
-        )
+        found = next((t for t in (*given.active, *given.deferred) if t.name == rest), None)
         if found is None:
             raise BadInput(f"there is no tool {rest!r} here: /tools lists them")
         here.printer.line(_row(found, len(rest), permissions))
-        here.printer.say(visible(found.spec.description.strip()))
+        here.printer.say(visible(found.description.strip()))
         return
     for title, some in (
         ("Tools with their schemas in the context:", given.active),
@@ -43,14 +41,14 @@ async def run(here: Terminal, rest: str) -> None:
     ):
         if some:
             here.printer.say(title, "strong")
-        wide = max((cells(on_one_line(tool.spec.name)) for tool in some), default=0)
+        wide = max((cells(on_one_line(tool.name)) for tool in some), default=0)
         for tool in some:
             here.printer.line(_row(tool, wide, permissions))
             here.printer.lines(_rules_for(tool, permissions))
 
 
 def _row(tool: Tool, wide: int, permissions: Permissions) -> Line:
-    name = on_one_line(tool.spec.name)
+    name = on_one_line(tool.name)
     how = happens(tool, permissions)
     styles: dict[str, Style] = {_FREE: "good", _PLANNING: "bad"}
     return (
