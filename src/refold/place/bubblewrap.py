@@ -39,8 +39,8 @@ class MountPlan:
         self._walls = walls
         self._mounts = sorted(_mounts(walls), key=lambda each: each[:2])
 
-    def arguments(self, bwrap: str, status: int) -> list[str]:
-        """The command line up to the command. `status` is a descriptor that news go to."""
+    def arguments(self, bwrap: str) -> list[str]:
+        """The command line up to the descriptor that its news go to, and the command."""
         walls, words = self._walls, [bwrap]
         for _, _, *mount in self._mounts:
             words += mount
@@ -58,7 +58,7 @@ class MountPlan:
         words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
         for name in _OF_ROOT if walls.root else ():
             words += ["--cap-add", f"CAP_{name}"]
-        return [*words, "--json-status-fd", str(status), "--chdir", walls.cwd, "--"]
+        return [*words, "--chdir", walls.cwd]
 
     def comparison(self) -> Callable[[int], str]:
         """A function that says of the first process inside, which waits, which mounts are
@@ -101,6 +101,26 @@ class MountPlan:
             return "" if stands else "what lies in the workspace was renamed meanwhile"
 
         return misplaced
+
+    def shown_by(self, first: int) -> bool:
+        """Are the files that are mounted for this process those that lie there now?
+
+        A file that was replaced after it was mounted is another one, under the same name.
+        """
+        binds = {
+            words[-1]: words[-2] for _, _, *words in self._mounts if "bind" in words[0]
+        }
+        return all(
+            _same(source, f"/proc/{first}/root{path}") for path, source in binds.items()
+        )
+
+
+def _same(path: str, inside: str) -> bool:
+    try:
+        here, there = os.lstat(path), os.lstat(inside)
+    except OSError:
+        return not os.path.lexists(path) and not os.path.lexists(inside)
+    return os.path.samestat(here, there)
 
 
 def _stands(path: str, mounted: Mapping[str, Mounted], *, writable: bool) -> bool:

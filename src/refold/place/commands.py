@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec.structs import replace
 
 from refold.errors import ToolFailed
 from refold.place.environment import LOOKING as LOOKING_GIT
@@ -24,6 +25,7 @@ from refold.values.tools import Confines
 
 if TYPE_CHECKING:
     from refold.place.sandbox import Launch, Sandbox
+    from refold.place.sandbox_ahead import SandboxAhead
     from refold.place.spawn import Order
     from refold.place.supervise import Supervisor
 
@@ -46,6 +48,7 @@ class ShellCommands:
         self._given = os.environ if ours is None else ours
         self._of_session, self.limits = sandbox, limits or Limits()
         self._unread: Callable[[], Sequence[str]] = tuple
+        self._ahead = _Ahead()  # the same for all that `hiding` gives
 
     @cached_property
     def _sandbox(self) -> "Sandbox | None":
@@ -93,8 +96,12 @@ class ShellCommands:
                 given.printed.clear()  # it holds why the sandbox was not set up
         raise ToolFailed(f"The sandbox for the command could not be set up: {broken}.")
 
+    def expect(self) -> None:
+        self._ahead.begin()
+
     def close(self) -> None:
         """End of the session. What commands kept in their private /tmp goes, too."""
+        self._ahead.drop()
         if sandbox := self.__dict__.get("_sandbox"):
             sandbox.close()
 
@@ -105,8 +112,9 @@ class ShellCommands:
 
         limits = order.given.limits or self.limits
         walls = partial(self._walls, order)
-        running = Supervisor(order, limits, seconds, on_output, walls)
+        running = Supervisor(order, limits, seconds, on_output, walls, self._ahead.taken())
         running.begin()
+        self._ahead.like(order, self._expected)
         going, handover = _Going(running), order.given.handover
         if handover is None:
             return await going.finished(), running.broken
@@ -123,7 +131,7 @@ class ShellCommands:
         start, lost, end, _ = order.given.printed.since(0)
         return Finished(None, start, end, lost, continued=going), ""
 
-    def _walls(self, order: "Order", status: int) -> "Launch":
+    def _walls(self, order: "Order") -> "Launch":
         from refold.place.sandbox import Launch
 
         if not os.path.isdir(order.cwd):
@@ -133,9 +141,44 @@ class ShellCommands:
             )
         if self._sandbox is None:
             return Launch()
-        return self._sandbox.held(
-            order.cwd, order.confines, status, order.given, self._unread
-        )
+        return self._sandbox.held(order.cwd, order.confines, order.given, self._unread)
+
+    def _expected(self, order: "Order") -> "Launch":
+        from refold.place.sandbox import Launch
+
+        if self._sandbox is None or self._sandbox.kind != "bubblewrap":
+            return Launch()
+        confines = replace(
+            order.confines, opened=(), seen=()
+        )  # the user saw them named once
+        return self._sandbox.expected(order.cwd, confines, self._unread)
+
+
+class _Ahead:
+    """The sandbox of a next command: one like that of the command before."""
+
+    def __init__(self) -> None:
+        self._begin: Callable[[], SandboxAhead] | None = None
+        self._stands: SandboxAhead | None = None
+
+    def like(self, order: "Order", expected: "Callable[[Order], Launch]") -> None:
+        from refold.place.sandbox_ahead import SandboxAhead
+
+        self._begin = partial(SandboxAhead, order, partial(expected, order))
+
+    def begin(self) -> None:
+        """Once for each command: what takes turns with other work needs no sandbox."""
+        begin, self._begin = self._begin, None
+        if begin and self._stands is None:
+            self._stands = begin()
+
+    def taken(self) -> "SandboxAhead | None":
+        stands, self._stands = self._stands, None
+        return stands
+
+    def drop(self) -> None:
+        if stands := self.taken():
+            stands.close()
 
 
 class _Going:

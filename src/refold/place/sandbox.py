@@ -55,7 +55,7 @@ class _Found(Struct, frozen=True):
 class Launch(Struct, frozen=True):
     """How one command is to be started, and what to do when all of it has ended."""
 
-    words: tuple[str, ...] = ()  # before the shell; `status` is the first descriptor in it
+    words: tuple[str, ...] = ()  # before the shell
     environ: Mapping[str, str] = {}
     rights: GivenUp | None = None  # to be given up before it is started
     after: Callable[[], list[tuple[str, str]]] = list
@@ -115,38 +115,61 @@ class Sandbox:
         self,
         cwd: str,
         confines: Confines,
-        status: int,
         given: CommandExtras = NOTHING_MORE,
         unread: Callable[[], Sequence[str]] = nothing,
     ) -> Launch:
         """The sandbox of one command, which may not read `unread`.
 
-        It reads the disk: call it from a thread.
+        It reads the disk: call it from a thread. Call `after` of the result in the end.
         """
         can = self._found()
         if can.kind in ("none", "off"):
             return Launch()
-        writes = confines.writes and self.wish.profile == "workspace"
+        held = self._within(confines)
         with self._lock:
-            self._opened.update(confines.opened if writes else ())
-            room = Room(self._private, cwd, can.guards_sockets, given.own_tmp)
+            self._opened.update(held.opened if held.writes else ())
             before = self._guards.found()
-            still = self._begin(before, writes=writes)
+            still = self._begin(before, writes=held.writes)
         try:
-            named = dict.fromkeys((*self.wish.unread(), *unread()))
-            held = replace(confines, writes=writes)
-            walls = self._layout.walls(room, held, still, given.seen)
-            return self._launch(without(_to_deny(named), walls), status, before)
+            walls = self._walls(cwd, held, given, still, unread)
+            return self._launch(walls, before)
         except BaseException:
             with self._lock:
-                self._writers -= writes
+                self._writers -= held.writes
             raise
 
-    def _launch(self, walls: Walls, status: int, before: GuardedPaths) -> Launch:
+    def expected(
+        self, cwd: str, confines: Confines, unread: Callable[[], Sequence[str]] = nothing
+    ) -> Launch:
+        """What `held` would return for a next command. It has no part in the writing."""
+        with self._lock:
+            found = self._guards.found()
+            still = found.only(self._settled.paths) if self._writers else found
+        walls = self._walls(cwd, self._within(confines), NOTHING_MORE, still, unread)
+        return self._launch(walls, found)
+
+    def _within(self, confines: Confines) -> Confines:
+        writes = confines.writes and self.wish.profile == "workspace"
+        return replace(confines, writes=writes)
+
+    def _walls(
+        self,
+        cwd: str,
+        confines: Confines,
+        given: CommandExtras,
+        found: GuardedPaths,
+        unread: Callable[[], Sequence[str]],
+    ) -> Walls:
+        room = Room(self._private, cwd, self._found().guards_sockets, given.own_tmp)
+        named = dict.fromkeys((*self.wish.unread(), *unread()))
+        walls = self._layout.walls(room, confines, found, given.seen)
+        return without(_to_deny(named), walls)
+
+    def _launch(self, walls: Walls, before: GuardedPaths) -> Launch:
         can = self._found()
         mounts = MountPlan(walls) if can.kind == "bubblewrap" else None
         return Launch(
-            words=self._words(walls, mounts, status),
+            words=self._words(walls, mounts),
             environ=self._environ(walls),
             rights=self._rights(walls),
             after=list if walls.looking else lambda: self._afterwards(before),
@@ -229,13 +252,11 @@ class Sandbox:
     def _bwrap(self) -> str:
         return self._programs.find("bwrap")
 
-    def _words(
-        self, walls: Walls, mounts: MountPlan | None, status: int
-    ) -> tuple[str, ...]:
+    def _words(self, walls: Walls, mounts: MountPlan | None) -> tuple[str, ...]:
         if mounts:
             if not self._bwrap:
                 raise ToolFailed(_GONE)
-            return tuple(mounts.arguments(self._bwrap, status))
+            return tuple(mounts.arguments(self._bwrap))
         if self.kind == "seatbelt":
             return (seatbelt.PROGRAM, "-p", seatbelt.profile(walls))
         return ()

@@ -1,6 +1,8 @@
 """Starts the first process of a command: bash, in the sandbox.
 
-No code of ours runs between fork and exec. `supervise` watches and ends the process.
+A sandbox waits at a gate until its mounts have been compared with what they must be; only
+then the command runs. `sandbox_ahead` sets one up before its command is known. No code of
+ours runs between fork and exec. `supervise` watches and ends the process.
 """
 
 import os
@@ -11,7 +13,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from msgspec import Struct
@@ -29,6 +31,10 @@ from refold.values.tools import Confines
 
 _BASH = ("/bin/bash", "--noprofile", "--norc", "-c")
 _SH = ("/bin/sh", "-c")  # where it is no bash, it starts in half the time
+# What is started ahead reads its command from a file in memory, which it then closes.
+_TOLD_LATER = (
+    """IFS= read -r -d '' <&{file}; exec {file}<&-; set -- "$REPLY"; SHLVL=$((SHLVL-1)); """
+)
 _FIRST = re.compile(rb'"child-pid": *(\d+)')
 _SENDER = struct.Struct("@iII")  # who sent something: process, user, group
 _PATIENCE = 5.0  # seconds for a sandbox to be set up
@@ -40,7 +46,7 @@ _ALONE = 'exec /bin/bash --noprofile --norc -c "$1"'
 # of what ended bash where the command prints.
 _FIRST_OF_ALL = """
 exec 3>&2 2>/dev/null
-echo >&0; read -r go || exit 1; exec <{stdin}
+echo >&0; read -r go || exit 1; {told}exec <{stdin}
 (exec /bin/bash --noprofile --norc -c "$1" 2>&3 3>&-)
 code=$? n=0
 while set -- /proc/[0-9]*; [ $# -gt 2 ] && [ $n -lt 20 ]; do n=$((n+1)); sleep 0.01; done
@@ -55,7 +61,7 @@ class RunningCommand(Struct, frozen=True):
     reading: int  # the descriptor that all it prints comes out of
     mark: Mark
     held: Launch
-    news: int  # the descriptor that news of bubblewrap come out of
+    news: int = -1  # the descriptor that news of bubblewrap come out of
     first: int = 0
     problem: str = ""  # why its walls do not stand; then nothing of it has run
 
@@ -79,16 +85,146 @@ class Order(Struct, frozen=True):
     given: CommandExtras = NOTHING_MORE
 
 
-def shell(order: Order, held: Launch, queues: int) -> tuple[str, ...]:
-    """The shell that gives the line to bash: with limits, or when it is let go."""
-    if not held.own_space:
-        return (*_BASH, set_first(queues) + _ALONE, "bash", order.command)
-    number = order.given.stdin
-    stdin = "/dev/null" if number is None else f"&{number} {number}<&-"
-    # Other shells know no descriptor above 9, and drop names that are none to them.
-    plain = number is None and all(name.isidentifier() for name in order.environ)
-    body = _libraries(order) + _FIRST_OF_ALL.replace("{stdin}", stdin)
-    return (*(_SH if plain else _BASH), body, "bash", order.command)
+def start(order: Order, held: Launch, limits: Limits) -> RunningCommand:
+    """Start the command as `held` says. Raises `ToolFailed`."""
+    try:
+        if held.own_space:
+            return GatedSandbox(order, held).let_go(held, limits)
+        mark = new_mark(os.environ.get(NAME, ""))
+        line = (*_BASH, set_first(mark.queues) + _ALONE, "bash", order.command)
+        environ = {**order.environ, **held.environ, NAME: mark.token}
+        stdin = subprocess.DEVNULL if order.given.stdin is None else order.given.stdin
+        process, reading = _begin((*held.words, *line), order.cwd, environ, stdin)
+    except (OSError, ValueError) as error:
+        why = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
+        raise ToolFailed(
+            f"The command could not be started in {escaped(order.cwd)}: {why}."
+        ) from error
+    return RunningCommand(process, reading, mark, held)
+
+
+class GatedSandbox:
+    """A sandbox that waits at its gate: nothing of the command has run. `let_go` or `end` it.
+
+    With `ahead` the command is not known yet: `let_go` gives it. Raises `OSError`, and
+    `ValueError` for words that no program can be given.
+    """
+
+    def __init__(self, order: Order, held: Launch, *, ahead: bool = False) -> None:
+        self._mark, self._ready, self._first = new_mark(os.environ.get(NAME, "")), b"", 0
+        stdin = order.given.stdin
+        self._gate, its = socket.socketpair()
+        self._gate.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._told = os.memfd_create("command") if ahead else -1
+        self._news, status = os.pipe()
+        news = ("--json-status-fd", str(status), "--")
+        plain = programs.plain(order.environ)
+        environ = {**plain, **held.environ, NAME: self._mark.token}
+        passed = (status, *(n for n in (stdin, self._told) if n is not None and n >= 0))
+        try:
+            self._process, self._reading = _begin(
+                (*held.words, *news, *self._shell(order)),
+                "/",
+                environ,
+                its.fileno(),
+                passed,
+            )
+        except BaseException:
+            self._shut()
+            close(self._news)
+            raise
+        finally:
+            its.close()
+            close(status)
+        self._first = _first(self._news)
+
+    def wait(self) -> bool:
+        """Until it stands. False: it has ended, and bubblewrap says why."""
+        if self._first and not self._ready:
+            self._gate.settimeout(_PATIENCE)
+            with suppress(TimeoutError):
+                size = socket.CMSG_SPACE(_SENDER.size)
+                self._ready, self._about, *_ = self._gate.recvmsg(1, size)
+        return bool(self._ready)
+
+    def shows(self, held: Launch) -> bool:
+        """Is what it shows of the disk what lies there now? `held` is how it was started."""
+        return held.mounts is not None and held.mounts.shown_by(self._first)
+
+    def let_go(
+        self, held: Launch, limits: Limits, command: bytes | None = None
+    ) -> RunningCommand:
+        """Let the command run, if the mounts are those of `held`."""
+        compared = held.mounts.comparison() if held.mounts else None
+        problem = ""
+        if self.wait() and not (problem := compared(self._first) if compared else ""):
+            self._hold(limits)
+            if command is not None:
+                os.pwrite(self._told, command, 0)
+            with suppress(OSError):  # it has ended
+                self._gate.send(b"\n")
+        self._shut()
+        return RunningCommand(
+            self._process, self._reading, self._mark, held, self._news, self._first, problem
+        )
+
+    def end(self) -> None:
+        """Instead of `let_go`: nothing will run in it."""
+        self._shut()  # it ends of itself
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        close(self._reading, self._news)
+
+    def _shell(self, order: Order) -> tuple[str, ...]:
+        """The shell that gives the line to bash when it is let go."""
+        ahead, number = self._told >= 0, order.given.stdin
+        stdin = "/dev/null" if number is None else f"&{number} {number}<&-"
+        told = _TOLD_LATER.format(file=self._told) if ahead else ""
+        # Other shells know no descriptor above 9, and drop names that are none to them.
+        plain = number is None and all(name.isidentifier() for name in order.environ)
+        first = _FIRST_OF_ALL.replace("{stdin}", stdin).replace("{told}", told)
+        shell = _SH if plain and not ahead else _BASH
+        return (*shell, _libraries(order) + first, "bash", order.command)
+
+    def _hold(self, limits: Limits) -> None:
+        for _, kind, sender in self._about:
+            if kind == socket.SCM_CREDENTIALS:
+                hold(_SENDER.unpack(sender)[0], limits, self._mark.queues)
+
+    def _shut(self) -> None:
+        self._gate.close()
+        close(self._told)
+
+
+def _begin(
+    words: Sequence[str],
+    cwd: str,
+    env: Mapping[str, str],
+    stdin: int,
+    passed: Sequence[int] = (),
+) -> "tuple[subprocess.Popen[bytes], int]":
+    """The process, and the descriptor that all it prints comes out of. Raises `OSError`."""
+    reading, writing = pipe()
+    try:
+        process = programs.start(
+            words,
+            cwd=cwd,
+            env=env,
+            stdin=stdin,
+            stdout=writing,
+            stderr=writing,
+            start_new_session=True,
+            pass_fds=passed,
+        )
+    except BaseException:
+        close(reading)
+        raise
+    finally:
+        close(writing)
+    return process, reading
 
 
 def _libraries(order: Order) -> str:
@@ -98,84 +234,10 @@ def _libraries(order: Order) -> str:
     return "".join(f"export {word}; " for word in words)
 
 
-def start(
-    order: Order, held: Launch, limits: Limits, ends: tuple[int, int]
-) -> RunningCommand:
-    """`ends` are those of a pipe into which the sandbox of `held` writes its status.
-
-    From here on they are closed when the call is closed, also if it was not started.
-    """
-    mark = new_mark(os.environ.get(NAME, ""))
-    news, told = ends
-    reading = writing = -1
-    stdin, passed = order.given.stdin, ()
-    ours = its = None
-    environ = programs.plain(order.environ) if held.own_space else order.environ
-    try:
-        reading, writing = pipe()
-        if held.own_space:
-            ours, its = socket.socketpair()
-            ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-            passed = (told,) if stdin is None else (told, stdin)
-            stdin = its.fileno()
-        process = programs.start(
-            (*held.words, *shell(order, held, mark.queues)),
-            cwd="/" if held.own_space else order.cwd,
-            env={**environ, **held.environ, NAME: mark.token},
-            stdin=subprocess.DEVNULL if stdin is None else stdin,
-            stdout=writing,
-            stderr=writing,
-            start_new_session=True,
-            pass_fds=passed,
-        )
-    except (OSError, ValueError) as error:
-        close(reading, news)
-        if ours:
-            ours.close()
-        raise cannot(order.cwd, error) from error
-    finally:
-        close(writing, told)
-        if its:
-            its.close()
-    if not ours:
-        return RunningCommand(process, reading, mark, held, news)
-    with ours:
-        first = _first(news)
-        problem = _let_go(held, first, ours, (limits, mark.queues)) if first else ""
-    return RunningCommand(process, reading, mark, held, news, first, problem)
-
-
-def _let_go(
-    held: Launch, first: int, gate: socket.socket, limits: tuple[Limits, int]
-) -> str:
-    """Let the command run if its mounts are right; otherwise return the reason."""
-    compared = held.mounts.comparison() if held.mounts else None
-    gate.settimeout(_PATIENCE)
-    try:
-        ready, about, *_ = gate.recvmsg(1, socket.CMSG_SPACE(_SENDER.size))
-    except TimeoutError:
-        ready, about = b"", []
-    if not ready:
-        return ""  # it has ended: bubblewrap says why
-    if compared and (problem := compared(first)):
-        return problem
-    for _, kind, sender in about:
-        if kind == socket.SCM_CREDENTIALS:
-            hold(_SENDER.unpack(sender)[0], *limits)
-    with suppress(OSError):  # it has ended
-        gate.send(b"\n")
-    return ""
-
-
 def close(*descriptors: int) -> None:
     for number in descriptors:
         if number >= 0:
             os.close(number)
-
-
-def cannot(cwd: str, error: Exception) -> ToolFailed:
-    why = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
-    return ToolFailed(f"The command could not be started in {escaped(cwd)}: {why}.")
 
 
 def _first(news: int) -> int:

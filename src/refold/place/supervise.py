@@ -35,8 +35,9 @@ from refold.place.limits import (
 from refold.place.port import Finished
 from refold.place.reaper import end_all, members
 from refold.place.sandbox import Launch
+from refold.place.sandbox_ahead import SandboxAhead
 from refold.place.socket_guard import install
-from refold.place.spawn import Order, RunningCommand, cannot, close, start
+from refold.place.spawn import Order, RunningCommand, close, start
 from refold.process_groups import lives, signal_group
 
 _GRACE = 0.5  # seconds between the request to end and the order
@@ -57,9 +58,11 @@ class Supervisor:
         limits: Limits,
         seconds: float | None,
         on_output: Callable[[str], None] | None,
-        walls: Callable[[int], Launch],
+        walls: Callable[[], Launch],
+        ahead: SandboxAhead | None = None,
     ) -> None:
         self._order, self._limits, self._walls = order, limits, walls
+        self._ahead = ahead
         self._until = math.inf if seconds is None else time.monotonic() + seconds
         self._on_output, self._used = on_output, order.given.used
         self._heard = deque[str | float]()
@@ -158,30 +161,22 @@ class Supervisor:
         )
 
     def _start(self) -> RunningCommand:
-        try:
-            ends = os.pipe()
-        except OSError as error:
-            raise cannot(self._order.cwd, error) from error
         held = Launch()
         try:
-            held = self._walls(ends[1])
+            held = self._walls()
+            if ahead := self._ahead:
+                self._guard.callback(ahead.close)
+                if taken := ahead.take(self._order, held, self._limits):
+                    return taken
             if held.guards_sockets:
                 self._guard.callback(install(offline=held.offline))
             if held.rights:
                 _give_up(held.rights)
+            return start(self._order, held, self._limits)
         except BaseException:
-            close(*ends)
-            self._abandon(held)
+            self._guard.close()
+            held.after()
             raise
-        try:
-            return start(self._order, held, self._limits, ends)
-        except BaseException:
-            self._abandon(held)
-            raise
-
-    def _abandon(self, held: Launch) -> None:
-        self._guard.close()
-        held.after()
 
     def _until_ended(self, watch: "_Watch", output: OutputPipe) -> tuple[bool, str]:
         """Has it ended by itself; and if not, the limit it was over, or "" for time or stop."""

@@ -82,6 +82,9 @@ class ScriptedCommands:
             given.printed.add(found.start + found.end)
         return found
 
+    def expect(self) -> None:
+        pass
+
     def has(self, program: str) -> bool:
         return program in self.programs
 
@@ -94,7 +97,7 @@ class WithoutPrograms:
 
     def __init__(self, commands: Commands, *missing: str) -> None:
         self._commands, self._missing = commands, missing
-        self.run, self.close = commands.run, commands.close
+        self.run, self.close, self.expect = commands.run, commands.close, commands.expect
 
     def has(self, program: str) -> bool:
         return program not in self._missing and self._commands.has(program)

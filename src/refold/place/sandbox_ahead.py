@@ -1,0 +1,101 @@
+"""Sets up a sandbox while the model answers: that takes longer than most commands run.
+
+It is one like that of the last command, and waits at its gate (`spawn.GatedSandbox`). The
+next command takes it only if it would get the very same now, and if the files that it shows
+are those that lie there now. Otherwise it is ended, unused, and the command gets a new one.
+"""
+
+import os
+from _thread import start_new_thread
+from collections.abc import Callable
+from threading import Event, Lock
+
+from msgspec.structs import replace
+
+from refold.errors import ToolFailed
+from refold.place.landlock import give_up
+from refold.place.limits import Limits
+from refold.place.port import NOTHING_MORE
+from refold.place.sandbox import Launch
+from refold.place.socket_guard import install
+from refold.place.spawn import GatedSandbox, Order, RunningCommand
+
+_KEPT = 60.0  # seconds that one waits for a command
+_LONGEST = 100_000  # bytes of a command; a longer one may be refused when it is started
+
+
+class SandboxAhead:
+    """One sandbox. `take` it once, and `close` it in any case.
+
+    It has a thread of its own for as long as the sandbox lives: a sandbox ends with the
+    thread that started it, and what the thread gives up is given up for good.
+    """
+
+    def __init__(
+        self, order: Order, expected: Callable[[], Launch], seconds: float = _KEPT
+    ) -> None:
+        self._order = replace(order, command="", given=NOTHING_MORE)
+        self._expected, self._seconds = expected, seconds
+        self._held, self._gated = Launch(), None
+        self._stands, self._over, self._ended = Event(), Event(), Event()
+        self._lock, self._taken = Lock(), False
+        start_new_thread(self._work, ())
+
+    def take(self, order: Order, held: Launch, limits: Limits) -> RunningCommand | None:
+        """Run the command in it, if this is the sandbox of `held`; otherwise None."""
+        self._stands.wait()
+        with self._lock:
+            gated = self._gated  # None: it was not set up, or has waited too long
+            self._taken = gated is not None and self._fits(order, held, gated)
+        if gated is None or not self._taken:
+            self._over.set()
+            return None
+        return gated.let_go(held, limits, os.fsencode(order.command))
+
+    def _fits(self, order: Order, held: Launch, gated: GatedSandbox) -> bool:
+        command, then = os.fsencode(order.command), self._held
+        return (
+            len(command) <= _LONGEST
+            and b"\0" not in command
+            and order.given.stdin is None
+            and (order.cwd, order.environ) == (self._order.cwd, self._order.environ)
+            and (held.words, held.environ) == (then.words, then.environ)
+            and gated.shows(held)
+        )
+
+    def close(self) -> None:
+        """When its command has ended, or if it was not taken."""
+        self._over.set()
+        self._ended.wait()
+
+    def _work(self) -> None:
+        try:
+            self._live()
+        except (OSError, ValueError, ToolFailed):
+            pass  # then the command gets one of its own, or says why not
+        finally:
+            self._stands.set()
+            self._ended.set()
+
+    def _live(self) -> None:
+        self._held = self._expected()
+        if not self._held.own_space:
+            return
+        release = install(offline=self._held.offline) if self._held.guards_sockets else None
+        try:
+            if self._held.rights:
+                give_up(self._held.rights)
+            gated = GatedSandbox(self._order, self._held, ahead=True)
+            if gated.wait():
+                self._gated = gated
+                self._stands.set()
+                self._over.wait(self._seconds)
+            with self._lock:
+                self._gated = None
+            if self._taken:
+                self._over.wait()
+            else:
+                gated.end()
+        finally:
+            if release:
+                release()

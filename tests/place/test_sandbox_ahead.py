@@ -1,0 +1,317 @@
+"""A sandbox that is set up before its command: who gets it, and what it shows then."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.errors import ToolFailed
+from refold.place.port import CommandExtras, Finished
+from refold.place.reaper import NAME, owner
+from refold.place.sandbox_ahead import SandboxAhead
+from refold.place.spawn import Order
+from refold.values.tools import Confines
+from tests.place.walled import Walled, marked, needs_bubblewrap, walled
+
+BORN = f"echo ${NAME}; "  # its last number says when its sandbox was begun
+
+
+class Told:
+    """What a command printed, after whether its sandbox stood before it was ordered."""
+
+    def __init__(self, found: Finished, ordered: int) -> None:
+        token, _, self.text = found.text.partition("\n")
+        self.ahead, self.found = int(token.rpartition(".")[2]) < ordered, found
+
+
+def expected(ws: Walled, *, writes: bool = False) -> None:
+    """A command has run, and another like it may come."""
+    ws.run("true", writes=writes)
+    expect(ws)
+
+
+def expect(ws: Walled) -> None:
+    """Until the shell in the sandbox waits for its command."""
+    ws.commands.expect()
+    while not any("read -r go" in words and words[:9] == "/bin/bash" for words in ours()):
+        time.sleep(0.001)
+
+
+def told(ws: Walled, command: str, *, writes: bool = False) -> Told:
+    ordered = time.monotonic_ns()
+    return Told(ws.run(BORN + command, writes=writes), ordered)
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_the_next_command_runs_in_the_sandbox_that_stands(ws: Walled, writes: bool) -> None:
+    first = told(ws, "echo one", writes=writes)
+    expect(ws)
+
+    found = told(ws, "echo two; exit 3", writes=writes)
+
+    assert (first.ahead, first.text) == (False, "one\n")
+    assert (found.ahead, found.text, found.found.code) == (True, "two\n", 3)
+
+
+def test_only_one_command_gets_it(ws: Walled) -> None:
+    expected(ws)
+
+    assert [told(ws, "true").ahead for _ in range(2)] == [True, False]
+
+
+def test_a_sandbox_is_set_up_only_after_a_command(ws: Walled) -> None:
+    ws.commands.expect()
+    assert not told(ws, "true").ahead
+
+    expect(ws)
+    ws.commands.expect()  # an answer without a command was between them
+    assert told(ws, "true").ahead
+    assert not told(ws, "true").ahead
+
+
+def test_a_command_that_may_write_does_not_run_where_one_may_not(ws: Walled) -> None:
+    expected(ws, writes=False)
+
+    found = told(ws, "echo a > a; cat a", writes=True)
+
+    assert (found.ahead, found.text) == (False, "a\n")
+
+
+def test_a_command_without_the_network_does_not_run_where_one_has_it(ws: Walled) -> None:
+    ws.run("true", network=True)
+    expect(ws)
+
+    found = told(ws, "readlink /proc/self/ns/net", writes=True)
+
+    assert not found.ahead
+    assert found.text.strip() != os.readlink("/proc/self/ns/net")
+
+
+def test_it_sees_nothing_else_than_in_a_sandbox_of_its_own(ws: Walled) -> None:
+    look = "env | sort | grep -v ^REFOLD_CALLS=; ls /proc/self/fd /; cat; echo $0 $# $-; cat /proc/mounts"
+    one = told(ws, look)
+    expect(ws)
+
+    other = told(ws, look)
+
+    assert (one.ahead, other.ahead) == (False, True)
+    assert other.text == one.text
+
+
+def test_a_command_with_variables_of_its_own_gets_a_sandbox_of_its_own(ws: Walled) -> None:
+    expected(ws)
+    ordered = time.monotonic_ns()
+
+    async def use() -> Finished:
+        given = CommandExtras(environ={"TOKEN": "t"})
+        return await ws.commands.run(
+            f"{BORN}echo $TOKEN", cwd=str(ws.root), seconds=9, given=given
+        )
+
+    found = Told(anyio.run(use), ordered)
+
+    assert (found.ahead, found.text) == (False, "t\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "printf '%s|' a\\\\b \"c\td\"  'é😀' $'\\x81'",
+        "cat <<'E'\n  two\n\nlines\nE\n",
+        "echo 'a\nb' # said\n\n",
+        "echo " + "x" * 50_000,
+        "echo \udcff\udc81",
+    ],
+    ids=["quoted", "here", "newlines", "long", "no text"],
+)
+def test_the_command_is_taken_as_it_was_given(ws: Walled, command: str) -> None:
+    one = told(ws, command)
+    expect(ws)
+
+    other = told(ws, command)
+
+    assert (one.ahead, other.ahead) == (False, True)
+    assert (other.found.start, other.text) != (b"", "")
+    assert other.text == one.text
+
+
+def test_a_command_that_is_too_long_is_refused_as_without(ws: Walled) -> None:
+    expected(ws)
+
+    with pytest.raises(ToolFailed, match="Argument list too long"):
+        ws.run("true " + "x" * 200_000, writes=False)
+
+
+def a_new_file_with_keys(root: Path) -> None:
+    (root / "sub/.env").write_text("key")
+
+
+def another_file_with_keys(root: Path) -> None:
+    (root / "new").write_text("key")
+    (root / "new").replace(root / ".env")
+
+
+def a_renamed_folder(root: Path) -> None:
+    (root / "sub").rename(root / "other")
+    (root / "other/.env").write_text("key")
+
+
+@pytest.mark.parametrize(
+    "change", [a_new_file_with_keys, another_file_with_keys, a_renamed_folder]
+)
+def test_what_must_not_be_read_by_now_is_not(
+    ws: Walled, change: Callable[[Path], None]
+) -> None:
+    (ws.root / "sub").mkdir()
+    (ws.root / ".env").write_text("old")
+    expected(ws)
+
+    change(ws.root)
+    found = told(ws, "cat .env sub/.env other/.env; cat < .env")
+
+    assert not found.ahead
+    assert "key" not in re.sub("holds? keys", "", found.text)
+
+
+def test_what_must_not_be_written_by_now_is_not(ws: Walled) -> None:
+    config = ws.root / ".git/config"
+    config.parent.mkdir()
+    config.write_text("old")
+    expected(ws, writes=True)
+
+    (ws.root / "new").write_text("as it was")
+    (ws.root / "new").replace(config)
+    found = told(ws, "echo x > .git/config; mv .git g; cat .git/config", writes=True)
+
+    assert not found.ahead
+    assert found.text.endswith("as it was")
+    assert config.read_text() == "as it was"
+
+
+def test_a_workspace_that_was_replaced_is_the_new_one(ws: Walled) -> None:
+    (ws.root / "a").write_text("old")
+    expected(ws)
+
+    ws.root.rename(f"{ws.root}-old")
+    ws.root.mkdir()
+    (ws.root / "a").write_text("new")
+
+    found = told(ws, "cat a")
+    assert (found.ahead, found.text) == (False, "new")
+
+
+def test_what_a_rule_denies_by_now_is_hidden(tmp_path: Path) -> None:
+    denied = list[str]()
+    needs_bubblewrap()
+    with walled(tmp_path / "ws", unread=lambda: denied) as ws:
+        (ws.root / "a").write_text("secret")
+        expected(ws)
+
+        denied.append(str(ws.root / "a"))
+        found = told(ws, "cat a")
+
+    assert not found.ahead
+    assert "secret" not in found.text
+
+
+def test_a_file_that_only_got_another_content_does_not_matter(ws: Walled) -> None:
+    (ws.root / "a").write_text("old")
+    expected(ws)
+    (ws.root / "a").write_text("new")
+
+    found = told(ws, "cat a")
+
+    assert (found.ahead, found.text) == (True, "new")
+
+
+def test_it_ends_with_its_command_and_all_that_this_left(ws: Walled) -> None:
+    expected(ws, writes=True)
+
+    found = told(ws, "setsid sleep 1000 & echo out", writes=True)
+
+    assert (found.ahead, found.text) == (True, "out\n")
+    assert ours() == []
+
+
+def test_it_ends_when_the_time_of_its_command_is_over(ws: Walled) -> None:
+    expected(ws)
+
+    async def use() -> Finished:
+        return await ws.commands.run("sleep 1000", cwd=str(ws.root), seconds=0.2)
+
+    assert anyio.run(use).timed_out
+    assert ours() == []
+
+
+def test_the_end_of_the_session_ends_one_that_nobody_took(ws: Walled) -> None:
+    expected(ws)
+
+    ws.commands.close()
+
+    assert ours() == []
+
+
+def test_one_that_has_waited_too_long_is_ended_and_not_given(ws: Walled) -> None:
+    order = Order("", str(ws.root), Confines(), {"PATH": "/usr/bin:/bin"})
+    cwd, limits = str(ws.root), ws.commands.limits
+    ahead = SandboxAhead(order, lambda: ws.sandbox.expected(cwd, Confines()), seconds=0)
+
+    taken = ahead.take(order, ws.sandbox.held(cwd, Confines()), limits)
+    ahead.close()
+
+    assert (taken, ours()) == (None, [])
+
+
+def test_a_program_that_is_talked_to_gets_a_sandbox_of_its_own(ws: Walled) -> None:
+    expected(ws)
+    reading, writing = os.pipe()
+    os.write(writing, b"said\n")
+    os.close(writing)
+    ordered = time.monotonic_ns()
+
+    async def use() -> Finished:
+        given = CommandExtras(stdin=reading)
+        return await ws.commands.run(f"{BORN}cat", cwd=str(ws.root), seconds=9, given=given)
+
+    found = Told(anyio.run(use), ordered)
+    os.close(reading)
+
+    assert (found.ahead, found.text) == (False, "said\n")
+
+
+WAITS = """
+import os, sys, anyio
+from pathlib import Path
+from tests.place.walled import walled
+with walled(Path(sys.argv[1])) as ws:
+    ws.run("true", writes=False)
+    ws.commands.expect()
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+def test_it_ends_with_a_refold_that_is_killed(tmp_path: Path) -> None:
+    needs_bubblewrap()
+    words = [sys.executable, "-c", WAITS, str(tmp_path / "ws")]
+    here = Path(__file__).parents[2]
+    with subprocess.Popen(words, cwd=here, stdin=subprocess.PIPE) as killed:
+        mark = f"{NAME}={owner().partition('.')[0]}.{killed.pid}."
+        while not any("read -r go" in each for each in marked(mark)):
+            time.sleep(0.01)
+        killed.kill()
+        killed.wait()
+
+    while marked(mark):  # the time limit of tests ends this
+        time.sleep(0.01)
+
+
+def ours() -> list[str]:
+    """The command lines of what this process has started for commands, and of what that did."""
+    return marked(f"{NAME}={owner()}.")
