@@ -15,7 +15,7 @@ import anyio
 
 from bench import table
 from refold.place.commands import ShellCommands
-from refold.place.sandbox import Sandbox, Wish, find
+from refold.place.sandbox import Sandbox, SandboxConfig, find
 from refold.values.tools import Confines
 
 _ANSWERING = 0.1  # seconds that a quick model takes
@@ -39,7 +39,7 @@ def main() -> None:
 
 def report(times: int, directory: Path) -> None:
     root = os.path.realpath(directory)
-    sandbox = find(os.environ, Wish(roots=(root,)))
+    sandbox = find(os.environ, SandboxConfig(roots=(root,)))
     if not sandbox.confines:
         print(f"  not measured: {sandbox.notice}")
         return
@@ -72,10 +72,10 @@ async def measure(times: int, root: str, sandbox: Sandbox) -> dict[str, list[flo
         "reading": (walled, False),
         "reading, set up ahead": (walled, False),
     }
-    launches = [sandbox.held(root, Confines(writes=w)) for w in (False, True)]
+    launches = [sandbox.launch(root, Confines(writes=w)) for w in (False, True)]
     bare: dict[str, Sequence[str]] = {"bash -c": ()}
     for name, launch in zip(("reading", "writing"), launches, strict=True):
-        bare[f"bubblewrap, {name}"] = launch.words
+        bare[f"bubblewrap, {name}"] = launch.arguments
     for _ in range(times):
         for name, words in bare.items():
             took.setdefault(name, []).append(once(words))

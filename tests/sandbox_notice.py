@@ -8,13 +8,13 @@ import os
 from functools import cache
 
 from refold.place.sandbox import find
-from refold.place.sandbox_rules import Wish
+from refold.place.sandbox_rules import SandboxConfig
 
 
 @cache
 def sandbox_notice() -> str:
     """The notice of this machine, or ""."""
-    return find(os.environ, Wish(roots=("/",))).notice
+    return find(os.environ, SandboxConfig(roots=("/",))).notice
 
 
 def without_sandbox_notice(said: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from refold.cli.main import main
 from refold.place.openat import FOLDER
-from refold.place.quarantine import put
+from refold.place.quarantine import move_to
 
 Said = pytest.CaptureFixture[str]
 
@@ -32,7 +32,7 @@ def taken(place: Path, content: str = "echo hello\n") -> str:
     here = os.open(place.parent, FOLDER)
     where = os.path.join(os.environ["REFOLD_HOME"], "quarantine")
     try:
-        return Path(put(place.name, here, str(place.parent / place.name), where)).name
+        return Path(move_to(place.name, here, str(place.parent / place.name), where)).name
     finally:
         os.close(here)
 

@@ -22,7 +22,7 @@ from refold.journal.events.kinds import (
     SessionStarted,
 )
 from refold.journal.home import Home
-from refold.place.checkpoints import Checkpoints, kept_in
+from refold.place.checkpoints import Checkpoints, snapshot_directory
 from refold.session.recorder import Recorder
 
 CAPFD = pytest.CaptureFixture[str]
@@ -327,7 +327,7 @@ def test_snapshots_of_files_go_with_the_last_session_of_their_workspace(
     (workspace / "a.txt").write_text("one")
     for id_ in (first, second):
         anyio.run(Checkpoints([workspace], store, os.environ, id_).taken)
-    there = kept_in(store, os.path.realpath(workspace))
+    there = snapshot_directory(store, os.path.realpath(workspace))
 
     shell.sessions("delete", first, "--yes")
     between = sorted(os.listdir(there / "sessions"))
@@ -349,7 +349,7 @@ def test_snapshots_stay_for_a_session_that_has_gone_on_elsewhere(
 
     shell.sessions("delete", last, "--yes")
 
-    there = kept_in(store, os.path.realpath(workspace))
+    there = snapshot_directory(store, os.path.realpath(workspace))
     assert os.listdir(there / "sessions") == [moved]
     assert (there / "objects").is_dir()
 
@@ -365,7 +365,7 @@ def test_snapshots_stay_where_a_session_that_cannot_be_read_may_need_them(
 
     shell.sessions("delete", last, "--yes")
 
-    there = kept_in(store, os.path.realpath(workspace))
+    there = snapshot_directory(store, os.path.realpath(workspace))
     assert os.listdir(there / "sessions") == []
     assert (there / "objects").is_dir()
 

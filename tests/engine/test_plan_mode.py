@@ -10,7 +10,7 @@ from refold.engine.policies.plan_mode import PLANNING
 from refold.journal.events.kinds import Ended, Judged, PlanAnswered
 from refold.journal.state.fold import View
 from refold.journal.store.port import MemoryStore
-from refold.place.port import FileChange, Taken, Trees
+from refold.place.port import FileChange, SnapshotTaken, Trees
 from refold.session.pending_requests import PlanToJudge, Questions, requests
 from refold.session.recorder import Recorder
 from refold.session.redactor import Redactor
@@ -217,10 +217,10 @@ class SlowToTake:
     def forget(self) -> None: ...
     def failed(self, why: str) -> None: ...
 
-    async def taken(self) -> Taken:
+    async def taken(self) -> SnapshotTaken:
         self.began.set()
         await self.go.wait()
-        return Taken(())
+        return SnapshotTaken(())
 
     def patch(self, before: Trees, after: Trees) -> tuple[tuple[FileChange, str], ...]:
         raise NotImplementedError

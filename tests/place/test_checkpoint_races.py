@@ -12,7 +12,7 @@ import pytest
 
 from refold.errors import ToolFailed
 from refold.place.checkpoints import Checkpoints
-from refold.place.snapshot_scan import Ways
+from refold.place.snapshot_scan import ParentDirectories
 from tests.place.repositories import checkpoints, git
 
 ROUNDS = int(os.environ.get("REFOLD_FLIPS", "40"))
@@ -89,7 +89,7 @@ def test_no_content_from_elsewhere_is_saved_while_a_sibling_flips(
 def test_a_way_that_rested_is_trusted_and_one_that_changed_is_not(root: Path) -> None:
     for directory in (root, root / "here", root / "here/deep"):
         while True:  # until its last change is longer ago than its clock is coarse
-            ways = Ways(str(root), str(root), ["here/deep/f1", "one"])
+            ways = ParentDirectories(str(root), str(root), ["here/deep/f1", "one"])
             if not ways.doubtful():
                 break
         (directory / "another").write_text("new")

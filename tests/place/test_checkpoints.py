@@ -10,7 +10,7 @@ import pytest
 
 from refold.errors import ToolFailed
 from refold.place.checkpoints import NO_GIT, WHOLE_MACHINE, Checkpoints
-from refold.place.port import FileChange, Taken
+from refold.place.port import FileChange, SnapshotTaken
 from refold.testing.clock import Clock
 from tests.place.repositories import bytes_of, checkpoints, files, git, repository
 
@@ -22,12 +22,12 @@ def root(tmp_path: Path) -> Path:
     return found
 
 
-def taken(kept: Checkpoints) -> Taken:
+def taken(kept: Checkpoints) -> SnapshotTaken:
     kept.dirty()
     return anyio.run(kept.taken)
 
 
-def back(kept: Checkpoints, to: Taken) -> int:
+def back(kept: Checkpoints, to: SnapshotTaken) -> int:
     return anyio.run(kept.restore, taken(kept).trees, to.trees)
 
 
@@ -541,7 +541,7 @@ def test_two_sessions_look_at_one_workspace_at_once(root: Path) -> None:
         (root / f"{n}").write_text(f"{n}")
     one, two = checkpoints(root), checkpoints(root, session="two")
 
-    async def both() -> tuple[Taken, Taken]:
+    async def both() -> tuple[SnapshotTaken, SnapshotTaken]:
         one.begin()
         two.begin()
         return await one.taken(), await two.taken()

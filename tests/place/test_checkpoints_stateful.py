@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from refold.place.port import Taken
+from refold.place.port import SnapshotTaken
 from tests.place.repositories import checkpoints, files, repository
 
 NAMES = st.sampled_from(
@@ -34,7 +34,7 @@ class Files(RuleBasedStateMachine):
         super().__init__()
         self.base = Path(tempfile.mkdtemp(prefix="checkpoints-"))
         self.root = self.base / "work"
-        self.taken = list[tuple[Taken, Mapping[str, object]]]()
+        self.taken = list[tuple[SnapshotTaken, Mapping[str, object]]]()
 
     @initialize(inside=st.booleans())
     def start(self, inside: bool) -> None:
@@ -95,7 +95,7 @@ class Files(RuleBasedStateMachine):
             for other, there in self.taken[-2:]:
                 assert (one.trees == other.trees) == (then == there)
 
-    def now(self, by: int) -> Taken:
+    def now(self, by: int) -> SnapshotTaken:
         self.sessions[by].dirty()
         return anyio.run(self.sessions[by].taken)
 

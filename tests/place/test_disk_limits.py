@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from refold.place.commands import ShellCommands
-from refold.place.limits import Disks, Limits, free
+from refold.place.limits import Disks, Limits, free_bytes
 from refold.place.port import Finished
 
 MIB = 1024 * 1024
@@ -20,7 +20,7 @@ class FakeDisk:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *left: int) -> None:
         self._left = [*left]
-        monkeypatch.setattr("refold.place.limits.free", self._free)
+        monkeypatch.setattr("refold.place.limits.free_bytes", self._free)
 
     def _free(self, path: str) -> int:
         return self._left.pop(0) if len(self._left) > 1 else self._left[0]
@@ -101,4 +101,4 @@ def test_a_command_that_fills_a_disk_is_ended_before_it_is_full(
 
     assert found.code is None
     assert found.stopped.startswith(f"it filled the disk of {small_disk}")
-    assert free(str(small_disk)) > MIB  # some may be written while it is being ended
+    assert free_bytes(str(small_disk)) > MIB  # some may be written while it is being ended

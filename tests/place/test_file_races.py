@@ -14,7 +14,7 @@ import pytest
 from refold.errors import ToolFailed
 from refold.place.files import DiskFiles
 from refold.place.openat import FOLDER, Opening, beneath, by_walking
-from refold.place.port import Put, Real
+from refold.place.port import FileWrite, Real
 
 NOTHING = ""
 
@@ -48,7 +48,7 @@ def everything(files: DiskFiles, real: Real) -> list[Callable[[], object]]:
         lambda: files.write(real, b"x", expect=digest(b"secret")),
         lambda: files.remove(real, expect=digest(b"secret")),
         lambda: files.put_all(
-            [Put(real, b"x", NOTHING), Put(Real(f"{real}2"), b"", NOTHING)]
+            [FileWrite(real, b"x", NOTHING), FileWrite(Real(f"{real}2"), b"", NOTHING)]
         ),
     ]
 

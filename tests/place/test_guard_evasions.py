@@ -9,7 +9,7 @@ import pytest
 
 from refold.errors import ToolFailed
 from refold.place.commands import ShellCommands
-from refold.place.gitconfig import harmless, plain
+from refold.place.gitconfig import runs_no_program, without_programs
 from refold.values.tools import Confines
 from tests.place.walled import Walled, needs_bubblewrap, walled
 
@@ -56,7 +56,7 @@ def test_a_setting_that_is_hidden_from_us_is_not_shown_to_git(
 
     assert "RAN" not in found.text
     assert "after" in found.text
-    assert not harmless(str(config))
+    assert not runs_no_program(str(config))
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_a_setting_by_which_something_runs_is_known_however_it_is_written(
 ) -> None:
     (tmp_path / "config").write_text(text)
 
-    assert not harmless(str(tmp_path / "config"))
-    assert plain(str(tmp_path / "config")) is not None
+    assert not runs_no_program(str(tmp_path / "config"))
+    assert without_programs(str(tmp_path / "config")) is not None
 
 
 @pytest.mark.parametrize("end", [" ", "\t", " \r\n", "\0", "\0x"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.place.gitconfig import harmless
+from refold.place.gitconfig import runs_no_program
 from refold.place.guarded_paths import Guards
 from refold.values.path_names import KEYS, guarded, steering
 
@@ -122,7 +122,7 @@ def test_settings_of_git_are_harmless_if_nothing_runs_by_them(
 ) -> None:
     (tmp_path / "config").write_text(config)
 
-    assert harmless(str(tmp_path / "config")) == is_harmless
+    assert runs_no_program(str(tmp_path / "config")) == is_harmless
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from refold.errors import ToolFailed
 from refold.place.files import DiskFiles
 from refold.place.openat import Opening
-from refold.place.port import Put
+from refold.place.port import FileWrite
 
 NOTHING = ""
 
@@ -26,10 +26,10 @@ def files(tmp_path: Path, opening: Opening) -> DiskFiles:
 
 def put(
     files: DiskFiles, name: str, content: bytes | None, before: str | None = None
-) -> Put:
+) -> FileWrite:
     """To this content from what the fixture wrote, or from `before`."""
     was = f"{name} before" if before is None else before
-    return Put(
+    return FileWrite(
         files.real(name), content, sha256(was.encode()).hexdigest() if was else NOTHING
     )
 
@@ -209,10 +209,10 @@ def test_a_new_file_takes_the_mode_of_another_or_what_is_wished(
 
     files.put_all(
         [
-            Put(files.real("like"), b"x", NOTHING, like=files.real("a")),
-            Put(files.real("run"), b"x", NOTHING, executable=True),
-            Put(files.real("b"), b"x", put(files, "b", b"").expect, executable=False),
-            Put(files.real("c"), b"x", put(files, "c", b"").expect, executable=True),
+            FileWrite(files.real("like"), b"x", NOTHING, like=files.real("a")),
+            FileWrite(files.real("run"), b"x", NOTHING, executable=True),
+            FileWrite(files.real("b"), b"x", put(files, "b", b"").expect, executable=False),
+            FileWrite(files.real("c"), b"x", put(files, "c", b"").expect, executable=True),
         ]
     )
 

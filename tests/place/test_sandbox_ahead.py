@@ -15,7 +15,7 @@ from refold.errors import ToolFailed
 from refold.place.port import CommandExtras, Finished
 from refold.place.reaper import NAME, owner
 from refold.place.sandbox_ahead import SandboxAhead
-from refold.place.spawn import Order
+from refold.place.spawn import SpawnRequest
 from refold.values.tools import Confines
 from tests.place.walled import Walled, marked, needs_bubblewrap, walled
 
@@ -258,11 +258,11 @@ def test_the_end_of_the_session_ends_one_that_nobody_took(ws: Walled) -> None:
 
 
 def test_one_that_has_waited_too_long_is_ended_and_not_given(ws: Walled) -> None:
-    order = Order("", str(ws.root), Confines(), {"PATH": "/usr/bin:/bin"})
+    order = SpawnRequest("", str(ws.root), Confines(), {"PATH": "/usr/bin:/bin"})
     cwd, limits = str(ws.root), ws.commands.limits
     ahead = SandboxAhead(order, lambda: ws.sandbox.expected(cwd, Confines()), seconds=0)
 
-    taken = ahead.take(order, ws.sandbox.held(cwd, Confines()), limits)
+    taken = ahead.take(order, ws.sandbox.launch(cwd, Confines()), limits)
     ahead.close()
 
     assert taken is None

@@ -13,7 +13,7 @@ from refold.errors import ToolFailed
 from refold.place import landlock, seatbelt
 from refold.place.limits import Limits
 from refold.place.sandbox import find
-from refold.place.sandbox_rules import Walls, Wish
+from refold.place.sandbox_rules import SandboxConfig, SandboxRules
 from tests.place.walled import Walled, needs_bubblewrap, walled
 
 
@@ -32,7 +32,7 @@ def needs_landlock() -> None:
 
 
 def test_bubblewrap_that_does_not_work_is_told_aloud(tmp_path: Path) -> None:
-    found = find(without_bubblewrap(tmp_path), Wish(roots=(str(tmp_path / "ws"),)))
+    found = find(without_bubblewrap(tmp_path), SandboxConfig(roots=(str(tmp_path / "ws"),)))
 
     assert found.kind in ("landlock", "none")
     assert not found.confines
@@ -45,7 +45,7 @@ def test_a_trial_that_was_begun_is_waited_for_and_not_made_again(tmp_path: Path)
     tried = tmp_path / "tried"
     program = tmp_path / "tools" / "bwrap"
     program.write_text(f"#!/bin/sh\nsleep 0.05; echo once >> {tried}; exit 1\n")
-    found = find(environ, Wish(roots=(str(tmp_path / "ws"),)))
+    found = find(environ, SandboxConfig(roots=(str(tmp_path / "ws"),)))
 
     found.begin()
 
@@ -55,13 +55,13 @@ def test_a_trial_that_was_begun_is_waited_for_and_not_made_again(tmp_path: Path)
 
 
 def test_bubblewrap_that_is_not_there_is_told_aloud(tmp_path: Path) -> None:
-    found = find({"PATH": str(tmp_path)}, Wish(roots=(str(tmp_path / "ws"),)))
+    found = find({"PATH": str(tmp_path)}, SandboxConfig(roots=(str(tmp_path / "ws"),)))
 
     assert "bubblewrap (bwrap) is not installed" in found.notice
 
 
 def test_a_sandbox_that_was_switched_off_is_told_too(tmp_path: Path) -> None:
-    found = find(os.environ, Wish(roots=(str(tmp_path),), profile="off"))
+    found = find(os.environ, SandboxConfig(roots=(str(tmp_path),), profile="off"))
 
     assert (found.kind, found.confines) == ("off", False)
     assert "The sandbox is off" in found.notice
@@ -69,7 +69,7 @@ def test_a_sandbox_that_was_switched_off_is_told_too(tmp_path: Path) -> None:
 
 def test_a_sandbox_that_works_says_nothing(tmp_path: Path) -> None:
     needs_bubblewrap()
-    found = find(os.environ, Wish(roots=(str(tmp_path / "ws"),)))
+    found = find(os.environ, SandboxConfig(roots=(str(tmp_path / "ws"),)))
 
     assert (found.kind, found.confines, found.notice) == ("bubblewrap", True, "")
 
@@ -141,7 +141,7 @@ def test_landlock_alone_takes_away_what_came_up(tmp_path: Path) -> None:
 
 def test_the_profile_for_a_mac_says_what_the_walls_say() -> None:
     found = seatbelt.profile(
-        Walls(
+        SandboxRules(
             private="/p", cwd="/w", covered=("/home/me/.ssh",), unread=('/w/odd"name',),
             roots=("/w",), open=("/w",), shut=("/w/.git/hooks",),
         )
@@ -216,7 +216,7 @@ def test_it_holds_for_somebody_who_is_not_root(tmp_path: Path) -> None:
 
 def test_a_workspace_in_the_root_of_all_files_is_possible() -> None:
     needs_bubblewrap()
-    found = Walled(Path("/"), find(os.environ, Wish(roots=("/",))), Limits())
+    found = Walled(Path("/"), find(os.environ, SandboxConfig(roots=("/",))), Limits())
     try:
         said = found.run("echo $$ > /proc/self/comm; cat /dev/null; ls -d /proc/[0-9]* | wc -l",
                          writes=False)  # fmt: skip

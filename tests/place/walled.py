@@ -15,7 +15,7 @@ from refold.place.commands import ShellCommands
 from refold.place.limits import Limits
 from refold.place.port import Finished
 from refold.place.sandbox import Sandbox, find
-from refold.place.sandbox_rules import Wish
+from refold.place.sandbox_rules import SandboxConfig
 from refold.values.tools import Confines
 
 LONG = 30.0  # seconds; no test comes near
@@ -56,7 +56,7 @@ def walled(
 ) -> Generator[Walled]:
     root.mkdir(exist_ok=True)
     wish = {"quarantine": str(root.resolve()) + "-quarantine", **wish}
-    wanted = Wish(roots=(str(root.resolve()),), **wish)  # pyright: ignore[reportArgumentType] - as given
+    wanted = SandboxConfig(roots=(str(root.resolve()),), **wish)  # pyright: ignore[reportArgumentType] - as given
     sandbox = find(os.environ if environ is None else environ, wanted)
     found = Walled(root.resolve(), sandbox, limits or Limits())
     try:
@@ -76,7 +76,7 @@ def home_on_disk() -> Generator[Path]:
 def needs_bubblewrap() -> None:
     if not shutil.which("bwrap"):
         pytest.skip("bubblewrap is not installed here")
-    found = find(os.environ, Wish(roots=("/",)))
+    found = find(os.environ, SandboxConfig(roots=("/",)))
     if found.kind != "bubblewrap":
         pytest.skip(found.notice)
 

@@ -69,7 +69,7 @@ def test_a_workspace_shares_the_skills_of_the_person_and_ours(
 ) -> None:
     found = workspace(tmp_path, config)
 
-    shared = found.sandbox.wish.shared
+    shared = found.sandbox.config.shared
     assert shared[0] == str(config / "skills")
     assert sorted(os.listdir(shared[1]))[0] == "api-design"
     assert found.facts().shared == shared

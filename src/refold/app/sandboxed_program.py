@@ -16,7 +16,7 @@ from refold.errors import BadInput, ProviderError, Refused, ToolFailed, TooLong
 from refold.place.commands import ShellCommands
 from refold.place.port import CommandExtras, Finished
 from refold.place.sandbox import Sandbox, find
-from refold.place.sandbox_rules import Wish, keys
+from refold.place.sandbox_rules import SandboxConfig, key_paths
 from refold.programs import Programs
 from refold.provider.command import errors
 from refold.provider.command.backend import empty_directory
@@ -62,7 +62,7 @@ class SandboxedProgram:
                 "read-only sandbox, and there is none here: install bubblewrap, or take another model"
             )
         self._commands = ShellCommands(environ, lambda: sandbox).hiding(
-            lambda: tuple(keys(home))
+            lambda: tuple(key_paths(home))
         )
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -130,4 +130,6 @@ def _directory(spec: CommandSpec, environ: Mapping[str, str]) -> str:
 
 
 def _sandbox(environ: Mapping[str, str], directory: str) -> Sandbox:
-    return find(environ, Wish(roots=(directory,), profile="read-only", network=True))
+    return find(
+        environ, SandboxConfig(roots=(directory,), profile="read-only", network=True)
+    )

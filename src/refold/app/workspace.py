@@ -104,12 +104,12 @@ class Workspace:
     @cached_property
     def sandbox(self) -> "Sandbox":
         from refold.place.sandbox import find  # found out while the model is asked
-        from refold.place.sandbox_rules import Wish
+        from refold.place.sandbox_rules import SandboxConfig
 
         sandbox = self._settings.sandbox
         return find(
             self._environ,
-            Wish(
+            SandboxConfig(
                 roots=self._where.real,
                 profile=sandbox.profile,
                 network=sandbox.network,
@@ -131,13 +131,13 @@ class Workspace:
         directory are hidden from them, though they may use the network.
         """
         from refold.place.sandbox import find
-        from refold.place.sandbox_rules import keys
+        from refold.place.sandbox_rules import key_paths
 
-        wish = self.sandbox.wish
-        wish = replace(wish, roots=wish.roots if writes else ())
+        config = self.sandbox.config
+        config = replace(config, roots=config.roots if writes else ())
         limits = self.commands.limits
-        found = ShellCommands(self._environ, lambda: find(self._environ, wish), limits)
-        return found.hiding(lambda: tuple(keys(self._home)))
+        found = ShellCommands(self._environ, lambda: find(self._environ, config), limits)
+        return found.hiding(lambda: tuple(key_paths(self._home)))
 
     def code(self, log: Tell) -> "CodeWorkspace":
         """Its language servers, none of which has been started. It tries the sandbox: call
@@ -208,9 +208,9 @@ class Workspace:
 
         wanted = self._settings.code
         # They run unasked, so they only read, and reach no network whatever is set.
-        wish = replace(self.sandbox.wish, network=False)
+        config = replace(self.sandbox.config, network=False)
         commands = ShellCommands(
-            self._environ, lambda: find(self._environ, wish), self.commands.limits
+            self._environ, lambda: find(self._environ, config), self.commands.limits
         )
         # One that lies in the workspace could have been written by the agent.
         programs = Programs(self._environ, self.roots)

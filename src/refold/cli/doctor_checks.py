@@ -33,7 +33,7 @@ from refold.journal.home import Home
 from refold.journal.store.check import check
 from refold.logs.logbook import NAME as LOG
 from refold.place.sandbox import find
-from refold.place.sandbox_rules import Wish
+from refold.place.sandbox_rules import SandboxConfig
 from refold.programs import Programs
 from refold.provider.spec import ProviderSpec
 from refold.views.check_findings import Finding
@@ -93,8 +93,8 @@ def program(ground: CheckContext) -> Iterator[Finding]:
 
 def sandbox(ground: CheckContext) -> Iterator[Finding]:
     wished = ground.told.settings.sandbox
-    wish = Wish(roots=(os.path.realpath(ground.folder),), profile=wished.profile)
-    found = find(ground.environ, wish)
+    config = SandboxConfig(roots=(os.path.realpath(ground.folder),), profile=wished.profile)
+    found = find(ground.environ, config)
     if found.notice:
         state = "warning" if found.kind in ("landlock", "seatbelt") else "wrong"
         said, _, do = found.notice.partition(" Install ")

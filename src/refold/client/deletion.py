@@ -15,7 +15,7 @@ from refold.journal.catalogue.session_card import Card
 from refold.journal.home import Home, StoredSession
 from refold.journal.store.delete import Extent, delete, extent
 from refold.journal.store.tree_reader import is_written
-from refold.place.checkpoints import forget, looked_at_by, size_of, snapshots_of
+from refold.place.checkpoints import forget, size_of, snapshots_of, used_by
 from refold.views.session_list import display_name
 
 
@@ -52,7 +52,7 @@ def deletions(
     unknown = any(card.damage and not card.about.directory for card in stays)
 
     def goes(place: str, session: str) -> Path:
-        shared = unknown or place in places or looked_at_by(store, place, names)
+        shared = unknown or place in places or used_by(store, place, names)
         return snapshots_of(store, place, session, last=not shared)
 
     counted = set[Path]()

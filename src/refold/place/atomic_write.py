@@ -15,8 +15,15 @@ from hashlib import sha256
 from msgspec import Struct
 
 from refold.errors import ToolFailed
-from refold.place.openat import LOOK, Folders, check_length, refuse_odd, told, why
-from refold.place.port import Put, Real
+from refold.place.openat import (
+    LOOK,
+    DirectoryDescriptors,
+    as_tool_errors,
+    check_length,
+    error_text,
+    refuse_irregular,
+)
+from refold.place.port import FileWrite, Real
 
 _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PIECE = 1024 * 1024
@@ -26,7 +33,7 @@ _UNSYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)  # directories that cann
 class _Step(Struct):
     """One file in progress. `draft` and `kept` are names beside it, "" for none."""
 
-    put: Put
+    put: FileWrite
     name: str
     draft: str = ""
     kept: str = ""
@@ -35,17 +42,19 @@ class _Step(Struct):
     done: bool = False
 
 
-def put_all(puts: Sequence[Put], folders: Folders, called: Callable[[Real], str]) -> None:
+def put_all(
+    puts: Sequence[FileWrite], folders: DirectoryDescriptors, called: Callable[[Real], str]
+) -> None:
     """Do all of `puts`, or raise `ToolFailed` with nothing done, or with what stayed."""
     steps = [_Step(put, called(put.real)) for put in puts]
     _refuse_twice(steps)
     made = list[Real]()
     try:
         for each in steps:
-            with told(f"{_doing(each)} {each.name}"):
+            with as_tool_errors(f"{_doing(each)} {each.name}"):
                 _prepare(each, folders, made)
         for each in steps:
-            with told(f"{_doing(each)} {each.name}"):
+            with as_tool_errors(f"{_doing(each)} {each.name}"):
                 _check(each, folders)
         _go(steps, folders)
     except BaseException:
@@ -55,7 +64,7 @@ def put_all(puts: Sequence[Put], folders: Folders, called: Callable[[Real], str]
     left = [(each, name) for each in steps for name in (each.draft, each.kept)]
     _clear(left, folders)
     for folder in dict.fromkeys(os.path.dirname(each.put.real) for each in steps):
-        with told(f"sync {called(Real(folder))}"):
+        with as_tool_errors(f"sync {called(Real(folder))}"):
             _sync(Real(folder), folders)
 
 
@@ -71,7 +80,7 @@ def _doing(each: _Step) -> str:
     return "remove" if each.put.content is None else "write"
 
 
-def _prepare(each: _Step, folders: Folders, made: list[Real]) -> None:
+def _prepare(each: _Step, folders: DirectoryDescriptors, made: list[Real]) -> None:
     put = each.put
     if put.content is not None:
         check_length(put.real)
@@ -90,7 +99,7 @@ def _before(each: _Step, folder: int, last: str) -> os.stat_result | None:
         about = os.stat(last, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    refuse_odd(about, each.name)
+    refuse_irregular(about, each.name)
     if each.put.content is None:
         return about
     if about.st_nlink > 1:
@@ -103,7 +112,7 @@ def _before(each: _Step, folder: int, last: str) -> os.stat_result | None:
     return about
 
 
-def _about(real: Real, folders: Folders) -> os.stat_result:
+def _about(real: Real, folders: DirectoryDescriptors) -> os.stat_result:
     with folders.of(real) as (folder, last):
         return os.stat(last, dir_fd=folder, follow_symlinks=False)
 
@@ -111,7 +120,7 @@ def _about(real: Real, folders: Folders) -> os.stat_result:
 def _draft(
     folder: int,
     draft: str,
-    put: Put,
+    put: FileWrite,
     like: os.stat_result | None,
     *,
     owner: os.stat_result | None,
@@ -132,7 +141,7 @@ def _draft(
     return about.st_dev, about.st_ino
 
 
-def _mode(put: Put, like: os.stat_result) -> int:
+def _mode(put: FileWrite, like: os.stat_result) -> int:
     # Never more than rwx: what was written here runs with nobody else's rights.
     mode = stat.S_IMODE(like.st_mode) & 0o777
     if put.executable is None:
@@ -140,7 +149,7 @@ def _mode(put: Put, like: os.stat_result) -> int:
     return mode | (mode & 0o444) >> 2 if put.executable else mode & ~0o111
 
 
-def _check(each: _Step, folders: Folders) -> None:
+def _check(each: _Step, folders: DirectoryDescriptors) -> None:
     with folders.of(each.put.real) as (folder, last):
         found = _digest(folder, last, each.name)
     expect = each.put.expect
@@ -151,19 +160,19 @@ def _check(each: _Step, folders: Folders) -> None:
 
 def _digest(folder: int, last: str, name: str) -> str:
     try:
-        refuse_odd(os.stat(last, dir_fd=folder, follow_symlinks=False), name)
+        refuse_irregular(os.stat(last, dir_fd=folder, follow_symlinks=False), name)
         number = os.open(last, LOOK, dir_fd=folder)
     except FileNotFoundError:
         return ""
     with open(number, "rb", buffering=0) as file:
-        refuse_odd(os.fstat(number), name)
+        refuse_irregular(os.fstat(number), name)
         found = sha256()
         while piece := file.read(_PIECE):
             found.update(piece)
     return found.hexdigest()
 
 
-def _go(steps: Sequence[_Step], folders: Folders) -> None:
+def _go(steps: Sequence[_Step], folders: DirectoryDescriptors) -> None:
     for at, each in enumerate(steps):
         try:
             with folders.of(each.put.real) as (folder, last):
@@ -172,7 +181,7 @@ def _go(steps: Sequence[_Step], folders: Folders) -> None:
                 _do(each, folder, last)
         except OSError as error:
             back = [_taken_back(one, folders) for one in reversed(steps[: at + 1])]
-            said = f"Cannot {_doing(each)} {each.name}: {why(error)}."
+            said = f"Cannot {_doing(each)} {each.name}: {error_text(error)}."
             stayed = ", ".join(told for told in back if told)
             if stayed:
                 said += f" Not everything could be restored: {stayed}."
@@ -212,7 +221,7 @@ def _do(each: _Step, folder: int, last: str) -> None:
     each.done = True
 
 
-def _taken_back(each: _Step, folders: Folders) -> str:
+def _taken_back(each: _Step, folders: DirectoryDescriptors) -> str:
     """Undo one step; what to say where that cannot be."""
     where = f" (what it held is in {each.kept} beside it)" if each.kept else ""
     try:
@@ -241,14 +250,14 @@ def _there(folder: int, last: str) -> tuple[int, int] | None:
     return about.st_dev, about.st_ino
 
 
-def _clear(left: Sequence[tuple[_Step, str]], folders: Folders) -> None:
+def _clear(left: Sequence[tuple[_Step, str]], folders: DirectoryDescriptors) -> None:
     for each, name in left:
         if name:
             with suppress(OSError), folders.of(each.put.real) as (folder, _):
                 os.unlink(name, dir_fd=folder)
 
 
-def _sync(real: Real, folders: Folders) -> None:
+def _sync(real: Real, folders: DirectoryDescriptors) -> None:
     try:
         number = folders.opened(real, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from itertools import chain
 from typing import TypeAlias
 
-from refold.place.mountinfo import Mounted, mounts
-from refold.place.sandbox_rules import ELSEWHERE, Walls
+from refold.place.mountinfo import Mount, mounts
+from refold.place.sandbox_rules import ELSEWHERE, SandboxRules
 from refold.values.path_names import below
 
 # What a command that runs as root needs for tar, npm and the like, and no more.
@@ -35,30 +35,30 @@ _Mount: TypeAlias = tuple[int, int, str, *tuple[str, ...]]
 class MountPlan:
     """What bubblewrap is to mount for one command, in this order."""
 
-    def __init__(self, walls: Walls) -> None:
-        self._walls = walls
-        self._mounts = sorted(_mounts(walls), key=lambda each: each[:2])
+    def __init__(self, rules: SandboxRules) -> None:
+        self._rules = rules
+        self._mounts = sorted(_mounts(rules), key=lambda each: each[:2])
 
     def arguments(self, bwrap: str) -> list[str]:
         """The command line up to the descriptor that its news go to, and the command."""
-        walls, words = self._walls, [bwrap]
+        rules, words = self._rules, [bwrap]
         for _, _, *mount in self._mounts:
             words += mount
-        bare = "/" in walls.covered
-        for path, said in walls.links if bare else ():
+        bare = "/" in rules.covered
+        for path, said in rules.links if bare else ():
             words += ["--symlink", said, path]
         # Only now: what is mounted in them needed room.
         for path in (
             *(("/",) if bare else ()),
-            *(("/tmp",) if walls.looking and not walls.own_tmp else ()),
+            *(("/tmp",) if rules.looking and not rules.own_tmp else ()),
         ):
             words += ["--remount-ro", path]
         words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-        words += [] if walls.network else ["--unshare-net"]
+        words += [] if rules.network else ["--unshare-net"]
         words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-        for name in _OF_ROOT if walls.root else ():
+        for name in _OF_ROOT if rules.root else ():
             words += ["--cap-add", f"CAP_{name}"]
-        return [*words, "--chdir", walls.cwd]
+        return [*words, "--chdir", rules.cwd]
 
     def comparison(self) -> Callable[[int], str]:
         """A function that says of the first process inside, which waits, which mounts are
@@ -68,9 +68,9 @@ class MountPlan:
         have put a link in the way since the path was resolved. Everything that can be
         prepared before the mounts exist is done now.
         """
-        walls, there, exact = self._walls, set[str](), list[tuple[str, bool]]()
-        free = {"/tmp", "/var/tmp", "/run", *walls.open, *walls.covered}
-        covers = {*walls.covered, *walls.hidden, *walls.unread, *walls.denied}
+        rules, there, exact = self._rules, set[str](), list[tuple[str, bool]]()
+        free = {"/tmp", "/var/tmp", "/run", *rules.open, *rules.covered}
+        covers = {*rules.covered, *rules.hidden, *rules.unread, *rules.denied}
         for _, turn, word, *rest in self._mounts:
             path = rest[-1]
             if word in ("--bind", "--bind-try"):
@@ -79,7 +79,7 @@ class MountPlan:
                 exact.append((path, word.startswith("--bind")))
             elif turn == _COVER:
                 there.add(path)
-        changing = (*walls.open, "/dev", "/proc")
+        changing = (*rules.open, "/dev", "/proc")
 
         def misplaced(first: int) -> str:
             try:
@@ -88,7 +88,7 @@ class MountPlan:
             except OSError:
                 return ""  # it has ended: what it printed says why
             stands = (
-                where == walls.cwd
+                where == rules.cwd
                 and there <= mounted.keys()
                 and all(_stands(path, mounted, writable=w) for path, w in exact)
                 and not any(
@@ -123,7 +123,7 @@ def _same(path: str, inside: str) -> bool:
     return os.path.samestat(here, there)
 
 
-def _stands(path: str, mounted: Mapping[str, Mounted], *, writable: bool) -> bool:
+def _stands(path: str, mounted: Mapping[str, Mount], *, writable: bool) -> bool:
     """Whether this is mounted here, and is what is on the disk here."""
     mount = mounted.get(path)
     if mount is None:
@@ -155,60 +155,60 @@ def prepare(private: str) -> None:
             file.write(content)
 
 
-def in_memory(walls: Walls) -> tuple[str, ...]:
+def in_memory(rules: SandboxRules) -> tuple[str, ...]:
     """Disks of a command that are memory, without the first slash."""
-    own = (("tmp",) if walls.own_tmp else (), ("var/tmp",) if walls.looking else ())
+    own = (("tmp",) if rules.own_tmp else (), ("var/tmp",) if rules.looking else ())
     return ("dev", "run", *chain.from_iterable(own))
 
 
-def scratch(walls: Walls) -> str:
+def scratch(rules: SandboxRules) -> str:
     """The directory for a command's temporary files."""
-    return "/var/tmp" if walls.looking else "/tmp"
+    return "/var/tmp" if rules.looking else "/tmp"
 
 
-def _mounts(walls: Walls) -> Iterator[_Mount]:
+def _mounts(rules: SandboxRules) -> Iterator[_Mount]:
     """Each with its depth and, between those of the same path, its turn."""
-    yield from _disk(walls)
-    yield from _covers(walls)
-    for path in walls.seen:
+    yield from _disk(rules)
+    yield from _covers(rules)
+    for path in rules.seen:
         yield _depth(path), 1, "--ro-bind-try", path, path
-    for path in walls.roots:
-        word = "--bind" if path in walls.open else "--ro-bind"
+    for path in rules.roots:
+        word = "--bind" if path in rules.open else "--ro-bind"
         yield _depth(path), 1, word, path, path
-    for path in walls.open:
-        if path not in walls.roots:
+    for path in rules.open:
+        if path not in rules.roots:
             yield _depth(path), 1, "--bind-try", path, path
-    unread = frozenset((*walls.unread, *walls.denied))
-    shut = [path for path in walls.shut if not _is_in(path, unread)][:_MOST_GUARDS]
-    still = _still(walls, unread.union(shut, walls.covered, ELSEWHERE))
-    for path in (*_pins(shut, walls)[:_MOST_GUARDS], *_pins(still, walls)[:_MOST_GUARDS]):
+    unread = frozenset((*rules.unread, *rules.denied))
+    shut = [path for path in rules.shut if not _is_in(path, unread)][:_MOST_GUARDS]
+    still = _still(rules, unread.union(shut, rules.covered, ELSEWHERE))
+    for path in (*_pins(shut, rules)[:_MOST_GUARDS], *_pins(still, rules)[:_MOST_GUARDS]):
         yield _depth(path), _PIN, "--bind-try", path, path
     for path in shut:
         yield _depth(path), _SHUT, "--ro-bind-try", path, path
-    for path, ours in walls.instead:
+    for path, ours in rules.instead:
         yield _depth(path), _COVER, "--ro-bind", ours, path
 
 
-def _disk(walls: Walls) -> Iterator[_Mount]:
-    if "/" not in walls.covered:
+def _disk(rules: SandboxRules) -> Iterator[_Mount]:
+    if "/" not in rules.covered:
         yield 0, 0, "--ro-bind", "/", "/"
     yield _depth("/dev"), 0, "--dev", "/dev"
     yield _depth("/proc"), 0, "--proc", "/proc"
-    for path in (f"/proc/{name}" for name in _OF_KERNEL if walls.root):
+    for path in (f"/proc/{name}" for name in _OF_KERNEL if rules.root):
         if os.path.exists(path):
             yield _depth(path), 0, "--ro-bind", path, path
 
 
-def _covers(walls: Walls) -> Iterator[_Mount]:
-    covered, shown = {*ELSEWHERE, *walls.covered}, _shown(walls)
+def _covers(rules: SandboxRules) -> Iterator[_Mount]:
+    covered, shown = {*ELSEWHERE, *rules.covered}, _shown(rules)
     parts = (_VAR, _EMPTY, _NOTHING, _KEPT)
-    var, empty, nothing, kept = (os.path.join(walls.private, name) for name in parts)
-    shared = ("--tmpfs",) if walls.own_tmp else ("--bind", tmp(walls.private))
+    var, empty, nothing, kept = (os.path.join(rules.private, name) for name in parts)
+    shared = ("--tmpfs",) if rules.own_tmp else ("--bind", tmp(rules.private))
     yield _depth("/tmp"), 0, *shared, "/tmp"
-    ours = ("--tmpfs",) if walls.looking else ("--bind", var)
+    ours = ("--tmpfs",) if rules.looking else ("--bind", var)
     yield _depth("/var/tmp"), 0, *ours, "/var/tmp"
     yield _depth("/run"), 0, "--tmpfs", "/run"
-    for path in walls.covered:
+    for path in rules.covered:
         if path == "/":
             continue
         if _visible(os.path.dirname(path), covered, shown):
@@ -217,19 +217,19 @@ def _covers(walls: Walls) -> Iterator[_Mount]:
             words = ("--tmpfs", path) if room else ("--ro-bind", empty, path)
             # A guarded directory may be one to be covered: covering it is the more.
             yield _depth(path), _COVER, words[0], *words[1:]
-    unread = dict.fromkeys((*walls.unread, *walls.denied))
+    unread = dict.fromkeys((*rules.unread, *rules.denied))
     # A socket is covered like what a rule denies; a file with keys must be a file for git.
-    keys = [p for p in walls.unread if p not in walls.denied and os.path.isfile(p)]
-    blanks = {**dict.fromkeys(walls.hidden, nothing), **dict.fromkeys(unread, "/dev/null")}
+    keys = [p for p in rules.unread if p not in rules.denied and os.path.isfile(p)]
+    blanks = {**dict.fromkeys(rules.hidden, nothing), **dict.fromkeys(unread, "/dev/null")}
     for path, blank in {**blanks, **dict.fromkeys(keys, kept)}.items():
         if _visible(path, covered, shown) and not _is_in(path, unread.keys()):
             cover = empty if os.path.isdir(path) else blank
             yield _depth(path), _COVER, "--ro-bind", cover, path
 
 
-def _shown(walls: Walls) -> set[str]:
-    disk = () if "/" in walls.covered else ("/",)
-    return {*disk, *walls.roots, *walls.seen, *walls.open}
+def _shown(rules: SandboxRules) -> set[str]:
+    disk = () if "/" in rules.covered else ("/",)
+    return {*disk, *rules.roots, *rules.seen, *rules.open}
 
 
 def _is_in(path: str, covered: Set[str]) -> bool:
@@ -237,23 +237,23 @@ def _is_in(path: str, covered: Set[str]) -> bool:
     return not _visible(os.path.dirname(path), covered, {"/"})
 
 
-def _still(walls: Walls, covered: Set[str]) -> list[str]:
+def _still(rules: SandboxRules, covered: Set[str]) -> list[str]:
     """Denied paths that a command could get at by renaming what they lie in."""
-    shown = _shown(walls)
+    shown = _shown(rules)
     return [
         path
-        for path in walls.denied
-        if any(below(path, one) for one in walls.open)
+        for path in rules.denied
+        if any(below(path, one) for one in rules.open)
         and _visible(os.path.dirname(path), covered, shown)
     ]
 
 
-def _pins(shut: Sequence[str], walls: Walls) -> list[str]:
+def _pins(shut: Sequence[str], rules: SandboxRules) -> list[str]:
     """Directories above shut paths: where something is mounted nothing can be renamed."""
     found = dict[str, None]()
     for path in shut:
         above = os.path.dirname(path)
-        while above not in walls.open and above != "/":
+        while above not in rules.open and above != "/":
             found[above] = None
             above = os.path.dirname(above)
     return list(found)

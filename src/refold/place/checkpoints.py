@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import anyio
 
 from refold.errors import ToolFailed
-from refold.place.ignore_rules import Ignored
-from refold.place.port import FileChange, Taken, Trees
-from refold.place.snapshot_repository import EMPTY, Shadow
+from refold.place.ignore_rules import IgnoreRules
+from refold.place.port import FileChange, SnapshotTaken, Trees
+from refold.place.snapshot_repository import EMPTY, SnapshotRepository
 from refold.place.snapshot_scan import Scan, TooLarge
 from refold.programs import Programs
 from refold.values.path_names import below
@@ -73,11 +73,13 @@ class Checkpoints:
         self._roots = tuple(root for root in real if os.path.isdir(root))
         found = Programs(environ, self._roots)
         git, path = found.find("git"), found.path
-        self._shadow = Shadow(kept_in(store.absolute(), next(iter(real))), git, path)
-        ignored = Ignored(
+        self._repository = SnapshotRepository(
+            snapshot_directory(store.absolute(), next(iter(real))), git, path
+        )
+        ignored = IgnoreRules(
             environ, git, (*_ours(store, self._roots), *map(os.path.realpath, ours))
         )
-        self._scan = Scan(self._shadow, ignored, session)
+        self._scan = Scan(self._repository, ignored, session)
         self._clock = clock
         self._notice = "" if git else NO_GIT
         if "/" in self._roots:
@@ -108,7 +110,7 @@ class Checkpoints:
     def forget(self) -> None:
         self._count += 1
 
-    async def taken(self) -> Taken:
+    async def taken(self) -> SnapshotTaken:
         if self._hopeless:
             raise ToolFailed(self._hopeless)
         if not self._counts(_FRESH):
@@ -175,7 +177,7 @@ class Checkpoints:
             with self._scanning:
                 look.began = self._clock()
                 trees, left_out = self._scan.look(self._roots)
-            look.taken = Taken(trees, left_out)
+            look.taken = SnapshotTaken(trees, left_out)
         except TooLarge as error:
             self._notice = self._hopeless = str(error)
             look.error = error
@@ -206,9 +208,9 @@ class Checkpoints:
                 steps[step.path] = RewriteStep(above, step.path, now_, step.to)
         if not steps:
             return 0
-        with self._shadow.alone("restoring"):
+        with self._repository.alone("restoring"):
             try:
-                return rewrite(self._shadow, tuple(steps.values()))
+                return rewrite(self._repository, tuple(steps.values()))
             finally:
                 self.dirty()
 
@@ -251,10 +253,10 @@ class Checkpoints:
         return found
 
     def _diff(self, *arguments: str) -> bytes:
-        self._shadow.make()
-        return self._shadow.run(
+        self._repository.make()
+        return self._repository.run(
             "diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff", "--no-textconv",
-            *arguments, folder=str(self._shadow.directory), tree="/",
+            *arguments, folder=str(self._repository.directory), tree="/",
         )  # fmt: skip
 
 
@@ -262,7 +264,7 @@ def _whole_hunk(head: re.Match[str]) -> str:
     return f"@@ -{head[1]}{head[2] or ',1'} +{head[3]}{head[4] or ',1'} @@"
 
 
-def kept_in(store: Path, root: str) -> Path:
+def snapshot_directory(store: Path, root: str) -> Path:
     """Where snapshots of the workspace lie whose first root is `root`, links followed."""
     return store / sha256(os.fsencode(root)).hexdigest()[:24]
 
@@ -273,7 +275,7 @@ class _Look:
     def __init__(self, count: int, began: float) -> None:
         self.count, self.began = count, began
         self.done = threading.Event()
-        self.taken = Taken(())
+        self.taken = SnapshotTaken(())
         self.error: ToolFailed | None = None
 
 
@@ -289,13 +291,13 @@ def _ours(store: Path, roots: Sequence[str]) -> tuple[str, ...]:
 
 def snapshots_of(store: Path, root: str, session: str, *, last: bool) -> Path:
     """What goes: the whole store of the workspace at `root`, or what is this session's."""
-    whole = kept_in(store, os.path.realpath(root))
+    whole = snapshot_directory(store, os.path.realpath(root))
     return whole if last else whole / "sessions" / session
 
 
-def looked_at_by(store: Path, root: str, sessions: Set[str]) -> bool:
+def used_by(store: Path, root: str, sessions: Set[str]) -> bool:
     """Has one of them kept files of the workspace at `root` lately?"""
-    kept = kept_in(store, os.path.realpath(root)) / "sessions"
+    kept = snapshot_directory(store, os.path.realpath(root)) / "sessions"
     return kept.is_dir() and any(each.name in sessions for each in kept.iterdir())
 
 

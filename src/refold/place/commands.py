@@ -26,7 +26,7 @@ from refold.values.tools import Confines
 if TYPE_CHECKING:
     from refold.place.sandbox import Launch, Sandbox
     from refold.place.sandbox_ahead import SandboxAhead
-    from refold.place.spawn import Order
+    from refold.place.spawn import SpawnRequest
     from refold.place.supervise import Supervisor
 
 _TRIES = 5  # what is mounted may go away or be renamed while a sandbox is set up
@@ -56,7 +56,7 @@ class ShellCommands:
 
     @cached_property
     def _looking(self) -> dict[str, str]:
-        roots = self._sandbox.wish.roots if self._sandbox else ()
+        roots = self._sandbox.config.roots if self._sandbox else ()
         return environment(self._given, roots) | LOOKING_GIT
 
     @cached_property
@@ -81,15 +81,15 @@ class ShellCommands:
         on_output: Callable[[str], None] | None = None,
         given: CommandExtras = NOTHING_MORE,
     ) -> Finished:
-        from refold.place.spawn import Order  # a first request runs nothing
+        from refold.place.spawn import SpawnRequest  # a first request runs nothing
 
         environ = self._environment if confines.writes else self._looking
         if given.environ:
             environ = {**environ, **given.environ}
-        order = Order(command, cwd, confines, environ, given)
+        request = SpawnRequest(command, cwd, confines, environ, given)
         broken = ""
         for _ in range(_TRIES):
-            done, broken = await self._once(order, seconds, on_output)
+            done, broken = await self._once(request, seconds, on_output)
             if not broken:
                 return done
             if given.printed is not None:
@@ -106,16 +106,21 @@ class ShellCommands:
             sandbox.close()
 
     async def _once(
-        self, order: "Order", seconds: float | None, on_output: Callable[[str], None] | None
+        self,
+        request: "SpawnRequest",
+        seconds: float | None,
+        on_output: Callable[[str], None] | None,
     ) -> tuple[Finished, str]:
         from refold.place.supervise import Supervisor
 
-        limits = order.given.limits or self.limits
-        walls = partial(self._walls, order)
-        running = Supervisor(order, limits, seconds, on_output, walls, self._ahead.taken())
+        limits = request.given.limits or self.limits
+        make_launch = partial(self._launch, request)
+        running = Supervisor(
+            request, limits, seconds, on_output, make_launch, self._ahead.taken()
+        )
         running.begin()
-        self._ahead.like(order, self._expected)
-        going, handover = _Going(running), order.given.handover
+        self._ahead.like(request, self._expected)
+        going, handover = _ContinuedCommand(running), request.given.handover
         if handover is None:
             return await going.finished(), running.broken
         let_go = False
@@ -126,32 +131,34 @@ class ShellCommands:
                 await going.settled()
         if not let_go:
             return running.finished(), running.broken
-        running.let_go()
-        assert order.given.printed is not None  # `handover` needs it
-        start, lost, end, _ = order.given.printed.since(0)
+        running.detach()
+        assert request.given.printed is not None  # `handover` needs it
+        start, lost, end, _ = request.given.printed.since(0)
         return Finished(None, start, end, lost, continued=going), ""
 
-    def _walls(self, order: "Order") -> "Launch":
+    def _launch(self, request: "SpawnRequest") -> "Launch":
         from refold.place.sandbox import Launch
 
-        if not os.path.isdir(order.cwd):
+        if not os.path.isdir(request.cwd):
             raise ToolFailed(
-                f"The command could not be started in {escaped(order.cwd)}: "
+                f"The command could not be started in {escaped(request.cwd)}: "
                 "there is no such directory."
             )
         if self._sandbox is None:
             return Launch()
-        return self._sandbox.held(order.cwd, order.confines, order.given, self._unread)
+        return self._sandbox.launch(
+            request.cwd, request.confines, request.given, self._unread
+        )
 
-    def _expected(self, order: "Order") -> "Launch":
+    def _expected(self, request: "SpawnRequest") -> "Launch":
         from refold.place.sandbox import Launch
 
         if self._sandbox is None or self._sandbox.kind != "bubblewrap":
             return Launch()
         confines = replace(
-            order.confines, opened=(), seen=()
+            request.confines, opened=(), seen=()
         )  # the user saw them named once
-        return self._sandbox.expected(order.cwd, confines, self._unread)
+        return self._sandbox.expected(request.cwd, confines, self._unread)
 
 
 class _Ahead:
@@ -161,10 +168,12 @@ class _Ahead:
         self._begin: Callable[[], SandboxAhead] | None = None
         self._stands: SandboxAhead | None = None
 
-    def like(self, order: "Order", expected: "Callable[[Order], Launch]") -> None:
+    def like(
+        self, request: "SpawnRequest", expected: "Callable[[SpawnRequest], Launch]"
+    ) -> None:
         from refold.place.sandbox_ahead import SandboxAhead
 
-        self._begin = partial(SandboxAhead, order, partial(expected, order))
+        self._begin = partial(SandboxAhead, request, partial(expected, request))
 
     def begin(self) -> None:
         """Once for each command: what takes turns with other work needs no sandbox."""
@@ -181,7 +190,7 @@ class _Ahead:
             stands.close()
 
 
-class _Going:
+class _ContinuedCommand:
     """Implements `port.Continued`."""
 
     def __init__(self, running: "Supervisor") -> None:
@@ -214,4 +223,4 @@ class _Going:
 async def _until_over(running: "Supervisor") -> None:
     while not running.over:
         await anyio.wait_readable(running.news)
-        running.hear()
+        running.deliver()

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from hashlib import sha256
 
 from refold.errors import ToolFailed
-from refold.place.port import AT_MOST, DirectoryEntry, Files, Kind, Put, Real, Why
+from refold.place.port import AT_MOST, DirectoryEntry, Files, FileWrite, Kind, Real, Why
 
 
 class DryRunFiles:
@@ -59,12 +59,12 @@ class DryRunFiles:
         return content
 
     def write(self, real: Real, content: bytes, *, expect: str) -> None:
-        self.put_all([Put(real, content, expect)])
+        self.put_all([FileWrite(real, content, expect)])
 
     def remove(self, real: Real, *, expect: str) -> None:
-        self.put_all([Put(real, None, expect)])
+        self.put_all([FileWrite(real, None, expect)])
 
-    def put_all(self, puts: Sequence[Put]) -> None:
+    def put_all(self, puts: Sequence[FileWrite]) -> None:
         for put in puts:
             there = self.kind(put.real) != "nothing"
             found = sha256(self.read(put.real)).hexdigest() if there else ""

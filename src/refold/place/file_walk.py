@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from refold.place.openat import LOOK, Folders, beneath, kind_of
+from refold.place.openat import LOOK, DirectoryDescriptors, beneath, kind_of
 from refold.place.port import Kind, Real
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _STAR, _STARS = re.compile(r"\*+"), 3
 _BIGGEST = 1024 * 1024  # bytes: a larger ignore file is no ignore file
 
 
-class Ignoring(Struct, frozen=True):
+class DirectoryIgnores(Struct, frozen=True):
     """What is ignored in one directory: by its own rules, and by those above it."""
 
     directory: str
@@ -41,15 +41,17 @@ class Ignoring(Struct, frozen=True):
         return False
 
 
-def ignoring(directory: str) -> Ignoring:
+def ignoring(directory: str) -> DirectoryIgnores:
     """The rules that hold in `directory`, an absolute path, from all files above."""
     above = os.path.dirname(directory)
-    return ignoring_in(directory, ignoring(above) if above != directory else Ignoring(""))
+    return ignoring_in(
+        directory, ignoring(above) if above != directory else DirectoryIgnores("")
+    )
 
 
-def ignoring_in(directory: str, above: Ignoring) -> Ignoring:
+def ignoring_in(directory: str, above: DirectoryIgnores) -> DirectoryIgnores:
     git = () if _is_repository(directory) else above.git
-    return Ignoring(
+    return DirectoryIgnores(
         directory,
         (*git, *_rules(directory, ".gitignore")),
         (*above.own, *_rules(directory, ".ignore")),
@@ -67,7 +69,7 @@ def walk(directory: str, on_step: Callable[[], None]) -> Iterator[str]:
 
     `on_step` is called at each directory; it may raise to end the walk.
     """
-    folders = Folders((), beneath)
+    folders = DirectoryDescriptors((), beneath)
     waiting = [ignoring(directory)]
     while waiting:
         on_step()
@@ -82,7 +84,7 @@ def walk(directory: str, on_step: Callable[[], None]) -> Iterator[str]:
                 yield path
 
 
-def _entries(directory: str, folders: Folders) -> list[tuple[str, Kind]]:
+def _entries(directory: str, folders: DirectoryDescriptors) -> list[tuple[str, Kind]]:
     try:
         number = folders.opened(Real(directory), LOOK | os.O_DIRECTORY)
     except OSError:  # gone, not ours to read, or a link by now: ripgrep goes on, too

@@ -12,8 +12,16 @@ from copy import copy
 from pathlib import Path
 
 from refold.errors import ToolFailed
-from refold.place.openat import LOOK, Folders, Opening, beneath, kind_of, regular, told
-from refold.place.port import AT_MOST, DirectoryEntry, Files, Kind, Put, Real, Why
+from refold.place.openat import (
+    LOOK,
+    DirectoryDescriptors,
+    Opening,
+    as_tool_errors,
+    beneath,
+    kind_of,
+    read_regular_file,
+)
+from refold.place.port import AT_MOST, DirectoryEntry, Files, FileWrite, Kind, Real, Why
 from refold.values.path_names import below
 from refold.values.printable_names import escaped, unescaped
 
@@ -36,7 +44,7 @@ class DiskFiles:
         opening: Opening = beneath,
     ) -> None:
         roots = [os.path.realpath(r) for r in (root, *more_roots)]
-        self._folders = Folders(roots, opening)
+        self._folders = DirectoryDescriptors(roots, opening)
         self._unread, self._unshown = unread, unshown
         self._judged: frozenset[str] | None = None
 
@@ -83,7 +91,7 @@ class DiskFiles:
         return escaped(f"./{name}" if _is_home(name) else name)
 
     def kind(self, real: Real) -> Kind:
-        with told(f"look at {self.called(real)}"):
+        with as_tool_errors(f"look at {self.called(real)}"):
             try:
                 with self._folders.of(real) as (folder, last):
                     return kind_of(
@@ -105,7 +113,7 @@ class DiskFiles:
         )
 
     def items(self, real: Real) -> tuple[DirectoryEntry, ...]:
-        with told(f"list {self.called(real)}"):
+        with as_tool_errors(f"list {self.called(real)}"):
             number = self._folders.opened(real, LOOK | os.O_DIRECTORY)
             try:
                 with os.scandir(number) as found:
@@ -118,8 +126,8 @@ class DiskFiles:
         name = self.called(real)
         if reason := self.unread(real):
             raise ToolFailed(f"{name} may not be read: {reason}.")
-        with told(f"read {name}"), self._folders.of(real) as (folder, last):
-            content = regular(folder, last, name, at_most + 1)
+        with as_tool_errors(f"read {name}"), self._folders.of(real) as (folder, last):
+            content = read_regular_file(folder, last, name, at_most + 1)
         if len(content) > at_most:
             raise ToolFailed(
                 f"{name} is larger than {at_most // 2**20} MiB: too big to be read "
@@ -128,12 +136,12 @@ class DiskFiles:
         return content
 
     def write(self, real: Real, content: bytes, *, expect: str) -> None:
-        self.put_all([Put(real, content, expect)])
+        self.put_all([FileWrite(real, content, expect)])
 
     def remove(self, real: Real, *, expect: str) -> None:
-        self.put_all([Put(real, None, expect)])
+        self.put_all([FileWrite(real, None, expect)])
 
-    def put_all(self, puts: Sequence[Put]) -> None:
+    def put_all(self, puts: Sequence[FileWrite]) -> None:
         from refold.place.atomic_write import put_all  # most only look
 
         put_all(puts, self._folders, self.called)

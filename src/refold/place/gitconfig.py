@@ -38,13 +38,13 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _LONGEST = 256 * 1024  # bytes
 
 
-def harmless(config: str) -> bool:
+def runs_no_program(config: str) -> bool:
     """Is there nothing in a file of git's settings by which git would run a program?"""
     text = _text(config)
     return text is not None and all(known for _, known in _lines(text, _CORE))
 
 
-def plain(config: str) -> str | None:
+def without_programs(config: str) -> str | None:
     """What of a file of settings runs nothing; None where all of it runs nothing."""
     text = _text(config)
     if text is None:

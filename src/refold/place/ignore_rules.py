@@ -24,7 +24,7 @@ _SECONDS = 5.0  # for git to say one setting
 _SPECIAL = rb"([\\*?\[\]!# ])"
 
 
-class Ignored:
+class IgnoreRules:
     """`ours` are directories of our own, wherever they are."""
 
     def __init__(self, environ: Mapping[str, str], git: str, ours: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ _TCP = 1 << 0 | 1 << 1  # bind, connect
 _SCOPED = 1 << 0 | 1 << 1  # abstract sockets, signals
 
 
-class GivenUp(Struct, frozen=True):
+class Restrictions(Struct, frozen=True):
     """Writing anywhere but below `writable`, if that is not None; TCP; reaching others.
 
     `others`: sockets without a file and signals go no further than what we start.
@@ -49,7 +49,7 @@ def version() -> int:
         return 0
 
 
-def give_up(rights: GivenUp) -> None:
+def restrict_thread(rights: Restrictions) -> None:
     """For this thread and all it starts from now on. Raises `OSError`."""
     known = version()
     files = 0 if rights.writable is None else _writing(known)

@@ -46,7 +46,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 _ENDED_FIRST = 500
 
 
-def set_first(queues: int) -> str:
+def limit_commands(queues: int) -> str:
     """Shell words that set the limits of the kernel, for a command without a namespace of
     its own.
     """
@@ -54,7 +54,7 @@ def set_first(queues: int) -> str:
     return f"{{ ulimit -c 0; ulimit -q {queues}; {score}; }} 2>/dev/null; "
 
 
-def hold(pid: int, limits: Limits, queues: int) -> None:
+def set_limits(pid: int, limits: Limits, queues: int) -> None:
     """Set what the kernel keeps for a process that waits, and all that it will start.
 
     It is in a space of its own: no other process counts as its user's, unless that is
@@ -71,12 +71,12 @@ def hold(pid: int, limits: Limits, queues: int) -> None:
         file.write(b"%d" % _ENDED_FIRST)
 
 
-def crowded(limits: Limits, before: int) -> bool:
+def too_many_threads(limits: Limits, before: int) -> bool:
     """Have so many threads come up on this machine that a closer look is due?"""
-    return before > 0 and threads() - before > limits.processes
+    return before > 0 and thread_count() - before > limits.processes
 
 
-def over(
+def limit_exceeded(
     limits: Limits,
     pids: Iterable[int],
     disks_in_memory: Iterable[str] = (),
@@ -93,7 +93,7 @@ def over(
     return ""
 
 
-def computed(pids: Iterable[int]) -> float:
+def cpu_seconds(pids: Iterable[int]) -> float:
     """Seconds that these processes, and those that they have waited for, have computed."""
     return sum(map(_ticks, pids)) / os.sysconf("SC_CLK_TCK")
 
@@ -109,7 +109,7 @@ class Disks:
         for path in paths:
             with suppress(OSError):
                 found.setdefault(os.stat(path).st_dev, path)
-        self._watched = [path for path in found.values() if free(path) > _LEFT_OVER]
+        self._watched = [path for path in found.values() if free_bytes(path) > _LEFT_OVER]
         self._near = False  # could one be full within a moment?
         self.filled()
 
@@ -122,7 +122,7 @@ class Disks:
 
         It costs next to nothing.
         """
-        left = [(free(path), path) for path in self._watched]
+        left = [(free_bytes(path), path) for path in self._watched]
         least, path = min(left, default=(_NEAR, ""))
         self._near = least < _NEAR
         if least > _LEFT_OVER:
@@ -131,7 +131,7 @@ class Disks:
         return f"it filled the disk of {path}, on which {kept}"
 
 
-def free(path: str) -> int:
+def free_bytes(path: str) -> int:
     """Bytes that can still be written there; 0 if unknown."""
     try:
         found = os.statvfs(path)
@@ -140,7 +140,7 @@ def free(path: str) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def threads() -> int:
+def thread_count() -> int:
     """How many there are on this machine, which costs nothing to know; 0: no Linux."""
     try:
         with open("/proc/loadavg", "rb") as file:

@@ -9,7 +9,7 @@ from msgspec import Struct
 _OCTAL = re.compile(r"\\([0-7]{3})")  # how blanks are written
 
 
-class Mounted(Struct, frozen=True):
+class Mount(Struct, frozen=True):
     number: int
     device: str  # "major:minor"
     inside: str  # the path on that device of what is mounted
@@ -17,7 +17,7 @@ class Mounted(Struct, frozen=True):
     writable: bool
 
 
-def mounts(pid: int) -> Iterator[Mounted]:
+def mounts(pid: int) -> Iterator[Mount]:
     """In their order: of several at one path the last is seen. Raises `OSError`."""
     with open(f"/proc/{pid}/mountinfo", "rb", buffering=0) as file:
         text = os.fsdecode(file.readall())
@@ -28,7 +28,7 @@ def mounts(pid: int) -> Iterator[Mounted]:
         if "\\" in line:
             inside, path = _plain(inside), _plain(path)
         writable = "rw" in options.split(",")
-        yield Mounted(int(number), device, inside, path, writable)
+        yield Mount(int(number), device, inside, path, writable)
 
 
 def _plain(path: str) -> str:

@@ -123,7 +123,7 @@ def step(here: int, part: str, flags: int) -> int:
         raise
 
 
-class Folders:
+class DirectoryDescriptors:
     """Below `roots` a way begins at the root, which is never made; elsewhere at "/"."""
 
     def __init__(self, roots: Sequence[str], opening: Opening) -> None:
@@ -213,7 +213,7 @@ def kind_of(mode: int) -> Kind:
     return "link" if stat.S_ISLNK(mode) else "other"
 
 
-def refuse_odd(about: os.stat_result, name: str) -> None:
+def refuse_irregular(about: os.stat_result, name: str) -> None:
     """Raise for all but regular files."""
     kind = kind_of(about.st_mode)
     if kind == "directory":
@@ -226,21 +226,21 @@ def refuse_odd(about: os.stat_result, name: str) -> None:
         )
 
 
-def regular(folder: int, last: str, name: str, at_most: int) -> bytes:
+def read_regular_file(folder: int, last: str, name: str, at_most: int) -> bytes:
     """The file `last` in a directory, up to `at_most` bytes. Anything else raises."""
-    refuse = partial(refuse_odd, name=name)
+    refuse = partial(refuse_irregular, name=name)
     return read_regular(last, at_most, follow=False, directory=folder, check=refuse)[0]
 
 
 @contextmanager
-def told(doing: str) -> Generator[None]:
+def as_tool_errors(doing: str) -> Generator[None]:
     """Turn the system's errors into one sentence for the model."""
     try:
         yield
     except OSError as error:
-        raise ToolFailed(f"Cannot {doing}: {why(error)}.") from error
+        raise ToolFailed(f"Cannot {doing}: {error_text(error)}.") from error
 
 
-def why(error: OSError) -> str:
+def error_text(error: OSError) -> str:
     number = error.errno or errno.EIO
     return _WHY.get(number) or os.strerror(number).lower()

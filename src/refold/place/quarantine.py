@@ -2,7 +2,7 @@
 
 A sandboxed command cannot change a guarded path that existed before it. It can create a new one,
 which would take effect for the next program that looks for it. So when the command has ended,
-`take_away` moves what is new: by descriptors, and only below the directories that the command could
+`quarantine_new` moves what is new: by descriptors, and only below the directories that the command could
 write, so that a link in the way leads nowhere. A new repository stays if it has nothing that git
 would run.
 
@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.errors import BadInput
-from refold.place.gitconfig import harmless
+from refold.place.gitconfig import runs_no_program
 from refold.place.guarded_paths import GuardedPaths, pointed_to, start_of
 from refold.place.openat import FOLDER, beneath
 from refold.safe_open import made, unlinked
@@ -32,7 +32,7 @@ from refold.values.path_names import below
 _NOTES = ".from"  # the directory of what is known of each
 
 
-def take_away(
+def quarantine_new(
     before: GuardedPaths,
     after: GuardedPaths,
     roots: Sequence[str],
@@ -72,7 +72,7 @@ def _in_repository(path: str, directory: str) -> Iterator[str]:
     elif name == "commondir":
         if not _worktree(path, directory):
             yield path
-    elif not harmless(path):
+    elif not runs_no_program(path):
         yield path
 
 
@@ -115,14 +115,14 @@ def _take(path: str, root: str, where: str, link: str | None) -> str:
 
 def _put_away(here: int, name: str, folder: str, where: str) -> str:
     with suppress(OSError):  # another disk, or none
-        return put(name, here, os.path.join(folder, name), where)
+        return move_to(name, here, os.path.join(folder, name), where)
     mark = os.urandom(4).hex()
     # There is always room beside it.
     os.rename(name, f"taken-{mark}", src_dir_fd=here, dst_dir_fd=here)
     return os.path.join(folder, f"taken-{mark}")
 
 
-class TakenFrom(Struct, frozen=True):
+class QuarantineOrigin(Struct, frozen=True):
     """Where a thing was, and when it was taken from there."""
 
     path: str
@@ -135,10 +135,10 @@ class QuarantinedItem(Struct, frozen=True):
     name: str
     size: int
     is_directory: bool
-    origin: TakenFrom | None
+    origin: QuarantineOrigin | None
 
 
-def put(name: str, here: int, path: str, where: str) -> str:
+def move_to(name: str, here: int, path: str, where: str) -> str:
     """Move `name` in the directory `here`, which is `path`, to below `where`. Where it is then.
 
     Raises `OSError`: `where` may be on another disk.
@@ -149,7 +149,7 @@ def put(name: str, here: int, path: str, where: str) -> str:
     called = f"{os.urandom(4).hex()}-{name}"
     os.rename(name, goal := os.path.join(where, called), src_dir_fd=here)
     with suppress(OSError):  # without it a person has to say where it is to go
-        origin = TakenFrom(os.fsencode(path).decode(errors="replace"), time.time())
+        origin = QuarantineOrigin(os.fsencode(path).decode(errors="replace"), time.time())
         made(notes / f"{called}.json", msgspec.json.encode(origin))
     return goal
 
@@ -232,10 +232,10 @@ class Quarantine:
             is_directory = False
         return QuarantinedItem(name, sum(_sizes(place)), is_directory, self._origin(name))
 
-    def _origin(self, name: str) -> TakenFrom | None:
+    def _origin(self, name: str) -> QuarantineOrigin | None:
         try:
             said = (self._directory / _NOTES / f"{name}.json").read_bytes()
-            return msgspec.json.decode(said, type=TakenFrom)
+            return msgspec.json.decode(said, type=QuarantineOrigin)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 

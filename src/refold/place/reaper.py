@@ -29,7 +29,7 @@ _ROUNDS = 100
 _BETWEEN = 0.01  # seconds
 
 
-class Mark(Struct, frozen=True):
+class ProcessMark(Struct, frozen=True):
     """What identifies the processes of one call. `queues` is the hard limit that they have."""
 
     token: str
@@ -49,14 +49,16 @@ class ProcessLine(Struct, frozen=True):
     began: int
 
 
-def new_mark(outer: str = "") -> Mark:
+def new_mark(outer: str = "") -> ProcessMark:
     """A mark for a call. `outer` are the marks that this process has itself."""
     word = f"{owner()}.{time.monotonic_ns()}"
     token = f"{outer}:{word}" if outer else word
-    return Mark(token, _LOWEST + int.from_bytes(os.urandom(4)) % _MARKS, _now(), _forks())
+    return ProcessMark(
+        token, _LOWEST + int.from_bytes(os.urandom(4)) % _MARKS, _now(), _forks()
+    )
 
 
-def known(pid: int) -> ProcessLine | None:
+def process_line(pid: int) -> ProcessLine | None:
     """None: there is no such process, or no list of them."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -68,14 +70,14 @@ def known(pid: int) -> ProcessLine | None:
     return ProcessLine(pid, said[0].decode(), *numbers)
 
 
-def everybody() -> Iterator[ProcessLine]:
+def all_processes() -> Iterator[ProcessLine]:
     """All processes."""
     try:
         names = os.listdir("/proc")
     except FileNotFoundError:
         return
     for name in names:
-        if name.isdigit() and (found := known(int(name))):
+        if name.isdigit() and (found := process_line(int(name))):
             yield found
 
 
@@ -83,7 +85,7 @@ def _between(first: int, last: int) -> Iterator[ProcessLine]:
     """Those with a number from `first` to `last`: to list all would take longer."""
     for pid in range(first, last + 1):
         # Threads have numbers, too, which no list shows.
-        if (found := known(pid)) and _leads(pid):
+        if (found := process_line(pid)) and _leads(pid):
             yield found
 
 
@@ -92,7 +94,7 @@ def _leads(pid: int) -> bool:
     return leader is not None and int(leader[1]) == pid
 
 
-def members(mark: Mark, leader: int, *, gone_too: bool = True) -> list[ProcessLine]:
+def members(mark: ProcessMark, leader: int, *, gone_too: bool = True) -> list[ProcessLine]:
     """All that live of the call whose first process was `leader`.
 
     With `gone_too` also those that cut all ties to it, which takes longer to find out.
@@ -113,7 +115,7 @@ def members(mark: Mark, leader: int, *, gone_too: bool = True) -> list[ProcessLi
     return found
 
 
-def end_all(mark: Mark, leader: int) -> None:
+def end_all(mark: ProcessMark, leader: int) -> None:
     """Order all of them to end, again and again until none is left."""
     for _ in range(_ROUNDS):
         signal_group(leader, signal.SIGKILL)
@@ -129,19 +131,21 @@ def end_all(mark: Mark, leader: int) -> None:
 
 def reap_strays() -> int:
     """End what calls of refolds that are no more have left. Says how many that were."""
-    strays = [one for one in everybody() if one.state not in "ZX" and _is_stray(one.pid)]
+    strays = [
+        one for one in all_processes() if one.state not in "ZX" and _is_stray(one.pid)
+    ]
     for one in strays:
         _tell(one, signal.SIGKILL)
     return len(strays)
 
 
-def _since(mark: Mark, leader: int) -> Iterator[ProcessLine]:
+def _since(mark: ProcessMark, leader: int) -> Iterator[ProcessLine]:
     """Those that can have begun after `leader`, and itself."""
     last, forks = _last_pid(), _forks()
     # Numbers are given out in a circle. With so few forks it cannot have closed.
     if mark.forks < 0 or forks - mark.forks > _FEW or not 0 < leader <= last:
-        return everybody()
-    return _between(leader, last) if last - leader <= _FEW else everybody()
+        return all_processes()
+    return _between(leader, last) if last - leader <= _FEW else all_processes()
 
 
 def owner() -> str:
@@ -151,11 +155,11 @@ def owner() -> str:
 
 @cache
 def _owner(pid: int) -> str:
-    own = known(pid)
+    own = process_line(pid)
     return f"{_space()}.{pid}.{own.began if own else 0}"
 
 
-def lives_owner(word: str) -> bool:
+def owner_lives(word: str) -> bool:
     """Whether the process that `word`, or its beginning, stands for is alive.
 
     If that is unknown, as in another container, it counts as alive.
@@ -163,7 +167,7 @@ def lives_owner(word: str) -> bool:
     space, pid, began = [*word.split("."), "", ""][:3]
     if space != _space() or not pid.isdigit() or not began.isdigit():
         return True
-    found = known(int(pid))
+    found = process_line(int(pid))
     return found is not None and found.began == int(began)
 
 
@@ -196,7 +200,7 @@ def _last_pid() -> int:
     return int(said[4]) if len(said) > 4 and said[4].isdigit() else 0
 
 
-def _marked(pid: int, mark: Mark) -> bool:
+def _marked(pid: int, mark: ProcessMark) -> bool:
     if mark.token.encode() in _content(f"/proc/{pid}/environ"):
         return True
     said = _QUEUES.search(_content(f"/proc/{pid}/limits"))
@@ -207,7 +211,7 @@ def _is_stray(pid: int) -> bool:
     found = _TOKEN.search(_content(f"/proc/{pid}/environ"))
     if found is None:
         return False
-    return any(not lives_owner(word) for word in found[1].decode().split(":"))
+    return any(not owner_lives(word) for word in found[1].decode().split(":"))
 
 
 def _content(path: str) -> bytes:
@@ -223,7 +227,7 @@ def _tell(one: ProcessLine, order: signal.Signals) -> None:
     with suppress(OSError, AttributeError):
         number = os.pidfd_open(one.pid)
         try:
-            if (again := known(one.pid)) and again.began == one.began:
+            if (again := process_line(one.pid)) and again.began == one.began:
                 signal.pidfd_send_signal(number, order)
         finally:
             os.close(number)

@@ -23,10 +23,17 @@ from refold.errors import ToolFailed
 from refold.place import bubblewrap, landlock, seatbelt, socket_guard
 from refold.place.bubblewrap import MountPlan
 from refold.place.guarded_paths import GuardedPaths, Guards
-from refold.place.landlock import GivenUp
+from refold.place.landlock import Restrictions
 from refold.place.port import NOTHING_MORE, CommandExtras
-from refold.place.reaper import lives_owner, owner
-from refold.place.sandbox_rules import Layout, Room, Walls, Wish, nothing, without
+from refold.place.reaper import owner, owner_lives
+from refold.place.sandbox_rules import (
+    CommandContext,
+    SandboxConfig,
+    SandboxRuleBuilder,
+    SandboxRules,
+    no_paths,
+    with_denied,
+)
 from refold.programs import Programs
 from refold.values.path_names import below
 from refold.values.tools import Confines
@@ -43,7 +50,7 @@ _GONE = (
 _INSTALL = "Install bubblewrap (apt install bubblewrap, dnf install bubblewrap)"
 
 
-class _Found(Struct, frozen=True):
+class _Capabilities(Struct, frozen=True):
     """What this machine can do, tried once, and what the user must know about it."""
 
     kind: Kind
@@ -55,14 +62,14 @@ class _Found(Struct, frozen=True):
 class Launch(Struct, frozen=True):
     """How one command is to be started, and what to do when all of it has ended."""
 
-    words: tuple[str, ...] = ()  # before the shell
+    arguments: tuple[str, ...] = ()  # before the shell
     environ: Mapping[str, str] = {}
-    rights: GivenUp | None = None  # to be given up before it is started
+    restrictions: Restrictions | None = None  # to be given up before it is started
     after: Callable[[], list[tuple[str, str]]] = list
     mounts: MountPlan | None = None  # must stand before its first word runs
     offline: bool = False
     looking: bool = False
-    guards_sockets: bool = False  # as in `Room`
+    guards_sockets: bool = False  # as in `CommandContext`
     in_memory: tuple[str, ...] = ()  # disks inside, without the first slash
 
     @property
@@ -71,35 +78,37 @@ class Launch(Struct, frozen=True):
         return self.mounts is not None
 
 
-def find(environ: Mapping[str, str], wish: Wish) -> "Sandbox":
+def find(environ: Mapping[str, str], config: SandboxConfig) -> "Sandbox":
     """The sandbox of a session. It tries what there is when it is first used, or called."""
-    return Sandbox(environ, wish)
+    return Sandbox(environ, config)
 
 
 class Sandbox:
     """Close it at the end of the session: it keeps a private directory for commands."""
 
-    def __init__(self, environ: Mapping[str, str], wish: Wish) -> None:
-        self.wish = wish
+    def __init__(self, environ: Mapping[str, str], config: SandboxConfig) -> None:
+        self.config = config
         home = os.path.realpath(environ["HOME"]) if environ.get("HOME") else ""
-        self._layout = Layout(wish, home, lambda: self._programs.path.split(":"))
-        self._programs = Programs(environ, (*wish.roots, *self._layout.writable))
-        self._guards = Guards(wish.roots)
+        self._layout = SandboxRuleBuilder(
+            config, home, lambda: self._programs.path.split(":")
+        )
+        self._programs = Programs(environ, (*config.roots, *self._layout.writable))
+        self._guards = Guards(config.roots)
         self._opened, self._lock = set[str](), Lock()
         self._writers, self._settled = 0, GuardedPaths()
         # While any command writes, like what is opened: what was there when one began, and
         # what of that was not there, or was taken away, when another ended.
         self._seen, self._gone = set[str](), set[str]()
-        self._tried: _Found | None = None
+        self._tried: _Capabilities | None = None
         self._trying = Lock()
 
     def begin(self) -> None:
         """Try in a thread what there is. Whoever needs the answer waits until it is in."""
-        Thread(target=self._found, daemon=True).start()
+        Thread(target=self._capabilities, daemon=True).start()
 
     @property
     def kind(self) -> Kind:
-        return self._found().kind
+        return self._capabilities().kind
 
     @property
     def confines(self) -> bool:
@@ -109,75 +118,77 @@ class Sandbox:
     @property
     def notice(self) -> str:
         """What the user must know about missing protection; "" if nothing is missing."""
-        return self._found().notice
+        return self._capabilities().notice
 
-    def held(
+    def launch(
         self,
         cwd: str,
         confines: Confines,
         given: CommandExtras = NOTHING_MORE,
-        unread: Callable[[], Sequence[str]] = nothing,
+        unread: Callable[[], Sequence[str]] = no_paths,
     ) -> Launch:
         """The sandbox of one command, which may not read `unread`.
 
         It reads the disk: call it from a thread. Call `after` of the result in the end.
         """
-        can = self._found()
+        can = self._capabilities()
         if can.kind in ("none", "off"):
             return Launch()
-        held = self._within(confines)
+        allowed = self._within(confines)
         with self._lock:
-            self._opened.update(held.opened if held.writes else ())
+            self._opened.update(allowed.opened if allowed.writes else ())
             before = self._guards.found()
-            still = self._begin(before, writes=held.writes)
+            still = self._begin(before, writes=allowed.writes)
         try:
-            walls = self._walls(cwd, held, given, still, unread)
-            return self._launch(walls, before)
+            rules = self._rules(cwd, allowed, given, still, unread)
+            return self._launch(rules, before)
         except BaseException:
             with self._lock:
-                self._writers -= held.writes
+                self._writers -= allowed.writes
             raise
 
     def expected(
-        self, cwd: str, confines: Confines, unread: Callable[[], Sequence[str]] = nothing
+        self, cwd: str, confines: Confines, unread: Callable[[], Sequence[str]] = no_paths
     ) -> Launch:
-        """What `held` would return for a next command. It has no part in the writing."""
+        """What `launch` would return for a next command. It has no part in the writing."""
         with self._lock:
             found = self._guards.found()
             still = found.only(self._settled.paths) if self._writers else found
-        walls = self._walls(cwd, self._within(confines), NOTHING_MORE, still, unread)
-        return self._launch(walls, found)
+        rules = self._rules(cwd, self._within(confines), NOTHING_MORE, still, unread)
+        return self._launch(rules, found)
 
     def _within(self, confines: Confines) -> Confines:
-        writes = confines.writes and self.wish.profile == "workspace"
+        writes = confines.writes and self.config.profile == "workspace"
         return replace(confines, writes=writes)
 
-    def _walls(
+    def _rules(
         self,
         cwd: str,
         confines: Confines,
         given: CommandExtras,
         found: GuardedPaths,
         unread: Callable[[], Sequence[str]],
-    ) -> Walls:
-        room = Room(self._private, cwd, self._found().guards_sockets, given.own_tmp)
-        named = dict.fromkeys((*self.wish.unread(), *unread()))
-        walls = self._layout.walls(room, confines, found, given.seen)
-        return without(_to_deny(named), walls)
+    ) -> SandboxRules:
+        room = CommandContext(
+            self._private, cwd, self._capabilities().guards_sockets, given.own_tmp
+        )
+        named = dict.fromkeys((*self.config.unread(), *unread()))
+        rules = self._layout.rules(room, confines, found, given.seen)
+        return with_denied(_to_deny(named), rules)
 
-    def _launch(self, walls: Walls, before: GuardedPaths) -> Launch:
-        can = self._found()
-        mounts = MountPlan(walls) if can.kind == "bubblewrap" else None
+    def _launch(self, rules: SandboxRules, before: GuardedPaths) -> Launch:
+        can = self._capabilities()
+        mounts = MountPlan(rules) if can.kind == "bubblewrap" else None
         return Launch(
-            words=self._words(walls, mounts),
-            environ=self._environ(walls),
-            rights=self._rights(walls),
-            after=list if walls.looking else lambda: self._afterwards(before),
+            arguments=self._arguments(rules, mounts),
+            environ=self._environ(rules),
+            restrictions=self._restrictions(rules),
+            after=list if rules.looking else lambda: self._afterwards(before),
             mounts=mounts,
-            offline=not walls.network,
-            looking=walls.looking,
+            offline=not rules.network,
+            looking=rules.looking,
             guards_sockets=can.guards_sockets,
-            in_memory=bubblewrap.in_memory(walls) if mounts else (),
+            in_memory=bubblewrap.in_memory(rules) if mounts else (),
         )
 
     def _begin(self, found: GuardedPaths, *, writes: bool) -> GuardedPaths:
@@ -209,17 +220,19 @@ class Sandbox:
         bubblewrap.prepare(found)
         return found
 
-    def _found(self) -> _Found:
+    def _capabilities(self) -> _Capabilities:
         with self._trying:
             if self._tried is None:
-                self._tried = self._try()
+                self._tried = self._probe()
             return self._tried
 
-    def _try(self) -> _Found:
-        if self.wish.profile == "off":
-            return _Found("off", "The sandbox is off: commands can do whatever you can do.")
+    def _probe(self) -> _Capabilities:
+        if self.config.profile == "off":
+            return _Capabilities(
+                "off", "The sandbox is off: commands can do whatever you can do."
+            )
         if os.path.exists(seatbelt.PROGRAM):
-            return _Found(
+            return _Capabilities(
                 "seatbelt",
                 "Commands run under sandbox-exec with a profile that was never tested "
                 "on a Mac: do not rely on it.",
@@ -229,16 +242,16 @@ class Sandbox:
             # A bubblewrap that becomes root to begin could not do so any more.
             plain = not _becomes_root(self._bwrap)
             guards = plain and socket_guard.works()
-            return _Found("bubblewrap", gives_up=plain, guards_sockets=guards)
+            return _Capabilities("bubblewrap", gives_up=plain, guards_sockets=guards)
         if landlock.version():
-            return _Found(
+            return _Capabilities(
                 "landlock",
                 f"Commands run in a weak sandbox, because {why}: they cannot write outside "
                 "the workspace or connect by TCP, but they can read your keys and change "
                 f"protected files in the workspace. refold asks more often. {_INSTALL}.",
                 gives_up=True,
             )
-        return _Found(
+        return _Capabilities(
             "none",
             f"Commands run WITHOUT a sandbox, because {why}: they can do whatever "
             f"you can do. refold asks more often. {_INSTALL}.",
@@ -252,26 +265,26 @@ class Sandbox:
     def _bwrap(self) -> str:
         return self._programs.find("bwrap")
 
-    def _words(self, walls: Walls, mounts: MountPlan | None) -> tuple[str, ...]:
+    def _arguments(self, rules: SandboxRules, mounts: MountPlan | None) -> tuple[str, ...]:
         if mounts:
             if not self._bwrap:
                 raise ToolFailed(_GONE)
             return tuple(mounts.arguments(self._bwrap))
         if self.kind == "seatbelt":
-            return (seatbelt.PROGRAM, "-p", seatbelt.profile(walls))
+            return (seatbelt.PROGRAM, "-p", seatbelt.profile(rules))
         return ()
 
-    def _rights(self, walls: Walls) -> GivenUp | None:
+    def _restrictions(self, rules: SandboxRules) -> Restrictions | None:
         if self.kind == "landlock":
-            writable = (*walls.open, self._private, *_DEVICES)
-            shared = ("/dev/shm",) if walls.open else ()
-            return GivenUp((*writable, *shared), tcp=not walls.network, others=True)
-        can_scope = self._found().gives_up and landlock.version() >= _WITH_ABSTRACT
-        return GivenUp(others=True) if can_scope else None
+            writable = (*rules.open, self._private, *_DEVICES)
+            shared = ("/dev/shm",) if rules.open else ()
+            return Restrictions((*writable, *shared), tcp=not rules.network, others=True)
+        can_scope = self._capabilities().gives_up and landlock.version() >= _WITH_ABSTRACT
+        return Restrictions(others=True) if can_scope else None
 
-    def _environ(self, walls: Walls) -> dict[str, str]:
+    def _environ(self, rules: SandboxRules) -> dict[str, str]:
         walled = self.kind == "bubblewrap"
-        seen = bubblewrap.scratch(walls) if walled else bubblewrap.tmp(self._private)
+        seen = bubblewrap.scratch(rules) if walled else bubblewrap.tmp(self._private)
         places = {"TMPDIR": seen, "XDG_STATE_HOME": f"{seen}/.state"}
         if not self._layout.can_write(".cache"):
             places |= {"XDG_CACHE_HOME": f"{seen}/.cache"}
@@ -280,7 +293,7 @@ class Sandbox:
         return places
 
     def _afterwards(self, before: GuardedPaths) -> list[tuple[str, str]]:
-        roots = (*self.wish.roots, *self._layout.repositories)
+        roots = (*self.config.roots, *self._layout.repositories)
         with self._lock:
             # What another made and this one found may have been hidden from the look at the
             # end of the other, or taken away and made anew.
@@ -290,10 +303,10 @@ class Sandbox:
                 if not any(below(gone, path) for gone in self._gone)
             })  # fmt: skip
             try:
-                from refold.place.quarantine import take_away  # a look needs none
+                from refold.place.quarantine import quarantine_new  # a look needs none
 
                 after, opened = self._guards.found(), frozenset(self._opened)
-                moved = take_away(known, after, roots, opened, self.wish.quarantine)
+                moved = quarantine_new(known, after, roots, opened, self.config.quarantine)
             finally:
                 self._writers -= 1
             self._gone |= self._seen - after.paths
@@ -322,7 +335,7 @@ def remove_strays() -> None:
     folder = tempfile.gettempdir()
     with suppress(OSError):
         for name in os.listdir(folder):
-            if name.startswith(_PREFIX) and not lives_owner(name.removeprefix(_PREFIX)):
+            if name.startswith(_PREFIX) and not owner_lives(name.removeprefix(_PREFIX)):
                 shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
 
 

@@ -13,12 +13,12 @@ from threading import Event, Lock
 from msgspec.structs import replace
 
 from refold.errors import ToolFailed
-from refold.place.landlock import give_up
+from refold.place.landlock import restrict_thread
 from refold.place.limits import Limits
 from refold.place.port import NOTHING_MORE
 from refold.place.sandbox import Launch
 from refold.place.socket_guard import install
-from refold.place.spawn import GatedSandbox, Order, RunningCommand
+from refold.place.spawn import GatedSandbox, RunningCommand, SpawnRequest
 
 _KEPT = 60.0  # seconds that one waits for a command
 _LONGEST = 100_000  # bytes of a command; a longer one may be refused when it is started
@@ -32,35 +32,37 @@ class SandboxAhead:
     """
 
     def __init__(
-        self, order: Order, expected: Callable[[], Launch], seconds: float = _KEPT
+        self, request: SpawnRequest, expected: Callable[[], Launch], seconds: float = _KEPT
     ) -> None:
-        self._order = replace(order, command="", given=NOTHING_MORE)
+        self._request = replace(request, command="", given=NOTHING_MORE)
         self._expected, self._seconds = expected, seconds
         self._held, self._gated = Launch(), None
         self._stands, self._over = Event(), Event()
         self._lock, self._taken = Lock(), False
         start_new_thread(self._work, ())
 
-    def take(self, order: Order, held: Launch, limits: Limits) -> RunningCommand | None:
-        """Run the command in it, if this is the sandbox of `held`; otherwise None."""
+    def take(
+        self, request: SpawnRequest, launch: Launch, limits: Limits
+    ) -> RunningCommand | None:
+        """Run the command in it, if this is the sandbox of `launch`; otherwise None."""
         self._stands.wait()
         with self._lock:
             gated = self._gated  # None: it was not set up, or has waited too long
-            self._taken = gated is not None and self._fits(order, held, gated)
+            self._taken = gated is not None and self._fits(request, launch, gated)
         if gated is None or not self._taken:
             self._over.set()
             return None
-        return gated.let_go(held, limits, os.fsencode(order.command))
+        return gated.let_go(launch, limits, os.fsencode(request.command))
 
-    def _fits(self, order: Order, held: Launch, gated: GatedSandbox) -> bool:
-        command, then = os.fsencode(order.command), self._held
+    def _fits(self, request: SpawnRequest, launch: Launch, gated: GatedSandbox) -> bool:
+        command, then = os.fsencode(request.command), self._held
         return (
             len(command) <= _LONGEST
             and b"\0" not in command
-            and order.given.stdin is None
-            and (order.cwd, order.environ) == (self._order.cwd, self._order.environ)
-            and (held.words, held.environ) == (then.words, then.environ)
-            and gated.shows(held)
+            and request.given.stdin is None
+            and (request.cwd, request.environ) == (self._request.cwd, self._request.environ)
+            and (launch.arguments, launch.environ) == (then.arguments, then.environ)
+            and gated.shows(launch)
         )
 
     def close(self) -> None:
@@ -81,9 +83,9 @@ class SandboxAhead:
             return
         release = install(offline=self._held.offline) if self._held.guards_sockets else None
         try:
-            if self._held.rights:
-                give_up(self._held.rights)
-            gated = GatedSandbox(self._order, self._held, ahead=True)
+            if self._held.restrictions:
+                restrict_thread(self._held.restrictions)
+            gated = GatedSandbox(self._request, self._held, ahead=True)
             if gated.wait():
                 self._gated = gated
                 self._stands.set()

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.place.gitconfig import plain
+from refold.place.gitconfig import without_programs
 from refold.place.guarded_paths import GuardedPaths, worktree_of
 from refold.values.path_names import below
 from refold.values.tools import Confines
@@ -78,11 +78,11 @@ _SOCKETS = "/proc/net/unix"
 _SEEN = ("/run/current-system", "/run/booted-system", "/run/opengl-driver", "/run/wrappers")
 
 
-def nothing() -> Sequence[str]:
+def no_paths() -> Sequence[str]:
     return ()
 
 
-class Wish(Struct, frozen=True, kw_only=True):
+class SandboxConfig(Struct, frozen=True, kw_only=True):
     """What the settings and the session want. Roots are absolute, with links resolved.
 
     `writable` are more directories, `readable` more that commands without a view of the
@@ -99,11 +99,11 @@ class Wish(Struct, frozen=True, kw_only=True):
     readable: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
-    unread: Callable[[], Sequence[str]] = nothing
+    unread: Callable[[], Sequence[str]] = no_paths
     quarantine: str = ""
 
 
-class Walls(Struct, frozen=True, kw_only=True):
+class SandboxRules(Struct, frozen=True, kw_only=True):
     """What a command sees and may write. All paths are absolute, links followed, and exist.
 
     `private` is a directory of ours, one for each session. Its parts are shown to commands as
@@ -138,8 +138,8 @@ class Walls(Struct, frozen=True, kw_only=True):
     root: bool = False  # are we root, without a user space of our own?
 
 
-class Room(Struct, frozen=True):
-    """Where a command runs. `private` is as in `Walls`."""
+class CommandContext(Struct, frozen=True):
+    """Where a command runs. `private` is as in `SandboxRules`."""
 
     private: str
     cwd: str
@@ -147,29 +147,35 @@ class Room(Struct, frozen=True):
     own_tmp: bool = False
 
 
-class Layout:
+class SandboxRuleBuilder:
     """Of one session. `path` gives the directories that programs are found in."""
 
-    def __init__(self, wish: Wish, home: str, path: Callable[[], Sequence[str]]) -> None:
-        self._wish, self._home, self._path = wish, home, path
-        self.writable = [_at_home(path, home) for path in wish.writable]
-        self._readable = [_at_home(path, home) for path in wish.readable]
-        self.repositories = [path for path in map(worktree_of, wish.roots) if path]
+    def __init__(
+        self, config: SandboxConfig, home: str, path: Callable[[], Sequence[str]]
+    ) -> None:
+        self._config, self._home, self._path = config, home, path
+        self.writable = [_at_home(path, home) for path in config.writable]
+        self._readable = [_at_home(path, home) for path in config.readable]
+        self.repositories = [path for path in map(worktree_of, config.roots) if path]
 
-    def walls(
-        self, room: Room, confines: Confines, found: GuardedPaths, seen: Sequence[str]
-    ) -> Walls:
+    def rules(
+        self,
+        room: CommandContext,
+        confines: Confines,
+        found: GuardedPaths,
+        seen: Sequence[str],
+    ) -> SandboxRules:
         """For a command that must see `seen`. `found` is what is guarded in the workspace.
 
         Whether it may write in the profile of the session, `confines` says already.
         """
-        wish = self._wish
+        config = self._config
         writes = confines.writes
         wide = writes and not confines.narrow  # it reads the disk, but for keys
-        network = confines.network or wish.network
+        network = confines.network or config.network
         more = [p for p in (*self.writable, *self.repositories) if os.path.isdir(p)]
         own = self._covered(network=network, wide=wide)
-        return Walls(
+        return SandboxRules(
             private=room.private,
             cwd=room.cwd,
             covered=tuple(path for path in own if os.path.isdir(path)),
@@ -177,13 +183,15 @@ class Layout:
             unread=(
                 # A search by what only looks would show what is in them.
                 *(() if wide else _still_shut(found.keys, confines.opened)),
-                *sockets(
-                    among=(*wish.roots, *self.writable) if room.guards_sockets else ("/",),
-                    save=wish.roots if network else (),
+                *socket_paths(
+                    among=(*config.roots, *self.writable)
+                    if room.guards_sockets
+                    else ("/",),
+                    save=config.roots if network else (),
                 ),
             ),
             seen=(
-                *needed(),
+                *needed_in_run(),
                 *(self._home_elsewhere() if wide else self._tools),
                 *(_existing(_at(self._home, _PACKAGES)) if writes and not wide else ()),
                 *self._shared(),
@@ -193,14 +201,14 @@ class Layout:
             ),
             links=() if wide else self._system[1],
             instead=() if writes else tuple(self._without_programs(found, room.private)),
-            roots=wish.roots,
-            open=(*wish.roots, *more) if writes else (),
+            roots=config.roots,
+            open=(*config.roots, *more) if writes else (),
             shut=tuple(
                 path
                 for path in found.oldest_first(
                     _still_shut(found.paths, confines.opened, found.links)
                 )
-                if writes and any(below(path, one) for one in (*wish.roots, *more))
+                if writes and any(below(path, one) for one in (*config.roots, *more))
             ),
             network=network,
             looking=not writes,
@@ -213,14 +221,14 @@ class Layout:
         return any(below(os.path.join(self._home, path), one) for one in self.writable)
 
     def _covered(self, *, network: bool, wide: bool) -> list[str]:
-        own = [os.path.realpath(path) for path in self._wish.own if os.path.exists(path)]
+        own = [os.path.realpath(path) for path in self._config.own if os.path.exists(path)]
         own += [
-            *agents(self._home),
-            *([] if network else keys(self._home)),
+            *agent_key_paths(self._home),
+            *([] if network else key_paths(self._home)),
         ]
         # What may run unasked is shown nothing that nobody named.
-        own += [] if wide else ["/", *of_the_system()]
-        return [path for path in own if path not in self._wish.roots]
+        own += [] if wide else ["/", *system_secrets()]
+        return [path for path in own if path not in self._config.roots]
 
     def _without_programs(
         self, found: GuardedPaths, private: str
@@ -229,10 +237,10 @@ class Layout:
         for path in sorted(found.repositories):
             real = os.path.realpath(path)
             if not os.path.basename(path).startswith("config") or not any(
-                below(real, root) for root in (*self._wish.roots, *self.repositories)
+                below(real, root) for root in (*self._config.roots, *self.repositories)
             ):
                 continue
-            if (text := plain(real)) is not None:
+            if (text := without_programs(real)) is not None:
                 data = text.encode(errors="surrogateescape")
                 copy = os.path.join(private, f"config-{sha256(data).hexdigest()}")
                 with suppress(FileExistsError), open(copy, "xb") as file:
@@ -241,13 +249,13 @@ class Layout:
 
     @cached_property
     def _system(self) -> tuple[list[str], tuple[tuple[str, str], ...]]:
-        directories, links = system()
+        directories, links = system_directories()
         return directories, tuple(links)
 
     @cached_property
     def _tools(self) -> list[str]:
         """Programs of the system and of the user, and what they need to run."""
-        found = (*tools(self._home, self._path()), *self._readable)
+        found = (*tool_directories(self._home, self._path()), *self._readable)
         shown = self._system[0].copy()
         for path in sorted({*map(os.path.realpath, found)} - {"/"}):
             if not any(below(path, other) for other in shown):
@@ -261,7 +269,7 @@ class Layout:
 
     def _shared(self) -> list[str]:
         """The existing ones that are not links to hidden files."""
-        shared = self._wish.shared
+        shared = self._config.shared
         return [p for p in shared if os.path.isdir(p) and os.path.realpath(p) == p]
 
 
@@ -278,41 +286,41 @@ def _still_shut(
     }
 
 
-def without(denied: Sequence[str], walls: Walls) -> Walls:
+def with_denied(denied: Sequence[str], rules: SandboxRules) -> SandboxRules:
     """The same rules, with files that no command may read.
 
     Folders outside the roots are covered, so that what must be seen in them still is.
 
     What a command gets of its own (/tmp, /proc) is not the machine's, and stays.
     """
-    away = [p for p in denied if os.path.isdir(p) and not _is_in_roots(p, walls)]
+    away = [p for p in denied if os.path.isdir(p) and not _is_in_roots(p, rules)]
     return replace(
-        walls,
+        rules,
         covered=tuple(
-            dict.fromkeys((*walls.covered, *(p for p in away if p not in _OURS)))
+            dict.fromkeys((*rules.covered, *(p for p in away if p not in _OURS)))
         ),
         denied=tuple(path for path in denied if path not in away),
     )
 
 
-def _is_in_roots(path: str, walls: Walls) -> bool:
-    return any(below(path, root) for root in walls.roots)
+def _is_in_roots(path: str, rules: SandboxRules) -> bool:
+    return any(below(path, root) for root in rules.roots)
 
 
 def _at_home(path: str, home: str) -> str:
     return os.path.realpath(home + path[1:] if path.split("/")[0] == "~" else path)
 
 
-def keys(home: str) -> list[str]:
+def key_paths(home: str) -> list[str]:
     """Files and directories with keys that exist, links followed."""
     return _existing(_at(home, _KEYS))
 
 
-def agents(home: str) -> list[str]:
+def agent_key_paths(home: str) -> list[str]:
     return _existing(_at(home, _AGENTS))
 
 
-def system() -> tuple[list[str], list[tuple[str, str]]]:
+def system_directories() -> tuple[list[str], list[tuple[str, str]]]:
     """What programs need of a machine, which contains nothing of a user: directories,
     links.
     """
@@ -321,12 +329,12 @@ def system() -> tuple[list[str], list[tuple[str, str]]]:
     return [p for p in _SYSTEM.split() if p not in linked and os.path.isdir(p)], links
 
 
-def of_the_system() -> list[str]:
+def system_secrets() -> list[str]:
     """What only its owner should see, where that is us."""
     return [path for path in _existing(_SECRETS.split()) if os.access(path, os.R_OK)]
 
 
-def tools(home: str, path: Sequence[str]) -> list[str]:
+def tool_directories(home: str, path: Sequence[str]) -> list[str]:
     """Where users install programs of their own, and what these need to run.
 
     `path` are the directories of the PATH. One in `.pyenv` or a virtual environment needs
@@ -343,7 +351,7 @@ def _is_prefix(folder: str) -> bool:
     return name.startswith(".") and name not in (".local", ".config", ".cache")
 
 
-def needed() -> list[str]:
+def needed_in_run() -> list[str]:
     """What is below /run and must be visible all the same."""
     names = ("/etc/resolv.conf", "/etc/localtime", "/etc/hosts", "/etc/hostname")
     real = (os.path.realpath(name) for name in names)
@@ -351,7 +359,7 @@ def needed() -> list[str]:
     return [*_existing(_SEEN), *running]
 
 
-def sockets(*, among: Sequence[str], save: Sequence[str]) -> list[str]:
+def socket_paths(*, among: Sequence[str], save: Sequence[str]) -> list[str]:
     """Doors of running programs that lie openly below `among`, but not below `save`."""
     return sorted({
         path

@@ -4,28 +4,28 @@ Untested: it has not been run on a Mac yet. It is modelled on Apple's own profil
 last matching rule decides.
 """
 
-from refold.place.sandbox_rules import Walls
+from refold.place.sandbox_rules import SandboxRules
 
 PROGRAM = "/usr/bin/sandbox-exec"
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/tty", "/dev/dtracehelper", "/dev/fd")
 
 
-def profile(walls: Walls) -> str:
+def profile(rules: SandboxRules) -> str:
     lines = ["(version 1)", "(allow default)", "(deny file-write*)"]
     lines += [f"(allow file-write* (literal {_quoted(path)}))" for path in _DEVICES]
-    lines += [f"(allow file-write* {_below(p)})" for p in (*walls.open, walls.private)]
-    lines += [f"(deny file-write* {_below(path)})" for path in walls.shut]
+    lines += [f"(allow file-write* {_below(p)})" for p in (*rules.open, rules.private)]
+    lines += [f"(deny file-write* {_below(path)})" for path in rules.shut]
     lines += [
         f"(deny file-read* file-write* {_below(path)})"
-        for path in (*walls.covered, *walls.hidden, *walls.unread, *walls.denied)
+        for path in (*rules.covered, *rules.hidden, *rules.unread, *rules.denied)
     ]
     # A workspace below something covered, such as a settings directory, stays.
     lines += [
         f"(allow file-read* {_below(root)})"
-        for root in (*walls.roots, *walls.seen)
-        if any(root.startswith(path + "/") for path in walls.covered)
+        for root in (*rules.roots, *rules.seen)
+        if any(root.startswith(path + "/") for path in rules.covered)
     ]
-    if not walls.network:
+    if not rules.network:
         lines += ["(deny network*)", "(deny system-socket)"]
     lines += ["(deny signal (target others))", "(allow signal (target same-sandbox))"]
     return "\n".join(lines) + "\n"

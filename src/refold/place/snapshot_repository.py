@@ -68,7 +68,7 @@ class GitFailed(ToolFailed):
         self.said = said
 
 
-class Shadow:
+class SnapshotRepository:
     """`directory` is made when it is needed. `git` is the program, `path` its PATH."""
 
     def __init__(self, directory: Path, git: str, path: str) -> None:
@@ -110,8 +110,8 @@ class Shadow:
         `held` is a descriptor that stays open as long as git runs, even if this process
         ends.
         """
-        begun = self.start(*arguments, folder=folder, tree=tree, index=index, held=held)
-        return begun.said(given)
+        process = self.start(*arguments, folder=folder, tree=tree, index=index, held=held)
+        return process.said(given)
 
     def start(
         self,
@@ -121,7 +121,7 @@ class Shadow:
         index: Path | None = None,
         held: int | None = None,
         given_to_it: Sequence[int] = (),
-    ) -> "Begun":
+    ) -> "GitProcess":
         """The same, without waiting for what it prints. It has the files `given_to_it`, too."""
         try:
             process = programs.start(
@@ -139,7 +139,7 @@ class Shadow:
             raise GitFailed(
                 f"git could not be started in {escaped(folder)}: {error.strerror}.", ""
             ) from error
-        return Begun(process, arguments, folder)
+        return GitProcess(process, arguments, folder)
 
     @contextmanager
     def blobs(self) -> Generator["GitBlobReader"]:
@@ -180,12 +180,12 @@ class Shadow:
 
     def hashed_files(self, numbers: Sequence[int]) -> Sequence[str]:
         """Keep the contents of these open files, by their descriptors; gives their names."""
-        begun = self.start(
+        process = self.start(
             "hash-object", "-w", "--no-filters", "--stdin-paths",
             folder=str(self.directory), given_to_it=numbers,
         )  # fmt: skip
         wanted = "".join(f"/dev/fd/{number}\n" for number in numbers)
-        return begun.said(wanted.encode()).decode().split()
+        return process.said(wanted.encode()).decode().split()
 
     @contextmanager
     def alone(self, name: str) -> Generator[int]:
@@ -225,7 +225,7 @@ class Shadow:
         }
 
 
-class Begun:
+class GitProcess:
     """A running git process. Ask once for its output."""
 
     def __init__(

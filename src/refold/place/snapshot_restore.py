@@ -18,7 +18,7 @@ from msgspec import Struct
 from refold.errors import ToolFailed
 from refold.place.ignore_rules import HALF_WRITTEN
 from refold.place.openat import FOLDER, beneath
-from refold.place.snapshot_repository import GitBlobReader, Shadow
+from refold.place.snapshot_repository import GitBlobReader, SnapshotRepository
 from refold.values.printable_names import escaped
 
 _LINK, _RUNS = "120000", "100755"
@@ -50,13 +50,13 @@ class _Seen(Struct, frozen=True):
     about: tuple[int, ...] = ()  # by which it is known again
 
 
-def rewrite(shadow: Shadow, steps: Sequence[RewriteStep]) -> int:
+def rewrite(repository: SnapshotRepository, steps: Sequence[RewriteStep]) -> int:
     """Do all `steps`, or raise `ToolFailed` with nothing done. How many files it changed."""
     _sweep(steps)
     seen = {step.path: _seen(step) for step in steps}
     _refuse(steps, seen)
     names = {step.to.name for step in steps if step.to}
-    if lost := shadow.missing(sorted(names)):
+    if lost := repository.missing(sorted(names)):
         raise ToolFailed(
             f"{len(lost)} files of that snapshot are lost: nothing was changed."
         )
@@ -64,7 +64,7 @@ def rewrite(shadow: Shadow, steps: Sequence[RewriteStep]) -> int:
     for step in sorted(todo, key=lambda step: step.path, reverse=True):
         if step.now is not None and seen[step.path].kept is not None and step.to is None:
             _remove(step, seen[step.path])
-    with shadow.blobs() as blobs:
+    with repository.blobs() as blobs:
         for step in todo:
             if step.to is not None:
                 _put(step, step.to, seen[step.path], blobs, len(todo) <= _FEW)

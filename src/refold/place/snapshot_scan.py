@@ -21,15 +21,15 @@ from hashlib import sha256
 from pathlib import Path
 
 from refold.errors import ToolFailed
-from refold.place.ignore_rules import Ignored, git_folder, repository_around
+from refold.place.ignore_rules import IgnoreRules, git_folder, repository_around
 from refold.place.openat import FOLDER, beneath
 from refold.place.port import Trees
 from refold.place.snapshot_repository import (
     EMPTY,
     OUT_OF_TIME,
-    Begun,
     GitFailed,
-    Shadow,
+    GitProcess,
+    SnapshotRepository,
     pieces,
 )
 from refold.safe_open import opened
@@ -60,8 +60,10 @@ class TooLarge(ToolFailed):
 class Scan:
     """Remembers what it saw: a scan of unchanged files costs one call of git."""
 
-    def __init__(self, shadow: Shadow, ignored: Ignored, session: str) -> None:
-        self._shadow, self._ignored = shadow, ignored
+    def __init__(
+        self, repository: SnapshotRepository, ignored: IgnoreRules, session: str
+    ) -> None:
+        self._repository, self._ignored = repository, ignored
         self._session = f"sessions/{session or 'unnamed'}"
         self._trees = dict[str, str]()
         self._tracked = dict[str, tuple[int, int]]()  # the person's index, when last read
@@ -69,8 +71,8 @@ class Scan:
 
     def look(self, roots: Sequence[str]) -> tuple[Trees, tuple[str, ...]]:
         """The trees of `roots` and of repositories inside, and what is left out."""
-        self._shadow.make()
-        with self._shadow.alone(f"{self._session}/lock") as held:
+        self._repository.make()
+        with self._repository.alone(f"{self._session}/lock") as held:
             found, left_out = list[tuple[str, str]](), set[str]()
             waiting, nested = [(root, root) for root in roots], 0
             for root, base in waiting:  # grows on the way
@@ -90,51 +92,53 @@ class Scan:
         self, root: str, base: str, others: Sequence[str], held: int
     ) -> tuple[str, list[str]]:
         """`root` is `base` or is in it; commands cannot replace `base`."""
-        eye = _Eye(self._shadow, self._ignored, (root, base), others, self._session, held)
-        eye.prepare()
+        scan = _RootScan(
+            self._repository, self._ignored, (root, base), others, self._session, held
+        )
+        scan.prepare()
         skipped = set[str]()
         for _ in range(_TRIES):
             began = time.time() - _BEHIND
-            changed, inside = eye.changed()
-            again = self._ignored_but_tracked(eye)
+            changed, inside = scan.changed()
+            again = self._ignored_but_tracked(scan)
             before = self._left_out.get(root, set())
             try:
-                different, left_out = eye.keep((changed | again) - skipped, before)
+                different, left_out = scan.keep((changed | again) - skipped, before)
             except GitFailed as error:
                 bad = re.search(_BAD_PATH, error.said)
                 if bad is None:
                     raise
-                skipped.add(bad[1].removeprefix(eye.prefix))
+                skipped.add(bad[1].removeprefix(scan.prefix))
                 continue
             # What was left out is no part of the index: every look finds it anew.
             self._left_out[root] = left_out | skipped
             if different or root not in self._trees:
-                self._trees[root] = eye.tree()
-            eye.date(began, different)
+                self._trees[root] = scan.tree()
+            scan.date(began, different)
             return self._trees[root], inside
         raise ToolFailed(f"The files of {escaped(root)} change too fast for a snapshot.")
 
-    def _ignored_but_tracked(self, eye: "_Eye") -> set[str]:
+    def _ignored_but_tracked(self, scan: "_RootScan") -> set[str]:
         """Files that the user's repository tracks although it would ignore them."""
-        place = Path(git_folder(eye.top)) / "index" if eye.top else None
+        place = Path(git_folder(scan.top)) / "index" if scan.top else None
         about = _about(place) if place else None
-        if place is None or about is None or self._tracked.get(eye.root) == about:
+        if place is None or about is None or self._tracked.get(scan.root) == about:
             return set()
-        self._tracked[eye.root] = about
-        return eye.ignored_in(place)
+        self._tracked[scan.root] = about
+        return scan.ignored_in(place)
 
 
-class _Eye:
+class _RootScan:
     """A scan of one root. Paths are relative to it unless they are absolute."""
 
     def __init__(
-        self, shadow: Shadow, ignored: Ignored, place: tuple[str, str],
+        self, repository: SnapshotRepository, ignored: IgnoreRules, place: tuple[str, str],
         others: Sequence[str], session: str, held: int,
     ) -> None:  # fmt: skip
         (self.root, self._base), self._held = place, held
         root = self.root
-        self._shadow, self._ignored, self._others = shadow, ignored, others
-        self._folder = shadow.directory / session
+        self._repository, self._ignored, self._others = repository, ignored, others
+        self._folder = repository.directory / session
         self._shape("" if (around := repository_around(root)) == "/" else around)
 
     def prepare(self) -> None:
@@ -176,7 +180,7 @@ class _Eye:
     def keep(self, paths: Iterable[str], left_before: set[str]) -> tuple[bool, set[str]]:
         """Put files into the index as they are. Is it another now, and what cannot be kept?"""
         kept, gone, left_out, size = list[str](), list[str](), set[str](), 0
-        fits = _Fits(self.root)
+        fits = _PathFilter(self.root)
         for path in sorted(paths):
             what, bytes_ = fits(path)
             if what == "kept":
@@ -198,21 +202,21 @@ class _Eye:
             )
             self._git("update-index", "-z", "--index-info", given=b"".join(lines))
         if kept:
-            ways = Ways(self._base, self.root, kept)
+            parents = ParentDirectories(self._base, self.root, kept)
             many = ("-c", "core.bigFileThreshold=1") if len(kept) > _MANY else ()
             given = b"".join(os.fsencode(path) + b"\0" for path in kept)
             self._git(
                 *many, "update-index", "-z", "--add", "--replace", "--remove", "--stdin",
                 given=given,
             )  # fmt: skip
-            self._read_again(ways.doubtful())
+            self._read_again(parents.doubtful())
         return bool(kept or gone), left_out
 
     def _read_again(self, paths: Sequence[str]) -> None:
         """Put the real content into the index, whatever git was led to."""
         if not paths:
             return
-        found = lines_of(self._shadow, self._base, self.root, self.prefix, paths)
+        found = lines_of(self._repository, self._base, self.root, self.prefix, paths)
         self._git("update-index", "-z", "--index-info", given=b"".join(found))
 
     def tree(self) -> str:
@@ -239,7 +243,7 @@ class _Eye:
         name = sha256(os.fsencode(f"{self.root}\0{self._tree}")).hexdigest()[:16]
         self._index = self._folder / f"{name}.index"
         self._exclude = self._folder / f"{name}.exclude"
-        self._seeded = self._shadow.directory / f"{name}.index"
+        self._seeded = self._repository.directory / f"{name}.index"
 
     def _put_rules(self, rules: bytes) -> None:
         try:
@@ -259,21 +263,21 @@ class _Eye:
 
     def _seed(self) -> None:
         _sweep(self._folder.parent, self._folder)
-        _sweep_packs(self._shadow.directory / "objects" / "pack")
+        _sweep_packs(self._repository.directory / "objects" / "pack")
         with suppress(OSError):
             _copy(self._seeded, self._index)
 
     def _git(self, *arguments: str, given: bytes = b"", index: Path | None = None) -> bytes:
         return self._begin(*arguments, index=index).said(given)
 
-    def _begin(self, *arguments: str, index: Path | None = None) -> Begun:
-        return self._shadow.start(
+    def _begin(self, *arguments: str, index: Path | None = None) -> GitProcess:
+        return self._repository.start(
             "-c", f"core.excludesFile={self._exclude}", *arguments,
             folder=self.root, tree=self._tree, index=index or self._index, held=self._held,
         )  # fmt: skip
 
 
-class _Fits:
+class _PathFilter:
     """What is to become of a path: stored, deleted, or left out; and its size."""
 
     def __init__(self, root: str) -> None:
@@ -350,7 +354,7 @@ def _sweep_packs(folder: Path) -> None:
                 each.unlink()
 
 
-class Ways:
+class ParentDirectories:
     """The directories on the way to `paths`, relative to `root`, which is in `base` or is
     it, as they are now.
     """
@@ -388,7 +392,7 @@ class Ways:
 
 
 def lines_of(
-    shadow: Shadow, base: str, root: str, prefix: str, paths: Sequence[str]
+    repository: SnapshotRepository, base: str, root: str, prefix: str, paths: Sequence[str]
 ) -> Iterable[bytes]:
     """What the index has to say of these: as they are read without following any link."""
     way = os.path.relpath(root, base)
@@ -396,7 +400,7 @@ def lines_of(
     try:
         for start in range(0, len(paths), _AT_ONCE):
             some = paths[start : start + _AT_ONCE]
-            for path, (mode, name) in _kept(shadow, top, way, some).items():
+            for path, (mode, name) in _kept(repository, top, way, some).items():
                 whole = os.fsencode(prefix + path)
                 yield f"{mode} {name}\t".encode() + whole + b"\0"
     finally:
@@ -404,7 +408,7 @@ def lines_of(
 
 
 def _kept(
-    shadow: Shadow, top: int, way: str, paths: Sequence[str]
+    repository: SnapshotRepository, top: int, way: str, paths: Sequence[str]
 ) -> dict[str, tuple[str, str]]:
     """The mode and the name of each file's content, which git has by then."""
     found = dict[str, tuple[str, str]]()
@@ -419,7 +423,7 @@ def _kept(
                     mode = os.stat(last, dir_fd=here, follow_symlinks=False).st_mode
                     if stat.S_ISLNK(mode):
                         target = os.readlink(os.fsencode(last), dir_fd=here)
-                        found[path] = ("120000", shadow.hashed(target))
+                        found[path] = ("120000", repository.hashed(target))
                     elif stat.S_ISREG(mode):
                         number = os.open(last, _READ, dir_fd=here)
                         mode = os.fstat(number).st_mode
@@ -427,7 +431,7 @@ def _kept(
                 finally:
                     os.close(here)
         numbers = [number for _, number in opened.values()]
-        names = shadow.hashed_files(numbers) if numbers else ()
+        names = repository.hashed_files(numbers) if numbers else ()
         for (path, (how, _)), name in zip(opened.items(), names, strict=True):
             found[path] = (how, name)
     finally:

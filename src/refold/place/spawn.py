@@ -22,9 +22,9 @@ from refold import programs
 from refold.errors import ToolFailed
 from refold.place.bubblewrap import failed
 from refold.place.command_output import pipe
-from refold.place.limits import Limits, hold, set_first
+from refold.place.limits import Limits, limit_commands, set_limits
 from refold.place.port import NOTHING_MORE, CommandExtras
-from refold.place.reaper import NAME, Mark, new_mark
+from refold.place.reaper import NAME, ProcessMark, new_mark
 from refold.place.sandbox import Launch
 from refold.values.printable_names import escaped
 from refold.values.tools import Confines
@@ -59,23 +59,23 @@ class RunningCommand(Struct, frozen=True):
 
     process: "subprocess.Popen[bytes]"
     reading: int  # the descriptor that all it prints comes out of
-    mark: Mark
-    held: Launch
+    mark: ProcessMark
+    launch: Launch
     news: int = -1  # the descriptor that news of bubblewrap come out of
     first: int = 0
-    problem: str = ""  # why its walls do not stand; then nothing of it has run
+    problem: str = ""  # why its sandbox could not be set up; then nothing of it has run
 
     def broken(self, printed: bytes) -> str:
         """Why the sandbox could not be set up; "" if it was."""
         if self.problem:
             return self.problem
-        if self.held.own_space:
+        if self.launch.own_space:
             with suppress(OSError):
                 return failed(os.read(self.news, 65536), printed)
         return ""
 
 
-class Order(Struct, frozen=True):
+class SpawnRequest(Struct, frozen=True):
     """What is to be started."""
 
     command: str
@@ -85,22 +85,22 @@ class Order(Struct, frozen=True):
     given: CommandExtras = NOTHING_MORE
 
 
-def start(order: Order, held: Launch, limits: Limits) -> RunningCommand:
-    """Start the command as `held` says. Raises `ToolFailed`."""
+def start(request: SpawnRequest, launch: Launch, limits: Limits) -> RunningCommand:
+    """Start the command as `launch` says. Raises `ToolFailed`."""
     try:
-        if held.own_space:
-            return GatedSandbox(order, held).let_go(held, limits)
+        if launch.own_space:
+            return GatedSandbox(request, launch).let_go(launch, limits)
         mark = new_mark(os.environ.get(NAME, ""))
-        line = (*_BASH, set_first(mark.queues) + _ALONE, "bash", order.command)
-        environ = {**order.environ, **held.environ, NAME: mark.token}
-        stdin = subprocess.DEVNULL if order.given.stdin is None else order.given.stdin
-        process, reading = _begin((*held.words, *line), order.cwd, environ, stdin)
+        line = (*_BASH, limit_commands(mark.queues) + _ALONE, "bash", request.command)
+        environ = {**request.environ, **launch.environ, NAME: mark.token}
+        stdin = subprocess.DEVNULL if request.given.stdin is None else request.given.stdin
+        process, reading = _begin((*launch.arguments, *line), request.cwd, environ, stdin)
     except (OSError, ValueError) as error:
         why = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
         raise ToolFailed(
-            f"The command could not be started in {escaped(order.cwd)}: {why}."
+            f"The command could not be started in {escaped(request.cwd)}: {why}."
         ) from error
-    return RunningCommand(process, reading, mark, held)
+    return RunningCommand(process, reading, mark, launch)
 
 
 class GatedSandbox:
@@ -110,20 +110,22 @@ class GatedSandbox:
     `ValueError` for words that no program can be given.
     """
 
-    def __init__(self, order: Order, held: Launch, *, ahead: bool = False) -> None:
+    def __init__(
+        self, request: SpawnRequest, launch: Launch, *, ahead: bool = False
+    ) -> None:
         self._mark, self._ready, self._first = new_mark(os.environ.get(NAME, "")), b"", 0
-        stdin = order.given.stdin
+        stdin = request.given.stdin
         self._gate, its = socket.socketpair()
         self._gate.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._told = os.memfd_create("command") if ahead else -1
         self._news, status = os.pipe()
         news = ("--json-status-fd", str(status), "--")
-        plain = programs.plain(order.environ)
-        environ = {**plain, **held.environ, NAME: self._mark.token}
+        plain = programs.plain(request.environ)
+        environ = {**plain, **launch.environ, NAME: self._mark.token}
         passed = (status, *(n for n in (stdin, self._told) if n is not None and n >= 0))
         try:
             self._process, self._reading = _begin(
-                (*held.words, *news, *self._shell(order)),
+                (*launch.arguments, *news, *self._shell(request)),
                 "/",
                 environ,
                 its.fileno(),
@@ -147,15 +149,15 @@ class GatedSandbox:
                 self._ready, self._about, *_ = self._gate.recvmsg(1, size)
         return bool(self._ready)
 
-    def shows(self, held: Launch) -> bool:
-        """Is what it shows of the disk what lies there now? `held` is how it was started."""
-        return held.mounts is not None and held.mounts.shown_by(self._first)
+    def shows(self, launch: Launch) -> bool:
+        """Is what it shows of the disk what lies there now? `launch` is how it was started."""
+        return launch.mounts is not None and launch.mounts.shown_by(self._first)
 
     def let_go(
-        self, held: Launch, limits: Limits, command: bytes | None = None
+        self, launch: Launch, limits: Limits, command: bytes | None = None
     ) -> RunningCommand:
-        """Let the command run, if the mounts are those of `held`."""
-        compared = held.mounts.comparison() if held.mounts else None
+        """Let the command run, if the mounts are those of `launch`."""
+        compared = launch.mounts.comparison() if launch.mounts else None
         problem = ""
         if self.wait() and not (problem := compared(self._first) if compared else ""):
             self._hold(limits)
@@ -165,7 +167,13 @@ class GatedSandbox:
                 self._gate.send(b"\n")
         self._shut()
         return RunningCommand(
-            self._process, self._reading, self._mark, held, self._news, self._first, problem
+            self._process,
+            self._reading,
+            self._mark,
+            launch,
+            self._news,
+            self._first,
+            problem,
         )
 
     def end(self) -> None:
@@ -178,21 +186,21 @@ class GatedSandbox:
             self._process.wait()
         close(self._reading, self._news)
 
-    def _shell(self, order: Order) -> tuple[str, ...]:
+    def _shell(self, request: SpawnRequest) -> tuple[str, ...]:
         """The shell that gives the line to bash when it is let go."""
-        ahead, number = self._told >= 0, order.given.stdin
+        ahead, number = self._told >= 0, request.given.stdin
         stdin = "/dev/null" if number is None else f"&{number} {number}<&-"
         told = _TOLD_LATER.format(file=self._told) if ahead else ""
         # Other shells know no descriptor above 9, and drop names that are none to them.
-        plain = number is None and all(name.isidentifier() for name in order.environ)
+        plain = number is None and all(name.isidentifier() for name in request.environ)
         first = _FIRST_OF_ALL.replace("{stdin}", stdin).replace("{told}", told)
         shell = _SH if plain and not ahead else _BASH
-        return (*shell, _libraries(order) + first, "bash", order.command)
+        return (*shell, _libraries(request) + first, "bash", request.command)
 
     def _hold(self, limits: Limits) -> None:
         for _, kind, sender in self._about:
             if kind == socket.SCM_CREDENTIALS:
-                hold(_SENDER.unpack(sender)[0], limits, self._mark.queues)
+                set_limits(_SENDER.unpack(sender)[0], limits, self._mark.queues)
 
     def _shut(self) -> None:
         self._gate.close()
@@ -227,10 +235,10 @@ def _begin(
     return process, reading
 
 
-def _libraries(order: Order) -> str:
+def _libraries(request: SpawnRequest) -> str:
     """Where a command finds libraries is not where bubblewrap does: the workspace, maybe."""
-    left = order.environ.keys() - programs.plain(order.environ).keys()
-    words = (f"{name}={shlex.quote(order.environ[name])}" for name in sorted(left))
+    left = request.environ.keys() - programs.plain(request.environ).keys()
+    words = (f"{name}={shlex.quote(request.environ[name])}" for name in sorted(left))
     return "".join(f"export {word}; " for word in words)
 
 

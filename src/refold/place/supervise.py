@@ -22,49 +22,49 @@ from msgspec.structs import replace
 
 from refold.errors import ToolFailed
 from refold.place.command_output import OutputPipe
-from refold.place.landlock import GivenUp, give_up
+from refold.place.landlock import Restrictions, restrict_thread
 from refold.place.limits import (
     Disks,
     Limits,
-    computed,
-    crowded,
+    cpu_seconds,
     descendants,
-    over,
-    threads,
+    limit_exceeded,
+    thread_count,
+    too_many_threads,
 )
 from refold.place.port import Finished
 from refold.place.reaper import end_all, members
 from refold.place.sandbox import Launch
 from refold.place.sandbox_ahead import SandboxAhead
 from refold.place.socket_guard import install
-from refold.place.spawn import Order, RunningCommand, close, start
+from refold.place.spawn import RunningCommand, SpawnRequest, close, start
 from refold.process_groups import lives, signal_group
 
-_GRACE = 0.5  # seconds between the request to end and the order
+_GRACE = 0.5  # seconds between SIGTERM and SIGKILL
 _LAST_WORDS = 0.2  # seconds in which what still runs may print after bash has ended
 _LOOK_AGAIN = 0.005  # seconds between two looks at processes that are not our children
 _GLANCE_AGAIN = 0.03  # seconds between two glances at how crowded the machine is
 
 
 class Supervisor:
-    """`begin` it; `news` is readable when `hear` has something to do or it is `over`.
+    """`begin` it; `news` is readable when `deliver` has something to do or it is `limit_exceeded`.
 
     `stop` may be called at any time, from any thread. `close` it when it is over.
     """
 
     def __init__(
         self,
-        order: Order,
+        request: SpawnRequest,
         limits: Limits,
         seconds: float | None,
         on_output: Callable[[str], None] | None,
-        walls: Callable[[], Launch],
+        make_launch: Callable[[], Launch],
         ahead: SandboxAhead | None = None,
     ) -> None:
-        self._order, self._limits, self._walls = order, limits, walls
+        self._request, self._limits, self._make_launch = request, limits, make_launch
         self._ahead = ahead
         self._until = math.inf if seconds is None else time.monotonic() + seconds
-        self._on_output, self._used = on_output, order.given.used
+        self._on_output, self._used = on_output, request.given.used
         self._heard = deque[str | float]()
         self.over, self.broken = False, ""
         self._finished: Finished | None = None
@@ -81,11 +81,11 @@ class Supervisor:
     def stop(self) -> None:
         _wake(self._tell_stop)
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """From here on it has no time limit, and its output is only kept."""
         self._until, self._on_output = math.inf, None
 
-    def hear(self) -> None:
+    def deliver(self) -> None:
         """On the event loop: pass on what was printed and computed since the last time."""
         with suppress(BlockingIOError):
             # The thread closes its end last of all: then its ends are ours to close.
@@ -121,27 +121,27 @@ class Supervisor:
 
     def _work(self) -> None:
         try:
-            self._finished = self._live()
+            self._finished = self._run()
         except BaseException as error:  # raised again on the event loop's side
             self._error = error
         finally:
             close(self._tell_news)
 
-    def _live(self) -> Finished:
+    def _run(self) -> Finished:
         call = self._start()
-        tell = self._tell if self._on_output else None
-        output = OutputPipe(call.reading, tell, self._order.given.printed)
-        watch = _Watch(call, self._limits, self._order.cwd)
+        tell = self._publish if self._on_output else None
+        output = OutputPipe(call.reading, tell, self._request.given.printed)
+        watch = _Watch(call, self._limits, self._request.cwd)
         ended, why = False, ""
         taken = list[tuple[str, str]]()
         try:
             ended, why = (True, "") if call.problem else self._until_ended(watch, output)
         finally:
             watch.end(kindly=not why)
-            if _restricted(call.held):
-                self._after = call.held.after
+            if _restricted(call.launch):
+                self._after = call.launch.after
             else:
-                taken = call.held.after()
+                taken = call.launch.after()
             output.close()
             self.broken = call.broken(output.printed.start) if ended else ""
             watch.close()
@@ -156,26 +156,26 @@ class Supervisor:
             timed_out=timed_out,
             stopped=why,
             taken=tuple(taken),
-            offline=call.held.offline,
-            looking=call.held.looking,
+            offline=call.launch.offline,
+            looking=call.launch.looking,
         )
 
     def _start(self) -> RunningCommand:
-        held = Launch()
+        launch = Launch()
         try:
-            held = self._walls()
+            launch = self._make_launch()
             if ahead := self._ahead:
                 self._guard.callback(ahead.close)
-                if taken := ahead.take(self._order, held, self._limits):
+                if taken := ahead.take(self._request, launch, self._limits):
                     return taken
-            if held.guards_sockets:
-                self._guard.callback(install(offline=held.offline))
-            if held.rights:
-                _give_up(held.rights)
-            return start(self._order, held, self._limits)
+            if launch.guards_sockets:
+                self._guard.callback(install(offline=launch.offline))
+            if launch.restrictions:
+                _give_up(launch.restrictions)
+            return start(self._request, launch, self._limits)
         except BaseException:
             self._guard.close()
-            held.after()
+            launch.after()
             raise
 
     def _until_ended(self, watch: "_Watch", output: OutputPipe) -> tuple[bool, str]:
@@ -194,32 +194,32 @@ class Supervisor:
                 next_glance, glances = now + _GLANCE_AGAIN, glances + 1
                 if glances >= self._limits.glances or watch.crowded():
                     glances = 0
-                    if why := self._looked(watch):
+                    if why := self._limit_exceeded(watch):
                         return False, why
             next_look = watch.disks.next_look(next_glance)
-        return self._last_words(watch, output)
+        return self._drain(watch, output)
 
-    def _looked(self, watch: "_Watch") -> str:
+    def _limit_exceeded(self, watch: "_Watch") -> str:
         """The limit that it exceeds, or "". The listener gets the computed seconds."""
-        why = watch.over()
+        why = watch.limit_exceeded()
         if self._used and not why:
-            self._tell(watch.computed())
+            self._publish(watch.cpu_seconds())
         return why
 
-    def _last_words(self, watch: "_Watch", output: OutputPipe) -> tuple[bool, str]:
+    def _drain(self, watch: "_Watch", output: OutputPipe) -> tuple[bool, str]:
         until = min(time.monotonic() + _LAST_WORDS, self._until)
         while output.open and not watch.stopped and (left := until - time.monotonic()) > 0:
             watch.listen(output, self._stop, left)
         # A shell that has ended may have left a crowd behind, and another that is just
         # going may hide how many came up.
-        why = watch.over() if output.open or watch.crowded() else ""
+        why = watch.limit_exceeded() if output.open or watch.crowded() else ""
         return not why, why
 
     def _pause(self, next_look: float, output: OutputPipe) -> float:
         pause = min(next_look, self._until) - time.monotonic()
         return max(0.0, pause if output.due is None else min(pause, output.due))
 
-    def _tell(self, news: str | float) -> None:
+    def _publish(self, news: str | float) -> None:
         self._heard.append(news)
         _wake(self._tell_news)
 
@@ -231,7 +231,7 @@ class _Watch:
         self._call, self._process = call, call.process
         self._number, self._first = _descriptor(call.process.pid), _descriptor(call.first)
         self._group = call.first or call.process.pid
-        self._limits, self._threads = limits, threads()
+        self._limits, self._threads = limits, thread_count()
         self.disks = Disks((cwd, *limits.disks))
         self.stopped = False
 
@@ -258,22 +258,22 @@ class _Watch:
         return found
 
     def crowded(self) -> bool:
-        return crowded(self._limits, self._threads)
+        return too_many_threads(self._limits, self._threads)
 
-    def over(self) -> str:
+    def limit_exceeded(self) -> str:
         """The limit that it exceeds; "" if none. It checks everything that runs."""
         # A crowd would grow faster than it can be counted.
         if crowd := self.crowded():
             signal_group(self._group, signal.SIGSTOP)
         inside = f"/proc/{self._group}/root"
-        disks = [f"{inside}/{name}" for name in self._call.held.in_memory]
-        found = over(self._limits, self._pids(), disks)
+        disks = [f"{inside}/{name}" for name in self._call.launch.in_memory]
+        found = limit_exceeded(self._limits, self._pids(), disks)
         if crowd and not found:
             signal_group(self._group, signal.SIGCONT)
         return found
 
-    def computed(self) -> float:
-        return computed(self._pids())
+    def cpu_seconds(self) -> float:
+        return cpu_seconds(self._pids())
 
     def close(self) -> None:
         close(*(n for n in (self._number, self._first) if n is not None))
@@ -285,7 +285,7 @@ class _Watch:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)
             _readable(self._first)
-        elif self._call.held.own_space:
+        elif self._call.launch.own_space:
             signal_group(self._process.pid, signal.SIGKILL)
         elif not _runs(self._number, self._process) and not self._left():
             pass  # the usual case: it has ended, and nothing is left of it
@@ -304,8 +304,8 @@ class _Watch:
         # Until the leader is reaped, and while anything else is in the group, its number
         # cannot come to mean another group.
         group = self._process.pid
-        for order in (signal.SIGTERM, signal.SIGKILL):
-            signal_group(group, order)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            signal_group(group, number)
             signal_group(group, signal.SIGCONT)  # one that was stopped must hear it
             until = time.monotonic() + _GRACE
             while _runs(self._number, self._process) or (
@@ -318,7 +318,7 @@ class _Watch:
                 return
 
     def _pids(self) -> list[int]:
-        if self._call.held.own_space:
+        if self._call.launch.own_space:
             return descendants(self._group, self._limits.processes)
         found = members(self._call.mark, self._process.pid, gone_too=False)
         return [one.pid for one in found]
@@ -337,13 +337,13 @@ def _readable(number: int, milliseconds: int | None = None) -> bool:
     return bool(ready.poll(milliseconds))
 
 
-def _restricted(held: Launch) -> bool:
-    return held.rights is not None and held.rights.writable is not None
+def _restricted(launch: Launch) -> bool:
+    return launch.restrictions is not None and launch.restrictions.writable is not None
 
 
-def _give_up(rights: GivenUp) -> None:
+def _give_up(rights: Restrictions) -> None:
     try:
-        give_up(rights)
+        restrict_thread(rights)
     except OSError as error:
         raise ToolFailed(
             "The sandbox for the command could not be set up: Landlock refuses. "

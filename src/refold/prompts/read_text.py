@@ -11,7 +11,7 @@ import stat
 from msgspec import Struct
 
 from refold.errors import ToolFailed
-from refold.place.openat import Folders, by_walking, kind_of, why
+from refold.place.openat import DirectoryDescriptors, by_walking, error_text, kind_of
 from refold.place.port import Real
 from refold.safe_open import read_regular
 from refold.values.path_names import below
@@ -50,7 +50,7 @@ def content_at(real: str, within: str, at_most: int) -> Content:
     try:
         if not below(real, within):
             raise Unreadable(f"it lies outside of {escaped(within)}")
-        with Folders((), by_walking).of(Real(real)) as (folder, last):
+        with DirectoryDescriptors((), by_walking).of(Real(real)) as (folder, last):
             odd = _refuse_odd
             return Content(
                 *read_regular(last, at_most, follow=False, directory=folder, check=odd)
@@ -58,7 +58,7 @@ def content_at(real: str, within: str, at_most: int) -> Content:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(real) from error
     except OSError as error:
-        raise Unreadable(f"it cannot be read: {why(error)}") from error
+        raise Unreadable(f"it cannot be read: {error_text(error)}") from error
     except (ToolFailed, ValueError) as error:  # a name that can be none
         raise Unreadable("its name is none that a file can have") from error
 

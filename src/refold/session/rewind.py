@@ -14,7 +14,7 @@ from refold.errors import BadInput, ToolFailed
 from refold.journal.events.kinds import Checkpointed, Event, FilesRestored, Rewound
 from refold.journal.state.checkpoints import Checkpoint, Point
 from refold.journal.state.fold import View
-from refold.place.port import Snapshots, Taken, Trees
+from refold.place.port import Snapshots, SnapshotTaken, Trees
 from refold.session.session import Session
 from refold.views.escape import on_one_line
 from refold.views.rewind_points import (
@@ -101,9 +101,9 @@ def steps(view: View, snapshots: Snapshots | None) -> tuple[RewindPoint, ...]:
 
 async def _looked(
     view: View, snapshots: Snapshots, found: RewindPlan
-) -> tuple[RewindPreview, Taken]:
+) -> tuple[RewindPreview, SnapshotTaken]:
     if found.checkpoint is None:
-        return RewindPreview(found), Taken(())
+        return RewindPreview(found), SnapshotTaken(())
     try:
         snapshots.forget()  # somebody may have done anything since
         now = await snapshots.taken()
@@ -140,7 +140,7 @@ async def _talk_alone(session: Session, found: RewindPreview) -> RewindReport:
 
 
 async def _with_files(
-    session: Session, snapshots: Snapshots, found: RewindPreview, now: Taken
+    session: Session, snapshots: Snapshots, found: RewindPreview, now: SnapshotTaken
 ) -> RewindReport:
     checkpoint, mark = found.plan.checkpoint, found.plan.mark
     assert checkpoint is not None  # there are changes

@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from refold.errors import ToolFailed
-from refold.place.port import Files, Put, Real
+from refold.place.port import Files, FileWrite, Real
 from refold.tools.contract import Reply, tool
 from refold.tools.edit import not_found
 from refold.tools.file_versions import DiffText, change, changed, current, digest, encoded
@@ -77,7 +77,7 @@ class _Asked:
 
     def __init__(self, files: Files, known: Mapping[str, str]) -> None:
         self._files, self._known = files, known
-        self.puts, self.diffs, self.said = list[Put](), list[Diff](), list[str]()
+        self.puts, self.diffs, self.said = list[FileWrite](), list[Diff](), list[str]()
 
     def take(self, section: "Section") -> None:
         real = self._files.real(section.path)
@@ -92,14 +92,14 @@ class _Asked:
     def _add(self, real: Real, section: "Section") -> None:
         name = self._free(real, "change it with *** Update File")
         data = section.content.encode()
-        self._put(Put(real, data, "", executable=section.executable))
+        self._put(FileWrite(real, data, "", executable=section.executable))
         made = change("", section.content)
         self.diffs.append(Diff(escaped(real), "created", made.text, "", digest(data)))
         self.said.append(f"Created {name} ({made.count}).")
 
     def _delete(self, real: Real) -> None:
         before = current(real, self._files, self._known)
-        self._put(Put(real, None, digest(before)))
+        self._put(FileWrite(real, None, digest(before)))
         was = written(before)
         made = change(was.plain, "") if was else _NO_TEXT
         self.diffs.append(Diff(escaped(real), "deleted", made.text, digest(before)))
@@ -115,7 +115,7 @@ class _Asked:
         elif data == before and section.executable is None:
             raise ToolFailed(f"The patch leaves {name} as it is.")
         else:
-            self._put(Put(real, data, digest(before), executable=section.executable))
+            self._put(FileWrite(real, data, digest(before), executable=section.executable))
             self.diffs.append(changed(real, made, before, data))
             self.said.append(f"Changed {name} ({made.count}).")
         self.said += [f"In {name} {remark}." for remark in remarks]
@@ -124,8 +124,8 @@ class _Asked:
         self, real: Real, to: Real, before: bytes, data: bytes, made: DiffText
     ) -> None:
         name, new = self._files.called(real), self._free(to, "nothing is moved over it")
-        self._put(Put(to, data, "", like=real))
-        self._put(Put(real, None, digest(before)))
+        self._put(FileWrite(to, data, "", like=real))
+        self._put(FileWrite(real, None, digest(before)))
         gone, come = f"@@ moved to {new} @@", f"@@ moved from {name} @@\n{made.text}"
         self.diffs += (
             Diff(escaped(real), "deleted", gone, digest(before)),
@@ -139,7 +139,7 @@ class _Asked:
             raise ToolFailed(f"{name} already exists: {instead}.")
         return name
 
-    def _put(self, put: Put) -> None:
+    def _put(self, put: FileWrite) -> None:
         if any(put.real == other.real for other in self.puts):
             name = self._files.called(put.real)
             raise ToolFailed(

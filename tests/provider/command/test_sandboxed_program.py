@@ -9,7 +9,7 @@ import pytest
 from refold.app.sandboxed_program import SandboxedProgram
 from refold.errors import BadInput, ProviderError
 from refold.place.sandbox import find as found_sandbox
-from refold.place.sandbox_rules import Wish
+from refold.place.sandbox_rules import SandboxConfig
 from refold.provider.command.backends import find
 from refold.provider.command.spec import ConversationFormat
 from refold.provider.port import Delta, Done, Request, TextDelta, ThinkingDelta
@@ -18,7 +18,7 @@ from refold.values.messages import Message, Spoken, Text
 from tests.provider.command.fakes import shell
 
 needs_bubblewrap = pytest.mark.skipif(
-    found_sandbox(os.environ, Wish(roots=("/",))).kind != "bubblewrap",
+    found_sandbox(os.environ, SandboxConfig(roots=("/",))).kind != "bubblewrap",
     reason="bubblewrap does not work here",
 )
 
