@@ -12,7 +12,7 @@ import ssl
 import time
 import zlib
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from copy import copy
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -50,6 +50,7 @@ class HttpConnection:
         self._loop = anyio.lowlevel.current_token()
         self._asked: tuple[str, str, Sequence[tuple[str, str]]] = ("GET", "", ())
         self._reader: ResponseReader | None = None
+        self._unasked: select.poll | None = None  # watches for what nobody has asked for
 
     async def send(
         self,
@@ -97,9 +98,11 @@ class HttpConnection:
             return False
         if not self.begin_anew():
             return False
-        waiting = select.poll()
-        waiting.register(self._stream.extra(SocketAttribute.raw_socket), select.POLLIN)
-        return not waiting.poll(0)  # anything unasked for is the end of it
+        if self._unasked is None:
+            self._unasked = select.poll()
+            raw = self._stream.extra(SocketAttribute.raw_socket)
+            self._unasked.register(raw, select.POLLIN)
+        return not self._unasked.poll(0)  # anything unasked for is the end of it
 
     def begin_anew(self) -> bool:
         """Make ready for the next answer. False if none can come on this connection."""
@@ -215,13 +218,11 @@ class Http:
         other._headers = (*self._headers, *more.items())
         return other
 
-    @asynccontextmanager
-    async def post(
+    def post(
         self, path: str, body: bytes, *, model: str = ""
-    ) -> AsyncGenerator[HttpResponse, None]:
+    ) -> AbstractAsyncContextManager[HttpResponse]:
         """Send, and read the answer inside. Leaving early closes the connection."""
-        async with self._answered(path, body, model) as answer:
-            yield answer
+        return self._answered(path, body, model)
 
     async def get(self, path: str) -> bytes:
         """The whole response."""

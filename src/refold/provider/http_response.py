@@ -12,7 +12,9 @@ import h11
 from refold.provider.connect import Broken
 from refold.provider.error_mapping import ResponseStart
 
-_SIZE = rb"([0-9a-fA-F]{1,16})[ \t]*(?:;.*)?"
+_SIZE = re.compile(rb"([0-9a-fA-F]{1,16})[ \t]*(?:;.*)?")
+# What h11 looks at in a request. It would check all others again, with each request.
+_HEARD = ("host", "connection", "upgrade", "expect")
 _LONGEST_LINE = 64 * 1024  # bytes
 
 
@@ -34,7 +36,8 @@ class ResponseReader:
     ) -> ResponseStart:
         """How the answer to this request begins, which was sent."""
         # What comes back depends on what was asked, but not on the body of it.
-        self._http.send(h11.Request(method=method, target=target, headers=[*headers]))
+        heard = [each for each in headers if each[0].lower() in _HEARD]
+        self._http.send(h11.Request(method=method, target=target, headers=heard))
         self._http.send(h11.EndOfMessage())
         self._begun, self._next, self._body = False, None, None
         while True:
@@ -176,7 +179,7 @@ class ChunkedBody:
         """The size of a chunk, or, behind the last, a field or the empty line."""
         if self._last:
             self.over = not line
-        elif size := re.fullmatch(_SIZE, line):
+        elif size := _SIZE.fullmatch(line):
             self._left = int(size[1], 16)
             self._last = not self._left
         else:
