@@ -236,6 +236,25 @@ def test_one_that_wants_every_event_misses_the_rest_of_an_answer_and_not_the_nex
     ]  # fmt: skip
 
 
+def test_what_a_watcher_does_not_want_neither_reaches_it_nor_takes_the_room_of_what_it_wants() -> (
+    None
+):
+    hub = Hub()
+    hub.tell(TextCame("a"))
+    watch = hub.watch(limit=2, only=(ModelAsked, CallComing))
+    for seq in range(1, 6):
+        hub.publish(Entry(seq, Said("x")))
+    hub.publish(Entry(6, ModelAsked()))
+    hub.tell(TextCame("b"))
+    hub.tell(CallComing("bash"))
+
+    assert seen(watch) == [
+        Frame(6, 0, Entry(6, ModelAsked())),
+        Frame(6, 2, CallComing("bash")),
+    ]
+    assert not watch.cut_off
+
+
 def test_one_that_keeps_up_is_not_cut_off_by_how_much_there_is() -> None:
     async def main() -> list[int]:
         hub = Hub()

@@ -278,6 +278,7 @@ class RlmProgress:
 
     def __init__(self) -> None:
         self.finished = anyio.Event()
+        self.only: tuple[type, ...] = ()  # each event may change what is shown
         self._paper = Printer(sys.stderr, look(sys.stderr, os.environ))
         self._leaves = _Leaves()
         self._cell = 0, 0  # leaves and failures, told so far

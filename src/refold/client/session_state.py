@@ -179,12 +179,15 @@ class SessionState:
         """
         return self._engine.as_made(call)
 
-    def watch(self, limit: float = inf, *, live: float = inf) -> Watch:
+    def watch(
+        self, limit: float = inf, *, live: float = inf, only: tuple[type, ...] = ()
+    ) -> Watch:
         """Join now. `limit` frames may wait: a slower watcher is cut off.
 
-        Where `live` frames wait, live news is left out. Any number may watch.
+        Where `live` frames wait, live news is left out. `only`: nothing but these kinds of
+        events and news; empty: all. Any number may watch.
         """
-        return self._engine.hub.watch(limit, live=live)
+        return self._engine.hub.watch(limit, live=live, only=only)
 
     def on_event(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
         """Call `listener` at each event, at once, until the returned function is called."""

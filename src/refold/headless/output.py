@@ -67,6 +67,11 @@ class StreamWriter:
         """Has the reader closed the pipe?"""
         return self.outlet.gone
 
+    @property
+    def only(self) -> tuple[type, ...]:
+        """The kinds of news that are printed, or waited for; empty: all."""
+        return () if self._format == STREAM else (events.ModelAsked, *_A_NOTICE)
+
     def begin(self, session: Session) -> None:
         """Nothing yet: `follow` begins with the session."""
 
@@ -93,11 +98,8 @@ class StreamWriter:
             if isinstance(news, events.ModelAsked):
                 self.model_asked.set()
             if self._format != STREAM:
-                told = (
-                    [*self._documents(frame, live)] if isinstance(news, _A_NOTICE) else []
-                )
-                if told:
-                    _notices(told)
+                if isinstance(news, _A_NOTICE):
+                    _notices(self._documents(frame, live))
                 continue
             found = [*self._documents(frame, live), *self._estimated(frame)]
             more = after(frame.item) if isinstance(frame.item, Entry) else None

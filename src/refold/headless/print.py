@@ -159,9 +159,15 @@ class HeadlessPrompt(NamedTuple):
 
 
 class Out(Protocol):
-    """Prints what happens in a turn. `finished` is set when everything was printed."""
+    """Prints what happens in a turn. `finished` is set when everything was printed.
+
+    `only` are the kinds of news that it wants; empty: all.
+    """
 
     finished: anyio.Event
+
+    @property
+    def only(self) -> tuple[type, ...]: ...
 
     def begin(self, session: Session) -> None: ...
     async def follow(self, frames: AsyncIterable[Frame], session: Session) -> None: ...
@@ -183,7 +189,7 @@ async def turn(
         async with stops.heard():
             return await turn(session, said, out, limit, stops)
         raise KeyboardInterrupt(stops.why)  # for the second time, or too early
-    watch, clock = session.watch(live=WAITING), _Clock(limit, stops)
+    watch, clock = session.watch(live=WAITING, only=out.only), _Clock(limit, stops)
     stops.gently = lambda why: session.interrupt(reason=why)
     out.begin(session)
     if session.lost:

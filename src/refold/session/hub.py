@@ -10,6 +10,7 @@ journal. One that wants every event may be sent no live news until the next mode
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from math import inf
+from typing import TypeAlias
 
 import anyio
 
@@ -26,20 +27,26 @@ from refold.journal.events.kinds import (
 )
 from refold.values.live import ChildMoved, Live, Progress, TextCame, ThinkingCame
 
+Kinds: TypeAlias = tuple[type, ...]  # of events and of live news
+
 _PIECES = 2_000  # of one call's live output that are kept for late joiners
 
 
 class Watch:
     """One watcher's end: iterate it, or `close` it. It ends when the hub closes."""
 
-    def __init__(self, hub: "Hub", limit: float, live: float) -> None:
+    def __init__(self, hub: "Hub", limit: float, live: float, only: Kinds) -> None:
         self._hub, self._limit, self._live = hub, limit, live
+        self._only = only
         self._behind = False
         self._frames: deque[Frame] = deque()
         self._news = anyio.Event()
         self.closed = self.cut_off = False
 
     def put(self, frame: Frame) -> None:
+        news = frame.item.event if isinstance(frame.item, Entry) else frame.item
+        if self._only and not isinstance(news, self._only):
+            return
         if len(self._frames) >= self._limit:
             self.cut_off = True
             self.close()
@@ -49,7 +56,7 @@ class Watch:
             self._behind = self._behind or len(self._frames) >= self._live
             if self._behind:
                 return
-        elif isinstance(frame.item.event, ModelAsked):
+        elif isinstance(news, ModelAsked):
             self._behind = False
         self._frames.append(frame)
         self._news.set()
@@ -105,12 +112,13 @@ class Hub:
         self._seq = self._n = 0
         self._open: dict[str, list[Live]] = {}  # what was said so far, by what says it
 
-    def watch(self, limit: float = inf, *, live: float = inf) -> Watch:
+    def watch(self, limit: float = inf, *, live: float = inf, only: Kinds = ()) -> Watch:
         """Join now. `limit` frames may wait; a slower watcher is cut off.
 
-        Where `live` frames wait, live news is left out.
+        Where `live` frames wait, live news is left out. `only`: nothing but these kinds of
+        events and news; empty: all.
         """
-        watch = Watch(self, limit, live)
+        watch = Watch(self, limit, live, only)
         for n, so_far in enumerate(self._open.values(), start=1):
             watch.put(Frame(self._seq, n, _joined(so_far)))
         self._n = max(self._n, len(self._open))  # what comes is later than all of that
