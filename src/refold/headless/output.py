@@ -62,6 +62,11 @@ class StreamWriter:
         """From now on it is about this session."""
         self._session, self._id = session, session.id
 
+    def hear(self, entry: Entry) -> None:
+        """For each event, at once."""
+        if isinstance(entry.event, events.ModelAsked):
+            self.model_asked.set()
+
     @property
     def gone(self) -> bool:
         """Has the reader closed the pipe?"""
@@ -69,8 +74,8 @@ class StreamWriter:
 
     @property
     def only(self) -> tuple[type, ...]:
-        """The kinds of news that are printed, or waited for; empty: all."""
-        return () if self._format == STREAM else (events.ModelAsked, *_A_NOTICE)
+        """The kinds of news that are printed; empty: all."""
+        return () if self._format == STREAM else _A_NOTICE
 
     def begin(self, session: Session) -> None:
         """Nothing yet: `follow` begins with the session."""
@@ -94,12 +99,10 @@ class StreamWriter:
             await self.lines([init(session.view, self._id, __version__), *first])
         left = False
         async for frame in frames:
-            news = frame.item.event if isinstance(frame.item, Entry) else frame.item
-            if isinstance(news, events.ModelAsked):
-                self.model_asked.set()
             if self._format != STREAM:
-                if isinstance(news, _A_NOTICE):
-                    _notices(self._documents(frame, live))
+                _notices(
+                    self._documents(frame, live)
+                )  # these are `only` news of those kinds
                 continue
             found = [*self._documents(frame, live), *self._estimated(frame)]
             more = after(frame.item) if isinstance(frame.item, Entry) else None

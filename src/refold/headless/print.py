@@ -97,6 +97,7 @@ class _Run:
         session = await task.open(launch)
         out.of(session)
         session.check_model()
+        session.on_event(out.hear)
         timed_out = False
         async with anyio.create_task_group() as group:
             group.start_soon(tell_notices, session, complain, out.model_asked)
