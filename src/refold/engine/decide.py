@@ -156,6 +156,8 @@ def decide(view: View, policies: Sequence[Policy]) -> Choice | None:
                 notes.append((policy.__name__, note))
             case action:
                 actions.append(Choice(action, policy.__name__))
+                if not _RANK[type(action)]:
+                    break  # nothing that the others propose comes before it
     if not actions:
         return None
     best = min(actions, key=lambda choice: _RANK[type(choice.action)])

@@ -80,11 +80,11 @@ def not_alternating(rounds: int) -> Policy:
     rounds = max(rounds, 2)  # once round is no circle
 
     def alternating_calls(view: View) -> EndTurn | Note | None:
-        last = [_key(answer) for answer in islice(_newest(view), _LONGEST_ROUND + 1)]
-        if last[:1] and last[0] not in last[2:]:
+        last = [answer.key for answer in islice(_newest(view), _LONGEST_ROUND + 1)]
+        if not last or last[0] not in last[2:]:
             return None  # nearly always: what was called last is no part of a circle
         found = tuple(islice(_newest(view), _LONGEST_ROUND * rounds + 1))
-        keys = [_key(answer) for answer in takewhile(_hurries, found)]
+        keys = [answer.key for answer in takewhile(_hurries, found)]
         for length in range(2, _LONGEST_ROUND + 1):
             going = _going_round(keys, length)
             if going < length * rounds:
@@ -129,10 +129,13 @@ def _newest(view: View) -> Iterator[CallGroup]:
     last = view.turn.last_answer
     if view.conversation.calls or last is None or not last.message.calls:
         return
-    only_aside = all(did.name in ASIDE for did in view.recent_calls.calls)
+    only_aside: bool | None = None
     for answer in view.recent_calls.newest_first:
-        calls = tuple(d for d in answer.calls if only_aside or d.name not in ASIDE)
-        if calls:
+        if only_aside is None:
+            only_aside = answer.names <= ASIDE
+        if only_aside or answer.names.isdisjoint(ASIDE):
+            yield answer
+        elif calls := tuple(did for did in answer.calls if did.name not in ASIDE):
             yield CallGroup(calls)
 
 
@@ -141,13 +144,7 @@ def _alike(view: View) -> int:
     first = next(_newest(view), None)
     if first is None or not _hurries(first):
         return 0
-    key = _key(first)
-    return sum(1 for _ in takewhile(lambda answer: _key(answer) == key, _newest(view)))
-
-
-def _key(answer: CallGroup) -> frozenset[tuple[str, str, str]]:
-    """Calling the same twice at once is calling it."""
-    return frozenset((did.name, did.arguments, did.result) for did in answer.calls)
+    return sum(1 for _ in takewhile(lambda answer: answer.key == first.key, _newest(view)))
 
 
 def _going_round(keys: list[frozenset[tuple[str, str, str]]], length: int) -> int:

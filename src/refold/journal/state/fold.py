@@ -238,16 +238,22 @@ class BudgetUsed(Struct, frozen=True):
 def used(view: View) -> BudgetUsed:
     """What the running turn has used of its budget."""
     turn = view.turn
-    spent, held = turn.spent, [each.estimate for each in turn.reserved]
-    lent = [budget for _, budget in turn.granted]
-    dollars = sum(each.dollars or 0.0 for each in (*held, *lent))
-    tokens = sum(each.tokens or 0 for each in (*held, *lent))
+    spent, dollars, tokens, calls = turn.spent, 0.0, 0, len(turn.reserved)
+    priced = not spent.unpriced
+    for each in turn.reserved:
+        dollars += each.estimate.dollars or 0.0
+        tokens += each.estimate.tokens
+        priced = priced and each.estimate.dollars is not None
+    for _, lent in turn.granted:
+        dollars += lent.dollars or 0.0
+        tokens += lent.tokens or 0
+        calls += lent.calls or 0
     return BudgetUsed(
         dollars=spent.dollars + dollars,
         tokens=spent.usage.uncached + tokens,
-        calls=spent.answers + len(held) + sum(each.calls or 0 for each in lent),
+        calls=spent.answers + calls,
         seconds=turn.seconds(until=turn.now),
-        priced=not spent.unpriced and all(each.dollars is not None for each in held),
+        priced=priced,
         reserved_dollars=dollars,
         reserved_tokens=tokens,
     )

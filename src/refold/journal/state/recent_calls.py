@@ -86,10 +86,21 @@ class RecentCall(Struct, frozen=True, dict=True):
             return None
 
 
-class CallGroup(Struct, frozen=True):
+class CallGroup(Struct, frozen=True, dict=True):
     """The calls of one response: at least one."""
 
     calls: tuple[RecentCall, ...]
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset([did.name for did in self.calls])
+
+    @cached_property
+    def key(self) -> frozenset[tuple[str, str, str]]:
+        """What two groups have in common that are the same: calling the same twice at once is
+        calling it.
+        """
+        return frozenset([(did.name, did.arguments, did.result) for did in self.calls])
 
 
 class RecentCalls(Struct, frozen=True):
