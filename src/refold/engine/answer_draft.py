@@ -5,7 +5,7 @@ code sees only that one. `model_call` records the response.
 """
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
 import msgspec
 from msgspec import Raw, Struct
@@ -66,7 +66,7 @@ class Draft:
     """A response in progress.
 
     `next_call` numbers our ids; `model` is the model that was asked; `price` computes
-    dollars. `tools` are those that the model may have called through another tool; `sent`
+    dollars. `reachable`: may the model have called this tool through another? `sent`
     is the measured size of the request. The time to the first piece counts from here on.
     """
 
@@ -75,12 +75,12 @@ class Draft:
         next_call: int,
         model: str,
         price: Callable[[str, Usage], float | None],
-        tools: Collection[str] = (),
+        reachable: Callable[[str], bool] = lambda _: False,
         sent: Measured = Measured(),  # noqa: B008 - frozen
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._next, self._model, self._price = next_call, model, price
-        self._tools, self._sent, self._heard = tools, sent, 0
+        self._reachable, self._sent, self._heard = reachable, sent, 0
         self._parts: list[Part | _Text | _Call] = []  # in the order in which they began
         self._calls: dict[int, _Call] = {}
         self._thinking: list[str] | None = None
@@ -257,7 +257,7 @@ class Draft:
                     arguments = _json("".join(part.arguments))
                     id_ = f"call-{next_call}"
                     given = (id_, part.name, arguments, part.id, part.wire, part.data)
-                    parts.append(meant(ToolCall(*given), self._tools))
+                    parts.append(meant(ToolCall(*given), self._reachable))
                     next_call += 1
                 case _Text() if (text := "".join(part.pieces)).strip():
                     parts.append(Text(text))
@@ -288,8 +288,8 @@ class _Wrapped(Struct, frozen=True, forbid_unknown_fields=True):
     arguments: Raw = Raw(b"{}")
 
 
-def meant(call: ToolCall, tools: Collection[str]) -> ToolCall:
-    """The call of one of `tools` that `call` stands for, or `call` itself.
+def meant(call: ToolCall, reachable: Callable[[str], bool]) -> ToolCall:
+    """The call of a `reachable` tool that `call` stands for, or `call` itself.
 
     A call with another shape stays as it is: the tool itself tells the model why.
     """
@@ -302,7 +302,7 @@ def meant(call: ToolCall, tools: Collection[str]) -> ToolCall:
         inner = _object(wrapped.arguments)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return call
-    if wrapped.name == CALLER or wrapped.name not in tools:
+    if wrapped.name == CALLER or not reachable(wrapped.name):
         return call
     return replace(call, name=wrapped.name, arguments=inner, via=CALLER)
 

@@ -54,7 +54,6 @@ async def ask(world: World, record: Record) -> None:
 
 def draft_of(view: View, world: World) -> Draft:
     """An answer to what the view says, of which nothing has come yet."""
-    reached = world.names if world.deferred else ()  # by way of another
     conversation = view.conversation
     sent = Measured(
         conversation.size + conversation.prompt_size,
@@ -65,7 +64,8 @@ def draft_of(view: View, world: World) -> Draft:
         view.account.calls,
         conversation.system_prompt.model,
         world.model.price,
-        reached,
+        # By way of another, where there are such.
+        lambda name: bool(world.deferred) and world.tool(name) is not None,
         sent,
     )
 

@@ -218,8 +218,11 @@ class World(Struct, frozen=True):
     edit_checks: EditChecks | None = None
 
     def tool(self, name: str) -> Tool | None:
-        every = (*self.tools, *self.deferred)
-        return next((t for t in every if t.name == name), None)
+        for every in (self.tools, self.deferred):
+            for tool in every:
+                if tool.name == name:
+                    return tool
+        return None
 
     @property
     def names(self) -> tuple[str, ...]:

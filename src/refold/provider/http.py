@@ -127,8 +127,8 @@ def _written(
     """A request as it is sent. Raises `BadInput` for what would be read as another one."""
     length = () if body is None else (("content-length", str(len(body))),)
     lines = [f"{name}: {value}" for name, value in (*headers, *length)]
-    plain = all(line.isascii() and line.isprintable() for line in (target, *lines))
-    if not plain or any(" " in name for name in (target, *(name for name, _ in headers))):
+    names, text = [name for name, _ in headers], "".join([target, *lines])
+    if " " in "".join([target, *names]) or not (text.isascii() and text.isprintable()):
         raise BadInput(
             f"{target!r} cannot be asked for: it, or a header, holds a character that "
             "HTTP does not allow"

@@ -151,8 +151,11 @@ def _said(
             reading = replace(reading, details=reading.details.plus(detail))
     if thought:
         found.append(ThinkingDelta(thought))
-    if said := delta.content or delta.refusal:
-        found += _told(said)
+    said = delta.content or delta.refusal
+    if isinstance(said, str):
+        found.append(TextDelta(said))
+    elif said:
+        found += map(_told, said)
     if delta.refusal and not reading.refused:
         reading = replace(reading, refused=True)
     for place, call in enumerate(delta.tool_calls or ()):
@@ -168,15 +171,10 @@ def _kept(reading: ChatStreamState) -> Iterable[Delta]:
         yield ThinkingDelta("", reading.keeping, data)
 
 
-def _told(said: str | list[_Bit]) -> Iterable[Delta]:
-    if isinstance(said, str):
-        return (TextDelta(said),)
-    return (
-        ThinkingDelta("".join(inner.text for inner in bit.thinking))
-        if bit.thinking
-        else TextDelta(bit.text)
-        for bit in said
-    )
+def _told(bit: _Bit) -> Delta:
+    if bit.thinking:
+        return ThinkingDelta("".join(inner.text for inner in bit.thinking))
+    return TextDelta(bit.text)
 
 
 def _called(reading: ChatStreamState, call: _Call) -> tuple[ChatStreamState, CallDelta]:

@@ -132,8 +132,11 @@ class Conversation(Struct, frozen=True):
     variable_parts: tuple[str, ...] = ()  # and the blobs that it refers to
 
     def call(self, call_id: str) -> OpenCall | None:
-        every = (*self.calls, *self.nested)
-        return next((c for c in every if c.call.id == call_id), None)
+        for every in (self.calls, self.nested):
+            for each in every:
+                if each.call.id == call_id:
+                    return each
+        return None
 
     @property
     def asked(self) -> tuple[OpenCall, ...]:

@@ -50,7 +50,7 @@ class FileStore:
     async def append(
         self, lines: Sequence[bytes], *, expect: int, epoch: int, head: tuple[int, str]
     ) -> None:
-        if any(b"\n" in line for line in lines):
+        if b"\n" in b"".join(lines):
             raise ValueError("a line of a journal holds no newline")
         work = partial(self._ledger.append, list(lines), expect, epoch, head)
         if not self._append_here(work, sum(map(len, lines))):

@@ -29,7 +29,7 @@ class LogFile:
 
     def __init__(self, path: Path, disk: Disk, *, new: bool = False) -> None:
         """Open and lock. Raises `Held` while another has the lock."""
-        self._path, self._disk = path, disk
+        self._path, self._name, self._disk = path, str(path), disk
         self._file = disk.open(path, new=new)
         try:
             lock(self._file, path)
@@ -58,7 +58,7 @@ class LogFile:
     def in_place(self) -> bool:
         """Whether this is still the file that others find under its name."""
         try:
-            return _identity(self._path.lstat()) == self._identity
+            return _identity(os.lstat(self._name)) == self._identity
         except FileNotFoundError:
             return False
 

@@ -50,6 +50,7 @@ class LockFile:
 
     def __init__(self, directory: Path, disk: Disk) -> None:
         self._path, self._disk = directory / NAME, disk
+        self._name = str(self._path)
         self._file, self._signed = -1, b""
 
     def sign(self, writer: Writer, head: tuple[int, str], kept: int) -> None:
@@ -73,7 +74,7 @@ class LockFile:
     def in_place(self) -> bool:
         """Whether the file is still there and says what was signed."""
         try:
-            there, ours = self._path.lstat(), os.fstat(self._file)
+            there, ours = os.lstat(self._name), os.fstat(self._file)
         except OSError:
             return False
         same = (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
