@@ -182,11 +182,8 @@ class SessionState:
     def watch(
         self, limit: float = inf, *, live: float = inf, only: tuple[type, ...] = ()
     ) -> Watch:
-        """Join now. `limit` frames may wait: a slower watcher is cut off.
-
-        Where `live` frames wait, live news is left out. `only`: nothing but these kinds of
-        events and news; empty: all. Any number may watch.
-        """
+        """Join now. `limit` frames may wait, or it is cut off; where `live` frames wait, live
+        news is left out. `only` these kinds of news, or all. Any number may watch."""
         return self._engine.hub.watch(limit, live=live, only=only)
 
     def on_event(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
