@@ -14,7 +14,7 @@ import stat
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import IO, Any, ClassVar, TypedDict, Unpack, cast
+from typing import IO, TYPE_CHECKING, Any, ClassVar, cast
 
 import anyio
 from anyio.abc import Process
@@ -120,17 +120,20 @@ class Programs:
         return ""
 
 
-class Start(TypedDict, total=False):
-    """How a program is started: as in `subprocess.Popen`."""
+if TYPE_CHECKING:
+    from typing import TypedDict, Unpack
 
-    cwd: str | os.PathLike[str] | None
-    env: Mapping[str, str] | None
-    stdin: int | IO[bytes] | None
-    stdout: int | IO[bytes] | None
-    stderr: int | IO[bytes] | None
-    start_new_session: bool
-    process_group: int
-    pass_fds: Sequence[int]
+    class Start(TypedDict, total=False):
+        """How a program is started: as in `subprocess.Popen`."""
+
+        cwd: str | os.PathLike[str] | None
+        env: Mapping[str, str] | None
+        stdin: int | IO[bytes] | None
+        stdout: int | IO[bytes] | None
+        stderr: int | IO[bytes] | None
+        start_new_session: bool
+        process_group: int
+        pass_fds: Sequence[int]
 
 
 def plain(environ: Mapping[str, str]) -> dict[str, str]:
@@ -141,14 +144,14 @@ def plain(environ: Mapping[str, str]) -> dict[str, str]:
     return {n: value for n, value in environ.items() if not n.startswith(_OF_LIBRARIES)}
 
 
-def start(argv: Sequence[str], **how: Unpack[Start]) -> "subprocess.Popen[bytes]":
+def start(argv: Sequence[str], **how: "Unpack[Start]") -> "subprocess.Popen[bytes]":
     """`argv[0]` is absolute. Raises `OSError`."""
     given: dict[str, Any] = {**how, "text": False}
     return cast("subprocess.Popen[bytes]", subprocess.Popen(_absolute(argv), **given))
 
 
 def run(
-    argv: Sequence[str], seconds: float, *, memory: int = 0, **how: Unpack[Start]
+    argv: Sequence[str], seconds: float, *, memory: int = 0, **how: "Unpack[Start]"
 ) -> "subprocess.CompletedProcess[bytes]":
     """Run it to its end, for at most `seconds`, and return its output. Its input is empty.
 
@@ -167,7 +170,7 @@ def run(
     return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
 
-async def open_process(argv: Sequence[str], **how: Unpack[Start]) -> Process:
+async def open_process(argv: Sequence[str], **how: "Unpack[Start]") -> Process:
     """The same for callers in the event loop. `argv[0]` is absolute."""
     given: dict[str, Any] = {**how}
     return await anyio.open_process(_absolute(argv), **given)

@@ -204,10 +204,10 @@ def test_a_model_by_its_name_is_said_not_to_count(here: Here) -> None:
 def test_who_is_read_only_can_change_nothing_by_whatever_name(here: Here) -> None:
     agent, _ = one(here, "readonly: true\ntools: '*'")
 
-    active, deferred = tools_of(replace(agent, deferred=("write_file", "bash")), TOOLS)
+    tools = tools_of(replace(agent, deferred=("write_file", "bash")), TOOLS)
 
     assert agent.effects == LOOKING
-    assert {tool.effect for tool in (*active, *deferred)} <= LOOKING
+    assert {tool.effect for tool in (*tools.active, *tools.deferred)} <= LOOKING
     assert "read_file" in given(agent)
     assert "task" not in given(agent)  # another could do for it what it cannot
 

@@ -165,11 +165,11 @@ def test_a_child_plans_nothing_with_a_person() -> None:
 def test_who_only_looks_is_given_nothing_that_changes_or_runs(name: str) -> None:
     agent = AGENTS.find(name)
 
-    active, deferred = tools_of(agent, TOOLS)
+    found = tools_of(agent, TOOLS)
 
     assert agent.effects & CHANGING == set()
-    assert {tool.effect for tool in (*active, *deferred)} & CHANGING == set()
-    assert {"read_file", "grep"} <= {*names(active)}
+    assert {tool.effect for tool in (*found.active, *found.deferred)} & CHANGING == set()
+    assert {"read_file", "grep"} <= {*names(found.active)}
 
 
 @pytest.mark.parametrize("name", ONLY_LOOK)
@@ -179,9 +179,9 @@ def test_no_pattern_brings_what_changes_to_who_only_looks(name: str, pattern: st
     wide = replace(AGENTS.find(name), tools=(pattern,), deferred=(pattern,))
     every_tool = (*TOOLS, of_effect(Effect.CHANGE, "grep"), of_effect(Effect.RUN, "think"))
 
-    active, deferred = tools_of(wide, every_tool)
+    found = tools_of(wide, every_tool)
 
-    assert {tool.effect for tool in (*active, *deferred)} & CHANGING == set()
+    assert {tool.effect for tool in (*found.active, *found.deferred)} & CHANGING == set()
 
 
 @pytest.mark.parametrize("name", ONLY_LOOK)

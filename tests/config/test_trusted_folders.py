@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from refold.config.layers import Origin
 from refold.config.project import Project, ProjectFile
 from refold.config.toml_text import as_toml
 from refold.config.trusted_folders import Folders
@@ -27,7 +28,9 @@ def shown(folder: Path) -> Project:
 
 
 def allowed(file: Path, folder: Path) -> object:
-    return dict(Folders(file).layer(folder)).get("permissions.allow", (None,))[0]
+    return (
+        dict(Folders(file).layer(folder)).get("permissions.allow", Origin(None, "")).value
+    )
 
 
 def test_nothing_was_said_and_nothing_is_made(file: Path, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from refold.skills.front_matter import BadFrontMatter, split
+from refold.skills.front_matter import BadFrontMatter, FrontMatter, split
 
 
 def values(front: str) -> dict[str, str | None]:
@@ -48,7 +48,7 @@ def test_values_are_read_as_they_are_meant(
 def test_line_ends_and_a_byte_order_mark_make_no_difference() -> None:
     found = split("\ufeff---\r\nname: a\r\n---\r\n\r\nBody.\r\n")
 
-    assert found == ({"name": "a"}, "Body.")
+    assert found == FrontMatter({"name": "a"}, "Body.")
 
 
 @pytest.mark.parametrize(

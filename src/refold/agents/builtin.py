@@ -122,12 +122,12 @@ ALIASES: Mapping[str, str] = MappingProxyType({"general": "code"})
 
 def _from_file(name: str) -> Profile:
     """The description and the prompt in the file of that name."""
-    values, prompt = split(_text(name))
+    found = split(_text(name))
     return Profile(
         name=name,
-        description=values["description"] or "",
-        version=int(values["version"] or 0),
-        prompt=prompt,
+        description=found.values["description"] or "",
+        version=int(found.values["version"] or 0),
+        prompt=found.body,
     )
 
 

@@ -9,7 +9,7 @@ has the tools that find deferred tools. Pure.
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -134,7 +134,7 @@ def _stricter(own: int, most: int) -> int:
     return min(own or most, most)
 
 
-class OfferedTools(NamedTuple):
+class OfferedTools(Struct, frozen=True):
     """`active` tools are in every request; of `deferred` ones, only the names are."""
 
     active: tuple[Tool, ...]

@@ -8,6 +8,7 @@ the repository is run.
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import anyio
@@ -69,9 +70,12 @@ class Worktrees:
 
     def __init__(self, place: Path, environ: Mapping[str, str], directory: str) -> None:
         self._place, self._directory = place, directory
-        found = Programs(environ, (directory,))
-        self._git, self._path = found.find("git"), found.path
+        self._environ = environ
         self._alone = anyio.Lock()
+
+    @cached_property
+    def _programs(self) -> Programs:
+        return Programs(self._environ, (self._directory,))
 
     def named(self, session: str, child: str, base: str) -> Worktree:
         """The working tree of a child of this session; it need not exist."""
@@ -143,7 +147,7 @@ class Worktrees:
                 f"The .git in {escaped(root)} leads to a repository that does not know this "
                 "folder, so no working tree is made"
             )
-        if not self._git:
+        if not self._programs.find("git"):
             raise ToolFailed("git is not installed")
         return root
 
@@ -254,7 +258,7 @@ class Worktrees:
         """Exit status, stdout and stderr."""
         try:
             done = programs.run(
-                (self._git, *arguments),
+                (self._programs.find("git"), *arguments),
                 _SECONDS,
                 cwd=folder,
                 env=self._environment((*_PLAIN, *more)),
@@ -280,7 +284,7 @@ class Worktrees:
         for n, (key, value) in enumerate(settings):
             given |= {f"GIT_CONFIG_KEY_{n}": key, f"GIT_CONFIG_VALUE_{n}": value}
         return {
-            "PATH": self._path,
+            "PATH": self._programs.path,
             "HOME": "/nonexistent",
             "LC_ALL": "C",
             "GIT_CONFIG_GLOBAL": "/dev/null",

@@ -6,9 +6,10 @@ turn ends with a sentence, and the user's message is not lost.
 
 from collections.abc import AsyncGenerator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from refold.config.api_keys import Keys
@@ -100,9 +101,10 @@ class Connections:
         if not name or name.startswith((SCRIPT, SMALL)):
             return False
         try:
-            spec, model = self.named(name)
+            found = self.named(name)
         except BadInput:
             return False
+        spec, model = found.spec, found.model
         if not isinstance(spec, ProviderSpec):
             return False
         from refold.provider.text_protocol.selection import chosen, needs_text
@@ -164,15 +166,15 @@ class Connections:
             # Another model answers sooner than a rate limit ends.
             first_limited=1.0 if self._settings.fallback_models else 8.0,
         )
-        match self.named(name):
-            case (ProviderSpec() as spec, model):
-                found = self._in_context(self._server(spec, model))
-                return RetryingProvider(found, backoff, tell=self.log)
-            case (CommandSpec() as spec, model):
-                return RetryingProvider(self._program(spec, model), backoff, tell=self.log)
-            case (PluginProvider(make=make), model):
-                found = self._in_context(make(model, self._environ))
-                return RetryingProvider(found, backoff, tell=self.log)
+        named = self.named(name)
+        match named.spec:
+            case ProviderSpec() as spec:
+                found = self._in_context(self._server(spec, named.model))
+            case CommandSpec() as spec:
+                found = self._program(spec, named.model)
+            case PluginProvider(make=make):
+                found = self._in_context(make(named.model, self._environ))
+        return RetryingProvider(found, backoff, tell=self.log)
 
     def _in_context(self, provider: Provider) -> Provider:
         set_ = self._settings.backend
@@ -273,7 +275,7 @@ class Connections:
         )
 
 
-class NamedModel(NamedTuple):
+class NamedModel(Struct, frozen=True):
     """What a name of a model means."""
 
     spec: ProviderSpec | CommandSpec | PluginProvider

@@ -52,10 +52,10 @@ class ModelOffers:
         if name.startswith(SMALL):
             return window, 0.0, 0.0
         try:
-            spec, model = self._models.connections.named(name)
+            found = self._models.connections.named(name)
         except BadInput:
             return window, None, None
-        if (rates := self._models.figures.rates(spec, model)) is None:
+        if (rates := self._models.figures.rates(found.spec, found.model)) is None:
             return window, None, None
         return window, rates.first.input, rates.first.output
 
@@ -67,7 +67,8 @@ class ModelOffers:
         full = self._models.full(name)
         if not full or full.startswith((SCRIPT, SMALL)):
             return ""
-        spec, model = self._models.connections.named(full)
+        found = self._models.connections.named(full)
+        spec, model = found.spec, found.model
         if not isinstance(spec, ProviderSpec) or model == spec.model:
             return ""
         listed = self._models.figures.listed(spec)

@@ -140,8 +140,11 @@ class Models:
         if any(letter.isspace() for letter in name):
             raise BadInput(f"{name!r} is not a model name: provider/model has no spaces")
         try:
-            spec, model = found = self.connections.named(name)
-            if isinstance(spec, ProviderSpec) and (meant := self._newest(model, spec)):
+            found = self.connections.named(name)
+            spec = found.spec
+            if isinstance(spec, ProviderSpec) and (
+                meant := self._newest(found.model, spec)
+            ):
                 return f"{spec.name}/{meant}"
             return found.full
         except BadInput as error:
@@ -214,10 +217,10 @@ class Models:
             rates = self.figures.rates_here(name.removeprefix(SMALL))
             return rates and rates.cost(usage)
         try:
-            spec, model = self.connections.named(name)
+            found = self.connections.named(name)
         except BadInput:
             return None
-        rates = self.figures.rates(spec, model)
+        rates = self.figures.rates(found.spec, found.model)
         return rates and rates.cost(usage)
 
     def provider(self, name: str, acting: Acting = "native") -> Provider:

@@ -261,8 +261,8 @@ class TurnContext:
         settings = self._shared.settings
         if not (settings.skills and agent.skills) or traits.small:
             return ""
-        active, deferred = tools_of(agent, self._tool_dependencies.tools)
-        if all(tool.name != _READ_SKILL for tool in (*active, *deferred)):
+        reading = (t for t in self._tool_dependencies.tools if t.name == _READ_SKILL)
+        if not tools_of(agent, reading).active:
             return ""
         window = traits.window or settings.context.default_window_tokens
         room = system_text.room("skills", window)

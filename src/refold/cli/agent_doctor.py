@@ -44,7 +44,7 @@ def run(found: Namespace) -> int:
         model = app.models.check(start.model or app.models.full(app.model_of(View())))
     except BadInput as error:
         fault = str(error)
-    active, deferred = tools_of(profile, app.tools)
+    given = tools_of(profile, app.tools)
     rules = (*app.workspace.rules, *profile.rules)
     mode = profile.mode or app.mode
     write(f"agent  {profile.name}  ({on_one_line(profile.where) or 'built in'})\n")
@@ -54,7 +54,7 @@ def run(found: Namespace) -> int:
         else f"model  missing: {on_one_line(fault)}\n"
     )
     verdicts: list[tuple[Tool, Verdict]] = [
-        (t, _verdict(t, app, rules, mode)) for t in (*active, *deferred)
+        (t, _verdict(t, app, rules, mode)) for t in (*given.active, *given.deferred)
     ]
     for verdict in _LABELS:
         names = [t.name for t, found in verdicts if found == verdict]

@@ -91,7 +91,7 @@ def run(found: Namespace) -> int:
 
 def _here() -> KeyContext:
     places = paths(os.environ)
-    settings, _ = load(places.settings, os.environ, {})
+    settings = load(places.settings, os.environ, {}).settings
     stored = credentials.read(places.credentials)
     connections = Connections(settings, places, os.environ, stored)
     return KeyContext(places, os.environ, stored, connections.known, connections.keys)

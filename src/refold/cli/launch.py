@@ -7,10 +7,9 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from refold.app.app import App
@@ -34,7 +33,7 @@ from refold.values.modes import MODES, Mode
 from refold.views.escape import on_one_line
 
 
-class _GivenStart(NamedTuple):
+class _GivenStart(Struct, frozen=True):
     """What the command line says of a start, with the declared agent that it chose."""
 
     flags: Mapping[str, object]  # as settings

@@ -199,7 +199,7 @@ def run(found: Namespace) -> int:
 
 def _here() -> ModelContext:
     places = paths(os.environ)
-    settings, _ = load(places.settings, os.environ, {})
+    settings = load(places.settings, os.environ, {}).settings
     keys = stored_keys(places.credentials)
     models = Models(settings, places, os.environ, keys, NothingAsked())
     found, roles = models.connections, _roles(settings, models)

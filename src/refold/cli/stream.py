@@ -3,6 +3,7 @@
 It polls their journals, without the writers' knowledge, and ends with the session's turn.
 """
 
+import re
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Sequence
@@ -104,7 +105,7 @@ class _Stream:
 def _meant(where: session_argument.NodePath) -> tuple[str, Path]:
     path = where.path
     for name in where.names:
-        if not CHILD.fullmatch(name):
+        if not re.fullmatch(CHILD, name):
             raise BadInput(
                 f"{name!r} is not a session: stream follows root, root/child-1, …"
             )

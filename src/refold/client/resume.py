@@ -5,9 +5,9 @@ The mode `bypass` is never restored.
 """
 
 from pathlib import Path
-from typing import NamedTuple
 
 import anyio
+from msgspec import Struct
 
 from refold.app.app import App
 from refold.errors import BadInput
@@ -19,7 +19,7 @@ from refold.views.escape import on_one_line
 LEFT_BYPASS = "this session was in mode bypass; it asks again now, unless {way}"
 
 
-class SessionDirectory(NamedTuple):
+class SessionDirectory(Struct, frozen=True):
     """`roots` are the further directories of the workspace."""
 
     directory: Path

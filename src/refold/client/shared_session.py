@@ -113,10 +113,11 @@ class SharedSession:
 
     async def _message(self, order: SendMessage) -> bool:
         """In the journal at once: what was acknowledged survives a crash."""
-        found, problems = self.session.workspace.named_images(order.text)
-        images = (*order.images, *(each for each in found if each not in order.images))
-        if problems:
-            raise BadInput("; ".join(problems))
+        named = self.session.workspace.named_images(order.text)
+        new = (each for each in named.images if each not in order.images)
+        images = (*order.images, *new)
+        if named.problems:
+            raise BadInput("; ".join(named.problems))
         if not (order.text.strip() or images):
             raise BadInput("it contains no text")
         return await self.session.say(

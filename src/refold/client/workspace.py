@@ -6,9 +6,10 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import anyio
+from msgspec import Struct
 
 from refold.app.app import App, snapshots_of, workspace_of
 from refold.errors import BadInput, ToolFailed
@@ -28,7 +29,7 @@ _NAMED = r"(?<![^\s(\[])@(?:\"([^\"]+)\"|(\S+))"
 _ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 
-class Attached(NamedTuple):
+class Attached(Struct, frozen=True):
     images: tuple[ImageData, ...] = ()
     problems: tuple[str, ...] = ()
 

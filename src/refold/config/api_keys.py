@@ -12,7 +12,9 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from threading import Lock
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from refold import programs
 from refold.config import keyring
@@ -28,7 +30,7 @@ _LONGEST = 4096
 _QUOTES = "\"'`“”‘’"
 
 
-class FoundKey(NamedTuple):
+class FoundKey(Struct, frozen=True):
     """A key, and where it was found."""
 
     key: str

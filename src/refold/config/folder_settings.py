@@ -7,7 +7,8 @@ folder.
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from refold.config.layers import MANAGED, is_flag
 from refold.config.load import Loaded, load
@@ -21,7 +22,7 @@ from refold.values.usage import RunLimits
 from refold.views.escape import on_one_line
 
 
-class FolderSettings(NamedTuple):
+class FolderSettings(Struct, frozen=True):
     """The settings, and notices about those of the folder itself.
 
     `texts` would instruct the model, and are not in a trusted folder.
@@ -123,8 +124,8 @@ _MODE, _STEPS, _DOLLARS = "permission_mode", "limits.steps", "budget.dollars"
 
 def given_in(loaded: Loaded) -> RunLimits:
     """What of the settings comes from flags, and from them alone."""
-    settings, origins = loaded
-    flagged = {key for key, found in origins.items() if is_flag(found.origin)}
+    settings = loaded.settings
+    flagged = {key for key, found in loaded.origins.items() if is_flag(found.origin)}
     rules = settings.permissions
     return RunLimits(
         allow=_flagged(rules.allow),

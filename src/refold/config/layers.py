@@ -7,9 +7,10 @@ decides which layer wins; `folder_settings` decides which files of a folder coun
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.config.settings import Permissions, RuleWithCases
@@ -35,7 +36,7 @@ _NOT_SETTINGS = frozenset(
 _LISTS = ("fallback_models", "sandbox.writable", "sandbox.readable")
 
 
-class Origin(NamedTuple):
+class Origin(Struct, frozen=True):
     """A value, and where it was written: "user /home/x/.config/refold/config.toml"."""
 
     value: object

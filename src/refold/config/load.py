@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.config.layers import (
     MANAGED,
@@ -76,7 +77,7 @@ _NO_UTF8 = r"[\ud800-\udfff]"  # bytes of a variable or a flag that are none
 _LONGEST = 300  # letters of a value in an error
 
 
-class Loaded(NamedTuple):
+class Loaded(Struct, frozen=True):
     """The settings, and where each value that is no default came from."""
 
     settings: Settings
@@ -159,10 +160,10 @@ def checked(given: str, found: Origin) -> tuple[str, Origin]:
     """The canonical key and the converted value. Raises `BadInput`."""
     key = canonical(given)
     if key == "permission_mode" and isinstance(found.value, str):
-        found = found._replace(value=MODES.get(found.value, found.value))
+        found = replace(found, value=MODES.get(found.value, found.value))
     _check(key, found, given)
     if key.startswith(_RULES):
-        found = found._replace(value=sourced(_items(found.value), found))
+        found = replace(found, value=sourced(_items(found.value), found))
     return key, found
 
 

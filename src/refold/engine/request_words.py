@@ -10,7 +10,7 @@ what a clause says of old and new text; `policies.fulfilment` uses the result.
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -161,7 +161,7 @@ class Asked(Struct, frozen=True):
     question: bool = False
 
 
-class _Clause(NamedTuple):
+class _Clause(Struct, frozen=True):
     verb: Verb
     text: str  # quoted texts stand in it as Q0Q, Q1Q …
     files: tuple[str, ...]

@@ -11,9 +11,10 @@ import sys
 import time
 from collections.abc import AsyncIterable, Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
+from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.client.launch import Launch
@@ -101,10 +102,10 @@ class _Run:
         timed_out = False
         async with anyio.create_task_group() as group:
             group.start_soon(tell_notices, session, complain, out.model_asked)
-            named, problems = session.workspace.named_images(words)
-            for problem in problems:
+            named = session.workspace.named_images(words)
+            for problem in named.problems:
                 complain(problem)
-            message = HeadlessPrompt(words, (*self._images, *named), typed)
+            message = HeadlessPrompt(words, (*self._images, *named.images), typed)
             timed_out = await turn(session, message, out, task.timeout, stops)
             out.model_asked.set()  # or none was
         document = self._document()
@@ -151,7 +152,7 @@ async def tell_notices(
         say(notice)
 
 
-class HeadlessPrompt(NamedTuple):
+class HeadlessPrompt(Struct, frozen=True):
     """The prompt. `typed` is the part that the user wrote; a pipe may add anything."""
 
     words: str

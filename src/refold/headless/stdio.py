@@ -194,10 +194,10 @@ class Door:
 
     def _with_named(self, order: SendMessage) -> SendMessage:
         """The message with the images that it names."""
-        found, problems = self._session.workspace.named_images(order.text)
-        for problem in problems:
+        named = self._session.workspace.named_images(order.text)
+        for problem in named.problems:
             complain(problem)
-        return replace(order, images=(*order.images, *found))
+        return replace(order, images=(*order.images, *named.images))
 
     async def _wrong(self, number: int, error: BadInput) -> None:
         reason = f"line {number} of stdin: {error}"

@@ -133,7 +133,7 @@ class Home:
         read for that.
         """
         root, *names = text.split("/")
-        if root and names and CHILD.fullmatch(names[0]):
+        if root and names and re.fullmatch(CHILD, names[0]):
             return self._below(self.find(root, tell), names)
         if not text:
             raise BadInput("an empty text names no session: give an id or its beginning")
@@ -165,7 +165,9 @@ class Home:
 
     def _below(self, session: StoredSession, names: list[str]) -> StoredSession:
         for name in names:
-            found = self._session(f"{session.id}/{name}") if CHILD.fullmatch(name) else None
+            found = (
+                self._session(f"{session.id}/{name}") if re.fullmatch(CHILD, name) else None
+            )
             if found is None:
                 raise BadInput(
                     f"the session {session.id} has no subagent {name!r} (`refold tree "

@@ -17,7 +17,7 @@ from refold.values.path_names import KEYS, below, guarded
 from refold.values.tools import Confines, Effect
 
 # Commands make these all the time, so no sandbox keeps them from it.
-_KEY_FILES = re.compile(r".+\.(?:pem|key|p12|pfx|ppk|kdbx|keystore|jks)")
+_KEY_FILES = r".+\.(?:pem|key|p12|pfx|ppk|kdbx|keystore|jks)"
 _RUN_LATER = ("/.husky/", "/library/launchagents/")
 
 
@@ -101,6 +101,6 @@ def protected(path: str, facts: Facts, *, writes: bool) -> bool:
         return True
     small = path.casefold()
     reason = guarded(path.split("/"))
-    if reason == KEYS or _KEY_FILES.fullmatch(small.rpartition("/")[2]):
+    if reason == KEYS or re.fullmatch(_KEY_FILES, small.rpartition("/")[2]):
         return True
     return writes and (bool(reason) or any(each in small + "/" for each in _RUN_LATER))

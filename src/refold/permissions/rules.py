@@ -42,7 +42,7 @@ _ALSO = {
     "LS": "list_files", "WebFetch": "web_fetch", "WebSearch": "web_search", "Task": "task",
     "TodoWrite": "todo_write", "ExitPlanMode": "exit_plan_mode", "AskUserQuestion": "ask_user",
 }  # fmt: skip
-_WRITTEN = re.compile(r"([A-Za-z0-9_*-]+)(?:\((.*)\))?", re.DOTALL)
+_WRITTEN = r"(?s)([A-Za-z0-9_*-]+)(?:\((.*)\))?"
 _UNUSUAL = set("*?")
 _Kind = Literal["command", "file", "text", "address"]
 LEAVE_PLAN = "call exit_plan_mode(plan) to ask the person to go on"
@@ -71,7 +71,7 @@ def parse(
     not_match: Sequence[str] = (),
 ) -> Rule:
     """`bash(git status *)` as a rule; `checked` looks at its examples. Raises `BadInput`."""
-    found = _WRITTEN.fullmatch(text.strip())
+    found = re.fullmatch(_WRITTEN, text.strip())
     if not found or (found[2] is not None and not found[2].strip()):
         raise BadInput(
             f"{text!r} is not a permission rule: write tool or tool(pattern), "

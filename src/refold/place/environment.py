@@ -33,7 +33,7 @@ _NETWORK = """
     all_proxy http_proxy https_proxy no_proxy npm_config_registry
 """
 _MAY_PASS = frozenset(f"{_PERSON} {_BUILDS} {_NETWORK}".split())
-_PASSWORD = re.compile(r"://[^/\s]*@")
+_PASSWORD = r"://[^/\s]*@"
 
 # Nobody sits at this terminal: what would open an editor, a pager or a question ends instead.
 _NOBODY_THERE = {
@@ -83,7 +83,7 @@ def environment(ours: Mapping[str, str], without: Sequence[str] = ()) -> dict[st
     passed = {
         name: value
         for name, value in ours.items()
-        if (name in _MAY_PASS or name.startswith("LC_")) and not _PASSWORD.search(value)
+        if (name in _MAY_PASS or name.startswith("LC_")) and not re.search(_PASSWORD, value)
     }
     found = _trusted(ours.get("PATH", "").split(":"), without)
     path = ":".join(dict.fromkeys([*found, *_PATH.split(":")]))

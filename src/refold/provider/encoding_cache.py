@@ -13,7 +13,7 @@ cache valid.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
@@ -37,7 +37,7 @@ class EncodedPiece(Struct, frozen=True):
 Encode = Callable[[Message, Pictures], Iterable[EncodedPiece]]
 
 
-class Recalling(NamedTuple):
+class Recalling(Struct, frozen=True):
     """What of earlier answers a wire sends again.
 
     `keeping`: the name under which thoughts that go back are kept; "": none go back.

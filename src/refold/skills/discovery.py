@@ -4,7 +4,6 @@ The folders are read as untrusted (`directories`). `catalogue` reads the content
 """
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
@@ -42,7 +41,6 @@ class SkillScan(Struct, frozen=True):
 FILE = "SKILL.md"
 LARGEST = 256 * 1024  # bytes of a SKILL.md
 MOST = 200  # skills of one place
-_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _LONGEST_NAME, _LONGEST_DESCRIPTION = 64, 1024
 
 
@@ -158,7 +156,7 @@ def _check(front: FrontMatter, folder: str) -> None:
                 f"{FILE}: the {key} has {len(value):,} characters; {longest:,} are allowed"
             )
     name = front.values.get("name") or ""
-    if not _NAME.fullmatch(name):
+    if not _is_name(name):
         raise _Wrong(
             f"{FILE}: the name {escaped(name)!r} is not of lower-case letters, digits and "
             "single hyphens"
@@ -168,6 +166,11 @@ def _check(front: FrontMatter, folder: str) -> None:
             f"{FILE}: it is named {name!r}, and its folder {escaped(folder)!r}: "
             "the two must be the same"
         )
+
+
+def _is_name(name: str) -> bool:
+    parts = name.split("-")
+    return name.isascii() and all(p.isalnum() and p == p.lower() for p in parts)
 
 
 def _nothing(folder: str) -> None:

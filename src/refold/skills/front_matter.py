@@ -7,19 +7,19 @@ keys.
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
+
+from msgspec import Struct
 
 LONGEST = 16 * 1024  # characters between the lines; nobody needs more
 _MOST_BRACKETS = 100
 _FENCE = "---"
-_PLAIN = re.compile(r"([A-Za-z][\w-]*):(?:[ \t]+(.*?))?[ \t]*")
-_QUOTED = re.compile(r"""'(?:[^'\\])*'|"(?:[^"\\])*\"""")
+_BLANKS = " \t"
 # What begins so, or holds this, YAML may read otherwise than as these words.
 _SPECIAL = "|>&*!%@`[{'\"?-"
-_COMMENT = re.compile(r"(?:^|[ \t])#")
 
 
-class FrontMatter(NamedTuple):
+class FrontMatter(Struct, frozen=True):
     """`values` are texts; a key with another type of value has None.
 
     `body` is what follows.
@@ -37,7 +37,7 @@ class BadFrontMatter(Exception):
         self.line, self.what = line, what
 
 
-class Fields(NamedTuple):
+class Fields(Struct, frozen=True):
     """`values` are as YAML has them; where plain lines are enough, texts."""
 
     values: dict[str, object]
@@ -103,20 +103,34 @@ def _simple(lines: list[str]) -> dict[str, str | None] | None:
     """The values, or None where it takes YAML to tell them."""
     values = dict[str, str | None]()
     for line, nested in _entries(lines):
-        key = _PLAIN.fullmatch(line)
-        if key is None or key[1] in values:
+        key, colon, after = line.partition(":")
+        if not (colon and _is_key(key)) or key in values or after[:1].strip(_BLANKS):
             return None
-        words = key[2] or ""
-        if _QUOTED.fullmatch(words):
+        words = after.strip(_BLANKS)
+        if _is_quoted(words):
             words = words[1:-1]
-        elif words[:1] and (words[0] in _SPECIAL or _COMMENT.search(words)):
-            if key[1] in ("name", "description"):
-                return None
+        elif words and (words[0] in _SPECIAL or _has_comment(words)):
             nested = True
-        if nested and key[1] in ("name", "description"):
+        if nested and key in ("name", "description"):
             return None
-        values[key[1]] = None if nested else words
+        values[key] = None if nested else words
     return values
+
+
+def _is_key(word: str) -> bool:
+    first = word[:1]
+    letters = word.replace("-", "_").replace("_", "a")
+    return first.isascii() and first.isalpha() and letters.isalnum()
+
+
+def _is_quoted(words: str) -> bool:
+    quote, inside = words[:1], words[1:-1]
+    ends = len(words) > 1 and quote in "'\"" and words.endswith(quote)
+    return ends and quote not in inside and "\\" not in inside
+
+
+def _has_comment(words: str) -> bool:
+    return words.startswith("#") or " #" in words or "\t#" in words
 
 
 def _entries(lines: list[str]) -> Iterator[tuple[str, bool]]:

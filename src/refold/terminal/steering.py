@@ -127,11 +127,11 @@ class Steering:
 
 def with_images(words: str, session: Session, printer: Printer) -> Sequence[ImageData]:
     """The images that a message names; a line about each is printed."""
-    images, problems = session.workspace.named_images(words)
-    say_sent(images, printer)
-    for problem in problems:
+    named = session.workspace.named_images(words)
+    say_sent(named.images, printer)
+    for problem in named.problems:
         printer.say(visible(problem), "warn")
-    return images
+    return named.images
 
 
 def say_sent(images: Sequence[ImageData], printer: Printer) -> None:

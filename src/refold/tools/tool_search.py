@@ -124,7 +124,9 @@ def _listed(tools: Sequence[Tool]) -> Iterator[str]:
 
 def _gist(description: str) -> str:
     first = description.split(". ")[0].rstrip(".")
-    words = "".join(c if c.isprintable() else " " for c in first)
+    words = first
+    if not first.isprintable():  # an MCP server may send anything
+        words = "".join(c if c.isprintable() else " " for c in first)
     return words if len(words) <= _GIST else f"{words[: _GIST - 1].rstrip()}…"
 
 

@@ -65,8 +65,8 @@ def holds_outside(text: str) -> bool:
 
 
 # What is neither a letter nor a line end or tab, in text that is ASCII.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_MARK = re.compile("\u27e6((?:U\\+[0-9A-F]{4,6})(?: U\\+[0-9A-F]{4,6})*)\u27e7")
+_CONTROLS = dict.fromkeys((*range(0x09), *range(0x0B, 0x20), 0x7F))
+_MARK = "\u27e6((?:U\\+[0-9A-F]{4,6})(?: U\\+[0-9A-F]{4,6})*)\u27e7"
 # Nothing else can be meant; most text holds none of it.
 _PERHAPS = (
     "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5"
@@ -91,7 +91,7 @@ _FILLERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u31
 def seen(text: str) -> str:
     """`text` without what no reader of it could see."""
     if text.isascii():
-        return _CONTROLS.sub("", text)
+        return text.translate(_CONTROLS)
     letters, before = list[str](), " "
     for letter in text:
         if may_follow(letter, before):
@@ -145,7 +145,7 @@ def restored(text: str, before: str) -> str:
         row = "".join(map(chr, codes)) if max(codes) < 0x110000 else ""
         return row if row and row in before else found[0]
 
-    return _MARK.sub(letters, text) if "\u27e6" in text else text
+    return re.sub(_MARK, letters, text) if "\u27e6" in text else text
 
 
 def _written(row: Sequence[str]) -> str:

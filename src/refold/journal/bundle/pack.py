@@ -6,6 +6,7 @@ are not included: they are copies of files.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -192,7 +193,7 @@ class _Walk:
     def _look_into(self, line: bytes) -> None:
         event = codec.unchecked(line)
         match event:
-            case ChildBorn(child) if CHILD.fullmatch(child):
+            case ChildBorn(child) if re.fullmatch(CHILD, child):
                 self._children[child] = None
             case Imported():
                 self._last = (self._size, event)

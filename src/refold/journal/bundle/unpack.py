@@ -35,9 +35,7 @@ ASIDE = ".import-"  # before the process id of who makes it
 DEEPEST = 16  # children below children
 _ID = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9]{4}")
 # That of a child goes on with its names. None of these is ever a path here.
-_SHOWN_ID = re.compile(
-    rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,99}}(/{CHILD.pattern}){{0,{DEEPEST}}}"
-)
+_SHOWN_ID = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,99}}(/{CHILD}){{0,{DEEPEST}}}")
 _AT_ONCE = 1 << 20  # bytes
 
 
@@ -295,6 +293,6 @@ class _Out:
 
 def _number(child: str) -> int:
     """Children are numbered as they are born; none has a number too large to be one."""
-    if not CHILD.fullmatch(child):
+    if not re.fullmatch(CHILD, child):
         return 2**31
     return int(child.rpartition("-")[2])

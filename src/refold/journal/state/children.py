@@ -3,7 +3,6 @@
 `agents.children` starts and stops subagents; what one did is in its own journal.
 """
 
-import re
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, field
@@ -36,7 +35,7 @@ Status: TypeAlias = Literal["runs", "done", "partial", "failed"]
 
 
 _NAME = "child-"
-CHILD = re.compile(r"child-[1-9][0-9]{0,8}")  # the name of any
+CHILD = r"child-[1-9][0-9]{0,8}"  # the name of any
 
 
 class Child(Struct, frozen=True):

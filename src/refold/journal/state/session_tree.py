@@ -4,6 +4,7 @@
 is `root`, `root/child-1`, `root/child-1/child-2` and so on.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def find(root: Node, names: Sequence[str]) -> tuple[Node, str]:
     """The node at these names below `root`, and the rest of the names, joined, or ""."""
     node = root
     for at, name in enumerate(names):
-        if not CHILD.fullmatch(name):
+        if not re.fullmatch(CHILD, name):
             return node, "/".join(names[at:])
         found = next((each for each in node.children if each.name == name), None)
         if found is None:

@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -11,7 +10,7 @@ from refold.errors import BadInput
 from refold.journal.store import log_file
 
 
-class Stamp(NamedTuple):
+class Stamp(Struct, frozen=True, array_like=True):
     """Size, time and inode of a journal. A different stamp: it was written."""
 
     size: int = -1

@@ -6,6 +6,7 @@ node reports. Nothing outside the session's directory is read.
 """
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -91,14 +92,14 @@ def _node(
 
 def _names(path: Path, known: dict[str, Child]) -> list[str]:
     """Subagents that the journal names, and those that only exist on disk, by number."""
-    born = {name for name in known if CHILD.fullmatch(name)}
+    born = {name for name in known if re.fullmatch(CHILD, name)}
     return sorted(born | set(_lying(path)), key=lambda name: int(name.rpartition("-")[2]))
 
 
 def _lying(path: Path) -> Iterator[str]:
     with suppress(OSError), os.scandir(path / CHILDREN) as found:
         for each in found:
-            if CHILD.fullmatch(each.name) and each.is_dir(follow_symlinks=False):
+            if re.fullmatch(CHILD, each.name) and each.is_dir(follow_symlinks=False):
                 yield each.name
 
 
@@ -141,7 +142,7 @@ class TreeNews:
             return ""
         name, below = entry.event.child, f"{address}/{entry.event.child}"
         followed = self._followed.get(address)
-        if not CHILD.fullmatch(name) or followed is None:
+        if not re.fullmatch(CHILD, name) or followed is None:
             return ""
         self._followed[below] = _Followed(followed.path / CHILDREN / name)
         return below
