@@ -5,9 +5,8 @@ are judged. `permissions/` judges them.
 """
 
 import os
-import tempfile
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from itertools import islice
@@ -28,7 +27,7 @@ from refold.permissions.rules import Rule, is_about, is_elsewhere, reads
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
 from refold.place.limits import Limits
-from refold.place.port import Commands, Files, Real, Snapshots
+from refold.place.port import Commands, FileChange, Files, Real, Snapshots, Taken, Trees
 from refold.skills.directories import shipped
 from refold.tools.contract import Tool
 from refold.values.log_level import Tell
@@ -97,7 +96,7 @@ class Workspace:
             Limits(
                 processes=limits.command_processes,
                 memory=limits.command_memory_mib * _MIB,
-                disks=(*where.real, str(paths.data), tempfile.gettempdir()),
+                disks=(*where.real, str(paths.data), environ.get("TMPDIR") or "/tmp"),
             ),
         )
 
@@ -161,7 +160,8 @@ class Workspace:
         """How files are taken back; None where the settings want none."""
         if not self._settings.checkpoints:
             return None
-        return checkpoints(self._where.real, self._paths, self._environ, session)
+        where, paths, environ = self._where.real, self._paths, self._environ
+        return LazySnapshots(lambda: checkpoints(where, paths, environ, session))
 
     def notices(self) -> tuple[str, ...]:
         """The protection that is missing, as sentences for the user."""
@@ -293,6 +293,51 @@ def check_tools(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
             near = similar(rule.tool, here, 1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(here)}"
             raise BadInput(f"the rule {str(rule)!r} names no tool there is; {hint}")
+
+
+class LazySnapshots:
+    """Snapshots that are opened when one is wanted: after the first request to a model."""
+
+    def __init__(self, opened: Callable[[], Snapshots]) -> None:
+        self._open, self._opened = opened, False
+
+    @property
+    def behind(self) -> bool:
+        return self._opened and self._snapshots.behind
+
+    @property
+    def notice(self) -> str:
+        return self._snapshots.notice
+
+    def begin(self) -> None:
+        self._snapshots.begin()
+
+    def dirty(self) -> None:
+        self._snapshots.dirty()
+
+    def forget(self) -> None:
+        if self._opened:
+            self._snapshots.forget()
+
+    async def taken(self) -> Taken:
+        return await self._snapshots.taken()
+
+    def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
+        return self._snapshots.changes(before, after)
+
+    def patch(self, before: Trees, after: Trees) -> tuple[tuple[FileChange, str], ...]:
+        return self._snapshots.patch(before, after)
+
+    async def restore(self, now: Trees, to: Trees) -> int:
+        return await self._snapshots.restore(now, to)
+
+    def failed(self, why: str) -> None:
+        self._snapshots.failed(why)
+
+    @cached_property
+    def _snapshots(self) -> Snapshots:
+        self._opened = True
+        return self._open()
 
 
 def checkpoints(

@@ -4,14 +4,17 @@
 """
 
 import re
-from argparse import Action, ArgumentParser, ArgumentTypeError
-from collections.abc import Sequence
+from argparse import Action, ArgumentParser, ArgumentTypeError, HelpFormatter
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn, Protocol, cast
 
 from refold.errors import BadInput
 from refold.headless.streams import write
 
 HIDDEN = "finish"  # of `refold memory`: started by refold itself
+_MARGIN = 2  # beside the help, as argparse has it
+_WIDE = 1_000
 _NO_CHOICE = r"invalid choice: '(.*?)' \(choose from (.*)\)"
 _MISSING = "the following arguments are required: "
 _UNKNOWN = "unrecognized arguments: "
@@ -42,12 +45,23 @@ _OF_OTHERS = {
 class Parser(ArgumentParser):
     """Raises `BadInput` for a bad command line, with the nearest name as a suggestion."""
 
+    def __init__(
+        self, *, formatter_class: Callable[..., HelpFormatter] = HelpFormatter, **how: Any
+    ) -> None:
+        self._help = formatter_class
+        # argparse makes one for each flag, and would ask how wide the terminal is.
+        super().__init__(formatter_class=partial(formatter_class, width=_WIDE), **how)
+
     def actions(self) -> list[Action]:
         """Every flag and positional argument."""
         return list(self._actions)
 
     def print_help(self, file: object = None) -> None:
         """Write to stdout, in full: argparse would switch to stderr, or lose the rest."""
+        from shutil import get_terminal_size
+
+        width = get_terminal_size().columns - _MARGIN
+        self.formatter_class = partial(self._help, width=width)
         write(self.format_help())
 
     def unknown(self, left: Sequence[str], arguments: Sequence[str]) -> NoReturn:

@@ -4,7 +4,6 @@ Each type is in docs/headless.md; a test compares the two. `client.dispatch` car
 out; `views.stream_json` has the documents that a session sends.
 """
 
-import json
 import re
 from codecs import BOM_UTF8
 from typing import Annotated, Literal, TypeAlias, get_args
@@ -333,6 +332,8 @@ def _whole(line: bytes) -> bytes:
     """The line with each lone surrogate replaced by U+FFFD."""
     if b"\\ud" not in line.lower():
         return line
+    import json
+
     return clean(json.dumps(json.loads(line), ensure_ascii=False)).encode()
 
 

@@ -6,7 +6,6 @@ decided before.
 """
 
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
@@ -64,7 +63,9 @@ class ShellCommands:
         return environment(self._given)
 
     def has(self, program: str) -> bool:
-        return shutil.which(program, path=self._looking["PATH"]) is not None
+        from shutil import which  # its compressors take long to load
+
+        return which(program, path=self._looking["PATH"]) is not None
 
     def hiding(self, unread: Callable[[], Sequence[str]]) -> "ShellCommands":
         found, before = copy(self), self._unread

@@ -5,7 +5,6 @@ It wraps a provider and is one. It retries only what may pass by itself (`Overlo
 half of the first.
 """
 
-import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
@@ -57,11 +56,11 @@ class RetryingProvider:
         backoff: Backoff | None = None,
         *,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
-        dice: Callable[[], float] = random.random,
+        dice: Callable[[], float] | None = None,
         tell: Tell = quiet,
     ) -> None:
         self.inner, self._backoff = inner, backoff or Backoff()
-        self._sleep, self._dice, self._tell = sleep, dice, tell
+        self._sleep, self._dice, self._tell = sleep, dice or _dice, tell
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         retry = 0
@@ -113,3 +112,9 @@ def _spoken(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.0f} minutes"
+
+
+def _dice() -> float:
+    from random import random  # few sessions wait
+
+    return random()

@@ -6,7 +6,6 @@ has no place for. So every text, name and argument passes through here on its wa
 request. The journal keeps the original.
 """
 
-import json
 import math
 import re
 from collections.abc import Iterable
@@ -52,6 +51,8 @@ def arguments(raw: Raw) -> Raw:
             return raw
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
+    import json  # few models write what msgspec refuses
+
     try:
         found = _cleaned(json.loads(written or b"{}"))
         if isinstance(found, dict):

@@ -5,7 +5,6 @@ end. A wire brings the splitter, the type of its events and the pure step. Token
 as providers report them are read here, too.
 """
 
-import json
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -198,7 +197,8 @@ def _odd(
 ) -> Event | None:
     """The error for an event that could not be decoded; None for an unknown type."""
     try:
-        # Half a character is valid JSON to everybody but msgspec.
+        import json  # half a character is valid JSON to everybody but msgspec
+
         found: Any = json.loads(data)
         match found:
             case {"type": str(name)} if types and name not in types:

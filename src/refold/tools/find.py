@@ -5,7 +5,6 @@ Files that git ignores are left out, or marked. `grep` searches in files.
 
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
@@ -121,7 +120,9 @@ def _size(size: int) -> str:
 
 
 async def _by_ripgrep(where: str, commands: Commands) -> list[str]:
-    line = shlex.join((*await to_thread.run_sync(ripgrep, where), "--files", "--null"))
+    from shlex import join
+
+    line = join((*await to_thread.run_sync(ripgrep, where), "--files", "--null"))
     done = await commands.run(line, cwd=where, seconds=_TIMEOUT)
     if done.timed_out or done.dropped:
         raise ToolFailed(_TOO_MANY)

@@ -6,7 +6,6 @@ its own, because that is the only way to stop a pattern that never finishes.
 
 import binascii
 import os
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -68,7 +67,9 @@ async def grep(  # noqa: PLR0913 - the parameters are the schema
     wanted = Wanted(pattern, below, ignore_case, 0 if files_only else context)
     by = _by_ripgrep if commands.has("rg") else _by_walking
     line = await to_thread.run_sync(by, where, wanted)
-    done = await commands.run(shlex.join(line), cwd=where, seconds=_TIMEOUT)
+    from shlex import join
+
+    done = await commands.run(join(line), cwd=where, seconds=_TIMEOUT)
     matches = matcher(glob) if glob else None
     found = [f for f in _found(done, pattern) if matches is None or matches(f.path)]
     found = await to_thread.run_sync(partial(_readable, found, where, files))

@@ -6,7 +6,6 @@ redirections from overwriting files.
 """
 
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -231,7 +230,9 @@ def _watching(given: dict[str, object]) -> dict[str, object]:
                 "monitor takes a command or a file: give one. Nothing was done."
             )
         return given
-    made = f"tail -n 0 -F -- {shlex.quote(file)} 2>/dev/null"
+    from shlex import quote
+
+    made = f"tail -n 0 -F -- {quote(file)} 2>/dev/null"
     if command not in ("", made) or given.get("cwd"):
         raise ToolFailed(
             "monitor takes a file alone, without command and cwd. Nothing was done."
