@@ -27,7 +27,15 @@ from refold.permissions.rules import Rule, is_about, is_elsewhere, reads
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
 from refold.place.limits import Limits
-from refold.place.port import Commands, FileChange, Files, Real, Snapshots, Taken, Trees
+from refold.place.port import (
+    Commands,
+    FileChange,
+    Files,
+    Real,
+    Snapshots,
+    SnapshotTaken,
+    Trees,
+)
 from refold.skills.directories import shipped
 from refold.tools.contract import Tool
 from refold.values.log_level import Tell
@@ -319,7 +327,7 @@ class LazySnapshots:
         if self._opened:
             self._snapshots.forget()
 
-    async def taken(self) -> Taken:
+    async def taken(self) -> SnapshotTaken:
         return await self._snapshots.taken()
 
     def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
