@@ -48,6 +48,12 @@ _CHECKED: Mapping[str, tuple[Any, Any]] = {  # the parameters and the result of 
     CLIENT_METHODS["elicitation_create"]: (
         schema.CreateElicitationRequest, schema.CreateElicitationResponse,
     ),
+    CLIENT_METHODS["fs_read_text_file"]: (
+        schema.ReadTextFileRequest, schema.ReadTextFileResponse,
+    ),
+    CLIENT_METHODS["fs_write_text_file"]: (
+        schema.WriteTextFileRequest, schema.WriteTextFileResponse,
+    ),
 }  # fmt: skip
 
 
@@ -65,7 +71,7 @@ class Checked:
             self.seen.add(method)
             self._methods[ours, message.get("id")] = method
             self._check(f"{method} {message}", _CHECKED[method][0], message["params"])
-        elif "result" in message:
+        elif message.get("result") is not None:
             asked = self._methods[not ours, message["id"]]
             self._check(f"the result of {asked}", _CHECKED[asked][1], message["result"])
 
@@ -99,7 +105,11 @@ def _unknown(value: object, made: object) -> list[str]:
 
 
 class Editor:
-    """What the person at it does is `said`: the id of an option, or "" to close it."""
+    """What the person at it does is `said`: the id of an option, or "" to close it.
+
+    `unsaved` are its texts that are not on the disk, by path. It saves what it is given,
+    unless it only `keeps` it, and answers requests about files with the error `broken`.
+    """
 
     def __init__(self, said: Said | None = None) -> None:
         self._said = said or (lambda call, options: "once")
@@ -107,6 +117,8 @@ class Editor:
         self.asked = list[tuple[schema.ToolCallUpdate, list[schema.PermissionOption]]]()
         self.forms = list[Any]()
         self.filled: Mapping[str, object] | None = None
+        self.unsaved, self.keeps, self.broken = dict[str, str](), False, ""
+        self.opened, self.written = list[str](), list[tuple[str, str, str]]()
         self._news = anyio.Event()
 
     def on_connect(self, conn: Any) -> None:
@@ -138,6 +150,30 @@ class Editor:
         if self.filled is None:
             return schema.DeclineElicitationResponse(action="decline")
         return schema.AcceptElicitationResponse(action="accept", content=dict(self.filled))
+
+    async def read_text_file(
+        self, session_id: str, path: str, **_: Any
+    ) -> schema.ReadTextFileResponse:
+        if self.broken:
+            raise acp.RequestError(-32603, self.broken)
+        self.opened.append(path)
+        text = self.unsaved.get(path)
+        return schema.ReadTextFileResponse(
+            content=Path(path).read_text() if text is None else text
+        )
+
+    async def write_text_file(
+        self, session_id: str, path: str, content: str, **_: Any
+    ) -> schema.WriteTextFileResponse:
+        if self.broken:
+            raise acp.RequestError(-32603, self.broken)
+        self.written.append((session_id, path, content))
+        if self.keeps:
+            self.unsaved[path] = content
+        else:
+            self.unsaved.pop(path, None)
+            Path(path).write_text(content)
+        return schema.WriteTextFileResponse()
 
     def of(self, *kinds: str) -> list[Any]:
         return [update for _, update in self.updates if update.session_update in kinds]
@@ -185,6 +221,8 @@ async def editor(
     *lines: Document,
     said: Said | None = None,
     elicits: bool = False,
+    files: bool = False,
+    draws: bool = False,
     options: Sequence[str] = (),
     code: int = 0,
 ) -> AsyncGenerator[Connected]:
@@ -199,7 +237,9 @@ async def editor(
         found = Connected(agent, made, process, work)
         form = schema.ElicitationFormCapabilities()
         capabilities = schema.ClientCapabilities(
-            elicitation=schema.ElicitationCapabilities(form=form) if elicits else None
+            elicitation=schema.ElicitationCapabilities(form=form) if elicits else None,
+            fs=schema.FileSystemCapabilities(read_text_file=files, write_text_file=files),
+            field_meta={"terminal_output": True} if draws else None,
         )
         with anyio.fail_after(LONG):
             found.begun = await agent.initialize(

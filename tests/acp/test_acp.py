@@ -545,3 +545,27 @@ def test_a_command_is_shown_whole_where_a_title_has_one_line(work: Path) -> None
             assert shown == "```\necho ok\n\n\ntouch made \\u202e\n```"
 
     anyio.run(check)
+
+
+def test_an_editor_that_draws_terminals_gets_what_a_command_prints(work: Path) -> None:
+    command = call("bash", command="printf 'a\\nb\\n'; exit 3")
+
+    async def check() -> None:
+        async with editor(work, command, {"text": "Done."}, draws=True) as at:
+            session = await at.new()
+            await at.prompt(session, "Run it")
+            told = at.editor.of("tool_call", "tool_call_update")
+            metas = [each.field_meta for each in told if each.field_meta]
+            kinds = [next(iter(meta)) for meta in metas]
+            printed = [meta["terminal_output"]["data"] for meta in metas[1:-1]]
+            assert (kinds[0], kinds[-1]) == ("terminal_info", "terminal_exit")
+            assert "".join(printed).startswith("a\nb\n")
+            (shown,) = {
+                part.terminal_id
+                for each in told
+                for part in each.content or []
+                if part.type == "terminal"
+            }
+            assert shown == told[0].tool_call_id == metas[0]["terminal_info"]["terminal_id"]
+
+    anyio.run(check)

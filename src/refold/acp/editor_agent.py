@@ -19,6 +19,7 @@ from acp.schema import (
     AuthenticateResponse,
     ClientCapabilities,
     CloseSessionResponse,
+    FileSystemCapabilities,
     ForkSessionResponse,
     HttpMcpServer,
     Implementation,
@@ -47,7 +48,8 @@ from anyio.abc import TaskGroup
 
 from refold import __version__
 from refold.acp import session_choices
-from refold.acp.open_session import COMPACT, HOOKS, OpenSession, tell_hooks
+from refold.acp.editor_buffers import EditorBuffers, offered
+from refold.acp.open_session import COMPACT, HOOKS, EditorCan, OpenSession, tell_hooks
 from refold.acp.prompt_content import ContentBlock, message_of
 from refold.client.feed import BEGINNING, Cursor
 from refold.client.host import Conversation, EditorConversation, Host
@@ -85,7 +87,8 @@ class EditorAgent:
         self._host, self._group = host, group
         self._open = dict[str, OpenSession]()
         self._editor: Client | None = None
-        self._forms = False
+        self._can = EditorCan()
+        self._fs: FileSystemCapabilities | None = None
 
     def on_connect(self, conn: Client) -> None:
         self._editor = conn
@@ -97,7 +100,12 @@ class EditorAgent:
         **_: Any,
     ) -> InitializeResponse:
         elicitation = client_capabilities and client_capabilities.elicitation
-        self._forms = bool(elicitation and elicitation.form is not None)
+        told = (client_capabilities and client_capabilities.field_meta) or {}
+        self._can = EditorCan(
+            fill_forms=bool(elicitation and elicitation.form is not None),
+            draw_terminals=told.get("terminal_output") is True,
+        )
+        self._fs = client_capabilities.fs if client_capabilities else None
         return InitializeResponse(
             protocol_version=VERSION,
             agent_info=Implementation(name="refold", title="refold", version=__version__),
@@ -130,8 +138,10 @@ class EditorAgent:
         mcp_servers: list[_McpServer] | None = None,
         **_: Any,
     ) -> NewSessionResponse:
-        given = _given(cwd, additional_directories, mcp_servers)
-        found = await self._begun(await self._host.create(given), None)
+        given = self._given(cwd, additional_directories, mcp_servers)
+        conversation = await self._host.create(given)
+        _name(given, conversation.session.id)
+        found = await self._begun(conversation, None)
         return NewSessionResponse(
             session_id=found.id,
             modes=session_choices.modes(found.session),
@@ -147,7 +157,7 @@ class EditorAgent:
         additional_directories: list[str] | None = None,
         **_: Any,
     ) -> LoadSessionResponse:
-        given = _given(cwd, additional_directories, mcp_servers)
+        given = self._given(cwd, additional_directories, mcp_servers)
         found = await self._opened(session_id, given, BEGINNING)
         return LoadSessionResponse(
             modes=session_choices.modes(found.session),
@@ -163,7 +173,7 @@ class EditorAgent:
         mcp_servers: list[_McpServer] | None = None,
         **_: Any,
     ) -> ResumeSessionResponse:
-        given = _given(cwd, additional_directories, mcp_servers)
+        given = self._given(cwd, additional_directories, mcp_servers)
         found = await self._opened(session_id, given, None)
         return ResumeSessionResponse(
             modes=session_choices.modes(found.session),
@@ -179,8 +189,9 @@ class EditorAgent:
         mcp_servers: list[_McpServer] | None = None,
         **_: Any,
     ) -> ForkSessionResponse:
-        given = _given(cwd, additional_directories, mcp_servers)
+        given = self._given(cwd, additional_directories, mcp_servers)
         source = await self._conversation(session_id, given)
+        given = self._given(cwd, additional_directories, mcp_servers)
         found = await self._opened(await source.session.fork(), given, None)
         return ForkSessionResponse(
             session_id=found.id,
@@ -257,10 +268,28 @@ class EditorAgent:
             raise BadInput(f"the session {id_!r} is not open: load or resume it first")
         return found
 
+    def _given(
+        self,
+        cwd: str,
+        more: Sequence[str] | None,
+        servers: Sequence[_McpServer] | None,
+    ) -> EditorConversation:
+        for each in (cwd, *(more or ())):
+            if not os.path.isabs(each) or not os.path.isdir(each):
+                raise BadInput(f"{each!r} is not the absolute path of a directory")
+        assert self._editor is not None, "the SDK connects before it calls"
+        return EditorConversation(
+            workspace=cwd,
+            roots=tuple(map(os.path.realpath, more or ())),
+            mcp_servers=_servers(servers),
+            editor=offered(self._editor, self._fs, (cwd, *(more or ()))),
+        )
+
     async def _conversation(self, id_: str, given: EditorConversation) -> Conversation:
         # A name with a slash is that of a subagent, or leads out of the sessions.
         if "/" in id_ or not await to_thread.run_sync(self._host.stored.exists, id_):
             raise BadInput(f"there is no session {id_!r}")
+        _name(given, id_)
         return await self._host.open(id_, given)
 
     async def _opened(
@@ -274,7 +303,7 @@ class EditorAgent:
 
     async def _begun(self, conversation: Conversation, after: Cursor | None) -> OpenSession:
         assert self._editor is not None, "the SDK connects before it calls"
-        found = OpenSession(conversation, self._editor, self._group, forms=self._forms)
+        found = OpenSession(conversation, self._editor, self._group, self._can)
         self._open[found.id] = found
         self._group.start_soon(found.follow, after)
         await found.started.wait()
@@ -282,21 +311,21 @@ class EditorAgent:
         return found
 
 
-def _given(
-    cwd: str, more: Sequence[str] | None, servers: Sequence[_McpServer] | None
-) -> EditorConversation:
-    for each in (cwd, *(more or ())):
-        if not os.path.isabs(each) or not os.path.isdir(each):
-            raise BadInput(f"{each!r} is not the absolute path of a directory")
+def _servers(servers: Sequence[_McpServer] | None) -> Mapping[str, object]:
+    """By names that tools can have."""
     found = dict[str, object]()
     for server in servers or ():
         name, said = _server(server)
         while name in found:
             name += "_"
         found[name] = said
-    return EditorConversation(
-        workspace=cwd, roots=tuple(map(os.path.realpath, more or ())), mcp_servers=found
-    )
+    return found
+
+
+def _name(given: EditorConversation, session: str) -> None:
+    """Requests about the files of the editor name the session, known only by now."""
+    if isinstance(given.editor, EditorBuffers):
+        given.editor.session = session
 
 
 def _server(server: _McpServer) -> tuple[str, Mapping[str, object]]:

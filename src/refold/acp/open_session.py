@@ -77,6 +77,13 @@ _OF_ANSWER = {"length": "max_tokens", "refused": "refusal"}
 _WHY = ("stuck", "budget", "step_limit")  # outcomes whose reason a person is told
 
 
+class EditorCan(Struct, frozen=True):
+    """What of the protocol's options the editor has."""
+
+    fill_forms: bool = False
+    draw_terminals: bool = False  # of an agent, from metadata, as several editors do
+
+
 class _Turn:
     """A prompt, from its message to the end of its turn."""
 
@@ -98,13 +105,19 @@ class OpenSession:
     """Use `follow` in a task, and wait until it is `started`."""
 
     def __init__(
-        self, conversation: Conversation, editor: Client, group: TaskGroup, *, forms: bool
+        self,
+        conversation: Conversation,
+        editor: Client,
+        group: TaskGroup,
+        can: EditorCan,
     ) -> None:
         self.conversation, self.session = conversation, conversation.session
         self.id = self.session.id
         self._editor = editor
-        self._person = Person(editor, self.id, forms=forms)
-        self._updates = SessionUpdates(self._show, self._directory)
+        self._person = Person(editor, self.id, forms=can.fill_forms)
+        self._updates = SessionUpdates(
+            self._show, self._directory, terminals=can.draw_terminals
+        )
         self._follower = Follower()
         self._requests = OpenRequests(
             self.session, self._person, self._show, self._order, group

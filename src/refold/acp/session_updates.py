@@ -19,6 +19,7 @@ from acp.schema import (
     FileEditToolCallContent,
     PlanEntry,
     SessionInfoUpdate,
+    TerminalToolCallContent,
     TextContentBlock,
     ToolCallLocation,
     ToolCallProgress,
@@ -50,10 +51,16 @@ _TODO: Mapping[str, Literal["pending", "in_progress", "completed"]] = {
 
 
 class SessionUpdates:
-    """Of one session. `show` says how a call looks; `directory` is where it works."""
+    """Of one session. `show` says how a call looks; `directory` is where it works.
 
-    def __init__(self, show: Show, directory: str) -> None:
-        self._show, self._directory = show, directory
+    With `terminals` the editor draws the output of commands as that of a terminal.
+    """
+
+    def __init__(self, show: Show, directory: str, *, terminals: bool = False) -> None:
+        self._show, self._directory, self._terminals = show, directory, terminals
+        self._drawn = dict[
+            str, bool
+        ]()  # calls drawn as terminals, and whether one has printed
         self._said, self._answered = _Pieces(), 0
         self._printed = dict[str, str]()  # by the ids of running calls
         self._edits = dict[str, list[FileEditToolCallContent]]()
@@ -89,25 +96,48 @@ class SessionUpdates:
         match document:
             case documents.ToolCall(call_id=id_, tool=tool, arguments=arguments):
                 shown = self._show(tool, arguments)
+                if self._terminals and shown.kind == "execute":
+                    self._drawn[id_] = False
+                drawn = id_ in self._drawn
                 yield ToolCallStart(
                     session_update="tool_call", tool_call_id=id_, title=shown.title,
                     kind=shown.kind, status="pending", raw_input=arguments,
                     locations=list(shown.locations) or None,
+                    content=[_terminal(id_)] if drawn else None,
+                    field_meta=_of_terminal("info", id_, cwd=self._directory) if drawn else None,
                 )  # fmt: skip
             case documents.ToolStart(call_id=id_):
-                yield progress(id_, "in_progress")
+                # A question about the call has shown something else in the meantime.
+                yield progress(
+                    id_, "in_progress", [_terminal(id_)] if id_ in self._drawn else None
+                )
+            case live_documents.ToolProgress(call_id=id_, text=text) if id_ in self._drawn:
+                self._drawn[id_] = True
+                yield _drawn(id_, _of_terminal("output", id_, data=text))
             case live_documents.ToolProgress():
                 yield from self._output(document)
-            case documents.ToolResult(call_id=id_, outcome=outcome, text=text):
-                self._printed.pop(id_, None)
-                status = "completed" if outcome == "done" else "failed"
-                yield progress(id_, status, [content(fenced(text))] if text else None)
+            case documents.ToolResult(call_id=id_):
+                yield from self._result(document)
                 if document.final is not UNSET:
                     yield answer_chunk(document.final)
             case documents.Diff():
                 yield self._diff(document)
             case _:
                 return
+
+    def _result(self, document: documents.ToolResult) -> Iterator[Update]:
+        id_, text, done = document.call_id, document.text, document.outcome == "done"
+        status = "completed" if done else "failed"
+        self._printed.pop(id_, None)
+        if id_ not in self._drawn:
+            yield progress(id_, status, [content(fenced(text))] if text else None)
+            return
+        printed = self._drawn.pop(id_)
+        if done and not printed:
+            yield _drawn(id_, _of_terminal("output", id_, data=text))
+        yield _drawn(id_, _of_terminal("exit", id_, exit_code=None, signal=None))
+        why = [] if done else [content(fenced(text))]
+        yield progress(id_, status, [_terminal(id_), *why])
 
     def _piece(
         self, document: live_documents.TextDelta | live_documents.ThinkingDelta
@@ -188,12 +218,29 @@ def content(text: str) -> ContentToolCallContent:
 
 
 def progress(
-    id_: str, status: _Status, shown: Sequence[ContentToolCallContent] | None = None
+    id_: str,
+    status: _Status,
+    shown: Sequence[ContentToolCallContent | TerminalToolCallContent] | None = None,
 ) -> ToolCallProgress:
     return ToolCallProgress(
         session_update="tool_call_update", tool_call_id=id_, status=status,
         content=list(shown) if shown is not None else None,
     )  # fmt: skip
+
+
+def _terminal(id_: str) -> TerminalToolCallContent:
+    return TerminalToolCallContent(type="terminal", terminal_id=id_)
+
+
+def _of_terminal(what: str, id_: str, **more: object) -> dict[str, object]:
+    """What editors that draw terminals of an agent read in the metadata of an update."""
+    return {f"terminal_{what}": {"terminal_id": id_, **more}}
+
+
+def _drawn(id_: str, meta: dict[str, object]) -> ToolCallProgress:
+    return ToolCallProgress(
+        session_update="tool_call_update", tool_call_id=id_, field_meta=meta
+    )
 
 
 def _chunk(text: str, thinking: bool, id_: str) -> AgentMessageChunk | AgentThoughtChunk:

@@ -6,6 +6,7 @@ from pathlib import Path
 from msgspec import Raw, Struct
 
 from refold.agents.profile import Profile
+from refold.place.port import Editor
 from refold.provider.port import Provider
 from refold.rlm.initial_variables import InitialVariables
 from refold.tools.contract import Tool
@@ -41,6 +42,7 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
     mcp_servers: Mapping[
         str, object
     ] = {}  # of an editor or a program, as `mcpServers` in .mcp.json
+    editor: Editor | None = None  # has files of the directories open
 
 
 class DeclaredStart(Struct, frozen=True):

@@ -43,6 +43,7 @@ from refold.values.log_level import Tell
 if TYPE_CHECKING:
     from refold.code.source_code import CodeWorkspace
     from refold.place.checkpoints import Checkpoints
+    from refold.place.editor_files import Editor
     from refold.place.sandbox import Sandbox
 
 _MIB = 1024 * 1024
@@ -91,7 +92,7 @@ class Workspace:
         self._code_lock = Lock()  # two sessions may ask first at once
         self.rules: Sequence[Rule] = rules_of(settings.permissions)
         hides = _hide(self.rules)
-        self.files = DiskFiles(
+        self.files: Files = DiskFiles(
             where.directory,
             where.more,
             unread=self._unread if hides else None,
@@ -107,6 +108,14 @@ class Workspace:
                 disks=(*where.real, str(paths.data), environ.get("TMPDIR") or "/tmp"),
             ),
         )
+
+    def open_in(self, editor: "Editor") -> None:
+        """From now on this editor's unsaved text counts, and it makes the changes."""
+        from refold.place.editor_files import EditorFiles, EditorGate
+
+        if isinstance(self.files, DiskFiles):
+            self.commands.gate = EditorGate()
+            self.files = EditorFiles(self.files, editor, self.commands.gate)
 
     @cached_property
     def sandbox(self) -> "Sandbox":
@@ -144,6 +153,7 @@ class Workspace:
         config = replace(config, roots=config.roots if writes else ())
         limits = self.commands.limits
         found = ShellCommands(self._environ, lambda: find(self._environ, config), limits)
+        found.gate = self.commands.gate if writes else None
         return found.hiding(lambda: tuple(key_paths(self._home)))
 
     def code(self, log: Tell) -> "CodeWorkspace":

@@ -68,7 +68,9 @@ def launch_at(
     if isinstance(wanted, EditorConversation):
         more = (Path(each) for each in wanted.roots)
         every = tuple(dict.fromkeys((*roots, *more)))
-        options = replace(options, more_roots=every, mcp_servers=wanted.mcp_servers)
+        options = replace(
+            options, more_roots=every, mcp_servers=wanted.mcp_servers, editor=wanted.editor
+        )
     app = App(loaded.settings, places, os.environ, options)
     return Launch(app, {}, commands=command_names, notes=True)
 

@@ -32,6 +32,7 @@ from refold.client.shared_session import SharedSession, problem
 from refold.client.stored_sessions import StoredSessions
 from refold.errors import BadInput, Held, RefoldError, first
 from refold.journal.home import Home
+from refold.place.port import Editor
 from refold.values.modes import MODES, Effort
 from refold.views.stream_json.documents import Error
 from refold.views.stream_json.snapshot import Status
@@ -65,10 +66,12 @@ class EditorConversation(NewConversation, frozen=True, kw_only=True):
     """What an editor hands over with a session, beside what any program may say.
 
     `mcp_servers` are its user's, as .mcp.json says them; `roots` are more directories.
+    `editor` has files of them open.
     """
 
     roots: tuple[str, ...] = ()
     mcp_servers: Mapping[str, object] = {}
+    editor: Editor | None = None
 
 
 # A start in a directory with more roots. It reads files: it is called in a thread.

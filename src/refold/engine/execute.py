@@ -140,14 +140,17 @@ async def _done(
     known = partial(world.prepared.decide, whole.id)
     above = world.lineage.parent
     decision = judge(now, world, record.view, above=above, by=known)
+    files = world.files.only([each.real for each in now.files]) if world.files else None
     if writes := _may_write(tool, decision):
+        if files is not None and now.files and decision.verdict != "deny":
+            await files.save_first()
         await save(world, record, answer=found.called)
         # The mode may be another by now.
         decision = judge(now, world, record.view, above=above, by=known)
     if end := denied(whole.id, decision):
         return end
     running.outside = tool.outside or now.network
-    own = _own(found, now, decision, running, world)
+    own = _own(found, files, decision, running, world)
     try:
         end = await _with_new_problems(
             partial(ended, whole, tool, world, running, own), now, world
@@ -155,7 +158,7 @@ async def _done(
     finally:
         if writes:
             changed(world)
-    return _beside_others(end, now, world, record)
+    return _with_remarks(_beside_others(end, now, world, record), files)
 
 
 async def _with_new_problems(
@@ -176,6 +179,15 @@ async def _with_new_problems(
         return end
     shown = map(Note, words.splitlines())
     return replace(end, text=f"{end.text}\n{words}", shown=(*end.shown, *shown))
+
+
+def _with_remarks(end: Ended, files: Files | None) -> Ended:
+    """With what an editor did with the files of the call, for the model and the user."""
+    said = [marked(each)[0] for each in files.remarks()] if files is not None else []
+    if not said:
+        return end
+    text = "\n".join((end.text, *(f"({each})" for each in said)))
+    return replace(end, text=text, shown=(*end.shown, *map(Note, said)))
 
 
 def _beside_others(end: Ended, about: Access, world: World, record: Record) -> Ended:
@@ -240,7 +252,11 @@ async def _completed(world: World, record: Record, request: Request) -> Completi
 
 
 def _own(
-    found: OpenCall, now: Access, decision: Decision, running: Running, world: World
+    found: OpenCall,
+    files: Files | None,
+    decision: Decision,
+    running: Running,
+    world: World,
 ) -> Mapping[str, object]:
     """The dependencies of this call alone."""
     tool = world.tool(found.call.name)
@@ -254,8 +270,8 @@ def _own(
         "deferred": world.deferred,
         "complete": partial(_completed, world, running.record),
     }
-    if world.files is not None:
-        own["files"] = world.files.only([target.real for target in now.files])
+    if files is not None:
+        own["files"] = files
     if world.commands is not None:
         own["commands"] = world.commands
     return own

@@ -16,6 +16,7 @@ from refold.journal.events.kinds import ExternalEditsFound
 from refold.place.port import Files
 
 _FILES = 100  # the newest that are looked at
+_ASKED = 10  # the newest whose text an editor is asked for: it may show each of them
 _LARGEST = 1_000_000  # bytes of one
 _IN_ALL = 8_000_000  # and of all: nobody waits for more than that to be read
 
@@ -40,10 +41,10 @@ def changed_elsewhere(
     What is too large to be read in no time, or may not be read, is passed over.
     """
     found, left = list[tuple[str, str]](), _IN_ALL
-    for path in list(known)[: -_FILES - 1 : -1]:
+    for at, path in enumerate(list(known)[: -_FILES - 1 : -1]):
         if not known[path] or left <= 0:  # told of before; or it takes too long
             continue
-        content = _content(path, files)
+        content = _content(path, files, unsaved=at < _ASKED)
         left -= _LARGEST if content is None else len(content)
         if content is not None:
             if sha256(content).hexdigest() != known[path]:
@@ -53,9 +54,10 @@ def changed_elsewhere(
     return tuple(found)
 
 
-def _content(path: str, files: Files) -> bytes | None:
+def _content(path: str, files: Files, *, unsaved: bool) -> bytes | None:
     try:
-        return files.read(files.real(path), _LARGEST)
+        real = files.real(path)
+        return (files.only([real]) if unsaved else files).read(real, _LARGEST)
     except ToolFailed:
         return None
 

@@ -99,16 +99,23 @@ def _before(each: _Step, folder: int, last: str) -> os.stat_result | None:
         about = os.stat(last, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    refuse_irregular(about, each.name)
     if each.put.content is None:
+        refuse_irregular(about, each.name)
         return about
+    return check_writable(folder, last, each.name)
+
+
+def check_writable(folder: int, last: str, name: str) -> os.stat_result:
+    """Raise where the file `last` in a directory is not to be replaced."""
+    about = os.stat(last, dir_fd=folder, follow_symlinks=False)
+    refuse_irregular(about, name)
     if about.st_nlink > 1:
         raise ToolFailed(
-            f"{each.name} has {about.st_nlink} names (hard links); writing would "
+            f"{name} has {about.st_nlink} names (hard links); writing would "
             "separate them. Copy it to a new file first."
         )
     if not os.access(last, os.W_OK, dir_fd=folder):
-        raise ToolFailed(f"{each.name} is read-only.")
+        raise ToolFailed(f"{name} is read-only.")
     return about
 
 

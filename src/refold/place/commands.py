@@ -23,6 +23,7 @@ from refold.values.printable_names import escaped
 from refold.values.tools import Confines
 
 if TYPE_CHECKING:
+    from refold.place.editor_files import EditorGate
     from refold.place.sandbox import Launch, Sandbox
     from refold.place.sandbox_ahead import SandboxAhead
     from refold.place.spawn import SpawnRequest
@@ -48,6 +49,7 @@ class ShellCommands:
         self._of_session, self.limits = sandbox, limits or Limits()
         self._unread: Callable[[], Sequence[str]] = tuple
         self._ahead = _Ahead()  # the same for all that `hiding` gives
+        self.gate: EditorGate | None = None  # of an editor that writes the same files
 
     @cached_property
     def _sandbox(self) -> "Sandbox | None":
@@ -116,12 +118,19 @@ class ShellCommands:
 
         limits = request.given.limits or self.limits
         make_launch = partial(self._launch, request)
-        running = Supervisor(
-            request, limits, seconds, on_output, make_launch, self._ahead.taken()
-        )
-        running.begin()
+        gate = self._gate_of(request.confines)
+        if gate is not None:
+            await gate.command_begins()
+        try:
+            ahead = self._ahead.taken()
+            running = Supervisor(request, limits, seconds, on_output, make_launch, ahead)
+            running.begin()
+        except BaseException:
+            if gate is not None:
+                gate.command_ended()
+            raise
         self._ahead.like(request, self._expected)
-        going, handover = _ContinuedCommand(running), request.given.handover
+        going, handover = _ContinuedCommand(running, gate), request.given.handover
         if handover is None:
             return await going.finished(), running.broken
         let_go = False
@@ -136,6 +145,12 @@ class ShellCommands:
         assert request.given.printed is not None  # `handover` needs it
         start, lost, end, _ = request.given.printed.since(0)
         return Finished(None, start, end, lost, continued=going), ""
+
+    def _gate_of(self, confines: Confines) -> "EditorGate | None":
+        """None: the command cannot change files, or no editor writes them."""
+        if self.gate is None or confines.writes:
+            return self.gate
+        return None if self._sandbox is not None and self._sandbox.confines else self.gate
 
     def _launch(self, request: "SpawnRequest") -> "Launch":
         from refold.place.sandbox import Launch
@@ -194,8 +209,8 @@ class _Ahead:
 class _ContinuedCommand:
     """Implements `port.Continued`."""
 
-    def __init__(self, running: "Supervisor") -> None:
-        self._running = running
+    def __init__(self, running: "Supervisor", gate: "EditorGate | None") -> None:
+        self._running, self._gate = running, gate
 
     async def end(self) -> Finished:
         done = await self.finished()
@@ -219,6 +234,8 @@ class _ContinuedCommand:
             if running.unsettled:
                 await anyio.to_thread.run_sync(running.settle)
         running.close()
+        if self._gate is not None:
+            self._gate.command_ended()
 
 
 async def _until_over(running: "Supervisor") -> None:

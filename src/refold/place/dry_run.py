@@ -73,3 +73,9 @@ class DryRunFiles:
                     f"{self.called(put.real)} has changed. Nothing was written."
                 )
         self._changes.update((put.real, put.content) for put in puts)
+
+    async def save_first(self) -> None:
+        """Nothing is written here."""
+
+    def remarks(self) -> Sequence[str]:
+        return self._files.remarks()

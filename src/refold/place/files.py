@@ -5,7 +5,9 @@ ignore rules; the tools know text and encodings. Rules have decided before which
 `only` restricts a call to the paths that were judged.
 """
 
+import errno
 import os
+import stat
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
@@ -145,6 +147,40 @@ class DiskFiles:
         from refold.place.atomic_write import put_all  # most only look
 
         put_all(puts, self._folders, self.called)
+
+    async def save_first(self) -> None:
+        """There is nothing that is not saved."""
+
+    def remarks(self) -> Sequence[str]:
+        return ()
+
+    def within(self, real: Real) -> bool:
+        """Whether it is below a root."""
+        return self._folders.root_of(real) is not None
+
+    def check_writable(self, real: Real) -> None:
+        """Raise where `put_all` would not replace the file that is there."""
+        from refold.place.atomic_write import check_writable
+
+        name = self.called(real)
+        with as_tool_errors(f"write {name}"), self._folders.of(real) as (folder, last):
+            check_writable(folder, last, name)
+
+    def trail(self, real: Real) -> tuple[tuple[int, int, int], ...]:
+        """The folders below the root on the way to a file, the root, and the file.
+
+        Each by device, number, and the time of its last change, in nanoseconds. Raises
+        `ToolFailed` where one is a link.
+        """
+        root, found = self._folders.root_of(real) or "/", list[tuple[int, int, int]]()
+        parts = os.path.relpath(real, root).split("/")
+        with as_tool_errors(f"look at {self.called(real)}"):
+            for count in range(len(parts) + 1):
+                about = os.lstat(os.path.join(root, *parts[:count]))
+                if stat.S_ISLNK(about.st_mode):
+                    raise OSError(errno.ELOOP, "a link")
+                found.append((about.st_dev, about.st_ino, about.st_ctime_ns))
+        return tuple(found)
 
     def _led_to(self, path: str) -> Real:
         if not _can_be(path):

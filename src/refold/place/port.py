@@ -185,6 +185,10 @@ class Files(Protocol):
     that is "", writes only where nothing is; otherwise it raises. `remove` deletes a file
     in the same way. `put_all` does many of these or none: if one fails, the others are
     undone, and if that fails, the error says what stayed.
+
+    An editor may have text of a file that is not saved. `read` returns it for the files of
+    `only`; `save_first` has it saved, before a checkpoint. `remarks` are clauses about what
+    the editor did in this call, for the model and the user.
     """
 
     def real(self, path: str) -> Real: ...
@@ -201,6 +205,19 @@ class Files(Protocol):
     def write(self, real: Real, content: bytes, *, expect: str) -> None: ...
     def remove(self, real: Real, *, expect: str) -> None: ...
     def put_all(self, puts: Sequence[FileWrite]) -> None: ...
+    async def save_first(self) -> None: ...
+    def remarks(self) -> Sequence[str]: ...
+
+
+class Editor(Protocol):
+    """What an editor does with a file, given its absolute path. Raises `ToolFailed`, with a
+    clause for a sentence as its text. Called from threads; it waits only for some seconds.
+    """
+
+    @property
+    def writes(self) -> bool: ...
+    def read(self, real: str) -> str: ...
+    def write(self, real: str, text: str) -> None: ...
 
 
 class Commands(Protocol):

@@ -1,0 +1,101 @@
+"""The texts of the files that the editor has open, by the methods `fs/…` of the protocol.
+
+Implements `place.port.Editor`, for threads. `place.editor_files` decides which files are asked
+for, and what an answer means.
+"""
+
+import os
+import threading
+from collections.abc import Coroutine, Sequence
+from typing import TypeVar
+
+import anyio
+from acp.exceptions import RequestError
+from acp.interfaces import Client
+from acp.schema import FileSystemCapabilities
+from anyio import from_thread
+from anyio.lowlevel import current_token
+
+from refold.errors import ToolFailed
+from refold.values.path_names import below
+
+_PATIENCE = 20.0  # seconds for one answer; a person may have to unlock something
+T = TypeVar("T")
+
+
+class EditorBuffers:
+    """Of one session, whose id is set as `session` when it is known.
+
+    `directories` are the paths by which the editor knows those of the session.
+    """
+
+    def __init__(self, editor: Client, *, writes: bool, directories: Sequence[str]) -> None:
+        self.session = ""
+        self.writes = writes
+        self._editor = editor
+        self._names = _names(directories)
+        self._loop, self._thread = current_token(), threading.get_ident()
+
+    def read(self, real: str) -> str:
+        return self._answer(self._read(self._called(real)))
+
+    def write(self, real: str, text: str) -> None:
+        self._answer(self._write(self._called(real), text))
+
+    async def _read(self, path: str) -> str:
+        given = await self._editor.read_text_file(session_id=self.session, path=path)
+        return given.content
+
+    async def _write(self, path: str, text: str) -> None:
+        await self._editor.write_text_file(session_id=self.session, path=path, content=text)
+
+    def _answer(self, asking: Coroutine[None, None, T]) -> T:
+        async def asked() -> T:
+            with anyio.fail_after(_PATIENCE):
+                return await asking
+
+        if not self.session or threading.get_ident() == self._thread:
+            asking.close()
+            raise ToolFailed("the session is not open in it yet")
+        try:
+            return from_thread.run(asked, token=self._loop)
+        except TimeoutError as error:
+            raise ToolFailed(f"no answer in {_PATIENCE:.0f} s") from error
+        except RequestError as error:
+            raise ToolFailed(str(error) or f"error {error.code}") from error
+        except ValueError as error:
+            raise ToolFailed("it gave no valid answer") from error
+        except (ConnectionError, RuntimeError) as error:
+            raise ToolFailed("it disconnected") from error
+
+    def _called(self, real: str) -> str:
+        for directory, name in self._names:
+            if below(real, directory):
+                return os.path.normpath(
+                    os.path.join(name, os.path.relpath(real, directory))
+                )
+        return real
+
+
+def offered(
+    editor: Client, fs: FileSystemCapabilities | None, directories: Sequence[str]
+) -> EditorBuffers | None:
+    """None for an editor that does not read files: then nobody knows what writing replaces."""
+    if fs is None or not fs.read_text_file:
+        return None
+    return EditorBuffers(editor, writes=bool(fs.write_text_file), directories=directories)
+
+
+def _names(directories: Sequence[str]) -> list[tuple[str, str]]:
+    """Where each directory is, and its name, if no command can lead that elsewhere."""
+    real = [os.path.realpath(each) for each in directories]
+    return [
+        (where, name)
+        for where, name in zip(real, directories, strict=True)
+        if not any(
+            below(each, root)
+            for each in (os.path.abspath(name), os.path.realpath(os.path.dirname(name)))
+            for root in real
+            if where != name
+        )
+    ]

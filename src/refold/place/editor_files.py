@@ -1,0 +1,324 @@
+"""Files while an editor has some of them open: its unsaved text counts, and it makes the changes.
+
+Implements `port.Files` over `files.DiskFiles`, which decides what a path is and whether it may be
+read; `acp` implements `port.Editor`. Only files that a call names, in the workspace, in plain UTF-8,
+are asked of the editor; searches and commands see the disk. An editor opens files by their paths,
+so it writes none while a command that could replace a folder by a link runs: `EditorGate`.
+"""
+
+import re
+import time
+from collections.abc import Collection, Generator, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from threading import Condition
+
+from anyio import to_thread
+from msgspec import Struct
+
+from refold.errors import ToolFailed
+from refold.place.files import DiskFiles
+from refold.place.port import (
+    AT_MOST,
+    DirectoryEntry,
+    Editor,
+    Files,
+    Kind,
+    FileWrite,
+    Real,
+    Why,
+)
+
+_FRESH = 50_000_000  # nanoseconds: more than the clock of a file system may be late
+_BOM = b"\xef\xbb\xbf"
+
+_SILENT = "the editor did not give its text of {name} ({error}), so this is the saved text"
+_MOVED = "a command that changes folders runs, so {name} was read from the disk"
+_UNSAVED = (
+    "{name} has unsaved changes in the editor; commands and searches see the saved text"
+)
+_HELD = (
+    "the editor has not saved {name}; commands see the text before this change until then"
+)
+_OTHER = "the editor saved {name} with other text than it was given: read it again"
+_NOT_KEPT = "the editor does not save {name}: a checkpoint has only the text on the disk"
+_BY_DISK = "{name} was written to the disk and not by the editor: {error}"
+_REFUSED = (
+    "{name} has unsaved changes in the editor, and the editor cannot be asked to write it: "
+    "{error}. Nothing was written. Ask the user to save it."
+)
+_CHANGED = "{name} changed in the meantime. Nothing was written."
+
+
+class EditorGate:
+    """Commands that may change files, and an editor that writes, never run at the same time.
+
+    A command waits while the editor writes. The editor does not wait: it is not asked then.
+    """
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._commands = self._editing = 0
+
+    async def command_begins(self) -> None:
+        while not self._began():
+            await to_thread.run_sync(self._until_written, abandon_on_cancel=True)
+
+    def command_ended(self) -> None:
+        with self._changed:
+            self._commands -= 1
+
+    @contextmanager
+    def editing(self) -> Generator[bool]:
+        """False: a command runs."""
+        with self._changed:
+            free = not self._commands
+            self._editing += free
+        try:
+            yield free
+        finally:
+            with self._changed:
+                self._editing -= free
+                self._changed.notify_all()
+
+    def _began(self) -> bool:
+        with self._changed:
+            self._commands += not self._editing
+            return not self._editing
+
+    def _until_written(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._editing)
+
+
+class _Text(Struct, frozen=True):
+    """A file as the editor has it. `said` is its text as it was given."""
+
+    content: bytes
+    said: str
+    unsaved: bool
+
+
+class EditorFiles:
+    """`disk`, with what the editor has of the files that a call names."""
+
+    def __init__(
+        self,
+        disk: DiskFiles,
+        editor: Editor,
+        gate: EditorGate,
+        named: Collection[str] = (),
+    ) -> None:
+        self._disk, self._editor, self._gate = disk, editor, gate
+        self._named = frozenset(named)
+        self._said = dict[str, None]()
+
+    def only(self, reals: Collection[str]) -> "EditorFiles":
+        return EditorFiles(self._disk.only(reals), self._editor, self._gate, reals)
+
+    def heeding(self, unread: Why, unshown: Why) -> "EditorFiles":
+        disk = self._disk.heeding(unread, unshown)
+        return EditorFiles(disk, self._editor, self._gate, self._named)
+
+    def dry_run(self) -> Files:
+        from refold.place.dry_run import DryRunFiles
+
+        return DryRunFiles(self)
+
+    def real(self, path: str) -> Real:
+        return self._disk.real(path)
+
+    def outside(self, path: str) -> Real | None:
+        return self._disk.outside(path)
+
+    def called(self, real: Real) -> str:
+        return self._disk.called(real)
+
+    def kind(self, real: Real) -> Kind:
+        return self._disk.kind(real)
+
+    def unread(self, real: Real) -> str:
+        return self._disk.unread(real)
+
+    def unshown(self, real: Real) -> str:
+        return self._disk.unshown(real)
+
+    def items(self, real: Real) -> tuple[DirectoryEntry, ...]:
+        return self._disk.items(real)
+
+    def read(self, real: Real, at_most: int = AT_MOST) -> bytes:
+        content = self._disk.read(real, at_most)
+        found = self._in_editor(real, content)
+        if found is None or not found.unsaved:
+            return content
+        if len(found.content) > at_most:
+            raise ToolFailed(f"{self.called(real)} is too large to be read whole.")
+        self._say(_UNSAVED, real)
+        return found.content
+
+    def write(self, real: Real, content: bytes, *, expect: str) -> None:
+        self.put_all([FileWrite(real, content, expect)])
+
+    def remove(self, real: Real, *, expect: str) -> None:
+        self.put_all([FileWrite(real, None, expect)])
+
+    def put_all(self, puts: Sequence[FileWrite]) -> None:
+        # Of several files, all or none are changed, which an editor does not promise.
+        match puts:
+            case [FileWrite(executable=None, content=bytes() as content) as put]:
+                self._put(put, content)
+            case _:
+                self._disk.put_all(puts)
+
+    async def save_first(self) -> None:
+        await to_thread.run_sync(self._save_all)
+
+    def remarks(self) -> Sequence[str]:
+        return tuple(self._said)
+
+    def _save_all(self) -> None:
+        for each in sorted(self._named):
+            real = Real(each)
+            try:
+                if self.kind(real) != "file":
+                    continue
+                found = self._in_editor(real, self._disk.read(real))
+                if found is not None and found.unsaved and not self._saved(real, found):
+                    self._say(_NOT_KEPT, real)
+            except ToolFailed:  # the call itself says it better
+                continue
+
+    def _saved(self, real: Real, found: _Text) -> bool:
+        with self._gate.editing() as free:
+            if not (free and self._editor.writes):
+                return False
+            self._disk.check_writable(real)
+            self._editor.write(real, found.said)
+        return self._disk.read(real) == found.content
+
+    def _put(self, put: FileWrite, content: bytes) -> None:
+        asked = self._asked_about(put.real) and _plain(content)
+        if not (asked and self._editor.writes):
+            self._disk.put_all([put])
+        elif put.expect:
+            self._replace(put, content)
+        else:  # made by us: an editor could follow a link
+            self._disk.put_all([FileWrite(put.real, b"", "", put.like)])
+            try:
+                self._replace(FileWrite(put.real, content, _hash(b"")), content)
+            except ToolFailed:
+                with suppress(ToolFailed):
+                    self._disk.remove(put.real, expect=_hash(b""))
+                raise
+
+    def _replace(self, put: FileWrite, content: bytes) -> None:
+        saved = self._disk.read(put.real)
+        with self._gate.editing() as free:
+            found = self._in_editor(put.real, saved)
+            if found is not None and _hash(found.content) != put.expect:
+                raise ToolFailed(_CHANGED.format(name=self.called(put.real)))
+            if found is not None and free:
+                error = self._handed(put.real, content)
+                if not error:
+                    self._check(put.real, saved, content)
+                    return
+            else:
+                error = "a command that can change files runs"
+        if found is not None:
+            if found.unsaved:
+                name = self.called(put.real)
+                raise ToolFailed(_REFUSED.format(name=name, error=error))
+            self._say(_BY_DISK, put.real, error)
+        self._disk.put_all([put])
+
+    def _handed(self, real: Real, content: bytes) -> str:
+        """Let the editor write it. Why it has not, or ""."""
+        self._disk.check_writable(real)
+        try:
+            self._editor.write(real, content.decode())
+        except ToolFailed as error:
+            return str(error)
+        return ""
+
+    def _check(self, real: Real, before: bytes, content: bytes) -> None:
+        """What became of the text that the editor took."""
+        now = self._disk.read(real)
+        if now == content:
+            return
+        try:
+            kept = now == before and _same(content.decode(), self._editor.read(real))
+        except ToolFailed:
+            kept = False
+        self._say(_HELD if kept else _OTHER, real)
+
+    def _in_editor(self, real: Real, content: bytes) -> _Text | None:
+        """None: it has nothing to say of this file."""
+        if not self._asked_about(real) or not _plain(content):
+            return None
+        try:
+            said = self._read(real)
+            if said is None:
+                self._say(_MOVED, real)
+                return None
+            saved = content.decode()
+            if _same(saved, said):
+                return _Text(content, said, unsaved=False)
+            windows = "\r\n" in saved and "\r" not in said
+            return _Text(
+                (said.replace("\n", "\r\n") if windows else said).encode(),
+                said,
+                unsaved=True,
+            )
+        except (ToolFailed, UnicodeEncodeError) as error:
+            self._say(_SILENT, real, str(error))
+            return None
+
+    def _read(self, real: Real) -> str | None:
+        """The editor's text; None if it may be that of another file."""
+        with self._gate.editing() as free:
+            if free:
+                self._disk.trail(real)  # it leads through no link
+                return self._editor.read(real)
+        # What replaces a folder on the way by a link changes the folder above, for good.
+        now, before = time.time_ns(), self._disk.trail(real)
+        if now - max(changed for _, _, changed in before) < _FRESH:
+            return None
+        said = self._editor.read(real)
+        return said if self._disk.trail(real) == before else None
+
+    def _asked_about(self, real: Real) -> bool:
+        return real in self._named and self._disk.within(real) and _speakable(real)
+
+    def _say(self, sentence: str, real: Real, error: str = "") -> None:
+        said = sentence.format(name=self.called(real), error=error.rstrip("."))
+        self._said[said] = None
+
+
+def _plain(content: bytes) -> bool:
+    """Whether an editor's text has the same bytes: other encodings have none we know."""
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in content and not content.startswith(_BOM)
+
+
+def _hash(content: bytes) -> str:
+    return sha256(content).hexdigest()
+
+
+def _same(saved: str, said: str) -> bool:
+    """Editors have one kind of line end, and some leave out the last."""
+    return saved == said or _lines(saved) == _lines(said)
+
+
+def _lines(text: str) -> str:
+    return re.sub(r"\r\n?", "\n", text).removesuffix("\n")
+
+
+def _speakable(real: str) -> bool:
+    try:
+        real.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,180 @@
+"""The files of the editor: the official SDK's client offers `fs/…` to `refold acp`."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.acp.editor import Connected, editor
+from tests.cli.running import call
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+
+READ = call("read_file", path="a.py")
+EDIT = call("edit_file", path="a.py", old="1", new="2")
+
+
+def results(at: Connected) -> list[str]:
+    """What each call has told the model, as far as it is shown."""
+    return [
+        "".join(part.content.text for part in each.content or [] if part.type == "content")
+        for each in at.editor.of("tool_call_update")
+        if each.status in ("completed", "failed")
+    ]
+
+
+def test_the_model_reads_text_that_is_not_saved(work: Path) -> None:
+    (work / "a.py").write_text("x = 1\n")
+
+    async def check() -> None:
+        async with editor(work, READ, {"text": "Done."}, files=True) as at:
+            session = await at.new()
+            at.editor.unsaved[str(work / "a.py")] = "y = 7\n"
+            await at.prompt(session, "Read it")
+            (result,) = results(at)
+            assert "1\ty = 7" in result
+            assert "a.py has unsaved changes in the editor" in result
+
+    anyio.run(check)
+
+
+def test_the_editor_makes_a_change_that_is_allowed(work: Path) -> None:
+    (work / "a.py").write_text("x = 1\n")
+
+    async def check() -> None:
+        async with editor(work, READ, EDIT, {"text": "Done."}, files=True) as at:
+            session = await at.new()
+            await at.prompt(session, "Make x 2")
+            assert at.editor.written == [(session, str(work / "a.py"), "x = 2\n")]
+            assert (work / "a.py").read_text() == "x = 2\n"
+            assert len(at.editor.asked) == 1
+
+    anyio.run(check)
+
+
+def test_a_change_that_is_denied_reaches_no_file_of_the_editor(work: Path) -> None:
+    (work / "a.py").write_text("x = 1\n")
+
+    async def check() -> None:
+        lines = (READ, EDIT, {"text": "I see."})
+        async with editor(work, *lines, said=lambda *_: "no", files=True) as at:
+            session = await at.new()
+            at.editor.unsaved[str(work / "a.py")] = "x = 1\ny = 7\n"
+            await at.prompt(session, "Make x 2")
+            (asked, _), *_ = at.editor.asked
+            (diff,) = [part for part in asked.content or [] if part.type == "diff"]
+            assert (diff.old_text, diff.new_text) == ("x = 1\ny = 7\n", "x = 2\ny = 7\n")
+            assert at.editor.written == []
+            assert (work / "a.py").read_text() == "x = 1\n"
+
+    anyio.run(check)
+
+
+def test_unsaved_text_is_saved_before_the_checkpoint_of_a_change(work: Path) -> None:
+    (work / "a.py").write_text("x = 1\n")
+
+    async def check() -> None:
+        async with editor(work, READ, EDIT, {"text": "Done."}, files=True) as at:
+            session = await at.new()
+            path = str(work / "a.py")
+            at.editor.unsaved[path] = "x = 1\ny = 7\n"
+            await at.prompt(session, "Make x 2")
+            assert [text for _, _, text in at.editor.written] == [
+                "x = 1\ny = 7\n",
+                "x = 2\ny = 7\n",
+            ]
+            assert (work / "a.py").read_text() == "x = 2\ny = 7\n"
+
+    anyio.run(check)
+
+
+def test_a_change_that_the_editor_does_not_save_is_built_upon(work: Path) -> None:
+    (work / "a.py").write_text("x = 1\n")
+    again = call("edit_file", path="a.py", old="2", new="3")
+
+    async def check() -> None:
+        async with editor(work, READ, EDIT, again, {"text": "Done."}, files=True) as at:
+            session = await at.new()
+            at.editor.keeps = True
+            await at.prompt(session, "Make x 2, then 3")
+            assert at.editor.unsaved == {str(work / "a.py"): "x = 3\n"}
+            assert (work / "a.py").read_text() == "x = 1\n"
+            assert "the editor has not saved a.py" in results(at)[-1]
+
+    anyio.run(check)
+
+
+def test_an_editor_that_answers_with_an_error_is_done_without(work: Path) -> None:
+    (work / "a.py").write_text("x = 1\n")
+
+    async def check() -> None:
+        async with editor(work, READ, EDIT, {"text": "Done."}, files=True) as at:
+            session = await at.new()
+            at.editor.broken = "no such buffer"
+            await at.prompt(session, "Make x 2")
+            assert (work / "a.py").read_text() == "x = 2\n"
+            said = (
+                "(the editor did not give its text of a.py (no such buffer), so this is the "
+                "saved text)"
+            )
+            assert [said in each for each in results(at)] == [True, True]
+
+    anyio.run(check)
+
+
+def test_a_file_that_a_rule_denies_is_not_asked_of_the_editor(
+    work: Path, home: Path
+) -> None:
+    (work / "secret.txt").write_text("saved\n")
+    (home / "refold").mkdir()
+    (home / "refold" / "config.toml").write_text(
+        '[permissions]\ndeny = ["read_file(secret.txt)"]\n'
+    )
+
+    async def check() -> None:
+        read = call("read_file", path="secret.txt")
+        async with editor(work, read, {"text": "I see."}, files=True) as at:
+            session = await at.new()
+            at.editor.unsaved[str(work / "secret.txt")] = "typed\n"
+            await at.prompt(session, "Read it")
+            assert at.editor.opened == []
+            assert "typed" not in "".join(results(at))
+
+    anyio.run(check)
+
+
+def test_a_file_outside_of_the_workspace_is_not_asked_of_the_editor(
+    work: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "other.txt").write_text("saved\n")
+    (work / "link.txt").symlink_to(tmp_path / "other.txt")
+
+    async def check() -> None:
+        read = call("read_file", path="link.txt")
+        async with editor(work, read, {"text": "I see."}, files=True) as at:
+            session = await at.new()
+            at.editor.unsaved |= {
+                str(work / "link.txt"): "typed\n", str(tmp_path / "other.txt"): "typed\n"
+            }  # fmt: skip
+            await at.prompt(session, "Read it")
+            assert at.editor.opened == []
+            assert "1\tsaved" in results(at)[-1]
+
+    anyio.run(check)
+
+
+def test_a_fork_asks_under_its_own_id(work: Path) -> None:
+    (work / "a.py").write_text("x = 1\n")
+
+    async def check() -> None:
+        async with editor(work, READ, EDIT, {"text": "Done."}, files=True) as at:
+            session = await at.new()
+            await at.prompt(session, "Make x 2")
+            (work / "a.py").write_text("x = 1\n")
+            forked = await at.agent.fork_session(session_id=session, cwd=str(work))
+            await at.prompt(forked.session_id, "Make x 2")  # the script begins anew
+            assert [asked for asked, _, _ in at.editor.written] == [
+                session, forked.session_id,
+            ]  # fmt: skip
+
+    anyio.run(check)

@@ -1,0 +1,313 @@
+"""Files that an editor has open, with an editor that is a table of texts."""
+
+import os
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from refold.engine.external_edits import changed_elsewhere
+from refold.errors import ToolFailed
+from refold.place.commands import ShellCommands
+from refold.place.editor_files import EditorFiles, EditorGate
+from refold.place.files import DiskFiles
+from refold.place.port import Files, FileWrite, Real
+from refold.values.tools import Confines
+
+
+class Texts:
+    """An editor. It saves what it is given, unless it `keeps` it or is `broken`."""
+
+    def __init__(self) -> None:
+        self.unsaved = dict[str, str]()
+        self.opened, self.written = list[str](), list[str]()
+        self.writes, self.keeps, self.broken = True, False, ""
+
+    def read(self, real: str) -> str:
+        if self.broken:
+            raise ToolFailed(self.broken)
+        self.opened.append(real)
+        return self.unsaved.get(real) or Path(real).read_bytes().decode()
+
+    def write(self, real: str, text: str) -> None:
+        if self.broken:
+            raise ToolFailed(self.broken)
+        self.written.append(text)
+        if self.keeps:
+            self.unsaved[real] = text
+            return
+        self.unsaved.pop(real, None)
+        Path(real).write_bytes(text.encode())
+
+
+class Opened:
+    """A workspace with one file, a.txt, in an editor."""
+
+    def __init__(self, root: Path, content: bytes) -> None:
+        self.root, self.file = root, root / "a.txt"
+        self.file.write_bytes(content)
+        self.texts, self.gate = Texts(), EditorGate()
+        self.files = EditorFiles(DiskFiles(root), self.texts, self.gate)
+
+    @property
+    def real(self) -> Real:
+        return Real(str(self.file))
+
+    def call(self, *names: str) -> Files:
+        """The files of one call, which names these, or a.txt."""
+        paths = [str(self.root / name) for name in names] or [str(self.file)]
+        return self.files.only(paths)
+
+    def typed(self, text: str) -> None:
+        self.texts.unsaved[str(self.file)] = text
+
+
+def digest(content: bytes) -> str:
+    return sha256(content).hexdigest()
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Opened:
+    return Opened(Path(os.path.realpath(tmp_path)), b"saved\n")
+
+
+UNSAVED = (
+    "a.txt has unsaved changes in the editor; commands and searches see the saved text"
+)
+
+
+def test_a_named_file_is_read_as_the_editor_has_it(opened: Opened) -> None:
+    opened.typed("typed\n")
+    files = opened.call()
+    assert (files.read(opened.real), files.remarks()) == (b"typed\n", (UNSAVED,))
+
+
+def test_a_file_that_the_call_does_not_name_is_read_from_the_disk(opened: Opened) -> None:
+    opened.typed("typed\n")
+    files = opened.call("b.txt")
+    assert (files.read(opened.real), opened.texts.opened) == (b"saved\n", [])
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a\r\nb\r\n", "a\nb\n"),  # one kind of line end
+        (b"a\rb\r\n", "a\nb\n"),
+        (b"a\nb\n", "a\nb"),  # without the last one
+    ],
+)
+def test_text_that_differs_in_its_line_ends_alone_is_saved(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
+    opened = Opened(Path(os.path.realpath(tmp_path)), content)
+    opened.typed(said)
+    files = opened.call()
+    assert (files.read(opened.real), files.remarks()) == (content, ())
+
+
+def test_unsaved_text_has_the_line_ends_of_the_file(tmp_path: Path) -> None:
+    opened = Opened(Path(os.path.realpath(tmp_path)), b"a\r\nb\r\n")
+    opened.typed("a\nc\n")
+    assert opened.call().read(opened.real) == b"a\r\nc\r\n"
+
+
+@pytest.mark.parametrize("content", [b"\xef\xbb\xbfx\n", b"caf\xe9\n", b"x\0\n"])
+def test_a_file_that_is_not_plain_text_is_read_from_the_disk(
+    tmp_path: Path, content: bytes
+) -> None:
+    opened = Opened(Path(os.path.realpath(tmp_path)), content)
+    opened.typed("typed\n")
+    assert (opened.call().read(opened.real), opened.texts.opened) == (content, [])
+
+
+def test_an_error_of_the_editor_leaves_the_disk_and_a_remark(opened: Opened) -> None:
+    opened.texts.broken = "no such buffer"
+    files = opened.call()
+    files.write(opened.real, b"new\n", expect=digest(b"saved\n"))
+    assert opened.file.read_bytes() == b"new\n"
+    assert files.remarks() == (
+        "the editor did not give its text of a.txt (no such buffer), so this is the saved "
+        "text",
+    )
+
+
+def test_a_change_of_unsaved_text_is_made_by_the_editor(opened: Opened) -> None:
+    opened.typed("typed\n")
+    opened.call().write(opened.real, b"new\n", expect=digest(b"typed\n"))
+    assert (opened.texts.written, opened.file.read_bytes()) == (["new\n"], b"new\n")
+
+
+def test_text_that_was_typed_in_the_meantime_is_not_replaced(opened: Opened) -> None:
+    opened.typed("typed since\n")
+    with pytest.raises(ToolFailed, match=r"^a\.txt changed in the meantime\. Nothing"):
+        opened.call().write(opened.real, b"new\n", expect=digest(b"saved\n"))
+    assert (opened.texts.written, opened.file.read_bytes()) == ([], b"saved\n")
+
+
+def test_unsaved_text_is_not_replaced_on_the_disk(opened: Opened) -> None:
+    opened.typed("typed\n")
+    opened.texts.writes = False
+    with pytest.raises(ToolFailed):
+        opened.call().write(opened.real, b"new\n", expect=digest(b"typed\n"))
+    assert opened.file.read_bytes() == b"saved\n"
+
+
+def test_an_editor_that_only_reads_leaves_saved_files_to_the_disk(opened: Opened) -> None:
+    opened.texts.writes = False
+    opened.call().write(opened.real, b"new\n", expect=digest(b"saved\n"))
+    assert (opened.texts.written, opened.file.read_bytes()) == ([], b"new\n")
+
+
+def test_a_new_file_gets_its_text_by_the_editor(opened: Opened) -> None:
+    files, real = opened.call("deep/b.txt"), Real(str(opened.root / "deep/b.txt"))
+    files.write(real, b"new\n", expect="")
+    assert (opened.texts.written, Path(real).read_bytes()) == (["new\n"], b"new\n")
+
+
+def test_a_new_file_is_not_made_where_the_editor_has_other_text_for_it(
+    opened: Opened,
+) -> None:
+    files, real = opened.call("b.txt"), Real(str(opened.root / "b.txt"))
+    opened.texts.unsaved[real] = "mine\n"
+    with pytest.raises(ToolFailed, match=r"^b\.txt changed in the meantime"):
+        files.write(real, b"new\n", expect="")
+    assert not Path(real).exists()
+
+
+def test_an_editor_that_saves_other_text_is_told_of(opened: Opened) -> None:
+    class Formats(Texts):
+        def write(self, real: str, text: str) -> None:
+            super().write(real, text.upper())
+
+    formats = Formats()
+    files = EditorFiles(DiskFiles(opened.root), formats, EditorGate()).only([opened.real])
+    files.write(opened.real, b"new\n", expect=digest(b"saved\n"))
+    assert files.remarks() == (
+        "the editor saved a.txt with other text than it was given: read it again",
+    )
+
+
+def test_several_files_are_changed_together_on_the_disk(opened: Opened) -> None:
+    other = Real(str(opened.root / "b.txt"))
+    puts = [
+        FileWrite(opened.real, b"new\n", digest(b"saved\n")),
+        FileWrite(other, b"b\n", ""),
+    ]
+    opened.call("a.txt", "b.txt").put_all(puts)
+    assert (opened.texts.written, opened.file.read_bytes()) == ([], b"new\n")
+
+
+def test_of_several_files_none_is_changed_if_one_has_unsaved_text(opened: Opened) -> None:
+    opened.typed("typed\n")
+    other = Real(str(opened.root / "b.txt"))
+    puts = [
+        FileWrite(other, b"b\n", ""),
+        FileWrite(opened.real, b"new\n", digest(b"typed\n")),
+    ]
+    with pytest.raises(ToolFailed, match="changed in the meantime"):
+        opened.call("a.txt", "b.txt").put_all(puts)
+    assert (opened.file.read_bytes(), Path(other).exists()) == (b"saved\n", False)
+
+
+def test_unsaved_text_is_saved_before_a_checkpoint(opened: Opened) -> None:
+    opened.typed("typed\n")
+    files = opened.call()
+    anyio.run(files.save_first)
+    assert (opened.file.read_bytes(), files.remarks()) == (b"typed\n", ())
+
+
+def test_text_that_the_editor_does_not_save_is_missing_in_a_checkpoint(
+    opened: Opened,
+) -> None:
+    opened.typed("typed\n")
+    opened.texts.keeps = True
+    files = opened.call()
+    anyio.run(files.save_first)
+    assert files.remarks() == (
+        "the editor does not save a.txt: a checkpoint has only the text on the disk",
+    )
+
+
+def test_a_read_only_file_is_not_written_by_the_editor(opened: Opened) -> None:
+    os.link(opened.file, opened.root / "hard")
+    with pytest.raises(ToolFailed, match="hard links"):
+        opened.call().write(opened.real, b"new\n", expect=digest(b"saved\n"))
+    assert opened.texts.written == []
+
+
+def test_a_folder_that_became_a_link_keeps_the_editor_away(opened: Opened) -> None:
+    inside, elsewhere = opened.root / "in", opened.root / "elsewhere"
+    for folder in (inside, elsewhere):
+        folder.mkdir()
+        (folder / "x.txt").write_text("x\n")
+    files, real = opened.call("in/x.txt"), Real(str(inside / "x.txt"))
+    inside.rename(opened.root / "moved")
+    inside.symlink_to(elsewhere)
+    with pytest.raises(ToolFailed):
+        files.write(real, b"new\n", expect=digest(b"x\n"))
+    with pytest.raises(ToolFailed):
+        files.read(real)
+    assert (opened.texts.opened, opened.texts.written) == ([], [])
+
+
+def test_what_was_typed_since_the_model_read_a_file_is_a_change(opened: Opened) -> None:
+    known = {str(opened.file): digest(b"saved\n")}
+    before = changed_elsewhere(known, opened.files)
+    opened.typed("typed\n")
+    after = changed_elsewhere(known, opened.files)
+    assert (before, after) == ((), ((str(opened.file), "changed"),))
+
+
+def test_what_the_editor_keeps_of_our_change_is_no_change_of_another(
+    opened: Opened,
+) -> None:
+    opened.texts.keeps = True
+    opened.call().write(opened.real, b"new\n", expect=digest(b"saved\n"))
+    known = {str(opened.file): digest(b"new\n")}
+    assert changed_elsewhere(known, opened.files) == ()
+
+
+@pytest.mark.slow
+def test_the_editor_writes_nothing_while_a_command_can_change_files(opened: Opened) -> None:
+    commands = ShellCommands()
+    commands.gate = opened.gate
+
+    async def check() -> None:
+        begun, write = anyio.Event(), partial(opened.call().write, opened.real)
+        async with anyio.create_task_group() as group:
+            run = partial(
+                commands.run, "echo; tail -f /dev/null", cwd=str(opened.root), seconds=None,
+                confines=Confines(writes=True), on_output=lambda _: begun.set(),
+            )  # fmt: skip
+            group.start_soon(run)
+            await begun.wait()
+            await to_thread.run_sync(partial(write, b"new\n", expect=digest(b"saved\n")))
+            assert (opened.texts.written, opened.file.read_bytes()) == ([], b"new\n")
+            group.cancel_scope.cancel()
+        await to_thread.run_sync(partial(write, b"2\n", expect=digest(b"new\n")))
+        assert opened.texts.written == ["2\n"]
+
+    anyio.run(check)
+
+
+def test_a_command_waits_while_the_editor_writes() -> None:
+    gate, seen = EditorGate(), list[str]()
+
+    async def command() -> None:
+        await gate.command_begins()
+        seen.append("command")
+        gate.command_ended()
+
+    async def check() -> None:
+        async with anyio.create_task_group() as group:
+            with gate.editing() as free:
+                assert free
+                group.start_soon(command)
+                await anyio.wait_all_tasks_blocked()
+                seen.append("editor")
+        assert seen == ["editor", "command"]
+
+    anyio.run(check)
