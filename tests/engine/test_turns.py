@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from refold.engine.model_call import build_request
-from refold.engine.policies.continuation import CALL_CUT, WORDS_CUT
+from refold.engine.policies.continuation import CALL_CUT, PAUSED, WORDS_CUT
 from refold.engine.policies.step_limit import GO_ON, SUMMARY, WRAP_UP
 from refold.engine.policies.stuck import REPEATED
 from refold.journal.events.kinds import (
@@ -182,6 +182,25 @@ def test_an_answer_cut_by_the_output_limit_goes_on_where_it_stopped() -> None:
         s.message.text for s in view.conversation.messages if s.message.role == "assistant"
     ]
     assert "".join(said) == "One, two, three, four."
+
+
+def test_an_answer_that_its_provider_paused_goes_on_without_a_word_about_limits() -> None:
+    paused = Line("I looked.", stop="length", paused=True)
+    provider = ScriptedProvider(paused, paused, " It rains.")
+
+    view = run(MemoryStore(), world(provider), "Weather?")
+
+    assert (last_words(provider, 1), last_words(provider, 2)) == ((PAUSED,),) * 2
+    assert view.turn.answer == "I looked.I looked. It rains."
+
+
+def test_an_answer_that_its_provider_paused_four_times_in_a_row_is_a_failure() -> None:
+    provider = ScriptedProvider(*[Line("", stop="length", paused=True)] * 4)
+
+    view = run(MemoryStore(), world(provider), "Weather?")
+
+    reason = "the provider paused the response 4 times in a row; continue the session to try again"
+    assert (view.turn.outcome, view.turn.reason) == ("failed", reason)
 
 
 def test_a_call_cut_by_the_output_limit_is_never_run() -> None:

@@ -198,7 +198,7 @@ def test_an_answer_that_pauses_between_calls_is_not_the_end() -> None:
     found = told("anthropic", anthropic_answer("", stop="pause_turn"))
 
     assert isinstance(found[-1], Done)
-    assert found[-1].stop == "length"
+    assert (found[-1].stop, found[-1].paused) == ("length", True)
 
 
 @pytest.mark.parametrize(("wire", "where", "items"), [

@@ -102,8 +102,8 @@ class EditorAgent:
         elicitation = client_capabilities and client_capabilities.elicitation
         told = (client_capabilities and client_capabilities.field_meta) or {}
         self._can = EditorCan(
-            fill_forms=bool(elicitation and elicitation.form is not None),
-            draw_terminals=told.get("terminal_output") is True,
+            forms=bool(elicitation and elicitation.form is not None),
+            draws=told.get("terminal_output") is True,
         )
         self._fs = client_capabilities.fs if client_capabilities else None
         return InitializeResponse(

@@ -80,7 +80,7 @@ class EditorBuffers:
 def offered(
     editor: Client, fs: FileSystemCapabilities | None, directories: Sequence[str]
 ) -> EditorBuffers | None:
-    """None for an editor that does not read files: then nobody knows what writing replaces."""
+    """None for an editor that does not read files: it is not known then what a write replaces."""
     if fs is None or not fs.read_text_file:
         return None
     return EditorBuffers(editor, writes=bool(fs.write_text_file), directories=directories)

@@ -80,8 +80,8 @@ _WHY = ("stuck", "budget", "step_limit")  # outcomes whose reason a person is to
 class EditorCan(Struct, frozen=True):
     """What of the protocol's options the editor has."""
 
-    fill_forms: bool = False
-    draw_terminals: bool = False  # of an agent, from metadata, as several editors do
+    forms: bool = False
+    draws: bool = False  # terminals of an agent, from metadata, as several editors do
 
 
 class _Turn:
@@ -114,10 +114,8 @@ class OpenSession:
         self.conversation, self.session = conversation, conversation.session
         self.id = self.session.id
         self._editor = editor
-        self._person = Person(editor, self.id, forms=can.fill_forms)
-        self._updates = SessionUpdates(
-            self._show, self._directory, terminals=can.draw_terminals
-        )
+        self._person = Person(editor, self.id, forms=can.forms)
+        self._updates = SessionUpdates(self._show, self._directory, terminals=can.draws)
         self._follower = Follower()
         self._requests = OpenRequests(
             self.session, self._person, self._show, self._order, group

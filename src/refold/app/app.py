@@ -84,8 +84,7 @@ class App:
         self.tools = _named_tools((*own, *brought), options.tool_names)
         where = Where(options.directory, options.more_roots)
         self.workspace = Workspace(settings, paths, environ, where)
-        if options.editor is not None:
-            self.workspace.open_in(options.editor)
+        self.workspace.open_in(options.editor)
         check_tools(self.workspace.rules, (*builtin(), *self.tools))
         policies(settings, options.schema)  # a bad schema raises now
         self.agents.find(settings.agent, "main")

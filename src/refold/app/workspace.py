@@ -109,11 +109,11 @@ class Workspace:
             ),
         )
 
-    def open_in(self, editor: "Editor") -> None:
+    def open_in(self, editor: "Editor | None") -> None:
         """From now on this editor's unsaved text counts, and it makes the changes."""
-        from refold.place.editor_files import EditorFiles, EditorGate
+        if editor is not None and isinstance(self.files, DiskFiles):
+            from refold.place.editor_files import EditorFiles, EditorGate
 
-        if isinstance(self.files, DiskFiles):
             self.commands.gate = EditorGate()
             self.files = EditorFiles(self.files, editor, self.commands.gate)
 

@@ -159,6 +159,7 @@ class Draft:
             refusal=done.why,
             served_by=done.model if done.model != asked else "",
             first_piece=self._first_piece if self._pieces > 1 else None,
+            paused=done.paused,
         )
 
     def failed(self, reason: str, kind: str) -> ModelFailed:

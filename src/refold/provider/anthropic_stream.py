@@ -160,10 +160,11 @@ _STATUS_OF = {
     "overloaded_error": 529,
 }
 
+_PAUSED = "pause_turn"  # the provider calls tools itself, and has done so for long enough
 _STOPS: dict[str, Stop] = {
     "end_turn": "end",
     "stop_sequence": "end",
-    "pause_turn": "length",  # while the provider calls tools itself: it wants to go on
+    _PAUSED: "length",
     "tool_use": "calls",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
@@ -288,7 +289,8 @@ def _finished(reading: AnthropicStreamState) -> tuple[Delta | Trouble, ...]:
     )
     stop = _STOPS.get(reading.stop, "calls" if reading.called else "end")
     why = reading.why if stop == "refused" else ""
-    return (Done(usage, stop, reading.model, why=why),)
+    paused = reading.stop == _PAUSED
+    return (Done(usage, stop, reading.model, why=why, paused=paused),)
 
 
 def _updated(before: _Usage, after: _Usage | None) -> _Usage:

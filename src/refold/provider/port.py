@@ -149,6 +149,7 @@ class Done(Struct, frozen=True):
     cost: float | None = None  # US dollars, where the provider says so
     why: str = ""  # what the provider said of a refusal
     by_agent: bool = False  # an agent's own program: it counts many requests as one
+    paused: bool = False  # by the provider, and not by a limit, where `stop` is "length"
 
 
 Delta: TypeAlias = (

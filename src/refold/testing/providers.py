@@ -35,6 +35,7 @@ class Reply(Struct, frozen=True):
     thinking: str = ""
     stop: Stop | None = None
     usage: Usage | None = None
+    paused: bool = False
 
 
 Line = str | Sequence[tuple[str, str]] | Reply | ProviderError
@@ -86,7 +87,7 @@ def deltas(reply: Reply, step: int) -> list[Delta]:
     words = len(reply.text) + sum(len(a) for _, a in reply.calls)
     usage = reply.usage or Usage(fresh=10, output=words)
     stop: Stop = reply.stop or ("calls" if reply.calls else "end")
-    return [*found, Done(usage, stop)]
+    return [*found, Done(usage, stop, paused=reply.paused)]
 
 
 # "silence": no Done, no error. "hang": never goes on. "same ids": every call comes

@@ -1,4 +1,4 @@
-"""Asks the model to continue a response that the output limit cut off.
+"""Asks the model to continue a response that the output limit cut off, or its provider paused.
 
 The pieces stay separate messages in requests, so that prompt caches stay valid;
 `journal.state.turn` joins them for the result of the turn. A call that was cut off is
@@ -22,6 +22,11 @@ CODE_CUT = (
     "it again, in smaller pieces.</reminder>"
 )
 
+PAUSED = (
+    "<reminder>The provider paused your answer while it called tools for you. Go on where "
+    "it stopped, repeating nothing.</reminder>"
+)
+
 
 def joined_up(times: int = 3, *, code: bool = False) -> Policy:
     """Ask for more, up to `times` in a row. With `code`, calls are part of the text."""
@@ -31,10 +36,13 @@ def joined_up(times: int = 3, *, code: bool = False) -> Policy:
         if not turn.cut_in_a_row or turn.last_answer is None:
             return None
         if turn.cut_in_a_row > times:
-            reason = (
-                f"the output limit cut the response off {turn.cut_in_a_row} times in a row"
-            )
+            what = "provider paused the response"
+            if not turn.last_answer.paused:
+                what = "output limit cut the response off"
+            reason = f"the {what} {turn.cut_in_a_row} times in a row"
             return EndTurn("failed", f"{reason}; continue the session to try again")
+        if turn.last_answer.paused:
+            return Note(PAUSED)
         if code:
             return Note(CODE_CUT)
         return Note(WORDS_CUT if turn.last_answer.message.text else CALL_CUT)

@@ -140,6 +140,7 @@ class ModelAnswered(Struct, frozen=True):
     refusal: str = ""  # the provider's explanation of a refusal
     served_by: str = ""  # the model that the provider says it used, if it is another
     first_piece: float | None = None  # seconds until it began; None: it came as a whole
+    paused: bool = False  # `stop` is "length": by the provider, and not by the output limit
 
 
 class ModelFailed(Struct, frozen=True):
@@ -416,8 +417,7 @@ class Reserved(Struct, frozen=True):
     model: str
     dollars: float | None = None  # None: the price is not known
     tokens: int = 0
-    # Of a leaf: its number in this session, the call whose code makes it, a hash of the
-    # question, how often that question was asked before, and its beginning.
+    # Of a leaf: its number here, its call, a hash of the question, times asked before, its start.
     leaf: int = 0
     call_id: str = ""
     key: str = ""
