@@ -23,8 +23,8 @@ from refold.place.port import (
     DirectoryEntry,
     Editor,
     Files,
-    Kind,
     FileWrite,
+    Kind,
     Real,
     Why,
 )
