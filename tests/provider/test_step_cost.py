@@ -37,6 +37,9 @@ class Counted(Log[Spoken]):
         self.looks += len(self)
         return super().__iter__()
 
+    def __reversed__(self) -> Any:
+        return (self[at] for at in range(len(self) - 1, -1, -1))
+
     @overload
     def __getitem__(self, index: int) -> Spoken: ...
     @overload

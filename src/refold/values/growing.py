@@ -32,6 +32,9 @@ class Log(Sequence[T], Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return iter(self._items[: self._length])
 
+    def __reversed__(self) -> Iterator[T]:
+        return map(self._items.__getitem__, range(self._length - 1, -1, -1))
+
     @overload
     def __getitem__(self, index: int) -> T: ...
     @overload
