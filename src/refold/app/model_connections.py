@@ -138,9 +138,9 @@ class Connections:
     def named(self, name: str) -> "NamedModel":
         """What `provider/model` means here. Raises `BadInput`, with the nearest names."""
         first = name.partition("/")[0].lower()
-        names = [n for spec in self.known for n in (spec.name, *spec.aliases)]
-        if first in names:
-            return NamedModel(*catalog.named(name, self.known))
+        for spec in self.known:
+            if first == spec.name or first in spec.aliases:
+                return NamedModel(*catalog.named(name, (spec,)))
         from refold.provider.command.backends import built_in, named
         from refold.provider.command.spec import own
 
@@ -149,6 +149,7 @@ class Connections:
             return NamedModel(*found)
         if (brought := plugged(first)) is not None:
             return NamedModel(brought, name.partition("/")[2])
+        names = [n for spec in self.known for n in (spec.name, *spec.aliases)]
         names += [*(spec.name for spec in built_in()), "command", "local"]
         raise no_provider(first, names)
 

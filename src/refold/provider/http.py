@@ -81,6 +81,10 @@ class HttpConnection:
             self._reader = ResponseReader(self._receive)
         return await self._reader.head(*self._asked)
 
+    def arrived(self) -> bytes:
+        """What has come of it already; empty if it may have to be waited for."""
+        return self._reader.arrived() if self._reader else b""
+
     async def next_chunk(self) -> bytes:
         """What has come of the body since the last call; empty when it is over."""
         return await self._reader.next_chunk() if self._reader else b""
@@ -262,6 +266,8 @@ class Http:
 
     async def next_chunk(self, line: HttpConnection) -> bytes:
         """The next piece of an answer's body; empty when it is over."""
+        if arrived := line.arrived():  # most often with the head
+            return arrived
         idle = self._timeouts.idle
         with anyio.move_on_after(idle):
             return await line.next_chunk()

@@ -51,6 +51,10 @@ class ResponseReader:
             if not isinstance(event, h11.InformationalResponse):
                 raise Broken("hung up without an answer")
 
+    def arrived(self) -> bytes:
+        """What has come of a body in chunks, as far as nothing has to be waited for."""
+        return self._body.content() if self._body else b""
+
     async def next_chunk(self) -> bytes:
         """What has come of the body since the last call; empty when it is over."""
         if self._body:
