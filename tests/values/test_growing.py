@@ -4,7 +4,7 @@ from refold.values.growing import Log
 
 
 def test_backwards_a_log_shows_what_it_holds_and_nothing_that_others_added() -> None:
-    short = Log((1, 2))
+    short = Log[int]((1, 2))
     long = short.plus(3)
 
     assert [*reversed(short)] == [2, 1]
