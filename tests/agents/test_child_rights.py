@@ -8,7 +8,13 @@ from hypothesis import strategies as some
 from msgspec import Struct
 
 from refold.agents.children import InheritedRights
-from refold.engine.authorize import ParentRights, granted_in, judge, mode_of, stricter
+from refold.engine.authorize import (
+    ParentRights,
+    effective_mode,
+    granted_rules,
+    judge,
+    stricter,
+)
 from refold.engine.world import Lineage, Model, World
 from refold.journal.events.kinds import Entry, Granted, ModeChanged
 from refold.journal.state.fold import View, fold
@@ -181,7 +187,7 @@ def test_what_is_taken_from_a_parent_meanwhile_is_taken_from_its_children() -> N
         "in plan mode nothing is changed or run, and edit_file could: "
         "say in your report what should be changed or run"
     )
-    assert mode_of(child, fold([Entry(1, ModeChanged("bypass"))]), above) == "plan"
+    assert effective_mode(child, fold([Entry(1, ModeChanged("bypass"))]), above) == "plan"
 
 
 def test_a_rule_that_a_person_gave_for_the_session_holds_for_its_children_too() -> None:
@@ -192,7 +198,7 @@ def test_a_rule_that_a_person_gave_for_the_session_holds_for_its_children_too() 
     found = [verdict(bash("make test"), [root, each]).verdict for each in (free, bound)]
 
     assert found == ["allow", "ask"]
-    assert granted_in(View(), above) == ("bash(make test)",)
+    assert granted_rules(View(), above) == ("bash(make test)",)
 
 
 @pytest.mark.parametrize("own", VERDICTS)

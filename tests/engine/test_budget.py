@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 from msgspec import Raw
 from msgspec.structs import replace
 
-from refold.engine.budget import Price, ask_outside_conversation, lacking
+from refold.engine.budget import Price, ask_outside_conversation, shortfall
 from refold.engine.policies.budget import telling, within
 from refold.engine.policies.conversation import converse
 from refold.engine.policies.step_limit import going_on
@@ -223,7 +223,7 @@ def test_calls_and_time_end_a_turn_too(budget: Budget, reason: str) -> None:
 def test_a_call_that_does_not_fit_is_told_with_enough_digits(
     budget: Budget, need: Estimate, said: str
 ) -> None:
-    assert lacking(BudgetUsed(), budget, need) == said
+    assert shortfall(BudgetUsed(), budget, need) == said
 
 
 def test_an_answer_that_ends_the_turn_has_not_run_out_of_anything() -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from refold.engine.call_cost import Measured, believed, charge
+from refold.engine.call_cost import MeasuredCall, charge, plausible_usage
 from refold.engine.policies.budget import within
 from refold.engine.policies.conversation import converse
 from refold.engine.policies.step_limit import going_on
@@ -22,7 +22,7 @@ from refold.views.screen.screen import screen_of
 from tests.engine.house import OPEN_HAND, WEATHER, entries, opened, weather
 
 PAGE = "word " * 600
-CALL = Measured(sent=3_000, heard=3_000)
+CALL = MeasuredCall(sent=3_000, heard=3_000)
 BILLIONS = 3_000_000_000
 
 
@@ -48,7 +48,7 @@ def a_cent_for_ten_tokens(model: str, usage: Usage) -> float | None:
     ],
 )
 def test_what_cannot_be_true_is_charged_by_the_text(told: Usage, charged: Usage) -> None:
-    assert believed(told, CALL) == charged
+    assert plausible_usage(told, CALL) == charged
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_what_cannot_be_true_is_charged_by_the_text(told: Usage, charged: Usage)
     ],
 )
 def test_what_may_be_true_is_charged_as_it_is_told(told: Usage) -> None:
-    assert believed(told, CALL) == told
+    assert plausible_usage(told, CALL) == told
 
 
 def test_an_agent_s_own_program_may_count_what_no_single_request_reads() -> None:
     told = Usage(fresh=20_000_000, output=2_000_000)
 
-    assert believed(told, CALL, by_agent=True) == told
-    assert believed(told, CALL).estimated
+    assert plausible_usage(told, CALL, by_agent=True) == told
+    assert plausible_usage(told, CALL).estimated
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_cost_that_cannot_be_true_is_our_own(told: float | None, charged: floa
 def test_no_answer_is_charged_far_less_than_its_text(
     told: Usage, sent: int, heard: int, limit: int
 ) -> None:
-    found = believed(told, Measured(sent, heard, limit=limit))
+    found = plausible_usage(told, MeasuredCall(sent, heard, limit=limit))
 
     assert found.input >= max(1, (sent - 40_000) / 32)
     assert found.output >= (heard - 400) / 32

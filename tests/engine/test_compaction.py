@@ -14,7 +14,7 @@ from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
 from refold.engine.policies.step_limit import at_most, going_on
 from refold.engine.policies.stopping import after_a_stop, stopping
 from refold.engine.preserved import PRESERVED_START
-from refold.engine.prune import Shares
+from refold.engine.prune import CompactionShares
 from refold.engine.world import Model, World
 from refold.errors import ProviderError, TooLong
 from refold.journal.events.kinds import Compacted, Ended, PlanAnswered, TurnEnded
@@ -35,7 +35,7 @@ from tests.engine.house import OPEN_HAND, entries, opened
 from tests.engine.long_talks import LongModel, size, words
 from tests.engine.worlds import world_with
 
-WINDOW, SHARES = 8_000, Shares()
+WINDOW, SHARES = 8_000, CompactionShares()
 PLAN, EARLY = "1. Look at each. 2. Write the report.", (3, 22, 64)
 CONSTRAINT = "Never touch billing.py; write everything in British English."
 TODOS = (
@@ -57,7 +57,7 @@ async def ask_first(n: int) -> Said:
 
 
 def world(
-    model: LongModel, steps: int = 100, shares: Shares = SHARES, **more: object
+    model: LongModel, steps: int = 100, shares: CompactionShares = SHARES, **more: object
 ) -> World:
     shorter = compacting(shares)
     policies = (
@@ -219,7 +219,7 @@ def test_where_no_summary_can_be_made_the_oldest_goes_and_that_is_said(
     model = LongModel(lambda n: a_look(n) if n < 40 else Reply("Done."), lambda _: summary)
     store = MemoryStore()
 
-    view = talk(store, world(model, shares=Shares(prune=1)), CONSTRAINT)
+    view = talk(store, world(model, shares=CompactionShares(prune=1)), CONSTRAINT)
 
     (trimmed, *_) = [c for c in compactions(store) if c.kind != "prune"]
     assert view.turn.outcome == "answered"
@@ -370,7 +370,7 @@ def test_what_was_noted_before_a_summary_is_noted_again() -> None:
     model = LongModel(lambda n: a_look(n) if n < 16 else Reply("Done."))
     store = MemoryStore()
 
-    talk(store, world(model, 18, Shares(prune=1)), "Look.")
+    talk(store, world(model, 18, CompactionShares(prune=1)), "Look.")
 
     told = [n for n, r in enumerate(model.asked) if "more answers are allowed" in words(r)]
     assert told[-1] == len(model.asked) - 1
@@ -404,7 +404,7 @@ def test_switched_off_it_fails_where_the_window_ends() -> None:
     model = LongModel(lambda n: a_look(n, 6_000) if n < 40 else Reply("Done."))
     store = MemoryStore()
 
-    view = talk(store, world(model, shares=Shares(prune=1, compact=1)), "Look.")
+    view = talk(store, world(model, shares=CompactionShares(prune=1, compact=1)), "Look.")
 
     assert view.turn.outcome == "failed"
     assert "takes 8,000: nothing was sent" in view.turn.reason
@@ -416,7 +416,9 @@ def test_words_said_where_the_window_is_full_are_heard_once_and_not_for_ever() -
     model = LongModel(lambda n: a_look(n, 6_000) if n < 40 else Reply("Done."))
     store = MemoryStore()
 
-    view = talk(store, world(model, shares=Shares(prune=1, compact=1)), "Look.", "Again.")
+    view = talk(
+        store, world(model, shares=CompactionShares(prune=1, compact=1)), "Look.", "Again."
+    )
 
     assert (view.turn.outcome, view.conversation.undelivered) == ("failed", ())
     assert len([e for e in entries(store) if isinstance(e.event, TurnEnded)]) == 2

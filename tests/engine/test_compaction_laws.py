@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.engine.model_call import build_request
-from refold.engine.prune import Shares
+from refold.engine.prune import CompactionShares
 from refold.engine.world import World
 from refold.errors import ProviderError, TooLong
 from refold.journal.events.kinds import Compacted
@@ -178,7 +178,7 @@ class Life(Struct, frozen=True):
     answers: tuple[Reply | ProviderError, ...]
     summary: Reply | ProviderError
     steps: tuple[Step, ...]
-    shares: Shares
+    shares: CompactionShares
 
 
 LIVES = some.builds(
@@ -187,7 +187,14 @@ LIVES = some.builds(
     some.lists(ANSWERS, min_size=1, max_size=6).map(tuple),
     SUMMARIES,
     some.lists(STEPS, min_size=1, max_size=8).map(tuple),
-    some.sampled_from([Shares(), Shares(prune=1), Shares(results=0), Shares(messages=1)]),
+    some.sampled_from(
+        [
+            CompactionShares(),
+            CompactionShares(prune=1),
+            CompactionShares(results=0),
+            CompactionShares(messages=1),
+        ]
+    ),
 )
 UNHURRIED = [HealthCheck.too_slow]
 

@@ -4,7 +4,7 @@ import anyio
 import pytest
 from msgspec import Raw, json
 
-from refold.engine.answer_draft import meant
+from refold.engine.answer_draft import unwrap_call
 from refold.journal.events.kinds import Ended, Judged, ModelAnswered, SystemPromptSet
 from refold.journal.store.port import MemoryStore
 from refold.permissions.rules import parse
@@ -202,7 +202,7 @@ def test_a_call_that_waited_for_a_person_goes_on_after_a_restart() -> None:
 def test_arguments_may_be_written_in_several_ways(written: str, arguments: str) -> None:
     call = ToolCall("call-1", "tool_call", raw(written))
 
-    assert meant(call, "book".__eq__) == ToolCall(
+    assert unwrap_call(call, "book".__eq__) == ToolCall(
         "call-1", "book", raw(arguments), via="tool_call"
     )
 
@@ -218,4 +218,4 @@ def test_arguments_may_be_written_in_several_ways(written: str, arguments: str) 
 def test_what_is_shaped_otherwise_stays_what_it_is(written: bytes) -> None:
     call = ToolCall("call-1", "tool_call", Raw(written))
 
-    assert meant(call, "book".__eq__) is call
+    assert unwrap_call(call, "book".__eq__) is call

@@ -75,8 +75,8 @@ def test_another_call_of_the_same_id_is_parsed_anew() -> None:
 
     calls = PreparedCalls()
 
-    assert calls.of(call("Oslo"), weather).arguments == {"city": "Oslo"}
-    assert calls.of(call("Rome"), weather).arguments == {"city": "Rome"}
+    assert calls.prepare(call("Oslo"), weather).arguments == {"city": "Oslo"}
+    assert calls.prepare(call("Rome"), weather).arguments == {"city": "Rome"}
 
 
 def test_a_verdict_stands_while_all_that_it_rests_on_is_as_it_was() -> None:

@@ -5,23 +5,23 @@ import json
 import pytest
 
 from refold.engine.request_text import (
-    as_json,
-    call_for,
+    corrected_text,
+    edit_call_for,
+    lines_as_json,
     lost_lines,
     problems_in,
-    put_right,
     syntax_error,
 )
-from refold.engine.request_words import asked_in
+from refold.engine.request_words import parse_request
 
 JSON = '{\n  "name": "clock",\n  "version": "1.9.3"\n}\n'
 
 
 def righted(request: str, text: str) -> str:
     """The text of a.txt as the request wants it."""
-    for expected in asked_in(request).expected:
+    for expected in parse_request(request).expected:
         if any(problems_in(expected, "a.txt", text)):
-            text = put_right(expected, "a.txt", text)
+            text = corrected_text(expected, "a.txt", text)
     return text
 
 
@@ -96,7 +96,7 @@ def test_a_text_is_put_right_where_the_request_says_exactly_how(
 def test_the_call_is_one_edit_of_lines_or_the_whole_text(
     before: str, after: str, call: tuple[str, object]
 ) -> None:
-    name, _, arguments = call_for("a.txt", before, after).partition(" ")
+    name, _, arguments = edit_call_for("a.txt", before, after).partition(" ")
 
     assert (name, json.loads(arguments)) == call
 
@@ -108,7 +108,7 @@ def test_the_call_is_one_edit_of_lines_or_the_whole_text(
 def test_no_call_is_told_that_a_small_model_could_not_write(
     before: str, after: str
 ) -> None:
-    assert call_for("a.txt", before, after) == ""
+    assert edit_call_for("a.txt", before, after) == ""
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_no_call_is_told_that_a_small_model_could_not_write(
 def test_only_the_lines_of_a_change_may_go(
     request_text: str, lost: list[str], missed: list[str]
 ) -> None:
-    found = [lost_lines(each, lost, "") for each in asked_in(request_text).expected]
+    found = [lost_lines(each, lost, "") for each in parse_request(request_text).expected]
 
     assert list(dict.fromkeys(line for each in found for line in each)) == missed
 
@@ -154,7 +154,7 @@ def test_only_the_lines_of_a_change_may_go(
 def test_what_is_wrong_with_a_text_is_told(
     request_text: str, text: str, problems: list[str]
 ) -> None:
-    (expected,) = asked_in(request_text).expected
+    (expected,) = parse_request(request_text).expected
 
     assert list(problems_in(expected, "a.txt", text)) == problems
 
@@ -186,6 +186,6 @@ def test_a_file_must_parse_as_what_its_name_says(
     ],
 )
 def test_settings_in_lines_become_json(text: str, meant: object) -> None:
-    found = as_json(text)
+    found = lines_as_json(text)
 
     assert (json.loads(found) if found else None) == meant

@@ -2,53 +2,53 @@
 
 import pytest
 
-from refold.engine.request_words import LONGEST, Expected, asked_in
+from refold.engine.request_words import LONGEST, ExpectedFile, parse_request
 
 
-def wants(request: str) -> tuple[Expected, ...]:
-    return asked_in(request).expected
+def wants(request: str) -> tuple[ExpectedFile, ...]:
+    return parse_request(request).expected
 
 
 @pytest.mark.parametrize(
     ("request_text", "expected"),
     [
-        ("Create a.txt with the text: good day", [Expected(paths=("a.txt",), text="good day")]),
+        ("Create a.txt with the text: good day", [ExpectedFile(paths=("a.txt",), text="good day")]),
         (
             "Create a.txt with the text one and a file b.txt with the text two.",
-            [Expected(paths=("a.txt",), text="one"), Expected(paths=("b.txt",), text="two")],
+            [ExpectedFile(paths=("a.txt",), text="one"), ExpectedFile(paths=("b.txt",), text="two")],
         ),
         (
             "Make a folder named old with a file x.md in it that says: empty",
-            [Expected(paths=("old/x.md", "x.md"), text="empty")],
+            [ExpectedFile(paths=("old/x.md", "x.md"), text="empty")],
         ),
-        ("Write a Node.js script app.js that prints 1.", [Expected(paths=("app.js",))]),
+        ("Write a Node.js script app.js that prints 1.", [ExpectedFile(paths=("app.js",))]),
         (
             "Add the line 'c' at the end of both a.txt and b.txt.",
             [
-                Expected(paths=(name,), text="c", place="last", whole=True, changed=True, keeps=True)
+                ExpectedFile(paths=(name,), text="c", place="last", whole=True, changed=True, keeps=True)
                 for name in ("a.txt", "b.txt")
             ],
         ),
         (
             "Add '# MIT' at the very top of tool.py",
-            [Expected(paths=("tool.py",), text="# MIT", place="first", changed=True, keeps=True)],
+            [ExpectedFile(paths=("tool.py",), text="# MIT", place="first", changed=True, keeps=True)],
         ),
         (
             "In r.txt insert the line 'b' between 'a' and 'c'.",
             [
-                Expected(
+                ExpectedFile(
                     paths=("r.txt",), text="b", after="a", before="c", changed=True, keeps=True
                 )
             ],
         ),
         (
             "In menu.txt replace the word soup with salad.",
-            [Expected(paths=("menu.txt",), text="salad", lacks="soup", changed=True, keeps=True, loses=("soup",))],
+            [ExpectedFile(paths=("menu.txt",), text="salad", lacks="soup", changed=True, keeps=True, loses=("soup",))],
         ),
         (
             "Change the colour in t.cfg from blue to green",
             [
-                Expected(
+                ExpectedFile(
                     paths=("t.cfg",), text="green", near="colour", lacks="blue", changed=True,
                     keeps=True, loses=("blue",),
                 )
@@ -56,59 +56,59 @@ def wants(request: str) -> tuple[Expected, ...]:
         ),
         (
             "In a.txt replace 'cat' with 'cats'",
-            [Expected(paths=("a.txt",), text="cats", changed=True, keeps=True, loses=("cat",))],
+            [ExpectedFile(paths=("a.txt",), text="cats", changed=True, keeps=True, loses=("cat",))],
         ),
         (
             "Set timeout to 60 in s.conf.",
-            [Expected(paths=("s.conf",), text="60", near="timeout", changed=True, keeps=True, loses=("timeout",))],
+            [ExpectedFile(paths=("s.conf",), text="60", near="timeout", changed=True, keeps=True, loses=("timeout",))],
         ),
         (
             "Rename draft.txt to report.txt.",
-            [Expected(paths=("report.txt",), source="draft.txt"), Expected(paths=("draft.txt",), gone=True)],
+            [ExpectedFile(paths=("report.txt",), source="draft.txt"), ExpectedFile(paths=("draft.txt",), gone=True)],
         ),
         (
             "Move a.txt and b.txt into the folder docs",
             [
-                Expected(paths=("docs/a.txt",), source="a.txt"),
-                Expected(paths=("docs/b.txt",), source="b.txt"),
-                Expected(paths=("a.txt",), gone=True),
-                Expected(paths=("b.txt",), gone=True),
+                ExpectedFile(paths=("docs/a.txt",), source="a.txt"),
+                ExpectedFile(paths=("docs/b.txt",), source="b.txt"),
+                ExpectedFile(paths=("a.txt",), gone=True),
+                ExpectedFile(paths=("b.txt",), gone=True),
             ],
         ),
         (
             "Copy a.txt to b.txt",
-            [Expected(paths=("b.txt",), source="a.txt"), Expected(paths=("a.txt",))],
+            [ExpectedFile(paths=("b.txt",), source="a.txt"), ExpectedFile(paths=("a.txt",))],
         ),
         (
             "Write 'x' into new.txt and delete old.txt.",
-            [Expected(paths=("new.txt",), text="x"), Expected(paths=("old.txt",), gone=True)],
+            [ExpectedFile(paths=("new.txt",), text="x"), ExpectedFile(paths=("old.txt",), gone=True)],
         ),
         (
             "Rename a.cfg to b.cfg and then add the line 'debug' at the end of it.",
             [
-                Expected(paths=("b.cfg",)),
-                Expected(paths=("a.cfg",), gone=True),
-                Expected(
+                ExpectedFile(paths=("b.cfg",)),
+                ExpectedFile(paths=("a.cfg",), gone=True),
+                ExpectedFile(
                     paths=("b.cfg",), text="debug", place="last", whole=True, changed=True, keeps=True
                 ),
             ],
         ),
         (
             "Please remove the line 'b' from x.txt",
-            [Expected(paths=("x.txt",), changed=True, lacks="b", whole=True, keeps=True, loses=("b",))],
+            [ExpectedFile(paths=("x.txt",), changed=True, lacks="b", whole=True, keeps=True, loses=("b",))],
         ),
-        ("Delete all files that end in .tmp.", [Expected(paths=("*.tmp",), gone=True)]),
-        ("Rename every .txt file so that it ends in .md", [Expected(paths=("*.txt",), gone=True)]),
+        ("Delete all files that end in .tmp.", [ExpectedFile(paths=("*.tmp",), gone=True)]),
+        ("Rename every .txt file so that it ends in .md", [ExpectedFile(paths=("*.txt",), gone=True)]),
         ("Delete all .log files but today's", []),
         ("Delete all .log files in the folder old", []),
-        ("Create a .gitignore that ignores all .log files", [Expected(paths=(".gitignore",))]),
+        ("Create a .gitignore that ignores all .log files", [ExpectedFile(paths=(".gitignore",))]),
         ("Create x.txt with the text one, y.txt with the text two", [
-            Expected(paths=("x.txt",), text="one"), Expected(paths=("y.txt",), text="two"),
+            ExpectedFile(paths=("x.txt",), text="one"), ExpectedFile(paths=("y.txt",), text="two"),
         ]),
     ],
 )  # fmt: skip
 def test_what_files_must_be_like_is_read_off_the_words(
-    request_text: str, expected: list[Expected]
+    request_text: str, expected: list[ExpectedFile]
 ) -> None:
     assert list(wants(request_text)) == expected
 
@@ -213,6 +213,6 @@ def test_a_replacement_of_some_places_does_not_forbid_the_others() -> None:
 def test_the_command_and_the_question_are_found(
     words: str, command: str, question: bool
 ) -> None:
-    found = asked_in(words)
+    found = parse_request(words)
 
     assert (found.command, found.question) == (command, question)

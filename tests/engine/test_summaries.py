@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 
 from refold.engine.model_call import build_request
-from refold.engine.prune import Shares, freed, prunable
+from refold.engine.prune import CompactionShares, characters_freed, prunable
 from refold.engine.world import Model, World
 from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
 from refold.journal.events.kinds import (
@@ -34,7 +34,7 @@ from tests.engine.house import entries, opened
 from tests.engine.long_talks import LongModel, size, words
 from tests.engine.test_compaction import CONSTRAINT, a_look, compactions, talk, world
 
-NEVER = Shares(prune=1)
+NEVER = CompactionShares(prune=1)
 
 
 def looks(
@@ -215,7 +215,7 @@ def test_where_the_window_is_not_known_a_refusal_makes_it_much_shorter() -> None
 
 def test_results_that_nobody_has_read_stay_when_words_came_after_them() -> None:
     model, store = looks(3, 7_000), MemoryStore()
-    given = world(model, shares=Shares(prune=1, messages=1))
+    given = world(model, shares=CompactionShares(prune=1, messages=1))
 
     async def main() -> None:
         session = await opened(store, given)
@@ -449,6 +449,6 @@ def test_pictures_of_old_results_go_with_them_and_those_of_new_ones_stay() -> No
 
     assert [id_ for id_, _ in lines] == ["call-1", "call-0"]
     assert lines[0][1].startswith("[left out: 6 characters and 1 image of look cat.png;")
-    assert freed(before, lines) > 5_000
+    assert characters_freed(before, lines) > 5_000
     assert after.conversation.images == tuple(str(n) * 64 for n in (2, 3, 4))
     assert prunable(after, 3) == ()

@@ -7,7 +7,7 @@ import pytest
 from msgspec import Raw
 
 from refold.engine.policies.compaction import compacting
-from refold.engine.prune import Shares, prunable
+from refold.engine.prune import CompactionShares, prunable
 from refold.journal.events.kinds import (
     Compacted,
     Delivered,
@@ -85,4 +85,4 @@ def test_what_stands_before_the_first_line_is_not_encoded_again() -> None:
 
 
 def test_a_talk_with_nothing_that_could_go_is_left_alone() -> None:
-    assert compacting(Shares())(looked(3)) is None
+    assert compacting(CompactionShares())(looked(3)) is None

@@ -36,7 +36,7 @@ from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
 from refold.engine.policies.step_limit import at_most, going_on
 from refold.engine.policies.stopping import after_a_stop, stopping
 from refold.engine.policies.stuck import not_refused
-from refold.engine.prune import Shares
+from refold.engine.prune import CompactionShares
 from refold.engine.world import Model, SystemPrompt, World
 from refold.errors import BadInput
 from refold.journal.state.fold import View
@@ -129,7 +129,7 @@ class Unhurried:
             yield delta
 
 
-SHARES = Shares(messages=2)
+SHARES = CompactionShares(messages=2)
 POLICIES = (
     stopping, compacting(SHARES), final, plan_ready, not_refused(3), going_on, after_a_stop,
     in_plan_mode("default"), converse,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from refold.engine.budget import lacking, left, request_more, used_up
+from refold.engine.budget import exhausted, request_more, share_left, shortfall
 from refold.engine.world import Record, World
 from refold.journal.events.child_events import ChildGranted
 from refold.journal.state.fold import BudgetUsed, View, budget_of, used
@@ -36,7 +36,7 @@ def new_grant(
     """
     there = used_there or BudgetUsed()
     wanted = _wanted(there, need)
-    if used_up(view, budget) or _overdrawn(view, budget, need, has, wanted, lent=lent):
+    if exhausted(view, budget) or _overdrawn(view, budget, need, has, wanted, lent=lent):
         return None
     now = used(view)
     seconds = has.seconds
@@ -55,7 +55,7 @@ def new_grant(
 def may_come_back(view: View, budget: Budget) -> bool:
     """Would something be left if the running children returned their grants?"""
     alone = replace(view, turn=replace(view.turn, granted=()))
-    return bool(view.turn.granted) and not used_up(alone, budget)
+    return bool(view.turn.granted) and not exhausted(alone, budget)
 
 
 class GrantQueue:
@@ -103,7 +103,7 @@ class ChildGrant:
     @property
     def left(self) -> float:
         view, world = self._record.view, self._world()
-        share = left(view, budget_of(view, world.budget))
+        share = share_left(view, budget_of(view, world.budget))
         return (
             share if world.lineage.grant is None else min(share, world.lineage.grant.left)
         )
@@ -155,7 +155,7 @@ class _GrantRequest:
         if child is None or not child.runs:
             return ()
         has = child.granted
-        if not lacking(self._used, has, self._need):
+        if not shortfall(self._used, has, self._need):
             self.given = has  # another request has raised it already
             return ()
         self.given = new_grant(
@@ -204,7 +204,7 @@ def _overdrawn(
         None if unpriced else (wanted.dollars or 0.0) - (has.dollars or 0.0),
         (wanted.tokens or 0) - (has.tokens or 0),
     )
-    return bool(lacking(now, budget, more))
+    return bool(shortfall(now, budget, more))
 
 
 def _dollars(

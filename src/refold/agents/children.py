@@ -30,9 +30,9 @@ from refold.agents.child import (
 )
 from refold.agents.profile import Profile, Role
 from refold.agents.worktree import Worktrees
-from refold.engine.authorize import judge, mode_of
+from refold.engine.authorize import effective_mode, judge
 from refold.engine.budget import NOTHING_LEFT, request_more
-from refold.engine.checkpoint import changed, save
+from refold.engine.checkpoint import files_changed, save
 from refold.engine.world import Record, World
 from refold.errors import BadInput, ToolFailed
 from refold.journal.events.child_events import ChildBorn, ChildEnded, ChildStopped
@@ -226,7 +226,7 @@ class Children:
         finally:
             self._running.pop(child_run.child.name, None)
             if writes:
-                changed(self._now)
+                files_changed(self._now)
 
     def _writes(self, child: Child) -> bool:
         try:
@@ -483,7 +483,7 @@ class InheritedRights:
 
     @property
     def mode(self) -> Mode:
-        return mode_of(self._world, self._record.view, self._world.lineage.parent)
+        return effective_mode(self._world, self._record.view, self._world.lineage.parent)
 
     @property
     def granted(self) -> Sequence[str]:

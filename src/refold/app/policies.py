@@ -22,7 +22,7 @@ from refold.engine.policies.reminders import ended_commands, reminding
 from refold.engine.policies.step_limit import at_most, going_on
 from refold.engine.policies.stopping import after_a_stop, stopping
 from refold.engine.policies.stuck import not_refused, not_stuck, not_twice
-from refold.engine.prune import Shares
+from refold.engine.prune import CompactionShares
 from refold.errors import BadInput
 from refold.values.usage import Budget
 
@@ -98,10 +98,10 @@ def policies(
     )
 
 
-def shares(settings: Settings) -> Shares:
+def shares(settings: Settings) -> CompactionShares:
     """When the conversation is compacted, by the settings."""
     own = settings.context
-    return Shares(
+    return CompactionShares(
         own.default_window_tokens,
         own.prune_share,
         own.min_freed_share,

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from refold.app.app import App, workspace_of
 from refold.app.workspace import check_tools
-from refold.engine.authorize import PolicyContext, describe_access, judge, mode_of
+from refold.engine.authorize import PolicyContext, describe_access, effective_mode, judge
 from refold.errors import BadInput, ToolFailed
 from refold.journal.state.conversation import OpenCall
 from refold.journal.state.fold import View
@@ -44,7 +44,7 @@ class Permissions:
 
     @property
     def mode(self) -> Mode:
-        return mode_of(self._app, self._engine.view)
+        return effective_mode(self._app, self._engine.view)
 
     @property
     def teams(self) -> bool:

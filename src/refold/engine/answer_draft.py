@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from refold.engine.call_cost import Charge, Measured, charge
+from refold.engine.call_cost import Charge, MeasuredCall, charge
 from refold.errors import ProviderError
 from refold.journal.events.kinds import ModelAnswered, ModelFailed
 from refold.provider.port import (
@@ -76,7 +76,7 @@ class Draft:
         model: str,
         price: Callable[[str, Usage], float | None],
         reachable: Callable[[str], bool] = lambda _: False,
-        sent: Measured = Measured(),  # noqa: B008 - frozen
+        sent: MeasuredCall = MeasuredCall(),  # noqa: B008 - frozen
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._next, self._model, self._price = next_call, model, price
@@ -258,7 +258,7 @@ class Draft:
                     arguments = _json("".join(part.arguments))
                     id_ = f"call-{next_call}"
                     given = (id_, part.name, arguments, part.id, part.wire, part.data)
-                    parts.append(meant(ToolCall(*given), self._reachable))
+                    parts.append(unwrap_call(ToolCall(*given), self._reachable))
                     next_call += 1
                 case _Text() if (text := "".join(part.pieces)).strip():
                     parts.append(Text(text))
@@ -289,7 +289,7 @@ class _Wrapped(Struct, frozen=True, forbid_unknown_fields=True):
     arguments: Raw = Raw(b"{}")
 
 
-def meant(call: ToolCall, reachable: Callable[[str], bool]) -> ToolCall:
+def unwrap_call(call: ToolCall, reachable: Callable[[str], bool]) -> ToolCall:
     """The call of a `reachable` tool that `call` stands for, or `call` itself.
 
     A call with another shape stays as it is: the tool itself tells the model why.

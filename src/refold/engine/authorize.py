@@ -44,7 +44,7 @@ class PolicyContext(Protocol):
     def facts(self) -> Callable[[], Facts]: ...
 
 
-class Deciding(Protocol):
+class PermissionDecider(Protocol):
     """Implemented by `permissions.decide`, and by callers that know the verdict already."""
 
     def __call__(
@@ -72,10 +72,10 @@ class ParentRights(Protocol):
 
 def describe_access(tool: Tool, arguments: Mapping[str, object], facts: Facts) -> Access:
     """What a call would do. Raises `ToolFailed` where its path cannot be one."""
-    return followed(described(tool, arguments), facts)
+    return resolve_access(unresolved_access(tool, arguments), facts)
 
 
-def described(tool: Tool, arguments: Mapping[str, object]) -> Access:
+def unresolved_access(tool: Tool, arguments: Mapping[str, object]) -> Access:
     """What a call says that it would do: no path of it is followed yet.
 
     Raises `ToolFailed` where no command line can be made of its arguments.
@@ -95,8 +95,8 @@ def described(tool: Tool, arguments: Mapping[str, object]) -> Access:
     )
 
 
-def followed(said: Access, facts: Facts) -> Access:
-    """Where what was `described` leads now. Raises `ToolFailed` as `describe_access` does."""
+def resolve_access(said: Access, facts: Facts) -> Access:
+    """Where what was `unresolved_access` leads now. Raises `ToolFailed` as `describe_access` does."""
     if not said.files and not said.cwd:
         return said
     files = tuple(Target(each.path, facts.follow(each.path)) for each in said.files)
@@ -109,7 +109,7 @@ def judge(
     view: View,
     also: Sequence[str] = (),
     above: ParentRights | None = None,
-    by: Deciding | None = None,
+    by: PermissionDecider | None = None,
 ) -> Decision:
     """The decision on a call at this moment. `also` are allow rules that the user might
     still grant.
@@ -120,12 +120,12 @@ def judge(
     if by is None:
         from refold.permissions.decide import decide as by  # the first call needs it
 
-    granted = [*granted_in(view, above), *also]
+    granted = [*granted_rules(view, above), *also]
     rules = [*policy_context.rules, *(parse(rule, "allow", SESSION) for rule in granted)]
     facts = policy_context.facts()
     heard = facts.asks_after_outside_text and view.outside_text.since > 0
     known = replace(facts, read_outside_text=True) if heard else facts
-    own = by(found, mode_of(policy_context, view, above), rules, known)
+    own = by(found, effective_mode(policy_context, view, above), rules, known)
     if above is None:
         return own
     both = stricter(own, above.judge(found, facts))
@@ -134,7 +134,7 @@ def judge(
     return replace(both, reason=both.reason.replace(LEAVE_PLAN, REPORT))
 
 
-def mode_of(
+def effective_mode(
     policy_context: PolicyContext, view: View, above: ParentRights | None = None
 ) -> Mode:
     """The session's own mode, or that of its parent, or of the settings.
@@ -146,7 +146,7 @@ def mode_of(
     return view.rights.mode or (above.mode if above else policy_context.mode)
 
 
-def granted_in(view: View, above: ParentRights | None = None) -> Sequence[str]:
+def granted_rules(view: View, above: ParentRights | None = None) -> Sequence[str]:
     """The rules that the user granted for this session, here or in its parents."""
     return (*view.rights.granted, *(above.granted if above else ()))
 
@@ -175,17 +175,17 @@ def fingerprint(call: ToolCall, found: Access) -> str:
 
     The user approves exactly this; if the fingerprint changes, the approval does not apply.
     """
-    parts = (call.name, bytes(call.arguments).decode(), found.cwd, *_leading(found))
+    parts = (call.name, bytes(call.arguments).decode(), found.cwd, *_paths_of(found))
     if found.command:
         parts = (*parts, found.subject)
     return sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()
 
 
-def _leading(found: Access) -> Sequence[str]:
+def _paths_of(found: Access) -> Sequence[str]:
     return [part for target in found.files for part in (target.path, target.real)]
 
 
-class Prepared(Struct, frozen=True):
+class PreparedCall(Struct, frozen=True):
     """A call as its tool understands it; `said` is what it would do, no path followed yet."""
 
     call: ToolCall
@@ -194,14 +194,14 @@ class Prepared(Struct, frozen=True):
     said: Access
 
 
-class Look(Struct, frozen=True):
+class ResolvedCall(Struct, frozen=True):
     """What a call would do by now, and the fingerprint of that."""
 
     access: Access
     hash: str
 
 
-class _Verdict(Struct, frozen=True):
+class _CachedDecision(Struct, frozen=True):
     """`led` is where the paths led that were followed on the way to it."""
 
     access: Access
@@ -216,29 +216,29 @@ class PreparedCalls:
     """Of one session. Hand it the call as the model made it, nothing masked."""
 
     def __init__(self) -> None:
-        self._prepared: dict[str, Prepared] = {}
-        self._looks: dict[str, Look] = {}
-        self._verdicts: dict[str, _Verdict] = {}
+        self._prepared: dict[str, PreparedCall] = {}
+        self._looks: dict[str, ResolvedCall] = {}
+        self._verdicts: dict[str, _CachedDecision] = {}
         self.in_order = anyio.Lock()
 
-    def of(self, call: ToolCall, tool: Tool) -> Prepared:
+    def prepare(self, call: ToolCall, tool: Tool) -> PreparedCall:
         """Raises `ToolFailed` where the arguments do not fit, or name no file."""
         found = self._prepared.get(call.id)
         if found is None or found.tool is not tool or found.call != call:
             self.drop(call.id)
             arguments = tool.parse(call.arguments)
-            found = Prepared(call, tool, arguments, described(tool, arguments))
+            found = PreparedCall(call, tool, arguments, unresolved_access(tool, arguments))
             self._prepared[call.id] = found
             if len(self._prepared) > _MOST:
                 self.drop(next(iter(self._prepared)))
         return found
 
-    def look(self, call: ToolCall, tool: Tool, facts: Facts) -> Look:
-        """Where its paths lead now. Raises `ToolFailed` as `of` does."""
-        access = followed(self.of(call, tool).said, facts)
+    def resolve(self, call: ToolCall, tool: Tool, facts: Facts) -> ResolvedCall:
+        """Where its paths lead now. Raises `ToolFailed` as `prepare` does."""
+        access = resolve_access(self.prepare(call, tool).said, facts)
         last = self._looks.get(call.id)
         if last is None or last.access != access:
-            last = self._looks[call.id] = Look(access, fingerprint(call, access))
+            last = self._looks[call.id] = ResolvedCall(access, fingerprint(call, access))
         return last
 
     def decide(
@@ -265,7 +265,7 @@ class PreparedCalls:
             return real
 
         decision = decide(access, mode, rules, replace(facts, follow=follow))
-        self._verdicts[call_id] = _Verdict(access, mode, rules, facts, led, decision)
+        self._verdicts[call_id] = _CachedDecision(access, mode, rules, facts, led, decision)
         return decision
 
     def drop(self, call_id: str) -> None:

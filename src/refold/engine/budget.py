@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.engine.answer_draft import ENDLESS, LONGEST
-from refold.engine.call_cost import A_TOKEN, Charge, Measured, charge
+from refold.engine.call_cost import A_TOKEN, Charge, MeasuredCall, charge
 from refold.engine.context_usage import tokens
 from refold.engine.world import BudgetGrant, Model, Record
 from refold.errors import ProviderError
@@ -31,12 +31,12 @@ NOTHING_LEFT = "the budget of this turn is used up"
 _Number = TypeVar("_Number", int, float)
 
 
-def used_up(view: View, budget: Budget) -> str:
+def exhausted(view: View, budget: Budget) -> str:
     """Which part of the budget is used up, in words; "" where there is still some."""
     return _over(used(view), budget)
 
 
-def lacking(now: BudgetUsed, budget: Budget, need: Estimate) -> str:
+def shortfall(now: BudgetUsed, budget: Budget, need: Estimate) -> str:
     """Which part of the budget has no room for one call more, in words; "" where it fits."""
     if over := _over(now, budget):
         return over
@@ -71,7 +71,7 @@ def _over(now: BudgetUsed, budget: Budget) -> str:
     return ""
 
 
-def left(view: View, budget: Budget) -> float:
+def share_left(view: View, budget: Budget) -> float:
     """The smallest share of any part of the budget that is left, 0 to 1."""
     now = used(view)
     shares = [
@@ -101,13 +101,13 @@ async def request_more(
     """
     now = used(record.view)
     more = await grant.request_more(need, now) if grant is not None else None
-    if more is not None and lacking(now, more, need):
+    if more is not None and shortfall(now, more, need):
         more = None
 
     def make_events(view: View) -> tuple[BudgetSet, ...]:
         have, share = budget_of(view, budget), grant.left if grant is not None else 0.0
         if more is None:
-            last = told and lacking(used(view), have, need)
+            last = told and shortfall(used(view), have, need)
             return (BudgetSet(have, final=True, share_left=share),) if last else ()
         wider = _wider(have, more)
         known = wider == have and not view.rights.final_budget
@@ -165,8 +165,8 @@ async def reserve(
             return ()
         asks = Estimate(found.dollars, found.tokens)
         own = budget_of(view, budget)
-        lent = grant is not None and bool(lacking(used(view), own, asks))
-        if view.turn.seq and (lent or used_up(view, own)):
+        lent = grant is not None and bool(shortfall(used(view), own, asks))
+        if view.turn.seq and (lent or exhausted(view, own)):
             need = asks
             return ()
         return (found,)
@@ -192,14 +192,16 @@ async def ask_outside_conversation(
     Raises `ProviderError`, also if nothing is left to pay for it. The usage is recorded; if
     the call is cancelled, its reservation stays counted.
     """
-    usage = Usage(fresh=size_of(request) // A_TOKEN, output=request.max_output or ANSWER)
+    usage = Usage(
+        fresh=request_size(request) // A_TOKEN, output=request.max_output or ANSWER
+    )
     aside = Reserved(purpose, aide.name, aide.price(aide.name, usage), usage.uncached)
     at = await reserve(lambda _: aside, budget, record, grant)
     trace = aide.trace is not None
     request = replace(request, trace=trace, temperature=aide.temperature)
     try:
         try:
-            came = await heard(request, aide)
+            came = await collect_response(request, aide)
         finally:
             if aide.trace is not None:
                 await record(*await aide.trace.told(record))
@@ -215,18 +217,18 @@ async def ask_outside_conversation(
     return came.text
 
 
-class WholeAnswer(Struct, frozen=True):
+class CollectedResponse(Struct, frozen=True):
     """The whole response to a request outside of the conversation."""
 
     text: str
     done: Done
-    call: Measured
+    call: MeasuredCall
 
     def charged(self, aide: Model) -> Charge:
         return charge(self.done, self.call, aide.name, aide.price)
 
 
-async def heard(request: Request, aide: Model) -> WholeAnswer:
+async def collect_response(request: Request, aide: Model) -> CollectedResponse:
     pieces: list[str] = []
     size = 0
     done: Done | None = None
@@ -248,10 +250,12 @@ async def heard(request: Request, aide: Model) -> WholeAnswer:
                 raise ProviderError(ENDLESS)
     if done is None:
         raise ProviderError("the response was cut off")
-    call = Measured(size_of(request), size, len(request.pictures), request.max_output)
-    return WholeAnswer("".join(pieces), done, call)
+    call = MeasuredCall(
+        request_size(request), size, len(request.pictures), request.max_output
+    )
+    return CollectedResponse("".join(pieces), done, call)
 
 
-def size_of(request: Request) -> int:
+def request_size(request: Request) -> int:
     """Characters of the words that a model is asked with."""
     return sum(len(s.message.text) for s in request.messages) + len(request.system)

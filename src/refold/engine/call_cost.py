@@ -26,7 +26,7 @@ _MOST_BY_AGENT = 1_000_000_000  # tokens of all requests of an agent's own progr
 _DEAREST = 1e6  # US dollars for one answer
 
 
-class Measured(Struct, frozen=True):
+class MeasuredCall(Struct, frozen=True):
     """A model call as we see it: characters both ways, images, and the output limit."""
 
     sent: int = 0
@@ -42,11 +42,11 @@ class Charge(Struct, frozen=True):
 
 
 def charge(
-    done: Done, call: Measured, model: str, price: Callable[[str, Usage], float | None]
+    done: Done, call: MeasuredCall, model: str, price: Callable[[str, Usage], float | None]
 ) -> Charge:
     """What an answer of `model` is charged, unless `done` names another one."""
     by = done.by or model
-    usage = believed(done.usage, call, by_agent=done.by_agent)
+    usage = plausible_usage(done.usage, call, by_agent=done.by_agent)
     cost = done.cost
     if cost is None or not isfinite(cost) or not 0 <= cost <= _DEAREST:
         cost = None
@@ -55,7 +55,7 @@ def charge(
     return Charge(by, usage, cost)
 
 
-def believed(told: Usage, call: Measured, *, by_agent: bool = False) -> Usage:
+def plausible_usage(told: Usage, call: MeasuredCall, *, by_agent: bool = False) -> Usage:
     """The reported usage `told`, as far as it is plausible for this call; the rest is
     estimated, and marked.
     """
@@ -73,14 +73,14 @@ def believed(told: Usage, call: Measured, *, by_agent: bool = False) -> Usage:
     return replace(told, estimated=True)
 
 
-def _can_be_read(tokens: int, call: Measured, by_agent: bool) -> bool:
+def _can_be_read(tokens: int, call: MeasuredCall, by_agent: bool) -> bool:
     if not tokens:
         return not call.sent
     most = _MOST_BY_AGENT if by_agent else _MOST_READ
     return tokens <= most and call.sent <= tokens * _LONGEST + _UNSEEN_SENT
 
 
-def _can_be_written(tokens: int, call: Measured, by_agent: bool) -> bool:
+def _can_be_written(tokens: int, call: MeasuredCall, by_agent: bool) -> bool:
     if not tokens:
         return not call.heard
     most = _MOST_BY_AGENT if by_agent else 4 * call.limit or _MOST_THOUGHT

@@ -15,7 +15,7 @@ import anyio
 
 from refold.engine.authorize import judge
 from refold.engine.change_preview import to_preview, with_preview
-from refold.engine.execute import do, refused
+from refold.engine.execute import execute, refusal_text
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
 from refold.journal.events.kinds import Ended, Event, Judged, Started
@@ -37,7 +37,7 @@ async def run_ready(world: World, record: Record) -> None:
     """
     match record.view.conversation.calls:
         case (only,) if only.result is None and only.stage != "asked":
-            await run_alone(only.call, world, record)  # nobody can join one call
+            await run_with_file_locks(only.call, world, record)  # nobody can join one call
             return
         case _:
             pass
@@ -46,7 +46,7 @@ async def run_ready(world: World, record: Record) -> None:
 
     async def take(found: OpenCall) -> None:
         nonlocal running
-        await run_alone(found.call, world, record)
+        await run_with_file_locks(found.call, world, record)
         running -= 1
         taken.discard(found.call.id)  # if a person has to be asked it comes again
         if not running:
@@ -64,7 +64,7 @@ async def run_ready(world: World, record: Record) -> None:
             await record.wait_for_event(after=seen)
 
 
-async def run_alone(call: ToolCall, world: World, record: Record) -> None:
+async def run_with_file_locks(call: ToolCall, world: World, record: Record) -> None:
     """Run a call, with the locks of the files that it changes held in the whole tree."""
     async with AsyncExitStack() as held:
         for file in _files(record.unmasked(call) or call, world):
@@ -82,14 +82,14 @@ async def run(call_id: str, world: World, record: Record) -> None:
             case "called":
                 await _open(whole, begin(whole, world, record.view), world, record)
             case "allowed":
-                opening = anew(found, whole, world, record.view)
+                opening = judge_again(found, whole, world, record.view)
                 await _open(whole, opening, world, record)
             case "denied":
-                await record(Ended(call_id, "refused", refused(found.reason)))
-            case "started" if in_doubt(found, world, record):
+                await record(Ended(call_id, "refused", refusal_text(found.reason)))
+            case "started" if was_interrupted(found, world, record):
                 await record(Ended(call_id, "unknown", UNKNOWN))
             case "started":
-                end = await do(found, world, record, run_alone)
+                end = await execute(found, world, record, run_with_file_locks)
                 if world.hooks:
                     from refold.engine import run_hooks
 
@@ -125,7 +125,7 @@ def begin_with_answer(call: ToolCall, world: World, view: View) -> list[Event]:
     return [] if to_preview(call, opening[0], world) else opening
 
 
-def anew(found: OpenCall, whole: ToolCall, world: World, view: View) -> list[Event]:
+def judge_again(found: OpenCall, whole: ToolCall, world: World, view: View) -> list[Event]:
     """What becomes of a call that was allowed, by what holds now.
 
     Its paths may lead somewhere else by now, which was never judged;
@@ -141,7 +141,7 @@ def anew(found: OpenCall, whole: ToolCall, world: World, view: View) -> list[Eve
             return opening
 
 
-def must_keep(events: Sequence[Event], calls: Sequence[ToolCall], world: World) -> bool:
+def must_sync(events: Sequence[Event], calls: Sequence[ToolCall], world: World) -> bool:
     """Whether these events must be on the disk before the call continues.
 
     The start of a call that may change something must be, and a question before the user
@@ -155,17 +155,17 @@ def must_keep(events: Sequence[Event], calls: Sequence[ToolCall], world: World) 
     )
 
 
-def in_doubt(found: OpenCall, world: World, record: Record) -> bool:
+def was_interrupted(found: OpenCall, world: World, record: Record) -> bool:
     """Was it started by a writer that died? Then only a look may be repeated."""
     ours = found.started > record.since
     effect = _effect(found.call, world)
     return not ours and not (effect and effect.repeatable)
 
 
-def settled(found: OpenCall, reason: str, world: World, record: Record) -> Ended:
+def end_unexecuted(found: OpenCall, reason: str, world: World, record: Record) -> Ended:
     """How a call ends that will not be done, or not again."""
     world.prepared.drop(found.call.id)
-    if found.stage == "started" and in_doubt(found, world, record):
+    if found.stage == "started" and was_interrupted(found, world, record):
         return Ended(found.call.id, "unknown", UNKNOWN)
     return Ended(found.call.id, "stopped", f"Not done: {reason}.")
 
@@ -175,11 +175,11 @@ async def _open(
 ) -> None:
     question = to_preview(call, opening[0], world)
     if question is None:
-        await record(*opening, kept=must_keep(opening, (call,), world), by="rules")
+        await record(*opening, kept=must_sync(opening, (call,), world), by="rules")
     else:
         async with world.prepared.in_order:  # questions come up in the order of the calls
             event = await with_preview(call, question, world, record)
-            await record(event, kept=must_keep((event,), (call,), world), by="rules")
+            await record(event, kept=must_sync((event,), (call,), world), by="rules")
     if world.hooks is not None:
         await _notified(call, opening[0], world, record)
 
@@ -198,7 +198,7 @@ async def _hook_ran(found: OpenCall, whole: ToolCall, world: World, record: Reco
 
 
 def _judged(call: ToolCall, tool: Tool, world: World, view: View) -> Judged:
-    look = world.prepared.look(call, tool, world.facts())
+    look = world.prepared.resolve(call, tool, world.facts())
     by = partial(world.prepared.decide, call.id)
     found = judge(look.access, world, view, above=world.lineage.parent, by=by)
     if (known := view.conversation.call(call.id)) and known.hooks:
@@ -232,7 +232,7 @@ def _files(call: ToolCall, world: World) -> Sequence[str]:
     if tool is None or tool.effect is not Effect.CHANGE:
         return ()
     try:
-        look = world.prepared.look(call, tool, world.facts())
+        look = world.prepared.resolve(call, tool, world.facts())
     except ToolFailed:
         return ()
     return sorted({target.real for target in look.access.files})

@@ -62,7 +62,7 @@ async def _changes(
     tool = world.tool(call.name)
     if tool is None:
         return ()
-    arguments = world.prepared.of(call, tool).arguments
+    arguments = world.prepared.prepare(call, tool).arguments
     if tool.check is not None:
         await to_thread.run_sync(tool.check, arguments, files)
     if not tool.dry_run:
@@ -100,7 +100,7 @@ def _reals(call: ToolCall, world: World) -> Sequence[str]:
     if tool is None:
         return ()
     try:
-        look = world.prepared.look(call, tool, world.facts())
+        look = world.prepared.resolve(call, tool, world.facts())
     except ToolFailed:
         return ()
     return [target.real for target in look.access.files]

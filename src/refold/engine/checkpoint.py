@@ -20,7 +20,7 @@ def begin_saving(tool: Tool | None, world: World) -> None:
         world.snapshots.begin()
 
 
-def changed(world: World) -> None:
+def files_changed(world: World) -> None:
     """Something may have changed files: what was seen of them counts no more."""
     if world.snapshots is not None:
         world.snapshots.dirty()

@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from refold.engine.request_words import Expected
+from refold.engine.request_words import ExpectedFile
 from refold.journal.events.kinds import Outcome
 from refold.journal.state.fold import View
 from refold.values.control import CompactionKind
@@ -42,7 +42,7 @@ class Reject(Struct, frozen=True):
 class CheckRequest(Struct, frozen=True):
     """Check whether the files are as the request wants them; `problems` were found already."""
 
-    expected: tuple[Expected, ...]
+    expected: tuple[ExpectedFile, ...]
     problems: tuple[str, ...] = ()
 
 
@@ -128,7 +128,7 @@ class Policy(Protocol):
     def __call__(self, view: View, /) -> Action | Note | None: ...
 
 
-class Choice(Struct, frozen=True):
+class ChosenAction(Struct, frozen=True):
     """The action, and the policy that proposed it."""
 
     action: Action
@@ -142,11 +142,11 @@ _RANK: dict[type[Action], int] = {
 }  # fmt: skip
 
 
-def decide(view: View, policies: Sequence[Policy]) -> Choice | None:
+def decide(view: View, policies: Sequence[Policy]) -> ChosenAction | None:
     """The next action, or None: nothing can be done before the next message or answer."""
     if not view.turn.seq:
         return None
-    actions: list[Choice] = []
+    actions: list[ChosenAction] = []
     notes: list[tuple[str, Note]] = []
     for policy in policies:
         match policy(view):
@@ -155,7 +155,7 @@ def decide(view: View, policies: Sequence[Policy]) -> Choice | None:
             case Note() as note:
                 notes.append((policy.__name__, note))
             case action:
-                actions.append(Choice(action, policy.__name__))
+                actions.append(ChosenAction(action, policy.__name__))
                 if not _RANK[type(action)]:
                     break  # nothing that the others propose comes before it
     if not actions:
@@ -163,7 +163,7 @@ def decide(view: View, policies: Sequence[Policy]) -> Choice | None:
     best = min(actions, key=lambda choice: _RANK[type(choice.action)])
     if not isinstance(best.action, AskModel):
         return best
-    return Choice(_with_notes(notes, view), best.by)
+    return ChosenAction(_with_notes(notes, view), best.by)
 
 
 def _with_notes(notes: Sequence[tuple[str, Note]], view: View) -> AskModel:

@@ -15,9 +15,9 @@ from msgspec import Raw
 from msgspec.json import encode
 from msgspec.structs import replace
 
-from refold.engine.authorize import judge, mode_of
+from refold.engine.authorize import effective_mode, judge
 from refold.engine.budget import ask_outside_conversation
-from refold.engine.checkpoint import changed, save
+from refold.engine.checkpoint import files_changed, save
 from refold.engine.nested_call import RunCall, call_within, key_of
 from refold.engine.world import Record, World
 from refold.errors import JournalError, ProviderError, ToolFailed
@@ -52,7 +52,7 @@ MEANWHILE = "(The agent {who}, which works beside you, has changed {path} since.
 FORBIDDEN = "Refused{why}. It was not done; do not try to get round this."
 
 
-class Running:
+class RunningCall:
     """A call that runs, as its tool sees it: its progress goes to the watchers."""
 
     def __init__(
@@ -69,10 +69,10 @@ class Running:
             view.session.id,
             self.id,
             self.progress,
-            partial(self._put, world),
+            partial(self._ask_user, world),
         )
 
-    async def _put(self, world: World, question: Asking) -> str:
+    async def _ask_user(self, world: World, question: Asking) -> str:
         """Put the question to the user, by a call of `ask_user` within this one."""
         self._asked += 1
         call_id = f"{self.id}.ask-{self._asked}"
@@ -97,7 +97,7 @@ class Running:
         return Ended(self.id, "stopped", STOPPED + so_far)
 
 
-async def do(
+async def execute(
     found: OpenCall, world: World, record: Record, run_call: RunCall | None = None
 ) -> Ended:
     """Execute a call that has been started, and record its result."""
@@ -107,10 +107,10 @@ async def do(
         end = Ended(call.id, "unknown", SECRET)
         await record(end)
         return end
-    running = Running(call.id, record, run_call)
+    running = RunningCall(call.id, record, run_call)
     end = Ended(call.id, "stopped", "")
     try:
-        end = await _done(found, whole, tool, world, running)
+        end = await _execute(found, whole, tool, world, running)
     finally:
         if end.outcome == "stopped":
             end = running.stopped()
@@ -120,21 +120,21 @@ async def do(
     return end
 
 
-def refused(why: str) -> str:
+def refusal_text(why: str) -> str:
     """What the model reads of a call that was not allowed."""
     why = why.rstrip(".")  # it ends a clause here, whoever wrote it as a sentence
     return FORBIDDEN.format(why=f": {why}" if why else "")
 
 
-async def _done(
-    found: OpenCall, whole: ToolCall, tool: Tool, world: World, running: Running
+async def _execute(
+    found: OpenCall, whole: ToolCall, tool: Tool, world: World, running: RunningCall
 ) -> Ended:
     """Execute the call.
 
     It is authorized again as late as possible: a link or the mode may have changed.
     """
     record = running.record
-    now = as_judged(found, whole, tool, world)
+    now = access_as_judged(found, whole, tool, world)
     if now is None:
         return Ended(whole.id, "failed", ELSEWHERE)
     known = partial(world.prepared.decide, whole.id)
@@ -147,7 +147,7 @@ async def _done(
         await save(world, record, answer=found.called)
         # The mode may be another by now.
         decision = judge(now, world, record.view, above=above, by=known)
-    if end := denied(whole.id, decision):
+    if end := denial(whole.id, decision):
         return end
     running.outside = tool.outside or now.network
     own = _own(found, files, decision, running, world)
@@ -157,8 +157,8 @@ async def _done(
         )
     finally:
         if writes:
-            changed(world)
-    return _with_remarks(_beside_others(end, now, world, record), files)
+            files_changed(world)
+    return _with_remarks(_share_with_tree(end, now, world, record), files)
 
 
 async def _with_new_problems(
@@ -190,7 +190,7 @@ def _with_remarks(end: Ended, files: Files | None) -> Ended:
     return replace(end, text=text, shown=(*end.shown, *map(Note, said)))
 
 
-def _beside_others(end: Ended, about: Access, world: World, record: Record) -> Ended:
+def _share_with_tree(end: Ended, about: Access, world: World, record: Record) -> Ended:
     """What it wrote is known to the whole tree; and whose change was in its way, to it."""
     shared, us = world.lineage.shared, world.lineage.address
     for diff in end.shown:
@@ -207,17 +207,19 @@ def _beside_others(end: Ended, about: Access, world: World, record: Record) -> E
     return replace(end, text=" ".join((end.text, *told))) if told else end
 
 
-def denied(call_id: str, decision: Decision) -> Ended | None:
+def denial(call_id: str, decision: Decision) -> Ended | None:
     """How a call ends that is forbidden by now, though it was begun."""
     if decision.verdict != "deny":
         return None
-    return Ended(call_id, "refused", refused(decision.reason))
+    return Ended(call_id, "refused", refusal_text(decision.reason))
 
 
-def as_judged(found: OpenCall, whole: ToolCall, tool: Tool, world: World) -> Access | None:
+def access_as_judged(
+    found: OpenCall, whole: ToolCall, tool: Tool, world: World
+) -> Access | None:
     """None: the call is about other files by now than it was judged for."""
     try:
-        look = world.prepared.look(whole, tool, world.facts())
+        look = world.prepared.resolve(whole, tool, world.facts())
     except ToolFailed:
         return None
     return look.access if not found.hash or look.hash == found.hash else None
@@ -255,7 +257,7 @@ def _own(
     found: OpenCall,
     files: Files | None,
     decision: Decision,
-    running: Running,
+    running: RunningCall,
     world: World,
 ) -> Mapping[str, object]:
     """The dependencies of this call alone."""
@@ -265,7 +267,7 @@ def _own(
         "call": found.call.id,
         "confines": decision.confines,
         "answers": found.answers,
-        "mode": mode_of(world, running.record.view, world.lineage.parent),
+        "mode": effective_mode(world, running.record.view, world.lineage.parent),
         "judge": partial(_judged, tool, world, running.record),
         "deferred": world.deferred,
         "complete": partial(_completed, world, running.record),
@@ -281,7 +283,7 @@ async def ended(
     call: ToolCall,
     tool: Tool,
     world: World,
-    running: Running,
+    running: RunningCall,
     own: Mapping[str, object],
 ) -> Ended:
     """Do the call. Whatever goes wrong in the tool is an answer for the model.
@@ -295,7 +297,7 @@ async def ended(
         "progress": running.progress,
     }
     try:
-        arguments = world.prepared.of(call, tool).arguments
+        arguments = world.prepared.prepare(call, tool).arguments
         signature = tool.signature()
         supplied = {name: dependencies[name] for name in signature.needs}
         if signature.context:
@@ -318,7 +320,7 @@ async def failed(id_: str, words: str, world: World, record: Record) -> Ended:
     """How a call ends that failed; `words` are for the model, made safe and cut here."""
     words, unseen = marked(words)
     text, whole = await _fitted(words, world, record)
-    return Ended(id_, "failed", text, _told(unseen), full_blob=whole)
+    return Ended(id_, "failed", text, _invisible_characters_note(unseen), full_blob=whole)
 
 
 async def completed(id_: str, reply: Reply, world: World, record: Record) -> Ended:
@@ -326,17 +328,17 @@ async def completed(id_: str, reply: Reply, world: World, record: Record) -> End
     words, unseen = marked(reply.text)
     text, whole = await _fitted(words, world, record, all_of_it=reply.whole)
     seen = tuple((seen.path, seen.sha256) for seen in reply.seen)
-    shown = tuple(_short(part, world.longest_result) for part in reply.shown)
-    shown += _told(unseen)
+    shown = tuple(_limit_shown(part, world.longest_result) for part in reply.shown)
+    shown += _invisible_characters_note(unseen)
     try:
-        images = tuple([await _kept(image, record) for image in reply.images])
+        images = tuple([await _stored_image(image, record) for image in reply.images])
     except JournalError as error:  # what was done is done: it must not look undone
         images, text = (), f"{text}\n(The image could not be kept: {error})"
     end = Ended(id_, "done", text, shown, seen, whole, reply.control, images)
     return replace(end, outside=True) if reply.outside else end
 
 
-def _told(unseen: int) -> tuple[Shown, ...]:
+def _invisible_characters_note(unseen: int) -> tuple[Shown, ...]:
     """For the user: invisible characters may be meant for the model only."""
     if not unseen:
         return ()
@@ -344,11 +346,11 @@ def _told(unseen: int) -> tuple[Shown, ...]:
     return (Note(f"{many}, invisible, written out for the model"),)
 
 
-async def _kept(image: ImageData, record: Record) -> Image:
+async def _stored_image(image: ImageData, record: Record) -> Image:
     return Image(await record.put_bytes(image.content), image.kind, image.name)
 
 
-def _short(shown: Shown, limit: int) -> Shown:
+def _limit_shown(shown: Shown, limit: int) -> Shown:
     """What the user is shown is in the journal, too, so it is limited in the same way."""
     if len(shown.text) <= limit:
         return shown

@@ -17,7 +17,7 @@ from refold.engine.checkpoint import save_if_changed
 from refold.engine.decide import (
     AskModel,
     CheckRequest,
-    Choice,
+    ChosenAction,
     CompactConversation,
     Deliver,
     EndTurn,
@@ -55,7 +55,7 @@ async def run_turn(
             await perform(choice, world, record)
 
 
-async def perform(choice: Choice, world: World, record: Record) -> None:
+async def perform(choice: ChosenAction, world: World, record: Record) -> None:
     by = f"policy {choice.by}"
     match choice.action:
         case AskModel():
@@ -68,11 +68,13 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
             from refold.engine import calls
 
             left = [c for c in record.view.conversation.calls if c.call.id in ids]
-            await record(*(calls.settled(c, reason, world, record) for c in left), by=by)
+            await record(
+                *(calls.end_unexecuted(c, reason, world, record) for c in left), by=by
+            )
         case Reject() | Deliver() as action:
             await record(_event_of(action), by=by)
         case ShowFiles() | CheckRequest() | RunHook() as action:
-            await _seldom(action, world, record, by)
+            await _perform_rare(action, world, record, by)
         case CompactConversation() as action:
             # Most sessions end before they need this.
             from refold.engine.summarize import compact_conversation
@@ -90,7 +92,7 @@ async def perform(choice: Choice, world: World, record: Record) -> None:
             assert_never(choice.action)
 
 
-async def _seldom(
+async def _perform_rare(
     action: ShowFiles | CheckRequest | RunHook, world: World, record: Record, by: str
 ) -> None:
     """What most sessions never need is imported here."""
@@ -116,7 +118,9 @@ def model_asked(action: AskModel, view: View, world: World) -> ModelAsked:
     return ModelAsked(action.notes, action.tools, action.because, need.dollars, need.tokens)
 
 
-async def _ask(choice: Choice, action: AskModel, world: World, record: Record) -> None:
+async def _ask(
+    choice: ChosenAction, action: AskModel, world: World, record: Record
+) -> None:
     """Call the model, unless there is something else to do by now.
 
     Another task may have spent the budget meanwhile.

@@ -11,7 +11,7 @@ import anyio
 from msgspec.structs import replace
 
 from refold.engine.answer_draft import EMPTY, Draft
-from refold.engine.call_cost import Measured
+from refold.engine.call_cost import MeasuredCall
 from refold.engine.checkpoint import begin_saving
 from refold.engine.world import Record, World
 from refold.errors import ProviderError
@@ -55,7 +55,7 @@ async def ask(world: World, record: Record) -> None:
 def draft_of(view: View, world: World) -> Draft:
     """An answer to what the view says, of which nothing has come yet."""
     conversation = view.conversation
-    sent = Measured(
+    sent = MeasuredCall(
         conversation.size + conversation.prompt_size,
         images=len(conversation.images),
         limit=conversation.system_prompt.max_output,
@@ -110,7 +110,7 @@ async def _answered(draft: Draft, world: World, record: Record) -> None:
 
         for call in made:
             opening += calls.begin_with_answer(call, world, record.view)
-        kept = calls.must_keep(opening, made, world)
+        kept = calls.must_sync(opening, made, world)
     await record(*opening, kept=kept)
 
 

@@ -21,7 +21,7 @@ _SUMMARY = 0.15
 _CROWDED = 0.95  # of the window
 
 
-class Shares(Struct, frozen=True):
+class CompactionShares(Struct, frozen=True):
     """When to compact, and how much stays. Shares are of the context window."""
 
     window: int = 32_000  # tokens, where the model's own is not known
@@ -32,14 +32,14 @@ class Shares(Struct, frozen=True):
     messages: int = 8
 
 
-class Cut(Struct, frozen=True):
+class CutPoint(Struct, frozen=True):
     """The messages before `at` are removed. `results` are too long to stay as they are."""
 
     at: int
     results: tuple[tuple[str, str], ...] = ()
 
 
-def window_of(view: View, shares: Shares) -> int:
+def window_of(view: View, shares: CompactionShares) -> int:
     """The context window in tokens.
 
     A request that was refused as too long overrides the known size.
@@ -48,17 +48,17 @@ def window_of(view: View, shares: Shares) -> int:
     return min(known, max(1, tokens(view) // 2)) if view.turn.too_long else known
 
 
-def preserved_room(view: View, shares: Shares) -> int:
+def preserved_room(view: View, shares: CompactionShares) -> int:
     """Characters for what the journal knows."""
     return int(room(view, window_of(view, shares), shares.compact) * _CARRIED)
 
 
-def summary_room(view: View, shares: Shares) -> int:
+def summary_room(view: View, shares: CompactionShares) -> int:
     """Characters for the summary."""
     return int(room(view, window_of(view, shares), shares.compact) * _SUMMARY)
 
 
-def crowded(view: View, shares: Shares) -> bool:
+def prompt_fills_window(view: View, shares: CompactionShares) -> bool:
     """Do the system text and the tools fill the window by themselves?"""
     return view.conversation.prompt_size >= _CROWDED * window_of(view, shares) * ratio(view)
 
@@ -75,18 +75,18 @@ def prunable(view: View, keep: int) -> tuple[tuple[str, str], ...]:
     )
 
 
-def pruned_at_most(view: View) -> int:
+def most_prunable(view: View) -> int:
     """About the most characters that can be freed. Costs nothing to know."""
     return view.conversation.result_size + _pictures(view, len(view.conversation.images))
 
 
-def freed(view: View, lines: Sequence[tuple[str, str]]) -> int:
+def characters_freed(view: View, lines: Sequence[tuple[str, str]]) -> int:
     """Characters that these lines instead of results would free; an image is many."""
     images = (len(r.images) for r in _named(view, lines))
-    return shorter_by(view, lines) + _pictures(view, sum(images))
+    return text_freed(view, lines) + _pictures(view, sum(images))
 
 
-def shorter_by(view: View, lines: Sequence[tuple[str, str]]) -> int:
+def text_freed(view: View, lines: Sequence[tuple[str, str]]) -> int:
     """The same, of the text alone."""
     short = {id_: len(line) for id_, line in lines}
     return sum(len(r.text) - short[r.call_id] for r in _named(view, lines))
@@ -107,7 +107,7 @@ def _large(result: ToolResult) -> bool:
     return told or bool(result.images)
 
 
-def cut(view: View, shares: Shares, *, asked: bool) -> Cut:
+def find_cut(view: View, shares: CompactionShares, *, asked: bool) -> CutPoint:
     """Where to cut. With `asked`, the user wants it shorter even if there is room."""
     messages = view.conversation.messages
     most = int(room(view, window_of(view, shares), shares.compact) * _KEPT)
@@ -118,13 +118,15 @@ def cut(view: View, shares: Shares, *, asked: bool) -> Cut:
             break
         if size + unit > most:
             if end - start > 1 and not heard:  # no answer has told of these results yet
-                return Cut(start, tuple(_fitted(messages[end - 1].message, most - size)))
+                return CutPoint(
+                    start, tuple(_fitted(messages[end - 1].message, most - size))
+                )
             break
         at, size = start, size + unit
         heard = heard or messages[start].message.role == "assistant"
     if asked and at == 0:  # all would stay: then only the newest does
         at = next((start for start, _ in _units(messages)), 0)
-    return Cut(at)
+    return CutPoint(at)
 
 
 def _units(messages: Sequence[Spoken]) -> Iterator[tuple[int, int]]:

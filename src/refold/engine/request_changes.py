@@ -1,7 +1,7 @@
 """What a request says of a change: what is replaced, by what, and which lines may go for it. Pure.
 
 It reads one clause. `request_words` finds the clauses and the files that they are about, and makes
-of each `Change` what has to hold of a file. Quoted texts stand in a clause as Q0Q, Q1Q …
+of each `StatedChange` what has to hold of a file. Quoted texts stand in a clause as Q0Q, Q1Q …
 """
 
 import re
@@ -86,7 +86,7 @@ _NOT_LITERAL = frozenset(
 )
 
 
-class Change(Struct, frozen=True):
+class StatedChange(Struct, frozen=True):
     """`old` is replaced by `new`, or a setting `key` gets the value `new`.
 
     With both, it is the value of the setting where there is one, else the text. `everywhere`:
@@ -102,7 +102,7 @@ class Change(Struct, frozen=True):
     loses: str = ""
 
 
-def changes_in(text: str, quoted: Sequence[str]) -> Iterator[tuple[str, Change]]:
+def changes_in(text: str, quoted: Sequence[str]) -> Iterator[tuple[str, StatedChange]]:
     """Each change that a clause asks for, with the part of the clause that says it."""
     verb = re.match(r"[A-Za-z]*", text)
     for n, part in enumerate(re.split(r",?\s+and\s+(?:also\s+)?|[,;]\s+", text)):
@@ -112,80 +112,82 @@ def changes_in(text: str, quoted: Sequence[str]) -> Iterator[tuple[str, Change]]
             yield part, found
 
 
-def stated_change(text: str, quoted: Sequence[str]) -> Change | None:
+def stated_change(text: str, quoted: Sequence[str]) -> StatedChange | None:
     """What a sentence without a verb for it says: "debug in a.ini should be false"."""
     if found := re.search(_INSTEAD, text):
         new, old = _word(found[1], quoted), _word(found[2], quoted)
-        return Change(old, new, everywhere=old not in new, loses=old)
+        return StatedChange(old, new, everywhere=old not in new, loses=old)
     found = re.search(_SHOULD_BE, text)
     if found is None or not is_literal(found[1]):
         return None
     first, new = _word(found[1], quoted), _word(found[2], quoted)
     if found[1].startswith("Q"):
-        return Change(first, new, everywhere=first not in new, loses=first)
-    return Change(new=new, key=first, loses=first)
+        return StatedChange(first, new, everywhere=first not in new, loses=first)
+    return StatedChange(new=new, key=first, loses=first)
 
 
-def deletions_in(text: str, quoted: Sequence[str]) -> Iterator[Change]:
+def deletions_in(text: str, quoted: Sequence[str]) -> Iterator[StatedChange]:
     """The texts that are to go, each with the lines that go with it."""
     signs = re.findall(r"Q(\d+)Q", text)
     if found := re.search(_LINES_WITH, text):
         word, how = _word(found[2], quoted), found[1].lower()
         if how.startswith(("contain", "with", "ha")):
-            yield Change(word, lines="have", loses=word)
+            yield StatedChange(word, lines="have", loses=word)
         else:
             says = how.startswith("say")
-            yield Change(word, everywhere=says, lines="are" if says else "", loses=word)
+            yield StatedChange(
+                word, everywhere=says, lines="are" if says else "", loses=word
+            )
     elif signs:
         line = re.search(r"(?i)\blines?\b[^Q]{0,30}Q\d", text) is not None
         for word in (quoted[int(n)] for n in signs):
-            yield Change(word, lines="are" if line else "", loses=word)
+            yield StatedChange(word, lines="are" if line else "", loses=word)
     elif (found := re.search(_FROM, text)) and is_literal(found[2]):
         word = _word(found[2], quoted)
         line = (found[1] or "").lower() == "line"
-        yield Change(word, lines="are" if line else "", loses=word)
+        yield StatedChange(word, lines="are" if line else "", loses=word)
 
 
-def _set(text: str, quoted: Sequence[str]) -> Change | None:
+def _set(text: str, quoted: Sequence[str]) -> StatedChange | None:
     """ "timeout to 60": a setting and its value; and who has what."""
     if found := re.search(_TO, text):
         old, new = _word(found[1], quoted), _word(found[2], quoted)
         value = re.fullmatch(rf"(?i){_VALUE}", new) is not None
         if value and re.fullmatch(r"[A-Za-z_][\w.-]*", old):
-            return Change(old if found[1][0] == "Q" else "", new, old, loses=old)
+            return StatedChange(old if found[1][0] == "Q" else "", new, old, loses=old)
     if found := re.search(_OF_SOMEONE, text):
-        return Change(new=_word(found[2], quoted), loses=found[1])
+        return StatedChange(new=_word(found[2], quoted), loses=found[1])
     return None
 
 
-def _replaced(text: str, quoted: Sequence[str]) -> Change | None:
+def _replaced(text: str, quoted: Sequence[str]) -> StatedChange | None:
     if re.match(r"(?i)set\b", text):
         return None
     some = re.search(_ONE_OF_SEVERAL, text) is not None
     if found := re.search(_FROM_TO, text):
         part = re.search(_IN_A_PART, text) is not None
         key, old, new = (_word(each or "", quoted) for each in found.groups())
-        return Change(old, new, "" if part else key, not (some or part), loses=old)
+        return StatedChange(old, new, "" if part else key, not (some or part), loses=old)
     for pattern in (_KIND_TO, _TO, _WITH, _SWAP, _QUOTES):
         if found := re.search(pattern, text):
             old, new = _word(found[1], quoted), _word(found[2], quoted)
             if not is_literal(found[1]):
-                return Change(new=new)
-            return Change(old, new, "", not some and old not in new, loses=old)
+                return StatedChange(new=new)
+            return StatedChange(old, new, "", not some and old not in new, loses=old)
     return None
 
 
-def _given(text: str, quoted: Sequence[str]) -> Change | None:
+def _given(text: str, quoted: Sequence[str]) -> StatedChange | None:
     found = re.search(_SET_TO, text) or re.search(_SO_THAT, text)
     if found is None:
         return None
     key, new = re.sub(_ABOUT_A_KEY, "", _word(found[1], quoted)), _word(found[2], quoted)
     if not is_literal(key) or re.search(r"(?i)\blines?\b", key):
-        return Change(new=new)
+        return StatedChange(new=new)
     if " of " in key:
-        return Change(new=new, loses=key.rpartition(" ")[2])
+        return StatedChange(new=new, loses=key.rpartition(" ")[2])
     known = "" if re.search(_IN_A_PART, text) else key
-    return Change(new=new, key=known, loses=known)
+    return StatedChange(new=new, key=known, loses=known)
 
 
 def _bare(word: str) -> str:

@@ -19,14 +19,14 @@ from refold.engine.checkpoint import save_if_changed
 from refold.engine.decide import CheckRequest, ShowFiles
 from refold.engine.nested_call import call_within, key_of
 from refold.engine.request_text import (
-    as_json,
-    call_for,
+    corrected_text,
+    edit_call_for,
+    lines_as_json,
     lost_lines,
     problems_in,
-    put_right,
     syntax_error,
 )
-from refold.engine.request_words import Expected
+from refold.engine.request_words import ExpectedFile
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
 from refold.journal.events.child_events import NestedCallMade
@@ -107,7 +107,7 @@ async def _kinds_and_hashes(
 
 async def _read(name: str, world: World, record: Record) -> str:
     """Its text, without line numbers; "" if that needs approval."""
-    from refold.engine.calls import begin, run_alone
+    from refold.engine.calls import begin, run_with_file_locks
 
     turn = record.view.turn
     id_ = f"named-{turn.seq}-{turn.steps}-{key_of(name)[:8]}"
@@ -116,7 +116,7 @@ async def _read(name: str, world: World, record: Record) -> str:
         opening = begin(call, world, record.view)
         if not any(isinstance(event, Started) for event in opening):
             return ""
-    result = await call_within(NestedCallMade(call, ""), world, record, run_alone)
+    result = await call_within(NestedCallMade(call, ""), world, record, run_with_file_locks)
     return (
         "" if result.failed else re.sub(_COUNT, "", re.sub(_LINE_NUMBER, "", result.text))
     )
@@ -173,8 +173,8 @@ def _problems(
             continue
         for expected in action.expected:
             if name in expected.paths:
-                wanted = put_right(expected, name, wanted)
-        ways.append(call_for(name, text, wanted) or _hint(name, text))
+                wanted = corrected_text(expected, name, wanted)
+        ways.append(edit_call_for(name, text, wanted) or _hint(name, text))
     return found, list(filter(None, ways))
 
 
@@ -183,13 +183,17 @@ def _hint(name: str, text: str) -> str:
     if not text:
         return f"Make {name} with write_file."
     if name.endswith(".json") and syntax_error(name, text):
-        meant = as_json(text)  # an example would be copied as it is
-        return call_for(name, text, meant) if meant else f"Write JSON into {name}: {_JSON}."
+        meant = lines_as_json(text)  # an example would be copied as it is
+        return (
+            edit_call_for(name, text, meant)
+            if meant
+            else f"Write JSON into {name}: {_JSON}."
+        )
     return ""
 
 
 def _of(
-    expected: Expected, files: Files, turn: Turn, all_known: bool
+    expected: ExpectedFile, files: Files, turn: Turn, all_known: bool
 ) -> tuple[str, bool, list[str]]:
     """The file, if a call could solve the problems; has it lost lines? And the problems."""
     paths = [path for each in expected.paths for path in _spelled_out(each, files)]
@@ -219,7 +223,7 @@ def _of(
 
 
 def _losses(
-    expected: Expected, name: str, text: str, turn: Turn, lines: Sequence[str]
+    expected: ExpectedFile, name: str, text: str, turn: Turn, lines: Sequence[str]
 ) -> Iterator[str]:
     if lost := lost_lines(expected, lines, text):
         yield f"{name} has lost these lines, put them back: {' / '.join(lost)}"

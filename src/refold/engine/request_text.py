@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 
 from msgspec.json import encode
 
-from refold.engine.request_words import Expected
+from refold.engine.request_words import ExpectedFile
 
 _SHOWN = 80  # characters of a line
 _PAIR = r"[\"']?([\w.-]+)[\"']?\s*[:=]\s*(\S.*)"
@@ -21,7 +21,7 @@ _GAP = r"[\W_]*"
 _LARGEST = 1_500  # characters of a file that a model can write again
 
 
-def problems_in(expected: Expected, name: str, text: str) -> Iterator[str]:
+def problems_in(expected: ExpectedFile, name: str, text: str) -> Iterator[str]:
     lines = _lines(text)
     keyed = [line for line in lines if _gives(expected.near, line)]
     within = _within_a_line(expected.near, text)
@@ -44,7 +44,7 @@ def problems_in(expected: Expected, name: str, text: str) -> Iterator[str]:
             yield f"Line {expected.line} of {name} is {is_}, not {_short(want)}."
 
 
-def lost_lines(expected: Expected, lost: Sequence[str], text: str) -> Sequence[str]:
+def lost_lines(expected: ExpectedFile, lost: Sequence[str], text: str) -> Sequence[str]:
     """Those of `lost` that the file was to keep."""
     if not expected.keeps or not lost or not expected.loses:
         return lost if expected.keeps else ()
@@ -71,7 +71,7 @@ def syntax_error(name: str, text: str) -> str:
     return ""
 
 
-def as_json(text: str) -> str:
+def lines_as_json(text: str) -> str:
     """The settings of lines such as "port: 80" as JSON; "" if other lines are among them."""
     found = [
         re.fullmatch(_PAIR, line.strip().rstrip(","))
@@ -91,7 +91,7 @@ def _value(text: str) -> object:
         return text.strip("'")
 
 
-def put_right(expected: Expected, name: str, text: str) -> str:
+def corrected_text(expected: ExpectedFile, name: str, text: str) -> str:
     """The text as it should be; as it is where the request does not say that exactly."""
     if not text and expected.text and not expected.near:
         return f"{expected.text}\n"
@@ -99,7 +99,7 @@ def put_right(expected: Expected, name: str, text: str) -> str:
     return text if wanted is None or any(problems_in(expected, name, wanted)) else wanted
 
 
-def call_for(name: str, before: str, after: str) -> str:
+def edit_call_for(name: str, before: str, after: str) -> str:
     """The call that makes this change: an edit of whole lines if it is one, else a whole text.
 
     "" if a small model could not write it.
@@ -123,7 +123,7 @@ def call_for(name: str, before: str, after: str) -> str:
     return f"write_file {encode({'path': name, 'content': after}).decode()}"
 
 
-def _place(expected: Expected, name: str, lines: Sequence[str]) -> Iterator[str]:
+def _place(expected: ExpectedFile, name: str, lines: Sequence[str]) -> Iterator[str]:
     fits, want = _fitting(expected), _short(_plain(expected.text))
     if expected.place == "last" and not fits(lines[-1]):
         yield f"The last line of {name} is {_short(lines[-1])}, not {want}."
@@ -144,7 +144,7 @@ def _at(lines: Sequence[str], n: int, text: str) -> bool:
     return not text or (0 <= n < len(lines) and _plain(text) in lines[n])
 
 
-def _wanted(expected: Expected, text: str) -> str | None:
+def _wanted(expected: ExpectedFile, text: str) -> str | None:
     """What the file should be, as far as the request says it exactly."""
     new, lines = expected.text, text.split("\n")
     if expected.line and new and not expected.keeps:
@@ -169,7 +169,7 @@ def _wanted(expected: Expected, text: str) -> str | None:
     return None
 
 
-def _inserted(expected: Expected, lines: list[str]) -> str | None:
+def _inserted(expected: ExpectedFile, lines: list[str]) -> str | None:
     new = expected.text
     end = 0
     while lines and not lines[-1].strip():
@@ -221,14 +221,14 @@ def _loosely(text: str) -> str:
     return _GAP.join(re.escape(part) for part in re.split(r"[\W_]+", text) if part)
 
 
-def _fitting(expected: Expected) -> Callable[[str], bool]:
+def _fitting(expected: ExpectedFile) -> Callable[[str], bool]:
     want = _plain(expected.text)
     if expected.whole:
         return lambda line: _plain(line) == want
     return lambda line: want in _plain(line)
 
 
-def _still_has(expected: Expected, text: str) -> bool:
+def _still_has(expected: ExpectedFile, text: str) -> bool:
     if expected.whole and not expected.text:
         return _plain(expected.lacks) in _lines(text)
     return re.search(_as_word(expected.lacks), text) is not None

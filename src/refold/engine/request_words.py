@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from refold.engine.request_changes import (
     FILE,
-    Change,
+    StatedChange,
     changes_in,
     deletions_in,
     is_literal,
@@ -124,7 +124,7 @@ _BECOMES = (
 )
 
 
-class Expected(Struct, frozen=True, kw_only=True):
+class ExpectedFile(Struct, frozen=True, kw_only=True):
     """What must hold of a file in the end; one of `paths` is meant.
 
     `text` has to be in it: in the line that `place` says, in one that has `near`, below
@@ -152,11 +152,11 @@ class Expected(Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
-class Asked(Struct, frozen=True):
+class ParsedRequest(Struct, frozen=True):
     """`files` are all that are named, `command` is to be run, `question` to be answered."""
 
     files: tuple[str, ...] = ()
-    expected: tuple[Expected, ...] = ()
+    expected: tuple[ExpectedFile, ...] = ()
     command: str = ""
     question: bool = False
 
@@ -168,31 +168,31 @@ class _Clause(Struct, frozen=True):
 
 
 @lru_cache(maxsize=4)  # each decision of a turn asks for that of the same request
-def asked_in(request: str) -> Asked:
+def parse_request(request: str) -> ParsedRequest:
     if not request.strip() or len(request) > LONGEST:
-        return Asked()
+        return ParsedRequest()
     quoted, masked = _masked(request)
     files = list[str]()
-    expected = list[Expected]()
+    expected = list[ExpectedFile]()
     folder = _folder(masked)
     for clause in _clauses(masked):
         files += clause.files
         about = clause.files or tuple(files[-1:])
         expected += _of_clause(clause, about, folder, quoted)
     for old, new in re.findall(_BECOMES, masked):
-        expected += (Expected(paths=(new,)), Expected(paths=(old,), gone=True))
+        expected += (ExpectedFile(paths=(new,)), ExpectedFile(paths=(old,), gone=True))
     if len(set(files)) == 1 and (found := re.search(_LINE_SHOULD_BE, masked)):
         place, line = _place(found[0])
         new = quoted[int(found[4])]
         expected.append(
-            Expected(paths=(files[0],), text=new, place=place, line=line, changed=True)
+            ExpectedFile(paths=(files[0],), text=new, place=place, line=line, changed=True)
         )
     elif len(set(files)) == 1 and (stated := stated_change(masked, quoted)):
-        bare = Expected(paths=(files[0],), changed=True)
+        bare = ExpectedFile(paths=(files[0],), changed=True)
         expected = [each for each in expected if each != bare]
         expected.append(_as_expected(files[0], stated))
     run = re.search(_RUN, masked)
-    return Asked(
+    return ParsedRequest(
         tuple(dict.fromkeys(files)),
         tuple(dict.fromkeys(_with_losses(expected))),
         _command(_unmasked(run[1], quoted)) if run else "",
@@ -249,7 +249,7 @@ def _folder(masked: str) -> str:
 
 def _of_clause(
     clause: _Clause, about: tuple[str, ...], folder: str, quoted: Sequence[str]
-) -> Iterator[Expected]:
+) -> Iterator[ExpectedFile]:
     if not clause.files and clause.verb in ("delete", "move"):
         yield from _every_file(clause, folder)
     if not about:
@@ -260,9 +260,9 @@ def _of_clause(
         case "delete" if clause.files and not re.search(
             r"(?i)\b(?:from|in|lines?)\b", clause.text
         ):
-            yield from (Expected(paths=(name,), gone=True) for name in clause.files)
+            yield from (ExpectedFile(paths=(name,), gone=True) for name in clause.files)
         case "delete":
-            gone = list(deletions_in(clause.text, quoted)) or [Change()]
+            gone = list(deletions_in(clause.text, quoted)) or [StatedChange()]
             yield from (_as_expected(name, each) for name in about for each in gone)
         case "change":
             yield from _changed(clause.text, about, quoted)
@@ -272,31 +272,31 @@ def _of_clause(
             pass
 
 
-def _every_file(clause: _Clause, folder: str) -> Iterator[Expected]:
+def _every_file(clause: _Clause, folder: str) -> Iterator[ExpectedFile]:
     """ "All .tmp files": those of the directory itself, where no folder is named for them."""
     found = re.search(_ENDING, clause.text)
     elsewhere = folder and (clause.verb == "delete" or re.search(_OUT_OF, clause.text))
     if found and not elsewhere and not re.search(_EXCEPT, clause.text):
-        yield Expected(paths=(f"*{found[1] or found[2]}",), gone=True)
+        yield ExpectedFile(paths=(f"*{found[1] or found[2]}",), gone=True)
 
 
 def _moved(
     clause: _Clause, about: tuple[str, ...], folder: str, quoted: Sequence[str]
-) -> Iterator[Expected]:
+) -> Iterator[ExpectedFile]:
     names = clause.files
     link = r"\s+(?:to|as|into|named|called)(?:\s+\w+){0,3}\s+"
     pair = rf"{re.escape(names[0])}\b.*?{link}{re.escape(names[-1])}" if names else "$^"
     if len(names) == 2 and re.search(pair, clause.text):
-        yield Expected(paths=_places(names[1], folder), source=names[0])
+        yield ExpectedFile(paths=_places(names[1], folder), source=names[0])
         names = names[:1]
     elif names and folder:
         for name in names:
-            yield Expected(paths=(f"{folder}/{name.rpartition('/')[2]}",), source=name)
+            yield ExpectedFile(paths=(f"{folder}/{name.rpartition('/')[2]}",), source=name)
     else:
         if re.match(r"(?i)rename\b", clause.text):  # a function, a word
             yield from _changed(clause.text, about, quoted, bare=False)
         return
-    yield from (Expected(paths=(n,), gone=clause.verb == "move") for n in names)
+    yield from (ExpectedFile(paths=(n,), gone=clause.verb == "move") for n in names)
 
 
 def _places(name: str, folder: str) -> tuple[str, ...]:
@@ -306,7 +306,7 @@ def _places(name: str, folder: str) -> tuple[str, ...]:
 
 def _changed(
     text: str, about: tuple[str, ...], quoted: Sequence[str], *, bare: bool = True
-) -> Iterator[Expected]:
+) -> Iterator[ExpectedFile]:
     """`bare`: that something is changed is expected where it is not said what."""
     found = list(changes_in(text, quoted))
     place, line = _place(text) if re.search(_LINE, text) else ("", 0)
@@ -316,11 +316,11 @@ def _changed(
             each = _as_expected(name, change)
             yield replace(each, place=place, line=line) if change.new else each
     if bare and not found:
-        yield from (Expected(paths=(name,), changed=True) for name in about)
+        yield from (ExpectedFile(paths=(name,), changed=True) for name in about)
 
 
-def _as_expected(name: str, change: Change) -> Expected:
-    return Expected(
+def _as_expected(name: str, change: StatedChange) -> ExpectedFile:
+    return ExpectedFile(
         paths=(name,),
         text=change.new,
         near=change.key,
@@ -333,7 +333,7 @@ def _as_expected(name: str, change: Change) -> Expected:
     )
 
 
-def _with_losses(expected: Sequence[Expected]) -> Iterator[Expected]:
+def _with_losses(expected: Sequence[ExpectedFile]) -> Iterator[ExpectedFile]:
     """What one clause changes in a file, or lets it lose, counts for the others, too."""
     changed = {other.paths[-1] for other in expected if other.changed or other.text}
     for each in expected:
@@ -348,14 +348,14 @@ def _with_losses(expected: Sequence[Expected]) -> Iterator[Expected]:
 
 def _written(
     clause: _Clause, about: tuple[str, ...], folder: str, quoted: Sequence[str]
-) -> Iterator[Expected]:
+) -> Iterator[ExpectedFile]:
     adds = clause.verb == "add"
     place, line = _place(clause.text)
     if found := re.search(_BESIDE, clause.text):
         yield from (_beside(name, found, quoted) for name in about)
         return
     found = [
-        Expected(
+        ExpectedFile(
             paths=_places(name, folder),
             text=text,
             place=place,
@@ -368,7 +368,7 @@ def _written(
     yield from (replace(each, changed=adds) for each in found)
 
 
-def _beside(name: str, found: re.Match[str], quoted: Sequence[str]) -> Expected:
+def _beside(name: str, found: re.Match[str], quoted: Sequence[str]) -> ExpectedFile:
     text, one, other = (quoted[int(n)] if n else "" for n in found.group(1, 3, 4))
     match found[2].lower():
         case "between":
@@ -377,7 +377,7 @@ def _beside(name: str, found: re.Match[str], quoted: Sequence[str]) -> Expected:
             after, before = "", one
         case _:
             after, before = one, ""
-    return Expected(
+    return ExpectedFile(
         paths=(name,), text=text, after=after, before=before, changed=True, keeps=True
     )
 

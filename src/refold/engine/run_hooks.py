@@ -17,8 +17,8 @@ from msgspec import Raw
 from msgspec.json import encode
 from msgspec.structs import replace
 
-from refold.engine.authorize import mode_of
-from refold.engine.checkpoint import changed
+from refold.engine.authorize import effective_mode
+from refold.engine.checkpoint import files_changed
 from refold.engine.decide import RunHook
 from refold.engine.world import Record, World
 from refold.hooks.tool_names import input_of, told_input, told_name
@@ -160,7 +160,7 @@ async def _one(
     try:
         answer = await world.hooks.run(hook, document)
     finally:
-        changed(world)
+        files_changed(world)
     ran = _ran(hook, answer, call, about_seq, time.monotonic() - begun)
 
     def make_events(view: View) -> tuple[Event, ...]:
@@ -211,7 +211,7 @@ def _about(call: ToolCall, arguments: Mapping[str, object]) -> dict[str, object]
 
 
 def _mode(world: World, view: View) -> str:
-    mode = mode_of(world, view, world.lineage.parent)
+    mode = effective_mode(world, view, world.lineage.parent)
     return _MODES.get(mode, mode)
 
 

@@ -14,12 +14,12 @@ from refold.engine.context_usage import ratio
 from refold.engine.decide import CompactConversation
 from refold.engine.preserved import PRESERVED_START, preserved_text
 from refold.engine.prune import (
-    crowded,
-    cut,
+    find_cut,
     preserved_room,
+    prompt_fills_window,
     prunable,
-    shorter_by,
     summary_room,
+    text_freed,
 )
 from refold.engine.world import Model, Record, World
 from refold.errors import ProviderError
@@ -85,7 +85,7 @@ async def compact_conversation(
 def _pruned(action: CompactConversation, view: View, world: World) -> Compacted:
     lines = prunable(view, world.shares.results)
     size = view.conversation.size
-    after = size - shorter_by(view, lines)
+    after = size - text_freed(view, lines)
     return Compacted(
         "prune",
         action.reason,
@@ -100,7 +100,7 @@ async def _summed_up(
     action: CompactConversation, world: World, record: Record
 ) -> Compacted:
     view, shares = record.view, world.shares
-    found = cut(view, shares, asked=action.wanted)
+    found = find_cut(view, shares, asked=action.wanted)
     size = view.conversation.size
     if found.at == 0 and not found.results:
         reason = f"{action.reason}; there was nothing to compact"
@@ -126,7 +126,7 @@ async def _summed_up(
         summary,
         dropped=len(old),
         size_before=size,
-        size_after=len(told) + len(summary) + _size(stay) - shorter_by(view, found.results),
+        size_after=len(told) + len(summary) + _size(stay) - text_freed(view, found.results),
     )
 
 
@@ -140,7 +140,7 @@ async def _summary(
         return before, ""  # only words, and those are carried
     if not action.wanted and len(short := _told(old, 2 * room + _LEAST)) <= room:
         return _tagged(short), ""  # a summary could not be shorter
-    if not action.wanted and (room < _WORTH or crowded(view, world.shares)):
+    if not action.wanted and (room < _WORTH or prompt_fills_window(view, world.shares)):
         return before, "there is no room for one"
     aide = world.helper()
     request = _request(old, action.focus, room, aide, view)
@@ -163,7 +163,7 @@ def _tagged(text: str) -> str:
     return f"{_BEGINS}{_TAGS.sub(_TAMED, text)}\n</summary>"
 
 
-def untagged(summary: str) -> str:
+def without_tags(summary: str) -> str:
     """The model's own words of a summary as it is recorded."""
     inside = summary.removeprefix(_BEGINS).removesuffix("\n</summary>")
     return _WAS_TAMED.sub(r"<\1\2>", inside)

@@ -14,7 +14,7 @@ from msgspec import Raw, Struct, field
 
 from refold.engine.authorize import ParentRights, PreparedCalls
 from refold.engine.decide import Policy
-from refold.engine.prune import Shares
+from refold.engine.prune import CompactionShares
 from refold.engine.request_log import Trace
 from refold.errors import JournalError
 from refold.journal.events.kinds import Event, SystemPromptSet
@@ -207,7 +207,7 @@ class World(Struct, frozen=True):
         None  # for calls beside the conversation; None: `model`
     )
     budget: Budget = NO_LIMIT  # of a turn, unless the session has one of its own
-    shares: Shares = Shares()
+    shares: CompactionShares = CompactionShares()
     watches: bool = False  # what others did to known files, when a turn begins
     images: ImageCache = field(default_factory=ImageCache)
     results: "ResultCache | None" = None  # None: every call is executed

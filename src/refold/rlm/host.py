@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from refold.agents.profile import CodeLimits
-from refold.engine.calls import run_alone
+from refold.engine.calls import run_with_file_locks
 from refold.engine.nested_call import call_within, key_of
 from refold.engine.world import World
 from refold.errors import BadInput, RefoldError, ToolFailed
@@ -212,7 +212,7 @@ class HostFunctions:
         key = key_of("tool", name, encoded.decode())
         made = self._within.made(key, name, Raw(encoded))
         result = made.result or await call_within(
-            made.event, world, self._means.record, run_alone
+            made.event, world, self._means.record, run_with_file_locks
         )
         if result.failed:
             raise HostFailed(result.text)

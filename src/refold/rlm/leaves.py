@@ -15,7 +15,13 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from refold.agents.profile import CodeLimits
-from refold.engine.budget import ANSWER, NOTHING_LEFT, WholeAnswer, heard, reserve
+from refold.engine.budget import (
+    ANSWER,
+    NOTHING_LEFT,
+    CollectedResponse,
+    collect_response,
+    reserve,
+)
 from refold.engine.call_cost import A_TOKEN
 from refold.engine.nested_call import key_of
 from refold.engine.request_log import Trace
@@ -258,10 +264,10 @@ class Leaves:
                 raise came
             return await self._settle(at, came, asking, aide)
 
-    async def _heard(self, asked: Request, aide: Model) -> WholeAnswer | LeafFailed:
+    async def _heard(self, asked: Request, aide: Model) -> CollectedResponse | LeafFailed:
         try:
             with anyio.fail_after(self._leash.call):
-                return await heard(asked, aide)
+                return await collect_response(asked, aide)
         except TimeoutError:
             return LeafFailed(f"no answer within {self._leash.call:g} seconds")
         except ProviderError as error:
@@ -290,7 +296,7 @@ class Leaves:
                 return at
 
     async def _settle(
-        self, at: int, came: WholeAnswer, asking: _LeafCall, aide: Model
+        self, at: int, came: CollectedResponse, asking: _LeafCall, aide: Model
     ) -> str:
         text, done, paid = came.text, came.done, came.charged(aide)
         problem = asking.question.problem(text)

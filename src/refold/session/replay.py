@@ -17,7 +17,7 @@ from refold.engine.authorize import judge
 from refold.engine.decide import (
     ASKED_FOR,
     AskModel,
-    Choice,
+    ChosenAction,
     CompactConversation,
     Deliver,
     EndTurn,
@@ -25,9 +25,16 @@ from refold.engine.decide import (
     RunCalls,
     SettleCalls,
 )
-from refold.engine.execute import ELSEWHERE, SECRET, Running, as_judged, denied, ended
+from refold.engine.execute import (
+    ELSEWHERE,
+    SECRET,
+    RunningCall,
+    access_as_judged,
+    denial,
+    ended,
+)
 from refold.engine.loop import model_asked
-from refold.engine.summarize import compact_conversation, untagged
+from refold.engine.summarize import compact_conversation, without_tags
 from refold.engine.world import Model, World
 from refold.errors import ProviderError
 from refold.journal.events.kinds import (
@@ -211,7 +218,7 @@ class Replay:
         return next((e for e in record.made if isinstance(e, Compacted)), None)
 
 
-def _what_follows(choice: Choice | None, view: View, world: World) -> Event | None:
+def _what_follows(choice: ChosenAction | None, view: View, world: World) -> Event | None:
     """The event that a choice is recorded as; None where it is not that simple."""
     match choice and choice.action:
         case AskModel() as action:
@@ -231,7 +238,7 @@ def _summary(then: Compacted, settled: Settled | None) -> str | ProviderError:
     if settled is not None and settled.failed:
         return ProviderError(settled.failed)
     if then.kind != "trim":
-        return untagged(then.summary)
+        return without_tags(then.summary)
     too_long = then.reason.endswith("longer than what it stands for")
     return "x" * (then.size_before + 8 * len(then.summary) + 1_000_000) if too_long else " "
 
@@ -258,14 +265,14 @@ class Calls:
 
     def _settled(self, entry: Entry, found: OpenCall, then: Ended) -> Found | None:
         """A call that a policy ended."""
-        first: Choice | None = None
+        first: ChosenAction | None = None
         for view, choice in self._trail.choices():
             first = first or choice
             if choice is None or not isinstance(choice.action, SettleCalls):
                 continue
             if then.call_id in choice.action.ids:
                 world, record = self._trail.world(), self._trail.rehearsal(view)
-                now = calls.settled(found, choice.action.reason, world, record)
+                now = calls.end_unexecuted(found, choice.action.reason, world, record)
                 by = (BY, entry.by.removeprefix(POLICY), choice.by)
                 other = None if entry.by == POLICY + choice.by else by
                 return between(then, now, "") or other
@@ -294,7 +301,7 @@ class Calls:
         """A call that had been started: may it continue, and what was its result?"""
         world, record, id_ = self._trail.world(), self._trail.rehearsal(), found.call.id
         tool = world.tool(found.call.name)
-        if calls.in_doubt(found, world, record):
+        if calls.was_interrupted(found, world, record):
             return [between(then, Ended(id_, "unknown", calls.UNKNOWN), "")]
         if tool is None:
             return [between(then, Ended(id_, "unknown", SECRET), "")]
@@ -310,11 +317,11 @@ class Calls:
     def _forbidden(self, found: OpenCall, tool: Tool, then: Ended) -> Found | None:
         """Permissions are checked once more before a call is executed."""
         world, bare = self._trail.world(), replace(found, hash="")
-        about = as_judged(bare, found.call, tool, world)
+        about = access_as_judged(bare, found.call, tool, world)
         if about is None:
             return None
         ways = [
-            denied(found.call.id, judge(about, world, view, above=world.lineage.parent))
+            denial(found.call.id, judge(about, world, view, above=world.lineage.parent))
             for view in self._trail.by_rights()
         ]
         if then.outcome == "refused":
@@ -337,7 +344,7 @@ class Calls:
         world = self._trail.world()
         own: dict[str, object] = {"call": found.call.id, "deferred": world.deferred}
         own |= {"files": world.files, "commands": world.commands}
-        running = Running(found.call.id, record)
+        running = RunningCall(found.call.id, record)
         return difference(then, await ended(found.call, tool, world, running, own))
 
     def _as_attended(self, then: Event) -> World:
@@ -358,4 +365,4 @@ def _anew(found: OpenCall, then: Event, world: World, view: View) -> Sequence[Ev
     if isinstance(then, Judged) and then.hash != found.hash:
         return opening
     hash_ = opening[0].hash if isinstance(opening[0], Judged) else ""
-    return calls.anew(replace(found, hash=hash_), found.call, world, view)
+    return calls.judge_again(replace(found, hash=hash_), found.call, world, view)

@@ -11,7 +11,7 @@ from hashlib import sha256
 
 from msgspec.structs import replace
 
-from refold.engine.decide import Choice, decide
+from refold.engine.decide import ChosenAction, decide
 from refold.engine.world import World
 from refold.errors import ProviderError
 from refold.journal.events.kinds import (
@@ -159,7 +159,7 @@ class Trail:
                 self.briefings += [(self.view.seq, sentence) for sentence in new]
         return self._world
 
-    def choices(self) -> Iterator[tuple[View, Choice | None]]:
+    def choices(self) -> Iterator[tuple[View, ChosenAction | None]]:
         """What would be done now, by what the loop may have seen: the newest first."""
         policies = self.world().policies
         for view in reversed(self._seen):
@@ -177,7 +177,7 @@ class Trail:
         return ReplayRecord(view or self.view, self.since, self._blobs)
 
 
-def named(choice: Choice | None) -> str:
+def named(choice: ChosenAction | None) -> str:
     if choice is None:
         return "nothing"
     return f"{type(choice.action).__name__} by {choice.by}"

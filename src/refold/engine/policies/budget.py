@@ -4,7 +4,7 @@ A subagent's budget is a grant: before it is used up, more is requested, as long
 any.
 """
 
-from refold.engine.budget import Price, estimate, lacking, left, used_up
+from refold.engine.budget import Price, estimate, exhausted, share_left, shortfall
 from refold.engine.decide import EndTurn, Note, Policy, RequestBudget
 from refold.journal.state.fold import View, budget_of, used
 from refold.values.usage import Budget
@@ -30,9 +30,9 @@ def within(settled: Budget, lent: Price | None = None) -> Policy:
             return None  # a turn that ended before it heard its words would begin again
         if lent is not None:
             need = estimate(view, lent)
-            over = lacking(used(view), own, need) if view.rights.final_budget else ""
+            over = shortfall(used(view), own, need) if view.rights.final_budget else ""
             return EndTurn("budget", over) if over else None
-        if over := used_up(view, own):
+        if over := exhausted(view, own):
             return EndTurn("budget", f"{over}; continue the session to spend as much again")
         return None
 
@@ -46,7 +46,7 @@ def drawing(settled: Budget, price: Price) -> Policy:
         if view.conversation.calls or view.rights.final_budget:
             return None
         need, own = estimate(view, price), budget_of(view, settled)
-        return RequestBudget() if lacking(used(view), own, need) else None
+        return RequestBudget() if shortfall(used(view), own, need) else None
 
     return budget_lent
 
@@ -70,7 +70,7 @@ def _below(mark: float, floor: float, settled: Budget, *, lent: bool) -> Policy:
         own, turn = budget_of(view, settled), view.turn
         if not turn.steps or name in turn.noted_by:
             return None
-        share = view.rights.share_left if lent else left(view, own)
+        share = view.rights.share_left if lent else share_left(view, own)
         if not floor < share <= mark:
             return None
         return Note(LEFT.format(left=share, much="" if lent else _much(view, own)))

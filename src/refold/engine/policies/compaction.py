@@ -8,7 +8,13 @@ turn ends before a request is sent.
 
 from refold.engine.context_usage import ratio, room, tokens
 from refold.engine.decide import ASKED_FOR, CompactConversation, EndTurn, Policy
-from refold.engine.prune import Shares, freed, prunable, pruned_at_most, window_of
+from refold.engine.prune import (
+    CompactionShares,
+    characters_freed,
+    most_prunable,
+    prunable,
+    window_of,
+)
 from refold.journal.state.fold import View
 
 _GROWN = 0.05  # of the window, before it is tried again
@@ -16,7 +22,7 @@ _BRIM = 0.95  # so full, it is tried again sooner
 _ADDED = 0.25  # of the room that the conversation has, then
 
 
-def compacting(shares: Shares) -> Policy:
+def compacting(shares: CompactionShares) -> Policy:
     def compaction(view: View) -> CompactConversation | None:
         conversation = view.conversation
         if conversation.calls or not conversation.messages:
@@ -39,7 +45,7 @@ def compacting(shares: Shares) -> Policy:
     return compaction
 
 
-def _because_full(view: View, shares: Shares) -> CompactConversation | None:
+def _because_full(view: View, shares: CompactionShares) -> CompactConversation | None:
     window = window_of(view, shares)
     full = tokens(view) / window
     if full < min(shares.prune, shares.compact):
@@ -49,8 +55,8 @@ def _because_full(view: View, shares: Shares) -> CompactConversation | None:
         least = shares.frees * window * ratio(view)
         # The conversation is not scanned at each step, because it may be long.
         if (
-            pruned_at_most(view) >= least
-            and freed(view, prunable(view, shares.results)) >= least
+            most_prunable(view) >= least
+            and characters_freed(view, prunable(view, shares.results)) >= least
         ):
             return CompactConversation("prune", reason)
     if full >= shares.compact < 1 and _has_grown(view, window, shares, full):
@@ -58,7 +64,7 @@ def _because_full(view: View, shares: Shares) -> CompactConversation | None:
     return None
 
 
-def _has_grown(view: View, window: int, shares: Shares, full: float) -> bool:
+def _has_grown(view: View, window: int, shares: CompactionShares, full: float) -> bool:
     """Is there enough that is new, since the last time, to be worth another?"""
     added = view.conversation.size - view.conversation.compacted_size
     little = _ADDED * room(view, window, shares.compact)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from refold.engine.decide import CheckRequest, Reject, ShowFiles
 from refold.engine.policies.conversation import is_last_word, request_of
-from refold.engine.request_words import Asked, asked_in
+from refold.engine.request_words import ParsedRequest, parse_request
 from refold.journal.state.fold import View
 from refold.journal.state.recent_calls import RecentCall
 from refold.journal.state.turn import RequestCheck, ShownFiles
@@ -51,7 +51,7 @@ def showing_named_files(view: View) -> ShowFiles | None:
     changers = {call.name for call in view.recent_calls.calls} & _CHANGERS
     if turn.stopped or turn.files_shown.step == turn.steps or (turn.steps and not changers):
         return None
-    asked = asked_in(request_of(view))
+    asked = parse_request(request_of(view))
     question = asked.question and not asked.expected and not asked.command
     numbered = question and re.search(_LINE_NUMBER, request_of(view)) is not None
     return ShowFiles(asked.files, question, numbered) if asked.files else None
@@ -68,7 +68,7 @@ def fulfilled(view: View) -> CheckRequest | Reject | None:
             return Reject((_correction(seen),))
         return None
     if seen.times == 0 or (seen.problems and seen.times <= _MOST_CORRECTIONS):
-        asked = asked_in(request_of(view))
+        asked = parse_request(request_of(view))
         return CheckRequest(asked.expected, tuple(_problems(asked, view)))
     return None
 
@@ -87,7 +87,7 @@ def _ends(view: View) -> bool:
     return last is not None and is_last_word(view) and last.stop != "refused"
 
 
-def _problems(asked: Asked, view: View) -> Iterator[str]:
+def _problems(asked: ParsedRequest, view: View) -> Iterator[str]:
     calls = [c for group in view.recent_calls.newest_first for c in reversed(group.calls)]
     calls = [call for call in calls if call.name != "finish"]
     shown = view.turn.files_shown
@@ -99,7 +99,9 @@ def _problems(asked: Asked, view: View) -> Iterator[str]:
         yield from _answered_badly(asked, calls, shown, answer, request_of(view))
 
 
-def _untouched(asked: Asked, calls: list[RecentCall], shown: ShownFiles) -> Iterator[str]:
+def _untouched(
+    asked: ParsedRequest, calls: list[RecentCall], shown: ShownFiles
+) -> Iterator[str]:
     """A file that no call was about. One that looks around may have met it."""
     around = any(
         re.search(_LOOKS_AROUND, c.command) or c.name == "list_files" for c in calls
@@ -114,7 +116,7 @@ def _untouched(asked: Asked, calls: list[RecentCall], shown: ShownFiles) -> Iter
             yield f"No call was about {name}."
 
 
-def _not_run(asked: Asked, calls: list[RecentCall], answer: str) -> Iterator[str]:
+def _not_run(asked: ParsedRequest, calls: list[RecentCall], answer: str) -> Iterator[str]:
     if not asked.command:
         return
     wanted = asked.command.split()[0]
@@ -151,7 +153,11 @@ def _left_out(printed: str, answer: str) -> str:
 
 
 def _answered_badly(
-    asked: Asked, calls: list[RecentCall], shown: ShownFiles, answer: str, request: str
+    asked: ParsedRequest,
+    calls: list[RecentCall],
+    shown: ShownFiles,
+    answer: str,
+    request: str,
 ) -> Iterator[str]:
     results = "\n".join([*shown.notes, *(call.text for call in calls)])
     if not calls and not shown.hashes:
