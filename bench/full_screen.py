@@ -25,7 +25,7 @@ import anyio
 from bench import journal, runs, table
 from bench.resuming import in_turns, session
 from bench.tmux_screen import TICKS, Screen
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.views.screen.screen import screen_of
 
 KEYS, PAUSE = 100, 0.05  # key presses, and seconds between two
@@ -187,7 +187,7 @@ def _long_session(here: Path, blocks: int) -> int:
         len(screen_of(entries := list(in_turns(list(session(work, events))))).done) < blocks
     ):
         events = events * 5 // 4
-    path = Home(here / "home/refold/sessions").path(LONG)
+    path = JournalDirectory(here / "home/refold/sessions").path(LONG)
     anyio.run(journal.write, path, entries)
     return len(screen_of(entries).done)
 

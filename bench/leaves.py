@@ -17,7 +17,7 @@ import anyio
 from bench import table
 from refold.agents.profile import CodeLimits
 from refold.engine.world import Model, World
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.state.conversation import Conversation
 from refold.provider.port import Delta, Done, Request, TextDelta
 from refold.rlm.call_context import CallContext
@@ -79,7 +79,7 @@ async def _asking(batches: Sequence[int]) -> float:
     aide = Model(Answering(), "bench/leaf", 100_000, lambda *_: 0.001)
     world = World(Model(ScriptedProvider()), helper_model=lambda: aide)
     with tempfile.TemporaryDirectory() as home:
-        record = Recorder(Home(Path(home)).store("bench"))
+        record = Recorder(JournalDirectory(Path(home)).store("bench"))
         await record.open()
         leaves, within = (
             Leaves(record, lambda: world, code_limits, RateLimit()),

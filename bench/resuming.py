@@ -29,7 +29,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.views.screen.screen import screen_of
 
 PROMPT = b"\x1b[?2004h"  # the line editor asks for marked pastes, and then waits
@@ -56,7 +56,9 @@ def report(times: int, events: int) -> None:
             "20260101-000002-0002": list(in_turns(one)),
         }
         for name, entries in sessions.items():
-            anyio.run(journal.write, Home(home / "sessions").path(name), entries)
+            anyio.run(
+                journal.write, JournalDirectory(home / "sessions").path(name), entries
+            )
         blocks = len(screen_of(one).done)
         script = Path(made) / "script.json"
         script.write_text('{"text": "Good morning."}', encoding="utf-8")

@@ -33,7 +33,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.values.messages import Message, Text, ToolCall
 from refold.values.usage import Usage
 
@@ -59,7 +59,7 @@ def main() -> None:
 
 def report(count: int, steps: int, runs: int) -> None:
     with tempfile.TemporaryDirectory(prefix="refold-bench-") as made:
-        home = Home(Path(made) / "home" / "sessions")
+        home = JournalDirectory(Path(made) / "home" / "sessions")
         written = make(home, count, steps, Path(made) / "work")
         rows = list(built(home, count, written))
         table.show(f"a catalogue of {count} sessions", ["took", ""], rows)
@@ -73,7 +73,7 @@ def report(count: int, steps: int, runs: int) -> None:
         )
 
 
-def make(home: Home, count: int, steps: int, work: Path) -> int:
+def make(home: JournalDirectory, count: int, steps: int, work: Path) -> int:
     """Journals as our own codec writes them. Gives their bytes."""
     chance, written = random.Random(7), 0
     paragraphs = prose()
@@ -127,7 +127,9 @@ def story(
     yield TurnEnded("answered")
 
 
-def built(home: Home, count: int, written: int) -> Iterator[tuple[str, str, str]]:
+def built(
+    home: JournalDirectory, count: int, written: int
+) -> Iterator[tuple[str, str, str]]:
     made = home.catalogue().rebuild()
     each = table.ms(made.seconds / count)
     size = f"{made.bytes / 1e6:.0f} MB for {written / 1e6:.0f} MB of journals"
@@ -145,7 +147,7 @@ def built(home: Home, count: int, written: int) -> Iterator[tuple[str, str, str]
     yield "nothing has changed", table.ms(timed(home.catalogue().freshen)), ""
 
 
-def asked(home: Home, runs: int) -> Iterator[tuple[str, str, object]]:
+def asked(home: JournalDirectory, runs: int) -> Iterator[tuple[str, str, object]]:
     took = [timed(home.catalogue().cards) for _ in range(runs)]
     yield "list all", table.ms(median(took)), len(home.catalogue().cards())
     for query in QUERIES:
@@ -154,7 +156,9 @@ def asked(home: Home, runs: int) -> Iterator[tuple[str, str, object]]:
         yield f"search {query}", table.ms(median(took)), len(hits)
 
 
-def commands(home: Home, runs: int, oldest: Path) -> Iterator[tuple[str, str, str]]:
+def commands(
+    home: JournalDirectory, runs: int, oldest: Path
+) -> Iterator[tuple[str, str, str]]:
     bare = run(home, runs, Path.cwd(), "--version")
     yield "refold --version", table.ms(bare), "×1.00"
     for words in (
@@ -168,7 +172,7 @@ def commands(home: Home, runs: int, oldest: Path) -> Iterator[tuple[str, str, st
         yield f"refold {' '.join(words)}", table.ms(took), table.times(took, bare)
 
 
-def run(home: Home, runs: int, where: Path, *words: str) -> float:
+def run(home: JournalDirectory, runs: int, where: Path, *words: str) -> float:
     place = {**os.environ, "REFOLD_HOME": str(home.root.parent)}
 
     def once() -> None:

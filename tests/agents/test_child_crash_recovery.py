@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from refold.journal.events.kinds import ChildBorn, ChildEnded, ModelAnswered, Said
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.state.session_tree import walk
 from refold.journal.store.tree_reader import tree
 from refold.session.session import Session
@@ -163,7 +163,7 @@ def test_killed_in_the_middle_of_a_child_it_goes_on_with_that_child(tmp_path: Pa
     )
 
     assert (again.stdout.strip(), again.returncode) == ("Done.", 0)
-    (root,) = Home(below).sessions()
+    (root,) = JournalDirectory(below).sessions()
     found = {node.address: node for node in walk(tree(root.path, root.id))}
     assert list(found) == ["root", "root/child-1"]
     kinds = [type(e.event).__name__ for e in found["root/child-1"].entries]

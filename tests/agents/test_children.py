@@ -16,7 +16,7 @@ from refold.journal.events.kinds import (
     SessionStarted,
     TurnEnded,
 )
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.provider.port import Delta, Request
 from refold.testing.providers import Cast
 from refold.values.live import ChildMoved, TextCame, Within
@@ -321,7 +321,7 @@ def test_a_child_is_found_by_its_id_and_is_no_session_of_its_own(tmp_path: Path)
     scripts = {"Go": [[give("Look", "explore")], "Done."], "Look": ["Seen."]}
     house = Household(tmp_path, scripts)
     root = house.run("Go.").session_id
-    home = Home(house.home / "sessions")
+    home = JournalDirectory(house.home / "sessions")
 
     assert [each.id for each in home.sessions()] == [root]
     assert home.find(f"{root[:18]}/child-1").id == f"{root}/child-1"

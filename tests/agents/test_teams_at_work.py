@@ -12,7 +12,7 @@ import pytest
 
 from refold.journal.board.board_file import TaskBoard
 from refold.journal.events.kinds import ChildBorn, ChildEnded, MailSent, Said
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.state.session_tree import Node, walk
 from refold.journal.store.tree_reader import tree
 from refold.testing.providers import Line
@@ -125,7 +125,7 @@ def test_killed_at_work_the_team_goes_on_and_does_each_task_once(
 
     assert (again.stdout.strip(), again.returncode) == ("I wait.", 0)
     assert all((tmp_path / f"{n}.txt").read_text() == f"by {n}\n" for n in NAMES)
-    (root,) = Home(home / "sessions").sessions()
+    (root,) = JournalDirectory(home / "sessions").sessions()
     nodes = {node.address: node for node in walk(tree(root.path, root.id))}
     (project,) = (home / "projects").iterdir()
     tasks = TaskBoard(project).read().tasks

@@ -11,7 +11,7 @@ from refold.claims.check import check
 from refold.claims.observed import ReadFiles, seen_in
 from refold.claims.parse_claims import in_answer
 from refold.claims.sources import Today, records
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.store.tree_reader import entries_in
 from refold.place.files import DiskFiles
 from refold.testing.providers import Reply, ScriptedProvider
@@ -76,7 +76,7 @@ def session(
             return opened.id
 
     id_ = anyio.run(turn)
-    return Past(directory, Home(home / "sessions").path(id_))
+    return Past(directory, JournalDirectory(home / "sessions").path(id_))
 
 
 async def _yes(_: object) -> bool:

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from refold.cli.main import main
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.testing.providers import Reply, ScriptedProvider
@@ -34,7 +34,7 @@ def while_it_runs(place: Path, *arguments: str) -> int:
     given = world(script, name="m/one", system="You are one. " * 40, window=2_000)
 
     async def story() -> int:
-        home = Home(Path(os.environ["REFOLD_HOME"]) / "sessions")
+        home = JournalDirectory(Path(os.environ["REFOLD_HOME"]) / "sessions")
         record = Recorder(home.store(ID), clock=lambda: 0.0)
         async with await Session.open(
             record, lambda _: given, directory=str(place), id_=ID

@@ -11,7 +11,7 @@ import pytest
 
 from refold.cli.main import main
 from refold.config.paths import paths
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from tests.sandbox_notice import without_sandbox_notice
 
 CAPFD = pytest.CaptureFixture[str]
@@ -36,7 +36,7 @@ def says(capfd: CAPFD, answer: str, *words: str) -> tuple[int, str, str]:
 
 
 def sessions() -> dict[str, bytes]:
-    home = Home(paths(os.environ).data / "sessions")
+    home = JournalDirectory(paths(os.environ).data / "sessions")
     return {s.id: (s.path / "events.jsonl").read_bytes() for s in home.sessions()}
 
 

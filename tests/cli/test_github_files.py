@@ -14,7 +14,7 @@ import yaml
 from refold.cli.flags import parse
 from refold.config.paths import paths
 from refold.journal.events.kinds import Said
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.store.tree_reader import entries_in
 
 ROOT = Path(__file__).parents[2]
@@ -161,7 +161,7 @@ def test_the_workflow_answers_in_a_run_and_hostile_words_stay_words(
     )
     assert not (tmp_path / "pwned").exists()
     assert not (tmp_path / "b.txt").exists()
-    home = Home(paths(os.environ).data / "sessions")
+    home = JournalDirectory(paths(os.environ).data / "sessions")
     said = [
         each.event.text
         for session in home.sessions()

@@ -15,7 +15,7 @@ from refold.cli.main import main
 from refold.cli.session_argument import entries
 from refold.errors import BadInput
 from refold.journal.events.kinds import AgentChosen, BudgetSet, Event
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.testing.providers import ScriptedProvider
@@ -35,8 +35,8 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield str(file)
 
 
-def home() -> Home:
-    return Home(Path(os.environ["REFOLD_HOME"]) / "sessions")
+def home() -> JournalDirectory:
+    return JournalDirectory(Path(os.environ["REFOLD_HOME"]) / "sessions")
 
 
 def events(id_: str) -> list[Event]:

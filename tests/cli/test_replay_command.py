@@ -13,7 +13,7 @@ import pytest
 from refold.cli.main import main
 from refold.config.paths import paths
 from refold.journal.events import codec
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 
 CAPFD = pytest.CaptureFixture[str]
 LINES: tuple[dict[str, Any], ...] = (
@@ -44,12 +44,12 @@ def said(capfd: CAPFD, *words: str) -> tuple[int, str, str]:
 
 
 def the_session() -> str:
-    (found,) = Home(paths(os.environ).data / "sessions").sessions()
+    (found,) = JournalDirectory(paths(os.environ).data / "sessions").sessions()
     return found.id
 
 
 def the_newest() -> str:
-    return next(iter(Home(paths(os.environ).data / "sessions").sessions())).id
+    return next(iter(JournalDirectory(paths(os.environ).data / "sessions").sessions())).id
 
 
 def rewritten(journal: bytes, old: bytes, new: bytes) -> bytes:
@@ -195,7 +195,9 @@ def test_a_rule_of_its_start_that_is_none_any_more_is_told(
     """As it may be in a journal that came from elsewhere."""
     main(["-p", "Go", "--script", str(workspace / "script.jsonl"), "--deny", "read_file"])
     session = the_newest()
-    journal = Home(paths(os.environ).data / "sessions").path(session) / "events.jsonl"
+    journal = (
+        JournalDirectory(paths(os.environ).data / "sessions").path(session) / "events.jsonl"
+    )
     journal.write_bytes(rewritten(journal.read_bytes(), b'"read_file"]', b'"reed_file"]'))
 
     code, _, err = said(capfd, session, "--run")

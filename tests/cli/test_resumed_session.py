@@ -12,7 +12,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from refold.cli.main import main
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.session.recorder import Recorder
 from tests.cli.contract import documents
 from tests.sandbox_notice import without_sandbox_notice
@@ -197,7 +197,7 @@ def test_one_that_is_being_written_names_who_writes_and_can_be_forked(
     session = the_session()
 
     with start_blocking_portal() as other:  # who writes need not be another process
-        record = Recorder(Home(session.parent).store(session.name))
+        record = Recorder(JournalDirectory(session.parent).store(session.name))
         other.call(record.open)
         capfd.readouterr()
 

@@ -11,7 +11,7 @@ import pytest
 from refold.cli.rewind import add_arguments, run
 from refold.errors import BadInput, Held
 from refold.journal.events.kinds import Checkpointed, Said, Started
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.place.checkpoints import Checkpoints
 from refold.session.recorder import Recorder
 from refold.session.session import Session
@@ -32,7 +32,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def recorder() -> Recorder:
-    home = Home(Path(os.environ["REFOLD_HOME"]) / "sessions")
+    home = JournalDirectory(Path(os.environ["REFOLD_HOME"]) / "sessions")
     return Recorder(home.store(ID), clock=lambda: 0.0)
 
 

@@ -11,7 +11,7 @@ from refold.app.memory_worker import find_title, opened, title_in
 from refold.engine.world import Model
 from refold.journal.events import codec
 from refold.journal.events.kinds import Reserved, Settled, Titled
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.session.recorder import Recorder
 from refold.session.rename import rename
 from refold.testing.providers import Reply, ScriptedProvider
@@ -48,7 +48,7 @@ def titled(
         return found
 
     found = anyio.run(doing)
-    home = Home(Path(os.environ["REFOLD_HOME"]) / "sessions")
+    home = JournalDirectory(Path(os.environ["REFOLD_HOME"]) / "sessions")
     (card,) = home.catalogue().cards()
     written = (home.path(card.id) / "events.jsonl").read_bytes().split(b"\n")[:-1]
     kinds = [type(entry.event) for entry, _ in codec.decode(written)]

@@ -23,7 +23,7 @@ from refold.journal.events.kinds import (
     Started,
     TurnEnded,
 )
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.store.blobs import Blobs
 from refold.journal.store.disk import Disk
 from refold.session.recorder import Recorder
@@ -315,7 +315,7 @@ def test_what_runs_is_shown_as_running_and_nothing_is_written(
     given = world(model, name="m/one", tools=(look,))
 
     async def story() -> None:
-        home = Home(Path(os.environ["REFOLD_HOME"]) / "sessions")
+        home = JournalDirectory(Path(os.environ["REFOLD_HOME"]) / "sessions")
         record = Recorder(home.store(ID), clock=lambda: 5.0)
         async with await Session.open(
             record, lambda _: given, directory=str(tmp_path), id_=ID

@@ -21,7 +21,7 @@ from refold.journal.events.kinds import (
     SessionResumed,
     SessionStarted,
 )
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.place.checkpoints import Checkpoints, snapshot_directory
 from refold.session.recorder import Recorder
 
@@ -77,8 +77,8 @@ def shell(capfd: CAPFD) -> Shell:
     return Shell(capfd)
 
 
-def home() -> Home:
-    return Home(paths(os.environ).data / "sessions")
+def home() -> JournalDirectory:
+    return JournalDirectory(paths(os.environ).data / "sessions")
 
 
 async def _opened_and_left(id_: str, directory: Path) -> None:

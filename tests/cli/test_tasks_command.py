@@ -12,7 +12,7 @@ import pytest
 
 from refold.cli.main import main
 from refold.journal.events.kinds import ChildBorn, Said, SessionStarted
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.session.recorder import Recorder
 from tests.cli.running import call, command, script
 
@@ -109,7 +109,9 @@ def test_an_owner_is_shown_by_its_name_and_the_title_of_its_session(shell: Shell
     leader = "20261125-080000-abcd"
 
     async def stored() -> None:
-        record = Recorder(Home(Path(os.environ["REFOLD_HOME"]) / "sessions").store(leader))
+        record = Recorder(
+            JournalDirectory(Path(os.environ["REFOLD_HOME"]) / "sessions").store(leader)
+        )
         await record.open()
         mate = ChildBorn("child-1", "c1", "code", "Work.", teammate="ann")
         other = ChildBorn("child-2", "c2", "code", "Work.")

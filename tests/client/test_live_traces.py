@@ -19,7 +19,7 @@ from refold.app.otlp import Collector, encoded
 from refold.config.settings import Otel
 from refold.errors import BadInput
 from refold.journal.events.kinds import Entry
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.state.fold import View
 from refold.journal.state.session_tree import Node
 from refold.journal.store.port import MemoryStore
@@ -86,7 +86,7 @@ def house_at(root: Path, endpoint: str, **more: Any) -> Household:
 
 
 def folded(house: Household, session: str, *, content: bool = False) -> Spans:
-    path = Home(house.home / "sessions").path(session)
+    path = JournalDirectory(house.home / "sessions").path(session)
     return spans_in(encoded(traces(tree(path, session), content=content)))
 
 

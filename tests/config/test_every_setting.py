@@ -35,7 +35,7 @@ from refold.errors import BadInput, ToolFailed
 from refold.headless.output import StreamWriter
 from refold.headless.stdio import Door
 from refold.journal.events.kinds import Checkpointed, Compacted, Ended, Entry
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.prompts.summary import summary_prompt
 from refold.provider.local.models import find
 from refold.provider.local.server import running_servers, stop
@@ -455,7 +455,9 @@ async def is_told_skills(build: Any) -> object:
 
 async def is_told_notes(build: Any) -> object:
     data = paths(os.environ).data
-    ProjectMemory(data, build.directory, Home(data / "sessions")).note("CI runs on ARM")
+    ProjectMemory(data, build.directory, JournalDirectory(data / "sessions")).note(
+        "CI runs on ARM"
+    )
     provider = ScriptedProvider("Hello.")
     await said_by(build(provider=provider))
     return "CI runs on ARM" in provider.heard[0].system

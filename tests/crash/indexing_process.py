@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 from refold.journal.catalogue.catalogue import Catalogue
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 
 
 def main(root: Path, at: int) -> None:
-    home, left = Home(root), at
+    home, left = JournalDirectory(root), at
 
     def place(session: str) -> Path:
         nonlocal left

@@ -11,14 +11,14 @@ import pytest
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import Entry, Event, Said, SessionStarted
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 
 PROCESS = Path(__file__).with_name("indexing_process.py")
 COUNT = 400
 
 
-def sessions(root: Path) -> Home:
-    home = Home(root)
+def sessions(root: Path) -> JournalDirectory:
+    home = JournalDirectory(root)
     for n in range(COUNT):
         head, written = Head(), list[bytes]()
         events: list[Event] = [SessionStarted("/work"), *[Said(f"umbrella {n}")] * 20]

@@ -16,7 +16,7 @@ from refold.engine.world import World
 from refold.errors import ProviderError
 from refold.journal.events import codec
 from refold.journal.events.kinds import Compacted, Entry
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.store.fork import fork
 from refold.journal.store.port import MemoryStore
 from refold.permissions.rules import parse
@@ -260,7 +260,10 @@ def test_a_summary_made_otherwise_is_named() -> None:
 
 
 def test_a_fork_goes_the_same_way(tmp_path: Path) -> None:
-    home, given_ = Home(tmp_path), world(ScriptedProvider([BOOK, WEATHER], "Done."))
+    home, given_ = (
+        JournalDirectory(tmp_path),
+        world(ScriptedProvider([BOOK, WEATHER], "Done.")),
+    )
 
     async def live(name: str, words: str, one: World) -> list[Entry]:
         record = Recorder(home.store(name), clock=lambda: 0.0)

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from refold.journal.events.kinds import Event, Said, SessionStarted, TurnEnded, TurnStarted
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from tests.journal.journals import as_file, lines
 
 
-def put(home: Home, session: str, *events: Event, changed: float = 1.0) -> Path:
+def put(home: JournalDirectory, session: str, *events: Event, changed: float = 1.0) -> Path:
     """Write the journal of a session, whatever was there. Gives its file."""
     made, _ = lines(events)
     file = home.path(session) / "events.jsonl"

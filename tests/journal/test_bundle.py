@@ -11,7 +11,7 @@ import pytest
 
 from refold.errors import BadInput
 from refold.journal.bundle.archive import member
-from refold.journal.bundle.pack import Packing
+from refold.journal.bundle.pack import SessionPacker
 from refold.journal.bundle.unpack import ImportedSession, unpack
 from refold.journal.events import codec
 from refold.journal.events.child_events import ChildBorn
@@ -26,7 +26,7 @@ from refold.journal.events.kinds import (
     TurnStarted,
     Unknown,
 )
-from refold.journal.home import Home, works_in
+from refold.journal.home import JournalDirectory, current_directory
 from refold.journal.store.blobs import Blobs
 from refold.journal.store.check import check
 from refold.journal.store.disk import Disk
@@ -37,18 +37,20 @@ ID = "20260101-000000-abcd"
 NOW = 1_800_000_000.0
 
 
-def packed(home: Home, id_: str = ID) -> bytes:
-    return b"".join(Packing(home.path(id_), id_).pieces())
+def packed(home: JournalDirectory, id_: str = ID) -> bytes:
+    return b"".join(SessionPacker(home.path(id_), id_).pieces())
 
 
-def unpacked(home: Home, document: bytes, directory: str = "/here") -> ImportedSession:
+def unpacked(
+    home: JournalDirectory, document: bytes, directory: str = "/here"
+) -> ImportedSession:
     return unpack(home, io.BytesIO(document), "s.tar", NOW, directory)
 
 
-def homes(tmp_path: Path) -> tuple[Home, Home]:
+def homes(tmp_path: Path) -> tuple[JournalDirectory, JournalDirectory]:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-    return Home(tmp_path / "one"), Home(tmp_path / "two")
+    return JournalDirectory(tmp_path / "one"), JournalDirectory(tmp_path / "two")
 
 
 def events_of(path: Path) -> list[Event]:
@@ -170,7 +172,7 @@ def test_a_journal_that_shrinks_meanwhile_is_told_and_no_tar_is_made_of_it(
 ) -> None:
     one, _ = homes(tmp_path)
     plant(one.path(ID), RICH)
-    packing = Packing(one.path(ID), ID)
+    packing = SessionPacker(one.path(ID), ID)
     (one.path(ID) / "events.jsonl").write_bytes(b"")
 
     with pytest.raises(OSError, match=r"events\.jsonl was changed meanwhile"):
@@ -204,8 +206,8 @@ def test_it_goes_on_where_it_was_imported(tmp_path: Path) -> None:
 
     unpacked(two, packed(one), str(here))
 
-    assert works_in(one.path(ID)) == "/work/place"
-    assert works_in(two.path(ID)) == str(here)
+    assert current_directory(one.path(ID)) == "/work/place"
+    assert current_directory(two.path(ID)) == str(here)
 
 
 @pytest.mark.parametrize("harm", ["flip", "cut", "gap"])
@@ -221,7 +223,7 @@ def test_of_a_damaged_journal_what_is_good_is_exported(tmp_path: Path, harm: str
     }
     (one.path(ID) / "events.jsonl").write_bytes(good + rest[harm])
 
-    packing = Packing(one.path(ID), ID)
+    packing = SessionPacker(one.path(ID), ID)
     document = b"".join(packing.pieces())
     made = unpacked(two, document)
 
@@ -237,7 +239,7 @@ def test_a_child_of_which_nothing_is_good_is_left_out(tmp_path: Path) -> None:
     path = family(one.path(ID))
     (path / "children/child-2/events.jsonl").write_bytes(b"{}\n")
 
-    packing = Packing(path, ID)
+    packing = SessionPacker(path, ID)
     made = unpacked(two, b"".join(packing.pieces()))
 
     [damage] = packing.damages
@@ -253,7 +255,7 @@ def test_a_blob_that_is_gone_or_changed_is_named_and_left_out(tmp_path: Path) ->
     (one.path(ID) / "blobs" / names[0]).unlink()
     (one.path(ID) / "blobs" / names[1]).write_bytes(b"!")
 
-    packing = Packing(one.path(ID), ID)
+    packing = SessionPacker(one.path(ID), ID)
     made = unpacked(two, b"".join(packing.pieces()))
 
     assert [("missing" in d, "changed" in d) for d in packing.damages] == [

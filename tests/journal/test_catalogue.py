@@ -20,7 +20,7 @@ from refold.journal.catalogue.session_card import Card
 from refold.journal.events import codec
 from refold.journal.events.child_events import ChildBorn
 from refold.journal.events.kinds import Event, ModelAnswered, Renamed, Said, Tagged
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.state import fold
 from refold.values.messages import Message, Text
 from refold.values.usage import Usage
@@ -30,11 +30,11 @@ from tests.session.golden.record import EVENTS as GOLDEN
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "data" / "sessions")
+def home(tmp_path: Path) -> JournalDirectory:
+    return JournalDirectory(tmp_path / "data" / "sessions")
 
 
-def found(home: Home, text: str) -> list[tuple[str, int]]:
+def found(home: JournalDirectory, text: str) -> list[tuple[str, int]]:
     return [(hit.card.id, hit.seq) for hit in home.catalogue().search(text, 50)]
 
 
@@ -46,7 +46,7 @@ def ids(cards: Sequence[Card]) -> list[str]:
     return [card.id for card in cards]
 
 
-def test_a_card_says_what_the_fold_of_the_journal_says(home: Home) -> None:
+def test_a_card_says_what_the_fold_of_the_journal_says(home: JournalDirectory) -> None:
     file = put(home, "one", *GOLDEN, Renamed("walk"), Tagged(("rain", "sun")), changed=7.0)
 
     (card,) = home.catalogue().cards()
@@ -59,7 +59,9 @@ def test_a_card_says_what_the_fold_of_the_journal_says(home: Home) -> None:
     assert (card.model, card.damage) == (view.conversation.system_prompt.model, "")
 
 
-def test_a_card_has_the_beginning_of_the_last_message_and_of_its_answer(home: Home) -> None:
+def test_a_card_has_the_beginning_of_the_last_message_and_of_its_answer(
+    home: JournalDirectory,
+) -> None:
     put(home, "one", Said("old"), said("older"), Said("x" * 999, typed="/fix a.py"))
     put(home, "two", Said("old"), said("first"), said("y" * 999))
 
@@ -69,14 +71,16 @@ def test_a_card_has_the_beginning_of_the_last_message_and_of_its_answer(home: Ho
     assert (cards["two"].asked, cards["two"].answer) == ("old", "y" * 400)
 
 
-def test_cards_come_last_written_first(home: Home) -> None:
+def test_cards_come_last_written_first(home: JournalDirectory) -> None:
     for name, changed in (("a", 2.0), ("b", 3.0), ("c", 1.0)):
         put(home, name, *talk("so"), changed=changed)
 
     assert ids(home.catalogue().cards()) == ["b", "a", "c"]
 
 
-def test_what_is_written_later_is_read_on_and_nothing_is_found_twice(home: Home) -> None:
+def test_what_is_written_later_is_read_on_and_nothing_is_found_twice(
+    home: JournalDirectory,
+) -> None:
     put(home, "one", *talk("umbrella"))
     before = found(home, "umbrella")
 
@@ -98,7 +102,7 @@ def test_what_is_written_later_is_read_on_and_nothing_is_found_twice(home: Home)
     ids=["replaced", "longer", "cut", "empty"],
 )
 def test_a_journal_that_is_another_now_is_read_anew(
-    home: Home, now: Sequence[Event]
+    home: JournalDirectory, now: Sequence[Event]
 ) -> None:
     put(home, "one", *talk("umbrella", "rain"))
     assert found(home, "umbrella") == [("one", 2)]
@@ -109,7 +113,7 @@ def test_a_journal_that_is_another_now_is_read_anew(
     assert [card.events for card in home.catalogue().cards()] == [len(now)]
 
 
-def test_half_a_line_waits_for_its_other_half(home: Home) -> None:
+def test_half_a_line_waits_for_its_other_half(home: JournalDirectory) -> None:
     file = put(home, "one", *talk("umbrella"))
     whole = file.read_bytes()
     file.write_bytes(whole[:-9])
@@ -121,7 +125,7 @@ def test_half_a_line_waits_for_its_other_half(home: Home) -> None:
     assert [(card.events, card.damage) for card in home.catalogue().cards()] == [(4, "")]
 
 
-def test_damage_is_told_and_what_stands_before_it_is_found(home: Home) -> None:
+def test_damage_is_told_and_what_stands_before_it_is_found(home: JournalDirectory) -> None:
     file = put(home, "one", *talk("umbrella", "lost"))
     file.write_bytes(file.read_bytes().replace(b"lost", b"LOST"))
 
@@ -131,7 +135,7 @@ def test_damage_is_told_and_what_stands_before_it_is_found(home: Home) -> None:
     assert (found(home, "umbrella"), found(home, "lost")) == ([("one", 2)], [])
 
 
-def test_a_journal_that_cannot_be_read_is_tried_again(home: Home) -> None:
+def test_a_journal_that_cannot_be_read_is_tried_again(home: JournalDirectory) -> None:
     file = home.path("one") / "events.jsonl"
     file.mkdir(parents=True)
     (before,) = home.catalogue().cards()
@@ -143,7 +147,7 @@ def test_a_journal_that_cannot_be_read_is_tried_again(home: Home) -> None:
     assert [card.damage for card in home.catalogue().cards()] == [""]
 
 
-def test_what_was_deleted_is_gone_with_its_children(home: Home) -> None:
+def test_what_was_deleted_is_gone_with_its_children(home: JournalDirectory) -> None:
     born = ChildBorn("child-1", "c", "explore", "look")
     put(home, "one", *talk("umbrella"), born)
     put(home, "one/child-1", *talk("umbrella below"))
@@ -157,7 +161,7 @@ def test_what_was_deleted_is_gone_with_its_children(home: Home) -> None:
     assert ids(home.catalogue().cards(children=True)) == ["two"]
 
 
-def test_a_child_is_followed_while_its_parent_is_silent(home: Home) -> None:
+def test_a_child_is_followed_while_its_parent_is_silent(home: JournalDirectory) -> None:
     put(home, "one", *talk("go"), ChildBorn("child-1", "c", "explore", "look"))
     before = ids(home.catalogue().cards(children=True))
     put(home, "one/child-1", *talk("umbrella"))
@@ -202,7 +206,9 @@ def empty(path: Path) -> None:
 @pytest.mark.parametrize(
     "harm", [garbage, torn, scribbled, older, without_tables, gone, empty]
 )
-def test_a_broken_catalogue_is_made_anew(home: Home, harm: Callable[[Path], None]) -> None:
+def test_a_broken_catalogue_is_made_anew(
+    home: JournalDirectory, harm: Callable[[Path], None]
+) -> None:
     for n in range(3):
         put(home, f"s{n}", *talk("umbrella"))
     before, told = home.catalogue().cards(), list[str]()
@@ -217,7 +223,7 @@ def test_a_broken_catalogue_is_made_anew(home: Home, harm: Callable[[Path], None
 
 @pytest.mark.parametrize("children", [False, True])
 def test_where_no_catalogue_can_be_written_every_journal_is_read_and_that_is_told(
-    home: Home, *, children: bool
+    home: JournalDirectory, *, children: bool
 ) -> None:
     put(home, "one", *talk("umbrella"), ChildBorn("child-1", "c", "explore", "look"))
     put(home, "one/child-1", *talk("umbrella"))
@@ -238,7 +244,7 @@ def test_where_no_catalogue_can_be_written_every_journal_is_read_and_that_is_tol
     ]
 
 
-def test_nobody_else_can_read_the_catalogue(home: Home) -> None:
+def test_nobody_else_can_read_the_catalogue(home: JournalDirectory) -> None:
     put(home, "one", *talk("umbrella"))
 
     home.catalogue().freshen()
@@ -246,7 +252,7 @@ def test_nobody_else_can_read_the_catalogue(home: Home) -> None:
     assert home.catalogue().path.stat().st_mode & 0o777 == 0o600
 
 
-def test_whoever_is_stopped_leaves_what_was_read_by_then(home: Home) -> None:
+def test_whoever_is_stopped_leaves_what_was_read_by_then(home: JournalDirectory) -> None:
     for n in range(300):
         put(home, f"s{n:03}", *talk("umbrella"), changed=float(n + 1))
 
@@ -262,7 +268,7 @@ def test_whoever_is_stopped_leaves_what_was_read_by_then(home: Home) -> None:
     assert len(cards) == 300
 
 
-def test_a_look_without_time_shows_what_is_known(home: Home) -> None:
+def test_a_look_without_time_shows_what_is_known(home: JournalDirectory) -> None:
     put(home, "one", *talk("umbrella"))
     home.catalogue().freshen()
     put(home, "two", *talk("umbrella"))
@@ -271,7 +277,7 @@ def test_a_look_without_time_shows_what_is_known(home: Home) -> None:
     assert set(home.catalogue().known()) == {"one"}
 
 
-def test_several_may_follow_the_journals_at_once(home: Home) -> None:
+def test_several_may_follow_the_journals_at_once(home: JournalDirectory) -> None:
     for n in range(40):
         put(home, f"s{n}", *talk("umbrella", "and more"))
     told = list[str]()
@@ -292,7 +298,7 @@ def test_read_in_whatever_pieces_it_says_what_a_new_one_says(
     tmp_path: Path, cuts: list[int]
 ) -> None:
     """Grown, cut and rewritten: bytes of a journal up to there, one after the other."""
-    home = Home(tmp_path / "data" / "sessions")
+    home = JournalDirectory(tmp_path / "data" / "sessions")
     whole = as_file(lines([*talk("umbrella", "rain", "sun"), Said("open")])[0])
     file = home.path("one") / "events.jsonl"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -317,7 +323,7 @@ def everything(catalogue: Catalogue) -> list[tuple[str, int, str]]:
 
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="tells who locks what")
 def test_a_second_look_in_the_same_process_leaves_the_locks_of_the_first(
-    home: Home,
+    home: JournalDirectory,
 ) -> None:
     home.root.mkdir(parents=True)
     place = home.catalogue().path
@@ -341,7 +347,9 @@ def locks(file: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_whoever_has_to_wait_too_long_for_another_reads_by_itself(home: Home) -> None:
+def test_whoever_has_to_wait_too_long_for_another_reads_by_itself(
+    home: JournalDirectory,
+) -> None:
     put(home, "one", *talk("umbrella"))
     home.catalogue().freshen()
     put(home, "two", *talk("umbrella"))
@@ -359,7 +367,7 @@ def test_whoever_has_to_wait_too_long_for_another_reads_by_itself(home: Home) ->
 
 
 @pytest.mark.timeout(4)  # others wait for five seconds
-def test_who_leaves_waits_for_no_other_writer(home: Home) -> None:
+def test_who_leaves_waits_for_no_other_writer(home: JournalDirectory) -> None:
     put(home, "one", *talk("umbrella"))
     catalogue = home.catalogue()
     catalogue.freshen()
@@ -374,7 +382,7 @@ def test_who_leaves_waits_for_no_other_writer(home: Home) -> None:
     assert ids(home.catalogue().cards()) == ["two", "one"]
 
 
-def test_while_it_is_made_anew_others_find_what_was_known(home: Home) -> None:
+def test_while_it_is_made_anew_others_find_what_was_known(home: JournalDirectory) -> None:
     for name in ("a", "b", "c"):
         put(home, name, *talk("umbrella"))
     home.catalogue().freshen()
@@ -391,7 +399,7 @@ def test_while_it_is_made_anew_others_find_what_was_known(home: Home) -> None:
     assert ids(home.catalogue().cards()) == ["c", "b", "a"]
 
 
-def test_where_none_can_be_kept_making_it_anew_fails(home: Home) -> None:
+def test_where_none_can_be_kept_making_it_anew_fails(home: JournalDirectory) -> None:
     put(home, "a", *talk("umbrella"))
     home.catalogue().path.mkdir()
 
@@ -400,15 +408,15 @@ def test_where_none_can_be_kept_making_it_anew_fails(home: Home) -> None:
 
 
 @pytest.mark.slow
-def test_where_not_even_a_private_one_has_room_that_is_told(home: Home) -> None:
+def test_where_not_even_a_private_one_has_room_that_is_told(home: JournalDirectory) -> None:
     put(home, "a", *talk(*(f"{n} umbrella " * 1_500 for n in range(300))))
     home.catalogue().path.mkdir()
     program = (
         "import resource\n"
         "from pathlib import Path\n"
-        "from refold.journal.home import Home\n"
+        "from refold.journal.home import JournalDirectory\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
-        f"Home(Path({str(home.root)!r})).catalogue().search('umbrella', 3)\n"
+        f"JournalDirectory(Path({str(home.root)!r})).catalogue().search('umbrella', 3)\n"
     )
 
     done = subprocess.run(

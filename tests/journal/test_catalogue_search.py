@@ -10,7 +10,7 @@ from msgspec import Raw
 from refold.errors import BadInput
 from refold.journal.catalogue.search_text import asked
 from refold.journal.events.kinds import Ended, ModelAnswered, Renamed, Said, Tagged
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.values.messages import Message, Text, ToolCall
 from tests.journal.shelves import put, talk
 
@@ -18,11 +18,11 @@ CALL = ToolCall("c", "bash", Raw(b'{"command":"make umbrella","n":[1,"deep"]}'))
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "data" / "sessions")
+def home(tmp_path: Path) -> JournalDirectory:
+    return JournalDirectory(tmp_path / "data" / "sessions")
 
 
-def found(home: Home, text: str) -> list[tuple[str, str]]:
+def found(home: JournalDirectory, text: str) -> list[tuple[str, str]]:
     marks = str.maketrans({"\x02": "[", "\x03": "]"})
     hits = home.catalogue().search(text, 20)
     return [(hit.who, hit.snippet.translate(marks)) for hit in hits]
@@ -47,7 +47,9 @@ def found(home: Home, text: str) -> list[tuple[str, str]]:
         ("C++", "is it [C]++?"),
     ],
 )
-def test_words_are_found_as_people_write_them(home: Home, query: str, shown: str) -> None:
+def test_words_are_found_as_people_write_them(
+    home: JournalDirectory, query: str, shown: str
+) -> None:
     said = (
         "call foo_bar in path/to/x.py", "日本語の文章を書く", "서울에서 만나요",
         "Das Café schließt", "is it C++?",
@@ -58,7 +60,9 @@ def test_words_are_found_as_people_write_them(home: Home, query: str, shown: str
     assert found(home, query) == [("person", shown)]
 
 
-def test_everything_that_was_said_and_done_is_found_by_whose_it_was(home: Home) -> None:
+def test_everything_that_was_said_and_done_is_found_by_whose_it_was(
+    home: JournalDirectory,
+) -> None:
     answer = Message("assistant", (Text("An umbrella it is."), CALL))
     put(
         home, "one",
@@ -74,7 +78,7 @@ def test_everything_that_was_said_and_done_is_found_by_whose_it_was(home: Home) 
     assert found(home, '"umbrella is done"') == [("child-1", "The [umbrella is done].")]
 
 
-def test_of_long_output_the_beginning_and_the_end_are_found(home: Home) -> None:
+def test_of_long_output_the_beginning_and_the_end_are_found(home: JournalDirectory) -> None:
     long = "first " + "word " * 5_000 + "last"
     put(home, "one", *talk("go"), Ended("c", "done", long.replace("word", "mid", 1)))
     put(
@@ -87,7 +91,9 @@ def test_of_long_output_the_beginning_and_the_end_are_found(home: Home) -> None:
     assert [len(found(home, word)) for word in ("first", "last", "middle")] == [1, 1, 0]
 
 
-def test_only_wanted_sessions_are_found_and_no_more_than_asked_for(home: Home) -> None:
+def test_only_wanted_sessions_are_found_and_no_more_than_asked_for(
+    home: JournalDirectory,
+) -> None:
     for n in range(9):
         put(home, f"s{n}", *talk("umbrella", directory=f"/work/{n % 3}"))
 
@@ -133,7 +139,7 @@ def test_what_cannot_be_searched_for_is_told(query: str, told: str) -> None:
 @example("%_'; DROP TABLE words; --")
 @given(st.text(max_size=60))
 def test_no_query_is_an_error_of_ours(tmp_path: Path, query: str) -> None:
-    home = Home(tmp_path / "data" / "sessions")
+    home = JournalDirectory(tmp_path / "data" / "sessions")
     if not home.root.exists():
         put(home, "one", *talk("a b c word near NOT x y z q \x00\x01\x02 half"))
 
@@ -152,7 +158,7 @@ def test_no_query_is_an_error_of_ours(tmp_path: Path, query: str) -> None:
 )
 @given(st.text(min_size=1, max_size=80))
 def test_whatever_is_said_can_be_kept_and_read_back(tmp_path: Path, said: str) -> None:
-    home = Home(tmp_path / "data" / "sessions")
+    home = JournalDirectory(tmp_path / "data" / "sessions")
     clean = said.encode("utf-8", "replace").decode()
     put(home, "one", *talk(f"{clean} umbrella"))
 

@@ -26,7 +26,7 @@ from refold.journal.events.kinds import (
     TurnStarted,
     VariablesSaved,
 )
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.state.fold import View, fold
 from refold.journal.store.check import check
 from refold.journal.store.disk import Disk
@@ -44,7 +44,7 @@ SCRIPTS = some.lists(
 )
 
 
-def written(home: Home, *events: Event, name: str = "a") -> Path:
+def written(home: JournalDirectory, *events: Event, name: str = "a") -> Path:
     """A session with these events in it."""
 
     async def write() -> None:
@@ -57,7 +57,9 @@ def written(home: Home, *events: Event, name: str = "a") -> Path:
     return home.path(name)
 
 
-def lived(home: Home, script: list[Line], given_: World, name: str = "a") -> Path:
+def lived(
+    home: JournalDirectory, script: list[Line], given_: World, name: str = "a"
+) -> Path:
     async def live() -> None:
         record = Recorder(home.store(name), clock=lambda: 5.0)
         async with await Session.open(record, lambda _: given_, id_=name) as session:
@@ -82,7 +84,7 @@ def everything(path: Path) -> dict[str, bytes]:
     }
 
 
-def gone_on(home: Home, id_: str, given_: World) -> View:
+def gone_on(home: JournalDirectory, id_: str, given_: World) -> View:
     async def go() -> View:
         record = Recorder(home.store(id_), clock=lambda: 9.0)
         async with await Session.open(record, lambda _: given_) as session:
@@ -92,7 +94,9 @@ def gone_on(home: Home, id_: str, given_: World) -> View:
     return anyio.run(go)
 
 
-def check_forks(home: Home, script: list[Line], *, may_book: bool, step: int = 1) -> None:
+def check_forks(
+    home: JournalDirectory, script: list[Line], *, may_book: bool, step: int = 1
+) -> None:
     orders: list[str] = []
     rules = world(ScriptedProvider()).rules if may_book else ()
     path = lived(home, script, world(ScriptedProvider(*script), orders, rules=rules))
@@ -120,7 +124,9 @@ def check_forks(home: Home, script: list[Line], *, may_book: bool, step: int = 1
 def test_at_every_event_it_is_the_same_up_to_there_and_goes_on_alone(
     tmp_path: Path,
 ) -> None:
-    check_forks(Home(tmp_path), [[BOOK, WEATHER], "Yes."], may_book=True, step=2)
+    check_forks(
+        JournalDirectory(tmp_path), [[BOOK, WEATHER], "Yes."], may_book=True, step=2
+    )
 
 
 @pytest.mark.slow
@@ -133,7 +139,7 @@ def test_at_every_event_it_is_the_same_up_to_there_and_goes_on_alone(
 def test_so_it_is_for_many_sessions(
     tmp_path: Path, script: list[Line], may_book: bool
 ) -> None:
-    check_forks(Home(tmp_path / os.urandom(6).hex()), script, may_book=may_book)
+    check_forks(JournalDirectory(tmp_path / os.urandom(6).hex()), script, may_book=may_book)
 
 
 def _hash(path: Path, seq: int) -> str:
@@ -141,7 +147,7 @@ def _hash(path: Path, seq: int) -> str:
 
 
 def test_what_was_under_way_is_not_known_in_the_fork(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = JournalDirectory(tmp_path)
     calls = (ToolCall("c1", "book", raw("{}")), ToolCall("c2", "book", raw("{}")))
     answer = ModelAnswered(Message("assistant", calls))
     written(
@@ -156,7 +162,7 @@ def test_what_was_under_way_is_not_known_in_the_fork(tmp_path: Path) -> None:
 
 
 def test_two_forks_of_one_session_and_a_fork_of_a_fork(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = JournalDirectory(tmp_path)
     path = lived(home, ["Yes."], world(ScriptedProvider("Yes.")))
     before = everything(path)
 
@@ -174,7 +180,7 @@ def test_two_forks_of_one_session_and_a_fork_of_a_fork(tmp_path: Path) -> None:
 
 
 def test_its_blobs_are_there_and_its_variables_too(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = JournalDirectory(tmp_path)
 
     async def put(*contents: bytes) -> list[str]:
         return [await home.store("a").put(each) for each in contents]
@@ -201,7 +207,7 @@ def test_its_blobs_are_there_and_its_variables_too(tmp_path: Path) -> None:
 def test_where_the_disk_knows_no_links_blobs_are_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = Home(tmp_path)
+    home = JournalDirectory(tmp_path)
 
     async def put() -> str:
         return await home.store("a").put(b"whole")
@@ -222,7 +228,7 @@ def test_where_the_disk_knows_no_links_blobs_are_copied(
 
 
 def test_the_children_stay_those_of_the_other_session(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = JournalDirectory(tmp_path)
     born = ChildBorn("child-1", "c1", "explore", "look", grant=Budget(2.0))
     call = ModelAnswered(
         Message("assistant", (ToolCall("c1", "task", raw("{}")),)), Usage(5, output=2)
@@ -247,7 +253,7 @@ def test_the_children_stay_those_of_the_other_session(tmp_path: Path) -> None:
     ("at", "words"), [(0, "1 to 2"), (3, "no event 3"), (-1, "1 to 2")]
 )
 def test_there_is_no_fork_of_what_is_not_there(tmp_path: Path, at: int, words: str) -> None:
-    home = Home(tmp_path)
+    home = JournalDirectory(tmp_path)
     written(home, SessionStarted("/w"), Said("x"))
 
     with pytest.raises(BadInput, match=words):
@@ -257,7 +263,7 @@ def test_there_is_no_fork_of_what_is_not_there(tmp_path: Path, at: int, words: s
 
 
 def test_a_damaged_session_is_forked_before_the_damage(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = JournalDirectory(tmp_path)
     path = written(home, SessionStarted("/w"), Said("x"), Said("y"), Said("z"))
     whole = (path / "events.jsonl").read_bytes()
     (path / "events.jsonl").write_bytes(whole.replace(b'"text":"y"', b'"text":"n"'))
@@ -302,7 +308,7 @@ class Dying(Disk):
 
 @pytest.mark.parametrize("calls", range(7))
 def test_a_disk_that_fails_leaves_nothing_half(tmp_path: Path, calls: int) -> None:
-    home = Home(tmp_path)
+    home = JournalDirectory(tmp_path)
     path = written(home, SessionStarted("/w"), Said("x"))
     before = everything(path)
     full = OSError(errno.ENOSPC, "No space left on device")
@@ -317,7 +323,7 @@ def test_a_disk_that_fails_leaves_nothing_half(tmp_path: Path, calls: int) -> No
 
 
 def test_what_a_dead_process_left_half_made_is_no_session_and_goes(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = JournalDirectory(tmp_path)
     path = written(home, SessionStarted("/w"), Said("x"))
     left = tmp_path / ".fork-999999999-b"
     left.mkdir()
@@ -331,7 +337,7 @@ def test_what_a_dead_process_left_half_made_is_no_session_and_goes(tmp_path: Pat
 
 
 def test_it_can_be_made_while_the_other_is_written(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = JournalDirectory(tmp_path)
 
     async def write() -> Fork:
         record = Recorder(home.store("a"))

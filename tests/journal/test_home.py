@@ -8,7 +8,7 @@ import pytest
 
 from refold.errors import BadInput, JournalError
 from refold.journal.events.kinds import Said, SessionStarted
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.store.file import FileStore
 from tests.journal.disks import Careless
 from tests.journal.journals import THREADS, write
@@ -16,7 +16,7 @@ from tests.journal.journals import THREADS, write
 AT = 1_795_300_828.0  # 2026-11-21 22:40:28 UTC
 
 
-def begin(home: Home, session: str, directory: Path, changed: float) -> None:
+def begin(home: JournalDirectory, session: str, directory: Path, changed: float) -> None:
     store = FileStore(home.path(session), THREADS, Careless())
     anyio.run(write, store, [SessionStarted(str(directory)), Said("so")])
     os.utime(home.path(session) / "events.jsonl", (changed, changed))
@@ -26,7 +26,7 @@ def test_a_place_where_nothing_can_be_made_is_told_at_the_first_line(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
-    home = Home(tmp_path / "file" / "sessions")
+    home = JournalDirectory(tmp_path / "file" / "sessions")
 
     with pytest.raises(
         JournalError, match=r"events\.jsonl: Not a directory; a file stands"
@@ -35,7 +35,7 @@ def test_a_place_where_nothing_can_be_made_is_told_at_the_first_line(
 
 
 def test_ids_are_readable_and_sort_by_time(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = JournalDirectory(tmp_path)
 
     ids = [home.new_id(AT + n) for n in range(20)]
 
@@ -45,7 +45,7 @@ def test_ids_are_readable_and_sort_by_time(tmp_path: Path) -> None:
 
 
 def test_a_home_nobody_wrote_in_lists_nothing_and_is_not_made(tmp_path: Path) -> None:
-    home = Home(tmp_path / "sessions")
+    home = JournalDirectory(tmp_path / "sessions")
 
     assert list(home.sessions()) == []
     assert home.newest_of(tmp_path) is None
@@ -54,11 +54,11 @@ def test_a_home_nobody_wrote_in_lists_nothing_and_is_not_made(tmp_path: Path) ->
 
 def test_a_text_that_no_path_can_be_names_no_session(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"there is no session 'a\\x00b'"):
-        Home(tmp_path).find("a\0b")
+        JournalDirectory(tmp_path).find("a\0b")
 
 
 def test_a_pipe_in_the_place_of_a_journal_is_no_session(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = JournalDirectory(tmp_path)
     begin(home, "a", tmp_path, 2.0)
     (tmp_path / "b").mkdir()
     os.mkfifo(tmp_path / "b" / "events.jsonl")  # who opened it would wait without end
@@ -67,7 +67,7 @@ def test_a_pipe_in_the_place_of_a_journal_is_no_session(tmp_path: Path) -> None:
 
 
 def test_sessions_are_listed_last_written_first(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = JournalDirectory(tmp_path)
     for name, changed in (("a", 2.0), ("b", 3.0), ("c", 1.0)):
         begin(home, name, tmp_path, changed)
     (tmp_path / "no session").mkdir()
@@ -81,7 +81,11 @@ def test_sessions_are_listed_last_written_first(tmp_path: Path) -> None:
 def test_the_newest_session_of_a_directory_is_found_by_its_real_path(
     tmp_path: Path,
 ) -> None:
-    home, here, there = Home(tmp_path / "home"), tmp_path / "here", tmp_path / "there"
+    home, here, there = (
+        JournalDirectory(tmp_path / "home"),
+        tmp_path / "here",
+        tmp_path / "there",
+    )
     here.mkdir()
     (tmp_path / "link").symlink_to(here)
     begin(home, "old", here, 1.0)
@@ -98,7 +102,7 @@ def test_the_newest_session_of_a_directory_is_found_by_its_real_path(
 def test_a_session_is_found_by_its_id_or_by_a_beginning_that_only_it_has(
     tmp_path: Path,
 ) -> None:
-    home = Home(tmp_path)
+    home = JournalDirectory(tmp_path)
     for name in ("20261121-a", "20261121-ab", "20261122-a"):
         begin(home, name, tmp_path, 1.0)
 
@@ -123,7 +127,7 @@ def test_a_session_is_found_by_its_id_or_by_a_beginning_that_only_it_has(
 def test_a_text_that_finds_no_single_session_is_told(
     tmp_path: Path, text: str, told: str
 ) -> None:
-    home = Home(tmp_path)
+    home = JournalDirectory(tmp_path)
     for name in ("20261121-a", "20261122-b"):
         begin(home, name, tmp_path, 1.0)
 
@@ -134,7 +138,7 @@ def test_a_text_that_finds_no_single_session_is_told(
 
 
 def test_a_directory_whose_name_is_no_text_hides_no_session(tmp_path: Path) -> None:
-    home = Home(tmp_path / "data" / "sessions")
+    home = JournalDirectory(tmp_path / "data" / "sessions")
     for name in ("one", os.fsdecode(b"\xff\xfe")):
         begin(home, name, tmp_path, 1.0)
 
@@ -143,7 +147,7 @@ def test_a_directory_whose_name_is_no_text_hides_no_session(tmp_path: Path) -> N
 
 
 def test_a_session_without_a_journal_is_told_with_its_place(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = JournalDirectory(tmp_path)
     (tmp_path / "one").mkdir()
 
     with pytest.raises(BadInput) as caught:

@@ -17,13 +17,13 @@ import msgspec
 import pytest
 
 from refold.errors import BadInput, JournalError
-from refold.journal.bundle.archive import beginning, end, member
-from refold.journal.bundle.pack import Packing
+from refold.journal.bundle.archive import end_of_archive, header_member, member
+from refold.journal.bundle.pack import SessionPacker
 from refold.journal.bundle.unpack import unpack
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import Ended, Entry, Said
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.store.blobs import Blobs
 from refold.journal.store.check import check
 from refold.journal.store.disk import Disk
@@ -38,18 +38,18 @@ Harm = Callable[[bytes], bytes]
 
 def document(tmp_path: Path) -> bytes:
     """A session with a blob and with children."""
-    home = Home(tmp_path / "one")
+    home = JournalDirectory(tmp_path / "one")
     path = home.path(ID)
     family(path)
     name = Blobs(path, Disk()).put(b"picture" * 9)
     lines = (path / "events.jsonl").read_bytes().split(b"\n")[:-1]
     events = [entry.event for entry, _ in codec.decode(lines)]
     plant(path, [*events, Said("see", images=(Image(name, "image/png"),))])
-    return b"".join(Packing(path, ID).pieces())
+    return b"".join(SessionPacker(path, ID).pieces())
 
 
 def refusal(tmp_path: Path, made: bytes) -> str:
-    home = Home(tmp_path / "two")
+    home = JournalDirectory(tmp_path / "two")
     home.root.mkdir(exist_ok=True)
 
     with pytest.raises(BadInput) as error:
@@ -80,7 +80,11 @@ def _hash(before: str, rest: bytes) -> str:
 def _around(lines: list[bytes]) -> bytes:
     content = b"\n".join(lines) + b"\n"
     return b"".join(
-        [*beginning("x"), *member("events.jsonl", len(content), [content]), end()]
+        [
+            *header_member("x"),
+            *member("events.jsonl", len(content), [content]),
+            end_of_archive(),
+        ]
     )
 
 
@@ -167,7 +171,7 @@ def of_size(size: int) -> Harm:
     def harm(made: bytes) -> bytes:
         info = tarfile.TarInfo("events.jsonl")
         info.size = size
-        return b"".join(beginning(ID)) + info.tobuf(tarfile.GNU_FORMAT) + made[1536:]
+        return b"".join(header_member(ID)) + info.tobuf(tarfile.GNU_FORMAT) + made[1536:]
 
     return harm
 
@@ -176,7 +180,7 @@ def of_id(id_: str) -> Harm:
     """Another header before the same members."""
 
     def harm(made: bytes) -> bytes:
-        return b"".join(beginning(id_)) + made[1024:]
+        return b"".join(header_member(id_)) + made[1024:]
 
     return harm
 
@@ -225,9 +229,9 @@ def of_id(id_: str) -> Harm:
         (renamed(f"blobs/{BLOB}", f"child-1/blobs/{BLOB}"), "has no such file here"),
         (padded_with_words, "this is not a part of an exported session"),
         (longer, "there is something after the end"),
-        (lambda made: b"".join(beginning(ID)) + end(), "there is no session in it"),
-        (lambda _: b"".join([*beginning(ID), *member("events.jsonl", 0, []), end()]), "has no events"),
-        (lambda _: b"".join([*beginning(ID), *member("events.jsonl", 1, [b"x"]), end()]), "has no end"),
+        (lambda made: b"".join(header_member(ID)) + end_of_archive(), "there is no session in it"),
+        (lambda _: b"".join([*header_member(ID), *member("events.jsonl", 0, []), end_of_archive()]), "has no events"),
+        (lambda _: b"".join([*header_member(ID), *member("events.jsonl", 1, [b"x"]), end_of_archive()]), "has no end"),
     ],
 )  # fmt: skip
 def test_what_is_not_as_refold_writes_it_is_refused(
@@ -285,7 +289,9 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path
     class Endless(io.RawIOBase):
         def __init__(self) -> None:
             self.given = 0
-            self.head = b"".join(beginning("x")) + next(member("events.jsonl", 2**32, []))
+            self.head = b"".join(header_member("x")) + next(
+                member("events.jsonl", 2**32, [])
+            )
 
         def readable(self) -> bool:
             return True
@@ -298,7 +304,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path
             return len(piece)
 
     file = Endless()
-    home = Home(tmp_path)
+    home = JournalDirectory(tmp_path)
 
     with pytest.raises(BadInput, match="is longer than 64,000,000 bytes"):
         unpack(home, io.BufferedReader(file, 1 << 16), "s.tar", 5.0, "/here")
@@ -326,7 +332,7 @@ def test_a_changed_byte_is_refused_or_changes_nothing_that_counts(
     made = document(tmp_path)
     at = len(made) * share // 80
     other = bytes([made[at] ^ 1])
-    home = Home(tmp_path / "two")
+    home = JournalDirectory(tmp_path / "two")
     home.root.mkdir()
 
     try:
@@ -343,7 +349,7 @@ def test_a_changed_byte_is_refused_or_changes_nothing_that_counts(
 
 def test_a_disk_that_fails_anywhere_leaves_nothing(tmp_path: Path) -> None:
     made = document(tmp_path)
-    home = Home(tmp_path / "two")
+    home = JournalDirectory(tmp_path / "two")
     home.root.mkdir()
 
     at = 0
@@ -368,7 +374,7 @@ import io, os, signal, sys
 from pathlib import Path
 from refold.journal.bundle.unpack import unpack
 from refold.journal.store.disk import Disk
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 
 class Dying(Disk):
     left = int(sys.argv[3])
@@ -377,7 +383,7 @@ class Dying(Disk):
         if not self.left:
             os.kill(os.getpid(), signal.SIGKILL)
 
-unpack(Home(Path(sys.argv[1])), open(sys.argv[2], "rb"), "s", 5.0, "/", Dying())
+unpack(JournalDirectory(Path(sys.argv[1])), open(sys.argv[2], "rb"), "s", 5.0, "/", Dying())
 """
 
 
@@ -388,7 +394,7 @@ def test_killed_in_the_middle_it_leaves_no_session_and_the_next_one_sweeps(
 ) -> None:
     made = document(tmp_path)
     (tmp_path / "s.tar").write_bytes(made)
-    home = Home(tmp_path / "two")
+    home = JournalDirectory(tmp_path / "two")
     home.root.mkdir()
     words = [
         sys.executable,
@@ -413,6 +419,6 @@ def test_an_export_of_a_journal_that_names_no_blob_s_name_reads_nothing(
     (tmp_path / "secret").write_text("x", "utf-8")
     plant(tmp_path / ID, [*begun(), Ended("c", "done", "", full_blob="../../secret")])
 
-    packing = Packing(tmp_path / ID, ID)
+    packing = SessionPacker(tmp_path / ID, ID)
 
     assert packing.damages == ["the journal names a blob '../../secret': there is none"]

@@ -8,9 +8,9 @@ import pytest
 
 from refold.errors import BadInput, Held, JournalError
 from refold.journal.events.kinds import Ended
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.store.blobs import Blobs
-from refold.journal.store.delete import ASIDE, delete, extent
+from refold.journal.store.delete import ASIDE, delete, session_size
 from refold.journal.store.disk import Disk
 from refold.journal.store.file import FileStore
 from refold.journal.store.fork import fork
@@ -20,18 +20,18 @@ from tests.journal.shelves import put, talk
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    made = Home(tmp_path / "sessions")
+def home(tmp_path: Path) -> JournalDirectory:
+    made = JournalDirectory(tmp_path / "sessions")
     put(made, "one", *talk("umbrella"))
     put(made, "one/child-1", *talk("below"))
     return made
 
 
-def names(home: Home) -> list[str]:
+def names(home: JournalDirectory) -> list[str]:
     return sorted(os.listdir(home.root))
 
 
-def test_a_session_goes_with_all_below_it(home: Home) -> None:
+def test_a_session_goes_with_all_below_it(home: JournalDirectory) -> None:
     put(home, "two", *talk("stays"))
 
     delete(home.root, home.path("one"))
@@ -39,11 +39,11 @@ def test_a_session_goes_with_all_below_it(home: Home) -> None:
     assert names(home) == ["two"]
 
 
-def test_a_fork_keeps_the_blobs_that_it_shares(home: Home) -> None:
+def test_a_fork_keeps_the_blobs_that_it_shares(home: JournalDirectory) -> None:
     name = Blobs(home.path("one"), Disk()).put(b"a long result")
     put(home, "one", *talk("umbrella"), Ended("c", "done", "a long…", full_blob=name))
     made = fork(home, "one", None, 1.8e9, Careless())
-    before = extent(home.path("one"))
+    before = session_size(home.path("one"))
 
     delete(home.root, home.path("one"))
 
@@ -53,7 +53,9 @@ def test_a_fork_keeps_the_blobs_that_it_shares(home: Home) -> None:
 
 
 @pytest.mark.parametrize("written", ["one", "one/child-1"])
-def test_a_session_that_somebody_writes_is_not_touched(home: Home, written: str) -> None:
+def test_a_session_that_somebody_writes_is_not_touched(
+    home: JournalDirectory, written: str
+) -> None:
     async def try_it() -> None:
         store = FileStore(home.path(written), THREADS, Careless())
         await store.lease()
@@ -68,7 +70,7 @@ def test_a_session_that_somebody_writes_is_not_touched(home: Home, written: str)
     assert (home.path("one/child-1") / "events.jsonl").exists()
 
 
-def test_what_a_crash_left_half_deleted_goes_with_the_next(home: Home) -> None:
+def test_what_a_crash_left_half_deleted_goes_with_the_next(home: JournalDirectory) -> None:
     put(home, "two", *talk("stays"))
     left = home.root / f"{ASIDE}999999999-old"
     left.mkdir()
@@ -79,7 +81,7 @@ def test_what_a_crash_left_half_deleted_goes_with_the_next(home: Home) -> None:
     assert names(home) == ["two"]
 
 
-def test_a_disk_that_will_not_is_told_and_nothing_is_lost(home: Home) -> None:
+def test_a_disk_that_will_not_is_told_and_nothing_is_lost(home: JournalDirectory) -> None:
     class Stuck(Disk):
         def rename(self, old: Path, new: Path) -> None:
             raise PermissionError(13, "Permission denied")
@@ -89,10 +91,12 @@ def test_a_disk_that_will_not_is_told_and_nothing_is_lost(home: Home) -> None:
     ):
         delete(home.root, home.path("one"), Stuck())
 
-    assert extent(home.path("one")).sessions == 2
+    assert session_size(home.path("one")).sessions == 2
 
 
-def test_where_a_link_leads_nothing_is_deleted(home: Home, tmp_path: Path) -> None:
+def test_where_a_link_leads_nothing_is_deleted(
+    home: JournalDirectory, tmp_path: Path
+) -> None:
     put(home, "two", *talk("stays"))
     elsewhere = home.path("two").rename(tmp_path / "elsewhere")
     home.path("two").symlink_to(elsewhere)

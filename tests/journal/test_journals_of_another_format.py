@@ -8,12 +8,12 @@ import anyio
 import pytest
 
 from refold.errors import BadInput, WrongFormat
-from refold.journal.bundle.archive import beginning, end, member
-from refold.journal.bundle.pack import Packing
+from refold.journal.bundle.archive import end_of_archive, header_member, member
+from refold.journal.bundle.pack import SessionPacker
 from refold.journal.bundle.unpack import unpack
 from refold.journal.catalogue.indexer import read_card
 from refold.journal.events import codec
-from refold.journal.home import Home, started_in
+from refold.journal.home import JournalDirectory, first_directory
 from refold.journal.store.check import check
 from refold.journal.store.file import FileStore
 from refold.journal.store.fork import fork
@@ -28,13 +28,13 @@ SENTENCE = (
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    found = Home(tmp_path)
+def home(tmp_path: Path) -> JournalDirectory:
+    found = JournalDirectory(tmp_path)
     shutil.copytree(Path(__file__).with_name("format_1"), found.path(ID))
     return found
 
 
-def test_it_is_not_opened_and_not_changed(home: Home) -> None:
+def test_it_is_not_opened_and_not_changed(home: JournalDirectory) -> None:
     file = home.path(ID) / "events.jsonl"
     before = file.read_bytes()
 
@@ -45,23 +45,23 @@ def test_it_is_not_opened_and_not_changed(home: Home) -> None:
 
 
 def test_the_catalogue_lists_it_where_it_worked_and_says_why_it_cannot_be_read(
-    home: Home,
+    home: JournalDirectory,
 ) -> None:
     file = home.path(ID) / "events.jsonl"
     card = read_card(ID, file)
 
     assert (card.events, card.about.directory) == (0, "/work")
     assert card.damage == f"{file}: {SENTENCE}"
-    assert started_in(home.path(ID)) == "/work"
+    assert first_directory(home.path(ID)) == "/work"
 
 
-def test_a_check_finds_that_and_no_damage_besides(home: Home) -> None:
+def test_a_check_finds_that_and_no_damage_besides(home: JournalDirectory) -> None:
     (damage,) = check(home.path(ID)).damages
 
     assert (damage.line, damage.what, damage.lost) == (1, SENTENCE, "nothing")
 
 
-def test_a_tree_shows_it_without_events(home: Home) -> None:
+def test_a_tree_shows_it_without_events(home: JournalDirectory) -> None:
     node = tree(home.path(ID), ID)
 
     assert (list(node.entries), node.damage) == (
@@ -69,20 +69,20 @@ def test_a_tree_shows_it_without_events(home: Home) -> None:
     )  # fmt: skip
 
 
-def test_it_is_not_forked(home: Home) -> None:
+def test_it_is_not_forked(home: JournalDirectory) -> None:
     with pytest.raises(BadInput, match="^" + SENTENCE):
         fork(home, ID, None, 1.0)
 
 
-def test_it_is_not_exported(home: Home) -> None:
+def test_it_is_not_exported(home: JournalDirectory) -> None:
     with pytest.raises(BadInput, match=SENTENCE):
-        b"".join(Packing(home.path(ID), ID).pieces())
+        b"".join(SessionPacker(home.path(ID), ID).pieces())
 
 
-def test_it_is_not_imported(home: Home) -> None:
+def test_it_is_not_imported(home: JournalDirectory) -> None:
     lines = (home.path(ID) / "events.jsonl").read_bytes()
     document = b"".join(
-        [*beginning(ID), *member("events.jsonl", len(lines), [lines]), end()]
+        [*header_member(ID), *member("events.jsonl", len(lines), [lines]), end_of_archive()]
     )
 
     with pytest.raises(BadInput, match=SENTENCE):

@@ -10,10 +10,10 @@ import pytest
 
 from refold.journal.catalogue.catalogue import Catalogue
 from refold.journal.catalogue.database import CatalogueRow, Tables, opened
-from refold.journal.catalogue.indexer import Indexing, Tell
+from refold.journal.catalogue.indexer import Indexer, Tell
 from refold.journal.events.kinds import Event, Said, SessionResumed, SessionStarted
-from refold.journal.home import Home
-from refold.journal.store.session_files import SessionFile, seen
+from refold.journal.home import JournalDirectory
+from refold.journal.store.session_files import SessionListing, list_sessions
 from tests.journal.journals import as_file, lines
 from tests.journal.shelves import put, talk
 
@@ -25,12 +25,12 @@ class Left(Exception):
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home(tmp_path / "data" / "sessions")
+def home(tmp_path: Path) -> JournalDirectory:
+    return JournalDirectory(tmp_path / "data" / "sessions")
 
 
 @pytest.fixture
-def tables(home: Home) -> Iterator[Tables]:
+def tables(home: JournalDirectory) -> Iterator[Tables]:
     home.root.mkdir(parents=True)
     found = opened(home.catalogue().path)
     yield found
@@ -42,9 +42,9 @@ def long(word: str = "umbrella", messages: int = MESSAGES) -> list[Event]:
     return [SessionStarted("/work", "0.1"), *said]
 
 
-def followed(tables: Tables, home: Home, tell: Tell) -> None:
+def followed(tables: Tables, home: JournalDirectory, tell: Tell) -> None:
     """In the smallest pieces there are."""
-    Indexing(tables, home.path, inf, tell, piece=0.0).run(seen(home.root))
+    Indexer(tables, home.path, inf, tell, piece=0.0).run(list_sessions(home.root))
 
 
 def leave(_: int, __: int) -> None:
@@ -57,7 +57,7 @@ def row(tables: Tables, id_: str = "long") -> CatalogueRow:
     return found
 
 
-def found(home: Home, text: str) -> int:
+def found(home: JournalDirectory, text: str) -> int:
     return len(home.catalogue().search(text, MESSAGES * 2, lambda _: True))
 
 
@@ -69,7 +69,7 @@ def in_all(catalogue: Catalogue) -> int:
 
 
 def test_whoever_is_stopped_in_a_long_journal_has_the_next_go_on_there(
-    home: Home, tables: Tables
+    home: JournalDirectory, tables: Tables
 ) -> None:
     file = put(home, "long", *long())
     reached = list[int]()
@@ -87,7 +87,7 @@ def test_whoever_is_stopped_in_a_long_journal_has_the_next_go_on_there(
     assert home.catalogue().cards() == cards
 
 
-def test_another_gets_in_between_two_pieces(home: Home, tables: Tables) -> None:
+def test_another_gets_in_between_two_pieces(home: JournalDirectory, tables: Tables) -> None:
     put(home, "long", *long(messages=9_000))
     entered = list[str]()
 
@@ -113,7 +113,9 @@ def test_another_gets_in_between_two_pieces(home: Home, tables: Tables) -> None:
     assert row(tables).card.events < 9_001
 
 
-def test_what_was_half_forgotten_is_never_read_on(home: Home, tables: Tables) -> None:
+def test_what_was_half_forgotten_is_never_read_on(
+    home: JournalDirectory, tables: Tables
+) -> None:
     """Another journal stood in its place for a moment."""
     file = put(home, "long", *long())
     followed(tables, home, lambda _, __: None)
@@ -132,7 +134,7 @@ def test_what_was_half_forgotten_is_never_read_on(home: Home, tables: Tables) ->
 
 
 def test_a_long_session_that_is_gone_is_forgotten_in_pieces(
-    home: Home, tables: Tables
+    home: JournalDirectory, tables: Tables
 ) -> None:
     file = put(home, "long", *long())
     put(home, "other", *talk("so"))
@@ -147,16 +149,16 @@ def test_a_long_session_that_is_gone_is_forgotten_in_pieces(
 
 
 def test_what_is_half_read_does_not_say_where_a_session_works(
-    home: Home, tables: Tables, tmp_path: Path
+    home: JournalDirectory, tables: Tables, tmp_path: Path
 ) -> None:
     moved: list[Event] = [*long(messages=1_500), SessionResumed(directory=str(tmp_path))]
     file = put(home, "long", *moved, changed=1.0)
     for n in range(70):
         put(home, f"s{n}", *talk("so"), changed=n + 2.0)
     with suppress(Left):
-        there = seen(home.root)
-        Indexing(tables, home.path, inf, leave, 0.0).run(
-            SessionFile(("long",), there.stamps)
+        there = list_sessions(home.root)
+        Indexer(tables, home.path, inf, leave, 0.0).run(
+            SessionListing(("long",), there.stamps)
         )
 
     newest = home.newest_of(tmp_path)
@@ -166,7 +168,7 @@ def test_what_is_half_read_does_not_say_where_a_session_works(
     assert newest.path == file.parent
 
 
-def test_long_lines_are_parted_as_well(home: Home, tables: Tables) -> None:
+def test_long_lines_are_parted_as_well(home: JournalDirectory, tables: Tables) -> None:
     events = [SessionStarted("/work", "0.1"), *[Said("x" * 1_000_000)] * 6]
     made, _ = lines(events)
     file = home.path("long") / "events.jsonl"

@@ -14,7 +14,7 @@ from refold.journal.events.kinds import (
     SessionResumed,
     SessionStarted,
 )
-from refold.journal.home import Home, whereabouts
+from refold.journal.home import JournalDirectory, current_directories
 from refold.journal.state.session_info import SessionDirectories
 from refold.session.recorder import Recorder
 from refold.values.messages import Message, ToolCall
@@ -27,7 +27,7 @@ SAID = ModelAnswered(Message("assistant", (ToolCall("c", "t", Raw(LIE)),)))
 
 def written(here: Path, *events: Event) -> Path:
     async def story() -> None:
-        record = Recorder(Home(here).store("one"))
+        record = Recorder(JournalDirectory(here).store("one"))
         await record.open()
         await record(*events)
         await record.close()
@@ -61,12 +61,12 @@ def written(here: Path, *events: Event) -> Path:
 def test_the_newest_word_on_each_counts(
     tmp_path: Path, later: tuple[Event, ...], found: SessionDirectories
 ) -> None:
-    assert whereabouts(written(tmp_path, STARTED, *later)) == found
+    assert current_directories(written(tmp_path, STARTED, *later)) == found
 
 
 def test_what_the_fold_knows_is_the_same(tmp_path: Path) -> None:
     async def story() -> tuple[str, tuple[str, ...]]:
-        record = Recorder(Home(tmp_path).store("one"))
+        record = Recorder(JournalDirectory(tmp_path).store("one"))
         await record.open()
         moved = SessionResumed(directory="/e", roots=("/d",))
         await record(STARTED, SessionResumed("1"), moved, SessionResumed("2"))
@@ -76,7 +76,7 @@ def test_what_the_fold_knows_is_the_same(tmp_path: Path) -> None:
     directory, roots = anyio.run(story)
 
     assert (
-        whereabouts(tmp_path / "one")
+        current_directories(tmp_path / "one")
         == SessionDirectories(directory, roots)
         == SessionDirectories("/e", ("/d",))
     )
@@ -88,4 +88,4 @@ def test_what_is_no_session_is_nowhere(tmp_path: Path, content: bytes | None) ->
     if content is not None:
         (tmp_path / "one/events.jsonl").write_bytes(content)
 
-    assert whereabouts(tmp_path / "one") == SessionDirectories()
+    assert current_directories(tmp_path / "one") == SessionDirectories()

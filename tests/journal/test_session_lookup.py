@@ -6,14 +6,14 @@ import pytest
 
 from refold.errors import BadInput
 from refold.journal.events.kinds import Event, Forked, Renamed, SessionStarted
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from tests.journal.shelves import put, talk
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
+def home(tmp_path: Path) -> JournalDirectory:
     """Four sessions; the names of two are alike, and one is called as another's id begins."""
-    made = Home(tmp_path / "data" / "sessions")
+    made = JournalDirectory(tmp_path / "data" / "sessions")
     named = {"20260101-a": "walk", "20260102-b": "Walk home", "20260103-c": "walk home"}
     for n, (id_, name) in enumerate(named.items()):
         put(made, id_, *talk(f"say {n}"), Renamed("old"), Renamed(name), changed=n + 1.0)
@@ -33,7 +33,7 @@ def home(tmp_path: Path) -> Home:
     ],
 )
 def test_an_id_goes_before_a_name_and_a_whole_name_before_half_an_id(
-    home: Home, text: str, id_: str
+    home: JournalDirectory, text: str, id_: str
 ) -> None:
     assert home.find(text).id == id_
 
@@ -59,20 +59,22 @@ def test_an_id_goes_before_a_name_and_a_whole_name_before_half_an_id(
         ("old", "there is no session 'old' (`refold sessions list` shows all)"),
     ],
 )
-def test_what_fits_several_or_none_is_told(home: Home, text: str, told: str) -> None:
+def test_what_fits_several_or_none_is_told(
+    home: JournalDirectory, text: str, told: str
+) -> None:
     with pytest.raises(BadInput) as caught:
         home.find(text)
 
     assert str(caught.value) == told
 
 
-def test_names_are_found_without_a_catalogue(home: Home) -> None:
+def test_names_are_found_without_a_catalogue(home: JournalDirectory) -> None:
     home.catalogue().path.mkdir()
 
     assert home.find("walk").id == "20260101-a"
 
 
-def test_a_fork_does_not_take_the_name_along(home: Home) -> None:
+def test_a_fork_does_not_take_the_name_along(home: JournalDirectory) -> None:
     events: list[Event] = [SessionStarted("/work"), Renamed("garden")]
     put(home, "20260105-e", *events, Forked("20260105-z", 2, id="20260105-e"))
 
@@ -82,7 +84,7 @@ def test_a_fork_does_not_take_the_name_along(home: Home) -> None:
 
 def test_the_newest_of_a_directory_is_found_among_many(tmp_path: Path) -> None:
     """With the catalogue and without, and when it is behind."""
-    home = Home(tmp_path / "data" / "sessions")
+    home = JournalDirectory(tmp_path / "data" / "sessions")
     here, there = str(tmp_path), str(tmp_path / "there")
     put(home, "mine", *talk("so", directory=here), changed=1.0)
     put(home, "moved", *talk("so", directory=there), changed=2.0)
@@ -100,7 +102,7 @@ def test_the_newest_of_a_directory_is_found_among_many(tmp_path: Path) -> None:
 
 
 def test_last_is_the_newest_of_the_directory_and_may_have_a_child(tmp_path: Path) -> None:
-    home = Home(tmp_path / "data" / "sessions")
+    home = JournalDirectory(tmp_path / "data" / "sessions")
     put(home, "mine", *talk("so", directory=str(tmp_path)), changed=1.0)
     put(home, "mine/child-1", *talk("so"), changed=9.0)
     put(home, "other", *talk("so"), changed=2.0)

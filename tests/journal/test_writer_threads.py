@@ -6,27 +6,27 @@ from functools import partial
 import anyio
 import pytest
 
-from refold.journal.store.writer_threads import Lane, Writers
+from refold.journal.store.writer_threads import WorkQueue, Writers
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_a_lane_does_its_work_in_order_beside_other_lanes(threads: int) -> None:
-    writers, lanes = Writers(threads), [Lane() for _ in range(6)]
-    done = {lane: list[int]() for lane in lanes}
+def test_a_queue_does_its_work_in_order_beside_other_queues(threads: int) -> None:
+    writers, queues = Writers(threads), [WorkQueue() for _ in range(6)]
+    done = {queue: list[int]() for queue in queues}
 
     async def use() -> None:
         async with anyio.create_task_group() as group:
             for n in range(30):
-                for lane in lanes:
-                    group.start_soon(writers.run, lane, partial(done[lane].append, n))
+                for queue in queues:
+                    group.start_soon(writers.run, queue, partial(done[queue].append, n))
 
     anyio.run(use)
 
     assert list(done.values()) == [list(range(30))] * 6
 
 
-def test_a_shared_lane_works_once_for_all_who_wait() -> None:
-    writers, lane, times = Writers(), Lane(shared=True), list[int]()
+def test_a_shared_queue_works_once_for_all_who_wait() -> None:
+    writers, queue, times = Writers(), WorkQueue(shared=True), list[int]()
     started, go_on = threading.Event(), threading.Event()
 
     def work() -> int:
@@ -39,22 +39,22 @@ def test_a_shared_lane_works_once_for_all_who_wait() -> None:
         found = list[int]()
 
         async def wait() -> None:
-            found.append(await writers.run(lane, work))
+            found.append(await writers.run(queue, work))
 
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
             await anyio.to_thread.run_sync(started.wait)
             for _ in range(10):
                 group.start_soon(wait)
-            await anyio.lowlevel.checkpoint()  # all ten are in the lane now
+            await anyio.lowlevel.checkpoint()  # all ten are in the queue now
             go_on.set()
         return found
 
     assert anyio.run(use) == [1] + [2] * 10
 
 
-def test_a_slow_lane_does_not_hold_up_another() -> None:
-    writers, slow, quick = Writers(2), Lane(), Lane()
+def test_a_slow_queue_does_not_hold_up_another() -> None:
+    writers, slow, quick = Writers(2), WorkQueue(), WorkQueue()
     go_on = threading.Event()
 
     async def use() -> str:
@@ -68,27 +68,32 @@ def test_a_slow_lane_does_not_hold_up_another() -> None:
     assert anyio.run(use) == "quick"
 
 
-def test_what_work_raises_goes_to_who_waits_and_the_lane_goes_on() -> None:
-    writers, lane = Writers(), Lane()
+def test_what_work_raises_goes_to_who_waits_and_the_queue_goes_on() -> None:
+    writers, queue = Writers(), WorkQueue()
 
     async def use() -> int:
         with pytest.raises(ZeroDivisionError):
-            await writers.run(lane, lambda: 1 // 0)
-        return await writers.run(lane, lambda: 1)
+            await writers.run(queue, lambda: 1 // 0)
+        return await writers.run(queue, lambda: 1)
 
     assert anyio.run(use) == 1
 
 
 def test_work_is_done_though_its_loop_is_gone() -> None:
-    writers, lane, go_on, done = Writers(), Lane(), threading.Event(), threading.Event()
+    writers, queue, go_on, done = (
+        Writers(),
+        WorkQueue(),
+        threading.Event(),
+        threading.Event(),
+    )
 
     async def leave() -> None:
         with anyio.CancelScope() as scope:
             scope.cancel()
-            await writers.run(lane, go_on.wait)
+            await writers.run(queue, go_on.wait)
         with anyio.CancelScope() as scope:
             scope.cancel()
-            await writers.run(lane, done.set)
+            await writers.run(queue, done.set)
 
     anyio.run(leave)
     go_on.set()
@@ -97,10 +102,10 @@ def test_work_is_done_though_its_loop_is_gone() -> None:
 
 
 def test_threads_that_have_had_no_work_for_long_end_and_come_back() -> None:
-    writers, lane = Writers(idle=0.001), Lane()
+    writers, queue = Writers(idle=0.001), WorkQueue()
 
     async def thread() -> threading.Thread:
-        return await writers.run(lane, threading.current_thread)
+        return await writers.run(queue, threading.current_thread)
 
     first = anyio.run(thread)
     first.join(10)

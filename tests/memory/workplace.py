@@ -12,7 +12,7 @@ from refold import Agent
 from refold.app.project_memory import Learned, ProjectMemory, heard_in
 from refold.config.paths import paths
 from refold.engine.world import Model
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.testing.providers import Line, ScriptedProvider
 
 OK = "Done."
@@ -29,7 +29,9 @@ class Workplace(Struct, frozen=True):
 
     @property
     def remembering(self) -> ProjectMemory:
-        return ProjectMemory(self.data, self.directory, Home(self.data / "sessions"))
+        return ProjectMemory(
+            self.data, self.directory, JournalDirectory(self.data / "sessions")
+        )
 
     def says(self, *words: str, answers: Sequence[Line] = (), session: str = "") -> str:
         """A session, or one taken up, in which a person says this; its id."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 from msgspec.structs import replace
 
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.provider.port import Delta, Done, Request, TextDelta
 from refold.testing.providers import ScriptedProvider
 from refold.values.usage import Usage
@@ -40,7 +40,7 @@ class Counting:
 
 
 async def main(home: Path, heard: Path) -> None:
-    store = Home(home).store(SESSION)
+    store = JournalDirectory(home).store(SESSION)
     answers = [coded(CODE)] * 2
     code_limits = replace(LEASH, fan_out=MANY)
     run = Told(

@@ -16,7 +16,7 @@ from refold.journal.events.child_events import (
     VariablesRestored,
     VariablesSaved,
 )
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.store.blobs import blobs_of
 from refold.place.files import DiskFiles
 from refold.rlm import initial_variables
@@ -98,7 +98,7 @@ def test_files_that_were_handed_in_count_as_read(
 
 def test_what_is_attached_has_its_large_variables_of_its_own(tmp_path: Path) -> None:
     needs_bubblewrap()
-    home = Home(tmp_path / "sessions")
+    home = JournalDirectory(tmp_path / "sessions")
     (tmp_path / "ws").mkdir()
     with workers(tmp_path / "ws") as real:
         other = told(

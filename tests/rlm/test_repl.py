@@ -9,7 +9,7 @@ import pytest
 from refold.errors import BadInput, JournalError
 from refold.journal.events.child_events import VariablesRestored, VariablesSaved
 from refold.journal.events.kinds import Ended
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.store.port import MemoryStore
 from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.other_sessions import OtherSessions
@@ -164,7 +164,7 @@ def test_words_alone_end_the_turn_the_second_time() -> None:
 
 
 def test_variables_of_another_session_come_first(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = JournalDirectory(tmp_path)
     other = told(
         coded("x = [1]\nFINAL(x)"), coded("x = [2]\nFINAL(x)"), store=home.store("one")
     )
@@ -182,7 +182,7 @@ def test_variables_of_another_session_come_first(tmp_path: Path) -> None:
 
 
 def test_variables_of_a_session_that_works_elsewhere_are_not_there(tmp_path: Path) -> None:
-    home = Home(tmp_path)
+    home = JournalDirectory(tmp_path)
     told(coded("x = 1\nFINAL(x)"), store=home.store("one")).run()
     others = OtherSessions(home, "two", "/another/project")
 

@@ -17,7 +17,7 @@ from refold.client.host import Host, HostPaths, NewConversation
 from refold.client.launch import Launch
 from refold.config.folder_settings import load_here
 from refold.config.paths import paths
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.provider.port import Provider
 from refold.server.access import Access
 from refold.server.listening import Listening
@@ -107,7 +107,7 @@ async def server(
 
     access = Access(SECRET)
     host = Host(
-        Home(places.data / "sessions"),
+        JournalDirectory(places.data / "sessions"),
         HostPaths(directory, places.state / "server", places.data / "checkpoints"),
         launch_at,
     )

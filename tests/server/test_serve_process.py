@@ -19,7 +19,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from refold.client.stored_sessions import StoredSessions
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.server.access import kept
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -241,7 +241,7 @@ def test_at_its_end_a_turn_is_stopped_or_finished(
             pass
         code, _ = served.end()
 
-    stored = StoredSessions(Home(home() / "sessions"))
+    stored = StoredSessions(JournalDirectory(home() / "sessions"))
     from refold.client.feed import BEGINNING
 
     ended = [json.loads(each) for each in stored.events(id_, BEGINNING, 1000)]

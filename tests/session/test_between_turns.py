@@ -24,7 +24,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.state.background import MOST_WAKES
 from refold.journal.state.fold import View, fold
 from refold.journal.store.port import MemoryStore
@@ -119,7 +119,7 @@ def test_there_is_nothing_to_go_back_to_before_anything_was_said() -> None:
 
 
 def test_a_session_in_which_nothing_was_said_is_not_the_newest(tmp_path: Path) -> None:
-    home = Home(tmp_path / "sessions")
+    home = JournalDirectory(tmp_path / "sessions")
 
     async def begin(id_: str, words: str) -> None:
         given = World(Model(ScriptedProvider("Hi.")), policies=(converse,))
@@ -142,7 +142,7 @@ def test_a_session_in_which_nothing_was_said_is_not_the_newest(tmp_path: Path) -
 
 
 def test_where_only_silent_sessions_are_the_newest_of_them_is_taken(tmp_path: Path) -> None:
-    home = Home(tmp_path / "sessions")
+    home = JournalDirectory(tmp_path / "sessions")
 
     async def begin(id_: str) -> None:
         record = Recorder(home.store(id_))

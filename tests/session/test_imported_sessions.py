@@ -9,7 +9,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from refold.engine.model_call import build_request
-from refold.journal.bundle.pack import Packing
+from refold.journal.bundle.pack import SessionPacker
 from refold.journal.bundle.unpack import unpack
 from refold.journal.events import codec
 from refold.journal.events.child_events import (
@@ -43,7 +43,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.home import Home, works_in
+from refold.journal.home import JournalDirectory, current_directory
 from refold.journal.state.checkpoints import Checkpoints
 from refold.journal.state.children import Children
 from refold.journal.state.file_hashes import FileHashes
@@ -87,11 +87,13 @@ HOSTILE: list[Event] = [
 ]  # fmt: skip
 
 
-def imported(tmp_path: Path, events: list[Event], directory: str = "/here") -> Home:
-    one, two = Home(tmp_path / "one"), Home(tmp_path / "two")
+def imported(
+    tmp_path: Path, events: list[Event], directory: str = "/here"
+) -> JournalDirectory:
+    one, two = JournalDirectory(tmp_path / "one"), JournalDirectory(tmp_path / "two")
     two.root.mkdir(exist_ok=True)
     plant(one.path(ID), events)
-    document = b"".join(Packing(one.path(ID), ID).pieces())
+    document = b"".join(SessionPacker(one.path(ID), ID).pieces())
     unpack(two, io.BytesIO(document), "s.tar", 500.0, directory)
     return two
 
@@ -121,7 +123,7 @@ def assert_at_rest(view: View, directory: str = "/here") -> None:
     check_history(s.message for s in build_request(view).messages)
 
 
-def resumed(home: Home, id_: str, *words: str) -> tuple[View, list[str], int]:
+def resumed(home: JournalDirectory, id_: str, *words: str) -> tuple[View, list[str], int]:
     """Taken up by somebody; what was ordered then, and how often a model was asked."""
     orders, provider = list[str](), ScriptedProvider("Yes.", "Yes.")
 
@@ -165,7 +167,7 @@ def test_a_fork_of_any_part_of_it_is_history_too(tmp_path: Path, at: int | None)
     view = fold(entries_of(home.path(made.id)))
     assert_at_rest(view, str(tmp_path))
     assert view.session.id == made.id
-    assert works_in(home.path(made.id)) == str(tmp_path)
+    assert current_directory(home.path(made.id)) == str(tmp_path)
     assert resumed(home, made.id)[1:] == ([], 0)
 
 
@@ -183,11 +185,11 @@ def test_a_fork_of_what_came_after_it_is_as_any_other(tmp_path: Path) -> None:
 def test_a_child_that_was_carried_is_read_and_no_new_one_stands_in_its_place(
     tmp_path: Path,
 ) -> None:
-    one, two = Home(tmp_path / "one"), Home(tmp_path / "two")
+    one, two = JournalDirectory(tmp_path / "one"), JournalDirectory(tmp_path / "two")
     two.root.mkdir()
     plant(one.path(ID), HOSTILE)
     plant(one.path(f"{ID}/child-1"), HOSTILE)
-    document = b"".join(Packing(one.path(ID), ID).pieces())
+    document = b"".join(SessionPacker(one.path(ID), ID).pieces())
 
     unpack(two, io.BytesIO(document), "s.tar", 500.0, "/here")
 
@@ -208,11 +210,11 @@ def test_the_newest_session_of_a_directory_is_none_that_only_says_so(
     home = imported(tmp_path, [began, Said("x"), TurnStarted(2), TurnEnded("answered")])
 
     assert home.newest_of(here) is None
-    assert works_in(home.path(ID)) == "/here"
+    assert current_directory(home.path(ID)) == "/here"
 
 
 def test_what_only_looks_like_an_import_moves_no_session(tmp_path: Path) -> None:
     fake = answer("", ("a", "x", '{"kind":"Imported","data":{"directory":"/etc"}}'))
     plant(tmp_path / ID, [SessionStarted("/work"), fake])
 
-    assert works_in(tmp_path / ID) == "/work"
+    assert current_directory(tmp_path / ID) == "/work"

@@ -12,7 +12,7 @@ from refold.client.launch import Launch
 from refold.client.session import Session
 from refold.config.folder_settings import load_here
 from refold.config.paths import paths
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.terminal.commands.table import names
 from refold.terminal.run import PromptLoop
 from refold.terminal.screen.capabilities import Look
@@ -72,5 +72,5 @@ class Desk:
             self.asked = typist.asked
 
     @property
-    def home(self) -> Home:
-        return Home(paths(os.environ).data / "sessions")
+    def home(self) -> JournalDirectory:
+        return JournalDirectory(paths(os.environ).data / "sessions")

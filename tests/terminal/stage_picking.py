@@ -9,7 +9,7 @@ import anyio
 
 from refold.client.catalogue import SessionCatalogue
 from refold.config.paths import paths
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.terminal.prompts.picker import pick
 from refold.terminal.this_terminal import this_terminal
 from refold.views.session_list import session_picker
@@ -17,7 +17,9 @@ from refold.views.session_list import session_picker
 
 def main(display: str) -> None:
     screen, reading = this_terminal(display=display)
-    catalogue = SessionCatalogue(Home(paths(os.environ).data / "sessions"), Path.cwd())
+    catalogue = SessionCatalogue(
+        JournalDirectory(paths(os.environ).data / "sessions"), Path.cwd()
+    )
     cards = anyio.run(catalogue.sessions)
     picker = session_picker(cards, time.time())
     picked = anyio.run(pick, screen, reading, picker, catalogue.typed_so_far)

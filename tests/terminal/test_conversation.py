@@ -70,7 +70,7 @@ Typed = str | Later | Key | Callable[[], Awaitable[str | Key]]
 
 
 class Typist:
-    """Types the next of what it was given, whatever the question. Implements `Reading`."""
+    """Types the next of what it was given, whatever the question. Implements `TerminalReader`."""
 
     lively = False
 

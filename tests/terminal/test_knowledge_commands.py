@@ -11,7 +11,7 @@ import pytest
 from refold.app.project_memory import Learned, ProjectMemory
 from refold.errors import BadInput
 from refold.journal.events.kinds import AgentChosen, ModeChanged, Said
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.memory.note_origins import NoteChange
 from refold.prompts.presets import Preset
 from refold.skills.catalogue import Catalogue
@@ -49,7 +49,7 @@ def known(tmp_path: Path) -> dict[str, Any]:
     return {
         "skills": catalogue,
         "shortcuts": Shortcuts(catalogue, around, {"model", "skills"}),
-        "remembering": ProjectMemory(data, tmp_path, Home(data / "sessions")),
+        "remembering": ProjectMemory(data, tmp_path, JournalDirectory(data / "sessions")),
     }
 
 

@@ -9,7 +9,7 @@ from refold.config.paths import paths
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import Entry, Event, Said, SessionStarted
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from tests.terminal.pty_terminal import ENTER, ESC, Terminal
 
 STAGE = Path(__file__).with_name("stage_picking.py")
@@ -20,7 +20,7 @@ TITLES = ("Mend the roof", "Paint the door", "Plant a tree")
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
     """A directory with three sessions; in the first, an umbrella was spoken of."""
-    home = Home(paths(os.environ).data / "sessions")
+    home = JournalDirectory(paths(os.environ).data / "sessions")
     for n, title in enumerate(TITLES):
         head, written = Head(), list[bytes]()
         said: list[Event] = [SessionStarted(str(tmp_path)), Said(title)]

@@ -29,7 +29,7 @@ from refold.journal.events.kinds import (
     SystemPromptSet,
     TurnStarted,
 )
-from refold.journal.home import whereabouts
+from refold.journal.home import current_directories
 from refold.journal.state.fold import View, fold
 from refold.journal.store.tree_reader import entries_in
 from refold.prompts.system_text import part_of
@@ -76,7 +76,7 @@ def test_the_session_goes_on_there_and_its_journal_says_so(a: Path, tmp_path: Pa
     assert (b / "made.txt").read_text() == "new"
     assert str(b) in rows
     assert f"refold · script/own · {b}" in rows
-    assert whereabouts(desk.home.path(desk.ids[0])).directory == str(b)
+    assert current_directories(desk.home.path(desk.ids[0])).directory == str(b)
     assert [e.directory for e in events(desk, SessionResumed)] == [str(b)]
     assert desk.home.newest_of(b) is not None
     assert desk.home.newest_of(a) is None

@@ -29,7 +29,7 @@ from refold.config.credentials import read as stored_keys
 from refold.config.paths import Paths
 from refold.config.settings import Settings
 from refold.errors import BadInput
-from refold.journal.home import LAST, Home
+from refold.journal.home import LAST, JournalDirectory
 from refold.journal.state.fold import View
 from refold.journal.store.port import MemoryStore, Store
 from refold.memory.project import Pending, kept_in, project_of, written
@@ -74,7 +74,7 @@ class App:
         self.settings, self.paths, self.options = settings, paths, options
         self.environ = environ
         self.directory = os.path.realpath(options.directory)
-        self.home = Home(paths.data / "sessions")
+        self.home = JournalDirectory(paths.data / "sessions")
         keys = stored_keys(paths.credentials)
         self.models = Models(settings, paths, environ, keys, options, before)
         own = (*builtin(), *options.more_tools) if options.tools is None else options.tools

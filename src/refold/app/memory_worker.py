@@ -29,7 +29,7 @@ from refold.engine.budget import ask_outside_conversation
 from refold.engine.world import Model
 from refold.errors import RefoldError
 from refold.journal.events.kinds import Titled
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.state.fold import View
 from refold.journal.state.session_info import LONGEST_TITLE
 from refold.journal.store import log_file
@@ -83,7 +83,7 @@ def leave(
     return started
 
 
-def note_down(home: Home) -> None:
+def note_down(home: JournalDirectory) -> None:
     """Index the session in the catalogue, so that the next list need not wait."""
     with suppress(RefoldError):  # whoever asks it is told
         home.catalogue().freshen(_MOMENT)

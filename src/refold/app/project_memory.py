@@ -32,7 +32,7 @@ from refold.journal.events.kinds import (
     SessionResumed,
     SessionStarted,
 )
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.state.fold import View
 from refold.journal.store import log_file
 from refold.journal.store.reader import Reader
@@ -84,7 +84,11 @@ class ProjectMemory:
     """The memory of sessions in `directory`. `masks` are what must never be written."""
 
     def __init__(
-        self, data: Path, directory: str | Path, home: Home, masks: Redactor | None = None
+        self,
+        data: Path,
+        directory: str | Path,
+        home: JournalDirectory,
+        masks: Redactor | None = None,
     ) -> None:
         self.directory = os.path.realpath(directory)
         self.memory = Memory(data, project_of(directory))

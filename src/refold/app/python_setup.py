@@ -16,7 +16,7 @@ from refold.agents.children import Children
 from refold.agents.profile import Profile
 from refold.config.settings import Python
 from refold.engine.world import World
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.rate_limit import RateLimit
 from refold.rlm.worker_port import Worker, WorkerKeeper, WorkerLimits
@@ -36,7 +36,7 @@ class PythonSetup(Struct, frozen=True):
     settings: Python
     directory: str
     rate: RateLimit  # shared by all sessions
-    sessions: Callable[[], Home]
+    sessions: Callable[[], JournalDirectory]
     kept: Path
 
 

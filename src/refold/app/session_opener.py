@@ -26,7 +26,7 @@ from refold.app.tool_dependencies import (
 from refold.app.turn_context import MovingTurnContext, TurnContext
 from refold.app.workspace import Where, Workspace
 from refold.config.paths import Paths
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.state.session_info import SessionDirectories, SessionInfo
 from refold.journal.store.port import Store
 from refold.place.port import Snapshots
@@ -121,7 +121,7 @@ class SessionOpener:
             child.position if child else position,
         )
         python = self._python(record, id_, children, child)
-        home = Home(site.paths.data / "sessions")
+        home = JournalDirectory(site.paths.data / "sessions")
         resources = replace(
             self._resources,
             snapshots=snapshots,
@@ -139,7 +139,7 @@ class SessionOpener:
             shared.settings.python,
             directory,
             self._site.rate,
-            lambda: Home(paths.data / "sessions"),
+            lambda: JournalDirectory(paths.data / "sessions"),
             memo_directory(paths.data, directory),
         )
         begins = shared.options.begins

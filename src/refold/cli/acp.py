@@ -23,7 +23,7 @@ from refold.config.paths import Paths, here, paths
 from refold.errors import RefoldError
 from refold.headless.stdio import lines
 from refold.headless.streams import tell_a_person
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 
 _MISSING = (
     "editors need a package that is not installed here: pip install 'refold[acp]', or, in a "
@@ -44,7 +44,9 @@ def run(found: Namespace) -> int:
     places = paths(os.environ)
     directories = HostPaths(here(), places.state / "server", places.data / "checkpoints")
     host = Host(
-        Home(places.data / "sessions"), directories, partial(launch_at, found, places)
+        JournalDirectory(places.data / "sessions"),
+        directories,
+        partial(launch_at, found, places),
     )
     tell_a_person("refold acp", "an editor")
     anyio.run(serve, host, lines(), _only_for_us())

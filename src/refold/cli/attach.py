@@ -22,7 +22,7 @@ from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
 from refold.errors import BadInput, Held
 from refold.headless.streams import complain
-from refold.journal.home import Home, StoredSession
+from refold.journal.home import JournalDirectory, StoredSession
 
 add_arguments = add_session
 
@@ -34,7 +34,7 @@ def run(found: Namespace) -> int:
 def join(id_: str, *, full: bool = False) -> int:
     """Join the session with this id. `full`: on the full screen, whatever the settings say."""
     places = paths(os.environ)
-    home = Home(places.data / "sessions")
+    home = JournalDirectory(places.data / "sessions")
     session = named(home, id_)
     holder = StoredSessions(home).holder(session.id)
     if not holder:

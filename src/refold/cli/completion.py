@@ -251,9 +251,9 @@ def completed(what: str) -> tuple[str, ...]:
 
 
 def _sessions() -> Iterator[tuple[str, str]]:
-    from refold.journal.home import Home
+    from refold.journal.home import JournalDirectory
 
-    home = Home(paths(os.environ).data / "sessions")
+    home = JournalDirectory(paths(os.environ).data / "sessions")
     known = home.catalogue().known()
     for number, session in enumerate(home.sessions()):
         card = known.get(session.id)

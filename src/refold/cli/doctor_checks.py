@@ -29,7 +29,7 @@ from refold.config.settings_report import SettingOrigins, told
 from refold.config.trusted_folders import Folders
 from refold.errors import BadInput, RefoldError, said_by
 from refold.journal.catalogue.catalogue import NAME
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.store.check import check
 from refold.logs.logbook import NAME as LOG
 from refold.place.sandbox import find
@@ -364,7 +364,7 @@ _NARROW, _LOW = 40, 8  # columns and lines that a prompt and an answer need
 def sessions(ground: CheckContext) -> Iterator[Finding]:
     root = ground.places.data / "sessions"
     try:
-        found = list(Home(root).sessions())
+        found = list(JournalDirectory(root).sessions())
     except (RefoldError, OSError) as error:
         yield Finding("sessions", "wrong", str(error))
         return

@@ -25,7 +25,7 @@ from refold.config.settings import Permissions, RuleWithCases
 from refold.errors import BadInput, said_by
 from refold.headless.streams import complain, remark
 from refold.headless.task import Task
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.session.session import Session as Engine
 from refold.tools.contract import ImageData
 from refold.tools.images import image_file
@@ -313,7 +313,7 @@ def place_of(found: Namespace) -> SessionDirectory:
 
     Its messages and paths are about that place. `found.resume` is an id from then on.
     """
-    home = Home(paths(os.environ).data / "sessions")
+    home = JournalDirectory(paths(os.environ).data / "sessions")
     if found.resume is None:
         newest = home.newest_of(here()) if found.continue_ else None
         if newest is None:

@@ -17,7 +17,7 @@ from refold.cli.output import edit, editor
 from refold.config.paths import here, paths
 from refold.errors import BadInput, RefoldError
 from refold.headless.streams import complain, remark, write
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.memory.note_origins import NoteChange
 from refold.memory.notes import Listed, Memory, Whose
 from refold.memory.notes_file import MOST
@@ -93,7 +93,7 @@ def run(found: Namespace) -> int:
 
 def _remembering() -> ProjectMemory:
     data = paths(os.environ).data
-    return ProjectMemory(data, here(), Home(data / "sessions"))
+    return ProjectMemory(data, here(), JournalDirectory(data / "sessions"))
 
 
 def _whose(found: Namespace) -> Whose:

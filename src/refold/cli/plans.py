@@ -11,7 +11,7 @@ from refold.cli.session_argument import folded, named
 from refold.config.paths import here, paths
 from refold.errors import BadInput
 from refold.headless.streams import remark, write
-from refold.journal.home import Home, StoredSession, started_in
+from refold.journal.home import JournalDirectory, StoredSession, first_directory
 from refold.journal.state.plans import Plan
 from refold.journal.store import log_file
 from refold.views.escape import on_one_line, visible
@@ -30,7 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(found: Namespace) -> int:
-    home = Home(paths(os.environ).data / "sessions")
+    home = JournalDirectory(paths(os.environ).data / "sessions")
     if found.name:
         return _show(*_named(home, found.name), as_json=found.json)
     shown = 0
@@ -56,7 +56,7 @@ def _show(session: StoredSession, plan: Plan, *, as_json: bool) -> int:
     return 0
 
 
-def _named(home: Home, name: str) -> tuple[StoredSession, Plan]:
+def _named(home: JournalDirectory, name: str) -> tuple[StoredSession, Plan]:
     id_, _, seq = name.partition("/")
     session = named(home, id_)
     for plan in _made(session):
@@ -65,10 +65,12 @@ def _named(home: Home, name: str) -> tuple[StoredSession, Plan]:
     raise BadInput(f"there is no plan {name!r}: `refold plans` lists them as SESSION/N")
 
 
-def _all(home: Home, *, everywhere: bool) -> Iterator[tuple[StoredSession, Plan]]:
+def _all(
+    home: JournalDirectory, *, everywhere: bool
+) -> Iterator[tuple[StoredSession, Plan]]:
     workspace = "" if everywhere else os.path.realpath(here())
     for session in home.sessions():
-        if not workspace or started_in(session.path) == workspace:
+        if not workspace or first_directory(session.path) == workspace:
             for plan in _made(session):
                 yield session, plan
 

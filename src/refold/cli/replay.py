@@ -26,7 +26,7 @@ from refold.engine.world import Model, World
 from refold.errors import BadInput, ProviderError
 from refold.headless.streams import complain, write
 from refold.journal.events.kinds import Entry
-from refold.journal.home import Home, StoredSession, works_in
+from refold.journal.home import JournalDirectory, StoredSession, current_directory
 from refold.journal.state.fold import View, fold
 from refold.prompts.system_text import part_of
 from refold.provider.port import Delta, Request
@@ -55,7 +55,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(found: Namespace) -> int:
-    session = named(Home(paths(os.environ).data / "sessions"), found.id)
+    session = named(JournalDirectory(paths(os.environ).data / "sessions"), found.id)
     if not found.run:
         if found.tools != "recorded" or found.strict or found.all:
             raise BadInput("--tools, --all and --strict need --run: add it")
@@ -108,7 +108,10 @@ class Worlds:
     """
 
     def __init__(self, session: StoredSession) -> None:
-        self._session, self._directory = session, works_in(session.path) or str(here())
+        self._session, self._directory = (
+            session,
+            current_directory(session.path) or str(here()),
+        )
         if not os.path.isdir(self._directory):
             raise BadInput(
                 f"the session {session.id} worked in {self._directory}, which is gone: "
@@ -116,7 +119,9 @@ class Worlds:
             )
         self._places = paths(os.environ)
         self._asking = {each.name for each in builtin() if each.effect is Effect.ASK}
-        self._record = Recorder(Home(self._places.data / "sessions").store(session.id))
+        self._record = Recorder(
+            JournalDirectory(self._places.data / "sessions").store(session.id)
+        )
         self._apps = dict[_Start, tuple[App, TurnContext]]()
 
     def __call__(self, view: View) -> World:

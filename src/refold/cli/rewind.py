@@ -20,7 +20,7 @@ from refold.engine.world import World
 from refold.errors import BadInput
 from refold.headless.streams import remark, write
 from refold.journal.events import codec
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.home import StoredSession as Found
 from refold.journal.state.fold import View, fold
 from refold.journal.store import log_file
@@ -76,7 +76,7 @@ def _event(text: str) -> int:
 
 def run(found: Namespace) -> int:
     places = paths(os.environ)
-    home = Home(places.data / "sessions")
+    home = JournalDirectory(places.data / "sessions")
     session = named(home, found.id)
     view = _folded(session)
     snapshots = _snapshots(view, places, session.id)
@@ -92,7 +92,7 @@ def run(found: Namespace) -> int:
 
 
 async def _rewound(
-    home: Home, id_: str, snapshots: Checkpoints, found: Namespace
+    home: JournalDirectory, id_: str, snapshots: Checkpoints, found: Namespace
 ) -> RewindReport:
     what: What = found.which
     record = Recorder(home.store(id_))

@@ -33,7 +33,7 @@ from refold.engine.calls import NOBODY
 from refold.errors import BadInput, ToolFailed, said_by
 from refold.headless.streams import complain, write
 from refold.journal.events.kinds import Entry, Judged
-from refold.journal.home import Home, whereabouts
+from refold.journal.home import JournalDirectory, current_directories
 from refold.journal.state.fold import View, apply
 from refold.permissions.facts import Decision, Facts
 from refold.permissions.rules import Rule
@@ -308,9 +308,9 @@ class Again(Struct, frozen=True):
 
 def replay_rules(found: Namespace) -> int:
     places = paths(os.environ)
-    session = named(Home(places.data / "sessions"), found.id)
+    session = named(JournalDirectory(places.data / "sessions"), found.id)
     whole, damage = entries(session)
-    stood = whereabouts(session.path)
+    stood = current_directories(session.path)
     roots = (Path(stood.directory or os.getcwd()), *map(Path, stood.roots))
     under = _under(Path(found.rules).expanduser(), places, roots)
     judged = list(_again(whole, under))

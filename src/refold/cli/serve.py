@@ -30,7 +30,7 @@ from refold.config.folder_settings import load_here
 from refold.config.paths import Paths, here, paths
 from refold.errors import BadInput, RefoldError
 from refold.headless.streams import complain, write
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 
 if TYPE_CHECKING:
     from refold.server.listening import Listening
@@ -104,7 +104,9 @@ def run(found: Namespace, *, opens: bool = False) -> int:
         return 0
     directories = HostPaths(here(), places.state / "server", places.data / "checkpoints")
     host = Host(
-        Home(places.data / "sessions"), directories, partial(launch_at, found, places)
+        JournalDirectory(places.data / "sessions"),
+        directories,
+        partial(launch_at, found, places),
     )
 
     browsers = list[subprocess.Popen[bytes] | None]()  # held, or Python would warn of them

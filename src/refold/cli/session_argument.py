@@ -17,7 +17,7 @@ from refold.config.paths import here, paths
 from refold.errors import BadInput, JournalError
 from refold.headless.streams import complain, write
 from refold.journal.events.kinds import LAST, Entry
-from refold.journal.home import Home, StoredSession
+from refold.journal.home import JournalDirectory, StoredSession
 from refold.journal.state.session_tree import ROOT, Node, find, walk
 from refold.journal.store.blobs import Blobs
 from refold.journal.store.disk import Disk
@@ -36,7 +36,7 @@ def add_session(parser: ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", default=LAST, metavar="ID", help=about)
 
 
-def named(home: Home, text: str) -> StoredSession:
+def named(home: JournalDirectory, text: str) -> StoredSession:
     """The session with this id or name; of `last`, the newest that was started here."""
     return home.named(text, here(), Waiting())
 
@@ -103,7 +103,7 @@ def place(found: Namespace, node: str | None = None) -> NodePath:
             f"{text!r} is neither a session nor a part of one: give root, or an id"
         )
     first, *rest = text.rstrip("/").split("/")
-    home = Home(paths(os.environ).data / "sessions")
+    home = JournalDirectory(paths(os.environ).data / "sessions")
     below = first in (ROOT, LAST) or _BELOW.match(first)
     if below and first not in (ROOT, LAST):
         rest = [first, *rest]

@@ -17,7 +17,7 @@ from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
 from refold.errors import BadInput
 from refold.headless.streams import complain, write
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.state.session_tree import Node
 from refold.views.activity import ModelStep, SideCall, Span, ToolStep, activity_of
 from refold.views.context import context_document, context_lines, context_usage
@@ -171,7 +171,7 @@ def _context_arguments(parser: ArgumentParser) -> None:
 
 def _context(found: Namespace) -> int:
     places = paths(os.environ)
-    session = session_argument.named(Home(places.data / "sessions"), found.id)
+    session = session_argument.named(JournalDirectory(places.data / "sessions"), found.id)
     settings = load_here(here(), places, os.environ, {}).settings
     view, damage = session_argument.folded(session)
     usage = context_usage(view, settings.context.default_window_tokens)

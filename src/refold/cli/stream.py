@@ -16,7 +16,7 @@ from refold.journal.events.kinds import Entry, TurnEnded, TurnStarted
 from refold.journal.home import CHILDREN
 from refold.journal.state.children import CHILD
 from refold.journal.state.session_tree import ROOT
-from refold.journal.store.tree_reader import TreeNews, is_written
+from refold.journal.store.tree_reader import TreeFollower, is_written
 from refold.views.activity_tail import Tail, tail_documents
 
 _PAUSE = 0.2  # seconds between two polls
@@ -39,9 +39,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(found: Namespace) -> int:
     address, path = _meant(session_argument.place(found))
-    news = TreeNews(path, address)
+    news = TreeFollower(path, address)
     stream = _Stream(address, path, as_json=found.json)
-    first = news.look()
+    first = news.new_entries()
     stream.apply(first)
     stream.tell(_from(first, address, found.after))
     lost = stream.until_it_ends(news, follow=found.follow)
@@ -61,7 +61,7 @@ class _Stream:
         self._label = None if as_json else session_argument.labels()
         self._open = False
 
-    def until_it_ends(self, news: TreeNews, *, follow: bool) -> bool:
+    def until_it_ends(self, news: TreeFollower, *, follow: bool) -> bool:
         """True if its process was lost before that."""
         quiet = 0
         while self._open or follow:
@@ -95,8 +95,8 @@ class _Stream:
         if lines:
             session_argument.show(lines)
 
-    def _news(self, news: TreeNews) -> bool:
-        found = news.look()
+    def _news(self, news: TreeFollower) -> bool:
+        found = news.new_entries()
         self.apply(found)
         self.tell(found)
         return bool(found)

@@ -22,7 +22,7 @@ from refold.errors import RefoldError
 from refold.headless.streams import remark, write
 from refold.journal.board.board_file import TaskBoard
 from refold.journal.board.task_graph import PERSON
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.memory.project import kept_in, project_of
 from refold.values.control import BoardTask, NewTask, Progress, TaskChange
 from refold.views.task_list import count_line, task_lines, task_rows
@@ -148,7 +148,7 @@ class Owners:
     """The names of owners: of a session its title, of a subagent its name in there."""
 
     def __init__(self) -> None:
-        self._home = Home(paths(os.environ).data / "sessions")
+        self._home = JournalDirectory(paths(os.environ).data / "sessions")
         self._views, self._names = dict[str, "View | None"](), dict[str, str]()
 
     def named(self, tasks: Sequence[BoardTask]) -> list[BoardTask]:

@@ -27,7 +27,7 @@ from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
 from refold.errors import RefoldError, first
 from refold.headless.streams import complain
-from refold.journal.home import works_in
+from refold.journal.home import current_directory
 from refold.journal.state.fold import View, fold
 from refold.journal.state.session_tree import Node
 from refold.place.port import Files
@@ -89,7 +89,7 @@ def run(found: Namespace) -> int:
 
 
 def _folder(node: Node) -> Path:
-    return Path(works_in(node.path) or here())
+    return Path(current_directory(node.path) or here())
 
 
 @contextmanager

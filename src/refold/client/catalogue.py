@@ -12,7 +12,7 @@ from refold.errors import BadInput
 from refold.journal.catalogue.catalogue import Catalogue
 from refold.journal.catalogue.session_card import Card, Hit, without_old_runs, works_in
 from refold.journal.events.kinds import LAST
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 
 __all__ = ["LAST", "SessionCatalogue", "sessions_of"]  # LAST: the newest session
 
@@ -23,7 +23,9 @@ _MOST = 200  # messages in which something is found while it is typed
 class SessionCatalogue:
     """Of one directory. `own` is the session that asks, and is not listed itself."""
 
-    def __init__(self, home: Home, directory: Path | str, own: str = "") -> None:
+    def __init__(
+        self, home: JournalDirectory, directory: Path | str, own: str = ""
+    ) -> None:
         self._home, self._directory, self._own = home, directory, own
 
     async def sessions(self) -> Sequence[Card]:

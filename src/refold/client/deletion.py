@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from refold.errors import Held
 from refold.journal.catalogue.session_card import Card
-from refold.journal.home import Home, StoredSession
-from refold.journal.store.delete import Extent, delete, extent
+from refold.journal.home import JournalDirectory, StoredSession
+from refold.journal.store.delete import SessionSize, delete, session_size
 from refold.journal.store.tree_reader import is_written
 from refold.place.checkpoints import forget, size_of, snapshots_of, used_by
 from refold.views.session_list import display_name
@@ -22,12 +22,12 @@ from refold.views.session_list import display_name
 class Going(Struct, frozen=True):
     session: StoredSession
     name: str
-    extent: Extent
+    extent: SessionSize
     snapshots: tuple[Path, ...]
     bytes: int
 
 
-def delete_session(home: Home, checkpoints: Path, id_: str) -> None:
+def delete_session(home: JournalDirectory, checkpoints: Path, id_: str) -> None:
     """Delete one session for good. Raises `Held` while a process has it."""
     session = StoredSession(id_, home.path(id_), 0.0)
     if is_written(session.path):
@@ -41,7 +41,10 @@ def delete_session(home: Home, checkpoints: Path, id_: str) -> None:
 
 
 def deletions(
-    home: Home, store: Path, sessions: Sequence[StoredSession], cards: Sequence[Card]
+    home: JournalDirectory,
+    store: Path,
+    sessions: Sequence[StoredSession],
+    cards: Sequence[Card],
 ) -> list[Going]:
     """What goes with each. The snapshots of a whole workspace go with the last of its own."""
     ids = {session.id for session in sessions}
@@ -63,7 +66,7 @@ def deletions(
         there = [goes(place, session.id) for place in worked_in if place]
         kept = tuple(each for each in there if each.is_dir() and each not in counted)
         counted |= set(kept)
-        much = extent(session.path)
+        much = session_size(session.path)
         name = next((display_name(card) for card in own if card.id == session.id), "")
         whole = much.bytes + sum(map(size_of, kept))
         found.append(Going(session, name, much, kept, whole))

@@ -18,7 +18,7 @@ from refold.errors import BadInput, JournalError, RefoldError
 from refold.journal.home import StoredSession
 from refold.journal.state.session_tree import Node, walk
 from refold.journal.store.blobs import Blobs
-from refold.journal.store.disk import Disk, told
+from refold.journal.store.disk import Disk, as_journal_errors
 from refold.journal.store.tree_reader import tree
 from refold.values.messages import Image, ToolCall
 from refold.views.export.content import ExportOptions
@@ -55,10 +55,10 @@ class Exported(Struct, frozen=True):
 def exported(session: StoredSession, choice: ExportChoice, label: Label) -> Exported:
     """The session in the form that is chosen. Reads from the disk as pieces are taken."""
     if choice.form == "tar":
-        from refold.journal.bundle.pack import Packing
+        from refold.journal.bundle.pack import SessionPacker
 
-        with told("read", session.path):
-            packing = Packing(session.path, session.id, children=choice.children)
+        with as_journal_errors("read", session.path):
+            packing = SessionPacker(session.path, session.id, children=choice.children)
         pieces = _read(packing.pieces(), session)
         return Exported(pieces, _size(packing.sessions, packing.events), packing.damages)
     node = tree(session.path, session.id)
@@ -75,7 +75,7 @@ def exported(session: StoredSession, choice: ExportChoice, label: Label) -> Expo
 def _read(pieces: Iterator[bytes], session: StoredSession) -> Iterator[bytes]:
     """An error of the session is reported as such, not as one of the target file."""
     while True:
-        with told("read", session.path):
+        with as_journal_errors("read", session.path):
             piece = next(pieces, None)
         if piece is None:
             return

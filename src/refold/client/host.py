@@ -31,7 +31,7 @@ from refold.client.session import Session
 from refold.client.shared_session import SharedSession, problem
 from refold.client.stored_sessions import StoredSessions
 from refold.errors import BadInput, Held, RefoldError, first
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.place.port import Editor
 from refold.values.modes import MODES, Effort
 from refold.views.stream_json.documents import Error
@@ -191,7 +191,9 @@ class JoinedConversation(Conversation):
 class Host:
     """Conversations by their id. Use it in `async with host.running()`."""
 
-    def __init__(self, home: Home, paths: HostPaths, launch_at: LaunchAt) -> None:
+    def __init__(
+        self, home: JournalDirectory, paths: HostPaths, launch_at: LaunchAt
+    ) -> None:
         self.home, self.paths = home, paths
         self.stored = StoredSessions(home)
         self._launch_at = launch_at

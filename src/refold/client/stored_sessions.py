@@ -15,7 +15,7 @@ from refold.client.feed import Cursor, numbered_documents
 from refold.errors import BadInput
 from refold.journal.catalogue.session_card import without_old_runs
 from refold.journal.events.kinds import Entry
-from refold.journal.home import Home, StoredSession
+from refold.journal.home import JournalDirectory, StoredSession
 from refold.journal.state.fold import fold
 from refold.journal.state.session_tree import Node
 from refold.journal.store import log_file, writer_lock
@@ -40,7 +40,7 @@ _SOON = 2.0  # seconds for reading what is new; a list does not wait for thousan
 class StoredSessions:
     """Of one home. An `id` is whole, and there is such a session."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: JournalDirectory) -> None:
         self._home = home
 
     def exists(self, id_: str) -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from refold.journal.events.child_events import ChildAnswered, ChildAsked, ChildEnded
     from refold.journal.events.kinds import Entry, Frame
     from refold.journal.state.background import BackgroundCommand
-    from refold.journal.state.checkpoints import Point
+    from refold.journal.state.checkpoints import RewindTarget
     from refold.journal.state.conversation import OpenCall
     from refold.journal.state.fold import View
     from refold.journal.state.plans import Plan
@@ -38,7 +38,7 @@ _MODULES = {
     "journal.events.child_events": ("ChildAnswered", "ChildAsked", "ChildEnded"),
     "journal.events.kinds": ("Entry", "Frame"),
     "journal.state.background": ("BackgroundCommand",),
-    "journal.state.checkpoints": ("Point",),
+    "journal.state.checkpoints": ("RewindTarget",),
     "journal.state.conversation": ("OpenCall",),
     "journal.state.fold": ("View",),
     "journal.state.plans": ("Plan",),
@@ -72,11 +72,11 @@ __all__ = [
     "Permission",
     "Plan",
     "PlanToJudge",
-    "Point",
     "Profile",
     "Questions",
     "Real",
     "Request",
+    "RewindTarget",
     "Rule",
     "Shortcuts",
     "TaskBoard",

@@ -17,9 +17,9 @@ from refold.journal.events import codec
 from refold.journal.events.kinds import LAST, SessionStarted
 from refold.journal.state.children import CHILD
 from refold.journal.store import log_file
-from refold.journal.store.disk import told
+from refold.journal.store.disk import as_journal_errors
 from refold.journal.store.file import FileStore
-from refold.journal.store.session_files import seen, stamp_of
+from refold.journal.store.session_files import list_sessions, stamp_of
 from refold.journal.store.writer_threads import Writers
 from refold.safe_open import unlinked
 
@@ -51,7 +51,7 @@ class StoredSession(Struct, frozen=True):
     changed: float
 
 
-class Home:
+class JournalDirectory:
     """The sessions under one directory, and the threads that write them."""
 
     def __init__(self, root: Path) -> None:
@@ -76,13 +76,13 @@ class Home:
         """The store of a session, whether it exists or not. Raises if a link is in its path."""
         path = self.path(session)
         above = (each for each in path.parents if each.is_relative_to(self.root))
-        with told("open", path):
+        with as_journal_errors("open", path):
             unlinked(path, *above)
         return FileStore(path, self._writers)
 
     def sessions(self) -> Iterator[StoredSession]:
         """All sessions, the last written first. Reads names and times only."""
-        there = seen(self.root)
+        there = list_sessions(self.root)
         for id_ in there.ids:
             yield StoredSession(id_, self.path(id_), there.stamps[id_].changed)
 
@@ -93,7 +93,7 @@ class Home:
         claims never does, and a run of a schedule does once it was resumed.
         """
         place, silent = _Place(directory), ""
-        there = seen(self.root)
+        there = list_sessions(self.root)
         known = dict[str, "Card"]()
         for at, id_ in enumerate(there.ids):
             if at == _UNASKED:
@@ -104,7 +104,7 @@ class Home:
                 started = card.about.directory
                 if started and not place.is_(started):
                     continue
-            if place.is_(works_in(path)):
+            if place.is_(current_directory(path)):
                 if _is_ours(path):
                     continue
                 if _something_was_said(path):
@@ -150,7 +150,7 @@ class Home:
         card = meant(text, self.catalogue(tell).cards())
         found = self._session(card.id) if card else None
         if found is None:
-            raise BadInput(_unknown(text, seen(self.root).ids))
+            raise BadInput(_unknown(text, list_sessions(self.root).ids))
         return found
 
     def catalogue(
@@ -195,7 +195,7 @@ class _Place:
         return self._same[directory]
 
 
-def started_in(path: Path) -> str:
+def first_directory(path: Path) -> str:
     """The directory that the first line of a session names."""
     try:
         started = _first_event(path)
@@ -232,9 +232,9 @@ def _is_ours(path: Path) -> bool:
         return True
 
 
-def works_in(path: Path) -> str:
+def current_directory(path: Path) -> str:
     """The current working directory of a session."""
-    return whereabouts(path).directory
+    return current_directories(path).directory
 
 
 def _something_was_said(path: Path) -> bool:
@@ -259,7 +259,7 @@ def _unknown(text: str, names: Sequence[str]) -> str:
 _MARKS = rb'"kind":"(?:SessionResumed|Imported)"'
 
 
-def whereabouts(session: Path) -> SessionDirectories:
+def current_directories(session: Path) -> SessionDirectories:
     """The current directories of a session, read without following the chain.
 
     Settings, trust and the workspace depend on them, so they are needed before the session is

@@ -12,7 +12,7 @@ import anyio
 
 from refold.errors import BadInput, ToolFailed
 from refold.journal.events.kinds import Checkpointed, Event, FilesRestored, Rewound
-from refold.journal.state.checkpoints import Checkpoint, Point
+from refold.journal.state.checkpoints import Checkpoint, RewindTarget
 from refold.journal.state.fold import View
 from refold.place.port import Snapshots, SnapshotTaken, Trees
 from refold.session.session import Session
@@ -184,7 +184,7 @@ def _mark(view: View, seq: int) -> int:
 
 
 def _count(
-    view: View, snapshots: Snapshots | None, point: Point, after: Checkpoint | None
+    view: View, snapshots: Snapshots | None, point: RewindTarget, after: Checkpoint | None
 ) -> int | None:
     before = view.checkpoints.at(point.seq)
     after = after or view.checkpoints.newest
@@ -198,7 +198,7 @@ def _count(
         return None
 
 
-def _taken_back(points: Sequence[Point]) -> set[int]:
+def _taken_back(points: Sequence[RewindTarget]) -> set[int]:
     """The messages that are no longer part of the conversation."""
     seqs = list[int]()
     conversations = list[tuple[int, ...]]()  # after each point

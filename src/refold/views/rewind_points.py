@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
-from refold.journal.state.checkpoints import Checkpoint, Point
+from refold.journal.state.checkpoints import Checkpoint, RewindTarget
 from refold.place.port import FileChange
 from refold.values.path_names import near
 from refold.views.escape import on_one_line
@@ -58,7 +58,7 @@ class RewindReport(Struct, frozen=True):
 class RewindPoint(Struct, frozen=True):
     """A point, and the number of files that changed until the next; None: unknown."""
 
-    point: Point
+    point: RewindTarget
     files: int | None = None
     in_talk: bool = True  # false: the conversation was rewound to before it
 

@@ -14,7 +14,7 @@ from refold.cli.session_argument import entries, named
 from refold.cli.sessions.export import add_parsers
 from refold.config.paths import paths
 from refold.headless.streams import complain, write
-from refold.journal.home import Home, StoredSession
+from refold.journal.home import JournalDirectory, StoredSession
 
 SORTS = ("changed", "began", "cost", "tokens", "events", "title")
 _ID = "id or name of a session, or a prefix; last: the newest of this directory"
@@ -81,7 +81,7 @@ def _add_changes(what: Subparsers) -> None:
 
 
 def run(found: Namespace) -> int:
-    home = Home(paths(os.environ).data / "sessions")
+    home = JournalDirectory(paths(os.environ).data / "sessions")
     match found.what:
         case "list" | "search" | "reindex":
             from refold.cli.sessions import list_sessions
@@ -99,7 +99,7 @@ def run(found: Namespace) -> int:
             return _of_one(home, found)
 
 
-def _of_one(home: Home, found: Namespace) -> int:
+def _of_one(home: JournalDirectory, found: Namespace) -> int:
     match found.what:
         case "export" | "import":
             from refold.cli.sessions import export

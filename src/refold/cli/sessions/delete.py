@@ -16,7 +16,7 @@ from refold.client.deletion import Going, deletions
 from refold.config.paths import paths
 from refold.errors import BadInput, Held
 from refold.headless.streams import complain, write
-from refold.journal.home import Home, StoredSession
+from refold.journal.home import JournalDirectory, StoredSession
 from refold.journal.store.delete import delete
 from refold.journal.store.tree_reader import is_written
 from refold.place.checkpoints import forget
@@ -25,7 +25,7 @@ from refold.views.number_format import in_bytes, many
 _SOON = 1.0  # seconds for the catalogue; whoever lists next does the rest
 
 
-def run(home: Home, found: Namespace) -> int:
+def run(home: JournalDirectory, found: Namespace) -> int:
     """Ask, and delete. 1: the user said no."""
     chosen = [named(home, text) for text in found.ids]
     sessions = {session.id: session for session in chosen}

@@ -17,7 +17,7 @@ from refold.cli.session_argument import add_session, labels, named
 from refold.config.paths import here, paths
 from refold.errors import BadInput
 from refold.headless.streams import complain, remark, write, write_bytes
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.views.export.formats import FORMS, form_by_name
 
 
@@ -175,5 +175,5 @@ def _taken(file: BinaryIO, name: str, directory: Path) -> int:
     return 0
 
 
-def _home() -> Home:
-    return Home(paths(os.environ).data / "sessions")
+def _home() -> JournalDirectory:
+    return JournalDirectory(paths(os.environ).data / "sessions")

@@ -16,7 +16,7 @@ from refold.cli.sessions.catalogue_notice import Waiting
 from refold.config.paths import here
 from refold.headless.streams import complain, remark, write
 from refold.journal.catalogue.session_card import Card, without_old_runs, works_in
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.views.number_format import in_bytes, many
 from refold.views.session_list import card_document, card_line, hit_document, hit_lines
 
@@ -30,7 +30,7 @@ _KEYS: dict[str, Callable[[Card], object]] = {
 }
 
 
-def run(home: Home, found: Namespace) -> int:
+def run(home: JournalDirectory, found: Namespace) -> int:
     catalogue = home.catalogue(Waiting(), complain)
     if found.what == "reindex":
         built = catalogue.rebuild()
@@ -100,7 +100,9 @@ def _is_empty(card: Card) -> bool:
     return not (card.messages or kept)
 
 
-def _search(home: Home, found: Namespace, wanted: Callable[[Card], bool]) -> int:
+def _search(
+    home: JournalDirectory, found: Namespace, wanted: Callable[[Card], bool]
+) -> int:
     text = " ".join(found.text)
     hits = home.catalogue(Waiting(), complain).search(text, found.limit, wanted)
     if found.json:

@@ -16,7 +16,7 @@ from refold.config.settings import Terminal as TerminalSettings
 from refold.errors import BadInput
 from refold.headless.streams import complain
 from refold.journal.catalogue.session_card import Card, called
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.terminal.prompts.picker import pick
 from refold.views.session_list import session_picker
 
@@ -42,9 +42,9 @@ def nobody_picks() -> BadInput:
     return BadInput(f"-r needs a session in a pipe or a script; the newest here are\n{few}")
 
 
-def _of_here() -> tuple[Home, Sequence[Card]]:
+def _of_here() -> tuple[JournalDirectory, Sequence[Card]]:
     """Those of this directory. Raises `BadInput` where there is none."""
-    home = Home(paths(os.environ).data / "sessions")
+    home = JournalDirectory(paths(os.environ).data / "sessions")
     if cards := sessions_of(home.catalogue(Waiting(), complain), here()):
         return home, cards
     raise BadInput(

@@ -14,7 +14,7 @@ import anyio
 from refold.cli.session_argument import folded, named
 from refold.errors import BadInput
 from refold.headless.streams import remark, write
-from refold.journal.home import Home, StoredSession
+from refold.journal.home import JournalDirectory, StoredSession
 from refold.journal.state.session_info import SessionInfo
 from refold.journal.store import log_file
 from refold.session.recorder import Recorder
@@ -25,7 +25,7 @@ _SOON = 1.0  # seconds for the catalogue; whoever lists next does the rest
 Change = Callable[[Recorder], Awaitable[bool]]
 
 
-def run(home: Home, found: Namespace) -> int:
+def run(home: JournalDirectory, found: Namespace) -> int:
     session = named(home, found.id)
     if "/" in session.id:
         root = session.id.partition("/")[0]
@@ -39,7 +39,7 @@ def run(home: Home, found: Namespace) -> int:
     return 0
 
 
-def _rename(home: Home, session: StoredSession, name: str) -> None:
+def _rename(home: JournalDirectory, session: StoredSession, name: str) -> None:
     about = _changed(home, session, lambda record: rename(record, name))
     if about.name:
         write(f"{session.id} is called {on_one_line(about.name)!r}\n")
@@ -47,7 +47,7 @@ def _rename(home: Home, session: StoredSession, name: str) -> None:
         write(f"{session.id} has no name\n")
 
 
-def _tag(home: Home, session: StoredSession, changes: list[str]) -> None:
+def _tag(home: JournalDirectory, session: StoredSession, changes: list[str]) -> None:
     if changes:
         about = _changed(home, session, lambda record: tag(record, changes))
     else:
@@ -58,7 +58,7 @@ def _tag(home: Home, session: StoredSession, changes: list[str]) -> None:
         remark(f"{session.id} has no tags")
 
 
-def _changed(home: Home, session: StoredSession, change: Change) -> SessionInfo:
+def _changed(home: JournalDirectory, session: StoredSession, change: Change) -> SessionInfo:
     """Write it, and leave the session in its place among the others: nothing was said."""
     file = session.path / log_file.NAME
     before = file.stat()
@@ -68,7 +68,7 @@ def _changed(home: Home, session: StoredSession, change: Change) -> SessionInfo:
     return about
 
 
-async def _write(home: Home, id_: str, change: Change) -> SessionInfo:
+async def _write(home: JournalDirectory, id_: str, change: Change) -> SessionInfo:
     record = Recorder(home.store(id_))
     try:
         await record.open()

@@ -19,7 +19,7 @@ from refold.journal.board.task_graph import (
     folded,
 )
 from refold.journal.store.disk import Disk
-from refold.journal.store.shared_log import Meaning, SharedLog
+from refold.journal.store.shared_log import EventSchema, SharedLog
 from refold.values.control import BoardTask, NewTask, TaskChange
 
 FILE = "tasks.jsonl"
@@ -36,7 +36,7 @@ class TaskBoard:
     ) -> None:
         self.path = directory / FILE
         kinds: tuple[type[BoardEvent], ...] = (TaskAdded, TaskUpdated, TaskClaimed)
-        meaning = Meaning[Board, BoardEvent]("board", kinds, Board(), folded)
+        meaning = EventSchema[Board, BoardEvent]("board", kinds, Board(), folded)
         self._log = SharedLog(self.path, meaning, masked, disk)
 
     def read(self) -> Board:

@@ -44,7 +44,7 @@ class Header(Struct, frozen=True, forbid_unknown_fields=True):
     id: str
 
 
-def beginning(id_: str) -> Iterator[bytes]:
+def header_member(id_: str) -> Iterator[bytes]:
     """The first member."""
     header = msgspec.json.encode(Header(FORMAT, VERSION, __version__, id_)) + b"\n"
     return member(_FIRST, len(header), [header])
@@ -67,12 +67,12 @@ def member(name: str, size: int, content: Iterable[bytes]) -> Iterator[bytes]:
     yield bytes(-size % _BLOCK)
 
 
-def end() -> bytes:
+def end_of_archive() -> bytes:
     """The end of the tar, by which a truncated file is noticed."""
     return _END
 
 
-class Reading:
+class ArchiveReader:
     """Reads from the start of `file` to its end, one member after the other."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
@@ -191,7 +191,7 @@ _LAST_MOMENT = 253_402_300_800.0  # the year 10,000, after which no calendar goe
 _MOST = 2**53  # other programs that read JSON know no greater numbers
 
 
-class Good(Struct, frozen=True):
+class ValidLine(Struct, frozen=True):
     """A line, what its envelope says, and where the chain then is."""
 
     line: bytes
@@ -199,7 +199,7 @@ class Good(Struct, frozen=True):
     head: Head
 
 
-def follow(found: Iterable[bytes], head: Head = Head()) -> Iterator[Good]:  # noqa: B008 - frozen
+def valid_lines(found: Iterable[bytes], head: Head = Head()) -> Iterator[ValidLine]:  # noqa: B008 - frozen
     """The lines one by one. Raises `Corrupt` at the first that is not good.
 
     Export stops before such a line, and import refuses it. Numbers are limited because JSON
@@ -211,20 +211,20 @@ def follow(found: Iterable[bytes], head: Head = Head()) -> Iterator[Good]:  # no
         yield good
 
 
-def countable(value: object) -> bool:
+def numbers_in_range(value: object) -> bool:
     """Whether all numbers in the value, however deep, are in range."""
     match value:
         case int() | float():
             return abs(value) < _MOST  # what is no number at all is not below it either
         case tuple():
-            return all(map(countable, cast("tuple[object, ...]", value)))
+            return all(map(numbers_in_range, cast("tuple[object, ...]", value)))
         case Struct():
-            return all(countable(getattr(value, f)) for f in value.__struct_fields__)
+            return all(numbers_in_range(getattr(value, f)) for f in value.__struct_fields__)
         case _:
             return True
 
 
-def _good(line: bytes, head: Head) -> Good:
+def _good(line: bytes, head: Head) -> ValidLine:
     """Check one line more strictly than `codec`: UTF-8, its own number, a valid time."""
     number = head.seq + 1
     if len(line) > LONGEST_LINE:
@@ -241,4 +241,4 @@ def _good(line: bytes, head: Head) -> Good:
         raise Corrupt(number, f"it says that it is event {says.seq}")
     if not 0 <= says.at < _LAST_MOMENT:
         raise Corrupt(number, f"its time, {says.at}, is not a valid date")
-    return Good(line, says, after)
+    return ValidLine(line, says, after)

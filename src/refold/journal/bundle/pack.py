@@ -14,7 +14,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from refold.errors import BadInput, Corrupt
-from refold.journal.bundle.archive import PIECE, beginning, end, follow, member
+from refold.journal.bundle.archive import (
+    PIECE,
+    end_of_archive,
+    header_member,
+    member,
+    valid_lines,
+)
 from refold.journal.events import codec
 from refold.journal.events.child_events import ChildBorn
 from refold.journal.events.kinds import Imported
@@ -50,7 +56,7 @@ class _Part(Struct, frozen=True):
     blobs: dict[str, int]  # the sizes of those that are there and good
 
 
-class Packing:
+class SessionPacker:
     """Reads everything first; then `pieces` gives the tar. `damages`: what is not in it.
 
     Raises `BadInput` if the session is empty. A subagent is exported like any session: what
@@ -76,14 +82,14 @@ class Packing:
         return len(self._parts)
 
     def pieces(self) -> Iterator[bytes]:
-        yield from beginning(self.id)
+        yield from header_member(self.id)
         for part in self._parts:
             above, size = f"{part.name}/" if part.name else "", part.seen.size
             yield from _file(above + log_file.NAME, part.path / log_file.NAME, size)
             for name, size in part.blobs.items():
                 blob = f"{blobs.NAME}/{name}"
                 yield from _file(above + blob, part.path / blob, size)
-        yield end()
+        yield end_of_archive()
 
     def _look(self, name: str, path: Path) -> Iterator[_Part]:
         seen = _survey(path)
@@ -141,7 +147,7 @@ def _survey(path: Path) -> _Survey:
     walk, damage = _Walk(), ""
     size = file.stat().st_size
     try:
-        for good in follow(walk.whole(file, size)):
+        for good in valid_lines(walk.whole(file, size)):
             walk.see(good.line, good.says.kind)
     except Corrupt as error:
         damage = f"{file}: {error}"

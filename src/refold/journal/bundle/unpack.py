@@ -19,16 +19,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.errors import BadInput, Corrupt
-from refold.journal.bundle.archive import LONGEST_LINE, Good, Reading, countable, follow
+from refold.journal.bundle.archive import (
+    LONGEST_LINE,
+    ArchiveReader,
+    ValidLine,
+    numbers_in_range,
+    valid_lines,
+)
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import Entry, Imported
-from refold.journal.home import CHILDREN, Home
+from refold.journal.home import CHILDREN, JournalDirectory
 from refold.journal.state.children import CHILD
 from refold.journal.state.fold import View, apply
 from refold.journal.store import blobs, log_file
 from refold.journal.store.blobs import blobs_of, is_name
-from refold.journal.store.disk import Disk, make_directories, told
+from refold.journal.store.disk import Disk, as_journal_errors, make_directories
 from refold.journal.store.fork import sweep
 
 ASIDE = ".import-"  # before the process id of who makes it
@@ -63,7 +69,7 @@ class _Part(Struct, frozen=True):
 
 
 def unpack(
-    home: Home,
+    home: JournalDirectory,
     file: BinaryIO,
     name: str,
     now: float,
@@ -76,7 +82,7 @@ def unpack(
     was made. Waits for the disk: call it in a thread.
     """
     disk = disk or Disk()
-    reading = Reading(file, name)
+    reading = ArchiveReader(file, name)
     source = reading.header().id
     if not _SHOWN_ID.fullmatch(source):
         raise reading.wrong(f"{source[:100]!r} is not the id of a session")
@@ -84,11 +90,13 @@ def unpack(
     taken = bool(ours) and os.path.lexists(home.path(source))
     id_ = source if ours and not taken else home.new_id(now)
     aside = home.root / f"{ASIDE}{os.getpid()}-{id_}"
-    with told("write", aside):
+    with as_journal_errors("write", aside):
         sweep(home.root, ASIDE)
         try:
             make_directories(aside, disk)
-            taking = _Taking(reading, aside, Imported(source, id_, directory), now, disk)
+            taking = _Extraction(
+                reading, aside, Imported(source, id_, directory), now, disk
+            )
             made = taking.all()
             _put_in_place(aside, home.path(id_), disk)
         except BaseException:
@@ -110,11 +118,11 @@ def _put_in_place(aside: Path, place: Path, disk: Disk) -> None:
         ) from error
 
 
-class _Taking:
+class _Extraction:
     """From the tar into the directory `aside`."""
 
     def __init__(
-        self, reading: Reading, aside: Path, news: Imported, now: float, disk: Disk
+        self, reading: ArchiveReader, aside: Path, news: Imported, now: float, disk: Disk
     ) -> None:
         self._reading, self._aside, self._news = reading, aside, news
         self._now, self._disk = now, disk
@@ -175,7 +183,7 @@ class _Taking:
         walk = _Walk()
         with self._new(path / log_file.NAME) as out:
             try:
-                for good in follow(self._reading.lines(LONGEST_LINE)):
+                for good in valid_lines(self._reading.lines(LONGEST_LINE)):
                     walk.see(good)
                     out.write(good.line + b"\n")
             except Corrupt as error:
@@ -228,11 +236,11 @@ class _Walk:
         self._children = list[str]()
         self._blobs = set[str]()
 
-    def see(self, good: Good) -> None:
+    def see(self, good: ValidLine) -> None:
         says, number = good.says, good.head.seq
         try:
             event = codec.load(says.kind, says.data)
-            if not countable(event):
+            if not numbers_in_range(event):
                 raise Corrupt(number, "it has a number that is too large")
             entry = Entry(
                 says.seq, event, says.at, says.epoch, says.turn, says.by, says.cause

@@ -17,18 +17,18 @@ from msgspec import Struct
 
 from refold.errors import RefoldError
 from refold.journal.catalogue.database import PRIVATE, Tables, opened, throw_away
-from refold.journal.catalogue.indexer import Indexing, Place, Tell, read_card
+from refold.journal.catalogue.indexer import Indexer, Place, Tell, read_card
 from refold.journal.catalogue.search_text import asked
 from refold.journal.catalogue.session_card import Card, Hit
 from refold.journal.store import log_file
-from refold.journal.store.session_files import seen
+from refold.journal.store.session_files import list_sessions
 
 NAME = "catalogue.sqlite"
 _OF_ONE_SESSION = 3  # hits, or a long session would hide all others
 T = TypeVar("T")
 
 
-class Built(Struct, frozen=True):
+class RebuildResult(Struct, frozen=True):
     """The size of a rebuilt catalogue."""
 
     sessions: int
@@ -104,7 +104,7 @@ class Catalogue:
 
         return self._with(read, lambda: False)
 
-    def rebuild(self) -> Built:
+    def rebuild(self) -> RebuildResult:
         """Index all journals again in a new file, which then replaces the old one."""
         began = time.monotonic()
 
@@ -117,15 +117,17 @@ class Catalogue:
             return aside.count()
 
         sessions, messages = self._alone(build)
-        return Built(sessions, messages, time.monotonic() - began, _size(self.path))
+        return RebuildResult(sessions, messages, time.monotonic() - began, _size(self.path))
 
     def _index(self, tables: Tables, seconds: float) -> bool:
         until = time.monotonic() + seconds
-        return Indexing(tables, self._place, until, self._tell).run(seen(self._root))
+        return Indexer(tables, self._place, until, self._tell).run(
+            list_sessions(self._root)
+        )
 
     def _read(self, *, children: bool) -> list[Card]:
         """All cards, without the file."""
-        there, found = seen(self._root).ids, list[Card]()
+        there, found = list_sessions(self._root).ids, list[Card]()
         left = list(reversed(there))
         while left:
             id_ = left.pop()

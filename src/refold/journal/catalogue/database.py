@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from refold.journal.catalogue.search_text import shown
 from refold.journal.catalogue.session_card import ENDS, FOUND, Card, Hit
-from refold.journal.store.session_files import Stamp
+from refold.journal.store.session_files import FileStamp
 from refold.safe_open import opened as opened_file
 from refold.safe_open import unlinked
 
@@ -62,18 +62,18 @@ class Sql(Protocol):
     def last_insert_rowid(self) -> int: ...
     def set_busy_handler(self, again: Callable[[int], bool]) -> None: ...
     def close(self) -> None: ...
-    def backup(self, into: str, source: "Sql", of: str) -> "Copying": ...
+    def backup(self, into: str, source: "Sql", of: str) -> "BackupCopy": ...
 
 
-class Copying(Protocol):
+class BackupCopy(Protocol):
     def step(self) -> bool: ...
     def close(self, force: bool) -> None: ...
 
 
-class Read(Struct, frozen=True):
+class ReadPosition(Struct, frozen=True):
     """How far a journal was read: `upto` bytes, the last line of which has `last`."""
 
-    stamp: Stamp = Stamp()
+    stamp: FileStamp = FileStamp()
     upto: int = 0
     last: int = 0
     h: str = ""
@@ -82,7 +82,7 @@ class Read(Struct, frozen=True):
 class CatalogueRow(Struct, frozen=True):
     key: int
     card: Card
-    read: Read
+    read: ReadPosition
 
 
 class Tables:
@@ -120,16 +120,16 @@ class Tables:
         finally:
             copying.close(True)  # by force: what went wrong has been told
 
-    def stamps(self) -> dict[str, Stamp]:
+    def stamps(self) -> dict[str, FileStamp]:
         found = self._sql.execute("SELECT id, size, mtime, inode FROM sessions")
-        return {id_: Stamp(size, mtime, inode) for id_, size, mtime, inode in found}
+        return {id_: FileStamp(size, mtime, inode) for id_, size, mtime, inode in found}
 
     def row(self, id_: str) -> CatalogueRow | None:
         for key, card, size, mtime, inode, upto, last, h in self._sql.execute(
             "SELECT key, card, size, mtime, inode, upto, last, h FROM sessions "
             "WHERE id = ?", (id_,),
         ):  # fmt: skip
-            read = Read(Stamp(size, mtime, inode), upto, last, h)
+            read = ReadPosition(FileStamp(size, mtime, inode), upto, last, h)
             return CatalogueRow(key, _CARD.decode(card), read)
         return None
 
@@ -153,7 +153,7 @@ class Tables:
         )
         return self._sql.last_insert_rowid()
 
-    def put(self, key: int, card: Card, read: Read) -> None:
+    def put(self, key: int, card: Card, read: ReadPosition) -> None:
         """Store what is known of a session by now."""
         stamp = read.stamp
         self._sql.execute(

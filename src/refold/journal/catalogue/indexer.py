@@ -17,12 +17,12 @@ from msgspec.structs import replace
 from refold.errors import Corrupt, WrongFormat
 from refold.journal.catalogue import search_text
 from refold.journal.catalogue import session_card as cards
-from refold.journal.catalogue.database import CatalogueRow, Read, Tables
+from refold.journal.catalogue.database import CatalogueRow, ReadPosition, Tables
 from refold.journal.catalogue.session_card import Card
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.store import log_file
-from refold.journal.store.session_files import SessionFile, Stamp, stamp_of
+from refold.journal.store.session_files import FileStamp, SessionListing, stamp_of
 
 _PIECE = 0.25  # seconds of work in one transaction
 _GAP = 0.005  # and between two; others want to write, too, and look more often than that
@@ -33,7 +33,7 @@ Place = Callable[[str], Path]  # the directory of a session
 Tell = Callable[[int, int], None]  # so many of so many are done
 
 
-class Indexing:
+class Indexer:
     """Brings the tables up to date, the newest session first.
 
     `until` is when to stop, by the monotonic clock; `tell` gets the progress.
@@ -51,14 +51,14 @@ class Indexing:
         self._until, self._tell, self._piece = until, tell, piece
         self._ends = 0.0  # of the piece of work under way
 
-    def run(self, there: SessionFile) -> bool:
+    def run(self, there: SessionListing) -> bool:
         """False if there was no time for all."""
         known = self._tables.stamps()
         gone = [id_ for id_ in known if id_.partition("/")[0] not in there.stamps]
         new = [id_ for id_ in there.ids if known.get(id_) != there.stamps[id_]]
         return self._all([*gone, *new, *self._children(known)])
 
-    def _children(self, known: Mapping[str, Stamp]) -> Iterator[str]:
+    def _children(self, known: Mapping[str, FileStamp]) -> Iterator[str]:
         """Subagents with something new. Their parents may not have changed."""
         for card in self._tables.with_children():
             for name in card.children:
@@ -113,7 +113,7 @@ class Indexing:
         return all(self._emptied(row) for row in rows if row is not None)
 
     def _read(
-        self, id_: str, file: str, stamp: Stamp, row: CatalogueRow | None
+        self, id_: str, file: str, stamp: FileStamp, row: CatalogueRow | None
     ) -> Sequence[str] | None:
         try:
             with open(file, "rb", buffering=_BUFFER) as opened:
@@ -133,7 +133,7 @@ class Indexing:
                 return None
             row, reading = self._added(id_), None
             why = f"{file} cannot be read: {error.strerror}"
-            card, read = Card(id_, damage=why), Read()
+            card, read = Card(id_, damage=why), ReadPosition()
         card = replace(card, changed=stamp.changed)
         whole = reading is not None and reading.over
         # Else to be tried again: a change of rights leaves no trace, nor does a pause.
@@ -141,7 +141,7 @@ class Indexing:
         return None if reading is not None and not whole else card.children
 
     def _added(self, id_: str) -> CatalogueRow:
-        return CatalogueRow(self._tables.add(Card(id_)), Card(id_), Read())
+        return CatalogueRow(self._tables.add(Card(id_)), Card(id_), ReadPosition())
 
     def _emptied(self, row: CatalogueRow) -> bool:
         """Remove it, or as much as there is time for; then False."""
@@ -156,7 +156,7 @@ class Indexing:
 
 def read_card(id_: str, file: Path) -> Card:
     """The card of one session, without any tables. Raises `OSError`."""
-    reading = _Reading(Card(id_), Read(), cards.KINDS)
+    reading = _Reading(Card(id_), ReadPosition(), cards.KINDS)
     with file.open("rb", buffering=_BUFFER) as opened:
         changed = os.fstat(opened.fileno()).st_mtime_ns / 1e9
         for _ in reading.pieces(opened):
@@ -170,7 +170,7 @@ class _Reading:
     def __init__(
         self,
         card: Card,
-        read: Read,
+        read: ReadPosition,
         wanted: frozenset[str] = cards.KINDS | search_text.KINDS,
     ) -> None:
         self.card, self.read, self._wanted = card, read, wanted
@@ -191,7 +191,7 @@ class _Reading:
                 event = cards.loaded(known, self._wanted)
                 self.card = cards.after(self.card, known, event)
                 upto = self.read.upto + self._size
-                self.read = Read(Stamp(), upto, self._size, head.h)
+                self.read = ReadPosition(FileStamp(), upto, self._size, head.h)
                 if event is not None and (said := search_text.words_of(event)) is not None:
                     found.append((head.seq, *said))
                 if len(found) >= _MANY or upto - begins >= _FAR:

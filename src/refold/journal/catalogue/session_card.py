@@ -62,7 +62,7 @@ class Card(Struct, frozen=True):
         return self.id.rpartition("/")[0]
 
 
-class _Told(Struct):
+class _ModelAndAgent(Struct):
     """The needed fields of a `SystemPromptSet`, so that its long prompt is not decoded."""
 
     model: str = ""
@@ -79,7 +79,7 @@ _OWN: Mapping[str, type[Event]] = MappingProxyType({
 })  # fmt: skip
 KINDS = _ABOUT | frozenset(_OWN)
 _BRIEFED = SystemPromptSet.__name__
-_TOLD = msgspec.json.Decoder(_Told)
+_TOLD = msgspec.json.Decoder(_ModelAndAgent)
 
 
 def after(card: Card, line: Line, event: Event | None) -> Card:

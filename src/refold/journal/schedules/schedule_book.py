@@ -32,7 +32,7 @@ from refold.journal.schedules.hook_calls import (
 )
 from refold.journal.schedules.recurrence import Recurrence
 from refold.journal.store.disk import Disk, make_directories
-from refold.journal.store.shared_log import Meaning, SharedLog
+from refold.journal.store.shared_log import EventSchema, SharedLog
 from refold.safe_open import opened
 from refold.values.modes import Mode
 from refold.values.usage import Budget
@@ -195,7 +195,7 @@ class ScheduleBook:
         disk: Disk | None = None,
     ) -> None:
         self._directory, self._disk = data / DIRECTORY, disk or Disk()
-        meaning = Meaning[_Stored, ScheduleEvent]("list", _KINDS, _Stored(), _folded)
+        meaning = EventSchema[_Stored, ScheduleEvent]("list", _KINDS, _Stored(), _folded)
         self._log = SharedLog(self._directory / FILE, meaning, masked, self._disk)
 
     def every(self) -> tuple[Schedule, ...]:

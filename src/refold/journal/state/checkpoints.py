@@ -40,7 +40,7 @@ class Checkpoint(Struct, frozen=True):
     trees: tuple[tuple[str, str], ...]
 
 
-class Point(Struct, frozen=True):
+class RewindTarget(Struct, frozen=True):
     """A message or a rewind. The user can go back to the state before it."""
 
     seq: int
@@ -58,7 +58,7 @@ class Checkpoints(Struct, frozen=True):
     restored: Log[int] = field(default_factory=Log[int])  # the seqs of `FilesRestored`
     disturbed: bool = False  # a call or a restore followed the newest checkpoint
     doubtful: bool = False  # files may have changed in an unknown way since
-    points: Log[Point] = field(default_factory=Log[Point])
+    points: Log[RewindTarget] = field(default_factory=Log[RewindTarget])
     # Those of earlier working directories, for when the session returns to one.
     elsewhere: "tuple[Checkpoints, ...]" = ()
 
@@ -111,7 +111,7 @@ def apply(saved: Checkpoints, entry: Entry) -> Checkpoints:
             return replace(saved, doubtful=True) if outcome == "unknown" else saved
         case FilesRestored(checkpoint):
             back = saved.restored.plus(entry.seq)
-            point = Point(entry.seq, entry.at, "restored", to=checkpoint)
+            point = RewindTarget(entry.seq, entry.at, "restored", to=checkpoint)
             found = replace(saved, restored=back, disturbed=True, doubtful=True)
             return replace(found, points=saved.points.plus(point))
         case (
@@ -127,16 +127,16 @@ def apply(saved: Checkpoints, entry: Entry) -> Checkpoints:
             return saved
 
 
-def _point(entry: Entry, event: Said | Rewound) -> Point:
+def _point(entry: Entry, event: Said | Rewound) -> RewindTarget:
     if isinstance(event, Rewound):
-        return Point(entry.seq, entry.at, "rewound", to=event.mark)
-    return Point(entry.seq, entry.at, "said", (event.typed or event.text)[:_EXCERPT])
+        return RewindTarget(entry.seq, entry.at, "rewound", to=event.mark)
+    return RewindTarget(entry.seq, entry.at, "said", (event.typed or event.text)[:_EXCERPT])
 
 
 def _in(saved: Checkpoints, directory: str) -> Checkpoints:
     if directory == saved.directory:
         return saved
-    left = replace(saved, points=Log[Point](), elsewhere=())
+    left = replace(saved, points=Log[RewindTarget](), elsewhere=())
     known = {each.directory: each for each in (*saved.elsewhere, left)}
     there = known.pop(directory, Checkpoints(directory))
     others = tuple(each for each in known.values() if each.checkpoints)

@@ -51,7 +51,7 @@ class CommandFailure(Struct, frozen=True):
     ended: str = ""
 
 
-class Writing(Struct, frozen=True):
+class WriteCall(Struct, frozen=True):
     """A call of the latest response that would change files."""
 
     call: ToolCall
@@ -67,7 +67,7 @@ class Writing(Struct, frozen=True):
 class Failures(Struct, frozen=True):
     command: CommandFailure | None = None
     unwritten: Mapping[str, str] = _NOTHING  # the file, and the first line of the reason
-    writing: tuple[Writing, ...] = ()
+    writing: tuple[WriteCall, ...] = ()
     hooks: Mapping[tuple[str, str], str] = _NO_HOOKS  # event and hook, and why
 
 
@@ -81,7 +81,7 @@ def apply(failures: Failures, entry: Entry) -> Failures:
             calls = [call for call in message.calls if call.name in WRITERS]
             if not calls and not failures.writing:
                 return failures
-            return replace(failures, writing=tuple(map(Writing, calls)))
+            return replace(failures, writing=tuple(map(WriteCall, calls)))
         case Checkpointed(changed=changed) if failures.unwritten:
             return _written(failures, {path for path, _ in changed})
         case HookRan(outcome="failed", on=on, hook=hook, reason=why):

@@ -2,7 +2,7 @@
 
 A view consists of sub-folds, one module for each concern. Each gets the kinds of events in
 its `KINDS`. A sub-fold that is reset with each turn lists in `OUTLIVES` the kinds that it
-needs from earlier turns; others are skipped there. Only `_hear` changes a view. Everything
+needs from earlier turns; others are skipped there. Only `_apply_entry` changes a view. Everything
 is pure, so a view can be discarded and folded again. `engine.decide` decides what to do
 next.
 """
@@ -135,11 +135,11 @@ _PARTS = {
     "outside_text": outside_text,
 }  # fmt: skip
 Part: TypeAlias = tuple[str, Callable[[Any, Entry], Any]]
-Listeners: TypeAlias = Mapping[type, tuple[Part, ...]]
-Heard: TypeAlias = Callable[[ModuleType], tuple[type, ...]]
+PartsByEvent: TypeAlias = Mapping[type, tuple[Part, ...]]
+KindsOf: TypeAlias = Callable[[ModuleType], tuple[type, ...]]
 
 
-def _listeners(heard: Heard) -> Listeners:
+def _parts_by_event(heard: KindsOf) -> PartsByEvent:
     found = dict[type, dict[str, Part]]()
     for name, part in _PARTS.items():
         for kind in heard(part):
@@ -147,14 +147,14 @@ def _listeners(heard: Heard) -> Listeners:
     return {kind: tuple(parts.values()) for kind, parts in found.items()}
 
 
-_LISTENERS = _listeners(lambda part: part.KINDS)
-_BEFORE = _listeners(lambda part: getattr(part, "OUTLIVES", part.KINDS))
+_PARTS_BY_EVENT = _parts_by_event(lambda part: part.KINDS)
+_OUTLIVING_PARTS = _parts_by_event(lambda part: getattr(part, "OUTLIVES", part.KINDS))
 _MARKED = frozenset({Said, ModelAsked, Rewound, MessageEdited, Imported})
 
 
 def apply(view: View, entry: Entry) -> View:
     parts = asdict(view)
-    _hear(parts, entry, _LISTENERS)
+    _apply_entry(parts, entry, _PARTS_BY_EVENT)
     return View(**parts)
 
 
@@ -164,13 +164,13 @@ def fold(entries: Iterable[Entry], start: View | None = None) -> View:
     places = range(len(every) - 1, -1, -1)
     newest = next((n for n in places if isinstance(every[n].event, TurnStarted)), 0)
     for entry in every[:newest]:
-        _hear(parts, entry, _BEFORE)
+        _apply_entry(parts, entry, _OUTLIVING_PARTS)
     for entry in every[newest:]:
-        _hear(parts, entry, _LISTENERS)
+        _apply_entry(parts, entry, _PARTS_BY_EVENT)
     return View(**parts)
 
 
-def _hear(parts: dict[str, Any], entry: Entry, listeners: Listeners) -> None:
+def _apply_entry(parts: dict[str, Any], entry: Entry, listeners: PartsByEvent) -> None:
     """Change `parts`, the fields of a view by name."""
     kind = type(entry.event)
     if kind in _MARKED:

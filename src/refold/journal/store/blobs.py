@@ -21,7 +21,7 @@ from refold.journal.events.kinds import (
     VariablesRestored,
     VariablesSaved,
 )
-from refold.journal.store.disk import Disk, make_directories, told
+from refold.journal.store.disk import Disk, as_journal_errors, make_directories
 from refold.safe_open import unlinked
 
 NAME = "blobs"
@@ -41,7 +41,7 @@ class Blobs:
         """Return the name once the blob is synced. A blob that exists is not written again."""
         name = sha256(blob).hexdigest()
         path = self.path(name)
-        with told("write", path):
+        with as_journal_errors("write", path):
             made = make_directories(self._directory, self._disk)
             if not _holds(path, name):
                 self._write(path, blob)
@@ -55,7 +55,7 @@ class Blobs:
             raise JournalError(f"{name!r} is not the name of a blob: that is 64 hex digits")
         path = self.path(name)
         try:
-            with told("read", path):
+            with as_journal_errors("read", path):
                 blob = path.read_bytes()
         except JournalError as error:
             if isinstance(error.__cause__, FileNotFoundError):
@@ -67,7 +67,7 @@ class Blobs:
 
     def sweep(self) -> None:
         """Remove files that earlier writers of this session left unfinished."""
-        with told("write", self._directory):
+        with as_journal_errors("write", self._directory):
             unlinked(self._directory)
         for part in self._directory.glob(f"*{UNFINISHED}"):
             if f".{os.getpid()}." not in part.name:

@@ -16,7 +16,7 @@ from refold.journal.events import codec
 from refold.journal.events.codec import Head, Line
 from refold.journal.store import log_file, writer_lock
 from refold.journal.store.blobs import NAMING, Blobs, blobs_of
-from refold.journal.store.disk import Disk, told
+from refold.journal.store.disk import Disk, as_journal_errors
 
 Kind: TypeAlias = Literal["changed", "extra", "gap"]
 
@@ -179,7 +179,7 @@ def _in_blobs(walk: _Walk, blobs: Blobs) -> Iterator[Damage]:
 
 def _content(path: Path) -> bytes:
     try:
-        with told("read", path):
+        with as_journal_errors("read", path):
             data = path.read_bytes()
             if data and not data.endswith(b"\n"):  # it may just have been in writing
                 data = path.read_bytes()

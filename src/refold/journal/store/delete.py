@@ -17,13 +17,13 @@ from msgspec import Struct
 
 from refold.errors import BadInput, Held
 from refold.journal.store import log_file, writer_lock
-from refold.journal.store.disk import Disk, told
+from refold.journal.store.disk import Disk, as_journal_errors
 from refold.journal.store.fork import sweep
 
 ASIDE = ".deleted-"  # before the process id of who deletes
 
 
-class Extent(Struct, frozen=True):
+class SessionSize(Struct, frozen=True):
     """The size of a session with all its subagents."""
 
     sessions: int
@@ -31,7 +31,7 @@ class Extent(Struct, frozen=True):
     bytes: int
 
 
-def extent(path: Path) -> Extent:
+def session_size(path: Path) -> SessionSize:
     """What is removed if this session is deleted."""
     sessions = files = size = 0
     for folder, _, names in os.walk(path):
@@ -41,7 +41,7 @@ def extent(path: Path) -> Extent:
                 files, sessions = files + 1, sessions + (name == log_file.NAME)
                 # What another has a link to stays on the disk.
                 size += found.st_size if found.st_nlink == 1 else 0
-    return Extent(sessions, files, size)
+    return SessionSize(sessions, files, size)
 
 
 def delete(root: Path, path: Path, disk: Disk | None = None) -> None:
@@ -56,7 +56,7 @@ def delete(root: Path, path: Path, disk: Disk | None = None) -> None:
             "session back in its place, or remove both by hand"
         )
     aside = root / f"{ASIDE}{os.getpid()}-{path.name}"
-    with told("delete", path):
+    with as_journal_errors("delete", path):
         sweep(root, ASIDE)
         with ExitStack() as locks:
             for file in sorted(path.rglob(log_file.NAME)):

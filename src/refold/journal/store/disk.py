@@ -96,7 +96,7 @@ def make_directories(path: Path, disk: Disk) -> list[Path]:
 
 
 @contextmanager
-def told(deed: str, path: Path) -> Generator[None]:
+def as_journal_errors(deed: str, path: Path) -> Generator[None]:
     """Turn what the system says into one sentence: what could not be done, and why."""
     try:
         yield

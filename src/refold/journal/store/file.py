@@ -5,7 +5,7 @@
     blobs/         what is too large for a line, by sha256          (blobs)
 
 Directories have mode 0700 and files 0600. Each promise of `store.Store` is carried out in a
-lane of the threads of `writer_threads`. Only an append to an open file is done by the event
+queue of the threads of `writer_threads`. Only an append to an open file is done by the event
 loop itself: it fills the page cache and does not wait for the disk. If such a write was
 slow, the threads append for a while.
 """
@@ -21,7 +21,7 @@ from refold.journal.store.disk import Disk
 from refold.journal.store.journal_writer import JournalWriter
 from refold.journal.store.port import Lease
 from refold.journal.store.reader import Reader
-from refold.journal.store.writer_threads import Lane, Writers
+from refold.journal.store.writer_threads import WorkQueue, Writers
 
 SLOW = 0.02  # seconds: a write that takes so long has waited for a disk
 PENALTY = 30.0  # seconds in which the threads write then
@@ -37,8 +37,8 @@ class FileStore:
         self._writers, disk = writers or Writers(), disk or Disk()
         self._ledger, self._blobs = JournalWriter(directory, disk), Blobs(directory, disk)
         self._reader = Reader(directory / log_file.NAME)
-        self._writing, self._reading, self._putting = Lane(), Lane(), Lane()
-        self._keeping = Lane(shared=True)
+        self._writing, self._reading, self._putting = WorkQueue(), WorkQueue(), WorkQueue()
+        self._keeping = WorkQueue(shared=True)
         self._slow_until = 0.0
 
     async def lease(self) -> Lease:

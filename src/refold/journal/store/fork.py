@@ -18,11 +18,11 @@ from refold.errors import BadInput, Corrupt, WrongFormat
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import Ended, Entry, Event, Forked, Imported
-from refold.journal.home import Home
+from refold.journal.home import JournalDirectory
 from refold.journal.state.fold import View, apply, cause_of, fold
 from refold.journal.store import blobs, log_file
 from refold.journal.store.blobs import blobs_of
-from refold.journal.store.disk import Disk, make_directories, told
+from refold.journal.store.disk import Disk, as_journal_errors, make_directories
 from refold.journal.store.reader import Reader
 from refold.safe_open import unlinked
 
@@ -42,7 +42,11 @@ class Fork(Struct, frozen=True):
 
 
 def fork(
-    home: Home, source: str, at: int | None, now: float, disk: Disk | None = None
+    home: JournalDirectory,
+    source: str,
+    at: int | None,
+    now: float,
+    disk: Disk | None = None,
 ) -> Fork:
     """Fork the session `source` at the event `at`; None: at its end.
 
@@ -64,7 +68,7 @@ def fork(
     if imported := _last_imported(found[len(whole) :]):
         news.append(replace(imported, id=id_))
     aside = home.root / f"{ASIDE}{os.getpid()}-{id_}"
-    with told("write", aside):
+    with as_journal_errors("write", aside):
         sweep(home.root)
         try:
             make_directories(aside, disk)

@@ -15,7 +15,7 @@ from time import time
 
 from refold.errors import Fenced, Held, JournalError
 from refold.journal.store import log_file, writer_lock
-from refold.journal.store.disk import Disk, make_directories, told
+from refold.journal.store.disk import Disk, as_journal_errors, make_directories
 from refold.journal.store.log_file import LogFile
 from refold.journal.store.port import Lease, check
 
@@ -48,7 +48,7 @@ class JournalWriter:
         return book is None or book.all_is_kept
 
     def lease(self) -> Lease:
-        with told("open", self._path):
+        with as_journal_errors("open", self._path):
             if self._lines and not self._lines.in_place():
                 self._close()
             note = writer_lock.read(self._directory)
@@ -62,7 +62,7 @@ class JournalWriter:
 
     def release(self) -> None:
         try:
-            with told("keep", self._path):
+            with as_journal_errors("keep", self._path):
                 if self._lines and self._lines.in_place():
                     self._lines.settle()
                     self._lines.sync()
@@ -81,7 +81,7 @@ class JournalWriter:
                 f"this process does not hold the lock of {self._directory}: lease it"
             )
         check(epoch, self._epoch, expect, self._lines.count if self._lines else 0)
-        with told("write", self._path):
+        with as_journal_errors("write", self._path):
             if self._lines is None:
                 self._lines = self._begin()
                 check(epoch, self._epoch, expect, self._lines.count)
@@ -91,7 +91,7 @@ class JournalWriter:
         self._lock_file.remember(head, self._lines.kept)
 
     def keep(self) -> None:
-        with told("keep", self._path):
+        with as_journal_errors("keep", self._path):
             if book := self._lines:
                 book.sync()
 

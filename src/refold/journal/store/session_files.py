@@ -10,7 +10,7 @@ from refold.errors import BadInput
 from refold.journal.store import log_file
 
 
-class Stamp(Struct, frozen=True, array_like=True):
+class FileStamp(Struct, frozen=True, array_like=True):
     """Size, time and inode of a journal. A different stamp: it was written."""
 
     size: int = -1
@@ -23,20 +23,20 @@ class Stamp(Struct, frozen=True, array_like=True):
         return self.mtime / 1e9
 
 
-class SessionFile(Struct, frozen=True):
+class SessionListing(Struct, frozen=True):
     """Sessions without subagents: `ids` are the last written first."""
 
     ids: tuple[str, ...]
-    stamps: dict[str, Stamp]
+    stamps: dict[str, FileStamp]
 
 
-def seen(root: Path) -> SessionFile:
+def list_sessions(root: Path) -> SessionListing:
     """The sessions in `root`, if it exists. Raises `BadInput` if it cannot be read."""
-    stamps = dict[str, Stamp]()
+    stamps = dict[str, FileStamp]()
     try:
         above = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
-        return SessionFile((), stamps)
+        return SessionListing((), stamps)
     except OSError as error:
         raise BadInput(_unreadable(root, error)) from error
     try:
@@ -50,10 +50,10 @@ def seen(root: Path) -> SessionFile:
     finally:
         os.close(above)
     newest = sorted(stamps, key=lambda name: (stamps[name].mtime, name), reverse=True)
-    return SessionFile(tuple(newest), stamps)
+    return SessionListing(tuple(newest), stamps)
 
 
-def stamp_of(file: str | Path, above: int | None = None) -> Stamp | None:
+def stamp_of(file: str | Path, above: int | None = None) -> FileStamp | None:
     """The stamp of this journal; None if there is no file."""
     try:
         found = os.stat(file, dir_fd=above)
@@ -61,7 +61,7 @@ def stamp_of(file: str | Path, above: int | None = None) -> Stamp | None:
         return None
     if not (S_ISREG(found.st_mode) or S_ISDIR(found.st_mode)):
         return None  # whoever opened a pipe would wait without end
-    return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+    return FileStamp(found.st_size, found.st_mtime_ns, found.st_ino)
 
 
 def _is_text(name: str) -> bool:

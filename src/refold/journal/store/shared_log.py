@@ -22,7 +22,7 @@ from refold.errors import Corrupt, Held, JournalError
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import Entry, Unknown
-from refold.journal.store.disk import Disk, make_directories, told
+from refold.journal.store.disk import Disk, as_journal_errors, make_directories
 from refold.journal.store.log_file import LogFile
 from refold.journal.store.reader import Reader
 
@@ -32,7 +32,7 @@ _TIMEOUT = 10.0  # seconds that the lock is waited for: who has it needs a momen
 _LOOK_AGAIN = 0.005
 
 
-class Meaning(Generic[State, Change]):
+class EventSchema(Generic[State, Change]):
     """How events are read and folded. `thing` is what the file is, for an error message."""
 
     def __init__(
@@ -60,7 +60,7 @@ class SharedLog(Generic[State, Change]):
     def __init__(
         self,
         path: Path,
-        meaning: Meaning[State, Change],
+        meaning: EventSchema[State, Change],
         masked: Callable[[Change], Change] = lambda event: event,
         disk: Disk | None = None,
     ) -> None:
@@ -81,7 +81,7 @@ class SharedLog(Generic[State, Change]):
 
         Returns that and the value after it. What `decide` raises is passed on.
         """
-        with self._alone, told("write", self.path), self._locked() as log:
+        with self._alone, as_journal_errors("write", self.path), self._locked() as log:
             event = decide(self._read())
             if event is None:
                 return None, self._state
@@ -105,7 +105,7 @@ class SharedLog(Generic[State, Change]):
             self._start()
             self._file = file
         try:
-            with told("read", self.path):
+            with as_journal_errors("read", self.path):
                 lines = self._lines.read(self._head.seq)
             events = list[Change]()
             for entry, head in codec.decode(lines, self._head):

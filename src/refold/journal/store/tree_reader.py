@@ -103,8 +103,8 @@ def _lying(path: Path) -> Iterator[str]:
                 yield each.name
 
 
-class TreeNews:
-    """Follows a tree: `look` gives the entries that are new since the last call.
+class TreeFollower:
+    """Follows a tree: `new_entries` gives the entries that are new since the last call.
 
     A subagent is followed from its start to its end. A damaged journal is reported once, in
     `damages`, and followed no longer.
@@ -114,7 +114,7 @@ class TreeNews:
         self._followed = {address: _Followed(path)}
         self.damages = list[str]()
 
-    def look(self) -> list[tuple[str, Entry]]:
+    def new_entries(self) -> list[tuple[str, Entry]]:
         """New entries with the address of their node, in the order of time."""
         found = list[tuple[float, str, Entry]]()
         waiting = list(self._followed)

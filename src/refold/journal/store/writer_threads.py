@@ -1,7 +1,7 @@
 """A few threads that write to the disk, so that the event loop never waits for it.
 
-Work is put in a lane. A lane does one thing after another, in the order in which it was
-given; lanes run in parallel, as far as there are threads. A shared lane does its work once
+Work is put in a queue. A queue does one thing after another, in the order in which it was
+given; queues run in parallel, as far as there are threads. A shared queue does its work once
 for all waiters of that moment: that is group commit. The work itself is in `journal_writer`
 and `blobs`.
 
@@ -24,7 +24,7 @@ THREADS = 4
 IDLE = 10.0  # seconds without work after which a thread ends
 
 
-class Lane:
+class WorkQueue:
     """Work that must keep its order. `shared`: done once for all waiters."""
 
     def __init__(self, *, shared: bool = False) -> None:
@@ -32,7 +32,7 @@ class Lane:
         self.jobs = deque[Job[Any]]()
         self.busy = False  # a thread has it, or it waits for one
 
-    def work_off(self, jobs: Sequence["Job[Any]"]) -> None:
+    def drain(self, jobs: Sequence["Job[Any]"]) -> None:
         """Do the jobs and wake the waiter of each, except of the last."""
         for number, job in enumerate(jobs):
             if number and self._shared:
@@ -47,42 +47,42 @@ class Writers:
     """Threads that start when there is work, and end when there is none for long."""
 
     def __init__(self, threads: int = THREADS, idle: float = IDLE) -> None:
-        self._most, self._running, self._busy_lanes = threads, 0, 0
+        self._most, self._running, self._busy_queues = threads, 0, 0
         self._patience = idle
-        self._lanes = SimpleQueue[Lane]()
+        self._queues = SimpleQueue[WorkQueue]()
         self._lock = threading.Lock()
 
-    async def run(self, lane: Lane, work: Callable[[], T]) -> T:
-        """What `work` gives or raises, when the lane's earlier work is done."""
+    async def run(self, queue: WorkQueue, work: Callable[[], T]) -> T:
+        """What `work` gives or raises, when the queue's earlier work is done."""
         job = Job(work)
         with self._lock:
-            lane.jobs.append(job)
-            if not lane.busy:
-                lane.busy = True
-                self._busy_lanes += 1
-                self._lanes.put(lane)
-                if self._running < min(self._most, self._busy_lanes):
+            queue.jobs.append(job)
+            if not queue.busy:
+                queue.busy = True
+                self._busy_queues += 1
+                self._queues.put(queue)
+                if self._running < min(self._most, self._busy_queues):
                     self._start()
         await job.ended.wait()
         return job.outcome()
 
-    def run_here(self, lane: Lane, work: Callable[[], object]) -> bool:
-        """Do `work` in this thread, if nothing of the lane waits or runs. False: it does.
+    def run_here(self, queue: WorkQueue, work: Callable[[], object]) -> bool:
+        """Do `work` in this thread, if nothing of the queue waits or runs. False: it does.
 
         For work that waits for no disk: a hop to a thread and back costs twenty times as much
         as a write to the page cache.
         """
         with self._lock:
-            if lane.busy:
+            if queue.busy:
                 return False
-            lane.busy = True
-            self._busy_lanes += 1
+            queue.busy = True
+            self._busy_queues += 1
         try:
             work()
         finally:
             with self._lock:
-                self._go_on(lane)
-                if lane.busy and not self._running:
+                self._go_on(queue)
+                if queue.busy and not self._running:
                     self._start()
         return True
 
@@ -90,34 +90,34 @@ class Writers:
         self._running += 1
         threading.Thread(target=self._serve, daemon=True).start()
 
-    def _go_on(self, lane: Lane) -> None:
-        """What came into the lane meanwhile is next."""
-        if lane.jobs:
-            self._lanes.put(lane)
+    def _go_on(self, queue: WorkQueue) -> None:
+        """What came into the queue meanwhile is next."""
+        if queue.jobs:
+            self._queues.put(queue)
         else:
-            lane.busy = False
-            self._busy_lanes -= 1
+            queue.busy = False
+            self._busy_queues -= 1
 
     def _serve(self) -> None:
-        while (lane := self._next()) is not None:
+        while (queue := self._next()) is not None:
             with self._lock:
-                taken = list(lane.jobs)
-                lane.jobs.clear()
-            lane.work_off(taken)
+                taken = list(queue.jobs)
+                queue.jobs.clear()
+            queue.drain(taken)
             with self._lock:
-                self._go_on(lane)
-            # Now: whoever waited finds the lane free, and may append without a thread.
+                self._go_on(queue)
+            # Now: whoever waited finds the queue free, and may append without a thread.
             for job in taken[-1:]:
                 job.tell()
 
-    def _next(self) -> Lane | None:
-        """A lane with work. None, and one thread less, if there was none for long."""
+    def _next(self) -> WorkQueue | None:
+        """A queue with work. None, and one thread less, if there was none for long."""
         try:
-            return self._lanes.get(timeout=self._patience)
+            return self._queues.get(timeout=self._patience)
         except Empty:
             with self._lock:
-                if not self._lanes.empty():
-                    return self._lanes.get()
+                if not self._queues.empty():
+                    return self._queues.get()
                 self._running -= 1
                 return None
 

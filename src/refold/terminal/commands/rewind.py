@@ -6,7 +6,7 @@ The changes are shown before they are made; the session makes them.
 
 from collections.abc import Mapping, Sequence
 
-from refold.client.types import Point
+from refold.client.types import RewindTarget
 from refold.errors import BadInput
 from refold.terminal.input.reader import ListReader
 from refold.terminal.prompts.picker import pick
@@ -99,7 +99,7 @@ async def run_undo(here: Terminal, rest: str) -> None:
     await rewind_to(here, point.seq, "both")
 
 
-def _last_point(points: Sequence[Point]) -> Point | None:
+def _last_point(points: Sequence[RewindTarget]) -> RewindTarget | None:
     """The last message, or the last rewind, be it of the conversation, the files or both."""
     if not points:
         return None
