@@ -99,7 +99,8 @@ class _Stream:
         return _text(self._shaped(self._masks.without_known(data[:cut])))
 
     def end(self) -> str:
-        told = self._shaped(self._masks.without_known(self._known))
+        known = self._masks.without_known(self._known)
+        told = self._shaped(known) if known else b""
         return _text(told + self._told(self._waits))
 
     def _shaped(self, more: bytes) -> bytes:
