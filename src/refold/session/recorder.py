@@ -47,8 +47,7 @@ class Recorder:
         self._store, self._masks, self._clock = store, masks or Redactor(), clock
         self._durable, self._telling = durable, StreamRedactor(self._masks)
         self._head, self._epoch = Head(), 0
-        # Who finds it free lets the others go on after the append, and need not before, too.
-        self._lock = anyio.Lock(fast_acquire=True)
+        self._lock = anyio.Lock()
         self._broken = True  # until the journal is opened again
         self._news: anyio.Event | None = None  # while somebody waits for it
         self._failures = 0  # of keeping what was written
