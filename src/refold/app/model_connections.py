@@ -20,7 +20,6 @@ from refold.errors import BadInput, Refused
 from refold.logs.logbook import Logbook
 from refold.provider import catalog
 from refold.provider.catalog import Connected, ProviderSpec
-from refold.provider.command.spec import CommandSpec
 from refold.provider.port import Delta, Provider, Request
 from refold.provider.retry import Backoff, RetryingProvider
 from refold.provider.settings import key_names
@@ -30,6 +29,7 @@ from refold.session.redactor import Redactor
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from refold.provider.command.spec import CommandSpec
     from refold.provider.lazy import LazyProvider
     from refold.provider.text_protocol.selection import FoundBefore
 
@@ -171,10 +171,10 @@ class Connections:
         match named.spec:
             case ProviderSpec() as spec:
                 found = self._in_context(self._server(spec, named.model))
-            case CommandSpec() as spec:
-                found = self._program(spec, named.model)
             case PluginProvider(make=make):
                 found = self._in_context(make(named.model, self._environ))
+            case spec:
+                found = self._program(spec, named.model)
         return RetryingProvider(found, backoff, tell=self.log)
 
     def _in_context(self, provider: Provider) -> Provider:
@@ -223,7 +223,7 @@ class Connections:
             window=window,
         )
 
-    def _program(self, spec: CommandSpec, model: str) -> Provider:
+    def _program(self, spec: "CommandSpec", model: str) -> Provider:
         from refold.provider.command.backends import connect
         from refold.provider.command.spec import ConversationFormat, ProgramTimeouts
         from refold.provider.text_protocol.protocol import TextProtocol
@@ -279,7 +279,7 @@ class Connections:
 class NamedModel(Struct, frozen=True):
     """What a name of a model means."""
 
-    spec: ProviderSpec | CommandSpec | PluginProvider
+    spec: "ProviderSpec | CommandSpec | PluginProvider"
     model: str
 
     @property

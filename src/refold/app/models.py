@@ -17,10 +17,10 @@ from refold.config.settings import RoleOptions, Roles, Settings
 from refold.errors import BadInput
 from refold.provider import catalog
 from refold.provider.catalog import ProviderSpec
-from refold.provider.command.spec import CommandSpec
 from refold.provider.known_models import ALIASES
 from refold.provider.model_figures import Figures, directory_in
 from refold.provider.port import Provider
+from refold.provider.spec import PluginProvider
 from refold.session.redactor import Redactor
 from refold.tools.contract import Tool
 from refold.values.usage import Usage
@@ -382,11 +382,12 @@ def _too_warm(connections: Connections, name: str, temperature: float | None) ->
         spec = connections.named(name).spec
     except BadInput:  # its provider says so
         return ""
-    if isinstance(spec, CommandSpec):
-        return (
-            f"temperature = {temperature:g}: {name} is another agent's command line and "
-            "takes none; unset it or choose another model"
-        )
-    if isinstance(spec, ProviderSpec) and spec.wire == "anthropic" and temperature > 1:
-        return f"temperature = {temperature:g}: {name} takes 0 to 1"
-    return ""
+    if isinstance(spec, ProviderSpec):
+        hot = spec.wire == "anthropic" and temperature > 1
+        return f"temperature = {temperature:g}: {name} takes 0 to 1" if hot else ""
+    if isinstance(spec, PluginProvider):
+        return ""
+    return (
+        f"temperature = {temperature:g}: {name} is another agent's command line and "
+        "takes none; unset it or choose another model"
+    )

@@ -11,15 +11,17 @@ of the actions decides between them; between actions of one rank the first in th
 """
 
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from refold.engine.request_words import ExpectedFile
 from refold.journal.events.kinds import Outcome
 from refold.journal.state.fold import View
 from refold.values.control import CompactionKind
 from refold.values.modes import HookEvent
+
+if TYPE_CHECKING:
+    from refold.engine.request_words import ExpectedFile
 
 
 class RunCalls(Struct, frozen=True):
@@ -42,7 +44,7 @@ class Reject(Struct, frozen=True):
 class CheckRequest(Struct, frozen=True):
     """Check whether the files are as the request wants them; `problems` were found already."""
 
-    expected: tuple[ExpectedFile, ...]
+    expected: "tuple[ExpectedFile, ...]"
     problems: tuple[str, ...] = ()
 
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import msgspec
@@ -16,11 +17,13 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 from refold.provider import catalog
-from refold.provider.command.spec import CommandSpec
 from refold.provider.known_models import PriceTier
 from refold.provider.prices import Overrides, Rates, find, override, rates, runs_here
 from refold.provider.spec import PluginProvider, ProviderSpec
 from refold.safe_open import made
+
+if TYPE_CHECKING:
+    from refold.provider.command.spec import CommandSpec
 
 
 class ListedModel(Struct, frozen=True, omit_defaults=True):
@@ -57,7 +60,9 @@ class Figures:
         self._listed: dict[str, Listed | None] = {}
         self._by_name: dict[str, dict[str, ListedModel]] = {}  # what is listed, by provider
 
-    def window(self, spec: ProviderSpec | CommandSpec | PluginProvider, model: str) -> int:
+    def window(
+        self, spec: "ProviderSpec | CommandSpec | PluginProvider", model: str
+    ) -> int:
         """How many tokens the model reads; 0: not known."""
         own = override(spec.name, model, self._overrides)
         found = (own.window if own else 0) or self._windows.get(spec.name, 0)
@@ -73,7 +78,7 @@ class Figures:
 
     def rates(
         self,
-        spec: ProviderSpec | CommandSpec | PluginProvider,
+        spec: "ProviderSpec | CommandSpec | PluginProvider",
         model: str,
         now: float | None = None,
     ) -> Rates | None:
@@ -117,7 +122,7 @@ class Figures:
         self._by_name[spec.name] = {found.name: found for found in models}
 
     def _told(
-        self, spec: ProviderSpec | CommandSpec | PluginProvider, model: str
+        self, spec: "ProviderSpec | CommandSpec | PluginProvider", model: str
     ) -> ListedModel | None:
         if not isinstance(spec, ProviderSpec):
             return None

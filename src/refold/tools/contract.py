@@ -261,20 +261,22 @@ def tool(
         if not first.strip():
             raise BadInput(f"the tool {name!r} has no docstring: say what it is for")
         about = inspect.cleandoc(first).replace("\n", " ")
-        types, asked, supplied = _parameters(function)
-        if untyped := [each for each in asked if each not in types]:
+        types, before, after = _parameters(function)
+        if untyped := [each for each in before if each not in types]:
             raise BadInput(
                 f"the parameter {untyped[0]!r} of the tool {name!r} has no type: write, for "
                 f"example, {untyped[0]}: str"
             )
-        if dry_run and (more := {*supplied} - {"files", "known"}):
+        contexts = (each for each in before if types[each] in (Context, "Context"))
+        if dry_run and (more := {*after, *contexts} - {"files", "known"}):
             raise BadInput(
                 f"the tool {name!r} takes {', '.join(sorted(more))}: with dry_run=True it "
                 "may take files and known only"
             )
-        run = _replying(function)
         if types.get("return") is Reply and inspect.iscoroutinefunction(function):
             run = typing.cast("Callable[..., Awaitable[Reply]]", function)
+        else:
+            run = _replying(function)
         return Tool(
             name, about, effect, run, cache(partial(_signature, function, subject or path)),
             path, paths, dry_run, outside=outside or effect is Effect.NET,
@@ -285,36 +287,36 @@ def tool(
 
 def _parameters(
     function: ToolFunction,
-) -> tuple[Mapping[str, object], tuple[str, ...], tuple[str, ...]]:
-    """Its annotations, the names before the `*`, and those after it and of a `Context`.
+) -> tuple[Mapping[str, Any], tuple[str, ...], tuple[str, ...]]:
+    """Its annotations, the names before the `*`, and those after it.
 
-    All tools are looked at in every start, and `inspect.signature` is slow.
+    `inspect.signature` is slow, and all tools are looked at in every start.
     """
-    code, types = inspect.unwrap(function).__code__, function.__annotations__
-    before, after = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    code = inspect.unwrap(function).__code__
+    after = code.co_argcount + code.co_kwonlyargcount
     names = code.co_varnames[:after]
-    context = [name for name in names[:before] if types.get(name) in (Context, "Context")]
-    return types, names[:before], (*names[before:], *context)
+    return function.__annotations__, names[: code.co_argcount], names[code.co_argcount :]
 
 
 def _signature(function: ToolFunction, subject: str) -> Signature:
-    name = function.__name__
-    hints = typing.get_type_hints(function, include_extras=True)
-    all_of = list(inspect.signature(function).parameters.values())
-    context = next((p.name for p in all_of if hints.get(p.name) is Context), "")
-    all_of = [p for p in all_of if p.name != context]
-    asked = [p for p in all_of if p.kind is p.POSITIONAL_OR_KEYWORD]
+    types, before, after = _parameters(function)
+    if any(isinstance(each, str) for each in types.values()):
+        types = typing.get_type_hints(function, include_extras=True)
+    context = [name for name in (*before, *after) if types.get(name) is Context]
+    asked = [name for name in before if name not in context]
+    last = inspect.unwrap(function).__defaults__ or ()
+    defaults = dict(zip(before[::-1], last[::-1], strict=False))
     fields = [
-        (p.name, hints[p.name]) + (() if p.default is p.empty else (p.default,))
-        for p in asked
+        (name, types[name]) + ((defaults[name],) if name in defaults else ())
+        for name in asked
     ]
-    arguments = msgspec.defstruct(name, fields, frozen=True, kw_only=True)
+    arguments = msgspec.defstruct(function.__name__, fields, frozen=True, kw_only=True)
     return Signature(
         arguments,
         Raw(msgspec.json.encode(schema_of(arguments))),
-        tuple(p.name for p in all_of if p.kind is p.KEYWORD_ONLY),
-        context,
-        subject or (asked[0].name if asked else ""),
+        tuple(name for name in after if name not in context),
+        context[0] if context else "",
+        subject or (asked[0] if asked else ""),
     )
 
 

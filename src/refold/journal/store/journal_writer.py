@@ -127,7 +127,7 @@ class JournalWriter:
                 raise Fenced(
                     f"{self._directory} was taken by {writer_lock.holder(note.writer)}"
                 )
-            book.mend(0, [*self._names(), *above])
+            book.mend(0, tuple(dict.fromkeys((*self._names(), *above))))
             self._lock_file.sign(writer_lock.this_process(self._epoch), self._head, 0)
         except BaseException:
             book.close()
