@@ -34,7 +34,7 @@ from refold.errors import ProviderError
 from refold.evaluation.report import interval
 from refold.provider.port import Provider, Request
 from refold.values.growing import Log
-from refold.values.messages import Message, Spoken, Text
+from refold.values.messages import Message, StoredMessage, Text
 from refold.values.tools import ToolSpec
 from refold.values.usage import Usage
 
@@ -90,7 +90,7 @@ async def ask(
     """The calls of one response. Raises `ProviderError`."""
     said = [Message("user", (Text(each["content"]),)) for each in question.messages]
     request = Request(
-        Log([Spoken(seq, message) for seq, message in enumerate(said, 1)]),
+        Log([StoredMessage(seq, message) for seq, message in enumerate(said, 1)]),
         tools=question.tools,
         model=model,
         max_output=400,

@@ -37,7 +37,7 @@ from refold.evaluation.tasks import Check, Task
 from refold.place.files import DiskFiles
 from refold.provider.local.models import default_directory
 from refold.provider.port import CallDelta, Delta, Done, Request, TextDelta
-from refold.values.messages import Spoken, ToolResult
+from refold.values.messages import StoredMessage, ToolResult
 from refold.values.modes import MODES
 from refold.values.usage import Usage
 
@@ -119,12 +119,12 @@ class Obedient:
         yield Done(Usage(10, output=5), "calls")
 
 
-def _results(messages: Iterable[Spoken]) -> str:
+def _results(messages: Iterable[StoredMessage]) -> str:
     parts = [p for s in messages for p in s.message.parts]
     return "\n".join(p.text for p in parts if isinstance(p, ToolResult))
 
 
-def _made(messages: Iterable[Spoken], calls: Sequence[str]) -> bool:
+def _made(messages: Iterable[StoredMessage], calls: Sequence[str]) -> bool:
     """Has the model made one of these calls?"""
     made = {
         (c.name, _canonical(bytes(c.arguments))) for s in messages for c in s.message.calls

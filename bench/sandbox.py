@@ -16,7 +16,7 @@ import anyio
 from bench import table
 from refold.place.commands import ShellCommands
 from refold.place.sandbox import Sandbox, SandboxConfig, find
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 
 _ANSWERING = 0.1  # seconds that a quick model takes
 TARGET = 2.0  # milliseconds that the runner may add to what it starts
@@ -72,7 +72,7 @@ async def measure(times: int, root: str, sandbox: Sandbox) -> dict[str, list[flo
         "reading": (walled, False),
         "reading, set up ahead": (walled, False),
     }
-    launches = [sandbox.launch(root, Confines(writes=w)) for w in (False, True)]
+    launches = [sandbox.launch(root, Confinement(writes=w)) for w in (False, True)]
     bare: dict[str, Sequence[str]] = {"bash -c": ()}
     for name, launch in zip(("reading", "writing"), launches, strict=True):
         bare[f"bubblewrap, {name}"] = launch.arguments
@@ -85,7 +85,7 @@ async def measure(times: int, root: str, sandbox: Sandbox) -> dict[str, list[flo
                 await anyio.sleep(_ANSWERING)
             began = time.perf_counter()
             await commands.run(
-                "true", cwd=root, seconds=60, confines=Confines(writes=writes)
+                "true", cwd=root, seconds=60, confines=Confinement(writes=writes)
             )
             took.setdefault(name, []).append(time.perf_counter() - began)
     for launch in launches:

@@ -28,9 +28,9 @@ from refold.journal.events.kinds import (
     TurnStarted,
 )
 from refold.journal.state.fold import fold
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.terminal.screen.printer import Printer
-from refold.terminal.screen.transcript import Showing
+from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.values.live import TextCame
 from refold.values.messages import Message, Text
 from refold.views.screen.screen import screen_of
@@ -81,7 +81,7 @@ def folding(times: int, blocks: int) -> None:
 def printing(times: int, letters: int, pieces: int) -> None:
     text = answer(letters)
     came = cut(text, pieces)
-    plain, full = Look(), Look(color=True, moves=True)
+    plain, full = TerminalCapabilities(), TerminalCapabilities(color=True, moves=True)
     for look in (plain, full):
         not_repeated(printed(came, text, look, ticks=False), text)
     bare, to_plain, to_full = turn_about(
@@ -122,10 +122,12 @@ def cut(text: str, pieces: int) -> list[str]:
     return [text[round(n * size) : round((n + 1) * size)] for n in range(pieces)]
 
 
-def printed(came: Sequence[str], text: str, look: Look, *, ticks: bool = True) -> str:
+def printed(
+    came: Sequence[str], text: str, look: TerminalCapabilities, *, ticks: bool = True
+) -> str:
     out = io.StringIO()
     paper = Printer(out, look)
-    showing = Showing(paper, time.monotonic)
+    showing = TranscriptPrinter(paper, time.monotonic)
     told = (
         *OPENING,
         ModelAnswered(Message("assistant", (Text(text),))),

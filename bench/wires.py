@@ -28,7 +28,7 @@ from refold.provider.port import Provider, Request
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
 from refold.values.growing import Log
-from refold.values.messages import Message, Spoken, Text
+from refold.values.messages import Message, StoredMessage, Text
 
 WIRES: tuple[WireName, ...] = (
     "anthropic",
@@ -46,7 +46,7 @@ MODELS = {
     "ollama": ("ollama/m-1", "OLLAMA", ""),
 }
 WORDS = "The next piece of the answer says a little more about it. "
-ASKED = Request(Log([Spoken(1, Message("user", (Text("?"),)))]), model="m-1")
+ASKED = Request(Log([StoredMessage(1, Message("user", (Text("?"),)))]), model="m-1")
 
 
 def main() -> None:

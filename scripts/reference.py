@@ -74,7 +74,7 @@ def parts() -> str:
         structure(module, node)
         for module in modules
         for node in classes(module)
-        if node.name != "Spoken"  # a message at its place; no event holds one
+        if node.name != "StoredMessage"  # a message at its place; no event holds one
     )
 
 

@@ -17,10 +17,12 @@ from refold.tools.read import read_file
 from refold.tools.tool_search import finding
 from refold.tools.turn_control import think
 from refold.values.growing import Log
-from refold.values.messages import Message, Spoken, Text
+from refold.values.messages import Message, StoredMessage, Text
 
 ROLES = {"main": "anthropic/big", "judge": "openai/strict"}
-REQUEST = Request(Log([Spoken(1, Message("user", (Text("Go."),)))]), tools=(think.spec,))
+REQUEST = Request(
+    Log([StoredMessage(1, Message("user", (Text("Go."),)))]), tools=(think.spec,)
+)
 CALL = '<tool_call>{"name": "think", "arguments": {"thought": "Well."}}</tool_call>'
 
 

@@ -23,7 +23,7 @@ from refold.permissions.rules import Rule, parse
 from refold.session.recorder import Recorder
 from refold.testing.providers import ScriptedProvider
 from refold.values.modes import Mode, Verdict
-from refold.values.tools import Confines, Effect
+from refold.values.tools import Confinement, Effect
 
 MODES: tuple[Mode, ...] = (
     "default",
@@ -168,7 +168,7 @@ def test_while_anybody_above_plans_no_child_changes_or_runs_anything(
 
     if child.verdict == "allow":
         assert found.subject in ("git status", "cat src/a.py | sort")
-        assert child.confines == Confines()
+        assert child.confines == Confinement()
 
 
 def test_what_is_taken_from_a_parent_meanwhile_is_taken_from_its_children() -> None:
@@ -206,16 +206,18 @@ def test_a_rule_that_a_person_gave_for_the_session_holds_for_its_children_too() 
 def test_of_two_decisions_the_stricter_one_holds_with_the_confines_of_both(
     own: Verdict, other: Verdict
 ) -> None:
-    mine = Decision(own, reason="mine", confines=Confines(True, True, ("/a", "/b")))
-    theirs = Decision(other, reason="theirs", confines=Confines(True, False, ("/b", "/c")))
+    mine = Decision(own, reason="mine", confines=Confinement(True, True, ("/a", "/b")))
+    theirs = Decision(
+        other, reason="theirs", confines=Confinement(True, False, ("/b", "/c"))
+    )
 
     both = stricter(mine, theirs)
 
     assert STRICT[both.verdict] == max(STRICT[own], STRICT[other])
     assert both.reason == ("mine" if STRICT[own] > STRICT[other] else "theirs")
-    assert both.confines == Confines(True, False, ("/b",))
+    assert both.confines == Confinement(True, False, ("/b",))
 
 
-def within(child: Confines, parent: Confines) -> bool:
+def within(child: Confinement, parent: Confinement) -> bool:
     opened = set(child.opened) <= set(parent.opened)
     return child.writes <= parent.writes and child.network <= parent.network and opened

@@ -8,9 +8,9 @@ import pytest
 
 from refold.journal.events.kinds import Entry, Frame
 from refold.session.hub import Hub
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.terminal.screen.printer import Printer
-from refold.terminal.screen.transcript import Showing
+from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.testing.providers import Cast
 from refold.values.live import Live
 from refold.views.screen.screen import Screen, screen_of, shown
@@ -108,7 +108,7 @@ def test_what_a_child_came_to_is_told_under_its_name_and_its_report_without_tags
     before, news = anyio.run(watched, tree)
     frames, _ = anyio.run(heard, news, 0)
     out = io.StringIO()
-    showing = Showing(Printer(out, Look()), lambda: 0.0)
+    showing = TranscriptPrinter(Printer(out, TerminalCapabilities()), lambda: 0.0)
 
     showing.begin(screen_of(before).view)
     for frame in frames:

@@ -19,7 +19,7 @@ from refold.journal.events.kinds import (
 from refold.journal.home import JournalDirectory
 from refold.provider.port import Delta, Request
 from refold.testing.providers import Cast
-from refold.values.live import ChildMoved, TextCame, Within
+from refold.values.live import ChildMoved, SubagentDelta, TextCame
 from tests.agents.families import Household, called, events, give, told
 
 
@@ -299,7 +299,9 @@ def test_watchers_of_the_root_see_what_children_below_say_and_do(tmp_path: Path)
 
     news = anyio.run(main)
 
-    below = [n for n in news if isinstance(n, Within) and n.node == "child-1/child-1"]
+    below = [
+        n for n in news if isinstance(n, SubagentDelta) and n.node == "child-1/child-1"
+    ]
     assert [n.live for n in below] == [TextCame("a"), TextCame("b")]
     moved = [n for n in news if isinstance(n, ChildMoved)]
     assert {(m.node, m.agent, m.title) for m in moved} == {

@@ -38,13 +38,13 @@ from refold.testing.providers import Reply as Answer
 from refold.testing.providers import deltas
 from refold.tools.contract import Reply, tool
 from refold.values.growing import Log
-from refold.values.messages import Message, Spoken, Text
+from refold.values.messages import Message, StoredMessage, Text
 from refold.values.tools import Effect
 from refold.values.usage import NO_LIMIT, Budget, Estimate, Spent, Usage
 
 MOST = 100  # tokens of one answer
 CENT = 0.01
-LEAF = Request(Log([Spoken(0, Message("user", (Text("Hm?"),)))]), max_output=MOST)
+LEAF = Request(Log([StoredMessage(0, Message("user", (Text("Hm?"),)))]), max_output=MOST)
 
 
 def a_cent_a_token(model: str, usage: Usage) -> float | None:

@@ -15,7 +15,7 @@ from refold.journal.home import JournalDirectory
 from refold.journal.store.tree_reader import entries_in
 from refold.place.files import DiskFiles
 from refold.testing.providers import Reply, ScriptedProvider
-from refold.values.claims import Checked, Claim
+from refold.values.claims import CheckedClaim, Claim
 
 APP = '''\
 """The shop."""
@@ -53,10 +53,10 @@ class Past(Struct, frozen=True):
     def seen(self) -> ReadFiles:
         return seen_in(records(self.path, entries_in(self.path)[0]))
 
-    def check(self, claims: Sequence[Claim]) -> tuple[Checked, ...]:
+    def check(self, claims: Sequence[Claim]) -> tuple[CheckedClaim, ...]:
         return check(claims, self.seen(), Today(DiskFiles(self.directory)))
 
-    def verdict(self, answer: str) -> Checked:
+    def verdict(self, answer: str) -> CheckedClaim:
         (claim,) = in_answer(answer)
         return self.check([claim])[0]
 

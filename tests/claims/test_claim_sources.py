@@ -31,7 +31,7 @@ from refold.journal.events.kinds import (
 )
 from refold.place.files import DiskFiles
 from refold.place.port import Real
-from refold.values.claims import Checked, Claim, Evidence
+from refold.values.claims import CheckedClaim, Claim, Evidence
 from refold.values.display import Output
 from refold.values.messages import Message, ToolCall
 
@@ -72,7 +72,7 @@ def checked(
     *evidence: Evidence,
     claim: str = "It is so.",
     files: DiskFiles | None = None,
-) -> Checked:
+) -> CheckedClaim:
     today = Today(files or DiskFiles(place))
     return check([Claim(claim, evidence)], seen_in(told), today)[0]
 

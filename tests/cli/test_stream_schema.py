@@ -79,7 +79,7 @@ from refold.journal.events.kinds import (
     WorktreeLeft,
 )
 from refold.journal.state.fold import View
-from refold.values.claims import Checked, Claim, Evidence, Finding
+from refold.values.claims import CheckedClaim, Claim, Evidence, Finding
 from refold.values.control import (
     BoardTask,
     EnterPlan,
@@ -89,16 +89,16 @@ from refold.values.control import (
     Todo,
     Todos,
 )
-from refold.values.display import Asking, Diff, Option
+from refold.values.display import AskedQuestion, Diff, Option
 from refold.values.live import (
     CallComing,
     ChildMoved,
     Live,
     Progress,
+    SubagentDelta,
     TextCame,
     ThinkingCame,
     Waiting,
-    Within,
 )
 from refold.values.messages import Image, Message, Text, Thinking, ToolCall
 from refold.values.usage import Budget
@@ -143,7 +143,7 @@ EVENTS: tuple[Event, ...] = (
 )  # fmt: skip
 LIVE: tuple[Live, ...] = (
     TextCame("a"), ThinkingCame("b"), CallComing("bash"), Progress("c1", "x"),
-    Waiting(0.5, "busy"), Within("child-1", TextCame("a")),
+    Waiting(0.5, "busy"), SubagentDelta("child-1", TextCame("a")),
     ChildMoved("child-1", "code", "Do it", 1, 20, None, "reads"),
 )  # fmt: skip
 
@@ -164,11 +164,13 @@ def written() -> list[dict[str, Any]]:
     asks = Judged("c1", "ask", hash="h")
     claim = Claim("It works", (Evidence(call="c1"),))
     state = status(View(), STATE, ["c1"])
-    verdict = Checked(claim, "supported", "it ran", (Finding("supported", "exit code 0"),))
+    verdict = CheckedClaim(
+        claim, "supported", "it ran", (Finding("supported", "exit code 0"),)
+    )
     found += [
         encode.init(View(), "id", "0.1.0"),
         encode.approval_request(asks, 1, CALL, ("bash(ls)",)),
-        encode.question(asks, 1, [Asking("Which?", [Option("red")])]),
+        encode.question(asks, 1, [AskedQuestion("Which?", [Option("red")])]),
         documents.Error(kind="BadInput", line=3, reason="no order"),
         documents.ForkMade(session_id="copy", source="mine"),
         documents.OrderTaken(client_key="k", changed=True),

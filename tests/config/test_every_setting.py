@@ -42,8 +42,8 @@ from refold.provider.local.server import running_servers, stop
 from refold.provider.port import Delta, Request
 from refold.terminal.input.line_reader import LineReader
 from refold.terminal.screen.bell import BELL
-from refold.terminal.screen.capabilities import Look
-from refold.terminal.screen.capabilities import look as look_at
+from refold.terminal.screen.capabilities import TerminalCapabilities
+from refold.terminal.screen.capabilities import detect_capabilities as look_at
 from refold.terminal.screen.printer import Printer
 from refold.terminal.work import Work
 from refold.testing.providers import Cast, ScriptedProvider
@@ -697,7 +697,7 @@ async def prints_tokens(build: Any) -> object:
     """Does a line below the response say what the turn used?"""
     async with started(build) as (app, _, engine):
         printed = io.StringIO()
-        paper = Printer(printed, Look(moves=False, display="plain"))
+        paper = Printer(printed, TerminalCapabilities(moves=False, display="plain"))
         work = Work(Session(Launch(app), Opened(app, engine)), paper, LineReader(paper))
         await engine.inbox.say("Go.")
         await work.through(engine.go)
@@ -708,7 +708,7 @@ async def rings(build: Any) -> object:
     """Is the person called at the end of a turn, in a terminal that can?"""
     async with started(build) as (app, _, engine):
         printed = io.StringIO()
-        paper = Printer(printed, Look(moves=True, display="status"))
+        paper = Printer(printed, TerminalCapabilities(moves=True, display="status"))
         work = Work(Session(Launch(app), Opened(app, engine)), paper, LineReader(paper))
         await engine.inbox.say("Go.")
         await work.through(engine.go)
@@ -724,7 +724,7 @@ async def finds_a_title(build: Any) -> object:
     return await find_title(app, id_, lambda _: aide)
 
 
-async def seen_by(build: Any) -> Look:
+async def seen_by(build: Any) -> TerminalCapabilities:
     """What a terminal that can do everything is sent."""
     async with started(build) as (app, _, _):
         here = app.settings.terminal

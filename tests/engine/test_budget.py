@@ -44,13 +44,13 @@ from refold.testing.providers import Reply, ScriptedProvider
 from refold.tools.contract import Reply as Said
 from refold.tools.contract import tool
 from refold.values.growing import Log
-from refold.values.messages import Message, Spoken, Text, ToolCall
+from refold.values.messages import Message, StoredMessage, Text, ToolCall
 from refold.values.tools import Effect
 from refold.values.usage import Budget, Estimate, Spent, Usage
 from tests.engine.house import OPEN_HAND, WEATHER, entries, opened, weather, world
 from tests.engine.long_talks import words
 
-WORDS = Log([Spoken(0, Message("user", (Text("How many?"),)))])
+WORDS = Log([StoredMessage(0, Message("user", (Text("How many?"),)))])
 LEAF = Request(WORDS, max_output=100)
 STEP = 0.05
 CALL = ToolCall("b", "bash", Raw(b"{}"))

@@ -14,7 +14,7 @@ from refold.journal.state.conversation import Conversation, OpenCall
 from refold.journal.state.fold import View
 from refold.journal.state.turn import Turn
 from refold.values.growing import Log
-from refold.values.messages import Message, Spoken, Text, ToolCall
+from refold.values.messages import Message, StoredMessage, Text, ToolCall
 from refold.values.usage import Spent
 
 LIMITS = Settings().limits
@@ -32,9 +32,9 @@ OVER = LIMITS.steps + 1  # steps, the summary counted in
 
 def view(turn: Turn, *calls: OpenCall) -> View:
     said = (
-        Log([Spoken(2, WORDS)])
+        Log([StoredMessage(2, WORDS)])
         if turn.last_answer
-        else Log([Spoken(2, Message("user", ()))])
+        else Log([StoredMessage(2, Message("user", ()))])
     )
     return View(3, Conversation(said, calls), turn=turn)
 

@@ -28,21 +28,21 @@ from refold.journal.events.kinds import (
 from refold.journal.store.port import MemoryStore
 from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
 from refold.session.hub import Hub
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.terminal.screen.printer import Printer
-from refold.terminal.screen.transcript import Showing
+from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.testing.providers import Reply
 from refold.values.live import Live, Progress, TextCame
 from refold.values.messages import Message, Text
 from refold.views.escape import visible
 from refold.views.screen.blocks import (
+    AnswerBlock,
     Block,
-    Called,
-    Heard,
-    News,
-    Thought,
-    TurnOver,
-    Words,
+    CallBlock,
+    MessageBlock,
+    NoticeBlock,
+    ThinkingBlock,
+    TurnEndBlock,
     result_rows,
     turn_rows,
 )
@@ -54,7 +54,7 @@ from tests.engine.test_compaction import world
 from tests.engine.test_compaction_laws import LIVES, Life, Wild, one
 
 UNHURRIED = [HealthCheck.too_slow]
-PLAIN = Look()
+PLAIN = TerminalCapabilities()
 
 
 class Run(Struct, frozen=True):
@@ -145,7 +145,7 @@ def seen(frames: Sequence[Frame], start: Screen) -> Screen:
 
 
 def without_tails(screen: Screen) -> list[Block]:
-    return [replace(b, tail="") if isinstance(b, Called) else b for b in screen.blocks]
+    return [replace(b, tail="") if isinstance(b, CallBlock) else b for b in screen.blocks]
 
 
 @settings(deadline=None, max_examples=4, suppress_health_check=UNHURRIED)
@@ -186,7 +186,7 @@ def check_who_joins(life: Life, moment: float) -> None:
 
 def printed(frames: Sequence[Frame], start: Screen) -> str:
     out = io.StringIO()
-    showing = Showing(Printer(out, PLAIN), lambda: 0.0)
+    showing = TranscriptPrinter(Printer(out, PLAIN), lambda: 0.0)
     showing.begin(start.view)
     for frame in frames:
         showing.show(frame)
@@ -250,21 +250,21 @@ def assert_holds(out: str, screen: Screen, since: Screen) -> None:
 
 def rows(block: Block, directory: str) -> Iterator[str]:
     match block:
-        case Heard(words=words):
+        case MessageBlock(words=words):
             yield f"› {visible(words)}"
-        case Words(text=text):
+        case AnswerBlock(text=text):
             yield visible(text).strip()
-        case Thought(text=text):
+        case ThinkingBlock(text=text):
             yield f"∴ {' '.join(visible(text).split())}"
-        case News(line=line):
+        case NoticeBlock(line=line):
             yield bare([line])
-        case Called():
+        case CallBlock():
             for row in result_rows(block, 76, directory):
                 if "more lines" not in bare(
                     [row]
                 ):  # what to do about those may be said, too
                     yield bare([row])
-        case TurnOver():
+        case TurnEndBlock():
             for row in turn_rows(block):
                 yield bare([row])
 

@@ -24,7 +24,7 @@ from refold.mcp.oauth_login import log_in
 from refold.mcp.servers import ServerConfig, read, resolved
 from refold.place.commands import ShellCommands
 from refold.tools.contract import Context
-from refold.values.display import Asking
+from refold.values.display import AskedQuestion
 
 GIVEN: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
 LOGINS = 3  # that the user has the patience for
@@ -51,7 +51,7 @@ def calls(tools: Sequence[RemoteTool]) -> list[tuple[str, dict[str, Any]]]:
     return list(found.items())
 
 
-async def accept(asking: Asking) -> str:
+async def accept(asking: AskedQuestion) -> str:
     """A user who answers, and skips each field that has a default."""
     names = [option.label for option in asking.options]
     return next((n for n in ("answer", "allow", "skip", *names) if n in names), "text")

@@ -15,10 +15,10 @@ from refold.mcp.manifests import Manifests
 from refold.mcp.servers import read, resolved
 from refold.place.commands import ShellCommands
 from refold.tools.contract import Context, Reply
-from refold.values.display import Asking
+from refold.values.display import AskedQuestion
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
-Ask = Callable[[Asking], Any]
+Ask = Callable[[AskedQuestion], Any]
 KEY = {"x-key": "secret"}
 
 
@@ -70,7 +70,7 @@ def connections(tmp_path: Any, **said: object) -> Connections:
     return Connections((config,), Manifests(tmp_path), outside)
 
 
-async def nobody(asking: Asking) -> str:
+async def nobody(asking: AskedQuestion) -> str:
     raise ToolFailed("There is no user.")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from refold.errors import ToolFailed
 from refold.tools.contract import Context
-from refold.values.display import Asking
+from refold.values.display import AskedQuestion
 
 pytestmark = pytest.mark.slow  # the types of the protocol take long to import
 FORM = {
@@ -30,7 +30,7 @@ class User:
         self._answers: Iterator[str] = iter(answers)
         self.asked = list[tuple[str, list[str]]]()
 
-    async def __call__(self, asking: Asking) -> str:
+    async def __call__(self, asking: AskedQuestion) -> str:
         self.asked.append((asking.question, [each.label for each in asking.options]))
         answer = next(self._answers, None)
         if answer is None:

@@ -4,7 +4,7 @@ import pytest
 
 from refold.permissions.decide import decide, readable
 from refold.values.modes import Mode
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 from tests.permissions.places import HOME, bash, judged, on_file, place, rules
 
 MODES: tuple[Mode, ...] = ("default", "accept-edits", "rules-only", "bypass")
@@ -108,8 +108,8 @@ def test_git_alone_may_write_its_own_settings() -> None:
     beside = judged("git checkout -b x && python x.py", "bypass").confines
 
     opened = ("/ws/.git/config", "/ws/.git/hooks", "/ws/.gitmodules")
-    assert alone == Confines(writes=True, opened=opened)
-    assert beside == Confines(writes=True)
+    assert alone == Confinement(writes=True, opened=opened)
+    assert beside == Confinement(writes=True)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from refold.permissions.facts import Access, Decision, Facts, Target
 from refold.permissions.rules import Rule, parse
 from refold.permissions.shell.script import read
 from refold.values.modes import Mode, Verdict
-from refold.values.tools import Confines, Effect
+from refold.values.tools import Confinement, Effect
 from tests.permissions.places import STRICT, bash, judged, on_file, place, rules
 
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -74,7 +74,7 @@ def test_a_deny_rule_is_final_and_an_ask_rule_comes_next(touch: Access, mode: Mo
     denied = decide(touch, mode, rules(allow=["*"], ask=["*"], deny=["*"]), FACTS)
     asked = decide(touch, mode, rules(allow=["*"], ask=["*"]), FACTS)
 
-    confines = Confines(writes=True) if touch is RUN else Confines()
+    confines = Confinement(writes=True) if touch is RUN else Confinement()
     assert denied == Decision(
         "deny", "*", "test", "the rule * (test) says deny", confines=confines
     )
@@ -122,9 +122,9 @@ def test_in_mode_plan_no_rule_lets_anything_be_changed(touch: Access) -> None:
                   "the rule read_file(/etc/*) (test) says allow")),
         (RUN, "default", rules(allow=["bash(make *)"]),
          Decision("allow", "bash(make *)", "test", "the rule bash(make *) (test) says allow",
-                  confines=Confines(writes=True))),
+                  confines=Confinement(writes=True))),
         (RUN, "default", (),
-         Decision("ask", reason="no rule allows this command, and make may do more than read", confines=Confines(writes=True))),
+         Decision("ask", reason="no rule allows this command, and make may do more than read", confines=Confinement(writes=True))),
     ],
 )  # fmt: skip
 def test_a_decision_names_its_rule_or_its_reason(

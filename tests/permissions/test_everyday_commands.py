@@ -2,7 +2,7 @@
 
 import pytest
 
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 from tests.permissions.everyday import HARMLESS, NEAR, SPREAD, SPREAD_NEAR
 from tests.permissions.places import judged, place
 
@@ -11,7 +11,7 @@ from tests.permissions.places import judged, place
 def test_what_programmers_type_all_day_runs_unasked(command: str) -> None:
     found = judged(command)
 
-    assert (found.verdict, found.confines) == ("allow", Confines())
+    assert (found.verdict, found.confines) == ("allow", Confinement())
 
 
 @pytest.mark.parametrize("command", [*NEAR, *SPREAD_NEAR])

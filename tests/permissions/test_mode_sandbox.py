@@ -7,7 +7,7 @@ import pytest
 from refold.permissions.decide import decide
 from refold.permissions.facts import Facts
 from refold.place.files import DiskFiles
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 from tests.permissions.places import bash, judged, on_file, place, rules
 
 
@@ -35,7 +35,7 @@ def test_what_the_sandbox_holds_runs(command: str) -> None:
     found = judged(command, "sandbox")
 
     assert (found.verdict, found.rule) == ("allow", "")
-    assert found.confines == Confines(
+    assert found.confines == Confinement(
         writes=True, opened=found.confines.opened, narrow=True
     )
 
@@ -166,8 +166,8 @@ def test_a_read_only_command_writes_nothing_and_an_allowed_one_reads_the_disk() 
     looks = judged("wc -l < notes.txt", "sandbox")
     allowed = judged("make test", "sandbox", allow=["make *"])
 
-    assert looks.confines == Confines()
-    assert (allowed.rule, allowed.confines) == ("bash(make *)", Confines(writes=True))
+    assert looks.confines == Confinement()
+    assert (allowed.rule, allowed.confines) == ("bash(make *)", Confinement(writes=True))
 
 
 def test_without_a_sandbox_commands_ask_and_edits_do_not() -> None:

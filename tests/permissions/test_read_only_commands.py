@@ -7,7 +7,7 @@ import pytest
 from refold.permissions.decide import decide
 from refold.permissions.facts import Decision
 from refold.values.modes import Mode
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 from tests.permissions.looking_cases import ACTS, LOOKS
 from tests.permissions.places import bash, judged, place, rules
 
@@ -91,7 +91,7 @@ def test_what_wants_the_network_never_only_looks() -> None:
     assert asked.verdict == "ask"
     assert (allowed.verdict, allowed.confines) == (
         "allow",
-        Confines(writes=True, network=True),
+        Confinement(writes=True, network=True),
     )
 
 
@@ -110,4 +110,4 @@ def test_a_file_that_a_rule_frees_may_be_read_by_a_command_too() -> None:
 def test_looking_can_write_nothing_whoever_allowed_it(mode: Mode) -> None:
     found = judged("git status", mode, allow=["git status"])
 
-    assert (found.verdict, found.confines) == ("allow", Confines())
+    assert (found.verdict, found.confines) == ("allow", Confinement())

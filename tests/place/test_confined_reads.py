@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from refold.place.port import Finished
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 from tests.place.repositories import git
 from tests.place.walled import Walled, home_on_disk, needs_bubblewrap, walled
 
@@ -30,7 +30,7 @@ def apart(tmp_path: Path) -> Iterator[Walled]:
 def looking(place: Walled, command: str, *seen: Path) -> Finished:
     async def use() -> Finished:
         return await place.commands.run(
-            command, cwd=str(place.root), seconds=30, confines=Confines(seen=tuple(map(str, seen)))
+            command, cwd=str(place.root), seconds=30, confines=Confinement(seen=tuple(map(str, seen)))
         )  # fmt: skip
 
     return anyio.run(use)

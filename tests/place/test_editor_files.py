@@ -15,7 +15,7 @@ from refold.place.commands import ShellCommands
 from refold.place.editor_files import EditorFiles, EditorGate
 from refold.place.files import DiskFiles
 from refold.place.port import Files, FileWrite, Real
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 
 
 class Texts:
@@ -280,7 +280,7 @@ def test_the_editor_writes_nothing_while_a_command_can_change_files(opened: Open
         async with anyio.create_task_group() as group:
             run = partial(
                 commands.run, "echo; tail -f /dev/null", cwd=str(opened.root), seconds=None,
-                confines=Confines(writes=True), on_output=lambda _: begun.set(),
+                confines=Confinement(writes=True), on_output=lambda _: begun.set(),
             )  # fmt: skip
             group.start_soon(run)
             await begun.wait()

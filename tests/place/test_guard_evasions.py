@@ -10,10 +10,10 @@ import pytest
 from refold.errors import ToolFailed
 from refold.place.commands import ShellCommands
 from refold.place.gitconfig import runs_no_program, without_programs
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 from tests.place.walled import Walled, needs_bubblewrap, walled
 
-WRITING = Confines(writes=True)
+WRITING = Confinement(writes=True)
 RUNS = '[filter "f"]\n\tclean = "echo RAN >&2; cat"\n'
 REPOSITORY = "s/u/b"
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from refold.place.sandbox import remove_strays
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 from tests.place.walled import LONG, Walled, needs_bubblewrap, walled
 
 REFUSED = "Read-only file system"
@@ -432,7 +432,7 @@ def test_commands_run_beside_each_other_in_one_sandbox(ws: Walled) -> None:
 
     async def use() -> None:
         async def one(number: int) -> None:
-            confines = Confines(writes=number % 2 == 0, network=number % 3 == 0)
+            confines = Confinement(writes=number % 2 == 0, network=number % 3 == 0)
             done = await ws.commands.run(
                 f"sleep 0.05; echo {number}",
                 cwd=str(ws.root),

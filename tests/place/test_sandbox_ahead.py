@@ -16,7 +16,7 @@ from refold.place.port import CommandExtras, Finished
 from refold.place.reaper import NAME, owner
 from refold.place.sandbox_ahead import SandboxAhead
 from refold.place.spawn import SpawnRequest
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 from tests.place.walled import Walled, marked, needs_bubblewrap, walled
 
 BORN = f"echo ${NAME}; "  # its last number says when its sandbox was begun
@@ -258,11 +258,11 @@ def test_the_end_of_the_session_ends_one_that_nobody_took(ws: Walled) -> None:
 
 
 def test_one_that_has_waited_too_long_is_ended_and_not_given(ws: Walled) -> None:
-    order = SpawnRequest("", str(ws.root), Confines(), {"PATH": "/usr/bin:/bin"})
+    order = SpawnRequest("", str(ws.root), Confinement(), {"PATH": "/usr/bin:/bin"})
     cwd, limits = str(ws.root), ws.commands.limits
-    ahead = SandboxAhead(order, lambda: ws.sandbox.expected(cwd, Confines()), seconds=0)
+    ahead = SandboxAhead(order, lambda: ws.sandbox.expected(cwd, Confinement()), seconds=0)
 
-    taken = ahead.take(order, ws.sandbox.launch(cwd, Confines()), limits)
+    taken = ahead.take(order, ws.sandbox.launch(cwd, Confinement()), limits)
     ahead.close()
 
     assert taken is None

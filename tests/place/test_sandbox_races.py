@@ -13,11 +13,11 @@ import anyio
 import pytest
 
 from refold.place.guarded_paths import worktree_of
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 from tests.place.walled import Walled, needs_bubblewrap, walled
 
 ROUNDS = int(os.environ.get("REFOLD_FLIPS", "40"))
-WRITING = Confines(writes=True)
+WRITING = Confinement(writes=True)
 FLIPPER = """
 import ctypes, os, sys, time
 libc = ctypes.CDLL(None)

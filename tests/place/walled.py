@@ -16,7 +16,7 @@ from refold.place.limits import Limits
 from refold.place.port import Finished
 from refold.place.sandbox import Sandbox, find
 from refold.place.sandbox_rules import SandboxConfig
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 
 LONG = 30.0  # seconds; no test comes near
 
@@ -36,7 +36,7 @@ class Walled:
         opened: tuple[Path, ...] = (),
         on_output: Callable[[str], None] | None = None,
     ) -> Finished:
-        confines = Confines(writes, network, tuple(map(str, opened)))
+        confines = Confinement(writes, network, tuple(map(str, opened)))
 
         async def use() -> Finished:
             return await self.commands.run(

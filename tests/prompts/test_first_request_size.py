@@ -22,7 +22,7 @@ from refold.testing.wire_answers import WireName, answer
 from refold.testing.wire_server import wire_server
 from refold.tools.builtin import builtin
 from refold.values.growing import Log
-from refold.values.messages import Message, Spoken, Text
+from refold.values.messages import Message, StoredMessage, Text
 
 TOKEN = 4  # characters, about
 
@@ -66,7 +66,9 @@ def test_a_small_model_is_sent_less_than_500_tokens(tmp_path: Path) -> None:
     told = system_prompt.text(Material(small=True, window=CONTEXT), SystemPromptSet())
     tools = tuple(tool.spec for tool in Traits(CONTEXT, small=True).tools(builtin()))
     hello = Message("user", (Text("Hello."),))
-    request = Request(Log([Spoken(1, hello)]), told.system, tools, schema=Raw(b"null"))
+    request = Request(
+        Log([StoredMessage(1, hello)]), told.system, tools, schema=Raw(b"null")
+    )
 
     sent = plain_request(request)
 

@@ -13,13 +13,13 @@ from refold.testing.providers import Reply, ScriptedProvider
 from refold.tools.python_tool import python
 from refold.tools.read import read_file
 from refold.values.growing import Log
-from refold.values.messages import Message, Spoken, Text, ToolCall, ToolResult
+from refold.values.messages import Message, StoredMessage, Text, ToolCall, ToolResult
 
 TOOLS = (python.spec, read_file.spec)
 
 
-def said(*messages: Message) -> Log[Spoken]:
-    return Log([Spoken(n, message) for n, message in enumerate(messages, start=1)])
+def said(*messages: Message) -> Log[StoredMessage]:
+    return Log([StoredMessage(n, message) for n, message in enumerate(messages, start=1)])
 
 
 def user(words: str) -> Message:

@@ -20,7 +20,7 @@ from refold.values.messages import (
     Message,
     Part,
     Role,
-    Spoken,
+    StoredMessage,
     Text,
     ToolCall,
     ToolResult,
@@ -31,9 +31,9 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 PAGE = Path(__file__).parents[2] / "docs" / "backends.md"
 
 
-def talk(*said: tuple[Role, Part]) -> Log[Spoken]:
+def talk(*said: tuple[Role, Part]) -> Log[StoredMessage]:
     return Log(
-        [Spoken(n, Message(role, (part,))) for n, (role, part) in enumerate(said, 1)]
+        [StoredMessage(n, Message(role, (part,))) for n, (role, part) in enumerate(said, 1)]
     )
 
 
@@ -412,8 +412,8 @@ def test_the_page_shows_what_is_sent() -> None:
 
 def test_a_single_message_and_its_images_are_sent_as_they_are() -> None:
     image = Image("0" * 64, "image/png", "cat.png")
-    alone = Log([Spoken(1, Message("user", (Text("Look."), image)))])
-    later = alone.plus(TALK[1]).plus(Spoken(3, Message("user", (Text("And?"),))))
+    alone = Log([StoredMessage(1, Message("user", (Text("Look."), image)))])
+    later = alone.plus(TALK[1]).plus(StoredMessage(3, Message("user", (Text("And?"),))))
 
     assert in_context(alone, ConversationFormat("sliding", "xml", 2), tools=True) == alone
     (only,) = in_context(later, ConversationFormat("continue", "plain", 2), tools=True)

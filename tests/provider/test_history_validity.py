@@ -17,7 +17,14 @@ from refold.provider.encoding_cache import Encoded
 from refold.provider.port import Request
 from refold.testing.wire_answers import WireName
 from refold.values.growing import Log
-from refold.values.messages import Image, Message, Spoken, Thinking, ToolCall, ToolResult
+from refold.values.messages import (
+    Image,
+    Message,
+    StoredMessage,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
 from tests.provider.strict_servers import complaint, strict
 from tests.provider.wires import (
     BLOB,
@@ -141,7 +148,7 @@ _BODIES: dict[WireName, Callable[[Request], bytes]] = {
 @st.composite
 def told_shorter(draw: st.DrawFn) -> list[Message]:
     """A talk after one or two times that it was told shorter, wherever that may happen."""
-    told = Log([Spoken(n, m) for n, m in enumerate(draw(conversations()), start=1)])
+    told = Log([StoredMessage(n, m) for n, m in enumerate(draw(conversations()), start=1)])
     for seq in (100, 200)[: draw(st.integers(1, 2))]:
         messages = [s.message for s in told]
         ids = [c.id for m in messages for c in m.calls]
@@ -156,7 +163,7 @@ def told_shorter(draw: st.DrawFn) -> list[Message]:
         )
         told = compacted(told, event, seq)
         if told[-1].message.role == "assistant":  # as the engine would go on
-            told = told.plus(Spoken(seq + 1, message("user", "Go on.")))
+            told = told.plus(StoredMessage(seq + 1, message("user", "Go on.")))
     return [spoken.message for spoken in told]
 
 

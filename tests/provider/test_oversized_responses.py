@@ -14,7 +14,7 @@ from refold.provider.port import CallDelta, Delta, Request, TextDelta, ThinkingD
 from refold.testing.wire_answers import SSE
 from refold.testing.wire_server import Answer
 from refold.values.growing import Log
-from refold.values.messages import Spoken
+from refold.values.messages import StoredMessage
 from tests.provider.wires import said
 
 PIECE = "word " * 2_000
@@ -68,7 +68,7 @@ class Endless:
 
 
 def test_a_model_that_is_asked_beside_the_talk_may_not_talk_for_ever_either() -> None:
-    asked = Request(Log[Spoken]())
+    asked = Request(Log[StoredMessage]())
 
     with pytest.raises(ProviderError, match="more than 2,097,152 characters"):
         anyio.run(collect_response, asked, Model(Endless()))

@@ -7,9 +7,9 @@ import pytest
 from refold.provider.port import Request, TextDelta
 from refold.testing.providers import load
 from refold.values.growing import Log
-from refold.values.messages import Message, Spoken, Text
+from refold.values.messages import Message, StoredMessage, Text
 
-ASK = Request(Log[Spoken]().plus(Spoken(0, Message("user", (Text("Go."),)))))
+ASK = Request(Log[StoredMessage]().plus(StoredMessage(0, Message("user", (Text("Go."),)))))
 
 
 @pytest.mark.anyio

@@ -14,7 +14,7 @@ from refold.provider.spec import ProviderSpec
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
 from refold.values.growing import Log
-from refold.values.messages import Message, Spoken, ToolCall, ToolResult
+from refold.values.messages import Message, StoredMessage, ToolCall, ToolResult
 from tests.provider.wires import asking, heard, message, request, sent, spec_of
 
 SPECS = [
@@ -24,12 +24,12 @@ SPECS = [
 MODEL = "claude-sonnet-4-5"  # is told to think, where it may; to others a name like any
 
 
-class Counted(Log[Spoken]):
+class Counted(Log[StoredMessage]):
     """Counts how many messages were looked at."""
 
     __slots__ = ("looks",)
 
-    def __init__(self, items: list[Spoken]) -> None:
+    def __init__(self, items: list[StoredMessage]) -> None:
         super().__init__(items)
         self.looks = 0
 
@@ -41,10 +41,10 @@ class Counted(Log[Spoken]):
         return (self[at] for at in range(len(self) - 1, -1, -1))
 
     @overload
-    def __getitem__(self, index: int) -> Spoken: ...
+    def __getitem__(self, index: int) -> StoredMessage: ...
     @overload
-    def __getitem__(self, index: slice) -> tuple[Spoken, ...]: ...
-    def __getitem__(self, index: int | slice) -> Spoken | tuple[Spoken, ...]:
+    def __getitem__(self, index: slice) -> tuple[StoredMessage, ...]: ...
+    def __getitem__(self, index: int | slice) -> StoredMessage | tuple[StoredMessage, ...]:
         found = super().__getitem__(index)
         self.looks += len(found) if isinstance(found, tuple) else 1
         return found
@@ -62,7 +62,7 @@ def working(steps: int) -> list[Message]:
 
 def looks(spec: ProviderSpec, steps: int) -> int:
     """How many messages are looked at for the step after so many."""
-    talk = [Spoken(n, m) for n, m in enumerate(working(steps + 1), start=1)]
+    talk = [StoredMessage(n, m) for n, m in enumerate(working(steps + 1), start=1)]
     before, after = Counted(talk[:-2]), Counted(talk)
     wire: WireName = spec.wire
     good = answer(wire, Reply("Yes."))
@@ -89,15 +89,15 @@ def followed() -> tuple[IncrementalFold[str], list[int]]:
     """Joins the words of a talk, and what it was shown for that."""
     shown: list[int] = []
 
-    def step(made: str, spoken: Spoken) -> str:
+    def step(made: str, spoken: StoredMessage) -> str:
         shown.append(spoken.seq)
         return made + spoken.message.text
 
     return IncrementalFold("", step), shown
 
 
-def talk(words: str) -> list[Spoken]:
-    return [Spoken(n, message("user", word)) for n, word in enumerate(words)]
+def talk(words: str) -> list[StoredMessage]:
+    return [StoredMessage(n, message("user", word)) for n, word in enumerate(words)]
 
 
 def test_what_is_followed_is_shown_each_message_once() -> None:
@@ -133,7 +133,7 @@ def test_a_talk_that_went_back_or_is_another_one_is_followed_from_its_beginning(
 def test_mistral_is_told_the_same_after_going_back_as_before() -> None:
     """What stands between a result and a person's words is not put in twice, nor lost."""
     said = [*working(1), message("user", "And?"), message("assistant", "Yes."), message("user", "Good.")]  # fmt: skip
-    spoken = [Spoken(n, m) for n, m in enumerate(said, start=1)]
+    spoken = [StoredMessage(n, m) for n, m in enumerate(said, start=1)]
     mistral, good = find("mistral"), answer("openai-chat", Reply("Yes."))
     lengths = (4, 6, 3, 4, 6)
 

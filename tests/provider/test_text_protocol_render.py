@@ -16,7 +16,14 @@ from refold.provider.text_protocol.render import RequestRenderer
 from refold.tools.builtin import builtin
 from refold.tools.turn_control import finish
 from refold.values.growing import Log
-from refold.values.messages import Image, Message, Spoken, Text, ToolCall, ToolResult
+from refold.values.messages import (
+    Image,
+    Message,
+    StoredMessage,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from refold.values.tools import ToolSpec
 from tests.provider.strict_servers import complaint
 from tests.provider.wires import CONVERSATION, TOOLS, message, request
@@ -266,10 +273,10 @@ def test_it_remembers_only_what_is_still_true(
 ) -> None:
     """Grown, rewound, gone on otherwise: always as if it were told for the first time."""
     plain = RequestRenderer()
-    spoken = [Spoken(n, m) for n, m in enumerate(talk, start=1)]
+    spoken = [StoredMessage(n, m) for n, m in enumerate(talk, start=1)]
     for other in others:
         upto = data.draw(st.integers(0, len(spoken)))
-        spoken = [*spoken[:upto], *(Spoken(n, m) for n, m in enumerate(other))]
+        spoken = [*spoken[:upto], *(StoredMessage(n, m) for n, m in enumerate(other))]
         for length in (len(spoken), max(0, len(spoken) - 1), len(spoken)):
             asked = Request(Log(spoken[:length]), tools=TOOLS)
             assert list(plain.plain(asked).messages) == list(
@@ -281,7 +288,7 @@ def test_it_remembers_only_what_is_still_true(
 @given(talk=talks())
 def test_what_is_sent_only_grows_at_its_end(talk: list[Message]) -> None:
     plain, sent = RequestRenderer(), ""
-    spoken = [Spoken(n, m) for n, m in enumerate(talk, start=1)]
+    spoken = [StoredMessage(n, m) for n, m in enumerate(talk, start=1)]
     for length in range(1, len(spoken) + 1):
         found = plain.plain(Request(Log(spoken[:length]), tools=TOOLS))
         whole = "\0".join(f"{s.message.role}:{s.message.text}" for s in found.messages)
@@ -291,11 +298,13 @@ def test_what_is_sent_only_grows_at_its_end(talk: list[Message]) -> None:
 
 def test_a_message_is_made_once() -> None:
     plain = RequestRenderer()
-    talk: Log[Spoken] = Log()
-    seen: list[Spoken] = []
+    talk: Log[StoredMessage] = Log()
+    seen: list[StoredMessage] = []
     for step in range(40):
-        talk = talk.plus(Spoken(3 * step + 1, message("assistant", call(str(step)))))
-        talk = talk.plus(Spoken(3 * step + 2, message("tool", ToolResult(str(step), "a"))))
+        talk = talk.plus(StoredMessage(3 * step + 1, message("assistant", call(str(step)))))
+        talk = talk.plus(
+            StoredMessage(3 * step + 2, message("tool", ToolResult(str(step), "a")))
+        )
         made = plain.plain(Request(talk, tools=TOOLS)).messages
         assert all(mine is theirs for mine, theirs in zip(seen, made, strict=False))
         seen = list(made)

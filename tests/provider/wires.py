@@ -20,7 +20,7 @@ from refold.values.messages import (
     Image,
     Message,
     Role,
-    Spoken,
+    StoredMessage,
     Text,
     Thinking,
     ToolCall,
@@ -50,7 +50,7 @@ def message(role: Role, *parts: Any) -> Message:
 
 
 def request(*messages: Message, **more: Any) -> Request:
-    spoken = (Spoken(n, m) for n, m in enumerate(messages, start=1))
+    spoken = (StoredMessage(n, m) for n, m in enumerate(messages, start=1))
     return Request(Log(list(spoken)), **{"model": "m-1", **more})
 
 

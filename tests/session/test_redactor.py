@@ -15,7 +15,7 @@ from refold.journal.store.port import MemoryStore
 from refold.session.hub import Watch
 from refold.session.recorder import Recorder
 from refold.session.redactor import Redactor
-from refold.values.live import Progress, TextCame, ThinkingCame, Within
+from refold.values.live import Progress, SubagentDelta, TextCame, ThinkingCame
 from refold.values.messages import Message, ToolCall
 
 KNOWN = "hunter2-hunter2"
@@ -72,7 +72,7 @@ def test_a_secret_in_one_piece_of_live_news_is_told_to_nobody(
     piece = f"{text} {secret} {text}"
     news = (TextCame(piece), ThinkingCame(piece), Progress("call-0", piece))
 
-    for live in (*news, *(Within("child-1", each) for each in news)):
+    for live in (*news, *(SubagentDelta("child-1", each) for each in news)):
         record.tell(live)
 
     told = repr([frame.item for frame in waiting(watch)])

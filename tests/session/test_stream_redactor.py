@@ -25,10 +25,10 @@ from refold.values.live import (
     CallComing,
     Live,
     Progress,
+    SubagentDelta,
     TextCame,
     ThinkingCame,
     Waiting,
-    Within,
 )
 from refold.values.messages import Message, Text
 
@@ -219,7 +219,7 @@ def test_each_speaker_waits_for_itself_and_what_a_model_says_keeps_its_order() -
 
 
 def test_what_a_child_says_was_held_back_by_its_own_record() -> None:
-    said = Within("child-1", TextCame("sk-"))
+    said = SubagentDelta("child-1", TextCame("sk-"))
 
     assert told([said]) == [said]
 

@@ -15,7 +15,7 @@ from refold.config.paths import paths
 from refold.journal.home import JournalDirectory
 from refold.terminal.commands.table import names
 from refold.terminal.run import PromptLoop
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.terminal.screen.printer import Printer
 from refold.testing.providers import Line, ScriptedProvider
 from tests.sandbox_notice import sandbox_notice
@@ -27,8 +27,8 @@ HOSTILE = "\x1b]0;me\x07\u202e" + "x" * 10_000 + "\nsecond line \x9b2J"
 class Desk:
     """Of one folder. `ids` are the sessions that were opened here, in their order."""
 
-    def __init__(self, here: Path, look: Look | None = None) -> None:
-        self.here, self.look, self.ids = here, look or Look(), list[str]()
+    def __init__(self, here: Path, look: TerminalCapabilities | None = None) -> None:
+        self.here, self.look, self.ids = here, look or TerminalCapabilities(), list[str]()
         self.asked = list[str]()
 
     def tell(

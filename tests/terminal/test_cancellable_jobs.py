@@ -10,7 +10,7 @@ import anyio
 
 from refold.place.files import DiskFiles
 from refold.terminal.run import PromptLoop
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.terminal.screen.printer import Printer
 from refold.terminal.terminal import CancellableJob
 from refold.testing.providers import ScriptedProvider
@@ -20,7 +20,7 @@ from tests.terminal.test_conversation import Typist
 
 def test_what_leaves_nothing_behind_is_not_waited_for() -> None:
     out, began, over = io.StringIO(), Event(), Event()
-    apart = CancellableJob(Printer(out, Look()), Typist())
+    apart = CancellableJob(Printer(out, TerminalCapabilities()), Typist())
 
     def stuck() -> str:
         began.set()
@@ -49,7 +49,9 @@ def test_what_leaves_nothing_behind_is_not_waited_for() -> None:
 
 
 def test_where_nothing_is_done_ctrl_c_is_for_somebody_else() -> None:
-    assert not CancellableJob(Printer(io.StringIO(), Look()), Typist()).stop()
+    assert not CancellableJob(
+        Printer(io.StringIO(), TerminalCapabilities()), Typist()
+    ).stop()
 
 
 class Stuck(DiskFiles):
@@ -77,7 +79,7 @@ def test_ctrl_c_ends_verify_and_the_session_goes_on(tmp_path: Path) -> None:
         async with await opened(provider, tmp_path) as session:
             typist = Typist("look", "/verify", "and you?")
             handle = handle_on(session, provider, tmp_path, files=files)
-            there = PromptLoop(handle, Printer(out, Look()), typist)
+            there = PromptLoop(handle, Printer(out, TerminalCapabilities()), typist)
             async with anyio.create_task_group() as group:
                 group.start_soon(press)
                 await there.run("")

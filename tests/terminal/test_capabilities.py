@@ -10,7 +10,11 @@ import pytest
 
 from refold.terminal.screen import colours
 from refold.terminal.screen.ascii_fallback import spelled
-from refold.terminal.screen.capabilities import Look, display, look
+from refold.terminal.screen.capabilities import (
+    TerminalCapabilities,
+    detect_capabilities,
+    display,
+)
 from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.status_line import PlainProgress
 from refold.terminal.screen.terminfo import Terminfo
@@ -47,7 +51,7 @@ def test_a_terminal_gets_what_it_can_do(
 
 def test_no_terminal_at_all_gets_text() -> None:
     for wanted in ("auto", "line", "status", "plain"):
-        made = look(io.StringIO(), {"TERM": "xterm"}, wanted=wanted)
+        made = detect_capabilities(io.StringIO(), {"TERM": "xterm"}, wanted=wanted)
 
         assert (made.display, made.color, made.moves) == ("plain", False, False)
 
@@ -148,14 +152,16 @@ def test_a_locale_that_was_chosen_is_believed(
 ) -> None:
     out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
 
-    assert look(out, environ).encoding == encoding
+    assert detect_capabilities(out, environ).encoding == encoding
 
 
 @pytest.mark.parametrize("columns", [1, 3, 9, 80])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_a_status_fits_on_one_line_however_narrow(columns: int, encoding: str) -> None:
     out = io.StringIO()
-    shown = Look(moves=True, width=lambda: columns, back="<", encoding=encoding)
+    shown = TerminalCapabilities(
+        moves=True, width=lambda: columns, back="<", encoding=encoding
+    )
 
     long: Line = (("dim", "⠋ running … 中文 and a long time of it"), ("dim", " and on"))
     Printer(out, shown).status(long)
@@ -167,7 +173,9 @@ def test_a_status_fits_on_one_line_however_narrow(columns: int, encoding: str) -
 
 def test_a_status_that_was_drawn_wider_is_taken_back_from_every_line() -> None:
     out, width = io.StringIO(), [60]
-    shown = Look(moves=True, width=lambda: width[0], back="<", up="^", refits=True)
+    shown = TerminalCapabilities(
+        moves=True, width=lambda: width[0], back="<", up="^", refits=True
+    )
     paper = Printer(out, shown)
 
     paper.status((("plain", "x" * 50),))
@@ -179,7 +187,9 @@ def test_a_status_that_was_drawn_wider_is_taken_back_from_every_line() -> None:
 
 def test_where_old_lines_are_cut_nothing_above_is_touched() -> None:
     out, width = io.StringIO(), [60]
-    paper = Printer(out, Look(moves=True, width=lambda: width[0], back="<", up="^"))
+    paper = Printer(
+        out, TerminalCapabilities(moves=True, width=lambda: width[0], back="<", up="^")
+    )
 
     paper.status((("plain", "x" * 50),))
     width[0] = 20
@@ -199,7 +209,7 @@ print(terminfo(sys.argv[2]) == found)
 
 def test_what_takes_long_is_told_in_plain_after_ever_longer_silences() -> None:
     out, now = io.StringIO(), [0.0]
-    paper = Printer(out, Look())
+    paper = Printer(out, TerminalCapabilities())
     aloud = PlainProgress(paper, lambda: now[0])
 
     def seconds(until: int) -> None:
@@ -226,7 +236,9 @@ def test_what_takes_long_is_told_in_plain_after_ever_longer_silences() -> None:
 
 def test_nothing_is_told_aloud_where_a_status_line_says_it() -> None:
     out, now = io.StringIO(), [0.0]
-    aloud = PlainProgress(Printer(out, Look(moves=True, back="<")), lambda: now[0])
+    aloud = PlainProgress(
+        Printer(out, TerminalCapabilities(moves=True, back="<")), lambda: now[0]
+    )
 
     for now[0] in (0.0, 20.0, 90.0):
         aloud.show((("accent", "/"), ("dim", " running")))
@@ -255,7 +267,7 @@ def test_the_database_is_asked_and_padding_left_out(term: str, told: str) -> Non
 
 def test_rows_of_a_status_are_drawn_anew_from_the_first_that_changed() -> None:
     out = io.StringIO()
-    look_ = Look(moves=True, back="<", up="^", height=lambda: 24)
+    look_ = TerminalCapabilities(moves=True, back="<", up="^", height=lambda: 24)
     printer = Printer(out, look_)
     one, two, three = ((("plain", text),) for text in ("one", "two", "three"))
 
@@ -283,7 +295,7 @@ def test_a_status_has_as_many_rows_as_can_be_taken_back(
     up: str, height: int, rows: list[str]
 ) -> None:
     out = io.StringIO()
-    look_ = Look(moves=True, back="<", up=up, height=lambda: height)
+    look_ = TerminalCapabilities(moves=True, back="<", up=up, height=lambda: height)
 
     Printer(out, look_).status(*[(("plain", each),) for each in "abc"])
 

@@ -36,14 +36,14 @@ from refold.journal.state.children import Child, Children
 from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.terminal.input.reader import Key
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.terminal.screen.printer import Printer
-from refold.terminal.screen.status_line import Doing
-from refold.terminal.screen.transcript import Showing
+from refold.terminal.screen.status_line import StatusLine
+from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.tools.builtin import builtin
 from refold.tools.contract import Reply, Tool, tool
 from refold.values.display import ASK_USER, Note
-from refold.values.live import ChildMoved, TextCame, Within
+from refold.values.live import ChildMoved, SubagentDelta, TextCame
 from refold.values.messages import Message, ToolCall
 from refold.values.tools import Effect
 from refold.values.usage import Spent, Usage
@@ -114,7 +114,9 @@ def told(here: Path, errand: Tool, *typed: Typed) -> tuple[list[str], Evening]:
 def shown_of(*events: Event) -> list[str]:
     """What the terminal prints of this, but for empty rows."""
     out = io.StringIO()
-    showing = Showing(Printer(out, Look()), lambda: 0.0, TOOLS.get)
+    showing = TranscriptPrinter(
+        Printer(out, TerminalCapabilities()), lambda: 0.0, TOOLS.get
+    )
     for seq, event in enumerate(events, start=1):
         showing.show(Frame(seq, 0, Entry(seq, event)))
     return [row for row in out.getvalue().split("\n") if row]
@@ -328,7 +330,7 @@ def test_the_line_of_what_is_done_says_who_works_and_what_it_cost_so_far() -> No
 
 
 def test_who_works_is_shown_while_the_session_itself_only_waits() -> None:
-    doing = Doing(lambda: 3.0, "-")
+    doing = StatusLine(lambda: 3.0, "-")
 
     assert doing.line() == ()
     assert bare([doing.line(below="child-1 (explore) · begins")]).startswith(
@@ -390,10 +392,10 @@ def test_a_question_from_another_working_tree_says_so() -> None:
     assert child_label("", apart) == ""
 
 
-def live(out: io.StringIO) -> Showing:
+def live(out: io.StringIO) -> TranscriptPrinter:
     """What prints on a screen where rows can be taken back."""
-    look = Look(moves=True, up="\x1b[A", height=lambda: 24, room=lambda: 90)
-    return Showing(Printer(out, look), lambda: 3.0, TOOLS.get)
+    look = TerminalCapabilities(moves=True, up="\x1b[A", height=lambda: 24, room=lambda: 90)
+    return TranscriptPrinter(Printer(out, look), lambda: 3.0, TOOLS.get)
 
 
 def test_running_subagents_have_a_row_each_and_stay_with_two_lines_of_what_they_found() -> (
@@ -408,9 +410,9 @@ def test_running_subagents_have_a_row_each_and_stay_with_two_lines_of_what_they_
     for seq, event in enumerate(events, start=1):
         showing.show(Frame(seq, 0, Entry(seq, event)))
     showing.show(Frame(4, 1, MOVED))
-    showing.show(Frame(4, 2, Within("child-2", TextCame("The other  one\nis"))))
+    showing.show(Frame(4, 2, SubagentDelta("child-2", TextCame("The other  one\nis"))))
     showing.show(Frame(4, 3, replace(MOVED, node="child-2", label="begins", tokens=0)))
-    showing.show(Frame(4, 4, Within("child-2", TextCame("I see"))))
+    showing.show(Frame(4, 4, SubagentDelta("child-2", TextCame("I see"))))
     rows = [bare([row]) for row in showing.live()]
     printed = out.getvalue()
     showing.show(Frame(5, 0, Entry(5, report, at=9.0)))

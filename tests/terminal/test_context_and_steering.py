@@ -17,10 +17,10 @@ from refold.provider.port import Delta, Request
 from refold.session.session import Session
 from refold.terminal.commands.table import commands
 from refold.terminal.input import keys as keyboards
-from refold.terminal.input.reader import Key, Later
+from refold.terminal.input.reader import Key, QueuedMessage
 from refold.terminal.run import PromptLoop
-from refold.terminal.screen.bell import Bell, ring
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.bell import Bell, ring_bell
+from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.terminal.screen.printer import Printer
 from refold.testing.providers import Reply, ScriptedProvider
 from refold.values.usage import Budget, Usage
@@ -197,7 +197,7 @@ def test_who_comes_back_sees_what_they_said_behind_the_sign_of_this_terminal(
     evening: Evenings,
 ) -> None:
     tonight = evening("Done.")
-    tonight.paper = Printer(tonight.out, Look(signs=False))
+    tonight.paper = Printer(tonight.out, TerminalCapabilities(signs=False))
     tonight.tell("go")
 
     rows = tonight.tell(Key.CTRL_D)
@@ -211,7 +211,7 @@ class Fingers(Typist):
     lively = True
 
     async def typed(self) -> str:
-        return await keyboards.pressed(0)
+        return await keyboards.read_key(0)
 
 
 @contextmanager
@@ -305,7 +305,10 @@ def test_words_are_heard_at_the_next_step_and_queued_words_after_the_turn(
     tonight = evening([UNTIL], "Done.", "And that.")
 
     rows = while_it_works(
-        tonight, [pressed("n"), pressed("a"), finish], "now this", Later("and later that")
+        tonight,
+        [pressed("n"), pressed("a"), finish],
+        "now this",
+        QueuedMessage("and later that"),
     )
 
     said = [(e.text, e.when) for e in kinds(tonight, Said)]
@@ -333,7 +336,7 @@ def test_up_withdraws_the_newest_queued_message_to_change_it(
     queued = [pressed("paint it\x1b\r"), pressed("sell it\x1b\r")]
 
     rows = while_it_works(
-        tonight, [*queued, pressed(up), shown(tonight, "", "give it"), finish], Later("give it away"),
+        tonight, [*queued, pressed(up), shown(tonight, "", "give it"), finish], QueuedMessage("give it away"),
     )  # fmt: skip
 
     said = [e.text for e in kinds(tonight, Said)]
@@ -446,7 +449,7 @@ SAFE = "refold: it is done: fix\\x1b]0;x\\x07 it"
 def test_a_notice_is_sent_only_where_it_is_understood(
     environ: dict[str, str], sent: str
 ) -> None:
-    assert ring(environ, BODY) == sent
+    assert ring_bell(environ, BODY) == sent
 
 
 def test_whoever_was_here_a_moment_ago_is_not_rung_for() -> None:
@@ -481,7 +484,8 @@ def test_the_end_of_long_work_and_its_questions_ring(
     monkeypatch.setenv("TERM", "xterm")
     tonight = evening([READ], [("bash", '{"command": "echo x"}')], "Done.")
     tonight.paper = Printer(
-        tonight.out, Look(moves=moves, display="status" if moves else "plain")
+        tonight.out,
+        TerminalCapabilities(moves=moves, display="status" if moves else "plain"),
     )
 
     rows = tonight.tell("go", "y", notify=1e-9)

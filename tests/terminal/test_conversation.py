@@ -41,11 +41,11 @@ from refold.session.hub import Frame
 from refold.session.session import Session
 from refold.terminal.greeting import greet
 from refold.terminal.input.editor import edited
-from refold.terminal.input.reader import Key, Later
+from refold.terminal.input.reader import Key, QueuedMessage
 from refold.terminal.run import IDLE, PromptLoop
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.terminal.screen.printer import Printer
-from refold.terminal.screen.transcript import Showing
+from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.terminal.work import Work
 from refold.testing.providers import Line, Reply, ScriptedProvider
 from refold.values.messages import Message, ToolCall
@@ -66,7 +66,7 @@ from tests.terminal.stage import (
 
 HELLO = 'def greet():\n    return "hi"\n\nprint(greet())\n'
 NEVER = "looks at the question until Ctrl+C is pressed"
-Typed = str | Later | Key | Callable[[], Awaitable[str | Key]]
+Typed = str | QueuedMessage | Key | Callable[[], Awaitable[str | Key]]
 
 
 class Typist:
@@ -85,7 +85,7 @@ class Typist:
     async def brief(self, prompt: Shown, text: str = "") -> str | Key:
         return now(await self._next(prompt))
 
-    async def aside(self, prompt: Shown, text: str = "") -> str | Later | Key:
+    async def aside(self, prompt: Shown, text: str = "") -> str | QueuedMessage | Key:
         return await self._next(prompt)
 
     async def choice(self, prompt: Shown, keys: str) -> str | Key:
@@ -118,7 +118,7 @@ class Typist:
     def vi(self, on: bool | None = None) -> bool | None:
         return None
 
-    async def _next(self, prompt: Shown) -> str | Later | Key:
+    async def _next(self, prompt: Shown) -> str | QueuedMessage | Key:
         self.asked.append(bare([prompt]))
         typed = self._typed.pop(0) if self._typed else Key.CTRL_D
         if typed is NEVER:
@@ -128,9 +128,9 @@ class Typist:
         return await typed() if callable(typed) else typed
 
 
-def now(typed: str | Later | Key) -> str | Key:
+def now(typed: str | QueuedMessage | Key) -> str | Key:
     """What a question gives that knows no later."""
-    assert not isinstance(typed, Later)
+    assert not isinstance(typed, QueuedMessage)
     return typed
 
 
@@ -142,7 +142,7 @@ class Evening:
         self.here, self.store, self.steps = here, MemoryStore(), steps
         self.provider: Provider = ScriptedProvider(*lines)
         self.out = io.StringIO()
-        self.paper = Printer(self.out, Look())
+        self.paper = Printer(self.out, TerminalCapabilities())
         self.question_timeout: float | None = None
         self.budget = NO_LIMIT
 
@@ -656,7 +656,7 @@ def test_a_turn_that_another_process_began_lasts_from_when_it_was_taken_up(
     evening: Callable[..., Evening],
 ) -> None:
     tonight = evening()
-    showing = Showing(tonight.paper, lambda: 0.0)
+    showing = TranscriptPrinter(tonight.paper, lambda: 0.0)
 
     for seq, (when, event) in enumerate((
         (10.0, TurnStarted(0)), (12.0, ModelAsked()), (100.0, SessionResumed("x", "/")),
@@ -669,7 +669,7 @@ def test_a_turn_that_another_process_began_lasts_from_when_it_was_taken_up(
 
 def test_help_on_a_narrow_screen_has_one_column(evening: Callable[..., Evening]) -> None:
     tonight = evening()
-    tonight.paper = Printer(tonight.out, Look(room=lambda: 40))
+    tonight.paper = Printer(tonight.out, TerminalCapabilities(room=lambda: 40))
 
     rows = tonight.tell("/help all")
 
@@ -835,7 +835,7 @@ def test_the_first_lines_name_the_branch_and_what_runs_without_asking(
         session = handle_on(await opened(provider, tmp_path), provider, tmp_path)
         for mode in modes:
             await session.set_mode(mode)
-            await greet(session, Printer(out, Look()))
+            await greet(session, Printer(out, TerminalCapabilities()))
 
     anyio.run(greeted, "default", "bypass")
 

@@ -17,7 +17,7 @@ from refold.session.recorder import Recorder
 from refold.terminal.commands.completions import offers_of
 from refold.terminal.commands.table import commands
 from refold.terminal.input.completion import Complete
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.testing.providers import Line, ScriptedProvider
 from tests.terminal.at_home import HOSTILE, Desk
 from tests.terminal.stage import handle_on, opened
@@ -175,7 +175,7 @@ ROWS: Mapping[str, Typing] = {
 def desk(tmp_path: Path) -> Callable[..., Desk]:
     """In a folder with a file; each has an earlier session that is called "fence work"."""
 
-    def made(look: Look | None = None) -> Desk:
+    def made(look: TerminalCapabilities | None = None) -> Desk:
         here = tmp_path / "work"
         here.mkdir()
         (here / "hello.py").write_text("print(1)\n")
@@ -250,7 +250,7 @@ def test_what_there_is_not_is_named_with_the_nearest_and_not_pretended(
 def test_names_and_words_of_anybody_move_nothing_on_a_narrow_screen(
     name: str, tmp_path: Path
 ) -> None:
-    look = Look(room=lambda: 20, moves=True)
+    look = TerminalCapabilities(room=lambda: 20, moves=True)
     here = Desk(tmp_path, look)
     here.tell(HOSTILE, answers=("\x1b[31m",))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from refold.errors import RefoldError
-from refold.terminal.screen.capabilities import Look, are_opened
+from refold.terminal.screen.capabilities import TerminalCapabilities, are_opened
 from refold.terminal.screen.pager import pager_of
 from refold.terminal.screen.printer import Printer
 from refold.views.styled import Link
@@ -132,7 +132,7 @@ def test_links_are_only_for_terminals_that_are_known_to_open_them(
 
 def test_a_link_is_an_order_before_its_words_and_one_after() -> None:
     out = io.StringIO()
-    paper = Printer(out, Look(color=True, moves=True, links=True))
+    paper = Printer(out, TerminalCapabilities(color=True, moves=True, links=True))
 
     paper.line(((Link("https://a.b"), "two words"), ("plain", ".")))
 

@@ -21,7 +21,7 @@ from refold.config.paths import paths
 from refold.errors import BadInput
 from refold.terminal.commands.export import run as export
 from refold.terminal.run import PromptLoop
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.terminal.screen.printer import Printer
 from refold.testing.providers import ScriptedProvider
 from tests.terminal.test_conversation import Typist
@@ -48,7 +48,7 @@ def exported(
         launch = Launch(App(settings, places, os.environ, options))
         try:
             opened = await launch.start()
-            session, paper = Session(launch, opened), Printer(out, Look())
+            session, paper = Session(launch, opened), Printer(out, TerminalCapabilities())
             there = PromptLoop(session, paper, Typist("hello"))
             await there.run("")
             for rest in orders:

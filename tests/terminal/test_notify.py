@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from refold.terminal.screen.bell import desktop_notice
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.terminal.screen.printer import Printer
 from tests.terminal.test_conversation import Evening
 
@@ -37,7 +37,9 @@ def test_the_model_has_the_terminal_and_the_desktop_call_the_person(
     monkeypatch.setenv("TERM", "xterm-kitty")
     (tmp_path / "work").mkdir()
     tonight = Evening(tmp_path / "work", [CALL], "Done.")
-    tonight.paper = Printer(tonight.out, replace(Look(), moves=True, display="line"))
+    tonight.paper = Printer(
+        tonight.out, replace(TerminalCapabilities(), moves=True, display="line")
+    )
 
     tonight.tell("be quick", "/quit")
 
@@ -60,7 +62,9 @@ def test_without_a_desktop_no_program_is_started(
 def test_other_calls_call_nobody(tmp_path: Path, desktop: Path) -> None:
     (tmp_path / "work").mkdir()
     tonight = Evening(tmp_path / "work", [("think", '{"thought": "notify"}')], "Done.")
-    tonight.paper = Printer(io.StringIO(), replace(Look(), moves=True, display="line"))
+    tonight.paper = Printer(
+        io.StringIO(), replace(TerminalCapabilities(), moves=True, display="line")
+    )
 
     tonight.tell("be quick", "/quit")
 

@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from refold.journal.events import codec
 from refold.provider.port import Request
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.terminal.screen.markdown import print_words
 from refold.terminal.screen.printer import Printer
 from refold.testing.providers import Reply, ScriptedProvider
@@ -148,7 +148,7 @@ BITS = (
 )  # fmt: skip
 HOSTILE = st.lists(st.sampled_from(BITS), max_size=20).map("".join)
 LOOKS = st.builds(
-    Look,
+    TerminalCapabilities,
     color=st.booleans(),
     moves=st.booleans(),
     links=st.booleans(),
@@ -158,7 +158,7 @@ LOOKS = st.builds(
 
 
 @given(HOSTILE, LOOKS)
-def test_no_markdown_orders_a_screen_about(said: str, look: Look) -> None:
+def test_no_markdown_orders_a_screen_about(said: str, look: TerminalCapabilities) -> None:
     out = io.StringIO()
 
     print_words(said, Printer(out, look))
@@ -181,7 +181,7 @@ def test_no_markdown_orders_a_screen_about(said: str, look: Look) -> None:
 )
 def test_not_even_where_everything_is_painted(evening: Evenings, said: str) -> None:
     tonight = evening(said)
-    look = Look(color=True, moves=True, links=True, room=lambda: 80)
+    look = TerminalCapabilities(color=True, moves=True, links=True, room=lambda: 80)
     tonight.paper = Printer(tonight.out, look)
 
     tonight.tell("go")

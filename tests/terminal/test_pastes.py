@@ -8,7 +8,7 @@ from prompt_toolkit.keys import Keys
 
 from refold.terminal.input.line_editor.keyboard import Parser, begun
 from refold.terminal.input.line_editor.pastes import Pasted
-from refold.terminal.strip_escapes import as_it_stood, unordered
+from refold.terminal.strip_escapes import rendered_lines, without_escapes
 
 LONG = "\n".join(f"line {n}" for n in range(40))
 
@@ -58,15 +58,15 @@ def test_a_mark_within_a_paste_stays_what_it_is() -> None:
     ],
 )
 def test_what_orders_a_terminal_about_is_left_out(pasted: str, left: str) -> None:
-    assert unordered(pasted) == left
+    assert without_escapes(pasted) == left
 
 
 @given(st.text(st.characters(codec=None) | st.sampled_from("\x1b[]\x07\x9b\r\n;m0\\")))
 def test_nothing_that_is_pasted_holds_an_order_and_clean_words_stay(text: str) -> None:
-    left = unordered(text)
+    left = without_escapes(text)
 
     assert not any((c < " " and c not in "\n\t") or "\x7f" <= c <= "\x9f" for c in left)
-    assert unordered(left) == left
+    assert without_escapes(left) == left
     left.encode()
 
 
@@ -79,7 +79,7 @@ def test_nothing_that_is_pasted_holds_an_order_and_clean_words_stay(text: str) -
     ],
 )
 def test_what_was_written_over_does_not_count(printed: str, stood: str) -> None:
-    assert as_it_stood(printed) == stood
+    assert rendered_lines(printed) == stood
 
 
 @given(st.lists(st.text("ab\x1b[201~\n", max_size=9), max_size=20))

@@ -4,11 +4,11 @@ import io
 
 import pytest
 
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.terminal.screen.markdown import print_words
 from refold.terminal.screen.printer import Printer
-from refold.terminal.screen.status_line import Doing
-from refold.terminal.screen.streamed_text import Speech
+from refold.terminal.screen.status_line import StatusLine
+from refold.terminal.screen.streamed_text import StreamedText
 from refold.views.styled import bare
 
 SAID = "# A\n\n- **b** and `c`\n  [d](https://e.f)\n"
@@ -17,23 +17,28 @@ SAID = "# A\n\n- **b** and `c`\n  [d](https://e.f)\n"
 @pytest.mark.parametrize(
     ("look", "shown"),
     [
-        (Look(), SAID),
-        (Look(moves=True), "# A\n\n• **b** and `c`\n  d (https://e.f)\n"),
-        (Look(moves=True, signs=False), "# A\n\n- **b** and `c`\n  d (https://e.f)\n"),
+        (TerminalCapabilities(), SAID),
+        (TerminalCapabilities(moves=True), "# A\n\n• **b** and `c`\n  d (https://e.f)\n"),
         (
-            Look(color=True, moves=True),
+            TerminalCapabilities(moves=True, signs=False),
+            "# A\n\n- **b** and `c`\n  d (https://e.f)\n",
+        ),
+        (
+            TerminalCapabilities(color=True, moves=True),
             "\x1b[1;4mA\x1b[0m\n\n• \x1b[1mb\x1b[0m and \x1b[36mc\x1b[0m\n"
             "  \x1b[4md\x1b[0m\x1b[2m (https://e.f)\x1b[0m\n",
         ),
         (
-            Look(color=True, moves=True, mono=True),
+            TerminalCapabilities(color=True, moves=True, mono=True),
             "\x1b[1m# A\x1b[0m\n\n• **\x1b[1mb\x1b[0m** and `\x1b[36mc\x1b[0m`\n"
             "  \x1b[4md\x1b[0m\x1b[2m (https://e.f)\x1b[0m\n",
         ),
     ],
     ids=["text", "no colours", "ascii", "colours", "no colours but bold"],
 )
-def test_a_terminal_gets_the_markdown_that_it_can_show(look: Look, shown: str) -> None:
+def test_a_terminal_gets_the_markdown_that_it_can_show(
+    look: TerminalCapabilities, shown: str
+) -> None:
     out = io.StringIO()
 
     print_words(SAID, Printer(out, look))
@@ -43,8 +48,8 @@ def test_a_terminal_gets_the_markdown_that_it_can_show(look: Look, shown: str) -
 
 def test_what_is_not_printed_yet_is_told_beside_what_is_done() -> None:
     out = io.StringIO()
-    doing = Doing(lambda: 0.0, "|")
-    speech = Speech(Printer(out, Look(moves=True)), doing)
+    doing = StatusLine(lambda: 0.0, "|")
+    speech = StreamedText(Printer(out, TerminalCapabilities(moves=True)), doing)
 
     speech.say("It is *nearly* ")
     speech.say("done")

@@ -13,7 +13,7 @@ from refold.terminal.input.completion import (
     kept,
     these,
 )
-from refold.terminal.input.prompt_toolkit_reader import Offers
+from refold.terminal.input.prompt_toolkit_reader import PromptCompleter
 from refold.terminal.input.workspace_files import WorkspaceFiles
 
 TABLE = [
@@ -151,7 +151,7 @@ def test_no_name_orders_the_menu_about(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     (tmp_path / os.fsdecode(b"g\xff")).touch()
     table = [NamedCommand("x\x1b", "means \x1b[31m", "\u202e")]
-    completer = Offers(completing(table, {}, lambda: str(tmp_path)))
+    completer = PromptCompleter(completing(table, {}, lambda: str(tmp_path)))
 
     shown = [
         (each.text, each.display_text, each.display_meta_text)

@@ -21,9 +21,9 @@ from refold.permissions.rules import Rule, parse
 from refold.terminal.commands.table import command_in, commands
 from refold.terminal.input.line_reader import LineReader
 from refold.terminal.input.reader import Key
-from refold.terminal.screen.capabilities import Look, look
+from refold.terminal.screen.capabilities import TerminalCapabilities, detect_capabilities
 from refold.terminal.screen.printer import Printer
-from refold.terminal.screen.status_line import Doing
+from refold.terminal.screen.status_line import StatusLine
 from refold.tools.builtin import builtin
 from refold.values.messages import ToolCall
 from refold.values.modes import Mode
@@ -123,7 +123,7 @@ def test_whole_lines_are_read_as_they_come(
 ) -> None:
     source, write = pipe
     out = io.StringIO()
-    plain = LineReader(Printer(out, Look()), source)
+    plain = LineReader(Printer(out, TerminalCapabilities()), source)
 
     async def read() -> list[str | Key]:
         write("one\\\ntw\u00f6\n".encode() + b"maybe\nYES\n\nrest \xff\r\n")
@@ -143,7 +143,7 @@ def test_ctrl_c_and_the_end_of_input_are_keys(
     pipe: tuple[int, Callable[[bytes], None]],
 ) -> None:
     source, write = pipe
-    plain = LineReader(Printer(io.StringIO(), Look()), source)
+    plain = LineReader(Printer(io.StringIO(), TerminalCapabilities()), source)
 
     async def interrupted() -> str | Key:
         found: list[str | Key] = []
@@ -161,13 +161,13 @@ def test_ctrl_c_and_the_end_of_input_are_keys(
     write(b"after\n")
     assert anyio.run(plain.words, tuple) == "after"
     with Path(os.devnull).open(encoding="utf-8") as nothing:
-        gone = LineReader(Printer(io.StringIO(), Look()), nothing.fileno())
+        gone = LineReader(Printer(io.StringIO(), TerminalCapabilities()), nothing.fileno())
         assert anyio.run(gone.words, tuple) is Key.CTRL_D
 
 
 def test_what_is_said_after_ctrl_d_stands_on_a_line_of_its_own() -> None:
     out = io.StringIO()
-    paper = Printer(out, Look())
+    paper = Printer(out, TerminalCapabilities())
     keyboard, source = os.openpty()
     try:
         os.write(keyboard, b"words\n\x04")
@@ -185,7 +185,7 @@ def test_what_is_said_after_ctrl_d_stands_on_a_line_of_its_own() -> None:
 
 def test_a_status_is_taken_back_before_anything_stays() -> None:
     out = io.StringIO()
-    paper = Printer(out, Look(moves=True, room=lambda: 12))
+    paper = Printer(out, TerminalCapabilities(moves=True, room=lambda: 12))
 
     paper.status((("dim", "thinking a long time"),))
     paper.status((("dim", "thinking a long time"),))
@@ -198,7 +198,7 @@ def test_a_status_is_taken_back_before_anything_stays() -> None:
 
 def test_a_line_in_two_columns_goes_on_in_the_second_where_that_has_room() -> None:
     out = io.StringIO()
-    paper = Printer(out, Look(moves=True, room=lambda: 20))
+    paper = Printer(out, TerminalCapabilities(moves=True, room=lambda: 20))
 
     paper.say("* /mode   how much runs unasked")
     paper.say("                sun rain")
@@ -214,7 +214,7 @@ def test_a_line_in_two_columns_goes_on_in_the_second_where_that_has_room() -> No
 
 def test_a_line_of_a_list_goes_on_below_its_words() -> None:
     out = io.StringIO()
-    paper = Printer(out, Look(moves=True, room=lambda: 16))
+    paper = Printer(out, TerminalCapabilities(moves=True, room=lambda: 16))
 
     paper.say("  /mode  how much runs")
     paper.say("how much runs unasked")
@@ -224,7 +224,7 @@ def test_a_line_of_a_list_goes_on_below_its_words() -> None:
 
 def test_one_empty_line_stands_between_two_things_and_not_two() -> None:
     out = io.StringIO()
-    paper = Printer(out, Look())
+    paper = Printer(out, TerminalCapabilities())
 
     paper.gap()
     paper.say("one")
@@ -242,7 +242,7 @@ def test_one_empty_line_stands_between_two_things_and_not_two() -> None:
 def test_a_terminal_that_is_not_utf_8_still_gets_every_letter() -> None:
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="latin-1")
-    paper = Printer(out, look(out, {"TERM": "xterm"}))
+    paper = Printer(out, detect_capabilities(out, {"TERM": "xterm"}))
 
     paper.say("naïve 中文")
     paper.under([(("plain", "x"),)])
@@ -266,14 +266,14 @@ def test_colours_and_movement_follow_the_terminal(
     out = io.StringIO()
     out.isatty = lambda: True  # type: ignore[method-assign]
 
-    made = look(out, environ, color)
+    made = detect_capabilities(out, environ, color)
 
     assert (made.color, made.moves) == found
 
 
 def test_what_is_being_done_is_one_line_with_the_last_that_was_printed() -> None:
     times = iter([0.0, 1.5, 2.0, 3.0])
-    doing = Doing(lambda: next(times), "|/")
+    doing = StatusLine(lambda: next(times), "|/")
 
     doing.now("running")
     first = bare([doing.line()])

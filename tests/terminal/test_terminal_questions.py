@@ -18,7 +18,7 @@ from refold.journal.events.kinds import (
     Stopped,
 )
 from refold.terminal.input.reader import Key
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.terminal.screen.printer import Printer
 from refold.terminal.work import Work
 from tests.terminal.stage import ALWAYS, ASK, BETTER, EDIT, PLAN, READ, RUN
@@ -277,7 +277,7 @@ def test_a_plan_of_before_is_laid_out_as_it_was_when_it_was_shown(
     evening: Evenings,
 ) -> None:
     tonight = evening([PLAN], "Well.")
-    tonight.paper = Printer(tonight.out, Look(color=True, paints={}))
+    tonight.paper = Printer(tonight.out, TerminalCapabilities(color=True, paints={}))
 
     rows = tonight.tell("/plan be friendly", "n", "", "/plans 1")
 

@@ -26,9 +26,9 @@ from refold.journal.events.kinds import (
 )
 from refold.journal.state.conversation import SHELL
 from refold.journal.state.fold import fold
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.terminal.screen.printer import Printer
-from refold.terminal.screen.transcript import Showing
+from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.tools.builtin import builtin
 from refold.values.control import Final, PlanReady
 from refold.values.display import Output
@@ -59,8 +59,8 @@ class Evening:
     def __init__(self, *before: Event, moves: bool = False) -> None:
         self._out = io.StringIO()
         self._view = fold(Entry(n, event) for n, event in enumerate(before, start=1))
-        look = Look(moves=moves, room=lambda: 80)
-        self.showing = Showing(Printer(self._out, look), lambda: 0.0, TOOLS.get)
+        look = TerminalCapabilities(moves=moves, room=lambda: 80)
+        self.showing = TranscriptPrinter(Printer(self._out, look), lambda: 0.0, TOOLS.get)
         self.showing.own.add("k1")
         self.showing.begin(self._view)
         self._seq, self._n = self._view.seq, 0

@@ -11,14 +11,14 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from refold.terminal.input.line_editor.drawing import taking_all_back
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import TerminalCapabilities
 
 UP = "\x1b[A"
 TYPED = 148  # letters: with the prompt one row of 80 cells, and one of 70
 DRAWN = "\x1b[70D\x1b[A"  # back to where it was drawn: 70 to the left, and one up
 
 
-def taken_back(columns: int, look: Look) -> str:
+def taken_back(columns: int, look: TerminalCapabilities) -> str:
     """How the terminal is told to take back what was typed, when it has so many columns."""
     out, width, found = io.StringIO(), [80], list[str]()
 
@@ -59,8 +59,8 @@ def taken_back(columns: int, look: Look) -> str:
 def test_what_was_drawn_is_taken_back_on_all_the_rows_that_it_has_become(
     columns: int, more: str
 ) -> None:
-    assert taken_back(columns, Look(up=UP, refits=True)) == more + DRAWN
+    assert taken_back(columns, TerminalCapabilities(up=UP, refits=True)) == more + DRAWN
 
 
 def test_where_old_lines_are_not_known_to_be_fitted_no_more_is_taken_back() -> None:
-    assert taken_back(20, Look(up=UP)) == DRAWN
+    assert taken_back(20, TerminalCapabilities(up=UP)) == DRAWN

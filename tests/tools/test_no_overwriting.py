@@ -11,7 +11,7 @@ from refold.testing.places import BackgroundInMemory
 from refold.tools.contract import Reply
 from refold.tools.read import read_file
 from refold.tools.shell import bash, careful
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_redirection_overwrites_nothing(command: str, menu: str, tmp_path: Pat
             command,
             files=DiskFiles(tmp_path),
             commands=ShellCommands({}),
-            confines=Confines(writes=True),
+            confines=Confinement(writes=True),
             directory=tmp_path,
             progress=lambda text: None,
             background=BackgroundInMemory(),

@@ -12,7 +12,7 @@ from refold.tools.contract import Reply
 from refold.tools.shell import bash
 from refold.tools.turn_control import think
 from refold.values.display import Note, Output
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 
 ANSWERS = {
     "plain": "one\ntwo\n",
@@ -184,7 +184,7 @@ def test_what_held_a_command_back_is_told(
 
 
 def test_the_walls_that_were_judged_are_those_it_gets(place: ToolDirectory) -> None:
-    place.confines = Confines(writes=True, network=True, opened=("/w/.env",))
+    place.confines = Confinement(writes=True, network=True, opened=("/w/.env",))
 
     anyio.run(place.use, bash, {"command": "plain"})
 

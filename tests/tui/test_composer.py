@@ -10,7 +10,7 @@ from refold.tui.composer import (
     typed,
     with_text,
 )
-from refold.views.picker import Offer
+from refold.views.picker import CompletionItem
 
 EARLIER = ("fix the test", "explain main.py", "fix the door")
 
@@ -56,7 +56,7 @@ def test_ctrl_r_finds_inputs_with_these_letters_one_after_the_other() -> None:
 
 def test_completions_for_another_text_are_not_shown() -> None:
     composer = typed(Composer(), "/he")
-    offers = (Offer("/help", 3, "lists"), Offer("/hello", 3))
+    offers = (CompletionItem("/help", 3, "lists"), CompletionItem("/hello", 3))
 
     assert offered(composer, "/h", offers).offers == ()
     shown = offered(composer, "/he", offers)

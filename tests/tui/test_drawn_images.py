@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from refold.journal.events.kinds import Delivered, Said, TurnStarted
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.tui.image_painter import ImagePainter, Placed, placed_in, protocol_of
 from refold.tui.image_sizes import CellSize, ImageSize, image_size
 from refold.tui.messages import ImagesMeasured, MeasureImages, News, Resized
@@ -21,7 +21,7 @@ from tests.tui.conftest import png
 from tests.tui.sessions import Story
 
 CELL = CellSize(10, 20)
-LOOK = Look(color=True)
+LOOK = TerminalCapabilities(color=True)
 WIDTH = 30
 
 

@@ -14,7 +14,7 @@ from refold.tui.transcript import (
     scrolled,
     visible_rows,
 )
-from refold.views.screen.blocks import Words
+from refold.views.screen.blocks import AnswerBlock
 from refold.views.styled import bare
 from tests.tui.sessions import DIFF, ENDS, PLAN, Story, model_of, stories
 
@@ -23,8 +23,8 @@ def rows_of(shown: Transcript, room: int = 60) -> list[str]:
     return [bare([row]) for at in range(len(shown)) for row in shown.rows(at, room)]
 
 
-def words(text: str, seq: int = 1) -> Words:
-    return Words(seq=seq, at=0.0, text=text)
+def words(text: str, seq: int = 1) -> AnswerBlock:
+    return AnswerBlock(seq=seq, at=0.0, text=text)
 
 
 def test_a_session_reads_from_top_to_bottom() -> None:

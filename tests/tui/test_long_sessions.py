@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from refold.client.types import Frame
 from refold.journal.events.kinds import Entry
-from refold.tui.foreground import Pace
+from refold.tui.foreground import FramePacer
 from refold.tui.messages import Facts, FactsChanged, Key, Loaded, News, Resized, RowsPrinted
 from refold.tui.model import Model
 from refold.tui.transcript import Anchor
@@ -61,7 +61,7 @@ def test_what_is_read_at_the_end_stays_when_the_beginning_comes() -> None:
 
 
 def test_a_key_is_painted_at_once_while_news_is_painted_twenty_times_a_second() -> None:
-    pace = Pace()
+    pace = FramePacer()
     pace.painted(100.0)
 
     assert pace.wait(100.01, keyed=True) == 0
@@ -70,7 +70,7 @@ def test_a_key_is_painted_at_once_while_news_is_painted_twenty_times_a_second() 
 
 def test_no_more_than_thirty_frames_are_painted_in_a_second() -> None:
     for news_too in (False, True):
-        pace, now, frames = Pace(), 50.0, list[float]()
+        pace, now, frames = FramePacer(), 50.0, list[float]()
         while now < 60:
             if (wait := pace.wait(now, keyed=not news_too or len(frames) % 2 == 0)) > 0:
                 now += wait + 1e-6

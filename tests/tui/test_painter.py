@@ -6,13 +6,13 @@ import pyte
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.tui.painter import Painted, painted
 from refold.tui.view import Frame
 from refold.views.styled import Line, line
 from refold.views.wrap import cells
 
-LOOK = Look(color=True)
+LOOK = TerminalCapabilities(color=True)
 WIDTH, HEIGHT = 12, 8
 ROW = some.text(some.sampled_from("ab 日é"), max_size=WIDTH).map(
     lambda text: line(text[: WIDTH // 2] if cells(text) > WIDTH else text, "strong")

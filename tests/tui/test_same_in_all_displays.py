@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from refold.journal.events.kinds import Ended, TurnEnded
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.terminal.screen.printer import Printer
-from refold.terminal.screen.transcript import Showing
+from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.tui.view import view
 from refold.values.display import Diff, Output
 from refold.views.styled import bare
@@ -59,7 +59,7 @@ def marks_in(text: str) -> list[str]:
 
 def by_line(story: Story) -> str:
     out = io.StringIO()
-    showing = Showing(Printer(out, Look()), lambda: 0.0)
+    showing = TranscriptPrinter(Printer(out, TerminalCapabilities()), lambda: 0.0)
     for frame in story.frames:
         showing.show(frame)
     return out.getvalue()

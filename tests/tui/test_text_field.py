@@ -10,7 +10,7 @@ from refold.tui.text_field import (
     edited,
     field_of,
     inserted,
-    laid,
+    lay_out,
     pasted,
     up,
 )
@@ -84,7 +84,7 @@ def test_a_long_paste_is_one_character_that_is_shown_as_a_label_and_sent_whole()
     text = "".join(f"line {n}\n" for n in range(20))
     field = pasted(inserted(TextField(), "see "), text)
 
-    assert laid(field, 80).rows == ("see [pasted 21 lines]",)
+    assert lay_out(field, 80).rows == ("see [pasted 21 lines]",)
     assert field.whole == f"see {text}"
     assert (edited(field, "backspace") or field).whole == "see "
     assert pasted(TextField(), "two\r\nlines").text == "two\nlines"
@@ -98,7 +98,7 @@ def test_the_cursor_is_always_in_the_text_and_no_row_is_too_wide(
     for key in keys:
         field = edited(field, key) or field
 
-        found = laid(field, room)
+        found = lay_out(field, room)
 
         assert 0 <= field.at <= len(field.text)
         assert all(cells(row) <= max(room, 2) for row in found.rows)

@@ -64,8 +64,8 @@ from refold.values.display import Output
 from refold.values.live import ChildMoved, TextCame
 from refold.values.messages import ToolCall
 from refold.views.picker import Picker, PickerItem
-from refold.views.screen.blocks import Heard
-from refold.views.screen.blocks import News as Notice
+from refold.views.screen.blocks import MessageBlock
+from refold.views.screen.blocks import NoticeBlock as Notice
 from refold.views.styled import bare, line
 from refold.views.transcript import transcript
 from tests.tui.sessions import ENDS, WORDS, Story, model_of, stories
@@ -505,10 +505,12 @@ def test_the_full_screen_has_each_block_and_calls_under_way_in_their_order(
 ) -> None:
     model = model_of(story)
 
-    calls = [each for each in model.screen.open if not isinstance(each, Heard)]
+    calls = [each for each in model.screen.open if not isinstance(each, MessageBlock)]
     assert [*model.transcript.items, *model.transcript.open] == [*model.screen.done, *calls]
     exported = transcript(model.screen)
     for block in model.screen.blocks:
-        if isinstance(block, Heard | Notice):
-            said = (block.said if isinstance(block, Heard) else bare([block.line])).split()
+        if isinstance(block, MessageBlock | Notice):
+            said = (
+                block.said if isinstance(block, MessageBlock) else bare([block.line])
+            ).split()
             assert not said or not said[0].isalnum() or said[0] in exported

@@ -28,7 +28,7 @@ from refold.tui.update import update
 from refold.tui.view import Frame, view
 from refold.values.control import BoardTask
 from refold.values.messages import Image
-from refold.views.picker import Dial, Offer, Picker, PickerItem
+from refold.views.picker import CompletionItem, Picker, PickerItem, Stepper
 from refold.views.screen.screen import Screen
 from refold.views.styled import bare, line
 from refold.views.wrap import cells
@@ -72,10 +72,10 @@ def test_every_frame_fits_its_screen(
         after(model, Typed(words)),
         replace(model, panel=panel),
         replace(model, panel=panel, focus="panel"),
-        after(model, Typed("/"), Offered("/", (Offer("/help", 1, words),) * 20)),
+        after(model, Typed("/"), Offered("/", (CompletionItem("/help", 1, words),) * 20)),
         after(model, Asked(1, (LONG,) * 40, LONG, keys="yn")),
         after(model, Asked(1, (LONG,), line("why? "), text=words)),
-        after(model, AskedToPick(1, Picker(words, (item,) * 30, dial=Dial("effort", ("a", "b"))))),
+        after(model, AskedToPick(1, Picker(words, (item,) * 30, dial=Stepper("effort", ("a", "b"))))),
         after(model, Key("ctrl+s"), Typed(words)),
         after(model, Key("ctrl+up")),
         after(model, Key("ctrl+o"), Key("pageup")),

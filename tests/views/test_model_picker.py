@@ -1,7 +1,7 @@
 """The list of models: prices, windows, filtering by typing, and the effort."""
 
 from refold.views.model_picker import ModelOffer, model_picker
-from refold.views.picker import Dial, numbered_rows, picker_rows, turned, with_query
+from refold.views.picker import Stepper, numbered_rows, picker_rows, turned, with_query
 from refold.views.styled import bare
 
 OFFERS = (
@@ -37,7 +37,7 @@ def test_a_role_finds_its_model_and_the_arrows_change_the_effort() -> None:
     found = with_query(PICKER, "main")
 
     assert [each.id for each in found.shown] == ["anthropic/claude-sonnet-5"]
-    assert turned(PICKER, 1).dial == Dial("effort", ("default", *EFFORTS), 3)
+    assert turned(PICKER, 1).dial == Stepper("effort", ("default", *EFFORTS), 3)
 
 
 def test_the_list_of_numbers_has_the_same_rows() -> None:

@@ -3,14 +3,14 @@
 import pytest
 
 from refold.journal.state.plans import Plan
-from refold.values.display import Asking, Option
+from refold.values.display import AskedQuestion, Option
 from refold.views.questions import chosen, hint, question_lines
 from refold.views.styled import bare
 from refold.views.todo_list import plan_lines
 
-ONE = Asking("Which?", [Option("red"), Option("blue", "cold"), Option("10")])
-MANY = Asking("Which?", [Option("red"), Option("blue")], many=True)
-FREE = Asking("How many?")
+ONE = AskedQuestion("Which?", [Option("red"), Option("blue", "cold"), Option("10")])
+MANY = AskedQuestion("Which?", [Option("red"), Option("blue")], many=True)
+FREE = AskedQuestion("How many?")
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ FREE = Asking("How many?")
     ],
 )
 def test_an_answer_is_a_number_or_words(
-    asked: Asking, typed: str, answer: str | None
+    asked: AskedQuestion, typed: str, answer: str | None
 ) -> None:
     assert chosen(typed, asked) == answer
 
@@ -42,16 +42,18 @@ def test_an_answer_is_a_number_or_words(
     [
         (ONE, "1-3 or text (Enter for no answer)"),
         (MANY, "1-2, several with commas, or text (Enter for no answer)"),
-        (Asking("?", [Option("a")], many=True), "1 or text (Enter for no answer)"),
+        (AskedQuestion("?", [Option("a")], many=True), "1 or text (Enter for no answer)"),
         (FREE, "your answer (Enter for none)"),
     ],
 )
-def test_what_can_be_typed_is_said(asked: Asking, said: str) -> None:
+def test_what_can_be_typed_is_said(asked: AskedQuestion, said: str) -> None:
     assert hint(asked) == said
 
 
 def test_a_question_hides_nothing_and_fits() -> None:
-    hostile = Asking("Which\u202e\x1b[2J " + "w" * 60, [Option("a\nb\u200b", "c\x07" * 40)])
+    hostile = AskedQuestion(
+        "Which\u202e\x1b[2J " + "w" * 60, [Option("a\nb\u200b", "c\x07" * 40)]
+    )
 
     text = bare(question_lines(hostile, 2, 3, 40))
 
@@ -61,7 +63,7 @@ def test_a_question_hides_nothing_and_fits() -> None:
 
 
 def test_a_question_and_what_its_options_mean_are_broken_between_words() -> None:
-    asked = Asking("Which one of these?", [Option("red", "the colour of it")])
+    asked = AskedQuestion("Which one of these?", [Option("red", "the colour of it")])
 
     rows = bare(question_lines(asked, 1, 1, 14)).split("\n")
 

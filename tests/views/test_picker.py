@@ -9,9 +9,9 @@ from refold.journal.catalogue.session_card import Card
 from refold.journal.state.session_info import SessionInfo
 from refold.values.usage import Spent, Usage
 from refold.views.picker import (
-    Dial,
     Picker,
     PickerItem,
+    Stepper,
     moved,
     numbered_rows,
     picker_at,
@@ -146,7 +146,7 @@ def test_no_title_orders_a_screen_about() -> None:
 
 def test_a_dial_is_turned_within_its_values_and_drawn_below() -> None:
     one = PickerItem("x", lambda room: (("plain", "x"),), "x")
-    picking = picker_at(Picker("?", (one,), dial=Dial("effort", ("low", "high"))), "x")
+    picking = picker_at(Picker("?", (one,), dial=Stepper("effort", ("low", "high"))), "x")
 
     assert bare(picker_rows(picking, 40, 9)) == "› x\n  effort:   low →"
     right = turned(turned(picking, 1), 1)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.views.check_findings import Finding, lines, summary
-from refold.views.settings_list import Say, Setting
+from refold.views.settings_list import LayerValue, Setting
 from refold.views.settings_list import lines as setting_lines
 
 hostile = st.text() | st.sampled_from(["\x1b[2J", "a\nb", "\u202eab", "\r", "|`", "\x9b1m"])
@@ -20,7 +20,9 @@ def harmless(text: str) -> bool:
 
 @given(hostile, hostile, hostile)
 def test_a_setting_is_one_line_and_no_order(key: str, value: str, where: str) -> None:
-    found = Setting("limits.steps", value, (Say(value, "default"), Say(value, where)))
+    found = Setting(
+        "limits.steps", value, (LayerValue(value, "default"), LayerValue(value, where))
+    )
 
     shown = list(setting_lines([found], whole=True))
 

@@ -51,23 +51,23 @@ from refold.values.live import (
     ChildMoved,
     Live,
     Progress,
+    SubagentDelta,
     TextCame,
     ThinkingCame,
     Waiting,
-    Within,
 )
 from refold.values.messages import Message, Part, Text, Thinking, ToolCall
 from refold.values.usage import Budget, Spent, Usage
 from refold.views.history import recap
 from refold.views.screen.blocks import (
+    AnswerBlock,
     Block,
-    Called,
-    Coming,
-    Heard,
-    News,
-    Thought,
-    TurnOver,
-    Words,
+    CallBlock,
+    MessageBlock,
+    NoticeBlock,
+    StreamingBlock,
+    ThinkingBlock,
+    TurnEndBlock,
 )
 from refold.views.screen.screen import Screen, screen_at, screen_of, shown
 from refold.views.screen.status import Status
@@ -89,7 +89,13 @@ def after(screen: Screen, *news: Event | Live) -> Screen:
         seq = screen.view.seq
         if isinstance(
             each,
-            TextCame | ThinkingCame | CallComing | Progress | Waiting | ChildMoved | Within,
+            TextCame
+            | ThinkingCame
+            | CallComing
+            | Progress
+            | Waiting
+            | ChildMoved
+            | SubagentDelta,
         ):
             screen = shown(screen, Frame(seq, 1, each))
         else:
@@ -103,7 +109,7 @@ def begun(*news: Event | Live) -> Screen:
 
 
 def lines(blocks: tuple[Block, ...]) -> list[str]:
-    return [bare([block.line]) for block in blocks if isinstance(block, News)]
+    return [bare([block.line]) for block in blocks if isinstance(block, NoticeBlock)]
 
 
 def test_an_answer_grows_and_becomes_its_blocks() -> None:
@@ -111,14 +117,14 @@ def test_an_answer_grows_and_becomes_its_blocks() -> None:
     whole = after(coming, answer(Thinking("Hm"), Text("I look."), CALL))
 
     assert coming.coming == (
-        Coming(kind="thought", text=Growing("Hm")),
-        Coming(kind="words", text=Growing("I look.")),
+        StreamingBlock(kind="thought", text=Growing("Hm")),
+        StreamingBlock(kind="words", text=Growing("I look.")),
     )
     assert (coming.status, whole.coming) == (Status("", 50.0), ())
     assert whole.blocks[1:] == (
-        Thought(seq=6, at=60.0, text="Hm"),
-        Words(seq=6, at=60.0, text="I look.", model="a/m"),
-        Called(seq=6, at=60.0, call=CALL),
+        ThinkingBlock(seq=6, at=60.0, text="Hm"),
+        AnswerBlock(seq=6, at=60.0, text="I look.", model="a/m"),
+        CallBlock(seq=6, at=60.0, call=CALL),
     )
 
 
@@ -129,9 +135,9 @@ def test_a_call_goes_from_a_question_to_its_result() -> None:
     done = after(running, Ended("c1", "done", "a\nb\n"))
 
     assert [s.open[0] for s in (asked, answered, running)] == [
-        Called(seq=6, at=60.0, call=CALL, stage="asked", reason="no rule"),
-        Called(seq=6, at=60.0, call=CALL, reason="no rule", answered="yes"),
-        Called(
+        CallBlock(seq=6, at=60.0, call=CALL, stage="asked", reason="no rule"),
+        CallBlock(seq=6, at=60.0, call=CALL, reason="no rule", answered="yes"),
+        CallBlock(
             seq=6, at=60.0, call=CALL, stage="running", reason="no rule", answered="yes",
             began=90.0, tail="a\nb\n",
         ),
@@ -140,7 +146,7 @@ def test_a_call_goes_from_a_question_to_its_result() -> None:
         "", "", "running", "",
     ]  # fmt: skip
     assert done.open == ()
-    assert done.done[-1] == Called(
+    assert done.done[-1] == CallBlock(
         seq=6, at=60.0, call=CALL, stage="done", reason="no rule", answered="yes",
         began=90.0, ended=100.0, text="a\nb\n",
     )  # fmt: skip
@@ -158,7 +164,7 @@ def test_what_a_person_refused_is_kept_with_what_they_said(
         Ended("c1", "refused", "Refused."),
     )  # fmt: skip
 
-    (block,) = [b for b in found.done if isinstance(b, Called)]
+    (block,) = [b for b in found.done if isinstance(b, CallBlock)]
     assert (block.stage, block.answered) == ("refused", said)
 
 
@@ -168,7 +174,7 @@ def test_calls_stand_in_the_order_of_their_ends_and_those_that_run_come_last() -
         ModelChosen("b/n"),
     )  # fmt: skip
 
-    assert [b.call.id for b in found.blocks if isinstance(b, Called)] == ["c2", "c1"]
+    assert [b.call.id for b in found.blocks if isinstance(b, CallBlock)] == ["c2", "c1"]
     assert lines(found.blocks) == ["The model is now b/n."]
     assert found.blocks[-1] == found.open[0]
     assert found.status.doing == "running"
@@ -180,7 +186,7 @@ def test_what_a_call_prints_is_kept_only_at_its_end() -> None:
         running = after(running, Progress("c1", f"line {n}\n"))
 
     (block,) = running.open
-    assert isinstance(block, Called)
+    assert isinstance(block, CallBlock)
     assert len(block.tail) == 1_000
     assert block.tail.endswith("line 1998\nline 1999\n")
 
@@ -193,7 +199,7 @@ def test_a_call_that_code_makes_names_it_and_goes_with_it() -> None:
         Ended("c1.1", "done", "x"), NestedCallMade(lost, "c1"), Ended("c1", "done", "y"),
     )  # fmt: skip
 
-    assert [(b.call.id, b.within, b.stage) for b in found.blocks if isinstance(b, Called)] == [
+    assert [(b.call.id, b.within, b.stage) for b in found.blocks if isinstance(b, CallBlock)] == [
         ("c1.1", "c1", "done"), ("c1", "", "done"), ("c1.2", "c1", "unknown"),
     ]  # fmt: skip
 
@@ -203,8 +209,12 @@ def test_the_answer_that_a_tool_gives_comes_after_its_call() -> None:
 
     found = begun(answer(CALL), Started("c1"), end)
 
-    assert [type(block).__name__ for block in found.done] == ["Heard", "Called", "Words"]
-    assert found.done[-1] == Words(seq=8, at=80.0, text="It is 7.", model="a/m")
+    assert [type(block).__name__ for block in found.done] == [
+        "MessageBlock",
+        "CallBlock",
+        "AnswerBlock",
+    ]
+    assert found.done[-1] == AnswerBlock(seq=8, at=80.0, text="It is 7.", model="a/m")
 
 
 def test_words_for_later_wait_at_the_end_until_they_are_taken_up() -> None:
@@ -218,9 +228,9 @@ def test_words_for_later_wait_at_the_end_until_they_are_taken_up() -> None:
         answer(Text("Two.")),
     )
 
-    assert waiting.blocks[-1] == Heard(seq=6, at=60.0, words="And then?", later=True)
-    assert [b.words if isinstance(b, Heard) else type(b) for b in later.blocks] == [
-        "Go.", Words, TurnOver, "And then?", Words,
+    assert waiting.blocks[-1] == MessageBlock(seq=6, at=60.0, words="And then?", later=True)
+    assert [b.words if isinstance(b, MessageBlock) else type(b) for b in later.blocks] == [
+        "Go.", AnswerBlock, TurnEndBlock, "And then?", AnswerBlock,
     ]  # fmt: skip
 
 
@@ -231,16 +241,18 @@ def test_a_stop_ends_the_answer_and_what_had_come_of_it_stays() -> None:
 
     assert stopped.coming == ()
     assert [type(block).__name__ for block in over.blocks] == [
-        "Heard", "Words", "TurnOver", "Heard",
+        "MessageBlock", "AnswerBlock", "TurnEndBlock", "MessageBlock",
     ]  # fmt: skip
-    assert over.blocks[1] == Words(seq=8, at=80.0, text="One, two", partial=True)
+    assert over.blocks[1] == AnswerBlock(seq=8, at=80.0, text="One, two", partial=True)
 
 
 def test_what_a_failed_answer_had_said_is_kept() -> None:
     found = begun(TextCame("So"), ModelFailed("gone", partial_text="So far", model="a/m"))
 
     assert found.coming == ()
-    assert found.done[-1] == Words(seq=6, at=60.0, text="So far", model="a/m", partial=True)
+    assert found.done[-1] == AnswerBlock(
+        seq=6, at=60.0, text="So far", model="a/m", partial=True
+    )
 
 
 def test_pieces_of_an_answer_between_signed_thoughts_are_one_block() -> None:
@@ -251,14 +263,14 @@ def test_pieces_of_an_answer_between_signed_thoughts_are_one_block() -> None:
 
     found = begun(cut)
 
-    assert found.done[-1] == Words(seq=6, at=60.0, text="So so.", partial=True)
+    assert found.done[-1] == AnswerBlock(seq=6, at=60.0, text="So so.", partial=True)
 
 
 def test_the_report_of_a_child_and_words_between_turns_wait_for_nothing() -> None:
     report = begun(Said("Found it.", sender="child-1", when="next"))
     between = after(report, TurnEnded("answered"), Said("Then?", when="next"))
 
-    assert [b.words for b in between.blocks if isinstance(b, Heard)] == [
+    assert [b.words for b in between.blocks if isinstance(b, MessageBlock)] == [
         "Go.", "Found it.", "Then?",
     ]  # fmt: skip
     assert report.open == between.open == ()
@@ -269,7 +281,7 @@ def test_who_begins_after_a_stop_sees_what_waits_and_no_report_among_it() -> Non
         Stopped("enough"), Said("Shorter."), Said("Found it.", sender="child-1", when="next"),
     )  # fmt: skip
 
-    assert [b.words for b in stopped.open if isinstance(b, Heard)] == ["Shorter."]
+    assert [b.words for b in stopped.open if isinstance(b, MessageBlock)] == ["Shorter."]
     assert screen_at(stopped.view).open == (replace(stopped.open[0], at=0.0),)
 
 
@@ -303,7 +315,7 @@ def test_why_nothing_comes_is_told_each_time() -> None:
 def test_how_a_turn_ended_and_what_it_used_is_one_block() -> None:
     found = begun(answer(Text("Yes."), usage=Usage(90, output=10)), TurnEnded("answered"))
 
-    assert found.done[-1] == TurnOver(
+    assert found.done[-1] == TurnEndBlock(
         seq=7, at=70.0, outcome="answered", seconds=40.0,
         spent=Spent(Usage(90, output=10), 0.0, 1, 1), last=Usage(90, output=10), model="a/m",
     )  # fmt: skip
@@ -315,7 +327,7 @@ def test_the_time_in_which_no_process_had_the_session_is_not_counted() -> None:
     )
 
     over = found.done[-1]
-    assert isinstance(over, TurnOver)
+    assert isinstance(over, TurnEndBlock)
     assert over.seconds == 30.0
 
 
@@ -339,14 +351,14 @@ def test_calls_that_a_rewind_takes_back_do_not_stay_open() -> None:
     found = begun(answer(CALL), Started("c1"), Rewound(2))
 
     assert found.open == ()
-    assert [b.stage for b in found.done if isinstance(b, Called)] == ["unknown"]
+    assert [b.stage for b in found.done if isinstance(b, CallBlock)] == ["unknown"]
 
 
 def test_a_call_that_an_answer_passes_over_does_not_stay_open() -> None:
     found = begun(answer(CALL), Started("c1"), answer(Text("Well.")))
 
     assert found.open == ()
-    assert [b.stage for b in found.done if isinstance(b, Called)] == ["unknown"]
+    assert [b.stage for b in found.done if isinstance(b, CallBlock)] == ["unknown"]
 
 
 def test_words_that_a_rewind_takes_back_wait_no_longer() -> None:
@@ -355,14 +367,16 @@ def test_words_that_a_rewind_takes_back_wait_no_longer() -> None:
     )  # fmt: skip
 
     assert found.open == ()
-    assert [b.words for b in found.done if isinstance(b, Heard)] == ["Go.", "Then?"]
+    assert [b.words for b in found.done if isinstance(b, MessageBlock)] == ["Go.", "Then?"]
 
 
 def test_nothing_goes_on_of_what_was_under_way_where_a_session_was_imported_from() -> None:
     whole = begun(answer(CALL), Started("c1"), Said("Then?", when="next"), Imported("s1"))
     asking = begun(TextCame("So"), Imported("s1"))
 
-    assert [type(block) for block in whole.open] == [Heard]  # nobody has heard it yet
+    assert [type(block) for block in whole.open] == [
+        MessageBlock
+    ]  # nobody has heard it yet
     assert whole.status == Status()
     assert (asking.coming, asking.status) == ((), Status())
     assert lines(whole.blocks) == ["Imported from a file, where it is session s1."]
@@ -418,7 +432,7 @@ def test_who_is_at_work_is_known_until_it_has_ended() -> None:
 
     assert [m.node for m in working.moved] == ["child-1/child-1", "child-2", "child-1"]
     assert [m.node for m in one_less.moved] == ["child-2"]
-    assert after(working, Within("child-1", TextCame("x"))) == working
+    assert after(working, SubagentDelta("child-1", TextCame("x"))) == working
     assert after(working, TurnEnded("answered")).moved == ()
 
 
@@ -438,10 +452,10 @@ def test_a_screen_that_begins_in_the_middle_knows_what_is_open() -> None:
     found = screen_at(whole.view)
 
     assert len(found.done) == 0
-    assert [(b.call, b.stage, b.reason) for b in found.open if isinstance(b, Called)] == [
+    assert [(b.call, b.stage, b.reason) for b in found.open if isinstance(b, CallBlock)] == [
         (CALL, "asked", "no rule"), (OTHER, "running", ""),
     ]  # fmt: skip
-    assert [b.words for b in found.open if isinstance(b, Heard)] == ["Then?"]
+    assert [b.words for b in found.open if isinstance(b, MessageBlock)] == ["Then?"]
     assert found.status.doing == "running"
 
 

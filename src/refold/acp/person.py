@@ -35,7 +35,7 @@ from refold.client.protocol import (
     PlanApproval,
     QuestionResponse,
 )
-from refold.values.display import Asking
+from refold.values.display import AskedQuestion
 from refold.views.escape import visible
 from refold.views.stream_json import documents
 
@@ -191,7 +191,7 @@ def _code(arguments: object) -> str:
 
 
 def _field(
-    asked: Asking,
+    asked: AskedQuestion,
 ) -> ElicitationStringPropertySchema | ElicitationMultiSelectPropertySchema:
     choices = [EnumOption(const=each.label, title=each.label) for each in asked.options]
     if choices and asked.many:

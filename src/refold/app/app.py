@@ -44,7 +44,7 @@ from refold.skills.catalogue import Catalogue
 from refold.skills.directories import SkillScope as SkillsAround
 from refold.tools.builtin import builtin
 from refold.tools.contract import Tool
-from refold.values.log_level import Tell
+from refold.values.log_level import WriteLog
 from refold.values.modes import Mode
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class App:
         return model_of(self.models, view, agent_of(view, self.agents))
 
     @property
-    def log(self) -> Tell:
+    def log(self) -> WriteLog:
         """Where lines about refold's own work go."""
         return self.models.connections.log
 
@@ -331,7 +331,7 @@ def _workspaces(app: App) -> "Workspaces":
     return Workspaces(app.settings, app.paths, app.environ, app.workspace)
 
 
-def _plugged(taken: frozenset[str], log: Tell) -> "PluginParts | None":
+def _plugged(taken: frozenset[str], log: WriteLog) -> "PluginParts | None":
     """None where no package offers such a plug-in: then nothing of it is imported."""
     found = installed("refold.tools", "refold.policies", "refold.commands")
     if not found:

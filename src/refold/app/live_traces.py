@@ -38,7 +38,7 @@ from refold.journal.events.kinds import (
 from refold.journal.state.children import Child
 from refold.journal.state.fold import View
 from refold.journal.state.session_tree import ROOT, Node
-from refold.values.log_level import Tell
+from refold.values.log_level import WriteLog
 from refold.views.metrics import Metrics
 from refold.views.traces import traces
 
@@ -75,7 +75,7 @@ def targets(otel: Otel, environ: Mapping[str, str]) -> Targets | None:
 class LiveTraces:
     """Of the sessions of one start. All but the thread's part runs in the event loop."""
 
-    def __init__(self, to: Targets, *, content: bool, log: Tell) -> None:
+    def __init__(self, to: Targets, *, content: bool, log: WriteLog) -> None:
         self._seen = dict[str, list[Entry]]()  # by session, what is not sent yet
         self._steps = dict[str, int]()  # of each session before those
         self._sent = dict[str, set[str]]()  # by root, of what is kept longer than a turn
@@ -205,7 +205,7 @@ class _Turn(Struct, frozen=True):
 class _Sender:
     """The thread: it is started when there is something to send, and ends after that."""
 
-    def __init__(self, to: Targets, *, content: bool, log: Tell) -> None:
+    def __init__(self, to: Targets, *, content: bool, log: WriteLog) -> None:
         self._to, self._content, self._log = to, content, log
         self._waiting = Queue[_Turn](_MOST_WAITING)
         self._lock = Lock()

@@ -33,7 +33,7 @@ from refold.provider.port import Delta, Provider, Request
 from refold.safe_open import read_regular
 from refold.tools.contract import Reply, Tool
 from refold.tools.tool_search import finding, tool_search
-from refold.values.log_level import Tell
+from refold.values.log_level import WriteLog
 from refold.values.tools import Effect
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class McpServers:
         workspace: Workspace,
         paths: Paths,
         environ: Mapping[str, str],
-        log: Tell,
+        log: WriteLog,
         learn: Callable[..., None],
     ) -> None:
         self._here, self._workspace, self._paths = here, workspace, paths
@@ -342,7 +342,7 @@ def for_start(
     workspace: Workspace,
     paths: Paths,
     environ: Mapping[str, str],
-    log: Tell,
+    log: WriteLog,
     learn: Callable[..., None],
 ) -> McpServers:
     """The servers of a start with these options."""

@@ -36,7 +36,7 @@ from refold.journal.store import log_file
 from refold.provider.port import Request
 from refold.session.recorder import Recorder
 from refold.values.growing import Log
-from refold.values.messages import Message, Spoken, Text
+from refold.values.messages import Message, StoredMessage, Text
 from refold.values.usage import NO_LIMIT
 
 LONGEST = 120  # seconds that the process lives, at most
@@ -221,7 +221,7 @@ def _request(view: View, model: str) -> Request:
     words = "\n\n".join(filter(None, parts))
     told = f"<conversation>\n{words}\n</conversation>"
     return Request(
-        Log([Spoken(0, Message("user", (Text(told),)))]),
+        Log([StoredMessage(0, Message("user", (Text(told),)))]),
         PROMPT,
         model=model.partition("/")[2],
         max_output=_OUTPUT,

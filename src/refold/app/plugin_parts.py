@@ -15,7 +15,7 @@ from refold.errors import BadInput
 from refold.journal.state.fold import View
 from refold.plugins import Plugin
 from refold.tools.contract import Tool
-from refold.values.log_level import Tell
+from refold.values.log_level import WriteLog
 
 Command = Callable[
     ..., Any
@@ -31,7 +31,7 @@ class PluginParts(Struct, frozen=True):
     notices: tuple[str, ...] = ()
 
 
-def parts(found: Sequence[Plugin], taken: Collection[str], log: Tell) -> PluginParts:
+def parts(found: Sequence[Plugin], taken: Collection[str], log: WriteLog) -> PluginParts:
     """Load these plug-ins. `taken` are the names of the tools that there are."""
     notices, tools = list[str](), dict[str, Tool]()
     policies, commands = list[Policy](), dict[str, Command]()
@@ -49,7 +49,7 @@ def _add(
     tools: dict[str, Tool],
     policies: list[Policy],
     commands: dict[str, Command],
-    log: Tell,
+    log: WriteLog,
 ) -> None:
     match plugin.group:
         case "refold.tools":
@@ -89,7 +89,7 @@ def _tools(plugin: Plugin) -> Iterator[Tool]:
         yield one
 
 
-def _policy(plugin: Plugin, log: Tell) -> Policy:
+def _policy(plugin: Plugin, log: WriteLog) -> Policy:
     """The policy, until it raises: then it is not asked again in this process."""
     function = _function(plugin)
     broken = False

@@ -49,7 +49,7 @@ from refold.session.inbox import APPROVED, EDITED, REVISE
 from refold.session.recorder import Recorder
 from refold.session.redactor import MASK, Redactor
 from refold.values.growing import Log
-from refold.values.messages import Message, Spoken, Text
+from refold.values.messages import Message, StoredMessage, Text
 from refold.values.usage import NO_LIMIT
 
 AideFor: TypeAlias = Callable[[View], Model | None]
@@ -360,7 +360,7 @@ def _answers(entries: Iterable[Entry], after: int) -> tuple[distil.DistilledAnsw
 
 def _request(words: str, aide: Model) -> Request:
     return Request(
-        Log([Spoken(0, Message("user", (Text(words),)))]),
+        Log([StoredMessage(0, Message("user", (Text(words),)))]),
         distil.prompt(),
         model=aide.name.partition("/")[2],
         max_output=distil.OUTPUT,

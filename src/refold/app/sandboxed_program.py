@@ -24,7 +24,7 @@ from refold.provider.command.output import ProgramOutputReader
 from refold.provider.command.prompt import Prompts
 from refold.provider.command.spec import CommandSpec, ConversationFormat
 from refold.provider.port import Delta, Request, ThinkingDelta
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 
 # Where its server is, and its model.
 _SETTINGS = ("OPENAI_BASE_URL", "OPENAI_MODEL", "CORO_BASE_URL", "CORO_MODEL")
@@ -103,7 +103,7 @@ class SandboxedProgram:
                 command,
                 cwd=self._directory,
                 seconds=_SECONDS,
-                confines=Confines(network=True),
+                confines=Confinement(network=True),
                 given=given,
             )
         except ToolFailed as error:

@@ -36,7 +36,7 @@ from refold.plugins import installed, unique
 from refold.safe_open import read_regular
 from refold.tools.contract import Tool
 from refold.values.modes import HookEvent
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 
 GROUP = "refold.hooks"  # of entry points
 # Its input and output are a socket of ours. It gets pipes, for programs that open /dev/stdin.
@@ -98,7 +98,7 @@ class SessionHooks(Struct, frozen=True):
             _LINE.format(command=shlex.quote(hook.command)),
             cwd=directory,
             seconds=hook.seconds,
-            confines=Confines(writes=True),
+            confines=Confinement(writes=True),
             given=given,
         )
 

@@ -42,7 +42,7 @@ from refold.tools.memory import Notebook
 from refold.tools.shell import BackgroundOutput, BackgroundRequest
 from refold.tools.task import Choice, task, task_for
 from refold.tools.web import Judge
-from refold.values.claims import Checked, Claim
+from refold.values.claims import CheckedClaim, Claim
 from refold.values.control import BoardTask, NewTask, TaskChange
 from refold.values.kept_output import Printed
 from refold.values.tools import Effect
@@ -286,7 +286,11 @@ class LazyBackground:
             del self._movable[call_id]
 
     async def adopt(
-        self, call_id: str, request: BackgroundRequest, so_far: Finished, printed: Printed
+        self,
+        call_id: str,
+        request: BackgroundRequest,
+        so_far: Finished,
+        printed: Printed,
     ) -> str:
         return await self._commands.adopt(call_id, request, so_far, printed)
 
@@ -333,7 +337,7 @@ class LazyChecks:
     def __init__(self, record: Recorder, files: Files, journal: Path | None) -> None:
         self._over = record, files, journal
 
-    async def check(self, claims: Sequence[Claim]) -> Sequence[Checked]:
+    async def check(self, claims: Sequence[Claim]) -> Sequence[CheckedClaim]:
         from refold.claims.check import Checking
 
         return await Checking(*self._over).check(claims)

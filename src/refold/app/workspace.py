@@ -38,7 +38,7 @@ from refold.place.port import (
 )
 from refold.skills.directories import shipped
 from refold.tools.contract import Tool
-from refold.values.log_level import Tell
+from refold.values.log_level import WriteLog
 
 if TYPE_CHECKING:
     from refold.code.source_code import CodeWorkspace
@@ -156,7 +156,7 @@ class Workspace:
         found.gate = self.commands.gate if writes else None
         return found.hiding(lambda: tuple(key_paths(self._home)))
 
-    def code(self, log: Tell) -> "CodeWorkspace":
+    def code(self, log: WriteLog) -> "CodeWorkspace":
         """Its language servers, none of which has been started. It tries the sandbox: call
         it in a thread.
         """
@@ -218,7 +218,7 @@ class Workspace:
         if "sandbox" in self.__dict__:  # it was asked for
             self.sandbox.close()
 
-    def _code_asked(self, log: Tell) -> "CodeWorkspace":
+    def _code_asked(self, log: WriteLog) -> "CodeWorkspace":
         from refold.code.language_servers import LanguageServers, Surroundings
         from refold.code.source_code import CodeWorkspace
         from refold.place.sandbox import find

@@ -21,7 +21,7 @@ from refold.journal.events.kinds import Ended, Entry, TurnEnded, TurnStarted
 from refold.journal.state.fold import fold
 from refold.place.port import Files
 from refold.session.recorder import Recorder
-from refold.values.claims import Checked, Claim, Evidence, Finding, worst
+from refold.values.claims import CheckedClaim, Claim, Evidence, Finding, worst
 from refold.values.control import Claimed
 
 
@@ -52,19 +52,21 @@ def told_in(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
     return TurnClaims(number, upto, tuple(dict.fromkeys(found)), bool(ends), answer)
 
 
-def check(claims: Sequence[Claim], seen: ReadFiles, today: Today) -> tuple[Checked, ...]:
+def check(
+    claims: Sequence[Claim], seen: ReadFiles, today: Today
+) -> tuple[CheckedClaim, ...]:
     """Each claim with what its evidence comes to."""
     return tuple(_checked(claim, seen, today) for claim in claims)
 
 
-def _checked(claim: Claim, seen: ReadFiles, today: Today) -> Checked:
+def _checked(claim: Claim, seen: ReadFiles, today: Today) -> CheckedClaim:
     if not claim.evidence:
-        return Checked(claim, "unknown", "it has no evidence")
+        return CheckedClaim(claim, "unknown", "it has no evidence")
     findings = tuple(
         finding_of(evidence, claim.claim, seen, today) for evidence in claim.evidence
     )
     decides = worst(*findings)
-    return Checked(claim, decides.state, decides.reason, findings)
+    return CheckedClaim(claim, decides.state, decides.reason, findings)
 
 
 def finding_of(evidence: Evidence, claim: str, seen: ReadFiles, today: Today) -> Finding:
@@ -97,7 +99,7 @@ class Checking:
     def __init__(self, record: Recorder, files: Files, path: Path | None = None) -> None:
         self._record, self._files, self._path = record, files, path
 
-    async def check(self, claims: Sequence[Claim]) -> Sequence[Checked]:
+    async def check(self, claims: Sequence[Claim]) -> Sequence[CheckedClaim]:
         entries = await self._record.entries()
         work = partial(self._check, claims, entries)
         # It only reads: whoever does not wait for it leaves nothing behind.
@@ -105,7 +107,7 @@ class Checking:
 
     def _check(
         self, claims: Sequence[Claim], entries: Sequence[Entry]
-    ) -> Sequence[Checked]:
+    ) -> Sequence[CheckedClaim]:
         # Every start makes one of these, and few ever ask it.
         from refold.claims.observed import Record, seen_in
         from refold.claims.sources import Today, records

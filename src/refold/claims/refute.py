@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from refold.claims.check import finding_of
 from refold.claims.observed import ReadFiles
 from refold.claims.sources import Today
-from refold.values.claims import Checked, Evidence, Finding, worst
+from refold.values.claims import CheckedClaim, Evidence, Finding, worst
 from refold.values.json_check import value_in
 
 _ORDER = """\
@@ -70,13 +70,13 @@ class _Answer(Struct, frozen=True):
     verdicts: tuple[Verdict, ...]
 
 
-def asked(checked: Sequence[Checked]) -> Mapping[str, Checked]:
+def asked(checked: Sequence[CheckedClaim]) -> Mapping[str, CheckedClaim]:
     """The claims that are worth a second look, by their numbers."""
     numbered = enumerate(checked, 1)
     return {str(n): each for n, each in numbered if each.state != "contradicted"}
 
 
-def order(claims: Mapping[str, Checked]) -> str:
+def order(claims: Mapping[str, CheckedClaim]) -> str:
     """The task for the other agent."""
     told = [
         {"id": id_, "claim": each.claim.claim, "evidence": each.claim.evidence}
@@ -99,12 +99,12 @@ def verdicts(answer: str) -> Mapping[str, Verdict]:
 
 
 def merged(
-    checked: Sequence[Checked],
+    checked: Sequence[CheckedClaim],
     said: Mapping[str, Verdict],
     seen: ReadFiles,
     today: Today,
     problem: str = "",
-) -> tuple[Checked, ...]:
+) -> tuple[CheckedClaim, ...]:
     """The claims after both checks. `problem` says why the second one has no result."""
     second = asked(checked)
     return tuple(
@@ -114,8 +114,12 @@ def merged(
 
 
 def _both(
-    first: Checked, verdict: Verdict | None, seen: ReadFiles, today: Today, problem: str
-) -> Checked:
+    first: CheckedClaim,
+    verdict: Verdict | None,
+    seen: ReadFiles,
+    today: Today,
+    problem: str,
+) -> CheckedClaim:
     cheap = Finding(first.state, first.reason)
     second = _second(verdict, seen, today, problem)
     better = cheap.state == "unknown" and second.state == "supported"

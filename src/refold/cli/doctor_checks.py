@@ -338,10 +338,12 @@ def terminal(ground: CheckContext) -> Iterator[Finding]:
             "terminal", "ok", "the output is not a terminal: plain text is written"
         )
         return
-    from refold.terminal.screen.capabilities import look
+    from refold.terminal.screen.capabilities import detect_capabilities
 
     wished = ground.told.settings.terminal
-    seen = look(sys.stdout, ground.environ, wanted=wished.display, theme=wished.theme)
+    seen = detect_capabilities(
+        sys.stdout, ground.environ, wanted=wished.display, theme=wished.theme
+    )
     wide, high = os.get_terminal_size(sys.stdout.fileno())
     name = ground.environ.get("TERM", "")
     said = (

@@ -53,7 +53,7 @@ from refold.rlm.material import (
     recursive_text,
 )
 from refold.rlm.router import Route, Size, route
-from refold.terminal.screen.capabilities import look
+from refold.terminal.screen.capabilities import detect_capabilities
 from refold.terminal.screen.printer import Printer
 from refold.values.live import ChildMoved
 from refold.values.usage import Spent
@@ -279,7 +279,7 @@ class RlmProgress:
     def __init__(self) -> None:
         self.finished = anyio.Event()
         self.only: tuple[type, ...] = ()  # each event may change what is shown
-        self._paper = Printer(sys.stderr, look(sys.stderr, os.environ))
+        self._paper = Printer(sys.stderr, detect_capabilities(sys.stderr, os.environ))
         self._leaves = _Leaves()
         self._cell = 0, 0  # leaves and failures, told so far
         self._moved: dict[str, ChildMoved] = {}  # of the children at work

@@ -159,9 +159,9 @@ def room() -> int:
 
 def show(lines: Iterable[Line]) -> None:
     """In colours where a terminal shows them, else without."""
-    from refold.terminal.screen.capabilities import look
+    from refold.terminal.screen.capabilities import detect_capabilities
 
-    seen = look(sys.stdout, os.environ)
+    seen = detect_capabilities(sys.stdout, os.environ)
     found = list(lines)
     if not seen.color:
         write(bare(found) + "\n")

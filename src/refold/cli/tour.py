@@ -26,9 +26,9 @@ from refold.config.load import load
 from refold.config.paths import Paths, paths
 from refold.journal.store.log_file import NAME
 from refold.provider.port import Delta, Provider, Request
-from refold.terminal.input.reader import Key, Later, TerminalReader
+from refold.terminal.input.reader import Key, QueuedMessage, TerminalReader
 from refold.terminal.screen.printer import Printer
-from refold.terminal.signals import hearing
+from refold.terminal.signals import signals_handled
 from refold.terminal.this_terminal import this_terminal
 from refold.terminal.work import Work
 from refold.testing.providers import Reply, deltas
@@ -125,7 +125,9 @@ async def give_tour(
                 reading.interrupt()
 
         try:
-            return await hearing(partial(_tour, scene, paper, reading, work), interrupt)
+            return await signals_handled(
+                partial(_tour, scene, paper, reading, work), interrupt
+            )
         finally:
             await scene.session.close()
 
@@ -248,7 +250,7 @@ class _Unattended:
     async def brief(self, prompt: Line, text: str = "") -> str | Key:
         return ""
 
-    async def aside(self, prompt: Line, text: str = "") -> str | Later | Key:
+    async def aside(self, prompt: Line, text: str = "") -> str | QueuedMessage | Key:
         return ""
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:

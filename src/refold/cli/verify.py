@@ -32,7 +32,7 @@ from refold.journal.state.fold import View, fold
 from refold.journal.state.session_tree import Node
 from refold.place.port import Files
 from refold.session.session import Session
-from refold.values.claims import Checked
+from refold.values.claims import CheckedClaim
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -124,8 +124,8 @@ class _Looked(NamedTuple):
 
 
 def look_again(
-    found: Namespace, node: Node, checked: Sequence[Checked], today: Today
-) -> tuple[tuple[Checked, ...], Second]:
+    found: Namespace, node: Node, checked: Sequence[CheckedClaim], today: Today
+) -> tuple[tuple[CheckedClaim, ...], Second]:
     """The claims after the second look, and what that was."""
     claims = asked(checked)
     if not claims:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from refold.errors import BadInput
 from refold.session.pending_requests import PlanToJudge, Questions, requests
 from refold.session.session import Session
-from refold.values.display import Asking
+from refold.values.display import AskedQuestion
 from refold.values.messages import ToolCall
 from refold.views.stream_json.turn_result import arguments
 
@@ -24,7 +24,7 @@ class Question(Struct, frozen=True):
     tool: str
     arguments: Any
     reason: str
-    asks: tuple[Asking, ...] = ()
+    asks: tuple[AskedQuestion, ...] = ()
     once: bool = False
     hash: str = ""  # of all that the question shows; an answer to it is to nothing else
     who: str = ""  # the child that asks, with its agent; "": the session itself

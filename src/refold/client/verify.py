@@ -11,7 +11,7 @@ from msgspec import Struct
 from refold.claims.check import TurnClaims, told_in
 from refold.errors import BadInput
 from refold.journal.events.kinds import Entry
-from refold.values.claims import WORST_FIRST, Checked, Evidence
+from refold.values.claims import WORST_FIRST, CheckedClaim, Evidence
 from refold.views.escape import on_one_line
 from refold.views.stream_json import documents
 from refold.views.styled import Line, Style, line
@@ -37,7 +37,7 @@ class VerifyReport(Struct, frozen=True):
 
     session: str
     told: TurnClaims
-    checked: tuple[Checked, ...]
+    checked: tuple[CheckedClaim, ...]
     strict: bool = False
     second: Second | None = None
 
@@ -81,12 +81,12 @@ def document(report: VerifyReport) -> dict[str, object]:
     }
 
 
-def claims_of(checked: Sequence[Checked]) -> list[documents.Claim]:
+def claims_of(checked: Sequence[CheckedClaim]) -> list[documents.Claim]:
     """Claims with their verdicts, for a document."""
     return [_claim(number, each) for number, each in enumerate(checked, 1)]
 
 
-def _claim(number: int, checked: Checked) -> documents.Claim:
+def _claim(number: int, checked: CheckedClaim) -> documents.Claim:
     pairs = zip(checked.claim.evidence, checked.findings, strict=False)
     return documents.Claim(
         id=str(number),

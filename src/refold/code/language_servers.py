@@ -21,7 +21,7 @@ from refold.code.languages import ServerSpec
 from refold.code.server_process import ServerLaunch
 from refold.errors import ToolFailed
 from refold.place.port import Commands
-from refold.values.log_level import Tell
+from refold.values.log_level import WriteLog
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -39,7 +39,7 @@ class Surroundings(Struct, frozen=True):
     root: str
     commands: Commands
     find: Callable[[str], str]
-    log: Tell
+    log: WriteLog
     seconds: float = 30.0
 
 

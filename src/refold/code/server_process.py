@@ -20,8 +20,8 @@ from refold.code.wire import RpcMessage
 from refold.errors import ToolFailed
 from refold.place.port import CommandExtras, Commands, Finished
 from refold.tools.code import one_line
-from refold.values.log_level import Tell
-from refold.values.tools import Confines
+from refold.values.log_level import WriteLog
+from refold.values.tools import Confinement
 
 _AT_ONCE = 256 * 1024
 _MOST_UNSENT = 20_000  # messages that wait to be sent
@@ -35,7 +35,7 @@ class ServerLaunch(Struct, frozen=True):
     spec: ServerSpec
     root: str
     commands: Commands
-    log: Tell
+    log: WriteLog
     program: str  # its absolute path
     seconds: float = 30.0  # for one question
 
@@ -110,7 +110,7 @@ class ServerProcess:
                 f"exec {shlex.join((launch.program, *spec.arguments))} >&0",
                 cwd=launch.root,
                 seconds=None,
-                confines=Confines(),
+                confines=Confinement(),
                 on_output=self.printed,
                 given=given,
             )

@@ -34,7 +34,7 @@ from refold.config.trusted_folders import Folders, State
 from refold.errors import BadInput
 from refold.session.redactor import Redactor
 from refold.views.escape import on_one_line
-from refold.views.settings_list import Say, Setting, lines
+from refold.views.settings_list import LayerValue, Setting, lines
 
 
 class SettingOrigins(Struct, frozen=True):
@@ -163,9 +163,11 @@ def named_settings(key: str, values: Mapping[str, object]) -> Mapping[str, objec
 def _setting(key: str, value: object, found: SettingOrigins, masks: Redactor) -> Setting:
     says = found.chain.get(key, ())
     adds = key.startswith("permissions.")
-    written = [Say(_written(key, each.value, masks), each.where) for each in says]
+    written = [LayerValue(_written(key, each.value, masks), each.where) for each in says]
     default = None if adds else _default(key)
-    first = () if default is None else (Say(_written(key, default, masks), "default"),)
+    first = (
+        () if default is None else (LayerValue(_written(key, default, masks), "default"),)
+    )
     return Setting(key, _written(key, value, masks), (*first, *written), adds)
 
 

@@ -21,7 +21,7 @@ from refold.permissions.rules import LEAVE_PLAN, Rule, parse
 from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
 from refold.values.modes import Mode, Verdict
-from refold.values.tools import Confines, Effect
+from refold.values.tools import Confinement, Effect
 
 SESSION = "this session"
 
@@ -157,7 +157,7 @@ def stricter(own: Decision, other: Decision) -> Decision:
         (other, own) if _STRICT[other.verdict] >= _STRICT[own.verdict] else (own, other)
     )
     mine, theirs = first.confines, second.confines
-    both = Confines(
+    both = Confinement(
         mine.writes and theirs.writes,
         mine.network and theirs.network,
         tuple(path for path in mine.opened if path in theirs.opened),

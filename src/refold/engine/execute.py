@@ -29,7 +29,7 @@ from refold.permissions.rules import COMMANDS
 from refold.place.port import Files
 from refold.provider.port import Request
 from refold.tools.contract import Completion, Context, ImageData, Reply, Tool
-from refold.values.display import ASK_USER, Asking, Diff, Note, Shown
+from refold.values.display import ASK_USER, AskedQuestion, Diff, Note, Shown
 from refold.values.live import Progress
 from refold.values.messages import Image, ToolCall
 from refold.values.text import clean, marked
@@ -72,7 +72,7 @@ class RunningCall:
             partial(self._ask_user, world),
         )
 
-    async def _ask_user(self, world: World, question: Asking) -> str:
+    async def _ask_user(self, world: World, question: AskedQuestion) -> str:
         """Put the question to the user, by a call of `ask_user` within this one."""
         self._asked += 1
         call_id = f"{self.id}.ask-{self._asked}"

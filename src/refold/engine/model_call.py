@@ -19,7 +19,7 @@ from refold.journal.events.kinds import Event, RequestLogged
 from refold.journal.state.fold import View
 from refold.provider.port import Came, Delta, Request, Retrying, Sent
 from refold.values.live import CallComing, Waiting
-from refold.values.messages import Message, Spoken, Text, ToolResult
+from refold.values.messages import Message, StoredMessage, Text, ToolResult
 
 UNDER_WAY = "Still under way."
 
@@ -132,9 +132,9 @@ def build_request(view: View) -> Request:
     messages, briefed = conversation.messages, conversation.system_prompt
     if conversation.calls:
         so_far = (c.result or ToolResult(c.call.id, UNDER_WAY) for c in conversation.calls)
-        messages = messages.plus(Spoken(0, Message("tool", tuple(so_far))))
+        messages = messages.plus(StoredMessage(0, Message("tool", tuple(so_far))))
     if not messages or messages[-1].message.role == "assistant":
-        messages = messages.plus(Spoken(0, GO_ON))  # no provider answers itself
+        messages = messages.plus(StoredMessage(0, GO_ON))  # no provider answers itself
     choice = "none" if asking is not None and not asking.tools else "auto"
     return Request(
         messages,

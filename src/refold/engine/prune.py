@@ -12,7 +12,7 @@ from msgspec import Struct
 from refold.engine.context_usage import ratio, room, tokens
 from refold.journal.state.conversation import IMAGE_TOKENS, LINE_SIZE, message_size
 from refold.journal.state.fold import View
-from refold.values.messages import Message, Spoken, ToolCall, ToolResult
+from refold.values.messages import Message, StoredMessage, ToolCall, ToolResult
 
 _MARK = "[left out: "
 _KEPT = 0.35  # of the room that a conversation has, for the messages that stay
@@ -129,7 +129,7 @@ def find_cut(view: View, shares: CompactionShares, *, asked: bool) -> CutPoint:
     return CutPoint(at)
 
 
-def _units(messages: Sequence[Spoken]) -> Iterator[tuple[int, int]]:
+def _units(messages: Sequence[StoredMessage]) -> Iterator[tuple[int, int]]:
     """The groups of messages that must stay together, newest first: numbers of the first
     and after the last.
     """

@@ -33,7 +33,7 @@ from refold.values.messages import (
     Image,
     Message,
     Part,
-    Spoken,
+    StoredMessage,
     Text,
     Thinking,
     ToolCall,
@@ -131,7 +131,10 @@ async def _summed_up(
 
 
 async def _summary(
-    old: tuple[Spoken, ...], action: CompactConversation, world: World, record: Record
+    old: tuple[StoredMessage, ...],
+    action: CompactConversation,
+    world: World,
+    record: Record,
 ) -> tuple[str, str]:
     """The summary, and why there is no new one; then the previous one stays."""
     view, room = record.view, summary_room(record.view, world.shares)
@@ -169,7 +172,7 @@ def without_tags(summary: str) -> str:
     return _WAS_TAMED.sub(r"<\1\2>", inside)
 
 
-def _before(old: tuple[Spoken, ...]) -> str:
+def _before(old: tuple[StoredMessage, ...]) -> str:
     """The summary at the beginning of the part that is removed, or ""."""
     parts = old[0].message.parts if old else ()
     match parts:
@@ -180,7 +183,7 @@ def _before(old: tuple[Spoken, ...]) -> str:
 
 
 def _request(
-    old: tuple[Spoken, ...], focus: str, room: int, aide: Model, view: View
+    old: tuple[StoredMessage, ...], focus: str, room: int, aide: Model, view: View
 ) -> Request:
     window = aide.window or _UNKNOWN
     most = int(window * _SHARE * min(ratio(view), _DENSE)) - _ASIDE
@@ -188,7 +191,7 @@ def _request(
     # A model that thinks first needs room for that, too; but all has to fit its window.
     output = max(256, room // 3) + min(_THOUGHT, int(window * (1 - _SHARE) / 2))
     return Request(
-        Log([Spoken(0, Message("user", (Text(words),)))]),
+        Log([StoredMessage(0, Message("user", (Text(words),)))]),
         summary_prompt(),
         model=aide.name.partition("/")[2],
         tool_choice="none",
@@ -196,7 +199,7 @@ def _request(
     )
 
 
-def _told(old: tuple[Spoken, ...], most: int) -> str:
+def _told(old: tuple[StoredMessage, ...], most: int) -> str:
     """The messages as text, each cut more the more there are, and the oldest before all."""
     longest = most
     while True:
@@ -243,5 +246,5 @@ def _cut(text: str, longest: int) -> str:
     return f"{text[:half]} … {text[-half:]}"
 
 
-def _size(messages: tuple[Spoken, ...]) -> int:
+def _size(messages: tuple[StoredMessage, ...]) -> int:
     return sum(message_size(each.message) for each in messages)

@@ -28,7 +28,7 @@ from refold.place.port import Files
 from refold.provider.port import Provider
 from refold.values.live import CallComing, TextCame, ThinkingCame, Waiting
 from refold.values.modes import Mode
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 
 _COMMAND_SECONDS = 60.0
 _ANSWER = 1_000  # characters of an answer that are kept
@@ -142,7 +142,7 @@ async def _succeeds(place: Workspace, command: str) -> bool:
         command,
         cwd=place.directory,
         seconds=_COMMAND_SECONDS,
-        confines=Confines(writes=True, narrow=True),
+        confines=Confinement(writes=True, narrow=True),
     )
     return done.code == 0
 

@@ -35,7 +35,7 @@ _FLAGS = (
 
 
 class Logbook:
-    """`mask` takes out what is secret. Has the shape of `Tell`."""
+    """`mask` takes out what is secret. Has the shape of `WriteLog`."""
 
     def __init__(
         self, state: Path, threshold: Threshold, mask: Callable[[bytes], bytes]

@@ -21,7 +21,7 @@ from refold.mcp.manifests import Manifest, Manifests
 from refold.mcp.servers import ServerConfig
 from refold.place.port import Commands
 from refold.tools.contract import Complete, Context, Reply
-from refold.values.log_level import Level, Tell
+from refold.values.log_level import Level, WriteLog
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -48,7 +48,7 @@ class Outside(Struct, frozen=True):
 
     commands: Callable[[ServerConfig], Commands]
     resolve: Callable[[ServerConfig], ServerConfig]
-    log: Tell
+    log: WriteLog
     grants: GrantStore = NoGrants()
     environ: Mapping[str, str] = {}
     samples: bool = False  # is there a user who allows a server's model calls?

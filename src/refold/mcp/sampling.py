@@ -14,7 +14,7 @@ from refold.errors import ToolFailed
 from refold.provider.port import Request
 from refold.tools.contract import Complete, Context
 from refold.values.growing import Log
-from refold.values.messages import Message, Spoken, Text
+from refold.values.messages import Message, StoredMessage, Text
 
 _REJECTED = -1  # the code of the specification for a user who refuses
 _TOKENS = 4_096  # of a response, at most
@@ -80,7 +80,7 @@ def _request(params: types.CreateMessageRequestParams) -> Request:
         for each in params.messages
     ] or [Message("user", (Text("(nothing)"),))]
     return Request(
-        Log([Spoken(0, message) for message in messages]),
+        Log([StoredMessage(0, message) for message in messages]),
         params.system_prompt or "",
         tool_choice="none",
         max_output=max(1, min(params.max_tokens, _TOKENS)),

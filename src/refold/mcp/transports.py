@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from refold.errors import ToolFailed
 from refold.mcp.servers import ServerConfig
 from refold.place.port import CommandExtras, Commands, Finished
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 
 LONGEST_LINE = 16 * 1024 * 1024  # bytes of one message
 _GARBAGE = 100  # lines that are no message, before a server is given up
@@ -138,7 +138,7 @@ class _Program:
                 f"exec {shlex.join(config.command)} >&0",
                 cwd=config.cwd,
                 seconds=None,
-                confines=Confines(writes=True, network=config.network),
+                confines=Confinement(writes=True, network=config.network),
                 on_output=self._printed,
                 given=given,
             )

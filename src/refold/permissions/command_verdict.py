@@ -34,7 +34,7 @@ from refold.permissions.shell.script import Script, read
 from refold.permissions.shell.words import BRACKET, MARKS, QUERY, STAR, Held
 from refold.values.modes import Mode, Verdict
 from refold.values.path_names import below, steering
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 
 # A sandboxed command has these for itself, or they hold nothing.
 _OF_EVERY_COMMAND = (
@@ -236,7 +236,7 @@ def _grave(command: _Command, facts: Facts) -> Decision | None:
     reason = (
         f"it names {opened[0]}, which is protected: it holds secrets or decides what runs"
     )
-    return Decision("ask", reason=reason, once=True, confines=Confines(opened=opened))
+    return Decision("ask", reason=reason, once=True, confines=Confinement(opened=opened))
 
 
 def _protected(command: _Command, facts: Facts) -> Iterator[str]:
@@ -323,7 +323,7 @@ def _in_sandbox(command: _Command, mode: Mode, facts: Facts) -> Decision | None:
     if reason := _leaves_sandbox(command, facts):
         return Decision("ask", reason=f"mode sandbox does not cover it: {reason}")
     reason = "the sandbox keeps it to the workspace, without network or keys"
-    return Decision("allow", reason=reason, confines=Confines(narrow=True))
+    return Decision("allow", reason=reason, confines=Confinement(narrow=True))
 
 
 def _leaves_sandbox(command: _Command, facts: Facts) -> str:
@@ -374,10 +374,10 @@ def _asked(command: _Command) -> Decision:
     return Decision("ask", reason=f"no rule allows this command, and {command.problem}")
 
 
-def _confines(command: _Command, mode: Mode, facts: Facts) -> Confines:
+def _confines(command: _Command, mode: Mode, facts: Facts) -> Confinement:
     writing = not command.looks and mode != "plan"
     opened = _for_git(command, facts) if writing else ()
-    return Confines(writing, command.access.network, opened, command.granted)
+    return Confinement(writing, command.access.network, opened, command.granted)
 
 
 def _for_git(command: _Command, facts: Facts) -> tuple[str, ...]:
@@ -392,6 +392,6 @@ def _for_git(command: _Command, facts: Facts) -> tuple[str, ...]:
     return tuple(f"{base.rstrip('/')}/{name}" for base in bases for name in names)
 
 
-def _joined(one: Confines, other: Confines) -> Confines:
+def _joined(one: Confinement, other: Confinement) -> Confinement:
     opened = tuple(dict.fromkeys((*one.opened, *other.opened)))
-    return Confines(one.writes, one.network, opened, one.seen, other.narrow)
+    return Confinement(one.writes, one.network, opened, one.seen, other.narrow)

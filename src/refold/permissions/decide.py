@@ -26,7 +26,7 @@ from refold.permissions.rules import (
 )
 from refold.values.modes import Mode
 from refold.values.path_names import steering
-from refold.values.tools import Confines, Effect
+from refold.values.tools import Confinement, Effect
 
 
 def decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:
@@ -180,6 +180,6 @@ def _protected(access: Access, facts: Facts) -> Decision | None:
                 reason = (
                     f"{target.real} is protected: it holds secrets or decides what runs"
                 )
-                confines = Confines(writes=writes, opened=(target.real,))
+                confines = Confinement(writes=writes, opened=(target.real,))
                 return Decision("ask", reason=reason, once=True, confines=confines)
     return None

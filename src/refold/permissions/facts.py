@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from refold.values.modes import Verdict
 from refold.values.path_names import KEYS, below, guarded
-from refold.values.tools import Confines, Effect
+from refold.values.tools import Confinement, Effect
 
 # Commands make these all the time, so no sandbox keeps them from it.
 _KEY_FILES = r".+\.(?:pem|key|p12|pfx|ppk|kdbx|keystore|jks)"
@@ -91,7 +91,7 @@ class Decision(Struct, frozen=True):
     reason: str = ""
     once: bool = False
     outside: bool = False
-    confines: Confines = Confines()
+    confines: Confinement = Confinement()
 
 
 def protected(path: str, facts: Facts, *, writes: bool) -> bool:

@@ -20,7 +20,7 @@ from refold.place.environment import environment
 from refold.place.limits import Limits
 from refold.place.port import LOOKING, NOTHING_MORE, CommandExtras, Finished
 from refold.values.printable_names import escaped
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 
 if TYPE_CHECKING:
     from refold.place.editor_files import EditorGate
@@ -80,7 +80,7 @@ class ShellCommands:
         *,
         cwd: str,
         seconds: float | None,
-        confines: Confines = LOOKING,
+        confines: Confinement = LOOKING,
         on_output: Callable[[str], None] | None = None,
         given: CommandExtras = NOTHING_MORE,
     ) -> Finished:
@@ -146,7 +146,7 @@ class ShellCommands:
         start, lost, end, _ = request.given.printed.since(0)
         return Finished(None, start, end, lost, continued=going), ""
 
-    def _gate_of(self, confines: Confines) -> "EditorGate | None":
+    def _gate_of(self, confines: Confinement) -> "EditorGate | None":
         """None: the command cannot change files, or no editor writes them."""
         if self.gate is None or confines.writes:
             return self.gate

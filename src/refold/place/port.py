@@ -12,7 +12,7 @@ from msgspec import Struct
 from refold.place.command_output import as_text
 from refold.place.limits import Limits
 from refold.values.kept_output import Printed
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 
 if TYPE_CHECKING:
     from anyio import CancelScope
@@ -23,7 +23,7 @@ Real = NewType("Real", str)  # absolute, links followed: what `Files.real` gives
 
 Why: TypeAlias = Callable[[Real], str]  # the reason, or ""
 
-LOOKING = Confines()
+LOOKING = Confinement()
 
 AT_MOST = 32 * 1024 * 1024  # bytes of one file that is read whole
 
@@ -252,7 +252,7 @@ class Commands(Protocol):
         *,
         cwd: str,
         seconds: float | None,
-        confines: Confines = LOOKING,
+        confines: Confinement = LOOKING,
         on_output: Callable[[str], None] | None = None,
         given: CommandExtras = NOTHING_MORE,
     ) -> Finished: ...

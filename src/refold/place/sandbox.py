@@ -36,7 +36,7 @@ from refold.place.sandbox_rules import (
 )
 from refold.programs import Programs
 from refold.values.path_names import below
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 
 Kind: TypeAlias = Literal["bubblewrap", "landlock", "seatbelt", "none", "off"]
 
@@ -123,7 +123,7 @@ class Sandbox:
     def launch(
         self,
         cwd: str,
-        confines: Confines,
+        confines: Confinement,
         given: CommandExtras = NOTHING_MORE,
         unread: Callable[[], Sequence[str]] = no_paths,
     ) -> Launch:
@@ -148,7 +148,10 @@ class Sandbox:
             raise
 
     def expected(
-        self, cwd: str, confines: Confines, unread: Callable[[], Sequence[str]] = no_paths
+        self,
+        cwd: str,
+        confines: Confinement,
+        unread: Callable[[], Sequence[str]] = no_paths,
     ) -> Launch:
         """What `launch` would return for a next command. It has no part in the writing."""
         with self._lock:
@@ -157,14 +160,14 @@ class Sandbox:
         rules = self._rules(cwd, self._within(confines), NOTHING_MORE, still, unread)
         return self._launch(rules, found)
 
-    def _within(self, confines: Confines) -> Confines:
+    def _within(self, confines: Confinement) -> Confinement:
         writes = confines.writes and self.config.profile == "workspace"
         return replace(confines, writes=writes)
 
     def _rules(
         self,
         cwd: str,
-        confines: Confines,
+        confines: Confinement,
         given: CommandExtras,
         found: GuardedPaths,
         unread: Callable[[], Sequence[str]],

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from refold.place.gitconfig import without_programs
 from refold.place.guarded_paths import GuardedPaths, worktree_of
 from refold.values.path_names import below
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 
 Profile: TypeAlias = Literal["read-only", "workspace", "off"]
 ELSEWHERE = ("/tmp", "/var/tmp", "/run")  # not those of the machine
@@ -161,7 +161,7 @@ class SandboxRuleBuilder:
     def rules(
         self,
         room: CommandContext,
-        confines: Confines,
+        confines: Confinement,
         found: GuardedPaths,
         seen: Sequence[str],
     ) -> SandboxRules:

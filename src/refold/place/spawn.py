@@ -27,7 +27,7 @@ from refold.place.port import NOTHING_MORE, CommandExtras
 from refold.place.reaper import NAME, ProcessMark, new_mark
 from refold.place.sandbox import Launch
 from refold.values.printable_names import escaped
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 
 _BASH = ("/bin/bash", "--noprofile", "--norc", "-c")
 _SH = ("/bin/sh", "-c")  # where it is no bash, it starts in half the time
@@ -80,7 +80,7 @@ class SpawnRequest(Struct, frozen=True):
 
     command: str
     cwd: str
-    confines: Confines
+    confines: Confinement
     environ: Mapping[str, str]
     given: CommandExtras = NOTHING_MORE
 

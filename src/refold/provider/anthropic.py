@@ -35,7 +35,7 @@ from refold.values.messages import (
     Image,
     Message,
     Part,
-    Spoken,
+    StoredMessage,
     Text,
     Thinking,
     ToolCall,
@@ -293,7 +293,7 @@ class _Row(Struct, frozen=True):
         return "thinking" not in next(blocks, {"type": ""})["type"]
 
 
-def _rowed(row: _Row, spoken: Spoken) -> _Row:
+def _rowed(row: _Row, spoken: StoredMessage) -> _Row:
     message = spoken.message
     match message.role:
         case "assistant":

@@ -31,7 +31,7 @@ from refold.provider.cassette_format import (
 )
 from refold.provider.port import Came, Closes, Delta, Done, Provider, Request, Sent
 from refold.values.growing import Log
-from refold.values.messages import Spoken
+from refold.values.messages import StoredMessage
 
 
 class Tape:
@@ -205,7 +205,7 @@ def first_difference(
 ) -> str | None:
     """Where `asked` is not as `recorded`, in the order of the fields; None: nowhere."""
     default = (
-        PlainRequests().plain(Request(Log[Spoken]())).fields
+        PlainRequests().plain(Request(Log[StoredMessage]())).fields
     )  # for fields younger than it
     for name in Request.__struct_fields__:
         if name in ignoring or name in ("trace", "hosted"):

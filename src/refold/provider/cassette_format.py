@@ -47,7 +47,7 @@ from refold.provider.port import (
     ThinkingDelta,
 )
 from refold.values.growing import Log
-from refold.values.messages import Spoken
+from refold.values.messages import StoredMessage
 
 VERSION = 1
 
@@ -261,7 +261,9 @@ class PlainRequests:
 
     def __init__(self, mask: Mask = unmasked) -> None:
         self._mask = mask
-        self._last: dict[str, tuple[Log[Spoken], RecordedRequest]] = {}  # of each session
+        self._last: dict[
+            str, tuple[Log[StoredMessage], RecordedRequest]
+        ] = {}  # of each session
         self._digests: dict[str, tuple[bytes, str]] = {}
 
     def plain(self, request: Request) -> RecordedRequest:
@@ -294,7 +296,10 @@ class PlainRequests:
         self, request: Request, number: int
     ) -> tuple[RecordedRequest, RecordedRequest, int]:
         """The request, the one before it, and with how many messages both begin."""
-        spoken, before = self._last.get(request.session) or (Log[Spoken](), nothing())
+        spoken, before = self._last.get(request.session) or (
+            Log[StoredMessage](),
+            nothing(),
+        )
         same = _same(spoken, request.messages)
         plain = before.messages
         if same < len(plain):
@@ -369,7 +374,7 @@ def masked(text: str, mask: Mask) -> str:
 _OURS = frozenset({"role", "stop", "wire", "tool_choice", "effort"})
 
 
-def _same(before: Log[Spoken], now: Log[Spoken]) -> int:
+def _same(before: Log[StoredMessage], now: Log[StoredMessage]) -> int:
     """With how many messages both begin."""
     same = 0
     for old, new in zip(before, now, strict=False):

@@ -13,7 +13,7 @@ from refold.provider.command.prompt import instead, transcript, whole_places, wr
 from refold.provider.command.spec import ConversationFormat
 from refold.provider.port import Closes, Delta, Provider, Request
 from refold.values.growing import Log
-from refold.values.messages import Image, Message, Part, Spoken, Text
+from refold.values.messages import Image, Message, Part, StoredMessage, Text
 
 _WINDOW = 20  # messages
 # Otherwise a model may imitate how calls are described.
@@ -40,19 +40,19 @@ class InContext:
 
 
 def in_context(
-    conversation: Sequence[Spoken], wanted: ConversationFormat, *, tools: bool
-) -> Log[Spoken]:
+    conversation: Sequence[StoredMessage], wanted: ConversationFormat, *, tools: bool
+) -> Log[StoredMessage]:
     """The messages that are sent. A single message is sent as it is, in every format."""
     context, window = wanted.context or "continue", wanted.window or _WINDOW
     messages = [spoken.message for spoken in conversation]
     places = whole_places(messages, context, window)
-    chosen, gap = list[Spoken](), list[Spoken]()
+    chosen, gap = list[StoredMessage](), list[StoredMessage]()
     for place, spoken in enumerate(conversation):
         if place not in places:
             gap.append(spoken)
             continue
         for note in instead([each.message for each in gap], context):
-            chosen.append(Spoken(gap[-1].seq, Message("user", (Text(note.text),))))
+            chosen.append(StoredMessage(gap[-1].seq, Message("user", (Text(note.text),))))
         gap = []
         chosen.append(spoken)
     if not wanted.format or len(chosen) < 2:
@@ -61,4 +61,4 @@ def in_context(
     text = written(lines, wanted.format)
     images = (p for s in chosen for p in s.message.parts if isinstance(p, Image))
     parts: tuple[Part, ...] = (Text(text), *images)
-    return Log([Spoken(chosen[-1].seq, Message("user", parts))])
+    return Log([StoredMessage(chosen[-1].seq, Message("user", parts))])

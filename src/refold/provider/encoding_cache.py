@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from refold.provider.port import NO_PICTURES, Pictures
 from refold.values.growing import Log
-from refold.values.messages import Message, Spoken
+from refold.values.messages import Message, StoredMessage
 
 
 class EncodedPiece(Struct, frozen=True):
@@ -51,7 +51,7 @@ class Recalling(Struct, frozen=True):
 class _End(Struct, frozen=True):
     """How it stood after a message: how far, and what is still open."""
 
-    spoken: Spoken | None
+    spoken: StoredMessage | None
     at: int
     head: bytes
     tail: bytes
@@ -63,7 +63,7 @@ class Encoded:
         self._joined = bytearray()  # the last tail is left off until it is asked for
         self._ends: list[_End] = []
 
-    def join(self, messages: Log[Spoken], pictures: Pictures = NO_PICTURES) -> bytes:
+    def join(self, messages: Log[StoredMessage], pictures: Pictures = NO_PICTURES) -> bytes:
         """All of `messages`, with commas between them.
 
         `pictures` are needed for new messages only: old ones are encoded already.
@@ -81,7 +81,7 @@ class Encoded:
         """Where the first `number` messages end in what was joined last."""
         return self._ends[number - 1].at if number else 0
 
-    def _add(self, spoken: Spoken, pictures: Pictures, end: _End) -> _End:
+    def _add(self, spoken: StoredMessage, pictures: Pictures, end: _End) -> _End:
         head, tail = end.head, end.tail
         for piece in self._encode(spoken.message, pictures):
             if piece.head and piece.head == head:
@@ -92,7 +92,7 @@ class Encoded:
             head, tail = piece.head, piece.tail
         return _End(spoken, len(self._joined), head, tail)
 
-    def _still_true(self, messages: Log[Spoken]) -> bool:
+    def _still_true(self, messages: Log[StoredMessage]) -> bool:
         known = len(self._ends)
         return (
             known <= len(messages)
@@ -107,13 +107,13 @@ State = TypeVar("State")
 class IncrementalFold(Generic[State]):
     """`step` computes the next state from one more message and the state so far."""
 
-    def __init__(self, start: State, step: Callable[[State, Spoken], State]) -> None:
+    def __init__(self, start: State, step: Callable[[State, StoredMessage], State]) -> None:
         self._start, self._step = start, step
         self._state = start
-        self._known: tuple[Spoken, ...] = ()  # the first and the last that were seen
+        self._known: tuple[StoredMessage, ...] = ()  # the first and the last that were seen
         self._length = 0
 
-    def of(self, conversation: Log[Spoken]) -> State:
+    def of(self, conversation: Log[StoredMessage]) -> State:
         if not self._goes_on(conversation):
             self._state, self._length = self._start, 0
         for spoken in conversation[self._length :]:
@@ -122,7 +122,7 @@ class IncrementalFold(Generic[State]):
         self._known = (conversation[0], conversation[-1]) if conversation else ()
         return self._state
 
-    def _goes_on(self, conversation: Log[Spoken]) -> bool:
+    def _goes_on(self, conversation: Log[StoredMessage]) -> bool:
         if not self._known or self._length > len(conversation):
             return False
         first, last = self._known

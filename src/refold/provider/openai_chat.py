@@ -28,7 +28,7 @@ from refold.provider.spec import Quirks
 from refold.provider.sse import Events, Whole
 from refold.provider.wire_stream import Reader, deltas
 from refold.values.growing import Log
-from refold.values.messages import Message, Spoken, Text, Thinking, ToolResult
+from refold.values.messages import Message, StoredMessage, Text, Thinking, ToolResult
 from refold.values.text import clean
 
 PLAIN = Quirks(output_limit="max_completion_tokens")
@@ -100,7 +100,7 @@ class OpenAIChat:
     """GPT, and nearly every other server, through its older protocol."""
 
     def __init__(self, http: Http, quirks: Quirks = PLAIN) -> None:
-        bridge = Spoken(0, Message("assistant", (Text(BRIDGE),)))
+        bridge = StoredMessage(0, Message("assistant", (Text(BRIDGE),)))
         self._http, self._quirks = http, quirks
         self._encoded = Encodings[bool](
             lambda kept: partial(message_to_wire, quirks=quirks, kept=kept)
@@ -231,11 +231,11 @@ def _shown(thing: Seen) -> dict[str, Any]:
 class _Bridged(Struct, frozen=True):
     """A conversation with the bridge message between a result and a user's message."""
 
-    conversation: Log[Spoken]
+    conversation: Log[StoredMessage]
     waiting: bool = False  # for an answer to the results that came last
 
 
-def _bridged(bridge: Spoken, made: _Bridged, spoken: Spoken) -> _Bridged:
+def _bridged(bridge: StoredMessage, made: _Bridged, spoken: StoredMessage) -> _Bridged:
     message, conversation, waiting = spoken.message, made.conversation, made.waiting
     if waiting and message.role == "user":
         conversation = conversation.plus(bridge)

@@ -7,7 +7,7 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 from msgspec import Raw, Struct
 
 from refold.values.growing import Log
-from refold.values.messages import Spoken
+from refold.values.messages import StoredMessage
 from refold.values.modes import Effort
 from refold.values.tools import ToolSpec
 from refold.values.usage import Usage
@@ -41,7 +41,7 @@ class Request(Struct, frozen=True):
     that connect to MCP servers themselves; the others leave them out.
     """
 
-    messages: Log[Spoken]
+    messages: Log[StoredMessage]
     system: str = ""
     tools: tuple[ToolSpec, ...] = ()
     model: str = ""  # the provider's own name for it

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from refold.errors import Overloaded, ProviderError, Unreachable
 from refold.provider.port import Closes, Delta, Provider, Request, Retrying, seen
-from refold.values.log_level import Tell, quiet
+from refold.values.log_level import WriteLog, quiet
 
 
 class Backoff(Struct, frozen=True):
@@ -57,7 +57,7 @@ class RetryingProvider:
         *,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
         dice: Callable[[], float] | None = None,
-        tell: Tell = quiet,
+        tell: WriteLog = quiet,
     ) -> None:
         self.inner, self._backoff = inner, backoff or Backoff()
         self._sleep, self._dice, self._tell = sleep, dice or _dice, tell

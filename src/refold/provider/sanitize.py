@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from refold.provider.port import Request
 from refold.values.growing import Log
-from refold.values.messages import Message, Spoken, Text, ToolCall
+from refold.values.messages import Message, StoredMessage, Text, ToolCall
 from refold.values.text import clean
 from refold.values.tools import ToolSpec
 
@@ -133,8 +133,8 @@ class SystemAsUser:
     """
 
     def __init__(self) -> None:
-        self._of: tuple[Spoken | None, str] = (None, "")
-        self._made = Spoken(0, Message("user", ()))
+        self._of: tuple[StoredMessage | None, str] = (None, "")
+        self._made = StoredMessage(0, Message("user", ()))
 
     def apply(self, request: Request) -> Request:
         """The same request without a system text of its own."""
@@ -146,6 +146,9 @@ class SystemAsUser:
         if known is not first or told != system:
             parts = first.message.parts if first else ()
             said = Message("user", (Text(system), *parts))
-            self._of, self._made = (first, system), Spoken(first.seq if first else 0, said)
+            self._of, self._made = (
+                (first, system),
+                StoredMessage(first.seq if first else 0, said),
+            )
         rest = messages[1:] if first else messages
         return replace(request, messages=Log([self._made, *rest]), system="")

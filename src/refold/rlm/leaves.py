@@ -37,7 +37,7 @@ from refold.rlm.rate_limit import RateLimit
 from refold.rlm.worker_port import HostFailed
 from refold.values.growing import Log
 from refold.values.json_check import Schema
-from refold.values.messages import Message, Spoken, Text
+from refold.values.messages import Message, StoredMessage, Text
 from refold.values.usage import Usage
 
 VERSION = "1"  # of the prompt below: another prompt gets another answer
@@ -129,7 +129,7 @@ def request(
         messages.append(Message("user", (Text(_WRONG.format(problem=wrong.problem)),)))
     shape = f"{_SHAPE}{bytes(asked.schema).decode()}" if asked.shape else ""
     return Request(
-        Log([Spoken(0, message) for message in messages]),
+        Log([StoredMessage(0, message) for message in messages]),
         _SYSTEM + shape,
         model=model,
         tool_choice="none",

@@ -26,7 +26,7 @@ from refold.errors import ToolFailed
 from refold.place.limits import Limits
 from refold.place.port import CommandExtras, Commands, Finished
 from refold.rlm.worker_port import WorkerLost
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 
 HEADER = struct.Struct("!II")
 LONGEST = 64 * 1024 * 1024  # bytes of a message of the worker's
@@ -246,7 +246,7 @@ class Process:
             try:
                 finished = await commands.run(
                     f"{_FEW_POOLS} exec {shlex.join(words)}",
-                    cwd=cwd, seconds=None, confines=Confines(), given=given,
+                    cwd=cwd, seconds=None, confines=Confinement(), given=given,
                 )  # fmt: skip
                 self._how = _how(finished)
             except ToolFailed as error:

@@ -14,7 +14,7 @@ from refold.journal.events.child_events import ChildAsked
 from refold.journal.state.conversation import OpenCall
 from refold.journal.state.fold import View
 from refold.journal.state.plans import Plan
-from refold.values.display import ASK_USER, Asking, asked
+from refold.values.display import ASK_USER, AskedQuestion, asked
 
 
 class Permission(Struct, frozen=True):
@@ -35,7 +35,7 @@ class Questions(Struct, frozen=True):
     """The model asks what only the person knows."""
 
     call: OpenCall
-    questions: Sequence[Asking]
+    questions: Sequence[AskedQuestion]
     who: str = ""
 
     @property

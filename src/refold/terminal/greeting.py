@@ -8,7 +8,7 @@ import anyio
 from refold.client.session import Session
 from refold.client.types import View
 from refold.terminal.screen.printer import Printer
-from refold.terminal.screen.transcript import Showing
+from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.values.messages import ToolCall
 from refold.views.call_summary import label
 from refold.views.escape import on_one_line
@@ -60,9 +60,9 @@ async def last_words(session: Session, printer: Printer) -> bool:
         printer.gap()
         printer.lines(before)
     if screen:
-        Showing(printer, anyio.current_time, session.tool).again(screen, _BLOCKS)
+        TranscriptPrinter(printer, anyio.current_time, session.tool).again(screen, _BLOCKS)
         return True
-    if can_go_on(view) and (how := outcome_line(view.turn.outcome, view.turn.reason)):
+    if is_resumable(view) and (how := outcome_line(view.turn.outcome, view.turn.reason)):
         printer.line(how)
     if waits := unsent_notice(view):
         printer.say(waits, "dim")
@@ -90,7 +90,7 @@ def cut_off(session: Session, printer: Printer) -> None:
     printer.say(_CUT_OFF, "strong")
 
 
-def waits_cut_off(session: Session) -> bool:
+def has_interrupted_work(session: Session) -> bool:
     """Is there an unfinished turn, which would cost something to continue?
 
     Where it waits for an answer of the person, the question is put at once.
@@ -103,10 +103,10 @@ def farewell(session: Session, printer: Printer) -> None:
     if session.owns_turns and (ends := ended_with_session(session.view)):
         printer.say(ends, "dim")
     if session.view.session.title:
-        printer.say(f"To resume: {way_back(session.view)}", "dim")
+        printer.say(f"To resume: {resume_hint(session.view)}", "dim")
 
 
-def way_back(view: View) -> str:
+def resume_hint(view: View) -> str:
     """What to type to go on with this session, once it was left."""
     id_, directory = view.session.id, view.session.directory
     if not id_:
@@ -116,7 +116,7 @@ def way_back(view: View) -> str:
     return f"refold -c   (or refold -r {id_})" if here else f"refold -r {id_}"
 
 
-def can_go_on(view: View) -> bool:
+def is_resumable(view: View) -> bool:
     """Was it stopped by a limit, or with messages that the model has not seen?"""
     return bool(unsent_messages(view)) or view.turn.outcome in ("step_limit", "budget")
 

@@ -15,12 +15,18 @@ from refold.client.types import ImageData
 from refold.errors import BadInput, RefoldError
 from refold.terminal.commands.completions import offering
 from refold.terminal.commands.dispatch import CommandRunner
-from refold.terminal.greeting import can_go_on, cut_off, farewell, greet, waits_cut_off
+from refold.terminal.greeting import (
+    cut_off,
+    farewell,
+    greet,
+    has_interrupted_work,
+    is_resumable,
+)
 from refold.terminal.input.clipboard import Clipboard
 from refold.terminal.input.reader import SHORTCUTS, Key, PromptKeys, TerminalReader
 from refold.terminal.prompts import plan as plans
 from refold.terminal.screen.printer import Printer
-from refold.terminal.signals import hearing
+from refold.terminal.signals import signals_handled
 from refold.terminal.steering import say_sent
 from refold.terminal.terminal import Terminal
 from refold.terminal.this_terminal import this_terminal
@@ -62,7 +68,7 @@ async def run(
     return await loop.run(first_words, images, typed, beside)
 
 
-async def nothing(_: Callable[[str], None]) -> None:
+async def no_listener(_: Callable[[str], None]) -> None:
     """No work beside the session."""
 
 
@@ -85,7 +91,7 @@ class PromptLoop:
         self._mode_key, self._idle = mode_key or ModeKey(), idle
         # What the journal has until here begins no turn by itself.
         self._watched, self._seen = session, session.view.seq
-        self._notes = Notes()
+        self._notes = PendingLines()
         self.pasted: Callable[[str], Sequence[ImageData]] = lambda _: ()
 
     async def run(
@@ -95,7 +101,7 @@ class PromptLoop:
         typed: str | None = None,
         beside: Beside | None = None,
     ) -> int:
-        here, beside = self.terminal, beside or nothing
+        here, beside = self.terminal, beside or no_listener
 
         async def converse() -> None:
             await greet(here.session, here.printer)
@@ -113,7 +119,7 @@ class PromptLoop:
 
         try:
             stopping = self._printer.no_status, self._reader.redraw
-            return await hearing(converse, here.interrupt, here.end, stopping)
+            return await signals_handled(converse, here.interrupt, here.end, stopping)
         finally:
             self._printer.fresh()  # an error may be printed after this
 
@@ -123,7 +129,7 @@ class PromptLoop:
         Nothing is spent before the person has said so, at the prompt or by a message.
         """
         session = self.terminal.session
-        if waits_cut_off(session):
+        if has_interrupted_work(session):
             if ask:
                 cut_off(session, self._printer)
         elif not session.idle:
@@ -147,7 +153,7 @@ class PromptLoop:
             if typed is Key.CTRL_D or (typed is Key.CTRL_C and pressed):
                 break
             pressed = typed is Key.CTRL_C
-            if pressed and waits_cut_off(here.session):
+            if pressed and has_interrupted_work(here.session):
                 await here.end_turn()
                 pressed = False
             elif isinstance(typed, Key) and typed in SHORTCUTS:
@@ -176,7 +182,7 @@ class PromptLoop:
                 watch.close()
                 return Key.CTRL_D if typed is Key.ASIDE else typed
             # A note is no reason to continue a turn that waits for the person to say so.
-            if not (self._notes and waits_cut_off(self.terminal.session)):
+            if not (self._notes and has_interrupted_work(self.terminal.session)):
                 await self.terminal.settle(watch)
             self._notes.print(self._printer)
             self._printer.gap()
@@ -248,7 +254,7 @@ class PromptLoop:
     async def _typed(self, typed: str) -> None:
         here = self.terminal
         if not typed.strip():
-            if can_go_on(here.session.view) or waits_cut_off(here.session):
+            if is_resumable(here.session.view) or has_interrupted_work(here.session):
                 await here.continue_()
         elif here.commands.is_command(typed):
             await here.commands.run(typed)
@@ -267,7 +273,7 @@ class PromptLoop:
         return (*before, ("person", f"{sign} "))
 
 
-class Notes:
+class PendingLines:
     """Lines about what runs beside the session. They wait for the end of a turn."""
 
     def __init__(self) -> None:

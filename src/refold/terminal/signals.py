@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from refold.terminal.input.keys import modes, put
+from refold.terminal.input.keys import modes, set_modes
 
 _TIMEOUT = 5.0  # seconds in which what is under way may be ended in good order
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -20,7 +20,7 @@ async def _nothing(reason: str) -> None:
     return
 
 
-async def hearing(
+async def signals_handled(
     doing: Callable[[], Awaitable[None]],
     on_interrupt: Callable[[], Awaitable[None]],
     on_end: Callable[[str], Awaitable[None]] = _nothing,
@@ -39,7 +39,7 @@ async def hearing(
             if number == signal.SIGTSTP and around_a_stop is not None:
                 before, after = around_a_stop
                 before()
-                stop_here(found)
+                suspend(found)
                 after()
             elif number in _ENDING:
                 code = 128 + number
@@ -61,18 +61,18 @@ async def hearing(
     return code
 
 
-def stop_here(found: list[int] | None = None, group: int | None = None) -> None:
+def suspend(found: list[int] | None = None, group: int | None = None) -> None:
     """Stop as Ctrl+Z does, with the terminal set as it was `found`; return when we go on.
 
     `group` is who stops: 0 for all that the shell started with us, None for us alone.
     """
     now, hears = modes(0), signal.getsignal(signal.SIGTSTP)
-    put(0, found or [])
+    set_modes(0, found or [])
     signal.signal(signal.SIGTSTP, signal.SIG_DFL)
     os.kill(os.getpid() if group is None else group, signal.SIGTSTP)
     signal.signal(signal.SIGTSTP, hears)
     signal.siginterrupt(signal.SIGTSTP, False)
-    put(0, now)
+    set_modes(0, now)
 
 
 def _heard(*, stops: bool) -> tuple[signal.Signals, ...]:

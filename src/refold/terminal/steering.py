@@ -8,7 +8,7 @@ from typing import Protocol
 
 from refold.client.session import Session
 from refold.client.types import ImageData
-from refold.terminal.input.reader import Key, Later, TerminalReader
+from refold.terminal.input.reader import Key, QueuedMessage, TerminalReader
 from refold.terminal.screen.printer import Printer
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line
@@ -77,21 +77,21 @@ class Steering:
 
     async def hear(self, typed: str) -> None:
         """A message for the running turn or for after it, or a command."""
-        found: str | Later | Key = typed.rstrip("\r\n")
+        found: str | QueuedMessage | Key = typed.rstrip("\r\n")
         if typed.endswith(_LATER):
-            found = Later(typed[:-2])
+            found = QueuedMessage(typed[:-2])
         elif found == typed or "\n" in typed[:-1]:  # no whole line yet, or more than one
             found = await self._reader.aside(self._steer(), typed.rstrip("\r\n"))
         if isinstance(found, Key):
             return
-        words = found.words if isinstance(found, Later) else found
+        words = found.words if isinstance(found, QueuedMessage) else found
         if not words.strip():
             return
         if self._commands.is_command(words):
             await self.command(words)
             return
         shown = with_images(words, self._session, self._printer)
-        when = "next" if isinstance(found, Later) else "now"
+        when = "next" if isinstance(found, QueuedMessage) else "now"
         await self._session.say(words, when=when, images=shown)
 
     async def edit_queued(self) -> None:

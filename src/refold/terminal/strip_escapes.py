@@ -21,7 +21,7 @@ _UNSEEN = re.compile(
 _RUBBED = re.compile(r"[^\n\x08]\x08")
 
 
-def unordered(text: str) -> str:
+def without_escapes(text: str) -> str:
     """What was written; line feeds and tabs stay, other line ends become line feeds."""
     if text.isprintable():
         return text
@@ -29,7 +29,7 @@ def unordered(text: str) -> str:
     return _UNSEEN.sub("", _ORDERS.sub("", lines))
 
 
-def as_it_stood(printed: str) -> str:
+def rendered_lines(printed: str) -> str:
     """What stood on a screen in the end, as far as lines were written over."""
     text = _ORDERS.sub("", clean(printed).replace("\r\n", "\n"))
     lines = [_last(line) for line in text.split("\n")]

@@ -43,7 +43,7 @@ class Terminal:
         self.socket = SessionSocket(session, os.environ) if session.owns_turns else None
         self.session, self.printer, self.reader = session, printer, reader
         self.job = CancellableJob(printer, reader)
-        self.plans = plans.Queue()
+        self.plans = plans.PlanQueue()
         self.leaving = False
         self.commands = commands(self)
         self._work = None
@@ -70,7 +70,7 @@ class Terminal:
         self._show(await self.session.new())
 
     def _show(self, session: Session) -> None:
-        self.session, self.plans = session, plans.Queue()
+        self.session, self.plans = session, plans.PlanQueue()
         if self.socket is not None:
             self.socket.follow(session)
 

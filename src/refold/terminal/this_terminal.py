@@ -8,7 +8,7 @@ from pathlib import Path
 from refold.terminal.input.completion import Complete
 from refold.terminal.input.line_reader import LineReader
 from refold.terminal.input.reader import PromptKeys, TerminalReader
-from refold.terminal.screen.capabilities import look
+from refold.terminal.screen.capabilities import detect_capabilities
 from refold.terminal.screen.printer import Printer
 from refold.views.escape import on_one_line
 
@@ -25,7 +25,7 @@ def this_terminal(
     theme: str = "auto",
 ) -> tuple[Printer, TerminalReader]:
     """The line editor where the terminal can do it, whole lines elsewhere."""
-    seen = look(sys.stdout, os.environ, wanted=display, theme=theme)
+    seen = detect_capabilities(sys.stdout, os.environ, wanted=display, theme=theme)
     printer = Printer(sys.stdout, seen)
     if seen.display != display == "status":
         name = on_one_line(os.environ.get("TERM", ""))

@@ -18,10 +18,10 @@ from refold.client.types import Entry, Watch
 from refold.errors import RefoldError
 from refold.terminal.input.reader import CTRL_C, SHORTCUTS, Key, TerminalReader
 from refold.terminal.prompts.waiting import Asker
-from refold.terminal.screen.bell import Bell, desktop_notice, ring
+from refold.terminal.screen.bell import Bell, desktop_notice, ring_bell
 from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.status_line import PlainProgress
-from refold.terminal.screen.transcript import Showing
+from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.terminal.steering import Commands, NoCommands, Steering
 from refold.views.escape import visible
 from refold.views.notices import notification
@@ -54,7 +54,7 @@ class Work:
     ) -> None:
         self._session = session
         self._printer, self._reader = printer, reader
-        self._transcript = Showing(
+        self._transcript = TranscriptPrinter(
             printer,
             anyio.current_time,
             session.tool,
@@ -256,7 +256,7 @@ class Work:
         if self._bell.over:
             title = self._session.view.session.title
             told = f"{said}: {title}" if title else said
-            self._printer.ring(ring(os.environ, told, self._printer.look.display))
+            self._printer.ring(ring_bell(os.environ, told, self._printer.look.display))
 
     @asynccontextmanager
     async def _taken(self) -> AsyncGenerator[None]:
@@ -273,7 +273,7 @@ class Work:
         while True:
             while self._notices:
                 said = self._notices.pop(0)
-                self._printer.ring(ring(os.environ, said, self._printer.look.display))
+                self._printer.ring(ring_bell(os.environ, said, self._printer.look.display))
                 await desktop_notice(os.environ, said)
             await self._cursor.more()
 

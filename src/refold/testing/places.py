@@ -38,13 +38,13 @@ from refold.tools.python_tool import Ran
 from refold.tools.shell import BackgroundOutput, BackgroundRequest
 from refold.tools.task import Report, TaskRequest
 from refold.tools.web import Judge
-from refold.values.claims import Checked, Claim
+from refold.values.claims import CheckedClaim, Claim
 from refold.values.control import BoardTask, NewTask, TaskChange
-from refold.values.display import Asking, Diff
+from refold.values.display import AskedQuestion, Diff
 from refold.values.kept_output import Printed
 from refold.values.messages import SearchHit
 from refold.values.modes import Mode
-from refold.values.tools import Confines
+from refold.values.tools import Confinement
 
 
 class ScriptedCommands:
@@ -59,7 +59,7 @@ class ScriptedCommands:
     ) -> None:
         self.answers, self.programs = dict(answers), programs
         self.heard = list[tuple[str, str]]()
-        self.confines = list[Confines]()
+        self.confines = list[Confinement]()
 
     async def run(
         self,
@@ -67,7 +67,7 @@ class ScriptedCommands:
         *,
         cwd: str,
         seconds: float | None,
-        confines: Confines = LOOKING,
+        confines: Confinement = LOOKING,
         on_output: Callable[[str], None] | None = None,
         given: CommandExtras = NOTHING_MORE,
     ) -> Finished:
@@ -195,8 +195,8 @@ class BoardInMemory:
 class NothingSeen:
     """Of every claim it knows nothing."""
 
-    async def check(self, claims: Sequence[Claim]) -> Sequence[Checked]:
-        return [Checked(each, "unknown", "not checked") for each in claims]
+    async def check(self, claims: Sequence[Claim]) -> Sequence[CheckedClaim]:
+        return [CheckedClaim(each, "unknown", "not checked") for each in claims]
 
 
 class ChildrenInMemory:
@@ -226,7 +226,11 @@ class BackgroundInMemory:
         yield Handover()
 
     async def adopt(
-        self, call_id: str, request: BackgroundRequest, so_far: Finished, printed: Printed
+        self,
+        call_id: str,
+        request: BackgroundRequest,
+        so_far: Finished,
+        printed: Printed,
     ) -> str:
         return await self.start(call_id, request, ShellCommands())
 
@@ -333,7 +337,7 @@ class ToolDirectory:
         self.directory, self.call_id = directory, "call-0"
         self.files: Files = DiskFiles(directory)
         self.commands: Commands = commands or ShellCommands()
-        self.confines = Confines(writes=True)
+        self.confines = Confinement(writes=True)
         self.mode: Mode = "default"
         self.answers = tuple[str, ...]()  # of a person who was asked
         self.deferred = tuple[Tool, ...]()  # tools that the model knows by name
@@ -395,7 +399,7 @@ class ToolDirectory:
         return reply
 
 
-async def _nobody(asking: Asking) -> str:
+async def _nobody(asking: AskedQuestion) -> str:
     raise ToolFailed(f"No user is there to be asked {asking.question!r}.")
 
 

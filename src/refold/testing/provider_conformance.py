@@ -25,12 +25,12 @@ from refold.provider.port import (
 )
 from refold.testing.providers import Reply
 from refold.values.growing import Log
-from refold.values.messages import Message, Spoken, Text
+from refold.values.messages import Message, StoredMessage, Text
 from refold.values.usage import Usage
 
 T = TypeVar("T")
 
-QUESTION = Request(Log([Spoken(1, Message("user", (Text("Will it rain? ☂"),)))]))
+QUESTION = Request(Log([StoredMessage(1, Message("user", (Text("Will it rain? ☂"),)))]))
 WORDS = 'Take an umbrella. ☂ 🌧️ "quoted"\n\ttabbed \\ slashed'
 CALLS = (("read_file", '{"path":"sky.txt"}'), ("grep", '{"pattern":"☂ \\"x\\""}'))
 

@@ -10,7 +10,7 @@ from typing import Annotated, Protocol
 from msgspec import Meta
 
 from refold.tools.contract import Reply, tool
-from refold.values.claims import Checked, Claim
+from refold.values.claims import CheckedClaim, Claim
 from refold.values.control import Claimed
 from refold.values.display import Note
 from refold.values.tools import Effect
@@ -19,7 +19,7 @@ _SHORT = 60  # characters of a claim, to know it by
 
 
 class Checks(Protocol):
-    async def check(self, claims: Sequence[Claim]) -> Sequence[Checked]:
+    async def check(self, claims: Sequence[Claim]) -> Sequence[CheckedClaim]:
         """What the record of this session has to say of them, in their order."""
         ...
 
@@ -42,7 +42,7 @@ async def claim(
     return Reply("\n".join(rows) or "Nothing was claimed.", (Note(said),), control=control)
 
 
-def _row(number: int, checked: Checked) -> str:
+def _row(number: int, checked: CheckedClaim) -> str:
     words = " ".join(checked.claim.claim.split())
     name = words if len(words) <= _SHORT else f"{words[: _SHORT - 1]}…"
     advice = {

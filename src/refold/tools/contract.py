@@ -21,7 +21,7 @@ from refold.errors import BadInput, ToolFailed
 from refold.place.port import Files
 from refold.provider.port import Request
 from refold.values.control import Control
-from refold.values.display import Asking, Option, Shown
+from refold.values.display import AskedQuestion, Option, Shown
 from refold.values.json_check import keys_are_unique, repeated_key
 from refold.values.tools import Effect, ToolSpec
 
@@ -52,14 +52,14 @@ class Context(Struct, frozen=True):
     session_id: str
     call_id: str
     progress: Callable[[str], None]
-    put: Callable[[Asking], Awaitable[str]]
+    put: Callable[[AskedQuestion], Awaitable[str]]
 
     async def ask(self, question: str, options: Sequence[str] = ()) -> str:
         """Ask the user, and return the answer. Raises `ToolFailed` if the session is unattended.
 
         Question and answer are recorded: a call that is repeated after a crash has them again.
         """
-        return await self.put(Asking(question, [Option(each) for each in options]))
+        return await self.put(AskedQuestion(question, [Option(each) for each in options]))
 
 
 class Completion(Struct, frozen=True):

@@ -24,7 +24,7 @@ from refold.tools.find import directory as a_directory
 from refold.values.display import Note, Output
 from refold.values.kept_output import Printed
 from refold.values.printable_names import escaped
-from refold.values.tools import Confines, Effect
+from refold.values.tools import Confinement, Effect
 
 _SHOWN = 10_000  # characters, for the person
 _COLOURS_AND_MOVES = r"\x1b\[[0-?]*[ -/]*[@-~]"
@@ -47,7 +47,7 @@ class BackgroundRequest(Struct, frozen=True):
 
     command: str
     directory: str
-    confines: Confines
+    confines: Confinement
     notify: bool = False  # wake the agent at its end
     until: str = ""  # and when it prints one of these texts, with | between them
 
@@ -78,7 +78,11 @@ class BackgroundRunner(Protocol):
     ) -> str: ...
     def movable(self, call_id: str) -> AbstractContextManager[Handover]: ...
     async def adopt(
-        self, call_id: str, request: BackgroundRequest, so_far: Finished, printed: Printed
+        self,
+        call_id: str,
+        request: BackgroundRequest,
+        so_far: Finished,
+        printed: Printed,
     ) -> str: ...
     async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput: ...
     async def stop(self, name: str, *, told: bool = False) -> bool: ...
@@ -94,7 +98,7 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
     *,
     files: Files,
     commands: Commands,
-    confines: Confines,
+    confines: Confinement,
     directory: Path,
     progress: Callable[[str], None],
     background: BackgroundRunner,
@@ -171,7 +175,7 @@ async def background_run(  # noqa: PLR0913 - the parameters are the schema
     *,
     files: Files,
     commands: Commands,
-    confines: Confines,
+    confines: Confinement,
     directory: Path,
     background: BackgroundRunner,
     call: str,
@@ -199,7 +203,7 @@ async def monitor(  # noqa: PLR0913 - the parameters are the schema
     *,
     files: Files,
     commands: Commands,
-    confines: Confines,
+    confines: Confinement,
     directory: Path,
     background: BackgroundRunner,
     call: str,

@@ -28,15 +28,19 @@ from refold.terminal.input.clipboard import Clipboard, copying
 from refold.terminal.input.editor import editor_of
 from refold.terminal.input.line_editor.history import history
 from refold.terminal.prompts import plan as plans
-from refold.terminal.run import Beside, nothing, set_next_mode
-from refold.terminal.screen.bell import Bell, desktop_notice, ring
-from refold.terminal.screen.capabilities import Look, is_dumb, look
+from refold.terminal.run import Beside, no_listener, set_next_mode
+from refold.terminal.screen.bell import Bell, desktop_notice, ring_bell
+from refold.terminal.screen.capabilities import (
+    TerminalCapabilities,
+    detect_capabilities,
+    is_dumb,
+)
 from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.terminfo import terminfo
-from refold.terminal.signals import hearing
+from refold.terminal.signals import signals_handled
 from refold.terminal.work import sentence
 from refold.tui import messages as m
-from refold.tui.following import Following
+from refold.tui.following import SessionFollower
 from refold.tui.foreground import Foreground
 from refold.tui.host import DialogReader, Questions, RowPrinter, ScreenTerminal
 from refold.tui.image_loader import ImageLoader
@@ -63,7 +67,7 @@ async def run(
     beside: Beside | None = None,
 ) -> int:
     """Fill the terminal until the person leaves. The exit code comes back."""
-    return await App(session, beside or nothing).run(first_words, images, typed)
+    return await App(session, beside or no_listener).run(first_words, images, typed)
 
 
 def check_terminal(environ: Mapping[str, str]) -> None:
@@ -100,7 +104,9 @@ class App:
     def __init__(self, session: Session, beside: Beside) -> None:
         settings, config, environ = session.settings.terminal, session.config, os.environ
         self._beside = beside
-        self._look = look(sys.stdout, environ, wanted="line", theme=settings.theme)
+        self._look = detect_capabilities(
+            sys.stdout, environ, wanted="line", theme=settings.theme
+        )
         modes = ScreenModes(
             config.history_file.parent, mouse=settings.mouse, environ=environ
         )
@@ -124,7 +130,7 @@ class App:
         if settings.vi:
             reader.vi(on=True)
         self._live = anyio.CancelScope()
-        self._following: Following | None = None
+        self._following: SessionFollower | None = None
         self._completer, self._clipboard = Completer(session, self.post), Clipboard(environ)
         self._delayed = list[str]()
 
@@ -155,7 +161,7 @@ class App:
 
         self._foreground.enter()
         try:
-            return await hearing(live, self._interrupted, self._end)
+            return await signals_handled(live, self._interrupted, self._end)
         finally:
             self._foreground.close()
             farewell(self.session, Printer(sys.stdout, self._look))
@@ -192,7 +198,7 @@ class App:
         self._live.cancel()
         self._live, self._completer = anyio.CancelScope(), Completer(session, self.post)
         body = list[Line]()
-        self._following = Following(
+        self._following = SessionFollower(
             session, self, self._rows_to(body.extend),
             DialogReader(self._questions, self._foreground.edited, body),
         )  # fmt: skip
@@ -322,7 +328,7 @@ class App:
         self.post(m.Edited(new.removesuffix("\n")))
 
     @property
-    def plans(self) -> plans.Queue:
+    def plans(self) -> plans.PlanQueue:
         return self._terminal.plans
 
     def say(self, row: Line) -> None:
@@ -331,15 +337,15 @@ class App:
     def _rows_to(self, rows: Callable[[Sequence[Line]], None]) -> RowPrinter:
         return RowPrinter(lambda: self.model.width - 2, self._look, rows, self._in_look)
 
-    def _in_look(self, look: Look) -> None:
+    def _in_look(self, look: TerminalCapabilities) -> None:
         self._look = self._foreground.look = look
         self._foreground.repaint()
 
     def notify(self, said: str) -> None:
-        write(ring(os.environ, said))
+        write(ring_bell(os.environ, said))
         self._start(partial(desktop_notice, os.environ, said))
 
     def ring(self, why: str) -> None:
         if self._bell.over:
-            write(ring(os.environ, f"refold: {why}"))
+            write(ring_bell(os.environ, f"refold: {why}"))
         self._bell.seen()

@@ -14,7 +14,7 @@ from refold.tui.text_field import (
     up,
 )
 from refold.tui.vi import Vi, normal_key, normal_mode
-from refold.views.picker import Offer
+from refold.views.picker import CompletionItem
 
 _KEPT = 500  # inputs of the history
 
@@ -26,7 +26,7 @@ class Composer(Struct, frozen=True):
     history: tuple[str, ...] = ()
     at: int = -1  # -1: not in the history, 0: the newest input
     draft: str = ""
-    offers: tuple[Offer, ...] = ()
+    offers: tuple[CompletionItem, ...] = ()
     chosen: int = -1  # of the offers
     search: str | None = None  # what Ctrl+R looks for
     vi: Vi | None = None  # None: the keys of Emacs
@@ -99,7 +99,9 @@ def pressed(composer: Composer, key: str) -> Composer | None:
             return None if changed is None else _anew(composer, changed)
 
 
-def offered(composer: Composer, before: str, offers: tuple[Offer, ...]) -> Composer:
+def offered(
+    composer: Composer, before: str, offers: tuple[CompletionItem, ...]
+) -> Composer:
     """The completions for the text before the cursor, unless that has changed."""
     if before != composer.before or composer.search is not None:
         return composer

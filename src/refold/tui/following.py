@@ -62,7 +62,7 @@ class Display(Protocol):
     """What shows a session: the runtime of the screen."""
 
     @property
-    def plans(self) -> plans.Queue: ...
+    def plans(self) -> plans.PlanQueue: ...
     def post(self, message: Message) -> None: ...
     def say(self, row: Line) -> None: ...
     def ring(self, why: str) -> None:
@@ -78,7 +78,7 @@ class Display(Protocol):
         ...
 
 
-class Following:
+class SessionFollower:
     """`printer` and `reader` are for questions: what is printed there is their body."""
 
     def __init__(

@@ -13,9 +13,9 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from refold.terminal.input.editor import edited
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.terminal.screen.printer import Printer
-from refold.terminal.signals import stop_here
+from refold.terminal.signals import suspend
 from refold.tui.image_loader import ImageLoader
 from refold.tui.key_parser import Keyboard
 from refold.tui.messages import Message, Resized
@@ -29,7 +29,7 @@ _A_SECOND, _SAVED = 25.0, 5.0  # frames: together never more than 30 in a second
 _ESC = 0.04  # seconds in which the rest of a key comes
 
 
-class Pace:
+class FramePacer:
     """When the next frame may be painted: at once for a key, and seldom enough for the rest.
 
     Of thirty frames a second, keys have those that news leaves: twenty come at most for
@@ -54,7 +54,7 @@ class Foreground:
     def __init__(
         self,
         modes: ScreenModes,
-        look: Look,
+        look: TerminalCapabilities,
         post: Callable[[Message], None],
         images: ImageLoader,
     ) -> None:
@@ -99,7 +99,7 @@ class Foreground:
 
     async def paint_frames(self, model: Callable[[], Model]) -> None:
         """Paint what has changed, for as long as the screen lives."""
-        pace = Pace()
+        pace = FramePacer()
         while True:
             await self._changed.wait()
             with anyio.move_on_after(pace.wait(anyio.current_time(), keyed=False)):
@@ -146,7 +146,7 @@ class Foreground:
         """Stop, as Ctrl+Z does, until the shell has us go on."""
         write(self._images.painter.forget())
         self._modes.leave()
-        stop_here(None, 0)
+        suspend(None, 0)
         self._take_back()
 
     def _take_back(self) -> None:

@@ -21,8 +21,8 @@ from refold.client.protocol import Continue
 from refold.client.session import Session
 from refold.client.types import ImageData, Watch
 from refold.terminal.commands.dispatch import CommandRunner
-from refold.terminal.input.reader import Key, Later
-from refold.terminal.screen.capabilities import Look, look
+from refold.terminal.input.reader import Key, QueuedMessage
+from refold.terminal.screen.capabilities import TerminalCapabilities, detect_capabilities
 from refold.terminal.screen.printer import Printer
 from refold.terminal.steering import with_images
 from refold.terminal.terminal import Terminal
@@ -62,9 +62,9 @@ class RowPrinter(Printer):
     def __init__(
         self,
         room: Callable[[], int],
-        look: Look,
+        look: TerminalCapabilities,
         rows: Callable[[Sequence[Line]], None],
-        use: Callable[[Look], None],
+        use: Callable[[TerminalCapabilities], None],
     ) -> None:
         super().__init__(io.StringIO(), _for_rows(look, room))
         self._rows, self._begun = rows, list[Piece]()
@@ -91,9 +91,9 @@ class RowPrinter(Printer):
         self.fresh()
 
     def in_theme(self, theme: str, environ: Mapping[str, str]) -> None:
-        self.in_look(look(sys.stdout, environ, wanted="line", theme=theme))
+        self.in_look(detect_capabilities(sys.stdout, environ, wanted="line", theme=theme))
 
-    def in_look(self, look: Look) -> None:
+    def in_look(self, look: TerminalCapabilities) -> None:
         self.look = _for_rows(look, self._cells)
         self._use(look)
 
@@ -188,9 +188,11 @@ class DialogReader:
     async def brief(self, prompt: Line, text: str = "") -> str | Key:
         return _key_or_text(await self._ask(prompt, text=text))
 
-    async def aside(self, prompt: Line, text: str = "") -> str | Later | Key:
+    async def aside(self, prompt: Line, text: str = "") -> str | QueuedMessage | Key:
         found = await self._ask(prompt, text=text)
-        return Later(found.text) if found.key == "alt+enter" else _key_or_text(found)
+        return (
+            QueuedMessage(found.text) if found.key == "alt+enter" else _key_or_text(found)
+        )
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:
         found = await self._ask(prompt, keys=keys)
@@ -327,7 +329,7 @@ class ScreenTerminal(Terminal):
         await start()
 
 
-def _for_rows(look: Look, room: Callable[[], int]) -> Look:
+def _for_rows(look: TerminalCapabilities, room: Callable[[], int]) -> TerminalCapabilities:
     """A look for rows that the screen draws: of any height, and nothing moved."""
     return replace(look, room=room, width=room, height=lambda: _HIGH, moves=False)
 

@@ -14,7 +14,7 @@ from refold.client.types import Frame
 from refold.tui.image_sizes import ImageSize
 from refold.values.control import BoardTask
 from refold.values.modes import Effort, Mode
-from refold.views.picker import Offer, Picker
+from refold.views.picker import CompletionItem, Picker
 from refold.views.screen.screen import Screen
 from refold.views.styled import Line
 
@@ -146,7 +146,7 @@ class Offered(Struct, frozen=True):
     """What could stand at the cursor of the input, for the text `before` it."""
 
     before: str
-    offers: tuple[Offer, ...]
+    offers: tuple[CompletionItem, ...]
 
 
 class PaletteLoaded(Struct, frozen=True):

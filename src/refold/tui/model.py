@@ -27,7 +27,7 @@ class Dialog(Struct, frozen=True):
     scroll: int = 0
 
 
-class Choosing(Struct, frozen=True):
+class OpenPicker(Struct, frozen=True):
     """A list to choose from: the palette (`number` 0), or one that a command waits for."""
 
     number: int
@@ -42,7 +42,7 @@ class TextSearch(Struct, frozen=True):
     missed: bool = False
 
 
-class Watching(Struct, frozen=True):
+class WatchedNode(Struct, frozen=True):
     """The transcript of a subagent, or what a background command has printed, over that of
     the session.
     """
@@ -55,7 +55,7 @@ class Watching(Struct, frozen=True):
     answered: bool = False  # what is coming stands in its journal by now
 
 
-Overlay: TypeAlias = Dialog | Choosing | TextSearch
+Overlay: TypeAlias = Dialog | OpenPicker | TextSearch
 Focus: TypeAlias = Literal["input", "transcript", "panel"]
 
 
@@ -84,7 +84,7 @@ class Model(Struct, frozen=True):
     printed: Mapping[str, str] = {}  # the last line of each running background command
     overlay: Overlay | None = None
     waiting: tuple[Asked, ...] = ()
-    watching: Watching | None = None
+    watching: WatchedNode | None = None
     typed_at: float = 0.0  # when the person last typed something into the input
     interrupted_at: float = float("-inf")  # when Ctrl+C was pressed last
     escaped_at: float = float("-inf")  # when Esc was, with nothing to stop

@@ -16,7 +16,7 @@ from refold.tui.transcript import (
     visible_rows,
 )
 from refold.tui.view import areas
-from refold.views.screen.blocks import Called, Heard
+from refold.views.screen.blocks import CallBlock, MessageBlock
 from refold.views.styled import bare
 
 _WHEEL = 3  # rows of one turn of the wheel
@@ -117,7 +117,9 @@ def mouse(model: Model, event: Mouse) -> Updated:
 
 def _opens(item: object) -> bool:
     """Is there more of it than is shown?"""
-    return isinstance(item, Called) or (isinstance(item, Heard) and bool(item.images))
+    return isinstance(item, CallBlock) or (
+        isinstance(item, MessageBlock) and bool(item.images)
+    )
 
 
 def finding_key(model: Model, finding: TextSearch, key: str) -> Updated:

@@ -17,7 +17,7 @@ from refold.terminal.input.completion import Complete
 from refold.terminal.input.workspace_files import WorkspaceFiles
 from refold.tui.messages import Message, Offered
 from refold.views.escape import on_one_line
-from refold.views.picker import Offer, Picker, PickerItem
+from refold.views.picker import CompletionItem, Picker, PickerItem
 from refold.views.styled import Line
 from refold.views.wrap import cells, cut
 
@@ -59,7 +59,7 @@ class Completer:
         finally:
             self._looking = False
 
-    def _found(self, before: str) -> tuple[Offer, ...]:
+    def _found(self, before: str) -> tuple[CompletionItem, ...]:
         if self._complete is None:
             where = self._session.view.session.directory or "."
             self._complete = offers_of(self._session, lambda: where)

@@ -20,8 +20,8 @@ from refold.tui.messages import (
     RunCommand,
     Selected,
 )
-from refold.tui.model import Choosing, Dialog, Model, Updated
-from refold.tui.text_field import TextField, edited, field_of, inserted, laid
+from refold.tui.model import Dialog, Model, OpenPicker, Updated
+from refold.tui.text_field import TextField, edited, field_of, inserted, lay_out
 from refold.tui.transcript import split_rows
 from refold.views.picker import (
     Picker,
@@ -50,7 +50,7 @@ def withdrawn(model: Model, number: int) -> Model:
     waiting = tuple(each for each in model.waiting if each.number != number)
     model = replace(model, waiting=waiting)
     match model.overlay:
-        case Dialog(Asked(number=open_)) | Choosing(number=open_) if open_ == number:
+        case Dialog(Asked(number=open_)) | OpenPicker(number=open_) if open_ == number:
             return _next_question(model)
         case _:
             return model
@@ -110,7 +110,7 @@ def _answered(model: Model, answer: Answer) -> Updated:
     return _next_question(model), (answer,)
 
 
-def choosing_key(model: Model, found: Choosing, key: str) -> Updated:
+def choosing_key(model: Model, found: OpenPicker, key: str) -> Updated:
     picker = found.picker
     match key:
         case "enter":
@@ -129,7 +129,7 @@ def choosing_key(model: Model, found: Choosing, key: str) -> Updated:
     return narrowed(model, found, picker)
 
 
-def narrowed(model: Model, found: Choosing, picker: Picker) -> Updated:
+def narrowed(model: Model, found: OpenPicker, picker: Picker) -> Updated:
     """The list with another query or selection; a command that waits for it is told."""
     before, done = found.picker, list[Command]()
     if found.number and picker.query != before.query:
@@ -142,14 +142,14 @@ def narrowed(model: Model, found: Choosing, picker: Picker) -> Updated:
 
 def matched(model: Model, found: Matched) -> Model:
     match model.overlay:
-        case Choosing(found.number, picker) as choosing:
+        case OpenPicker(found.number, picker) as choosing:
             picker = with_matches(picker, found.query, found.ids)
             return replace(model, overlay=replace(choosing, picker=picker))
         case _:
             return model
 
 
-def _chosen(model: Model, found: Choosing) -> Updated:
+def _chosen(model: Model, found: OpenPicker) -> Updated:
     """In the palette, an id is what would be typed: some of it goes into the input."""
     picker = found.picker
     if picker.chosen is None:
@@ -193,7 +193,7 @@ def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, in
     if indent > room // 2:
         rows.append((("plain", " "), *last))
         last, indent = (), 1
-    found = laid(_hidden(dialog), max(room - indent, 2))
+    found = lay_out(_hidden(dialog), max(room - indent, 2))
     for n, text in enumerate(found.rows):
         before: Line = (("plain", " "), *last) if not n else (("plain", " " * indent),)
         rows.append((*before, ("plain", text)))
@@ -206,7 +206,7 @@ def _hidden(dialog: Dialog) -> TextField:
     return replace(dialog.field, text="•" * len(dialog.field.text))
 
 
-def choosing_rows(model: Model, found: Choosing) -> tuple[list[Line], tuple[int, int]]:
+def choosing_rows(model: Model, found: OpenPicker) -> tuple[list[Line], tuple[int, int]]:
     picker, room = found.picker, model.width - 2
     height = max(min(model.height - _ABOVE - 4, _LIST), 1)
     rows: list[Line] = [(("accent", "─" * model.width),)]

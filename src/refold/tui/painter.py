@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.tui.image_painter import ImagePainter
 from refold.tui.view import Frame
 from refold.views.styled import Line
@@ -33,7 +33,7 @@ def painted(
     frame: Frame,
     width: int,
     before: Painted | None,
-    look: Look,
+    look: TerminalCapabilities,
     images: ImagePainter | None = None,
 ) -> str:
     """What to write so that the terminal shows this frame; "" if it does already.
@@ -52,7 +52,7 @@ def painted(
 
 
 def _text(
-    frame: Frame, width: int, before: Painted | None, look: Look
+    frame: Frame, width: int, before: Painted | None, look: TerminalCapabilities
 ) -> tuple[str, frozenset[int], bool]:
     """What to write, the rows that it writes, and whether the terminal has scrolled."""
     out, written = list[str](), set[int]()

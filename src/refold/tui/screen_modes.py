@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.safe_open import opened, read_regular
-from refold.terminal.input.keys import modes, put
+from refold.terminal.input.keys import modes, set_modes
 
 # The other screen, pastes in brackets, and the cursor hidden until the first frame.
 _ENTER = "\x1b[?1049h\x1b[?2004h\x1b[?25l"
@@ -68,7 +68,7 @@ class ScreenModes:
     def leave(self) -> None:
         """Give the terminal back as it was."""
         write(self._leave)
-        put(0, self._before)
+        set_modes(0, self._before)
 
     def close(self) -> None:
         self.leave()
@@ -102,7 +102,7 @@ class ScreenModes:
             bytes([each & 255]) if each >= 0 else -each - 1 for each in left.characters
         ]
         with suppress(TypeError, ValueError):
-            put(0, [*left.modes, characters])
+            set_modes(0, [*left.modes, characters])
 
 
 def entering(*, mouse: bool) -> str:

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from refold.tui.messages import FactsChanged, Loaded, MeasureImages, News
 from refold.tui.model import Model, Updated
-from refold.tui.transcript import Item, Local, Memo, Transcript, grown, images_in
+from refold.tui.transcript import CommandRows, Item, Memo, Transcript, grown, images_in
 from refold.tui.watching import live_below
 from refold.values.display import Diff
 from refold.values.growing import Log
-from refold.views.screen.blocks import Block, Called
+from refold.views.screen.blocks import Block, CallBlock
 from refold.views.screen.screen import Screen, shown
 
 
@@ -36,7 +36,7 @@ def heard(model: Model, message: News) -> Updated:
 def loaded(model: Model, message: Loaded) -> Updated:
     """What stands there stays where it is: only what comes before it is new."""
     screen, old = replace(message.screen, window=model.screen.window), model.transcript
-    printed = [each for each in old.items if isinstance(each, Local)]
+    printed = [each for each in old.items if isinstance(each, CommandRows)]
     items = Log[Item]([*screen.done, *printed])
     more = len(items) - len(old.items) if len(old.items) > len(printed) else 0
     transcript = replace(
@@ -65,13 +65,13 @@ def with_facts(model: Model, message: FactsChanged) -> Model:
     )
 
 
-def _calls(screen: Screen) -> tuple[Called, ...]:
-    return tuple(each for each in screen.open if isinstance(each, Called))
+def _calls(screen: Screen) -> tuple[CallBlock, ...]:
+    return tuple(each for each in screen.open if isinstance(each, CallBlock))
 
 
 def _with_diffs(diffs: Log[Diff], new: Sequence[Block]) -> Log[Diff]:
     for item in new:
-        if isinstance(item, Called) and item.stage == "done":
+        if isinstance(item, CallBlock) and item.stage == "done":
             for part in item.shown:
                 diffs = diffs.plus(part) if isinstance(part, Diff) else diffs
     return diffs

@@ -41,7 +41,7 @@ class TextField(Struct, frozen=True):
         )
 
 
-class Laid(Struct, frozen=True):
+class FieldLayout(Struct, frozen=True):
     """The rows of a field, and where its cursor stands: row and cell, from 0."""
 
     rows: tuple[str, ...]
@@ -84,7 +84,7 @@ def with_text_at(field: TextField, text: str, at: int) -> TextField:
     return _changed(field, text, at)
 
 
-def laid(field: TextField, room: int) -> Laid:
+def lay_out(field: TextField, room: int) -> FieldLayout:
     """The field on rows of `room` cells; the cursor is always on one of them."""
     room = max(room, 2)
     rows, used, at = [""], 0, 0
@@ -112,7 +112,7 @@ def laid(field: TextField, room: int) -> Laid:
             rows.append("")
             used = 0
         cursor = (len(rows) - 1, used)
-    return Laid(tuple(rows), *cursor)
+    return FieldLayout(tuple(rows), *cursor)
 
 
 def up(field: TextField) -> TextField | None:

@@ -22,15 +22,15 @@ from refold.views.children_list import report_lines, report_rows
 from refold.views.escape import Visible, on_one_line, visible
 from refold.views.markdown.renderer import MarkdownRenderer
 from refold.views.screen.blocks import (
+    AnswerBlock,
     Block,
-    Called,
-    Coming,
-    Heard,
-    News,
+    CallBlock,
+    MessageBlock,
+    NoticeBlock,
     Open,
-    Thought,
-    TurnOver,
-    Words,
+    StreamingBlock,
+    ThinkingBlock,
+    TurnEndBlock,
     result_rows,
     turn_rows,
 )
@@ -38,7 +38,7 @@ from refold.views.screen.conversation import from_child, from_shell
 from refold.views.styled import ImageRow, Line, Piece, Style, bare, line
 from refold.views.wrap import cut, folded, truncate, wrap_line, wrap_words
 
-_FOLDING = call_summary.Folding("; Ctrl+O shows them", output=5, diff=14)
+_FOLDING = call_summary.ResultFold("; Ctrl+O shows them", output=5, diff=14)
 _TAIL = 3  # rows of what a running command has printed last
 _INDENT = 4
 _SIGNS: dict[str, tuple[Style, str]] = {
@@ -53,7 +53,7 @@ _SIGNS: dict[str, tuple[Style, str]] = {
 }
 
 
-class Local(Struct, frozen=True):
+class CommandRows(Struct, frozen=True):
     """Rows that a command of the screen printed. They are in no journal.
 
     `begins`: it is the command as it was typed, and what it prints follows.
@@ -63,7 +63,7 @@ class Local(Struct, frozen=True):
     begins: bool = False
 
 
-Item: TypeAlias = Block | Local
+Item: TypeAlias = Block | CommandRows
 
 
 class Anchor(Struct, frozen=True):
@@ -97,7 +97,7 @@ class Transcript(Struct, frozen=True):
 
     items: Log[Item] = field(default_factory=Log[Item])
     open: tuple[Open, ...] = ()
-    coming: tuple[Coming, ...] = ()
+    coming: tuple[StreamingBlock, ...] = ()
     directory: str = ""
     whole: bool = False
     flipped: frozenset[int] = frozenset()
@@ -110,7 +110,7 @@ class Transcript(Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.items) + len(self.open) + len(self.coming)
 
-    def item(self, at: int) -> Item | Coming:
+    def item(self, at: int) -> Item | StreamingBlock:
         """Items that are over, then those that are open, then the answer under way."""
         if at < len(self.items):
             return self.items[at]
@@ -134,8 +134,10 @@ class Transcript(Struct, frozen=True):
             kept = memo.rows[at] = whole, item_rows(self.items[at], room, self, whole=whole)
         return kept[1]
 
-    def _unfinished(self, item: Item | Coming, room: int, *, whole: bool) -> list[Line]:
-        if not isinstance(item, Coming):
+    def _unfinished(
+        self, item: Item | StreamingBlock, room: int, *, whole: bool
+    ) -> list[Line]:
+        if not isinstance(item, StreamingBlock):
             return item_rows(item, room, self, whole=whole)
         match item.kind:
             case "words":
@@ -152,54 +154,54 @@ class Transcript(Struct, frozen=True):
         if not at:
             return False
         above, here = self.item(at - 1), self.item(at)
-        if isinstance(here, Local) and isinstance(above, Local):
+        if isinstance(here, CommandRows) and isinstance(above, CommandRows):
             return here.begins
-        close = isinstance(here, Called | News) and rows <= 2
+        close = isinstance(here, CallBlock | NoticeBlock) and rows <= 2
         return not (
             close
-            and isinstance(above, Called | News)
+            and isinstance(above, CallBlock | NoticeBlock)
             and len(self._body(at - 1, room)) <= 2
         )
 
 
 def item_rows(item: Item, room: int, of: Transcript, *, whole: bool) -> list[Line]:
     match item:
-        case Local(rows):
+        case CommandRows(rows):
             return [_split for row in rows for _split in wrapped(row, room)]
-        case Heard():
+        case MessageBlock():
             return _heard(item, room, of, whole=whole)
-        case Words(text=text):
+        case AnswerBlock(text=text):
             return markdown_rows(text, room)
-        case Thought(text=text):
+        case ThinkingBlock(text=text):
             return thought_rows(text, room, whole=whole)
-        case Called():
+        case CallBlock():
             return _called(item, room, of, whole=whole)
-        case News(line=told, found=report):
+        case NoticeBlock(line=told, found=report):
             rows = report_rows(report, room - _INDENT)
             return [*wrapped(told, room), *_under(rows, 0)]
-        case TurnOver():
+        case TurnEndBlock():
             return [row for told in turn_rows(item) for row in wrapped(told, room)]
 
 
-def item_text(item: Item | Coming, label: Callable[[ToolCall], str] = _name) -> str:
+def item_text(item: Item | StreamingBlock, label: Callable[[ToolCall], str] = _name) -> str:
     """What can be searched and copied of an item. It is not laid out for that."""
     match item:
-        case Heard():
+        case MessageBlock():
             return item.said
-        case Words(text=text) | Thought(text=text):
+        case AnswerBlock(text=text) | ThinkingBlock(text=text):
             return text
-        case Called():
+        case CallBlock():
             diffs = [each.text for each in item.shown if isinstance(each, Diff)]
             return "\n".join(
                 (label(item.call), *diffs) if diffs else (label(item.call), item.text)
             )
-        case News(line=told, found=report):
+        case NoticeBlock(line=told, found=report):
             return f"{bare([told])}\n{report}".strip()
-        case TurnOver():
+        case TurnEndBlock():
             return bare(turn_rows(item))
-        case Local(rows):
+        case CommandRows(rows):
             return bare(rows)
-        case Coming(text=text):
+        case StreamingBlock(text=text):
             return str(text)
 
 
@@ -322,7 +324,7 @@ class _Stream:
         return [*self._rows, *split_rows(self._prose.rest())]
 
 
-def _heard(item: Heard, room: int, of: Transcript, *, whole: bool) -> list[Line]:
+def _heard(item: MessageBlock, room: int, of: Transcript, *, whole: bool) -> list[Line]:
     if from_child(item.sender):
         return list(report_lines(item.sender, item.words, room))
     sign = " " if from_shell(item.sender) else "›"
@@ -354,7 +356,7 @@ def _images(
             yield (("plain", " " * _INDENT), (drawn, " " * columns))
 
 
-def _called(item: Called, room: int, of: Transcript, *, whole: bool) -> list[Line]:
+def _called(item: CallBlock, room: int, of: Transcript, *, whole: bool) -> list[Line]:
     style, sign = _SIGNS[item.stage]
     indent = 2 if item.within else 0
     name, _, rest = of.label(item.call).partition(" ")
@@ -364,7 +366,7 @@ def _called(item: Called, room: int, of: Transcript, *, whole: bool) -> list[Lin
     return [head, *_under(rows, indent), *_images(item.images, room, of, whole=whole)]
 
 
-def _result(item: Called, room: int, of: Transcript, *, whole: bool) -> list[Line]:
+def _result(item: CallBlock, room: int, of: Transcript, *, whole: bool) -> list[Line]:
     if item.open:
         tail = [row for row in item.tail.replace("\r", "\n").split("\n") if row.strip()]
         return [line(cut(on_one_line(row), room), "dim") for row in tail[-_TAIL:]]
@@ -389,7 +391,7 @@ def wrapped(row: Line, room: int) -> Iterator[Line]:
 
 def images_in(items: Iterable[Item]) -> tuple[str, ...]:
     """The names of the images in these items, each once."""
-    found = (item.images for item in items if isinstance(item, Called | Heard))
+    found = (item.images for item in items if isinstance(item, CallBlock | MessageBlock))
     return tuple(dict.fromkeys(each.blob for images in found for each in images))
 
 

@@ -61,9 +61,9 @@ from refold.tui.messages import (
     Withdrawn,
 )
 from refold.tui.model import (
-    Choosing,
     Dialog,
     Model,
+    OpenPicker,
     Overlay,
     TextSearch,
     Updated,
@@ -82,7 +82,7 @@ from refold.tui.panels import TITLES, panel_entries
 from refold.tui.session_news import heard, loaded, with_facts
 from refold.tui.text_field import field_of, inserted
 from refold.tui.transcript import (
-    Local,
+    CommandRows,
     grown,
     with_sizes,
 )
@@ -118,7 +118,7 @@ def _told(change: Callable[[Model, Any], Model]) -> Callable[[Model, Any], Updat
 
 
 def _printed(model: Model, rows: tuple[Line, ...], *, begins: bool = False) -> Model:
-    return replace(model, transcript=grown(model.transcript, (Local(rows, begins),)))
+    return replace(model, transcript=grown(model.transcript, (CommandRows(rows, begins),)))
 
 
 def _offered(model: Model, found: Offered) -> Model:
@@ -176,7 +176,7 @@ def _overlay_key(model: Model, overlay: Overlay, key: str) -> Updated:
     match overlay:
         case Dialog():
             return _beside_question(model, overlay, key)
-        case Choosing():
+        case OpenPicker():
             return choosing_key(model, overlay, key)
         case TextSearch():
             return finding_key(model, overlay, key)
@@ -200,7 +200,7 @@ def _typed(model: Model, message: Typed) -> Updated:
             return _panel_key(replace(model, typed_at=at), text)
         case Dialog() as dialog:
             return dialog_letters(model, dialog, text, at)
-        case Choosing() as choosing:
+        case OpenPicker() as choosing:
             picker = with_query(choosing.picker, choosing.picker.query + text)
             return narrowed(model, choosing, picker)
         case TextSearch() as finding:
@@ -415,13 +415,13 @@ _ON: Mapping[type, Callable[[Model, Any], Updated]] = {
     RowsPrinted: _told(lambda model, m: _printed(model, m.rows, begins=m.begins)),
     Asked: _told(asked),
     AskedToPick: _told(
-        lambda model, m: replace(model, overlay=Choosing(m.number, m.picker))
+        lambda model, m: replace(model, overlay=OpenPicker(m.number, m.picker))
     ),
     Withdrawn: _told(lambda model, m: withdrawn(model, m.number)),
     Matched: _told(matched),
     Offered: _told(_offered),
     PaletteLoaded: _told(
-        lambda model, m: replace(model, overlay=model.overlay or Choosing(0, m.picker))
+        lambda model, m: replace(model, overlay=model.overlay or OpenPicker(0, m.picker))
     ),
     TranscriptLoaded: _told(watched),
     OutputLoaded: _told(printed_by),

@@ -14,20 +14,20 @@ from refold.tui.model import (
     COMPACT,
     PANEL_COLUMNS,
     SIDE_BY_SIDE,
-    Choosing,
     Dialog,
     Model,
+    OpenPicker,
     TextSearch,
-    Watching,
+    WatchedNode,
 )
 from refold.tui.overlays import choosing_rows, dialog_rows
 from refold.tui.panels import HINTS, TITLES, panel_entries
-from refold.tui.text_field import laid
+from refold.tui.text_field import lay_out
 from refold.tui.transcript import visible_rows
 from refold.views.children_list import running_summary
 from refold.views.escape import on_one_line
 from refold.views.number_format import duration, money, tokens, window_share
-from refold.views.screen.blocks import Called, Heard
+from refold.views.screen.blocks import CallBlock, MessageBlock
 from refold.views.styled import Line, Piece, Style
 from refold.views.wrap import cells, cut, letters, truncate
 
@@ -100,7 +100,7 @@ def areas(model: Model) -> Areas:
 def _transcript(model: Model, at: Areas) -> list[Line]:
     if not at.height:
         return []
-    seen: Model | Watching = model.watching or model
+    seen: Model | WatchedNode = model.watching or model
     rows, items = visible_rows(seen.transcript, seen.anchor, at.room, at.height)
     if isinstance(model.overlay, TextSearch) and model.overlay.field.text:
         rows = [_marked(row, model.overlay.field.text) for row in rows]
@@ -155,7 +155,7 @@ def _bottom(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
         case Dialog() as dialog:
             more, cursor = dialog_rows(model, dialog)
             more = [_rule(model), *more[1:]] if model.watching else more
-        case Choosing() as choosing:
+        case OpenPicker() as choosing:
             more, cursor = choosing_rows(model, choosing)
         case TextSearch() as finding:
             more, cursor = _finding(model, finding)
@@ -194,7 +194,7 @@ def _activity(model: Model) -> list[Line]:
 
 def _chips(model: Model) -> list[Line]:
     """Messages that wait for the end of the turn."""
-    waiting = [each for each in model.screen.open if isinstance(each, Heard)]
+    waiting = [each for each in model.screen.open if isinstance(each, MessageBlock)]
     rows = list[Line]()
     for each in waiting[:_CHIPS]:
         said: Line = (("accent", "  ▸ after this turn: "), ("dim", on_one_line(each.said)))
@@ -210,7 +210,7 @@ def _chips(model: Model) -> list[Line]:
 def _composer(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
     composer, room = model.composer, max(model.width - 2, 2)
     rows: list[Line] = [_rule(model)]
-    found = laid(composer.field, room)
+    found = lay_out(composer.field, room)
     most = max(model.height // 3, 1)
     first = max(0, min(found.row - most // 2, len(found.rows) - most))
     for n, text in enumerate(found.rows[first : first + most]):
@@ -267,7 +267,7 @@ def _offers(composer: Composer, width: int) -> list[Line]:
 
 
 def _finding(model: Model, finding: TextSearch) -> tuple[list[Line], tuple[int, int]]:
-    found = laid(finding.field, 10_000)
+    found = lay_out(finding.field, 10_000)
     said = "not found" if finding.missed else "Enter: older · Shift+Tab: newer · Esc closes"
     rows: list[Line] = [
         (("accent", "─" * model.width),),
@@ -316,7 +316,9 @@ def _status(model: Model) -> Line:
     spent = money(seen.account.spent) if seen.account.spent.answers else ""
     todos = seen.conversation.todos
     done = sum(each.status == "done" for each in todos)
-    running = sum(isinstance(b, Called) and b.stage == "running" for b in model.screen.open)
+    running = sum(
+        isinstance(b, CallBlock) and b.stage == "running" for b in model.screen.open
+    )
     beside = len(seen.background.running)
     right = [
         f"{running} running" if running > 1 and not compact else "",

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from refold.client.types import Frame
 from refold.tui.messages import News, OutputLoaded, TranscriptLoaded
-from refold.tui.model import Model, Watching
-from refold.tui.transcript import Local, Transcript, grown
-from refold.values.live import ChildMoved, Within
+from refold.tui.model import Model, WatchedNode
+from refold.tui.transcript import CommandRows, Transcript, grown
+from refold.values.live import ChildMoved, SubagentDelta
 from refold.views.screen.screen import Screen, shown
 from refold.views.styled import line
 from refold.views.wrap import text_lines
@@ -28,22 +28,22 @@ def watched(model: Model, found: TranscriptLoaded) -> Model:
     anchor = same.anchor if same else None
     if same and not same.answered:  # no event says it yet
         screen = replace(screen, coming=same.screen.coming)
-    watching = Watching(found.node, found.title, transcript, anchor, screen)
+    watching = WatchedNode(found.node, found.title, transcript, anchor, screen)
     return replace(model, watching=_with_open(watching))
 
 
-def _with_open(watching: Watching) -> Watching:
+def _with_open(watching: WatchedNode) -> WatchedNode:
     screen = watching.screen
     transcript = replace(watching.transcript, open=screen.open, coming=screen.coming)
     return replace(watching, transcript=transcript)
 
 
-def live_below(watching: Watching, message: News) -> Watching:
+def live_below(watching: WatchedNode, message: News) -> WatchedNode:
     """What a subagent that is watched says and prints now."""
     screen, answered = watching.screen, watching.answered
     for frame in message.frames:
         match frame.item:
-            case Within(watching.node, piece):
+            case SubagentDelta(watching.node, piece):
                 if answered:
                     screen, answered = replace(screen, coming=()), False
                 screen = shown(screen, Frame(frame.seq, 1, piece))
@@ -60,6 +60,6 @@ def printed_by(model: Model, found: OutputLoaded) -> Model:
         line("No output.", "dim"),
     )
     same = model.watching if model.watching and model.watching.node == found.name else None
-    transcript = grown(Transcript(), (Local(rows),))
+    transcript = grown(Transcript(), (CommandRows(rows),))
     anchor = same.anchor if same else None
-    return replace(model, watching=Watching(found.name, found.title, transcript, anchor))
+    return replace(model, watching=WatchedNode(found.name, found.title, transcript, anchor))

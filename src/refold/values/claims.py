@@ -39,7 +39,7 @@ class Finding(Struct, frozen=True):
     reason: str
 
 
-class Checked(Struct, frozen=True):
+class CheckedClaim(Struct, frozen=True):
     """A claim with what was found for each piece of its evidence, in the same order."""
 
     claim: Claim

@@ -68,7 +68,7 @@ class Option(Struct, frozen=True):
     about: str = ""
 
 
-class Asking(Struct, frozen=True):
+class AskedQuestion(Struct, frozen=True):
     """One question. The user can always answer with text instead of an option."""
 
     question: str
@@ -76,7 +76,7 @@ class Asking(Struct, frozen=True):
     many: bool = False  # more than one option may be chosen
 
 
-def asked(arguments: bytes | Raw) -> Sequence[Asking]:
+def asked(arguments: bytes | Raw) -> Sequence[AskedQuestion]:
     """The questions in a call's arguments; none if they do not parse."""
     try:
         return msgspec.json.decode(arguments, type=_Arguments).questions
@@ -85,4 +85,4 @@ def asked(arguments: bytes | Raw) -> Sequence[Asking]:
 
 
 class _Arguments(Struct, frozen=True):
-    questions: list[Asking] = []
+    questions: list[AskedQuestion] = []

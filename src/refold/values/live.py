@@ -56,23 +56,23 @@ class ChildMoved(Struct, frozen=True, tag="child_moved"):
 Piece: TypeAlias = TextCame | ThinkingCame | CallComing | Progress | Waiting
 
 
-class Within(Struct, frozen=True, tag="within"):
+class SubagentDelta(Struct, frozen=True, tag="within"):
     """A delta of the subagent `node`."""
 
     node: str
     live: Piece
 
 
-Live: TypeAlias = Piece | ChildMoved | Within
+Live: TypeAlias = Piece | ChildMoved | SubagentDelta
 
 
 def from_child(name: str, live: Live) -> Live:
     """The same delta as the parent of the subagent `name` publishes it."""
     match live:
-        case Within(node, piece):
-            return Within(f"{name}/{node}", piece)
+        case SubagentDelta(node, piece):
+            return SubagentDelta(f"{name}/{node}", piece)
         case ChildMoved(node, agent, title, steps, tokens, cost, label):
             here = f"{name}/{node}" if node else name
             return ChildMoved(here, agent, title, steps, tokens, cost, label)
         case _:
-            return Within(name, live)
+            return SubagentDelta(name, live)

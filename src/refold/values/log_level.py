@@ -6,7 +6,7 @@ Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
 
 
-class Tell(Protocol):
+class WriteLog(Protocol):
     """Takes a line for the log. Never raises, and redacts what it gets."""
 
     def __call__(self, level: Level, what: str, session: str = "") -> None: ...

@@ -81,7 +81,7 @@ class Message(Struct, frozen=True):
         return "".join([p.text for p in self.parts if isinstance(p, Text)])
 
 
-class Spoken(Struct, frozen=True):
+class StoredMessage(Struct, frozen=True):
     """A message with the seq of its event: same seq, same conversation up to it."""
 
     seq: int

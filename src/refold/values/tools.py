@@ -1,4 +1,4 @@
-"""What a tool is to a model (`ToolSpec`) and to the permission rules (`Effect`, `Confines`)."""
+"""What a tool is to a model (`ToolSpec`) and to the permission rules (`Effect`, `Confinement`)."""
 
 from enum import Enum
 
@@ -40,7 +40,7 @@ class ToolSpec(Struct, frozen=True):
     parameters: Raw
 
 
-class Confines(Struct, frozen=True):
+class Confinement(Struct, frozen=True):
     """What a command may do besides computing and reading, enforced by the sandbox.
 
     With `writes` it may change files below the workspace, except protected ones that are not

@@ -39,7 +39,7 @@ _SAID: Mapping[str, tuple[Style, str]] = {
 }
 
 
-class Folding(Struct, frozen=True):
+class ResultFold(Struct, frozen=True):
     """How many lines of a result are shown, and how to see the others."""
 
     hint: str = ""
@@ -47,7 +47,7 @@ class Folding(Struct, frozen=True):
     diff: int = 40
 
 
-USUAL = Folding()
+USUAL = ResultFold()
 _SENTENCES = 8  # lines of an error
 
 
@@ -72,7 +72,7 @@ def result(
     room: int,
     directory: str = "",
     denied: str = "",
-    fold: Folding = USUAL,
+    fold: ResultFold = USUAL,
     seen: Sequence[Diff] = (),
 ) -> list[Line]:
     """The result of the call. The first line summarizes it.
@@ -108,7 +108,7 @@ def whole(end: Ended, text: str, room: int, directory: str = "") -> list[Line]:
     return [line(row) for row in wrapped(shown, room)]
 
 
-def _part(part: Shown, room: int, directory: str, fold: Folding) -> list[Line]:
+def _part(part: Shown, room: int, directory: str, fold: ResultFold) -> list[Line]:
     match part:
         case Note(text):
             return [line(cut(on_one_line(text), room), "dim")]
@@ -121,7 +121,7 @@ def _part(part: Shown, room: int, directory: str, fold: Folding) -> list[Line]:
             return checklist(items, room)
 
 
-def _output(output: Output, room: int, fold: Folding) -> Iterator[Line]:
+def _output(output: Output, room: int, fold: ResultFold) -> Iterator[Line]:
     if output.text.strip():
         yield from folded(text_lines(output.text, room, "dim"), fold.output, fold.hint)
     elif output.code == 0:

@@ -43,7 +43,7 @@ _TALK: tuple[str, ...] = (
 )
 
 
-class Portion(Struct, frozen=True):
+class RequestPart(Struct, frozen=True):
     """A part of the request. `tokens` is an estimate."""
 
     name: str
@@ -58,9 +58,9 @@ class ContextUsage(Struct, frozen=True):
     window: int  # tokens
     known: bool  # whether that is the model's own, and not what is assumed
     ratio: float  # characters of a token
-    prompt: tuple[Portion, ...]  # system prompt and tools
-    conversation: tuple[Portion, ...]
-    tools: tuple[Portion, ...]  # one by one; together they are a portion of `prompt`
+    prompt: tuple[RequestPart, ...]  # system prompt and tools
+    conversation: tuple[RequestPart, ...]
+    tools: tuple[RequestPart, ...]  # one by one; together they are a portion of `prompt`
     counted: int = 0
 
     @property
@@ -89,7 +89,7 @@ def context_usage(view: View, default_window: int = 32_000) -> ContextUsage:
     portions = _portions(said, ratio)
     if conversation.images:
         count = IMAGE_TOKENS * len(conversation.images)
-        portions = (*portions, Portion("images", 0, count))
+        portions = (*portions, RequestPart("images", 0, count))
     return ContextUsage(
         model=briefed.model,
         window=briefed.window or default_window,
@@ -143,7 +143,7 @@ def context_document(found: ContextUsage) -> dict[str, object]:
     }
 
 
-def _document(found: ContextUsage, group: str, portion: Portion) -> dict[str, object]:
+def _document(found: ContextUsage, group: str, portion: RequestPart) -> dict[str, object]:
     return {
         "group": group, "name": portion.name, "characters": portion.characters,
         "tokens": portion.tokens, "percent": round(found.share(portion.tokens), 2),
@@ -194,9 +194,9 @@ def _kind(part: Part, message: Message, words: set[str], *, shorter: bool) -> st
             return "summary" if shorter else "reminders"
 
 
-def _portions(sizes: Iterable[tuple[str, int]], ratio: float) -> tuple[Portion, ...]:
+def _portions(sizes: Iterable[tuple[str, int]], ratio: float) -> tuple[RequestPart, ...]:
     return tuple(
-        Portion(name, size, max(1, round(size / ratio))) for name, size in sizes if size
+        RequestPart(name, size, max(1, round(size / ratio))) for name, size in sizes if size
     )
 
 
@@ -212,7 +212,7 @@ def _rows(found: ContextUsage) -> Iterator[Line]:
         yield line(f"  {name}{pad}  {tokens(count):>8}  {share:>6}", style)
 
 
-def _named(portion: Portion, found: ContextUsage) -> str:
+def _named(portion: RequestPart, found: ContextUsage) -> str:
     if portion.name == "tools":
         return f"tools ({len(found.tools)})"
     return on_one_line(portion.name)
@@ -221,7 +221,7 @@ def _named(portion: Portion, found: ContextUsage) -> str:
 def _bar(found: ContextUsage, *, signs: bool) -> Line:
     full, empty = ("█", "░") if signs else ("#", ".")
 
-    def long(portions: Iterable[Portion]) -> int:
+    def long(portions: Iterable[RequestPart]) -> int:
         share = found.share(sum(portion.tokens for portion in portions))
         return min(_BAR, round(share * _BAR / 100))
 

@@ -11,9 +11,9 @@ from types import MappingProxyType
 from refold.journal.events.kinds import Entry, Rewound
 from refold.journal.state import conversation
 from refold.journal.state.fold import View
-from refold.values.messages import Spoken, ToolCall
+from refold.values.messages import StoredMessage, ToolCall
 from refold.views.escape import visible
-from refold.views.screen.blocks import Block, Called, Heard, Words
+from refold.views.screen.blocks import AnswerBlock, Block, CallBlock, MessageBlock
 from refold.views.screen.screen import Screen, screen_of
 from refold.views.styled import Line, Piece, Style, line
 from refold.views.wrap import cut, wrap_line
@@ -45,27 +45,27 @@ def message_lines(
     blocks = screen_of(entries).blocks
     heard = [at for at, each in enumerate(blocks) if _spoke(each)]
     first = heard[-last] if 0 < last <= len(heard) else 0
-    shown = [b for b in blocks[first:] if _spoke(b) or isinstance(b, Words)]
+    shown = [b for b in blocks[first:] if _spoke(b) or isinstance(b, AnswerBlock)]
     wide = max((len(str(block.seq)) for block in shown), default=0)
     calls, taken_back = 0, False
     for block in blocks[first:] if heard else ():
-        if isinstance(block, Called):
+        if isinstance(block, CallBlock):
             calls += 1
             continue
-        if not (_spoke(block) or isinstance(block, Words)):
+        if not (_spoke(block) or isinstance(block, AnswerBlock)):
             continue
         if calls:
             many = "1 call" if calls == 1 else f"{calls} calls"
             yield (("dim", f"{'':{wide}}  ({many})"),)
             calls = 0
-        if isinstance(block, Heard):
+        if isinstance(block, MessageBlock):
             taken_back = block.seq in gone
         fate = "rewound" if taken_back else _fate(block.seq, edits)
         yield from _block(block, wide, room, fate, edits.get(block.seq))
 
 
 def _spoke(block: Block) -> bool:
-    return isinstance(block, Heard) and block.sender in _PEOPLE
+    return isinstance(block, MessageBlock) and block.sender in _PEOPLE
 
 
 def _fate(seq: int, edits: Mapping[int, str | None]) -> str:
@@ -80,10 +80,10 @@ def _block(
     """`fate`: "rewound", "deleted", "edited" (to `new`), or "" for a message as it was."""
     gone = fate in ("rewound", "deleted")
     match block:
-        case Heard(words=words, typed=typed, images=images):
+        case MessageBlock(words=words, typed=typed, images=images):
             own: Style = "person"
             text = visible(new or typed or words) or f"({len(images)} images)"
-        case Words(text=words):
+        case AnswerBlock(text=words):
             own, text = "plain", visible(new or words)
         case _:
             return
@@ -175,7 +175,7 @@ def _newest(said: Sequence[conversation.UserText]) -> Iterator[list[conversation
         yield together
 
 
-def _answer(spoken: Sequence[Spoken]) -> str:
+def _answer(spoken: Sequence[StoredMessage]) -> str:
     """The last text of the model in these messages."""
     said = (e.message.text for e in reversed(spoken) if e.message.role == "assistant")
     return next((text for text in said if text), "")

@@ -9,7 +9,7 @@ from functools import partial
 from msgspec import Struct
 
 from refold.views.escape import on_one_line
-from refold.views.picker import Dial, Picker, PickerItem, picker_at
+from refold.views.picker import Picker, PickerItem, Stepper, picker_at
 from refold.views.styled import Line
 from refold.views.wrap import cells, cut
 
@@ -36,7 +36,7 @@ def model_picker(
 ) -> Picker:
     """At the model that is used now."""
     values = (DEFAULT_EFFORT, *efforts)
-    dial = Dial("effort", values, values.index(effort) if effort in values else 0)
+    dial = Stepper("effort", values, values.index(effort) if effort in values else 0)
     items = (
         PickerItem(
             each.name, partial(_row, each, each.name == current),

@@ -17,7 +17,7 @@ from refold.values.messages import Thinking
 from refold.views.activity import ModelStep, activity_of, spent_by
 from refold.views.context import ContextUsage, context_document, context_usage
 from refold.views.escape import on_one_line, visible
-from refold.views.node_detail import CallShown, call_document, call_shown
+from refold.views.node_detail import CallDetail, call_document, call_shown
 from refold.views.number_format import duration, spent_row, tokens
 from refold.views.session_tree import Labels, style_of, sum_document
 from refold.views.styled import Line, line
@@ -27,15 +27,15 @@ from refold.views.wrap import folded, text_lines
 _INSIDE = "  "
 
 
-class StepShown(Struct, frozen=True):
+class StepDetail(Struct, frozen=True):
     node: Node
     step: ModelStep
     count: int  # of steps in its session
     sent: ContextUsage
-    calls: tuple[CallShown, ...]
+    calls: tuple[CallDetail, ...]
 
 
-def step_shown(node: Node, number: int, blob: Callable[[str], str]) -> StepShown:
+def step_shown(node: Node, number: int, blob: Callable[[str], str]) -> StepDetail:
     """The step of this number; -1 is the last. `blob` returns the cut part of a result."""
     found = activity_of(node.entries)
     steps = found.steps
@@ -47,10 +47,10 @@ def step_shown(node: Node, number: int, blob: Callable[[str], str]) -> StepShown
     before = fold(each for each in node.entries if each.seq <= step.seq)
     own = [each for each in found.calls if each.step == step.number and not each.made]
     shown = tuple(call_shown(node, each, blob) for each in own)
-    return StepShown(node, step, len(steps), context_usage(before), shown)
+    return StepDetail(node, step, len(steps), context_usage(before), shown)
 
 
-def step_lines(found: StepShown, room: int, label: Labels) -> Iterator[Line]:
+def step_lines(found: StepDetail, room: int, label: Labels) -> Iterator[Line]:
     step, node = found.step, found.node
     how = outcome_of(step, node)
     of = f"{node.address} · step {step.number} of {found.count}"
@@ -80,7 +80,7 @@ def _began(step: ModelStep) -> str:
     return "" if first is None else f" · first piece after {duration(first)}"
 
 
-def step_document(found: StepShown) -> dict[str, object]:
+def step_document(found: StepDetail) -> dict[str, object]:
     step = found.step
     return {
         "type": "step", "address": f"{found.node.address}/{step.id}",
@@ -96,7 +96,7 @@ def step_document(found: StepShown) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _sent(found: StepShown) -> Iterator[Line]:
+def _sent(found: StepDetail) -> Iterator[Line]:
     sent = found.sent
     model = on_one_line(sent.model) or "no model"
     asked = "" if found.step.asked.tools else ", and may call no tools"
@@ -130,7 +130,7 @@ def _said(step: ModelStep, room: int) -> Iterator[Line]:
                 yield line(f"{_INSIDE}(stopped: {stop})", "warn")
 
 
-def _call(found: CallShown, room: int, label: Labels) -> Iterator[Line]:
+def _call(found: CallDetail, room: int, label: Labels) -> Iterator[Line]:
     how = found.outcome
     yield (
         ("strong", found.made.id), ("plain", f"  {label(found.made.call)}"),

@@ -30,7 +30,7 @@ from refold.views.timeline import outcome_of
 _INSIDE = "  "
 
 
-class LeafShown(Struct, frozen=True):
+class LeafDetail(Struct, frozen=True):
     """`text` is the whole answer."""
 
     node: Node
@@ -38,11 +38,11 @@ class LeafShown(Struct, frozen=True):
     text: str
 
 
-def leaf_shown(node: Node, leaf: SideCall, blob: Callable[[str], str]) -> LeafShown:
+def leaf_shown(node: Node, leaf: SideCall, blob: Callable[[str], str]) -> LeafDetail:
     """`blob` returns the text of a blob, or an explanation if it cannot be read."""
     end = leaf.end
     text = "" if end is None else blob(end.full_blob) if end.full_blob else end.text
-    return LeafShown(node, leaf, text)
+    return LeafDetail(node, leaf, text)
 
 
 def node_lines(row: TreeRow, room: int, *, signs: bool = True) -> Iterator[Line]:
@@ -90,7 +90,7 @@ def node_document(row: TreeRow) -> dict[str, object]:
     }  # fmt: skip
 
 
-def leaf_lines(found: LeafShown) -> Iterator[Line]:
+def leaf_lines(found: LeafDetail) -> Iterator[Line]:
     leaf, end = found.leaf, found.leaf.end
     reserved, how = leaf.reserved, state(side_call_outcome(leaf), found.node)
     model = (end.model if end else "") or reserved.model
@@ -108,7 +108,7 @@ def leaf_lines(found: LeafShown) -> Iterator[Line]:
     yield from _part("answer", found.text)
 
 
-def leaf_shown_document(found: LeafShown) -> dict[str, object]:
+def leaf_shown_document(found: LeafDetail) -> dict[str, object]:
     end = found.leaf.end
     usage = end.usage if end else None
     return {
@@ -163,7 +163,7 @@ def _reason(row: TreeRow) -> str:
     return view.turn.reason or (end.reason if end else "")
 
 
-class CallShown(Struct, frozen=True):
+class CallDetail(Struct, frozen=True):
     """`text` is the whole result, also the part that the model did not see."""
 
     node: Node
@@ -180,14 +180,14 @@ class CallShown(Struct, frozen=True):
         return made.ended - (made.at if made.started is None else made.started)
 
 
-def call_shown(node: Node, made: ToolStep, blob: Callable[[str], str]) -> CallShown:
+def call_shown(node: Node, made: ToolStep, blob: Callable[[str], str]) -> CallDetail:
     """`blob` returns the text of a blob, or an explanation if it cannot be read."""
     end = made.end
     text = "" if end is None else blob(end.full_blob) if end.full_blob else end.text
-    return CallShown(node, made, outcome_of(made, node), text)
+    return CallDetail(node, made, outcome_of(made, node), text)
 
 
-def call_lines(found: CallShown) -> Iterator[Line]:
+def call_lines(found: CallDetail) -> Iterator[Line]:
     made, call = found.made, found.made.call
     how, seconds = found.outcome, found.seconds
     took = "" if seconds is None else f" · {duration(seconds)}"
@@ -207,7 +207,7 @@ def call_lines(found: CallShown) -> Iterator[Line]:
         yield from (line(f"  {row}") for row in visible(found.text).split("\n"))
 
 
-def call_document(found: CallShown) -> dict[str, object]:
+def call_document(found: CallDetail) -> dict[str, object]:
     made, judged, answered, end = (
         found.made, found.made.judged, found.made.answered, found.made.end,
     )  # fmt: skip
@@ -229,7 +229,7 @@ def call_document(found: CallShown) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _arguments(found: CallShown) -> Iterator[Line]:
+def _arguments(found: CallDetail) -> Iterator[Line]:
     call = found.made.call
     yield line("arguments", "heading")
     given = object_in(call)

@@ -29,7 +29,7 @@ class PickerItem(Struct, frozen=True):
     preview: Callable[[int], Sequence[Line]] | None = None
 
 
-class Offer(Struct, frozen=True):
+class CompletionItem(Struct, frozen=True):
     """A completion: `text` replaces the last `instead_of` characters before the cursor.
 
     `shown`: how it is listed, if not as the text itself.
@@ -41,7 +41,7 @@ class Offer(Struct, frozen=True):
     shown: str = ""
 
 
-class Dial(Struct, frozen=True):
+class Stepper(Struct, frozen=True):
     """One more value, which the left and right keys change."""
 
     label: str
@@ -62,7 +62,7 @@ class Picker(Struct, frozen=True):
     at: int = 0
     matches: frozenset[str] = frozenset()
     sample: tuple[Line, ...] = ()
-    dial: Dial | None = None
+    dial: Stepper | None = None
 
     @property
     def shown(self) -> tuple[PickerItem, ...]:
@@ -161,7 +161,7 @@ def _row(choice: PickerItem, room: int, *, here: bool) -> Line:
     return (mark, *((("strong", text) for _, text in row) if here else row))
 
 
-def _dial(dial: Dial) -> Line:
+def _dial(dial: Stepper) -> Line:
     before = "← " if dial.at else "  "
     after = " →" if dial.at < len(dial.values) - 1 else ""
     return (

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.tools.contract import Tool
-from refold.values.display import Asking, Diff, Option
+from refold.values.display import AskedQuestion, Diff, Option
 from refold.values.messages import ToolCall
 from refold.values.path_names import near
 from refold.values.tools import Effect
@@ -295,7 +295,7 @@ def _alike(old: list[str], new: list[str]) -> int:
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(old), len(new)))
 
 
-def question_lines(asked: Asking, number: int, of: int, room: int) -> list[Line]:
+def question_lines(asked: AskedQuestion, number: int, of: int, room: int) -> list[Line]:
     """The question of the model, with numbered options."""
     which = f" ({number} of {of})" if of > 1 else ""
     said = untabbed(visible(asked.question)).split("\n")
@@ -310,7 +310,7 @@ def question_lines(asked: Asking, number: int, of: int, room: int) -> list[Line]
     ]
 
 
-def hint(asked: Asking) -> str:
+def hint(asked: AskedQuestion) -> str:
     """What can be typed."""
     if not asked.options:
         return "your answer (Enter for none)"
@@ -320,7 +320,7 @@ def hint(asked: Asking) -> str:
     return f"{number}{several} or text (Enter for no answer)"
 
 
-def chosen(typed: str, asked: Asking) -> str | None:
+def chosen(typed: str, asked: AskedQuestion) -> str | None:
     """The answer, in the words of the options. None if these numbers name no option."""
     words = typed.strip()
     if not asked.options or not _NUMBERS.fullmatch(words):

@@ -14,7 +14,7 @@ from refold.journal.state.checkpoints import Checkpoint, RewindTarget
 from refold.place.port import FileChange
 from refold.values.path_names import near
 from refold.views.escape import on_one_line
-from refold.views.picker import Dial, Picker, PickerItem
+from refold.views.picker import Picker, PickerItem, Stepper
 from refold.views.styled import Line, Piece, Style, line
 from refold.views.wrap import cells, cut
 
@@ -76,7 +76,7 @@ def point_picker(steps: Sequence[RewindPoint]) -> Picker:
         PickerItem(str(step.point.seq), partial(_step, step, wide), step.point.text)
         for step in steps
     )
-    dial = Dial("rewind", get_args(What)[::-1])
+    dial = Stepper("rewind", get_args(What)[::-1])
     return Picker(
         "Rewind to before which message?", items, at=max(len(items) - 1, 0), dial=dial
     )

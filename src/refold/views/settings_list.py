@@ -10,7 +10,7 @@ from msgspec import Struct
 from refold.views.escape import on_one_line
 
 
-class Say(Struct, frozen=True):
+class LayerValue(Struct, frozen=True):
     """The value in one layer, as it is written in TOML, and where it is written."""
 
     value: str
@@ -22,7 +22,7 @@ class Setting(Struct, frozen=True):
 
     key: str
     value: str
-    says: tuple[Say, ...] = ()
+    says: tuple[LayerValue, ...] = ()
     adds: bool = False
 
     @property

@@ -12,14 +12,14 @@ from refold.views.call_summary import label
 from refold.views.children_list import report_lines
 from refold.views.escape import on_one_line, visible
 from refold.views.screen.blocks import (
+    AnswerBlock,
     Block,
-    Called,
-    Coming,
-    Heard,
-    News,
-    Thought,
-    TurnOver,
-    Words,
+    CallBlock,
+    MessageBlock,
+    NoticeBlock,
+    StreamingBlock,
+    ThinkingBlock,
+    TurnEndBlock,
     result_rows,
     turn_rows,
 )
@@ -28,7 +28,7 @@ from refold.views.screen.screen import Screen
 from refold.views.styled import bare
 
 _ROOM = sys.maxsize  # nothing is broken or cut for its width
-_DENSE = (Called, News, TurnOver)  # these stand close to their like
+_DENSE = (CallBlock, NoticeBlock, TurnEndBlock)  # these stand close to their like
 
 
 def _plain(call: ToolCall) -> str:
@@ -56,26 +56,26 @@ def _rows(screen: Screen, label: Callable[[ToolCall], str]) -> Iterator[str]:
 
 def _block(block: Block, label: Callable[[ToolCall], str], directory: str) -> Iterator[str]:
     match block:
-        case Heard():
+        case MessageBlock():
             yield from _heard(block)
-        case Words(text=text, partial=partial):
+        case AnswerBlock(text=text, partial=partial):
             yield from _under("‹ ", visible(text))
             if partial:
                 yield "  (cut off here)"
-        case Thought(text=text):
+        case ThinkingBlock(text=text):
             yield from _under("∴ ", visible(text))
-        case Called():
+        case CallBlock():
             yield from _called(block, label(block.call), directory)
-        case News(line=line, found=found):
+        case NoticeBlock(line=line, found=found):
             yield from _under("· ", bare([line]))
             if found:
                 yield f"  └ {visible(found)}"
-        case TurnOver():
+        case TurnEndBlock():
             for row in turn_rows(block):
                 yield from _under("· ", bare([row]))
 
 
-def _heard(block: Heard) -> Iterator[str]:
+def _heard(block: MessageBlock) -> Iterator[str]:
     if from_child(block.sender):
         first, *rest = report_lines(block.sender, block.words, _ROOM)
         yield f"› {bare([first])}"
@@ -89,7 +89,7 @@ def _heard(block: Heard) -> Iterator[str]:
         yield "  (queued for the next turn)"
 
 
-def _called(block: Called, said: str, directory: str) -> Iterator[str]:
+def _called(block: CallBlock, said: str, directory: str) -> Iterator[str]:
     by = f" (by the code of {on_one_line(block.within)})" if block.within else ""
     yield f"● {said}{by}"
     if block.answered:
@@ -102,7 +102,7 @@ def _called(block: Called, said: str, directory: str) -> Iterator[str]:
         yield ("    " if at else "  └ ") + bare([row])
 
 
-def _coming(coming: Coming) -> Iterator[str]:
+def _coming(coming: StreamingBlock) -> Iterator[str]:
     match coming.kind:
         case "words":
             yield from _under("‹ ", visible(str(coming.text)) + " …")

@@ -21,7 +21,7 @@ from refold.provider.command.spec import (
 )
 from refold.provider.port import Delta, Provider, Request, TextDelta
 from refold.values.growing import Log
-from refold.values.messages import Message, Role, Spoken, Text
+from refold.values.messages import Message, Role, StoredMessage, Text
 
 JSONL = ProgramOutput(
     "jsonl",
@@ -81,7 +81,8 @@ def request(*words: str, **more: Any) -> Request:
     """A talk: the person and the model in turns, and the person last."""
     roles: tuple[Role, Role] = ("user", "assistant")
     spoken = [
-        Spoken(n + 1, Message(roles[n % 2], (Text(text),))) for n, text in enumerate(words)
+        StoredMessage(n + 1, Message(roles[n % 2], (Text(text),)))
+        for n, text in enumerate(words)
     ]
     return Request(Log(spoken), **more)
 

@@ -27,7 +27,7 @@ from refold.values.messages import (
     Message,
     Part,
     Role,
-    Spoken,
+    StoredMessage,
     Text,
     Thinking,
     ToolCall,
@@ -38,9 +38,9 @@ CONTEXTS: tuple[Context, ...] = get_args(Context)
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 
-def talk(*said: tuple[Role, str]) -> tuple[Spoken, ...]:
+def talk(*said: tuple[Role, str]) -> tuple[StoredMessage, ...]:
     return tuple(
-        Spoken(n, Message(role, (Text(t),))) for n, (role, t) in enumerate(said, 1)
+        StoredMessage(n, Message(role, (Text(t),))) for n, (role, t) in enumerate(said, 1)
     )
 
 
@@ -416,14 +416,16 @@ def test_a_result_is_never_told_without_the_answer_that_called_for_it() -> None:
 def test_what_a_program_cannot_be_shown_is_told_in_words() -> None:
     cat = Image("a" * 64, "image/png", "cat.png")
     parts = (
-        Spoken(1, Message("user", (Text("See"), cat))),
-        Spoken(
+        StoredMessage(1, Message("user", (Text("See"), cat))),
+        StoredMessage(
             2,
             Message("assistant", (Thinking("hm"), ToolCall("1", "look", Raw(b'{"a":1}')))),
         ),
-        Spoken(3, Message("tool", (ToolResult("1", "dark", failed=True, images=(cat,)),))),
-        Spoken(4, Message("assistant", (Thinking("hm"),))),
-        Spoken(5, Message("user", ())),
+        StoredMessage(
+            3, Message("tool", (ToolResult("1", "dark", failed=True, images=(cat,)),))
+        ),
+        StoredMessage(4, Message("assistant", (Thinking("hm"),))),
+        StoredMessage(5, Message("user", ())),
     )
 
     assert transcript(parts, "continue", 1)[1:] == (
@@ -508,7 +510,10 @@ def test_a_talk_that_grew_and_was_taken_back_is_told_like_any_other(
     context: Context,
     form: Format,
 ) -> None:
-    prompts, spoken = Prompts(ConversationFormat(context, form, 2)), tuple[Spoken, ...]()
+    prompts, spoken = (
+        Prompts(ConversationFormat(context, form, 2)),
+        tuple[StoredMessage, ...](),
+    )
 
     for back, new in steps:
         spoken = (*spoken[: max(len(spoken) - back, 0)], *talk(*new))
@@ -555,15 +560,15 @@ def test_a_step_writes_only_what_is_new_in_it(form: Format) -> None:
             read.append(self)
             return super().__iter__()
 
-    read, log = list[object](), Log[Spoken]()
+    read, log = list[object](), Log[StoredMessage]()
     prompts = Prompts(ConversationFormat("continue", form))
 
     for n in range(50):
-        log = log.plus(Spoken(n, Message("user", Counted((Text(str(n)),)))))
+        log = log.plus(StoredMessage(n, Message("user", Counted((Text(str(n)),)))))
         told = prompts.prompt(log)
     rewound = log[:40]
     prompts.prompt(rewound)
-    prompts.prompt((*rewound, Spoken(41, Message("user", Counted((Text("x"),))))))
+    prompts.prompt((*rewound, StoredMessage(41, Message("user", Counted((Text("x"),))))))
 
     assert len(read) == 51
     assert told == written(transcript(log, "continue", 1), form)

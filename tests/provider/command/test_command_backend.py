@@ -29,7 +29,7 @@ from refold.provider.settings import ProgramSettings, key_names
 from refold.testing.provider_conformance import ProviderContract
 from refold.testing.providers import Reply
 from refold.values.growing import Log
-from refold.values.messages import Message, Part, Spoken, Text
+from refold.values.messages import Message, Part, StoredMessage, Text
 from refold.values.usage import Usage
 from tests.provider.command.fakes import (
     JSONL,
@@ -302,7 +302,7 @@ def test_a_long_talk_is_not_written_where_others_would_wait_for_it(tmp_path: Pat
             return super().__iter__()
 
     readers = set[threading.Thread]()
-    spoken = Spoken(1, Message("user", Noting((Text("Hello?"),))))
+    spoken = StoredMessage(1, Message("user", Noting((Text("Hello?"),))))
 
     said = words(ask(connected(spec(shell(tmp_path, "cat"))), Request(Log([spoken]))))
 

@@ -14,7 +14,7 @@ from refold.provider.command.backends import find
 from refold.provider.command.spec import ConversationFormat
 from refold.provider.port import Delta, Done, Request, TextDelta, ThinkingDelta
 from refold.values.growing import Log
-from refold.values.messages import Message, Spoken, Text
+from refold.values.messages import Message, StoredMessage, Text
 from tests.provider.command.fakes import shell
 
 needs_bubblewrap = pytest.mark.skipif(
@@ -45,7 +45,9 @@ def answered(home: Path, body: str, text: str = "Hello.", **more: str) -> list[D
     made = SandboxedProgram(
         find("coro"), "", environ, ConversationFormat("fresh", "plain", 20)
     )
-    request = Request(Log([Spoken(1, Message("user", (Text(text),)))]), system="Be brief.")
+    request = Request(
+        Log([StoredMessage(1, Message("user", (Text(text),)))]), system="Be brief."
+    )
 
     async def run() -> list[Delta]:
         try:

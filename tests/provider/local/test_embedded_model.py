@@ -19,14 +19,17 @@ from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, WireServer, wire_server
 from refold.values.growing import Log
-from refold.values.messages import Message, Spoken, Text
+from refold.values.messages import Message, StoredMessage, Text
 from refold.values.tools import ToolSpec
 
 LOOK = ToolSpec(
     "look", "look out", Raw(b'{"type":"object","properties":{"where":{"type":"string"}}}')
 )
 ASKED = Request(
-    Log([Spoken(1, Message("user", (Text("Look up."),)))]), "Be brief.", (LOOK,), "ignored"
+    Log([StoredMessage(1, Message("user", (Text("Look up."),)))]),
+    "Be brief.",
+    (LOOK,),
+    "ignored",
 )
 
 

@@ -14,7 +14,14 @@ from refold.tools.builtin import builtin
 from refold.tools.turn_control import finish
 from refold.values.control import Final
 from refold.values.growing import Log
-from refold.values.messages import Message, Role, Spoken, Text, ToolCall, ToolResult
+from refold.values.messages import (
+    Message,
+    Role,
+    StoredMessage,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from refold.values.tools import ToolSpec
 
 SHORT = (small_tool(tool.spec) for tool in (*builtin(), finish))
@@ -39,7 +46,7 @@ def result(id_: str, text: str, *, failed: bool = False) -> Message:
 
 
 def request(*messages: Message, **more: Any) -> Request:
-    spoken = [Spoken(n, m) for n, m in enumerate(messages, start=1)]
+    spoken = [StoredMessage(n, m) for n, m in enumerate(messages, start=1)]
     return Request(Log(spoken), **{"system": "Be brief.", "tools": (LOOK,), **more})
 
 

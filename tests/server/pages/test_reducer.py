@@ -18,7 +18,15 @@ from refold.journal.state.fold import View
 from refold.session.pending_requests import PlanToJudge, requests
 from refold.values.messages import ToolCall
 from refold.values.usage import Budget
-from refold.views.screen.blocks import Block, Called, Heard, News, Thought, TurnOver, Words
+from refold.views.screen.blocks import (
+    AnswerBlock,
+    Block,
+    CallBlock,
+    MessageBlock,
+    NoticeBlock,
+    ThinkingBlock,
+    TurnEndBlock,
+)
 from refold.views.screen.screen import Screen, shown
 from refold.views.stream_json.snapshot import Choices, snapshot, status
 from refold.views.stream_json.turn_result import arguments
@@ -50,7 +58,9 @@ def folded(sessions: list[Plain]) -> list[list[Plain]]:
 def plain(screen: Screen, told: set[int]) -> Plain:
     """The screen, as far as documents tell it. `told`: events of which there was one."""
     view = screen.view
-    blocks = [b for b in screen.blocks if not (isinstance(b, News) and b.seq not in told)]
+    blocks = [
+        b for b in screen.blocks if not (isinstance(b, NoticeBlock) and b.seq not in told)
+    ]
     waits = requests(view)
     plan = next((r.plan.seq for r in waits if isinstance(r, PlanToJudge)), 0)
     return {
@@ -84,25 +94,25 @@ def plain(screen: Screen, told: set[int]) -> Plain:
 
 def block(found: Block) -> list[Any]:
     match found:
-        case Heard():
+        case MessageBlock():
             images = [[i.blob, i.name] for i in found.images]
             return [
                 "heard", found.seq, found.words, found.said, found.sender, found.later,
                 found.key, images,
             ]  # fmt: skip
-        case Words():
+        case AnswerBlock():
             return ["words", found.seq, found.text, found.partial]
-        case Thought():
+        case ThinkingBlock():
             return ["thought", found.seq, found.text]
-        case Called():
+        case CallBlock():
             return called(found)
-        case News():
+        case NoticeBlock():
             return ["news", found.seq]
-        case TurnOver():
+        case TurnEndBlock():
             return ["turn_over", found.seq, found.outcome, found.reason]
 
 
-def called(found: Called) -> list[Any]:
+def called(found: CallBlock) -> list[Any]:
     call: ToolCall = found.call
     diffs = [[d.path, d.kind, d.text] for d in found.shown if hasattr(d, "before")]  # type: ignore
     changes = [[d.path, d.kind, d.text] for d in found.changes]

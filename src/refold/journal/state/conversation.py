@@ -43,7 +43,7 @@ from refold.values.messages import (
     Image,
     Message,
     Part,
-    Spoken,
+    StoredMessage,
     Text,
     Thinking,
     ToolCall,
@@ -111,7 +111,7 @@ class UserText(Struct, frozen=True):
 
 
 class Conversation(Struct, frozen=True):
-    messages: Log[Spoken] = field(default_factory=Log[Spoken])
+    messages: Log[StoredMessage] = field(default_factory=Log[StoredMessage])
     calls: tuple[OpenCall, ...] = ()  # of the last response, until all have ended
     nested: tuple[OpenCall, ...] = ()  # made by code in those: open, or just ended
     undelivered: tuple[Undelivered, ...] = ()
@@ -353,7 +353,7 @@ def _compact(conversation: Conversation, event: Compacted, seq: int) -> Conversa
     return replace(told, compaction=None, compacted_size=told.size)
 
 
-def _measured(conversation: Conversation, messages: Log[Spoken]) -> Conversation:
+def _measured(conversation: Conversation, messages: Log[StoredMessage]) -> Conversation:
     """The conversation with other messages, and its size."""
     return replace(
         conversation,
@@ -419,7 +419,8 @@ def _plus(conversation: Conversation, seq: int, message: Message) -> Conversatio
     # A response cut off inside its first call is empty; no provider accepts that.
     if not message.parts:
         return conversation
-    messages, size = conversation.messages.plus(Spoken(seq, message)), message_size(message)
+    messages = conversation.messages.plus(StoredMessage(seq, message))
+    size = message_size(message)
     told = replace(conversation, messages=messages, size=conversation.size + size)
     if message.role == "assistant":  # a response has no results and no images
         return told
@@ -449,7 +450,9 @@ def part_size(part: Part) -> int:
             return 0
 
 
-def compacted(messages: Log[Spoken], event: Compacted, seq: int) -> Log[Spoken]:
+def compacted(
+    messages: Log[StoredMessage], event: Compacted, seq: int
+) -> Log[StoredMessage]:
     """The messages after the compaction `event`, which has the number `seq`."""
     lines = dict(event.pruned)
     if event.kind == "prune":
@@ -457,26 +460,28 @@ def compacted(messages: Log[Spoken], event: Compacted, seq: int) -> Log[Spoken]:
     # The model has not read these results yet, so their images stay.
     told = tuple(Text(part) for part in (event.preserved, event.summary) if part.strip())
     at = _first(messages, event.first_kept)
-    left = [Spoken(s.seq, _with(s.message, lines, images=True)) for s in messages[at:]]
-    return Log([Spoken(seq, Message("user", told)), *left] if told else left)
+    left = [
+        StoredMessage(s.seq, _with(s.message, lines, images=True)) for s in messages[at:]
+    ]
+    return Log([StoredMessage(seq, Message("user", told)), *left] if told else left)
 
 
-def images_in(messages: Iterable[Spoken]) -> tuple[str, ...]:
+def images_in(messages: Iterable[StoredMessage]) -> tuple[str, ...]:
     """The blobs of the images in the messages, each once."""
     return tuple(dict.fromkeys(i.blob for s in messages for i in s.message.images))
 
 
-def _first(messages: Log[Spoken], kept: int) -> int:
+def _first(messages: Log[StoredMessage], kept: int) -> int:
     found = (n for n, spoken in enumerate(messages) if spoken.seq == kept)
     return next(found, len(messages)) if kept else len(messages)
 
 
-def _pruned(messages: Log[Spoken], lines: dict[str, str]) -> Iterator[Spoken]:
+def _pruned(messages: Log[StoredMessage], lines: dict[str, str]) -> Iterator[StoredMessage]:
     same = True
     for spoken in messages:
         message = _with(spoken.message, lines)
         same = same and message is spoken.message
-        yield spoken if same else Spoken(spoken.seq, message)
+        yield spoken if same else StoredMessage(spoken.seq, message)
 
 
 def _with(message: Message, lines: dict[str, str], *, images: bool = False) -> Message:

@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from refold.journal.events.kinds import MessageEdited
 from refold.values.growing import Log
-from refold.values.messages import Image, Message, Part, Spoken, Text, ToolCall
+from refold.values.messages import Image, Message, Part, StoredMessage, Text, ToolCall
 
 DELETED = "<reminder>The user deleted this message.</reminder>"
 
 
 def edited(
-    messages: Log[Spoken], event: MessageEdited, delivered: int, before: str
-) -> Log[Spoken] | None:
+    messages: Log[StoredMessage], event: MessageEdited, delivered: int, before: str
+) -> Log[StoredMessage] | None:
     """The messages after `event`, or None if the message is not among them.
 
     `delivered` is the seq under which a message of the user entered the conversation, and
@@ -38,7 +38,7 @@ def edited(
     if parts is None:
         return None
     results = 1 if not parts and message.calls else 0
-    new = [Spoken(messages[at].seq, replace(message, parts=parts))] if parts else []
+    new = [StoredMessage(messages[at].seq, replace(message, parts=parts))] if parts else []
     return Log([*messages[:at], *new, *messages[at + 1 + results :]])
 
 

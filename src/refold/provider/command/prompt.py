@@ -20,7 +20,7 @@ from refold.values.messages import (
     Image,
     Message,
     Part,
-    Spoken,
+    StoredMessage,
     Text,
     Thinking,
     ToolCall,
@@ -36,11 +36,11 @@ class Prompts:
         self._format: Format = wanted.format or "plain"
         self._window = wanted.window
         self._form = form(self._format)
-        self._known: list[Spoken] = []
+        self._known: list[StoredMessage] = []
         self._written: list[str] = []  # of each of them, with what stands before it
         self._lock = Lock()
 
-    def prompt(self, messages: Sequence[Spoken], system: str = "") -> str:
+    def prompt(self, messages: Sequence[StoredMessage], system: str = "") -> str:
         """The whole prompt of a program; `system` is at its top, if any."""
         if self._context != "continue":
             told = transcript(messages, self._context, self._window, system)
@@ -50,7 +50,7 @@ class Prompts:
             self._write(messages)
             return "".join((top, *self._written, self._form.after))
 
-    def _write(self, messages: Sequence[Spoken]) -> None:
+    def _write(self, messages: Sequence[StoredMessage]) -> None:
         while self._known and not self._still_true(messages):
             self._known.pop()
             self._written.pop()
@@ -59,7 +59,7 @@ class Prompts:
             self._written.append("".join(self._form.between + piece for piece in pieces))
             self._known.append(spoken)
 
-    def _still_true(self, messages: Sequence[Spoken]) -> bool:
+    def _still_true(self, messages: Sequence[StoredMessage]) -> bool:
         known = len(self._known)
         return (
             known <= len(messages)
@@ -157,7 +157,7 @@ _RESULTS = ("<tool_result", "<tool_response")
 
 
 def transcript(
-    messages: Sequence[Spoken], context: Context, window: int, system: str = ""
+    messages: Sequence[StoredMessage], context: Context, window: int, system: str = ""
 ) -> tuple[TranscriptLine, ...]:
     """The messages in their order. They begin with the guide, and `system` if any."""
     conversation = [spoken.message for spoken in messages]

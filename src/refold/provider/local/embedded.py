@@ -32,7 +32,7 @@ from refold.provider.sse import Events
 from refold.provider.text_protocol.render import readable
 from refold.provider.wire_stream import Reader, deltas
 from refold.values.growing import Log
-from refold.values.messages import Message, Spoken, Text, ToolCall, ToolResult
+from refold.values.messages import Message, StoredMessage, Text, ToolCall, ToolResult
 from refold.values.tools import ToolSpec
 
 LABEL = "the embedded model"
@@ -281,10 +281,10 @@ def _parameters(tool: ToolSpec) -> list[str]:
     return list(msgspec.json.decode(tool.parameters).get("properties", {}))
 
 
-def _told(messages: Log[Spoken], *, calls: bool = True) -> Log[Spoken]:
+def _told(messages: Log[StoredMessage], *, calls: bool = True) -> Log[StoredMessage]:
     """`calls`: the next response must be a call, so earlier ones are written as calls."""
     names = {c.id: c.name for spoken in messages for c in spoken.message.calls}
-    return Log([Spoken(s.seq, _said(s.message, names, calls)) for s in messages])
+    return Log([StoredMessage(s.seq, _said(s.message, names, calls)) for s in messages])
 
 
 def _said(message: Message, names: dict[str, str], calls: bool) -> Message:
@@ -320,7 +320,7 @@ def _result(result: ToolResult, name: str) -> str:
 
 
 def _without_circles(
-    tools: tuple[ToolSpec, ...], messages: Log[Spoken]
+    tools: tuple[ToolSpec, ...], messages: Log[StoredMessage]
 ) -> tuple[ToolSpec, ...]:
     """Remove the choices that would only repeat a loop.
 

@@ -17,7 +17,14 @@ from refold.provider import sanitize
 from refold.provider.port import Request
 from refold.provider.text_protocol.call_formats import EXAMPLE, WIRE
 from refold.values.growing import Log
-from refold.values.messages import Message, Part, Spoken, Text, ToolCall, ToolResult
+from refold.values.messages import (
+    Message,
+    Part,
+    StoredMessage,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from refold.values.tools import ToolSpec
 
 FAILED = "It failed:\n"
@@ -110,7 +117,7 @@ class RequestRenderer:
             schema=Raw(b"null") if held else request.schema,
         )
 
-    def _messages(self, conversation: Log[Spoken]) -> Log[Spoken]:
+    def _messages(self, conversation: Log[StoredMessage]) -> Log[StoredMessage]:
         groups = self._groups
         while groups and not groups[-1].still_in(conversation):
             groups.pop()
@@ -122,7 +129,7 @@ class RequestRenderer:
             new = (*groups.pop().spoken, *new)
             upto = groups[-1].upto if groups else 0
         for side, spoken in _by_side(new):
-            made = groups[-1].made if groups else Log[Spoken]()
+            made = groups[-1].made if groups else Log[StoredMessage]()
             upto += len(spoken)
             # Results come directly after the answer that called. Ids are not kept for
             # longer: another conversation may have the same.
@@ -133,7 +140,9 @@ class RequestRenderer:
             parts = tuple(part for s in spoken for part in self._parts(s.message, before))
             if parts:
                 role = "assistant" if side == "assistant" else "user"
-                made = made.plus(Spoken(spoken[-1].seq, Message(role, _joined(parts))))
+                made = made.plus(
+                    StoredMessage(spoken[-1].seq, Message(role, _joined(parts)))
+                )
             groups.append(_Group(side, spoken, upto, made))
         return groups[-1].made if groups else Log()
 
@@ -160,11 +169,11 @@ class _Group(Struct, frozen=True):
     """Neighbours of one speaker, and all that was made up to them."""
 
     side: str
-    spoken: tuple[Spoken, ...]
+    spoken: tuple[StoredMessage, ...]
     upto: int  # messages of the conversation
-    made: Log[Spoken]
+    made: Log[StoredMessage]
 
-    def still_in(self, conversation: Log[Spoken]) -> bool:
+    def still_in(self, conversation: Log[StoredMessage]) -> bool:
         return self.upto <= len(conversation) and all(
             mine is theirs
             for mine, theirs in zip(
@@ -235,8 +244,10 @@ def _side(message: Message) -> str:
     return "assistant" if message.calls or message.text.strip() else ""
 
 
-def _by_side(conversation: Iterable[Spoken]) -> Iterator[tuple[str, tuple[Spoken, ...]]]:
-    side, group = "", list[Spoken]()
+def _by_side(
+    conversation: Iterable[StoredMessage],
+) -> Iterator[tuple[str, tuple[StoredMessage, ...]]]:
+    side, group = "", list[StoredMessage]()
     for spoken in conversation:
         next_side = _side(spoken.message)
         if next_side and side and next_side != side:
@@ -255,14 +266,14 @@ def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
     return (*((Text("\n\n".join(texts)),) if texts else ()), *others)
 
 
-def _with_note(messages: Log[Spoken], words: str) -> Log[Spoken]:
+def _with_note(messages: Log[StoredMessage], words: str) -> Log[StoredMessage]:
     note = Text(words)
     if messages and messages[-1].message.role == "user":
         last = messages[-1]
         parts = _joined((*last.message.parts, note))
-        spoken = (*messages[:-1], Spoken(last.seq, Message("user", parts)))
+        spoken = (*messages[:-1], StoredMessage(last.seq, Message("user", parts)))
         return Log(spoken)
-    return messages.plus(Spoken(0, Message("user", (note,))))
+    return messages.plus(StoredMessage(0, Message("user", (note,))))
 
 
 def tool_lines(tool: ToolSpec) -> Iterator[str]:

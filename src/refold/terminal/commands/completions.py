@@ -11,8 +11,8 @@ from refold.terminal.input.completion import (
     Choices,
     Complete,
     CompletionChoice,
+    CompletionItem,
     NamedCommand,
-    Offer,
     completing,
     kept,
 )
@@ -26,7 +26,7 @@ def offering(here: Callable[[], Terminal]) -> Complete:
     of: Session | None = None
     found = completing((), {}, os.getcwd)
 
-    def complete(before: str) -> Iterator[Offer]:
+    def complete(before: str) -> Iterator[CompletionItem]:
         nonlocal of, found
         if (session := here().session) is not of:
             of, found = session, offers_of(session, directory)

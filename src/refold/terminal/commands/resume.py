@@ -15,7 +15,7 @@ from refold.client.launch import Target
 from refold.client.session import Session
 from refold.client.types import Card
 from refold.errors import BadInput
-from refold.terminal.greeting import cut_off, heading, last_words, waits_cut_off
+from refold.terminal.greeting import cut_off, has_interrupted_work, heading, last_words
 from refold.terminal.input.completion import CompletionChoice
 from refold.terminal.prompts.picker import pick
 from refold.terminal.terminal import Terminal
@@ -70,7 +70,7 @@ async def switch_to(here: Terminal, id_: str) -> None:
     for notice in notices:
         printer.say(notice, "warn")
     await last_words(here.session, printer)
-    if waits_cut_off(here.session):
+    if has_interrupted_work(here.session):
         cut_off(here.session, printer)
     elif not here.session.idle:
         printer.say("Continuing the interrupted turn.", "dim")

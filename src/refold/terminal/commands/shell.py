@@ -18,7 +18,7 @@ from refold import programs
 from refold.errors import BadInput, RefoldError
 from refold.terminal.input import pty
 from refold.terminal.screen.printer import Printer
-from refold.terminal.strip_escapes import as_it_stood
+from refold.terminal.strip_escapes import rendered_lines
 from refold.terminal.terminal import Terminal
 from refold.values.kept_output import Printed
 from refold.views.escape import Visible
@@ -37,7 +37,7 @@ _HEAD = (
 _FULL_SCREEN = "(It used the whole screen; its output was not kept.)"
 
 
-class Ran(Struct, frozen=True):
+class FinishedCommand(Struct, frozen=True):
     """A command that ended: `start` and `end` of its output, `dropped` bytes between them.
 
     `full_screen`: it drew a screen of its own.
@@ -51,7 +51,7 @@ class Ran(Struct, frozen=True):
     full_screen: bool = False
 
 
-def as_message(ran: Ran) -> str:
+def as_message(ran: FinishedCommand) -> str:
     """The command and its output, for the model."""
     lines = [f"$ {ran.command}"]
     if ran.full_screen:
@@ -73,14 +73,14 @@ def how_it_ended(code: int) -> str:
         return f"ended by signal {-code}"
 
 
-def _printed(ran: Ran) -> str:
+def _printed(ran: FinishedCommand) -> str:
     if not ran.dropped:
-        text = as_it_stood(ran.start + ran.end).strip("\n")
+        text = rendered_lines(ran.start + ran.end).strip("\n")
         if len(text) <= 2 * _TOLD_END:
             return text
         left = len(text) - 2 * _TOLD_END
         return _around(text, text, f"{left:,} characters")
-    start, end = as_it_stood(ran.start), as_it_stood(ran.end)
+    start, end = rendered_lines(ran.start), rendered_lines(ran.end)
     return _around(start.lstrip("\n"), end.rstrip("\n"), f"about {ran.dropped:,} bytes")
 
 
@@ -103,7 +103,7 @@ async def run(here: Terminal, rest: str) -> None:
     await here.session.ran(rest, as_message(ran))
 
 
-async def show(here: Terminal, words: str, command: Sequence[str]) -> Ran:
+async def show(here: Terminal, words: str, command: Sequence[str]) -> FinishedCommand:
     """Run a program in the session's directory, and show what it prints."""
     directory = here.session.view.session.directory or "."
     here.printer.fresh()
@@ -115,7 +115,7 @@ async def show(here: Terminal, words: str, command: Sequence[str]) -> Ran:
 
 async def _in_a_terminal(
     words: str, command: Sequence[str], directory: str, printer: Printer
-) -> Ran:
+) -> FinishedCommand:
     done = await pty.run(command, directory, os.environ)
     printer.typed()
     return _ran(words, done.code, done.printed, full_screen=done.full_screen)
@@ -123,7 +123,7 @@ async def _in_a_terminal(
 
 async def _through_a_pipe(
     words: str, command: Sequence[str], directory: str, printer: Printer
-) -> Ran:
+) -> FinishedCommand:
     printed = Printed(_EACH_END)
     decoder, shown = codecs.getincrementaldecoder("utf-8")("replace"), Visible()
     # The lines of a script are for refold, not for the command.
@@ -154,7 +154,9 @@ async def _through_a_pipe(
     return _ran(words, code, printed)
 
 
-def _ran(words: str, code: int, printed: Printed, *, full_screen: bool = False) -> Ran:
+def _ran(
+    words: str, code: int, printed: Printed, *, full_screen: bool = False
+) -> FinishedCommand:
     start = printed.start.decode(errors="replace")
     end = printed.end.decode(errors="replace")
-    return Ran(words, code, start, end, printed.dropped, full_screen)
+    return FinishedCommand(words, code, start, end, printed.dropped, full_screen)

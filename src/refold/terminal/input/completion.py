@@ -13,7 +13,7 @@ from threading import Lock
 from msgspec import Struct
 
 from refold.values.printable_names import escaped, unescaped
-from refold.views.picker import Offer
+from refold.views.picker import CompletionItem
 from refold.views.wrap import cut
 
 QUOTE = '"'
@@ -43,7 +43,7 @@ class CompletionChoice(Struct, frozen=True):
     also: str = ""
 
 
-Complete = Callable[[str], Iterator[Offer]]
+Complete = Callable[[str], Iterator[CompletionItem]]
 Choices = Callable[[], Iterable[CompletionChoice]]
 Found = Callable[[str], Sequence[str]]
 
@@ -83,7 +83,7 @@ def completing(
     """`choices` are what may follow a command. `found` are files by parts of their names."""
     among_directories = {each.name for each in commands if each.takes == DIRECTORY}
 
-    def complete(before: str) -> Iterator[Offer]:
+    def complete(before: str) -> Iterator[CompletionItem]:
         if named := _NAMED.search(before):
             quoted, plain = named[1], named[2]
             name = quoted if quoted is not None else plain
@@ -107,33 +107,35 @@ def names_a_file(before: str) -> bool:
     return _NAMED.search(before) is not None
 
 
-def _commands(before: str, commands: Iterable[NamedCommand]) -> Iterator[Offer]:
+def _commands(before: str, commands: Iterable[NamedCommand]) -> Iterator[CompletionItem]:
     for each in commands:
         if each.name.startswith(before[1:].lower()):
             shown = cut(f"/{each.name} {each.takes}".rstrip(), _COMMAND)
-            yield Offer(f"/{each.name}", len(before), each.about, shown)
+            yield CompletionItem(f"/{each.name}", len(before), each.about, shown)
 
 
-def _following(rest: str, choices: Choices | None) -> Iterator[Offer]:
+def _following(rest: str, choices: Choices | None) -> Iterator[CompletionItem]:
     if choices is None:
         return
     wanted, left = rest.casefold(), _MOST
     for each in choices():
         if wanted in each.word.casefold() or wanted in each.also.casefold():
-            yield Offer(each.word, len(rest), each.about)
+            yield CompletionItem(each.word, len(rest), each.about)
             left -= 1
             if not left:
                 return
 
 
-def _directories(begun: str, directory: str) -> Iterator[Offer]:
+def _directories(begun: str, directory: str) -> Iterator[CompletionItem]:
     folder, name = os.path.split(begun)
     for item, _ in _in_directory(folder, name, directory, only_folders=True):
         if escaped(item) == item:
-            yield Offer(f"{item}/", len(name))
+            yield CompletionItem(f"{item}/", len(name))
 
 
-def _files(begun: str, directory: str, found: Found, *, quoted: bool) -> Iterator[Offer]:
+def _files(
+    begun: str, directory: str, found: Found, *, quoted: bool
+) -> Iterator[CompletionItem]:
     """First what stands in the directory that is named, then what is found below."""
     seen = set[str]()
     folder, name = os.path.split(begun)
@@ -175,21 +177,23 @@ def _in_directory(
             return
 
 
-def _offer(path: str, begun: str, *, quoted: bool, is_folder: bool = False) -> Offer | None:
+def _offer(
+    path: str, begun: str, *, quoted: bool, is_folder: bool = False
+) -> CompletionItem | None:
     """The name as a person can write it, and the tools understand it: on one line."""
     name = escaped(path)
     end = "/" if is_folder else ""
     if not quoted and not re.search(r"\s", name) and not name.startswith(QUOTE):
-        return Offer(name + end, len(begun))
+        return CompletionItem(name + end, len(begun))
     if QUOTE in name:  # there is no way to write it
         return None
     opened = "" if quoted else QUOTE  # else it would end at the space
-    return Offer(f"{opened}{name}{end or QUOTE}", len(begun), shown=name + end)
+    return CompletionItem(f"{opened}{name}{end or QUOTE}", len(begun), shown=name + end)
 
 
-def _for_a_shell(begun: str, directory: str) -> Iterator[Offer]:
+def _for_a_shell(begun: str, directory: str) -> Iterator[CompletionItem]:
     """Names that mean themselves in a shell."""
     folder, name = os.path.split(begun)
     for item, is_folder in _in_directory(folder, name, directory):
         if _SHELL_SAFE.fullmatch(item):
-            yield Offer(item + ("/" if is_folder else ""), len(name))
+            yield CompletionItem(item + ("/" if is_folder else ""), len(name))

@@ -15,32 +15,32 @@ import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
 
-def one_by_one(source: int) -> AbstractContextManager[None]:
+def cbreak_mode(source: int) -> AbstractContextManager[None]:
     """Keys are neither echoed nor held until Enter. A pipe is left as it is."""
     # With IEXTEN, Ctrl+O would stop all output on a Mac and a BSD.
     held = termios.ECHO | termios.ICANON | termios.IEXTEN
     return _with(source, lambda modes: modes & ~held)
 
 
-def unseen(source: int) -> AbstractContextManager[None]:
+def no_echo(source: int) -> AbstractContextManager[None]:
     """What is typed is not shown, where the source is a terminal."""
     return _with(source, lambda modes: (modes & ~termios.ECHO) | termios.ICANON)
 
 
-def by_line(source: int) -> AbstractContextManager[None]:
+def canonical_mode(source: int) -> AbstractContextManager[None]:
     """Whole lines come, and are seen while they are typed."""
     return _with(source, lambda modes: modes | termios.ECHO | termios.ICANON)
 
 
 def modes(source: int) -> list[Any]:
-    """How the terminal is set, for `put`; [] for what is no terminal."""
+    """How the terminal is set, for `set_modes`; [] for what is no terminal."""
     try:
         return termios.tcgetattr(source)
     except termios.error:
         return []
 
 
-def put(source: int, wanted: list[Any]) -> None:
+def set_modes(source: int, wanted: list[Any]) -> None:
     if not wanted:
         return
     with suppress(termios.error):  # it is gone by now
@@ -54,29 +54,29 @@ def _with(source: int, change: Callable[[int], int]) -> Generator[None]:
         return
     after = [*before]
     after[3] = change(before[3])
-    put(source, after)
+    set_modes(source, after)
     try:
         yield
     finally:
-        put(source, before)
+        set_modes(source, before)
 
 
-async def readable(source: int) -> None:
+async def wait_readable(source: int) -> None:
     """Wait for keys. If the wait is cancelled, they are left for the next reader."""
     await anyio.wait_readable(source)
     await checkpoint_if_cancelled()  # which keys that have come get ahead of
 
 
-async def pressed(source: int) -> str:
+async def read_key(source: int) -> str:
     """What is typed next. "" if nothing will ever come any more."""
-    await readable(source)
+    await wait_readable(source)
     try:
         return os.read(source, 4096).decode(errors="ignore")
     except OSError:
         return ""
 
 
-def left_over(source: int) -> bytes:
+def unread_input(source: int) -> bytes:
     """Keys that came one by one and were not read.
 
     To be taken before whole lines are asked for: Linux would keep them back until the
@@ -90,7 +90,7 @@ def left_over(source: int) -> bytes:
     return b""
 
 
-def forget(source: int) -> None:
+def discard_input(source: int) -> None:
     """Throw away what was typed before it could be meant for this question."""
     try:
         termios.tcflush(source, termios.TCIFLUSH)

@@ -15,15 +15,15 @@ from anyio import to_thread
 
 from refold.terminal.input.editor import edited
 from refold.terminal.input.keys import (
-    by_line,
-    forget,
-    left_over,
-    one_by_one,
-    pressed,
-    readable,
-    unseen,
+    canonical_mode,
+    cbreak_mode,
+    discard_input,
+    no_echo,
+    read_key,
+    unread_input,
+    wait_readable,
 )
-from refold.terminal.input.reader import Key, Later
+from refold.terminal.input.reader import Key, QueuedMessage
 from refold.terminal.screen.printer import Printer
 from refold.views.styled import Line
 
@@ -61,12 +61,12 @@ class LineReader:
             return found
         return Key.ESC if found.strip(" ") == _ESC else text + found
 
-    async def aside(self, prompt: Line, text: str = "") -> str | Later | Key:
+    async def aside(self, prompt: Line, text: str = "") -> str | QueuedMessage | Key:
         return await self.brief(prompt, text)
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:
         if self._echoed:  # a line that was typed before the question is no answer to it
-            forget(self._source)
+            discard_input(self._source)
             self._read = ""
         found = await self.brief(prompt)
         if isinstance(found, Key):
@@ -75,7 +75,7 @@ class LineReader:
         return first if first and first in keys else ""
 
     async def secret(self, prompt: Line) -> str | Key:
-        found = await self._line(prompt, unseen)
+        found = await self._line(prompt, no_echo)
         if self._echoed:
             self._printer.say("")
         return found
@@ -85,7 +85,7 @@ class LineReader:
 
     @contextmanager
     def quiet(self) -> Generator[None]:
-        with one_by_one(self._source) if self._printer.look.moves else nullcontext():
+        with cbreak_mode(self._source) if self._printer.look.moves else nullcontext():
             try:
                 yield
             finally:
@@ -96,7 +96,7 @@ class LineReader:
             await anyio.sleep_forever()
         if self._printer.look.moves:
             taken, self._read = self._read, ""
-            return taken or await pressed(self._source)
+            return taken or await read_key(self._source)
         await self._whole_line()
         line, end, self._read = self._read.partition("\n")
         return _ESC if line.strip(" ") == _ESC else line + end
@@ -125,7 +125,7 @@ class LineReader:
     async def _line(
         self,
         prompt: Line,
-        seen: Callable[[int], AbstractContextManager[None]] = by_line,
+        seen: Callable[[int], AbstractContextManager[None]] = canonical_mode,
     ) -> str | Key:
         self._prompt = prompt
         self._take_in()
@@ -162,7 +162,7 @@ class LineReader:
         )
 
     def _take_in(self) -> None:
-        self._read += self._decoder.decode(left_over(self._source))
+        self._read += self._decoder.decode(unread_input(self._source))
 
     async def _whole_line(self) -> None:
         while "\n" not in self._read and not self._over:
@@ -170,7 +170,7 @@ class LineReader:
 
     async def _more(self) -> None:
         try:
-            await readable(self._source)
+            await wait_readable(self._source)
             data = os.read(self._source, 65_536)
         except PermissionError:  # a file is always readable, and cannot be waited for
             data = await to_thread.run_sync(os.read, self._source, 65_536)

@@ -38,11 +38,11 @@ from refold.terminal.input.line_editor.drawing import (
     drawing,
     taking_all_back,
 )
-from refold.terminal.input.line_editor.external_editor import Elsewhere
+from refold.terminal.input.line_editor.external_editor import ExternalEditor
 from refold.terminal.input.line_editor.history import Suggested, history
 from refold.terminal.input.line_editor.image_pasting import pasting_image
 from refold.terminal.input.line_editor.key_bindings import (
-    Doing,
+    KeyActions,
     editing,
     leaving,
     one_of,
@@ -51,7 +51,7 @@ from refold.terminal.input.line_editor.key_bindings import (
 )
 from refold.terminal.input.line_editor.keyboard import Keyboard
 from refold.terminal.input.line_editor.pastes import Pasted
-from refold.terminal.input.reader import CTRL_C, Key, Later, PromptKeys
+from refold.terminal.input.reader import CTRL_C, Key, PromptKeys, QueuedMessage
 from refold.terminal.screen.printer import Printer
 from refold.values.text import clean
 from refold.views.escape import on_one_line
@@ -63,7 +63,7 @@ _FAR_ENOUGH = 4_096  # characters before the cursor that can matter
 _TYPED_AHEAD = 0.5  # seconds in which that comes, also on a busy machine
 _MENU = 11  # rows for the menu of completions, the one below it included
 _VI = {InputMode.INSERT: "i", InputMode.REPLACE: "r", InputMode.REPLACE_SINGLE: "r"}
-_Answer = str | Later | Key
+_Answer = str | QueuedMessage | Key
 
 
 class PromptToolkitReader:
@@ -91,7 +91,7 @@ class PromptToolkitReader:
         self._began = 0.0
         self._draft, self._shortcuts = "", False  # what was typed before a shortcut
         self._keyboard = Keyboard(self._input, printer, self._pasted)
-        self._elsewhere = Elsewhere(printer, self._pasted)
+        self._elsewhere = ExternalEditor(printer, self._pasted)
         take = self._keys.image
         self._image = pasting_image(printer, take) if take else None
 
@@ -112,7 +112,7 @@ class PromptToolkitReader:
     async def brief(self, prompt: Line, text: str = "") -> str | Key:
         return _now(await self._short_line(prompt, text, leaving()))
 
-    async def aside(self, prompt: Line, text: str = "") -> str | Later | Key:
+    async def aside(self, prompt: Line, text: str = "") -> str | QueuedMessage | Key:
         return await self._short_line(prompt, text, sending())
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:
@@ -187,7 +187,7 @@ class PromptToolkitReader:
 
     @cached_property
     def _editor(self) -> "PromptSession[_Answer]":
-        doing = Doing(
+        doing = KeyActions(
             self._keys.cycle,
             self._elsewhere.edit,
             self._ahead,
@@ -200,7 +200,7 @@ class PromptToolkitReader:
             multiline=True,
             prompt_continuation="  ",
             key_bindings=editing(self._pasted, doing),
-            completer=Offers(self._complete) if self._complete else None,
+            completer=PromptCompleter(self._complete) if self._complete else None,
             complete_in_thread=True,
             complete_while_typing=Condition(self._names_something),
             enable_history_search=False,
@@ -253,8 +253,8 @@ class PromptToolkitReader:
         match answer:
             case str():
                 return clean(self._pasted.whole(answer))
-            case Later(words):
-                return Later(clean(self._pasted.whole(words)))
+            case QueuedMessage(words):
+                return QueuedMessage(clean(self._pasted.whole(words)))
             case Key():
                 return answer
 
@@ -296,14 +296,14 @@ class PromptToolkitReader:
 
 
 def _now(answer: _Answer) -> str | Key:
-    return answer.words if isinstance(answer, Later) else answer
+    return answer.words if isinstance(answer, QueuedMessage) else answer
 
 
 # What could stand at the cursor, as the line editor's menu shows it.
 #
 # Which offers there are says `completion`. Here they are looked for beside the keys, in a
 # thread, and made fit to be shown: a name may hold anything.
-class Offers(Completer):
+class PromptCompleter(Completer):
     def __init__(self, complete: Complete) -> None:
         self._complete = complete
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from refold import programs
 from refold.errors import RefoldError
-from refold.terminal.strip_escapes import as_it_stood
+from refold.terminal.strip_escapes import rendered_lines
 from refold.values.kept_output import Printed
 
 _AT_ONCE = 65_536  # bytes
@@ -91,7 +91,7 @@ async def run(
 class _Relay:
     def __init__(self, ours: int) -> None:
         self._ours = ours
-        self.printed, self.seen = Printed(_EACH_END), ModesSeen()
+        self.printed, self.seen = Printed(_EACH_END), TerminalModes()
         self.over = anyio.Event()
 
     async def output(self) -> None:
@@ -132,7 +132,7 @@ def _in_a_line(done: "_Relay") -> bool:
     *screens, behind = _SCREEN_LEFT.split(tail)
     if done.seen.full_screen and not screens:
         return False
-    return as_it_stood(behind).rpartition("\n")[2].strip() != ""
+    return rendered_lines(behind).rpartition("\n")[2].strip() != ""
 
 
 async def _begun(
@@ -185,7 +185,7 @@ def _write(target: int, data: bytes) -> None:
 #
 # A program that is ended in the middle leaves its modes behind: the cursor hidden, the
 # mouse heard, letters drawn as lines.
-class ModesSeen:
+class TerminalModes:
     """`full_screen`: it drew on a screen of its own at some time."""
 
     def __init__(self) -> None:

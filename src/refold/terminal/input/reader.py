@@ -46,7 +46,7 @@ class PromptKeys(Struct, frozen=True):
     image: Callable[[], Awaitable[str]] | None = None
 
 
-class Later(Struct, frozen=True):
+class QueuedMessage(Struct, frozen=True):
     """Words for after what is under way: they were sent with Alt+Enter."""
 
     words: str
@@ -75,7 +75,7 @@ class TerminalReader(Protocol):
     drawn anew with `redraw`, where that can be done. A key of `SHORTCUTS` ends it, if no
     text was there, and what was typed until then is there the next time. `brief` is
     for one line whose prompt is taken away afterwards, with Esc as a way out. `aside` is
-    the same, and Alt+Enter gives what was typed as `Later`.
+    the same, and Alt+Enter gives what was typed as `QueuedMessage`.
     `choice` gives the one key of `keys` that was pressed, or "" for another one. `secret`
     shows nothing of what is typed. `interrupt` is for a Ctrl+C that came as a signal: the
     question under way is answered with it; false if there is none. `put_aside` ends `words`
@@ -95,7 +95,7 @@ class TerminalReader(Protocol):
     def lively(self) -> bool: ...
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key: ...
     async def brief(self, prompt: Line, text: str = "") -> str | Key: ...
-    async def aside(self, prompt: Line, text: str = "") -> str | Later | Key: ...
+    async def aside(self, prompt: Line, text: str = "") -> str | QueuedMessage | Key: ...
     async def choice(self, prompt: Line, keys: str) -> str | Key: ...
     async def secret(self, prompt: Line) -> str | Key: ...
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str: ...

@@ -26,7 +26,7 @@ _HINT = "Press y, a, e, f or n; Esc leaves the plan waiting."
 _LATER = "The plan waits: /execute approves it, /plan shows it again, a message continues planning."
 
 
-class Verdict(Struct, frozen=True):
+class PlanVerdict(Struct, frozen=True):
     """`text` is the plan as it was edited; `feedback` what is wrong with it.
 
     `mode` follows; "" for the one before the plan.
@@ -39,7 +39,7 @@ class Verdict(Struct, frozen=True):
     mode: ModeAfterPlan = ""
 
 
-class Queue:
+class PlanQueue:
     """Which plan of a session is to be put before the next prompt."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ async def put(
     return True
 
 
-async def _send(verdict: Verdict, plan: Plan, session: Session) -> bool:
+async def _send(verdict: PlanVerdict, plan: Plan, session: Session) -> bool:
     return await session.judge_plan(
         plan.seq,
         verdict.approved,
@@ -103,7 +103,7 @@ async def _send(verdict: Verdict, plan: Plan, session: Session) -> bool:
 
 async def _judge(
     plan: Plan, before: Mode, printer: Printer, reader: TerminalReader
-) -> Verdict | None:
+) -> PlanVerdict | None:
     """`before` is the mode before the plan. Edits are accepted only if the person says so."""
     text = plan.text
     _show(plan.title, text, printer)
@@ -125,9 +125,9 @@ async def _judge(
             case "f":
                 if (words := await _feedback(reader)) is not None:
                     said = f"to be revised: {visible(words)}"
-                    return Verdict(False, said, feedback=words)
+                    return PlanVerdict(False, said, feedback=words)
             case "n":
-                return Verdict(False, "rejected")
+                return PlanVerdict(False, "rejected")
             case Key.ESC | Key.CTRL_C | Key.CTRL_D:
                 return None
             case _:
@@ -144,10 +144,10 @@ def _keys(stays: Mode | Literal[""]) -> Line:
     )  # fmt: skip
 
 
-def _approved(plan: Plan, text: str, mode: ModeAfterPlan, follows: Mode) -> Verdict:
+def _approved(plan: Plan, text: str, mode: ModeAfterPlan, follows: Mode) -> PlanVerdict:
     changed = text != plan.text
     said = f"approved{', as you edited it' if changed else ''}, in mode {follows}"
-    return Verdict(True, said, text if changed else "", mode=mode)
+    return PlanVerdict(True, said, text if changed else "", mode=mode)
 
 
 def _show(title: str, text: str, printer: Printer) -> None:

@@ -15,7 +15,7 @@ from refold.terminal.input.reader import Key, TerminalReader
 from refold.terminal.prompts import permission
 from refold.terminal.prompts.permission import PermissionAnswer
 from refold.terminal.screen.printer import Printer
-from refold.values.display import Asking
+from refold.values.display import AskedQuestion
 from refold.values.modes import Mode
 from refold.views.escape import on_one_line, visible
 from refold.views.questions import asker_line, chosen, hint, question_lines
@@ -133,7 +133,9 @@ async def _answers(
     )
 
 
-async def _answer(asked: Asking, printer: Printer, reader: TerminalReader) -> str | None:
+async def _answer(
+    asked: AskedQuestion, printer: Printer, reader: TerminalReader
+) -> str | None:
     prompt: Line = (("dim", f"{hint(asked)}\n"), ("person", "answer › "))
     while True:
         match await reader.brief(prompt):
@@ -148,7 +150,7 @@ async def _answer(asked: Asking, printer: Printer, reader: TerminalReader) -> st
                 return None
 
 
-def _wrong(words: str, asked: Asking) -> str:
+def _wrong(words: str, asked: AskedQuestion) -> str:
     numbers = on_one_line(words.strip())
     many = "" if asked.many else "Only one can be chosen. "
     return f"{many}{numbers} is not one of the choices."

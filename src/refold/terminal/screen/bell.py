@@ -22,7 +22,7 @@ _WIDEST = 120  # cells
 _PATIENCE = 2.0  # seconds for the desktop to take a notice
 
 
-def ring(environ: Mapping[str, str], text: str, display: Display = "line") -> str:
+def ring_bell(environ: Mapping[str, str], text: str, display: Display = "line") -> str:
     """What to send to the terminal: the bell, and before it a notice if it shows them.
 
     OSC 9 is iTerm2's, OSC 99 kitty's, OSC 777 came from urxvt and is VTE's. Nothing is

@@ -67,7 +67,7 @@ def _paints(theme: str = "auto", colors: int = 16) -> dict[Style, str]:
     return {style: f"\x1b[{codes}m" for style, codes in themed.items() if codes}
 
 
-class Look(Struct, frozen=True):
+class TerminalCapabilities(Struct, frozen=True):
     """`moves`: a line can be drawn and taken back. `signs`: more than ASCII.
 
     `room` is how wide text may be now, `height` how high the screen; 0: unknown.
@@ -118,23 +118,23 @@ _SIGNS = {
 }
 
 
-def look(
+def detect_capabilities(
     out: TextIO,
     environ: Mapping[str, str],
     color: bool | None = None,
     *,
     wanted: str = "auto",
     theme: str = "auto",
-) -> Look:
+) -> TerminalCapabilities:
     """`wanted` is a display or `auto`; what is no terminal gets nothing but text."""
     encoding = _encoding(out, environ)
     if not out.isatty():
         painted = colours.allowed(environ, has=False) if color is None else color
-        return Look(painted, signs=_takes(encoding), encoding=encoding)
+        return TerminalCapabilities(painted, signs=_takes(encoding), encoding=encoding)
     known = None if is_dumb(environ) else terminfo(environ["TERM"])
     shown = display(wanted, environ, known)
     longer = 0 if is_all_of_unicode(encoding) else MOST
-    text = Look(
+    text = TerminalCapabilities(
         signs=False,  # they would be read aloud, one by one
         room=lambda: max(_width(out, environ) - longer, _NEAR_WIDTH),
         height=lambda: _height(out),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TextIO
 
 from refold.terminal.screen.ascii_fallback import MOST, is_all_of_unicode, spelled
-from refold.terminal.screen.capabilities import Look, look
+from refold.terminal.screen.capabilities import TerminalCapabilities, detect_capabilities
 from refold.views.styled import Line, Piece, Style, joined
 from refold.views.wrap import cells, cut, wrap_line
 
@@ -20,7 +20,7 @@ _FAR_IN = 16  # cells: what begins there stands in a second column by itself
 
 
 class Printer:
-    def __init__(self, out: TextIO, look: Look) -> None:
+    def __init__(self, out: TextIO, look: TerminalCapabilities) -> None:
         self.look = look
         self._out = out
         self._at_start, self._after_gap = True, True
@@ -35,9 +35,13 @@ class Printer:
     def in_theme(self, theme: str, environ: Mapping[str, str]) -> None:
         """Paint in these colours from now on. Where nothing is painted, nothing will be."""
         now = self.look
-        self.in_look(look(self._out, environ, now.color, wanted=now.display, theme=theme))
+        self.in_look(
+            detect_capabilities(
+                self._out, environ, now.color, wanted=now.display, theme=theme
+            )
+        )
 
-    def in_look(self, look: Look) -> None:
+    def in_look(self, look: TerminalCapabilities) -> None:
         """Paint so from now on."""
         self.look = look
 

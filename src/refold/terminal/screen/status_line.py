@@ -16,7 +16,7 @@ _WORDS = "words"  # the key of what is written; calls have their ids
 _HINT = "type a message for the next step · ctrl+c to stop or redirect"
 
 
-class Doing:
+class StatusLine:
     """`clock` gives seconds that only go forward."""
 
     def __init__(self, clock: Callable[[], float], wheel: str) -> None:

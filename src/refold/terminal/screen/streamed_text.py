@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from refold.terminal.screen.markdown import words_on
 from refold.terminal.screen.printer import Printer
-from refold.terminal.screen.status_line import Doing
+from refold.terminal.screen.status_line import StatusLine
 from refold.views.escape import Visible, visible
 from refold.views.styled import Piece
 from refold.views.wrap import cut
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from refold.views.markdown.renderer import MarkdownRenderer
 
 
-class Speech:
-    def __init__(self, printer: Printer, doing: Doing) -> None:
+class StreamedText:
+    def __init__(self, printer: Printer, doing: StatusLine) -> None:
         self._printer, self._doing = printer, doing
         self._said = list[str]()  # of the answer under way, in the pieces that came
         self._thought = list[str]()
@@ -27,17 +27,17 @@ class Speech:
         self._visible = Visible()
         self._parted = False  # has something else been printed within these words?
 
-    def anew(self) -> None:
+    def begin_response(self) -> None:
         """Another answer begins, of which nothing is printed."""
         self._said.clear()
         self._thought.clear()
 
-    def words_came(self, text: str) -> bool:
+    def text_arrived(self, text: str) -> bool:
         """A piece of the answer under way. True if the words begin with this."""
         self._said.append(text)
         return self.say(text)
 
-    def thought_came(self, text: str) -> None:
+    def thinking_arrived(self, text: str) -> None:
         self._thought.append(text)
         self.think(text)
 
@@ -61,11 +61,11 @@ class Speech:
         self._doing.writes(self._prose.waiting)
         return begins
 
-    def unsaid(self, text: str) -> str:
+    def text_not_printed(self, text: str) -> str:
         """What has not come before of these words of the answer, which is whole now."""
         return _rest(self._said, text)
 
-    def unthought(self, text: str) -> str:
+    def thinking_not_printed(self, text: str) -> str:
         return _rest(self._thought, text)
 
     def close(self) -> bool:

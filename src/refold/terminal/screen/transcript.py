@@ -13,21 +13,21 @@ from msgspec.structs import replace
 
 from refold.client.types import Entry, Frame, Tool, View, events
 from refold.terminal.screen.printer import Printer
-from refold.terminal.screen.status_line import Doing
-from refold.terminal.screen.streamed_text import Speech
+from refold.terminal.screen.status_line import StatusLine
+from refold.terminal.screen.streamed_text import StreamedText
 from refold.values.display import ASK_USER
 from refold.values.live import (
     CallComing,
     ChildMoved,
     Progress,
+    SubagentDelta,
     TextCame,
     ThinkingCame,
     Waiting,
-    Within,
 )
 from refold.values.modes import Mode
 from refold.values.tools import TASK
-from refold.views.call_summary import Folding, label
+from refold.views.call_summary import ResultFold, label
 from refold.views.children_list import (
     live_rows,
     report_lines,
@@ -37,15 +37,15 @@ from refold.views.children_list import (
 from refold.views.escape import visible
 from refold.views.number_format import duration
 from refold.views.screen.blocks import (
+    AnswerBlock,
     Block,
-    Called,
-    Coming,
-    Heard,
-    News,
+    CallBlock,
+    MessageBlock,
+    NoticeBlock,
     Open,
-    Thought,
-    TurnOver,
-    Words,
+    StreamingBlock,
+    ThinkingBlock,
+    TurnEndBlock,
     is_plan,
     result_rows,
     turn_rows,
@@ -60,13 +60,13 @@ FindTool: TypeAlias = Callable[[str], Tool | None]
 
 WINDOW = 32_000  # tokens
 _MADE = 10  # calls that the code of one call makes, and that are printed
-_FOLDING = Folding("; /expand shows all")
+_FOLDING = ResultFold("; /expand shows all")
 _NAMED = 3  # of the calls that run side by side
 _SHORT = 24  # cells of such a name
 _TAIL = 60  # characters of what a subagent writes
 
 
-class Showing:
+class TranscriptPrinter:
     """`own` are the client keys of words the person typed at our own prompt.
 
     `tool` finds a tool by its name; `window` is in tokens, where a model's own is not known.
@@ -88,9 +88,9 @@ class Showing:
         self._dense = False  # what was printed last is a line or two: the next stands close
         self._retried = ""  # why the model is called again, as printed last
         self._made: dict[str, int] = {}  # by the code of each call that runs
-        self._at_work = _AtWork(clock)
-        self._doing = Doing(clock, printer.look.sign("wheel"))
-        self._speech = Speech(printer, self._doing)
+        self._at_work = _SubagentActivity(clock)
+        self._doing = StatusLine(clock, printer.look.sign("wheel"))
+        self._speech = StreamedText(printer, self._doing)
 
     def begin(self, view: View) -> None:
         """Print what comes after this. What was before is not looked at."""
@@ -102,18 +102,18 @@ class Showing:
         now = self._now
         own = self._is_own_choice(frame)
         for at in range(len(before.done), len(now.done)):
-            if not (own and isinstance(now.done[at], News)):
+            if not (own and isinstance(now.done[at], NoticeBlock)):
                 self._block(now.done[at])
         if now.coming is not before.coming:
             self._comes(before.coming, now.coming)
         if now.open is not before.open:
             self._opened(before, now)
-        if isinstance(frame.item, Within | ChildMoved):
+        if isinstance(frame.item, SubagentDelta | ChildMoved):
             self._at_work.hear(frame.item)
         if isinstance(frame.item, Entry) or now.status is not before.status:
             self._does(before.status, now.status)
         if now.view.turn.open_request is not before.view.turn.open_request:
-            self._speech.anew()
+            self._speech.begin_response()
 
     def _is_own_choice(self, frame: Frame) -> bool:
         """Was this mode chosen in an answer that is printed? Then the news of it is old."""
@@ -160,24 +160,24 @@ class Showing:
 
     def _block(self, block: Block) -> None:
         match block:
-            case Heard():
+            case MessageBlock():
                 self._heard(block)
-            case Words(text=text):
-                if new := self._speech.unsaid(text):
+            case AnswerBlock(text=text):
+                if new := self._speech.text_not_printed(text):
                     self._says(begins=self._speech.say(new))
                     self._close()
-            case Thought(text=text):
-                if new := self._speech.unthought(text):
+            case ThinkingBlock(text=text):
+                if new := self._speech.thinking_not_printed(text):
                     self._speech.think(new)
                     self._close()
-            case Called():
+            case CallBlock():
                 self._ended(block)
-            case News():
+            case NoticeBlock():
                 # A live row shows that it works; where there is none, that it begins is said.
                 if not (block.begins and self._live_room):
                     self._beside(block.line)
                     self._printer.under(report_rows(block.found, self._printer.room - 4))
-            case TurnOver():
+            case TurnEndBlock():
                 self._close()
                 self._doing.over()
                 self._printer.gap()
@@ -185,7 +185,7 @@ class Showing:
             case _:
                 assert_never(block)
 
-    def _heard(self, block: Heard) -> None:
+    def _heard(self, block: MessageBlock) -> None:
         if _stands(block, self.own):
             return
         self._part()
@@ -199,7 +199,9 @@ class Showing:
             self._printer.say(f"{sign} {visible(block.said)}", "person")
         self._last = ""
 
-    def _comes(self, before: tuple[Coming, ...], now: tuple[Coming, ...]) -> None:
+    def _comes(
+        self, before: tuple[StreamingBlock, ...], now: tuple[StreamingBlock, ...]
+    ) -> None:
         """The answer under way, from where it was when it was last looked at."""
         if len(now) < len(before):
             self._close()
@@ -208,19 +210,19 @@ class Showing:
             new = part.text.after(len(before[at].text) if at < len(before) else 0)
             match part.kind:
                 case "words":
-                    self._says(begins=self._speech.words_came(new))
+                    self._says(begins=self._speech.text_arrived(new))
                 case "thought":
                     self._speech.close_words()
-                    self._speech.thought_came(new)
+                    self._speech.thinking_arrived(new)
                 case "call":
                     self._close()
 
     def _opened(self, before: Screen, now: Screen) -> None:
-        stood = {b.call.id: b for b in before.open if isinstance(b, Called)}
-        waited = {b.seq for b in before.open if isinstance(b, Heard)}
-        alone = sum(isinstance(b, Called) and not b.within for b in now.open) == 1
+        stood = {b.call.id: b for b in before.open if isinstance(b, CallBlock)}
+        waited = {b.seq for b in before.open if isinstance(b, MessageBlock)}
+        alone = sum(isinstance(b, CallBlock) and not b.within for b in now.open) == 1
         for block in now.open:
-            if isinstance(block, Heard):
+            if isinstance(block, MessageBlock):
                 if block.seq not in waited:
                     self._put_off(block)
                 continue
@@ -230,7 +232,7 @@ class Showing:
             if was is not None and was.tail != block.tail:
                 self._doing.tail(block.call.id, block.tail)
 
-    def _put_off(self, block: Heard) -> None:
+    def _put_off(self, block: MessageBlock) -> None:
         """Words for later. Those instead of a turn that is stopped are shown after it."""
         if _stands(block, self.own) or self._now.view.turn.stopped:
             return
@@ -267,7 +269,7 @@ class Showing:
         if self._speech.part():
             self._dense = False
 
-    def _started(self, block: Called, *, alone: bool) -> None:
+    def _started(self, block: CallBlock, *, alone: bool) -> None:
         if self._many(block):
             return
         if block.call.name != ASK_USER:
@@ -275,7 +277,7 @@ class Showing:
         if alone and block.call.name != TASK:  # that its child begins is told
             self._announce(block)
 
-    def _announce(self, block: Called) -> None:
+    def _announce(self, block: CallBlock) -> None:
         call = block.call
         if self._last == call.id:
             return
@@ -288,11 +290,11 @@ class Showing:
         self._printer.line((("accent", f"{sign} "), ("strong", name), ("plain", said)))
         self._last, self._dense = call.id, False
 
-    def _many(self, block: Called) -> bool:
+    def _many(self, block: CallBlock) -> bool:
         """Has code made more calls by now than are worth reading?"""
         return self._made.get(block.within, 0) >= _MADE
 
-    def _ended(self, block: Called) -> None:
+    def _ended(self, block: CallBlock) -> None:
         id_, where = block.call.id, self._now.view.session.directory
         self._doing.no_tail(id_)
         many = self._many(block)
@@ -311,7 +313,7 @@ class Showing:
         self._last, self._dense = "", len(rows) == 1
 
 
-class _AtWork:
+class _SubagentActivity:
     """What each subagent at work does, and since when."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -319,11 +321,13 @@ class _AtWork:
         self._since = dict[str, float]()  # when each was first seen at work
         self._writing = dict[str, str]()  # the last words of each that writes
 
-    def hear(self, news: Within | ChildMoved) -> None:
+    def hear(self, news: SubagentDelta | ChildMoved) -> None:
         match news:
-            case ChildMoved(node) | Within(node, CallComing() | Waiting() | Progress()):
+            case ChildMoved(node) | SubagentDelta(
+                node, CallComing() | Waiting() | Progress()
+            ):
                 self._writing.pop(node, None)
-            case Within(node, TextCame(text) | ThinkingCame(text)):
+            case SubagentDelta(node, TextCame(text) | ThinkingCame(text)):
                 self._writing[node] = (self._writing.get(node, "") + text)[-2 * _TAIL :]
             case _:
                 pass
@@ -345,12 +349,12 @@ class _AtWork:
         return replace(moved, label=f"… {text[-_TAIL:]}") if text else moved
 
 
-def _stands(block: Heard, own: Container[str]) -> bool:
+def _stands(block: MessageBlock, own: Container[str]) -> bool:
     """It was typed here, and stands here since."""
     return (block.key != "" and block.key in own) or from_shell(block.sender)
 
 
-def _is_told(block: Called, view: View) -> bool:
+def _is_told(block: CallBlock, view: View) -> bool:
     """Is there a child of this call, of which there is news and nothing else to be said?"""
     born = (child.born for child in view.children.children)
     return block.stage == "done" and any(
@@ -362,7 +366,7 @@ def _side_by_side(open_: Sequence[Open], last: str, tool: FindTool) -> str:
     """The calls that run, but for the one whose line stands right above."""
     running = [
         block.call for block in open_
-        if isinstance(block, Called) and block.stage == "running"
+        if isinstance(block, CallBlock) and block.stage == "running"
         and not block.within and block.call.id != last
     ]  # fmt: skip
     named = [cut(label(call, tool(call.name)), _SHORT) for call in running[:_NAMED]]

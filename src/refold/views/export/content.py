@@ -17,7 +17,15 @@ from refold.values.display import Output
 from refold.values.messages import Image, ToolCall
 from refold.views.escape import on_one_line
 from refold.views.number_format import duration, spent_row
-from refold.views.screen.blocks import Block, Called, Heard, News, Stage, Thought, TurnOver
+from refold.views.screen.blocks import (
+    Block,
+    CallBlock,
+    MessageBlock,
+    NoticeBlock,
+    Stage,
+    ThinkingBlock,
+    TurnEndBlock,
+)
 from refold.views.screen.screen import Screen, screen_of
 from refold.views.wrap import cut
 
@@ -65,12 +73,12 @@ class Turn(Struct, frozen=True):
     title: str
     at: float
     blocks: tuple[Block, ...]
-    within: dict[str, tuple[Called, ...]]
-    over: TurnOver | None
+    within: dict[str, tuple[CallBlock, ...]]
+    over: TurnEndBlock | None
 
     @property
     def calls(self) -> int:
-        return sum(isinstance(block, Called) for block in self.blocks)
+        return sum(isinstance(block, CallBlock) for block in self.blocks)
 
 
 class ExportedSession(Struct, frozen=True):
@@ -91,7 +99,7 @@ class ExportedSession(Struct, frozen=True):
     def unplaced(self) -> tuple["ExportedSession", ...]:
         """Subagents whose call is not shown: they go to the end."""
         blocks = (block for turn in self.turns for block in turn.blocks)
-        told = {b.call.id for b in blocks if isinstance(b, Called)}
+        told = {b.call.id for b in blocks if isinstance(b, CallBlock)}
         told |= {b.call.id for t in self.turns for each in t.within.values() for b in each}
         away = (found for call, found in self.children.items() if call not in told)
         return tuple(story for found in away for story in found)
@@ -99,7 +107,7 @@ class ExportedSession(Struct, frozen=True):
 
 def exported_session(node: Node, means: ExportOptions) -> ExportedSession:
     screen = screen_of(node.entries)
-    shown = [b for b in screen.blocks if means.thoughts or not isinstance(b, Thought)]
+    shown = [b for b in screen.blocks if means.thoughts or not isinstance(b, ThinkingBlock)]
     children = node.children if means.children else ()
     known = [child for child in children if child.entries]
     return ExportedSession(
@@ -146,7 +154,7 @@ def _facts(node: Node, means: ExportOptions) -> Iterator[tuple[str, str]]:
 def _turns(blocks: Sequence[Block], *, runs: bool) -> Iterator[Turn]:
     waiting, number = list[Block](), 0
     for block in blocks:
-        if isinstance(block, TurnOver):
+        if isinstance(block, TurnEndBlock):
             number += 1
             yield _turn(number, waiting, block)
             waiting = []
@@ -159,22 +167,22 @@ def _turns(blocks: Sequence[Block], *, runs: bool) -> Iterator[Turn]:
 
 def _is_of_a_turn(block: Block) -> bool:
     match block:
-        case Heard(sender=sender):
+        case MessageBlock(sender=sender):
             return sender in REQUESTERS
-        case News():
+        case NoticeBlock():
             return False
         case _:
             return True
 
 
-def _turn(number: int, blocks: Sequence[Block], over: TurnOver | None) -> Turn:
-    here = {b.call.id for b in blocks if isinstance(b, Called) and not b.within}
-    made = [b for b in blocks if isinstance(b, Called) and b.within in here]
+def _turn(number: int, blocks: Sequence[Block], over: TurnEndBlock | None) -> Turn:
+    here = {b.call.id for b in blocks if isinstance(b, CallBlock) and not b.within}
+    made = [b for b in blocks if isinstance(b, CallBlock) and b.within in here]
     made.sort(key=lambda b: b.within)  # a stable sort: each call's keep their order
     within = {id_: tuple(calls) for id_, calls in groupby(made, key=lambda b: b.within)}
     inner = set(map(id, made))
     top = tuple(b for b in blocks if id(b) not in inner)
-    said = [b for b in blocks if isinstance(b, Heard) and b.sender in REQUESTERS]
+    said = [b for b in blocks if isinstance(b, MessageBlock) and b.sender in REQUESTERS]
     words = _short(said[0].said) if said else ""
     at = blocks[0].at if blocks else over.at if over else 0.0
     return Turn(number, words or "(no message)", at, top, within, over)
@@ -197,7 +205,7 @@ def who(sender: str) -> str:
     return _WHO.get(sender, sender)
 
 
-def call_outcome(block: Called) -> str:
+def call_outcome(block: CallBlock) -> str:
     """The result of a call. Only the exit code shows that a command failed."""
     for part in block.shown:
         if block.stage == "done" and isinstance(part, Output) and part.code != 0:
@@ -205,7 +213,7 @@ def call_outcome(block: Called) -> str:
     return _STAGES[block.stage]
 
 
-def took(block: Called) -> str:
+def took(block: CallBlock) -> str:
     """The duration, if it is worth showing."""
     if not (block.began and block.ended) or block.ended - block.began < _MOMENT:
         return ""

@@ -37,13 +37,13 @@ from refold.views.export.html_parts import (
 )
 from refold.views.number_format import duration, money, tokens
 from refold.views.screen.blocks import (
+    AnswerBlock,
     Block,
-    Called,
-    Heard,
-    News,
-    Thought,
-    TurnOver,
-    Words,
+    CallBlock,
+    MessageBlock,
+    NoticeBlock,
+    ThinkingBlock,
+    TurnEndBlock,
     turn_rows,
 )
 from refold.views.screen.conversation import from_child
@@ -168,31 +168,31 @@ class _Drawn(Struct):
         """The model is named where it changes."""
         model = ""
         for block in turn.blocks:
-            if isinstance(block, Words) and block.model != model:
+            if isinstance(block, AnswerBlock) and block.model != model:
                 model = block.model
                 yield element("p", model, class_="by")
             yield self._block(block, told, turn, name)
 
     def _block(self, block: Block, told: ExportedSession, turn: Turn, name: str) -> Markup:
         match block:
-            case Heard():
+            case MessageBlock():
                 return self._heard(block, told)
-            case Words(text=text, partial=partial):
+            case AnswerBlock(text=text, partial=partial):
                 cut = [element("p", "(cut off here)", class_="dim")] if partial else []
                 words = element("div", self.prose(text), class_="words")
                 return element("div", words, *cut, class_="said")
-            case Thought(text=text):
+            case ThinkingBlock(text=text):
                 summary = element("summary", element("span", "thought", class_="label"))
                 inside = element("div", element("p", text), class_="inside")
                 return element("details", summary, inside, class_="thought")
-            case Called():
+            case CallBlock():
                 return self._called(block, told, turn, name)
-            case News(line=line):
+            case NoticeBlock(line=line):
                 return element("p", _styled(line), class_="news")
-            case TurnOver():
+            case TurnEndBlock():
                 return _over(block)
 
-    def _heard(self, block: Heard, told: ExportedSession) -> Markup:
+    def _heard(self, block: MessageBlock, told: ExportedSession) -> Markup:
         by = element("p", who(block.sender), class_="by")
         shown = [
             image_element(each, self.means.image(told.node, each)) for each in block.images
@@ -206,7 +206,7 @@ class _Drawn(Struct):
         return element("div", by, said, *shown, class_="said heard")
 
     def _called(
-        self, block: Called, told: ExportedSession, turn: Turn, name: str
+        self, block: CallBlock, told: ExportedSession, turn: Turn, name: str
     ) -> Markup:
         made = turn.within.get(block.call.id, ())
         hand = CallStyle(told.node.view.session.directory, self.highlighted)
@@ -287,7 +287,7 @@ def _row(turn: Turn) -> Markup:
     return element("tr", *cells)
 
 
-def _over(over: TurnOver) -> Markup:
+def _over(over: TurnEndBlock) -> Markup:
     rows = [element("p", _styled(line)) for line in turn_rows(over)]
     return element("div", *rows, class_="over")
 

@@ -15,7 +15,7 @@ from refold.values.display import Checklist, Diff, Note, Output, Shown
 from refold.values.path_names import near
 from refold.views.escape import on_one_line, visible
 from refold.views.export.content import call_outcome, given, took
-from refold.views.screen.blocks import Called
+from refold.views.screen.blocks import CallBlock
 
 if TYPE_CHECKING:
     from pygments.lexer import Lexer
@@ -142,7 +142,7 @@ class CallStyle(Struct, frozen=True):
 
 
 def call(
-    block: Called, label: str, hand: CallStyle, inside: Sequence[Markup] = ()
+    block: CallBlock, label: str, hand: CallStyle, inside: Sequence[Markup] = ()
 ) -> Markup:
     """A call that unfolds. `inside` are its images, and the calls that its code made."""
     word = call_outcome(block)
@@ -160,7 +160,7 @@ def call(
     return element("details", summary, content, **opened)
 
 
-def _inside(block: Called, hand: CallStyle) -> Iterator[Markup]:
+def _inside(block: CallBlock, hand: CallStyle) -> Iterator[Markup]:
     arguments = list(_arguments(block, hand))
     if not _changed(block):
         yield element("p", "arguments", class_="what")
@@ -185,11 +185,11 @@ def _inside(block: Called, hand: CallStyle) -> Iterator[Markup]:
         yield element("p", "The model saw a part; the session has all of it.", class_="dim")
 
 
-def _changed(block: Called) -> bool:
+def _changed(block: CallBlock) -> bool:
     return any(isinstance(part, Diff) for part in block.shown)
 
 
-def _arguments(block: Called, hand: CallStyle) -> Iterator[Markup]:
+def _arguments(block: CallBlock, hand: CallStyle) -> Iterator[Markup]:
     for name, value, is_text in given(block.call):
         language = "" if is_text else "json"
         if name in ("command", "code"):

@@ -28,13 +28,13 @@ from refold.views.export.content import (
     who,
 )
 from refold.views.screen.blocks import (
+    AnswerBlock,
     Block,
-    Called,
-    Heard,
-    News,
-    Thought,
-    TurnOver,
-    Words,
+    CallBlock,
+    MessageBlock,
+    NoticeBlock,
+    ThinkingBlock,
+    TurnEndBlock,
     turn_rows,
 )
 from refold.views.screen.screen import Screen
@@ -148,26 +148,26 @@ def _block(
     block: Block, turn: Turn, told: ExportedSession, how: _How, level: int
 ) -> Iterator[str]:
     match block:
-        case Heard():
+        case MessageBlock():
             yield f"**{_words(who(block.sender))}:**\n\n{_quoted(block.said)}"
             for image in block.images:
                 yield f">\n> [image: {_words(image.name or image.media_type)}]\n"
-        case Words(text=text, partial=partial):
+        case AnswerBlock(text=text, partial=partial):
             yield how.contained(visible(text).rstrip()) + "\n"
             if partial:
                 yield "\n*(cut off here)*\n"
-        case Thought(text=text):
+        case ThinkingBlock(text=text):
             yield _folded("thought", _fence(text))
-        case Called():
+        case CallBlock():
             yield from _called(block, turn, told, how, level)
-        case News(line=line):
+        case NoticeBlock(line=line):
             yield f"*{_words(bare([line]))}*\n"
-        case TurnOver():
+        case TurnEndBlock():
             yield _over(block)
 
 
 def _called(
-    block: Called, turn: Turn, told: ExportedSession, how: _How, level: int
+    block: CallBlock, turn: Turn, told: ExportedSession, how: _How, level: int
 ) -> Iterator[str]:
     directory = told.node.view.session.directory
     yield _folded(_summary(block, how), "".join(_call(block, directory)))
@@ -179,12 +179,12 @@ def _called(
         yield from _session(child, how, min(level + 2, 6))
 
 
-def _summary(block: Called, how: _How) -> str:
+def _summary(block: CallBlock, how: _How) -> str:
     said = f"<code>{_markup(how.means.label(block.call))}</code>"
     return " · ".join(filter(None, (said, call_outcome(block), took(block))))
 
 
-def _call(block: Called, directory: str) -> Iterator[str]:
+def _call(block: CallBlock, directory: str) -> Iterator[str]:
     for name, value, is_text in given(block.call):
         if "\n" in value or len(value) > _SHORT:
             yield f"{_words(name)}:\n\n{_fence(value, '' if is_text else 'json')}\n"
@@ -212,7 +212,7 @@ def _call(block: Called, directory: str) -> Iterator[str]:
         yield f"what the model read:\n\n{_fence(block.text)}"
 
 
-def _over(over: TurnOver) -> str:
+def _over(over: TurnEndBlock) -> str:
     return "".join(f"*{_words(bare([row]))}*  \n" for row in turn_rows(over))
 
 
@@ -278,9 +278,9 @@ def _below_once(screen: Screen, *, thoughts: bool) -> Screen:
     """Without reports of subagents, which follow whole; and without thoughts, if so wished."""
     done = type(screen.done)(
         [
-            replace(each, found="") if isinstance(each, News) else each
+            replace(each, found="") if isinstance(each, NoticeBlock) else each
             for each in screen.done
-            if thoughts or not isinstance(each, Thought)
+            if thoughts or not isinstance(each, ThinkingBlock)
         ]
     )
     return Screen(done=done, open=screen.open, view=screen.view)

@@ -15,7 +15,7 @@ from refold.values.growing import Growing
 from refold.values.messages import Image, ToolCall
 from refold.values.modes import Outcome
 from refold.values.usage import Spent, Usage
-from refold.views.call_summary import USUAL, Folding, result
+from refold.views.call_summary import USUAL, ResultFold, result
 from refold.views.escape import on_one_line
 from refold.views.number_format import outcome_line, turn_line
 from refold.views.styled import Line, line
@@ -25,7 +25,7 @@ Stage: TypeAlias = Literal[
 ]
 
 
-class Heard(Struct, frozen=True, kw_only=True, tag="heard"):
+class MessageBlock(Struct, frozen=True, kw_only=True, tag="heard"):
     """A message that arrived: from the user, the parent, or the report of a subagent."""
 
     seq: int
@@ -43,7 +43,7 @@ class Heard(Struct, frozen=True, kw_only=True, tag="heard"):
         return self.typed or self.words
 
 
-class Words(Struct, frozen=True, kw_only=True, tag="words"):
+class AnswerBlock(Struct, frozen=True, kw_only=True, tag="words"):
     """What the model said. `partial`: it was cut off."""
 
     seq: int  # of the answer
@@ -53,13 +53,13 @@ class Words(Struct, frozen=True, kw_only=True, tag="words"):
     partial: bool = False
 
 
-class Thought(Struct, frozen=True, kw_only=True, tag="thought"):
+class ThinkingBlock(Struct, frozen=True, kw_only=True, tag="thought"):
     seq: int
     at: float
     text: str
 
 
-class Called(Struct, frozen=True, kw_only=True, tag="called"):
+class CallBlock(Struct, frozen=True, kw_only=True, tag="called"):
     """A call, from when the model made it to what came of it."""
 
     seq: int  # of the answer that holds it
@@ -84,7 +84,7 @@ class Called(Struct, frozen=True, kw_only=True, tag="called"):
         return self.stage in ("called", "asked", "running")
 
 
-class News(Struct, frozen=True, kw_only=True, tag="news"):
+class NoticeBlock(Struct, frozen=True, kw_only=True, tag="news"):
     """A notice: something that happened outside of the conversation, in a line.
 
     `begins`: the subagent that starts with it. `found`: the beginning of what one reports
@@ -98,7 +98,7 @@ class News(Struct, frozen=True, kw_only=True, tag="news"):
     found: str = ""
 
 
-class TurnOver(Struct, frozen=True, kw_only=True, tag="turn_over"):
+class TurnEndBlock(Struct, frozen=True, kw_only=True, tag="turn_over"):
     seq: int
     at: float
     outcome: Outcome
@@ -113,19 +113,21 @@ class TurnOver(Struct, frozen=True, kw_only=True, tag="turn_over"):
     unheard: str = ""  # words that nobody has heard, and what can be done about it
 
 
-class Coming(Struct, frozen=True, kw_only=True, tag="coming"):
+class StreamingBlock(Struct, frozen=True, kw_only=True, tag="coming"):
     """A part of the response in progress. Its final blocks replace it."""
 
     kind: Literal["words", "thought", "call"]
     text: Growing  # of a call only the name of the tool
 
 
-Open: TypeAlias = Heard | Called
-Block: TypeAlias = Heard | Words | Thought | Called | News | TurnOver
+Open: TypeAlias = MessageBlock | CallBlock
+Block: TypeAlias = (
+    MessageBlock | AnswerBlock | ThinkingBlock | CallBlock | NoticeBlock | TurnEndBlock
+)
 
 
 def result_rows(
-    block: Called, room: int, directory: str, fold: Folding = USUAL
+    block: CallBlock, room: int, directory: str, fold: ResultFold = USUAL
 ) -> list[Line]:
     """The result of a call; nothing while it is open."""
     match block.stage:
@@ -139,12 +141,12 @@ def result_rows(
             return result(end, room, directory, denied, fold, seen)
 
 
-def is_plan(block: Called) -> bool:
+def is_plan(block: CallBlock) -> bool:
     """Is it shown whole at once, as a plan to be judged?"""
     return isinstance(block.control, PlanReady)
 
 
-def turn_rows(block: TurnOver, *, usage: bool = True) -> list[Line]:
+def turn_rows(block: TurnEndBlock, *, usage: bool = True) -> list[Line]:
     """How the turn ended, what should be known of it, and what it used."""
     rows = list[Line]()
     if how := outcome_line(block.outcome, block.reason):

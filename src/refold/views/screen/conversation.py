@@ -24,7 +24,15 @@ from refold.values.control import Final
 from refold.values.growing import Growing
 from refold.values.live import CallComing, Live, TextCame, ThinkingCame
 from refold.values.messages import Part, Text, Thinking
-from refold.views.screen.blocks import Block, Called, Coming, Heard, Open, Thought, Words
+from refold.views.screen.blocks import (
+    AnswerBlock,
+    Block,
+    CallBlock,
+    MessageBlock,
+    Open,
+    StreamingBlock,
+    ThinkingBlock,
+)
 
 KINDS = frozenset((
     ModelAnswered, ModelFailed, Ended, Said, Delivered, MessageWithdrawn, Rewound, Imported,
@@ -33,15 +41,15 @@ KINDS = frozenset((
 ENDS = frozenset((ModelAsked, ModelAnswered, ModelFailed, Stopped, TurnEnded, Imported))
 
 
-def coming(so_far: tuple[Coming, ...], live: Live) -> tuple[Coming, ...]:
+def coming(so_far: tuple[StreamingBlock, ...], live: Live) -> tuple[StreamingBlock, ...]:
     """The response in progress, with one more piece."""
     match live:
         case TextCame(text):
-            return _longer(so_far, Coming(kind="words", text=Growing(text)), text)
+            return _longer(so_far, StreamingBlock(kind="words", text=Growing(text)), text)
         case ThinkingCame(text):
-            return _longer(so_far, Coming(kind="thought", text=Growing(text)), text)
+            return _longer(so_far, StreamingBlock(kind="thought", text=Growing(text)), text)
         case CallComing(name):
-            return (*so_far, Coming(kind="call", text=Growing(name)))
+            return (*so_far, StreamingBlock(kind="call", text=Growing(name)))
         case _:
             return so_far
 
@@ -52,14 +60,16 @@ def said(entry: Entry) -> Iterator[Block]:
         case ModelAnswered(message) as answer:
             for part in _joined(message.parts):
                 if isinstance(part, Text) and part.text.strip():
-                    yield Words(
+                    yield AnswerBlock(
                         seq=entry.seq, at=entry.at, text=part.text, model=answer.model,
                         partial=answer.partial or answer.stop == "length",
                     )  # fmt: skip
                 elif isinstance(part, Thinking) and part.text.strip():
-                    yield Thought(seq=entry.seq, at=entry.at, text=part.text)
+                    yield ThinkingBlock(seq=entry.seq, at=entry.at, text=part.text)
         case ModelFailed(partial_text=text, model=model) if text.strip():
-            yield Words(seq=entry.seq, at=entry.at, text=text, model=model, partial=True)
+            yield AnswerBlock(
+                seq=entry.seq, at=entry.at, text=text, model=model, partial=True
+            )
         case _:
             return
 
@@ -69,14 +79,14 @@ def at_last(entry: Entry, view: View) -> Iterator[Block]:
     match entry.event:
         case Ended(control=Final(answer)) if answer.strip():
             model = view.turn.model
-            yield Words(seq=entry.seq, at=entry.at, text=answer, model=model)
+            yield AnswerBlock(seq=entry.seq, at=entry.at, text=answer, model=model)
         case _:
             return
 
 
 def heard(
     open_: tuple[Open, ...], entry: Entry, view: View
-) -> tuple[tuple[Open, ...], tuple[Heard, ...]]:
+) -> tuple[tuple[Open, ...], tuple[MessageBlock, ...]]:
     """The open blocks after this event, and the messages that were delivered.
 
     Messages for after the turn, or that replace a stopped one, wait until they are
@@ -95,13 +105,13 @@ def heard(
             return _without(open_, {message})[0], ()
         case Rewound() | Imported() if open_:
             waiting = {each.seq for each in view.conversation.undelivered}
-            gone = {b.seq for b in open_ if isinstance(b, Heard)} - waiting
+            gone = {b.seq for b in open_ if isinstance(b, MessageBlock)} - waiting
             return _without(open_, gone)
         case _:
             return open_, ()
 
 
-def standing(view: View) -> Iterator[Heard]:
+def standing(view: View) -> Iterator[MessageBlock]:
     """Words that wait to be taken up."""
     stopped = view.turn.stopped is not None
     for each in view.conversation.undelivered:
@@ -118,8 +128,8 @@ def from_shell(sender: str) -> bool:
     return sender == SHELL
 
 
-def _heard(seq: int, at: float, said: Said) -> Heard:
-    return Heard(
+def _heard(seq: int, at: float, said: Said) -> MessageBlock:
+    return MessageBlock(
         seq=seq, at=at, words=said.text, sender=said.sender, key=said.client_key,
         images=said.images, typed=said.typed,
     )  # fmt: skip
@@ -127,15 +137,17 @@ def _heard(seq: int, at: float, said: Said) -> Heard:
 
 def _without(
     open_: tuple[Open, ...], seqs: set[int]
-) -> tuple[tuple[Open, ...], tuple[Heard, ...]]:
-    taken = tuple(b for b in open_ if isinstance(b, Heard) and b.seq in seqs)
+) -> tuple[tuple[Open, ...], tuple[MessageBlock, ...]]:
+    taken = tuple(b for b in open_ if isinstance(b, MessageBlock) and b.seq in seqs)
     if not taken:
         return open_, ()
-    left = tuple(b for b in open_ if isinstance(b, Called) or b.seq not in seqs)
+    left = tuple(b for b in open_ if isinstance(b, CallBlock) or b.seq not in seqs)
     return left, taken
 
 
-def _longer(so_far: tuple[Coming, ...], new: Coming, text: str) -> tuple[Coming, ...]:
+def _longer(
+    so_far: tuple[StreamingBlock, ...], new: StreamingBlock, text: str
+) -> tuple[StreamingBlock, ...]:
     last = so_far[-1] if so_far else None
     if last is None or last.kind != new.kind:
         return (*so_far, new)

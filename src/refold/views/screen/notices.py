@@ -55,7 +55,7 @@ from refold.views.notices import (
     warnings,
     worktree_left_text,
 )
-from refold.views.screen.blocks import News, TurnOver
+from refold.views.screen.blocks import NoticeBlock, TurnEndBlock
 from refold.views.styled import Line, line
 from refold.views.wrap import cut
 
@@ -68,7 +68,7 @@ KINDS = frozenset((
 _LONGEST = 60  # cells of words that are quoted
 
 
-def told(entry: Entry, window: int, before: View, view: View) -> Iterator[News]:
+def told(entry: Entry, window: int, before: View, view: View) -> Iterator[NoticeBlock]:
     """`window` is what is assumed where that of the model is not known."""
     begins = report = ""
     match entry.event:
@@ -92,16 +92,18 @@ def told(entry: Entry, window: int, before: View, view: View) -> Iterator[News]:
                 or _mishap(entry) or _of_files_and_plans(entry)
             )  # fmt: skip
     if found is not None:
-        yield News(seq=entry.seq, at=entry.at, line=found, begins=begins, found=report)
+        yield NoticeBlock(
+            seq=entry.seq, at=entry.at, line=found, begins=begins, found=report
+        )
     if view.account.first_estimated == entry.seq:
-        yield News(seq=entry.seq, at=entry.at, line=line(ESTIMATED, "warn"))
+        yield NoticeBlock(seq=entry.seq, at=entry.at, line=line(ESTIMATED, "warn"))
 
 
 def turn_over(
     entry: Entry, end: TurnEnded, turn: Turn, earlier: float, view: View
-) -> TurnOver:
+) -> TurnEndBlock:
     """`turn` as it was before its end, of which `earlier` seconds do not count."""
-    return TurnOver(
+    return TurnEndBlock(
         seq=entry.seq, at=entry.at, outcome=end.outcome, reason=end.reason,
         seconds=max(0.0, turn.seconds(until=entry.at) - earlier), spent=view.turn.spent, last=view.account.last_usage,
         window=view.conversation.system_prompt.window, model=view.turn.model,

@@ -27,13 +27,13 @@ from refold.values.live import (
     ChildMoved,
     Live,
     Progress,
+    SubagentDelta,
     TextCame,
     ThinkingCame,
     Waiting,
-    Within,
 )
 from refold.views.screen import conversation, notices, status, tool_calls
-from refold.views.screen.blocks import Block, Coming, Open
+from refold.views.screen.blocks import Block, Open, StreamingBlock
 from refold.views.screen.status import Status
 
 _BEGINS = frozenset((TurnStarted, SessionResumed))
@@ -49,7 +49,7 @@ class Screen(Struct, frozen=True):
 
     done: Log[Block] = field(default_factory=Log[Block])
     open: tuple[Open, ...] = ()
-    coming: tuple[Coming, ...] = ()
+    coming: tuple[StreamingBlock, ...] = ()
     status: Status = Status()
     moved: tuple[ChildMoved, ...] = ()  # the newest news of each child at work, newest last
     earlier: float = 0.0  # seconds of this turn before another process took it up
@@ -144,7 +144,7 @@ def _meanwhile(screen: Screen, live: Live) -> Screen:
         case ChildMoved(node):
             others = (m for m in screen.moved if m.node != node)
             return replace(screen, moved=(*others, live))
-        case Within():
+        case SubagentDelta():
             return screen  # what a child does is enough; what it says stands in its journal
 
 

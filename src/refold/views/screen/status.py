@@ -26,7 +26,7 @@ from refold.journal.events.kinds import (
 )
 from refold.values.live import CallComing, Live, TextCame, ThinkingCame, Waiting
 from refold.views.escape import on_one_line
-from refold.views.screen.blocks import Called, Open
+from refold.views.screen.blocks import CallBlock, Open
 
 KINDS = frozenset((
     ModelAsked, Reserved, Settled, ModelAnswered, ModelFailed, Judged, Answered, Started, Ended,
@@ -66,7 +66,7 @@ def after(status: Status, entry: Entry, waiting: Sequence[Open]) -> Status:
 
 
 def of_calls(waiting: Sequence[Open]) -> str:
-    running = any(isinstance(b, Called) and b.stage == "running" for b in waiting)
+    running = any(isinstance(b, CallBlock) and b.stage == "running" for b in waiting)
     return "running" if running else ""
 
 

@@ -18,7 +18,7 @@ from refold.journal.events.kinds import (
 from refold.journal.state.conversation import OpenCall
 from refold.journal.state.conversation import Stage as Stood
 from refold.journal.state.fold import View
-from refold.views.screen.blocks import Called, Open, Stage
+from refold.views.screen.blocks import CallBlock, Open, Stage
 
 KINDS = frozenset((
     ModelAnswered, NestedCallMade, Judged, Answered, Started, Ended, Rewound, Imported,
@@ -29,15 +29,17 @@ _STAGES: dict[Stood, Stage] = {"asked": "asked", "started": "running"}
 
 def after(
     open_: tuple[Open, ...], entry: Entry, view: View
-) -> tuple[tuple[Open, ...], tuple[Called, ...]]:
+) -> tuple[tuple[Open, ...], tuple[CallBlock, ...]]:
     """The open calls after this event, and those that ended with it."""
     match entry.event:
         case ModelAnswered(message):
             left, lost = _lost(open_, view)
-            new = (Called(seq=entry.seq, at=entry.at, call=call) for call in message.calls)
+            new = (
+                CallBlock(seq=entry.seq, at=entry.at, call=call) for call in message.calls
+            )
             return (*left, *new), lost
         case NestedCallMade(call, within):
-            made = Called(seq=entry.seq, at=entry.at, call=call, within=within)
+            made = CallBlock(seq=entry.seq, at=entry.at, call=call, within=within)
             return (*open_, made), ()
         case Judged() | Answered() | Started():
             return _moved(open_, entry, entry.event), ()
@@ -53,21 +55,21 @@ def printed(open_: tuple[Open, ...], call_id: str, text: str) -> tuple[Open, ...
     """The open blocks after a call has printed this."""
     return tuple(
         replace(b, tail=(b.tail + text[-_TAIL:])[-_TAIL:])
-        if isinstance(b, Called) and b.call.id == call_id
+        if isinstance(b, CallBlock) and b.call.id == call_id
         else b
         for b in open_
     )
 
 
-def standing(view: View) -> Iterator[Called]:
+def standing(view: View) -> Iterator[CallBlock]:
     """The calls that have not ended."""
     for found in (*view.conversation.calls, *view.conversation.nested):
         if found.result is None:
             yield _as_it_stands(found)
 
 
-def _as_it_stands(found: OpenCall) -> Called:
-    return Called(
+def _as_it_stands(found: OpenCall) -> CallBlock:
+    return CallBlock(
         seq=found.called, at=0.0, call=found.call,
         stage=_STAGES.get(found.stage, "called"),
         reason=found.reason if found.stage in ("asked", "denied") else "",
@@ -80,12 +82,14 @@ def _moved(
     open_: tuple[Open, ...], entry: Entry, event: Judged | Answered | Started
 ) -> tuple[Open, ...]:
     return tuple(
-        _on(b, entry, event) if isinstance(b, Called) and b.call.id == event.call_id else b
+        _on(b, entry, event)
+        if isinstance(b, CallBlock) and b.call.id == event.call_id
+        else b
         for b in open_
     )
 
 
-def _on(block: Called, entry: Entry, event: Judged | Answered | Started) -> Called:
+def _on(block: CallBlock, entry: Entry, event: Judged | Answered | Started) -> CallBlock:
     match event:
         case Judged(verdict="ask", reason=reason, changes=changes):
             return replace(
@@ -105,11 +109,11 @@ def _on(block: Called, entry: Entry, event: Judged | Answered | Started) -> Call
 
 def _ended(
     open_: tuple[Open, ...], entry: Entry, end: Ended
-) -> tuple[tuple[Open, ...], tuple[Called, ...]]:
+) -> tuple[tuple[Open, ...], tuple[CallBlock, ...]]:
     over = tuple(
         _over(b, entry, end)
         for b in open_
-        if isinstance(b, Called) and end.call_id in (b.call.id, b.within)
+        if isinstance(b, CallBlock) and end.call_id in (b.call.id, b.within)
     )
     if not over:
         return open_, ()
@@ -117,7 +121,7 @@ def _ended(
     return tuple(left), over
 
 
-def _over(block: Called, entry: Entry, end: Ended) -> Called:
+def _over(block: CallBlock, entry: Entry, end: Ended) -> CallBlock:
     if block.call.id != end.call_id:  # its code is no more there to hear of it
         return replace(block, stage="unknown", tail="", ended=entry.at)
     return replace(
@@ -127,16 +131,16 @@ def _over(block: Called, entry: Entry, end: Ended) -> Called:
 
 
 def _is_of(block: Open, call_id: str) -> bool:
-    return isinstance(block, Called) and call_id in (block.call.id, block.within)
+    return isinstance(block, CallBlock) and call_id in (block.call.id, block.within)
 
 
 def _lost(
     open_: tuple[Open, ...], view: View
-) -> tuple[tuple[Open, ...], tuple[Called, ...]]:
+) -> tuple[tuple[Open, ...], tuple[CallBlock, ...]]:
     """Calls that cannot end any more, because the conversation was rewound past them."""
     if not open_:
         return (), ()
     known = {c.call.id for c in (*view.conversation.calls, *view.conversation.nested)}
-    lost = [b for b in open_ if isinstance(b, Called) and b.call.id not in known]
+    lost = [b for b in open_ if isinstance(b, CallBlock) and b.call.id not in known]
     left = tuple(b for b in open_ if b not in lost) if lost else open_
     return left, tuple(replace(b, stage="unknown", tail="") for b in lost)

@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from refold.values.claims import Evidence, Finding
 from refold.values.control import CompactionKind, Todo
-from refold.values.display import Asking
+from refold.values.display import AskedQuestion
 from refold.values.modes import Outcome
 from refold.values.usage import Usage
 
@@ -159,7 +159,7 @@ class Question(Written, frozen=True, kw_only=True, tag="question"):
 
     call_id: str
     hash: str
-    questions: Sequence[Asking]
+    questions: Sequence[AskedQuestion]
     who: str | UnsetType = UNSET
 
 
@@ -327,7 +327,7 @@ class SideCall(Written, frozen=True, kw_only=True, tag="side_call"):
     tokens: int
 
 
-class UsageOfIt(Written, frozen=True, kw_only=True, tag="usage"):
+class SideCallUsage(Written, frozen=True, kw_only=True, tag="usage"):
     """The end of a side call: `side_call` is its number."""
 
     side_call: int

@@ -30,16 +30,16 @@ from refold.journal.events.child_events import (
 from refold.journal.events.kinds import Entry, Event, Frame, Judged
 from refold.journal.state.fold import View
 from refold.values.control import EnterPlan, Final, PlanReady, TasksChanged, Todos
-from refold.values.display import Asking, Diff
+from refold.values.display import AskedQuestion, Diff
 from refold.values.live import (
     CallComing,
     ChildMoved,
     Live,
     Progress,
+    SubagentDelta,
     TextCame,
     ThinkingCame,
     Waiting,
-    Within,
 )
 from refold.values.messages import Thinking, ToolCall
 from refold.values.usage import Budget
@@ -74,7 +74,7 @@ OfEvent: TypeAlias = (
     documents.UserMessage | documents.TurnStart | documents.AssistantMessage | documents.AnswerRejected | documents.RequestChecked | documents.ToolCall
     | documents.ToolApprovalRequest | documents.ToolApprovalResult | documents.Question | documents.ToolResult | documents.Diff | documents.PlanReady
     | documents.PlanApproved | documents.PlanRejected | documents.Checkpoint | documents.FilesRestored | documents.Rewound | documents.MessageEdited | documents.MessageWithdrawn | documents.Error
-    | documents.Interrupted | documents.TodoUpdate | documents.CompactAsked | documents.Compact | documents.SideCall | documents.UsageOfIt | documents.Memory
+    | documents.Interrupted | documents.TodoUpdate | documents.CompactAsked | documents.Compact | documents.SideCall | documents.SideCallUsage | documents.Memory
     | documents.FilesChangedElsewhere | BudgetChosen | StepsChosen | ModeChanged | ModelChanged
     | EffortChanged | AgentChanged | documents.Notice | documents.TurnEnd | subagent_documents.SubagentStart | subagent_documents.SubagentEnd
     | subagent_documents.SubagentBudget | subagent_documents.SubagentStopped | subagent_documents.VariableHanded | subagent_documents.Variables | subagent_documents.VariablesRestored
@@ -124,7 +124,7 @@ def approval_request(
 
 
 def question(
-    event: PutToPerson, seq: int, questions: Sequence[Asking]
+    event: PutToPerson, seq: int, questions: Sequence[AskedQuestion]
 ) -> documents.Question:
     """The model asks something that only the user knows."""
     return documents.Question(
@@ -352,7 +352,7 @@ def _of_side(event: Event, seq: int) -> Iterator[OfEvent]:
                 seq=seq, purpose=purpose, model=model, dollars=dollars, tokens=tokens
             )
         case kinds.Settled(reserved, usage, model, cost, failed):
-            yield documents.UsageOfIt(
+            yield documents.SideCallUsage(
                 seq=seq, side_call=reserved, model=model, usage=usage, cost=cost,
                 failed=failed,
             )  # fmt: skip
@@ -444,7 +444,7 @@ def _of_live(live: Live, after: int) -> LiveDocument:
             return live_documents.ToolProgress(after=after, call_id=call_id, text=text)
         case Waiting(seconds, reason):
             return live_documents.Retry(after=after, seconds=seconds, reason=reason)
-        case Within(node, piece):
+        case SubagentDelta(node, piece):
             return live_documents.WithinChild(after=after, node=node, live=piece)
         case ChildMoved(node, agent, title, steps, tokens, cost, label):
             return live_documents.ChildMoved(
@@ -467,7 +467,7 @@ def live_of(document: LiveDocument) -> Live:
         case live_documents.Retry(seconds=seconds, reason=reason):
             return Waiting(seconds, reason)
         case live_documents.WithinChild(node=node, live=piece):
-            return Within(node, piece)
+            return SubagentDelta(node, piece)
         case live_documents.ChildMoved() as moved:
             return ChildMoved(
                 moved.node, moved.agent, moved.title, moved.steps, moved.tokens,

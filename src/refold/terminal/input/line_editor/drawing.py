@@ -15,7 +15,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style as Styles
 
 from refold.terminal.screen import colours
-from refold.terminal.screen.capabilities import Look
+from refold.terminal.screen.capabilities import TerminalCapabilities
 
 ESC_ALONE = 0.1  # seconds, after which it is no beginning of another key
 _INKS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "gray")
@@ -30,7 +30,7 @@ _MARKS = {
 _LIGHT = (0, 95, 135, 175, 215, 255)
 
 
-def drawing(look: Look) -> dict[str, Any]:
+def drawing(look: TerminalCapabilities) -> dict[str, Any]:
     """What an application is given for it."""
     return {
         # No cursor position is asked for: an answer that comes late would be typed text.
@@ -42,7 +42,7 @@ def drawing(look: Look) -> dict[str, Any]:
     }
 
 
-def colouring(look: Look) -> dict[str, Any]:
+def colouring(look: TerminalCapabilities) -> dict[str, Any]:
     """What of that a theme changes: the same colours as all else has on this terminal."""
     # Where there is a line editor, a style's order says its codes as ECMA-48 does.
     codes = {style: begin[2:-1] for style, begin in look.paints.items()}
@@ -95,10 +95,10 @@ def _size() -> Size:
 #
 # prompt_toolkit goes up as many rows as it has drawn. A terminal that fits old lines into
 # its new width has made more of them, and would keep the uppermost: a second prompt. Where
-# it is not known to do that (`Look.refits`), nothing is taken back that another program may have drawn.
+# it is not known to do that (`TerminalCapabilities.refits`), nothing is taken back that another program may have drawn.
 
 
-def taking_all_back(app: Application[Any], look: Look) -> None:
+def taking_all_back(app: Application[Any], look: TerminalCapabilities) -> None:
     """From now on, whenever `app` takes back what it has drawn."""
     if not look.refits:
         return

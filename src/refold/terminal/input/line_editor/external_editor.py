@@ -11,13 +11,13 @@ from refold.errors import RefoldError
 from refold.terminal.input.editor import edited, editor_of
 from refold.terminal.input.line_editor.pastes import Pasted
 from refold.terminal.screen.printer import Printer
-from refold.terminal.strip_escapes import unordered
+from refold.terminal.strip_escapes import without_escapes
 from refold.views.escape import visible
 
 _NO_EDITOR = "No editor is set: set $VISUAL or $EDITOR."
 
 
-class Elsewhere:
+class ExternalEditor:
     """`away`: an editor has the terminal now."""
 
     def __init__(self, printer: Printer, pasted: Pasted) -> None:
@@ -44,5 +44,5 @@ class Elsewhere:
         finally:
             self.away = False
         if not problem:
-            found = unordered(text).rstrip("\n")
+            found = without_escapes(text).rstrip("\n")
             buffer.set_document(Document(found, len(found)), bypass_readonly=True)

@@ -18,8 +18,8 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from refold.terminal.input.line_editor.pastes import Pasted
-from refold.terminal.input.reader import SHORTCUTS, Key, Later
-from refold.terminal.signals import stop_here
+from refold.terminal.input.reader import SHORTCUTS, Key, QueuedMessage
+from refold.terminal.signals import suspend
 
 _LEAVING = (("c-c", Key.CTRL_C), ("c-d", Key.CTRL_D), ("escape", Key.ESC))
 # What Shift+Enter and Ctrl+Enter are where a terminal tells them from Enter: as xterm
@@ -28,7 +28,7 @@ _WITH_ENTER = ("\x1b[27;2;13~", "\x1b[27;5;13~", "\x1b[27;6;13~")
 _AS_KITTY_SAYS = ("2", "5", "6")
 
 
-class Doing(Struct, frozen=True):
+class KeyActions(Struct, frozen=True):
     """What keys of the prompt for words set off.
 
     `ahead`: were they typed before the prompt was there? `shortcut` keeps what was typed
@@ -42,7 +42,7 @@ class Doing(Struct, frozen=True):
     image: Callable[[KeyPressEvent], None] | None = None
 
 
-def editing(pasted: Pasted, doing: Doing) -> KeyBindings:
+def editing(pasted: Pasted, doing: KeyActions) -> KeyBindings:
     """For words of several lines."""
     keys = pasting(pasted)
     here = has_focus(DEFAULT_BUFFER)
@@ -204,7 +204,7 @@ def _stopping() -> KeyBindings:
 
     @keys.add("c-z")
     def _(event: KeyPressEvent) -> None:
-        run_in_terminal(lambda: stop_here(group=0))
+        run_in_terminal(lambda: suspend(group=0))
 
     return keys
 
@@ -232,7 +232,7 @@ def sending() -> KeyBindings:
 
     @keys.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:
-        event.app.exit(result=Later(event.current_buffer.text))
+        event.app.exit(result=QueuedMessage(event.current_buffer.text))
 
     return keys
 

@@ -17,7 +17,7 @@ from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.keys import Keys
 
-from refold.terminal.input.keys import forget, one_by_one, readable
+from refold.terminal.input.keys import cbreak_mode, discard_input, wait_readable
 from refold.terminal.input.line_editor.drawing import ESC_ALONE
 from refold.terminal.input.line_editor.pastes import Pasted
 from refold.terminal.input.reader import CTRL_C
@@ -121,7 +121,7 @@ class Keyboard:
 
     @contextmanager
     def quiet(self) -> Generator[None]:
-        with one_by_one(self._input.fileno()):
+        with cbreak_mode(self._input.fileno()):
             self._quiet = True
             self.marking_pastes()
             try:
@@ -140,7 +140,7 @@ class Keyboard:
         still come, and must not be taken for keys."""
         while typed := self._reader.read():
             self.parser.feed(typed)
-        forget(self._input.fileno())
+        discard_input(self._input.fileno())
         self._input.read_keys()
         clear_typeahead(self._input)
 
@@ -188,7 +188,7 @@ class Keyboard:
         """ "" where nothing will ever come any more."""
         found = ""
         while not found:  # half a letter is none
-            await readable(self._input.fileno())
+            await wait_readable(self._input.fileno())
             found = self._reader.read(_AT_ONCE)
             if self._reader.gone:
                 break

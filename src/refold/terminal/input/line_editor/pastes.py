@@ -6,7 +6,7 @@ sent. Without the mark, each key would draw the whole text again.
 
 import re
 
-from refold.terminal.strip_escapes import unordered
+from refold.terminal.strip_escapes import without_escapes
 
 _MOST_LINES = 15
 _MOST_CHARACTERS = 1_500
@@ -20,7 +20,7 @@ class Pasted:
 
     def shown(self, pasted: str, most: int = _MOST_LINES) -> str:
         """What stands in the prompt for it: itself, or a mark if it has more lines."""
-        text = unordered(pasted).rstrip("\n")
+        text = without_escapes(pasted).rstrip("\n")
         lines = text.count("\n") + 1
         if lines <= most and len(text) <= _MOST_CHARACTERS:
             return text
