@@ -99,10 +99,8 @@ class StreamWriter:
             await self.lines([init(session.view, self._id, __version__), *first])
         left = False
         async for frame in frames:
-            if self._format != STREAM:
-                _notices(
-                    self._documents(frame, live)
-                )  # these are `only` news of those kinds
+            if self._format != STREAM:  # no other news come: see `only`
+                _notices(self._documents(frame, live))
                 continue
             found = [*self._documents(frame, live), *self._estimated(frame)]
             more = after(frame.item) if isinstance(frame.item, Entry) else None
