@@ -134,6 +134,19 @@ def test_an_error_of_the_editor_leaves_the_disk_and_a_remark(opened: Opened) -> 
     )
 
 
+def test_an_empty_answer_is_not_taken_for_the_text_of_a_file(opened: Opened) -> None:
+    class Mute(Texts):
+        def read(self, real: str) -> str:
+            return ""
+
+    files = EditorFiles(DiskFiles(opened.root), Mute(), EditorGate()).only([opened.real])
+    assert files.read(opened.real) == b"saved\n"
+    assert files.remarks() == (
+        "the editor did not give its text of a.txt (it gave an empty text), so this is the "
+        "saved text",
+    )
+
+
 def test_a_change_of_unsaved_text_is_made_by_the_editor(opened: Opened) -> None:
     opened.typed("typed\n")
     opened.call().write(opened.real, b"new\n", expect=digest(b"typed\n"))

@@ -261,6 +261,8 @@ class EditorFiles:
                 self._say(_MOVED, real)
                 return None
             saved = content.decode()
+            if saved and not said:  # so answer some that cannot read it
+                raise ToolFailed("it gave an empty text")
             if _same(saved, said):
                 return _Text(content, said, unsaved=False)
             windows = "\r\n" in saved and "\r" not in said
