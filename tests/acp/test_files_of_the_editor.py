@@ -1,11 +1,16 @@
 """The files of the editor: the official SDK's client offers `fs/…` to `refold acp`."""
 
 from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import pytest
+from acp.interfaces import Client
+from anyio import to_thread
 
-from tests.acp.editor import Connected, editor
+from refold.acp.editor_buffers import EditorBuffers
+from refold.errors import ToolFailed
+from tests.acp.editor import Connected, Editor, editor
 from tests.cli.running import call
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
@@ -176,5 +181,63 @@ def test_a_fork_asks_under_its_own_id(work: Path) -> None:
             assert [asked for asked, _, _ in at.editor.written] == [
                 session, forked.session_id,
             ]  # fmt: skip
+
+    anyio.run(check)
+
+
+def test_an_editor_that_does_not_answer_is_asked_once() -> None:
+    class Hangs(Editor):
+        async def read_text_file(self, session_id: str, path: str, **_: object) -> Any:
+            self.opened.append(path)
+            await anyio.sleep_forever()
+
+    async def check() -> None:
+        hangs = Hangs()
+        buffers = EditorBuffers(
+            cast("Client", hangs), writes=True, directories=["/w"], patience=0.01
+        )
+        buffers.session = "s"
+        said = list[str]()
+        for _ in range(2):
+            try:
+                await to_thread.run_sync(buffers.read, "/w/a")
+            except ToolFailed as error:
+                said.append(str(error))
+        assert said == ["no answer in 0.01 s", "it did not answer before"]
+        assert hangs.opened == ["/w/a"]
+
+    anyio.run(check)
+
+
+def test_a_file_is_named_as_the_editor_knows_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "real" / "a").write_text("x")
+
+    async def check() -> None:
+        at = Editor()
+        folder = str(tmp_path / "link")
+        buffers = EditorBuffers(cast("Client", at), writes=True, directories=[folder])
+        buffers.session = "s"
+        await to_thread.run_sync(buffers.read, str(tmp_path / "real" / "a"))
+        assert at.opened == [str(tmp_path / "link" / "a")]
+
+    anyio.run(check)
+
+
+def test_a_link_in_the_workspace_is_no_name_of_a_folder(tmp_path: Path) -> None:
+    work, other = tmp_path / "work", tmp_path / "other"
+    work.mkdir()
+    other.mkdir()
+    (work / "link").symlink_to(other)
+    (other / "a").write_text("x")
+
+    async def check() -> None:
+        at = Editor()
+        folders = [str(work), str(work / "link")]
+        buffers = EditorBuffers(cast("Client", at), writes=True, directories=folders)
+        buffers.session = "s"
+        await to_thread.run_sync(buffers.read, str(other / "a"))
+        assert at.opened == [str(other / "a")]  # a command could lead the link elsewhere
 
     anyio.run(check)

@@ -26,12 +26,21 @@ T = TypeVar("T")
 class EditorBuffers:
     """Of one session, whose id is set as `session` when it is known.
 
-    `directories` are the paths by which the editor knows those of the session.
+    `directories` are the paths by which the editor knows those of the session. An editor
+    that lets a request wait for `patience` seconds is not asked again.
     """
 
-    def __init__(self, editor: Client, *, writes: bool, directories: Sequence[str]) -> None:
+    def __init__(
+        self,
+        editor: Client,
+        *,
+        writes: bool,
+        directories: Sequence[str],
+        patience: float = _PATIENCE,
+    ) -> None:
         self.session = ""
         self.writes = writes
+        self._patience, self._hangs = patience, False
         self._editor = editor
         self._names = _names(directories)
         self._loop, self._thread = current_token(), threading.get_ident()
@@ -51,16 +60,20 @@ class EditorBuffers:
 
     def _answer(self, asking: Coroutine[None, None, T]) -> T:
         async def asked() -> T:
-            with anyio.fail_after(_PATIENCE):
+            with anyio.fail_after(self._patience):
                 return await asking
 
         if not self.session or threading.get_ident() == self._thread:
             asking.close()
             raise ToolFailed("the session is not open in it yet")
+        if self._hangs:
+            asking.close()
+            raise ToolFailed("it did not answer before")
         try:
             return from_thread.run(asked, token=self._loop)
         except TimeoutError as error:
-            raise ToolFailed(f"no answer in {_PATIENCE:.0f} s") from error
+            self._hangs = True
+            raise ToolFailed(f"no answer in {self._patience:g} s") from error
         except RequestError as error:
             raise ToolFailed(str(error) or f"error {error.code}") from error
         except ValueError as error:
