@@ -1,6 +1,7 @@
 """Files that an editor has open, with an editor that is a table of texts."""
 
 import os
+import time
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -14,7 +15,7 @@ from refold.errors import ToolFailed
 from refold.place.commands import ShellCommands
 from refold.place.editor_files import EditorFiles, EditorGate
 from refold.place.files import DiskFiles
-from refold.place.port import Files, FileWrite, Real
+from refold.place.port import AT_MOST, Files, FileWrite, Real
 from refold.values.tools import Confinement
 
 
@@ -244,7 +245,7 @@ def test_text_that_the_editor_does_not_save_is_missing_in_a_checkpoint(
     )
 
 
-def test_a_read_only_file_is_not_written_by_the_editor(opened: Opened) -> None:
+def test_a_file_with_two_names_is_not_written_by_the_editor(opened: Opened) -> None:
     os.link(opened.file, opened.root / "hard")
     with pytest.raises(ToolFailed, match="hard links"):
         opened.call().write(opened.real, b"new\n", expect=digest(b"saved\n"))
@@ -264,6 +265,81 @@ def test_a_folder_that_became_a_link_keeps_the_editor_away(opened: Opened) -> No
     with pytest.raises(ToolFailed):
         files.read(real)
     assert (opened.texts.opened, opened.texts.written) == ([], [])
+
+
+def test_a_folder_that_becomes_a_link_after_the_look_keeps_the_editor_away(
+    opened: Opened,
+) -> None:
+    inside = opened.root / "in"
+    inside.mkdir()
+    (inside / "x.txt").write_text("x\n")
+
+    class Swapped(DiskFiles):
+        def read(self, real: Real, at_most: int = AT_MOST) -> bytes:
+            content = super().read(real, at_most)
+            inside.rename(opened.root / "moved")
+            inside.symlink_to(opened.root / "moved")
+            return content
+
+    files = EditorFiles(Swapped(opened.root), opened.texts, opened.gate)
+    real = Real(str(inside / "x.txt"))
+    assert files.only([real]).read(real) == b"x\n"
+    assert opened.texts.opened == []
+
+
+@pytest.fixture
+def busy(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> Opened:
+    """A command runs, and nothing has changed for long."""
+    anyio.run(opened.gate.command_begins)
+    monkeypatch.setattr(time, "time_ns", lambda: 2**62)
+    return opened
+
+
+def test_unsaved_text_is_read_while_a_command_runs(busy: Opened) -> None:
+    busy.typed("typed\n")
+    assert busy.call().read(busy.real) == b"typed\n"
+
+
+def test_a_change_goes_to_the_disk_while_a_command_runs(busy: Opened) -> None:
+    files = busy.call()
+    files.write(busy.real, b"new\n", expect=digest(b"saved\n"))
+    assert (busy.texts.written, busy.file.read_bytes()) == ([], b"new\n")
+    assert files.remarks() == (
+        "a.txt was written to the disk and not by the editor: a command that can change "
+        "files runs",
+    )
+
+
+def test_unsaved_text_is_not_changed_while_a_command_runs(busy: Opened) -> None:
+    busy.typed("typed\n")
+    with pytest.raises(ToolFailed) as raised:
+        busy.call().write(busy.real, b"new\n", expect=digest(b"typed\n"))
+    assert str(raised.value) == (
+        "a.txt has unsaved changes in the editor, and the editor cannot be asked to write it: "
+        "a command that can change files runs. Nothing was written. Ask the user to save it."
+    )
+    assert (busy.texts.written, busy.file.read_bytes()) == ([], b"saved\n")
+
+
+def test_text_is_not_believed_if_a_folder_moved_while_the_editor_was_asked(
+    busy: Opened,
+) -> None:
+    class Moves(Texts):
+        def read(self, real: str) -> str:
+            (busy.root / "new").mkdir()
+            return "of another file\n"
+
+    files = EditorFiles(DiskFiles(busy.root), Moves(), busy.gate).only([busy.real])
+    assert files.read(busy.real) == b"saved\n"
+    assert files.remarks() == (
+        "a command that changes folders runs, so a.txt was read from the disk",
+    )
+
+
+def test_a_large_file_is_read_from_the_disk(tmp_path: Path) -> None:
+    opened = Opened(Path(os.path.realpath(tmp_path)), b"x" * 1_000_001)
+    opened.typed("typed\n")
+    assert len(opened.call().read(opened.real)) == 1_000_001
 
 
 def test_what_was_typed_since_the_model_read_a_file_is_a_change(opened: Opened) -> None:

@@ -2,7 +2,7 @@
 
 Implements `port.Files` over `files.DiskFiles`, which decides what a path is and whether it may be
 read; `acp` implements `port.Editor`. Only files that a call names, in the workspace, in plain UTF-8,
-are asked of the editor; searches and commands see the disk. An editor opens files by their paths,
+are asked of the editor, up to 1 MB; searches and commands see the disk. An editor opens files by their paths,
 so it writes none while a command that could replace a folder by a link runs: `EditorGate`.
 """
 
@@ -30,6 +30,7 @@ from refold.place.port import (
 )
 
 _FRESH = 50_000_000  # nanoseconds: more than the clock of a file system may be late
+_LARGEST = 1_000_000  # bytes of a file that the editor is asked for: an answer is one line
 _BOM = b"\xef\xbb\xbf"
 
 _SILENT = "the editor did not give its text of {name} ({error}), so this is the saved text"
@@ -298,6 +299,8 @@ class EditorFiles:
 
 def _plain(content: bytes) -> bool:
     """Whether an editor's text has the same bytes: other encodings have none we know."""
+    if len(content) > _LARGEST:
+        return False
     try:
         content.decode()
     except UnicodeDecodeError:
