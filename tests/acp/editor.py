@@ -71,7 +71,7 @@ class Checked:
             self.seen.add(method)
             self._methods[ours, message.get("id")] = method
             self._check(f"{method} {message}", _CHECKED[method][0], message["params"])
-        elif message.get("result") is not None:
+        elif "result" in message:
             asked = self._methods[not ours, message["id"]]
             self._check(f"the result of {asked}", _CHECKED[asked][1], message["result"])
 

@@ -1,5 +1,6 @@
 """The files of the editor: the official SDK's client offers `fs/…` to `refold acp`."""
 
+from hashlib import sha1
 from pathlib import Path
 from typing import Any, cast
 
@@ -75,7 +76,16 @@ def test_a_change_that_is_denied_reaches_no_file_of_the_editor(work: Path) -> No
     anyio.run(check)
 
 
-def test_unsaved_text_is_saved_before_the_checkpoint_of_a_change(work: Path) -> None:
+def in_a_checkpoint(content: bytes, home: Path) -> bool:
+    """Whether the private repositories of snapshots have a file with this content."""
+    name = sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+    found = (home / "refold" / "checkpoints").rglob(f"objects/{name[:2]}/{name[2:]}")
+    return any(found)
+
+
+def test_unsaved_text_is_saved_before_the_checkpoint_of_a_change(
+    work: Path, home: Path
+) -> None:
     (work / "a.py").write_text("x = 1\n")
 
     async def check() -> None:
@@ -89,6 +99,7 @@ def test_unsaved_text_is_saved_before_the_checkpoint_of_a_change(work: Path) -> 
                 "x = 2\ny = 7\n",
             ]
             assert (work / "a.py").read_text() == "x = 2\ny = 7\n"
+            assert in_a_checkpoint(b"x = 1\ny = 7\n", home)
 
     anyio.run(check)
 
