@@ -228,3 +228,20 @@ def test_it_is_asked_with_its_key_for_a_call_and_nothing_else() -> None:
         "stream_options": {"include_usage": True},
         "max_tokens": 1024,
     }
+
+
+def test_a_tool_with_plain_arguments_is_asked_for_by_a_grammar() -> None:
+    plain = (
+        b'{"type":"object","properties":{"where":{"type":"string"}},"required":["where"]}'
+    )
+    asked = replace(ASKED, tools=(ToolSpec("look", "look out", Raw(plain)),))
+
+    async def use() -> WireServer:
+        said = Reply('{"tool": "look", "arguments": {"where": "up"}}')
+        async with embedded(said) as (provider, _, server):
+            await heard(provider, asked)
+            return server
+
+    body = msgspec.json.decode(anyio.run(use).heard[0].body)
+    assert body["grammar"].startswith(r'root ::= "{\"tool\": \"" ("look\", ')
+    assert "response_format" not in body

@@ -103,20 +103,20 @@ def test_calls_and_results_are_told_in_plain_words() -> None:
     assert told(asked) == snapshot(
         [
             ("user", "Look up."),
-            ("assistant", '{"tool": "look", "arguments": {"where":"up"}}'),
+            ("assistant", '{"tool": "look", "arguments": {"where": "up"}}'),
             (
                 "user",
                 "Result:\na cloud\n\n"
                 "If the task is done call finish with the answer, else call the next tool.",
             ),
             ("user", "<reminder>Hurry.</reminder>"),
-            ("assistant", '{"tool": "look", "arguments": {"where":"up"}}'),
+            ("assistant", '{"tool": "look", "arguments": {"where": "up"}}'),
             (
                 "user",
                 "It failed:\ntoo dark\n\n"
                 "If the task is done call finish with the answer, else call the next tool.",
             ),
-            ("assistant", '{"tool": "finish", "arguments": {"answer":"It is dark."}}'),
+            ("assistant", '{"tool": "finish", "arguments": {"answer": "It is dark."}}'),
             ("user", "Thanks."),
         ]
     )
@@ -206,6 +206,30 @@ def test_words_that_are_no_call_stay_words() -> None:
 def test_an_answer_cut_off_in_its_words_keeps_them() -> None:
     assert read(request(), '{"tool": "finish", "arguments": {"answer": "It i') == [
         TextDelta('{"answer": "It i')
+    ]
+
+
+def test_what_to_do_next_is_told_last_behind_a_note_about_files() -> None:
+    note, again = (
+        "After that call:\n\na.txt (1 line):\nup",
+        message("user", "<reminder>Hurry.</reminder>"),
+    )
+    asked = request(
+        message("user", "Look up."),
+        call("1"),
+        result("1", "ok"),
+        message("user", note),
+        again,
+    )
+
+    assert told(asked)[2:] == [
+        ("user", "Result:\nok"),
+        (
+            "user",
+            f"{note}\n\n"
+            "If the task is done call finish with the answer, else call the next tool.",
+        ),
+        ("user", "<reminder>Hurry.</reminder>"),
     ]
 
 

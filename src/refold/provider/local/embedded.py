@@ -3,16 +3,18 @@
 The server speaks OpenAI's Chat API (`openai_chat`). The first request starts it, unless
 another session of the user has; if it crashes during a response, it is started again, once.
 
-Every response of a small model is one JSON object, enforced by a grammar. The system prompt
-has one short line for each tool. A JSON schema in the request makes the server reject any
-token that does not lead to a call; the final answer is a call, too, of `finish`. Measured on
+Every response of a small model is one JSON object, enforced by a grammar (`call_grammar`, or a
+JSON schema where that cannot say it): the server rejects any token that does not lead to a call.
+The final answer is a call, too, of `finish`. The system prompt has one short line for each tool. Measured on
 models of 0.5 to 2 billion parameters, this gets more calls right than the model's own call
 syntax, for a third of the tokens.
 """
 
+import json
 import re
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
+from itertools import islice, zip_longest
 from typing import Any
 
 import msgspec
@@ -24,6 +26,7 @@ from refold.provider import openai_chat, openai_chat_stream, sanitize
 from refold.provider.encoding_cache import Encoded
 from refold.provider.error_mapping import Peer
 from refold.provider.http import Http, Timeouts
+from refold.provider.local.call_grammar import call_grammar
 from refold.provider.local.models import LocalModel
 from refold.provider.local.server import Address, Server
 from refold.provider.port import CallDelta, Delta, Done, Request, Retrying, TextDelta
@@ -134,7 +137,9 @@ def to_wire(request: Request, plain: Request, messages: bytes) -> bytes:
     more: dict[str, Any] = {"temperature": 0, "cache_prompt": True}
     if request.stops:
         more["stop"] = request.stops
-    if shape := call_schema(request):
+    if grammar := call_grammar(_allowed(request)):
+        more["grammar"] = grammar
+    elif shape := call_schema(request):
         named = {"name": "call", "schema": shape}
         more["response_format"] = {"type": "json_schema", "json_schema": named}
     whole: dict[str, Raw] = msgspec.json.decode(body, type=dict[str, Raw])
@@ -196,14 +201,8 @@ def plain_request(request: Request) -> Request:
 
 def call_schema(request: Request) -> dict[str, Any] | None:
     """The schema of a response. None: text is wanted."""
-    if not request.tools:
-        return None
-    offered = _offered(request)
-    if request.tool_choice == "none":
-        offered = tuple(tool for tool in offered if tool.name == FINISH.name)
-    else:
-        offered = _without_circles(offered, request.messages)
-    return {"anyOf": [_shape(tool) for tool in offered]}
+    allowed = _allowed(request)
+    return {"anyOf": [_shape(tool) for tool in allowed]} if allowed else None
 
 
 class LocalStreamState:
@@ -262,6 +261,16 @@ def _offered(request: Request) -> tuple[ToolSpec, ...]:
     return request.tools if own else (*request.tools, FINISH)
 
 
+def _allowed(request: Request) -> tuple[ToolSpec, ...]:
+    """The tools that the next response may call; none if text is wanted."""
+    if not request.tools:
+        return ()
+    offered = _offered(request)
+    if request.tool_choice == "none":
+        return tuple(tool for tool in offered if tool.name == FINISH.name)
+    return _without_circles(offered, request.messages)
+
+
 def _line(tool: ToolSpec) -> str:
     about = " ".join(tool.description.split())
     return f"- {tool.name}({', '.join(_parameters(tool))}): {about}"
@@ -284,7 +293,22 @@ def _parameters(tool: ToolSpec) -> list[str]:
 def _told(messages: Log[StoredMessage], *, calls: bool = True) -> Log[StoredMessage]:
     """`calls`: the next response must be a call, so earlier ones are written as calls."""
     names = {c.id: c.name for spoken in messages for c in spoken.message.calls}
-    return Log([StoredMessage(s.seq, _said(s.message, names, calls)) for s in messages])
+    told, results = list[StoredMessage](), False
+    for spoken, after in zip_longest(messages, islice(messages, 1, None)):
+        message = _said(spoken.message, names, calls)
+        results = spoken.message.role == "tool" or (results and message.role == "user")
+        # Last, behind a note: else a note about files is taken for something to be done.
+        if results and (
+            after is None or after.message.role == "assistant" or _reminds(after)
+        ):
+            message = Message("user", (Text(f"{message.text}\n\n{_NEXT}"),))
+            results = False
+        told.append(StoredMessage(spoken.seq, message))
+    return Log(told)
+
+
+def _reminds(spoken: StoredMessage) -> bool:
+    return spoken.message.text.startswith("<reminder>")
 
 
 def _said(message: Message, names: dict[str, str], calls: bool) -> Message:
@@ -292,7 +316,7 @@ def _said(message: Message, names: dict[str, str], calls: bool) -> Message:
         case "tool":
             results = [p for p in message.parts if isinstance(p, ToolResult)]
             told = [_result(result, names.get(result.call_id, "")) for result in results]
-            return Message("user", (Text("\n\n".join([*told, _NEXT])),))
+            return Message("user", (Text("\n\n".join(told)),))
         case "assistant":
             lines = [_call(p) for p in message.parts if isinstance(p, ToolCall)]
             if not (lines or calls):
@@ -306,7 +330,10 @@ def _said(message: Message, names: dict[str, str], calls: bool) -> Message:
 
 
 def _call(call: ToolCall) -> str:
-    arguments = bytes(sanitize.arguments(call.arguments)).decode()
+    """As the model has written it: so it is not read again."""
+    arguments = json.dumps(
+        json.loads(bytes(sanitize.arguments(call.arguments))), ensure_ascii=False
+    )
     return f'{{"tool": "{sanitize.name(call.name)}", "arguments": {arguments}}}'
 
 

@@ -1,0 +1,66 @@
+"""The grammar of one call, for llama.cpp: what a small model may write, letter by letter.
+
+A JSON schema would do the same but for blanks: with one, models write each brace and each key
+on a line of its own, and a third of their tokens are blanks. Here a call is one line, as `embedded`
+shows it to them. (Without any blank it would have fewer tokens still, and worse patterns.) A tool whose arguments are more than plain values has no grammar; `embedded` sends the schema then.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from refold.values.tools import ToolSpec
+
+_VALUES = {
+    "string": r'"\"" ([^"\\\x7F\x00-\x1F] | "\\" (["\\/bfnrt] | "u" [0-9a-fA-F]{4}))* "\""',
+    "boolean": '"true" | "false"',
+    "integer": '"-"? ("0" | [1-9] [0-9]{0,15})',
+    "number": '"-"? ("0" | [1-9] [0-9]{0,15}) ("." [0-9]{1,15})?',
+}
+_UNDERSTOOD = frozenset(("type", "enum", "description", "default", "title"))
+
+
+def call_grammar(tools: Sequence[ToolSpec]) -> str:
+    """Exactly one call of one of `tools`; "" if only a schema can say that."""
+    calls = [_call(tool) for tool in tools]
+    if not calls or not all(calls):
+        return ""
+    opening = _literal('{"tool": "')
+    rules = [f"root ::= {opening} ({' | '.join(calls)})"]
+    return "\n".join([*rules, *(f"{name} ::= {rule}" for name, rule in _VALUES.items())])
+
+
+def _call(tool: ToolSpec) -> str:
+    schema: Mapping[str, Any] = msgspec.json.decode(tool.parameters)
+    properties: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
+    values = {name: _value(about) for name, about in properties.items()}
+    required = [name for name in properties if name in schema.get("required", ())]
+    if not required or not all(values.values()):
+        return ""
+    given = [f"{_literal(f'{_json(name)}: ')} {values[name]}" for name in required]
+    others = [
+        f"({_literal(f', {_json(name)}: ')} {values[name]})?"
+        for name in properties
+        if name not in required
+    ]
+    opening = _literal(f'{tool.name}", "arguments": {{')
+    return " ".join([opening, f" {_literal(', ')} ".join(given), *others, _literal("}}")])
+
+
+def _value(about: Mapping[str, Any]) -> str:
+    """The rule of a plain value; "" if it is none."""
+    if set(about) - _UNDERSTOOD:
+        return ""
+    if "enum" in about:
+        return f"({' | '.join(_literal(_json(each)) for each in about['enum'])})"
+    kind = about.get("type")
+    return kind if isinstance(kind, str) and kind in _VALUES else ""
+
+
+def _literal(text: str) -> str:
+    return _json(text)  # the escapes of JSON are those of the grammar
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
