@@ -291,6 +291,64 @@ def test_every_file_of_a_kind_that_is_left_is_named(tmp_path: Path) -> None:
     assert seen[0] == "a.tmp is still there. b.tmp is still there."
 
 
+@pytest.mark.parametrize(
+    ("request_text", "there", "command"),
+    [
+        ("Move a.txt into the folder b.", {"a.txt": "x"}, "mkdir -p b && mv a.txt b/a.txt"),
+        ("Copy a.txt to b.txt.", {"a.txt": "x"}, "cp a.txt b.txt"),
+        ("Move a.txt to b.txt.", {"a.txt": "x", "b.txt": "x"}, "rm a.txt"),  # it was copied
+        ("Move a.txt to b.txt.", {"a.txt": "x", "b.txt": "y"}, ""),
+        # It was moved while there was no folder of this name.
+        ("Move a.txt into the folder b.", {"b": "x"}, "mv b a.txt && mkdir -p b && mv a.txt b/a.txt"),
+        ("Delete a.txt and c.txt.", {"a.txt": "x", "c.txt": "x"}, "rm a.txt && rm c.txt"),
+        ("Delete all .txt files.", {"a.txt": "x"}, ""),
+        ("Move all .txt files into the folder b.", {"a.txt": "x"}, ""),
+        ("Move 'a.txt' to b.txt.", {}, ""),
+        ("How many .txt files are here?", {"a.txt": "x"}, "ls *.txt | wc -l"),
+    ],
+)  # fmt: skip
+def test_a_command_that_moves_or_deletes_is_told_where_the_request_says_all_of_it(
+    tmp_path: Path, request_text: str, there: dict[str, str], command: str
+) -> None:
+    for name, text in there.items():
+        (tmp_path / name).write_text(text)
+    store = MemoryStore()
+
+    run(
+        store,
+        _world(tmp_path, ScriptedProvider(done(), done()), (fulfilled, *POLICIES)),
+        request_text,
+    )
+
+    told = [e.event.ways for e in entries(store) if isinstance(e.event, RequestChecked)]
+    assert told[0] == ((f'bash {{"command":"{command}"}}',) if command else ())
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ("There are 2 text files.", ""),
+        ("Two.", ""),
+        ("There are 3, with the folders.", ""),
+        (
+            "There are 4.",
+            "The number of files *.txt is 2, and the answer does not say that.",
+        ),
+    ],
+)
+def test_files_are_counted_after_the_model(
+    tmp_path: Path, answer: str, problem: str
+) -> None:
+    for name in ("a.txt", "b.txt", "c.md", "d/e.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("4")
+
+    counted = call("bash", command="expr 2 3 4 Two")
+    _, seen = turn(tmp_path, "How many .txt files are here?", counted, done(answer), done())
+
+    assert seen[0] == problem
+
+
 def test_a_task_that_is_done_ends_without_another_step(tmp_path: Path) -> None:
     view, seen = turn(
         tmp_path,

@@ -43,11 +43,12 @@ def policies(
     work is checked against the request. Raises `BadInput` for an invalid `schema`.
     """
     limits, compaction = settings.limits, compacting(shares(settings))
-    held, shown = tuple[Policy, ...](), tuple[Policy, ...]()
+    held, shown, kept = tuple[Policy, ...](), tuple[Policy, ...](), tuple[Policy, ...]()
     if checked:  # few models need it, and it is not loaded for the others
         from refold.engine.policies.fulfilment import fulfilled, showing_named_files
+        from refold.engine.policies.keeping import keeping
 
-        held, shown = (fulfilled,), (showing_named_files,)
+        held, shown, kept = (fulfilled,), (showing_named_files,), (not_twice, keeping)
     try:
         shape = (shaped(schema, limits.corrections),) if schema is not None else ()
     except ValueError as error:
@@ -87,7 +88,7 @@ def policies(
         ended_commands,
         hearing_children,
         # Before `converse` runs the calls.
-        *((not_twice,) if checked else ()),
+        *kept,
         # Once the request is delivered, and before the model is asked.
         *shown,
         converse,

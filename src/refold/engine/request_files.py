@@ -5,7 +5,9 @@ files are shown, and what happens with problems. Files that may
 not be read are neither shown nor checked.
 """
 
+import posixpath
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -24,6 +26,7 @@ from refold.engine.request_text import (
     lines_as_json,
     lost_lines,
     problems_in,
+    shown_text,
     syntax_error,
 )
 from refold.engine.request_words import ExpectedFile
@@ -32,7 +35,7 @@ from refold.errors import ToolFailed
 from refold.journal.events.child_events import NestedCallMade
 from refold.journal.events.kinds import FilesShown, RequestChecked, Started
 from refold.journal.state.fold import View
-from refold.journal.state.turn import ShownFiles, Turn
+from refold.journal.state.turn import Turn
 from refold.place.port import Files
 from refold.values.messages import ToolCall
 from refold.values.printable_names import escaped
@@ -40,6 +43,22 @@ from refold.values.text import clean
 
 _LARGEST = 1_000_000  # bytes of a file that is looked at
 _MOST = 8  # problems: more are not corrected in one go
+
+_MOVED_ONTO = ["nothing", "file", "nothing"]
+_DEPTH = 4  # folders below a folder in which files are counted
+_WORDS = (
+    "no|none|zero",
+    "one|single",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+)
 
 _READER = "read_file"
 _MOST_FILES = 4  # that are shown
@@ -131,16 +150,6 @@ def _as_shown(name: str, text: str, *, numbered: bool = False) -> str:
     return "\n".join((f"{name} ({count}):", *lines))
 
 
-def text_before(name: str, shown: ShownFiles) -> str:
-    """The text of a file as it was first shown; "" if it was not, or with numbers."""
-    for note in shown.notes:
-        found = re.search(rf"(?m)^{re.escape(name)} \((\d+) lines?\):\n", note)
-        if found:
-            lines = note[found.end() :].split("\n")[: int(found[1])]
-            return "" if lines[0].startswith("1: ") else "\n".join(lines) + "\n"
-    return ""
-
-
 async def _checked(action: CheckRequest, world: World, record: Record) -> RequestChecked:
     """What does not hold."""
     found, ways = list(action.problems), list[str]()
@@ -168,14 +177,53 @@ def _problems(
     ways = list[str]()
     for name, lost in wrong.items():
         text = _text(name, files) or ""
-        wanted = text_before(name, shown) if lost else text
+        wanted = shown_text(name, shown) if lost else text
         if lost and not wanted:
             continue
         for expected in action.expected:
             if name in expected.paths:
                 wanted = corrected_text(expected, name, wanted)
         ways.append(edit_call_for(name, text, wanted) or _hint(name, text))
+    if commands := list(_commands(action.expected, files, view.turn.answer)):
+        ways.append(f"bash {encode({'command': ' && '.join(commands)}).decode()}")
     return found, list(filter(None, ways))
+
+
+def _commands(expected: Sequence[ExpectedFile], files: Files, answer: str) -> Iterator[str]:
+    """What moves, copies and deletes the files that the request names, as far as it is not done.
+
+    Nothing is written over, and nothing is deleted that the request does not name.
+    """
+    gone = {name for each in expected if each.gone for name in each.paths}
+    sources = {each.source for each in expected}
+    for each in expected:
+        placed = [path for path in each.paths if _kind(path, files) != "nothing"]
+        if each.counted:
+            if any(_miscounted(each.paths[0], files, answer)):
+                yield f"ls {each.paths[0]} | wc -l"
+        elif each.source and not placed:
+            yield from _command_to_place(each, files, moves=each.source in gone)
+        elif each.source and each.source in gone:  # it was copied
+            hash_ = _hash(each.source, files)
+            if hash_ and hash_ == _hash(placed[0], files) and each.source != placed[0]:
+                yield shlex.join(("rm", each.source))
+        elif each.gone and not sources & set(each.paths) and "*" not in each.paths[0]:
+            yield from (shlex.join(("rm", name)) for name in _found(each, files))
+
+
+def _command_to_place(each: ExpectedFile, files: Files, *, moves: bool) -> Iterator[str]:
+    source, place = each.source, each.paths[0]
+    folder, name = posixpath.split(place)
+    there = _kind(source, files)
+    make = [shlex.join(("mkdir", "-p", folder))] if folder else []
+    if there == "file" and _kind(folder or ".", files) in ("nothing", "directory"):
+        yield from make
+        yield shlex.join(("mv" if moves else "cp", source, place))
+    elif folder and [there, *(_kind(n, files) for n in (folder, name))] == _MOVED_ONTO:
+        # "mv a.txt docs" without a folder docs: it is the file docs now.
+        yield shlex.join(("mv", folder, name))
+        yield from make
+        yield shlex.join(("mv", name, place))
 
 
 def _hint(name: str, text: str) -> str:
@@ -196,9 +244,11 @@ def _of(
     expected: ExpectedFile, files: Files, turn: Turn, all_known: bool
 ) -> tuple[str, bool, list[str]]:
     """The file, if a call could solve the problems; has it lost lines? And the problems."""
+    if expected.counted:
+        return "", False, list(_miscounted(expected.paths[0], files, turn.answer))
     paths = [path for each in expected.paths for path in _spelled_out(each, files)]
     kinds = {path: _kind(path, files) for path in paths}
-    there = [path for path, kind in kinds.items() if kind not in ("nothing", "")]
+    there = _found(expected, files)
     if "" in kinds.values():
         return "", False, []
     if expected.gone:
@@ -222,13 +272,46 @@ def _of(
     return name, bool(lost), [*lost, *problems]
 
 
+def _found(expected: ExpectedFile, files: Files) -> list[str]:
+    paths = [path for each in expected.paths for path in _spelled_out(each, files)]
+    return [path for path in paths if _kind(path, files) not in ("nothing", "")]
+
+
+def _miscounted(pattern: str, files: Files, answer: str) -> Iterator[str]:
+    """Files in folders below may be counted, too, and the answer can be right either way."""
+    folder, _, ending = pattern.rpartition("*")
+    direct, below = _count(folder or ".", ending, files, _DEPTH)
+    if direct < 0:
+        return
+    said = {int(n) for n in re.findall(r"(?<![\w.])\d{1,9}(?![\w.]*\d)", answer)}
+    said |= {
+        n for n, word in enumerate(_WORDS) if re.search(rf"(?i)\b(?:{word})\b", answer)
+    }
+    if not said & {direct, direct + below}:
+        yield f"The number of files {pattern} is {direct}, and the answer does not say that."
+
+
+def _count(folder: str, ending: str, files: Files, depth: int) -> tuple[int, int]:
+    """The files with this ending in a folder, and those below it; -1 if it may not be looked at."""
+    if _kind(folder, files) != "directory":
+        return -1, 0
+    direct = below = 0
+    for entry in files.items(files.real(folder)):
+        if entry.kind == "file" and entry.name.endswith(ending):
+            direct += 1
+        elif entry.kind == "directory" and depth:
+            here, deeper = _count(f"{folder}/{entry.name}", ending, files, depth - 1)
+            below += max(here, 0) + deeper
+    return direct, below
+
+
 def _losses(
     expected: ExpectedFile, name: str, text: str, turn: Turn, lines: Sequence[str]
 ) -> Iterator[str]:
     if lost := lost_lines(expected, lines, text):
         yield f"{name} has lost these lines, put them back: {' / '.join(lost)}"
         return
-    more = _blank(text_before(name, turn.files_shown)) - _blank(text)
+    more = _blank(shown_text(name, turn.files_shown)) - _blank(text)
     if expected.keeps and more > 0:
         yield f"{name} has lost {more} blank line{'s' if more > 1 else ''}."
 

@@ -14,6 +14,7 @@ from difflib import SequenceMatcher
 from msgspec.json import encode
 
 from refold.engine.request_words import ExpectedFile
+from refold.journal.state.turn import ShownFiles
 
 _SHOWN = 80  # characters of a line
 _PAIR = r"[\"']?([\w.-]+)[\"']?\s*[:=]\s*(\S.*)"
@@ -42,6 +43,16 @@ def problems_in(expected: ExpectedFile, name: str, text: str) -> Iterator[str]:
         if not at or not fits(at[0]):
             is_ = _short(at[0]) if at else "not there"
             yield f"Line {expected.line} of {name} is {is_}, not {_short(want)}."
+
+
+def shown_text(name: str, shown: ShownFiles, *, newest: bool = False) -> str:
+    """The text of a file as it was first shown, or last; "" if it was not, or with numbers."""
+    for note in reversed(shown.notes) if newest else shown.notes:
+        found = re.search(rf"(?m)^{re.escape(name)} \((\d+) lines?\):\n", note)
+        if found:
+            lines = note[found.end() :].split("\n")[: int(found[1])]
+            return "" if lines[0].startswith("1: ") else "\n".join(lines) + "\n"
+    return ""
 
 
 def lost_lines(expected: ExpectedFile, lost: Sequence[str], text: str) -> Sequence[str]:

@@ -4,9 +4,10 @@ Only what can be checked afterwards is read: file names, quoted and announced te
 and last lines, a command to run, a question. A request is read clause by clause. A clause
 starts with a verb, and refers to the file that was named last if it names none. The verbs
 are English; file names and quoted text are recognized in every language. `request_changes` reads
-what a clause says of old and new text; `policies.fulfilment` uses the result.
+what a clause says of old and new text, `request_places` where files go; `policies.fulfilment` uses the result.
 """
 
+import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -22,6 +23,14 @@ from refold.engine.request_changes import (
     deletions_in,
     is_literal,
     stated_change,
+)
+from refold.engine.request_places import (
+    counted_in,
+    deleted_in,
+    destination_in,
+    every_file,
+    folder_in,
+    puts_into_a_folder,
 )
 
 LONGEST = 4_000  # characters; longer requests are not read
@@ -45,25 +54,6 @@ _VERBS: dict[str, Verb] = {
 _NO_FILES = frozenset(("e.g", "i.e", "node.js", "next.js", "vue.js", "asp.net"))
 _QUOTED = r"'([^'\n]+)'(?!\w)|\"([^\"\n]+)\"|`([^`\n]+)`|“([^”\n]+)”|‘([^’\n]+)’"
 _NO_COMMANDS = frozenset(["it", "them", "this", "that", "these", "all", "my", "our"])
-_FOLDER = r"\b(?:folder|directory)(?:\s+(?:named|called))?\s+([\w-][\w./-]*)"
-_NO_FOLDERS = frozenset(
-    [
-        "with",
-        "in",
-        "and",
-        "that",
-        "for",
-        "to",
-        "of",
-        "is",
-        "does",
-        "here",
-        "it",
-        "named",
-        "called",
-        "the",
-    ]
-)
 # Where a verb begins a clause: "make a list", not "the list" or "to report.txt".
 _CLAUSE = (
     r"(?i)(?:^|[.;:!?,]\s+|\n|\b(?:and|then|please|to|also|or|you)\s+|"
@@ -90,9 +80,6 @@ _LAST = r"(?i)\b(?:at|to|on) the (?:very )?(?:end|bottom)\b|\blast line\b|\bappe
 _FIRST = (
     r"(?i)\b(?:at|to|on) the (?:very )?(?:top|beginning|start)\b|\bfirst line\b|\bprepend\b"
 )
-_ENDING = (
-    r"(?i)\b(?:all|every|each|any)\b[^.;]*?\*?(\.[A-Za-z]\w{0,7})\b|\*(\.[A-Za-z]\w{0,7})\b"
-)
 _LINE = (
     r"(?i)\b(?:(after|below|under|before|above)\s+)?(?:the\s+)?"
     r"(?:line\s+(?:number\s+)?(\d+)|(first|second|third|fourth|fifth|last)\s+line)\b"
@@ -108,6 +95,7 @@ _OF_LINES = (
     ".log",
     ".list",
 )  # "add tests to a.py" is no text
+_OF_A_TEXT = r"(?i)\b(?:from|in|lines?)\b"
 _ROW = r"(?i)\b(?:line|row|item|entry)\b"
 _ORDINALS = ("", "first", "second", "third", "fourth", "fifth")
 _BESIDE = r"(?i)Q(\d+)Q.*?\b(between|after|below|behind|under|before|above)\b.*?Q(\d+)Q(?:\s+and\s+(?:the line\s+)?Q(\d+)Q)?"
@@ -117,8 +105,6 @@ _QUESTION = (
     r"(?:(?:in )?(?:what|which)|how|who|where|when|say|tell|quote|report(?!\.\w))\b"
 )
 _WHOLE_LINE = r"(?i)\b(?:line|heading|comment)\b[^Q.]{0,30}Q\d+Q"
-_OUT_OF = r"(?i)\b(?:from|out of|in) (?:the |my |this )?(?:folder|directory)\b"
-_EXCEPT = r"(?i)\b(?:except|but|older|newer|larger|smaller|bigger|empty|named|called|contain\w*|with)\b"
 _BECOMES = (
     rf"(?i)({FILE})\s+(?:should|must|is to) be (?:called|named|renamed(?: to)?)\s+({FILE})"
 )
@@ -131,8 +117,8 @@ class ExpectedFile(Struct, frozen=True, kw_only=True):
     the line `after`, above the line `before`, in the line with the number `line`; with `whole`
     it is all of that line. `lacks` may not be in it; with `rows`, the lines that have it are to
     go. `changed`: something must have been done to it. `keeps`: it may lose no lines but those
-    with one of `loses`. `source`: it has to have the content that this file had. A path may be
-    a pattern such as `*.tmp`.
+    with one of `loses`. `source`: it has to have the content that this file had. `counted`: the
+    answer has to be how many there are. A path may be a pattern such as `*.tmp`.
     """
 
     paths: tuple[str, ...]
@@ -150,6 +136,7 @@ class ExpectedFile(Struct, frozen=True, kw_only=True):
     keeps: bool = False
     loses: tuple[str, ...] = ()
     source: str = ""
+    counted: bool = False
 
 
 class ParsedRequest(Struct, frozen=True):
@@ -174,13 +161,16 @@ def parse_request(request: str) -> ParsedRequest:
     quoted, masked = _masked(request)
     files = list[str]()
     expected = list[ExpectedFile]()
-    folder = _folder(masked)
+    folder = folder_in(masked)
     for clause in _clauses(masked):
         files += clause.files
         about = clause.files or tuple(files[-1:])
         expected += _of_clause(clause, about, folder, quoted)
     for old, new in re.findall(_BECOMES, masked):
-        expected += (ExpectedFile(paths=(new,)), ExpectedFile(paths=(old,), gone=True))
+        expected += (
+            ExpectedFile(paths=(new,), source=old),
+            ExpectedFile(paths=(old,), gone=True),
+        )
     if len(set(files)) == 1 and (found := re.search(_LINE_SHOULD_BE, masked)):
         place, line = _place(found[0])
         new = quoted[int(found[4])]
@@ -191,6 +181,8 @@ def parse_request(request: str) -> ParsedRequest:
         bare = ExpectedFile(paths=(files[0],), changed=True)
         expected = [each for each in expected if each != bare]
         expected.append(_as_expected(files[0], stated))
+    if counted := counted_in(masked):
+        expected.append(ExpectedFile(paths=(counted,), counted=True))
     run = re.search(_RUN, masked)
     return ParsedRequest(
         tuple(dict.fromkeys(files)),
@@ -242,25 +234,23 @@ def _files_in(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _folder(masked: str) -> str:
-    found = [n.rstrip("./") for n in re.findall(_FOLDER, masked, re.IGNORECASE)]
-    return next((n for n in found if n and n.lower() not in _NO_FOLDERS), "")
-
-
 def _of_clause(
     clause: _Clause, about: tuple[str, ...], folder: str, quoted: Sequence[str]
 ) -> Iterator[ExpectedFile]:
     if not clause.files and clause.verb in ("delete", "move"):
-        yield from _every_file(clause, folder)
+        pattern = every_file(clause.text, folder, deletes=clause.verb == "delete")
+        yield from (ExpectedFile(paths=(each,), gone=True) for each in (pattern,) if each)
     if not about:
         return
     match clause.verb:
+        case "create" if puts_into_a_folder(clause.text):
+            yield from _moved(clause, about, folder, quoted)
         case "move" | "copy":
             yield from _moved(clause, about, folder, quoted)
-        case "delete" if clause.files and not re.search(
-            r"(?i)\b(?:from|in|lines?)\b", clause.text
-        ):
-            yield from (ExpectedFile(paths=(name,), gone=True) for name in clause.files)
+        case "delete" if clause.files and not re.search(_OF_A_TEXT, clause.text):
+            yield from (
+                ExpectedFile(paths=(n,), gone=True) for n in deleted_in(clause.text)
+            )
         case "delete":
             gone = list(deletions_in(clause.text, quoted)) or [StatedChange()]
             yield from (_as_expected(name, each) for name in about for each in gone)
@@ -272,31 +262,27 @@ def _of_clause(
             pass
 
 
-def _every_file(clause: _Clause, folder: str) -> Iterator[ExpectedFile]:
-    """ "All .tmp files": those of the directory itself, where no folder is named for them."""
-    found = re.search(_ENDING, clause.text)
-    elsewhere = folder and (clause.verb == "delete" or re.search(_OUT_OF, clause.text))
-    if found and not elsewhere and not re.search(_EXCEPT, clause.text):
-        yield ExpectedFile(paths=(f"*{found[1] or found[2]}",), gone=True)
-
-
 def _moved(
     clause: _Clause, about: tuple[str, ...], folder: str, quoted: Sequence[str]
 ) -> Iterator[ExpectedFile]:
     names = clause.files
+    folder = destination_in(clause.text, folder)
     link = r"\s+(?:to|as|into|named|called)(?:\s+\w+){0,3}\s+"
     pair = rf"{re.escape(names[0])}\b.*?{link}{re.escape(names[-1])}" if names else "$^"
     if len(names) == 2 and re.search(pair, clause.text):
         yield ExpectedFile(paths=_places(names[1], folder), source=names[0])
         names = names[:1]
     elif names and folder:
-        for name in names:
-            yield ExpectedFile(paths=(f"{folder}/{name.rpartition('/')[2]}",), source=name)
+        places = [posixpath.normpath(f"{folder}/{posixpath.basename(n)}") for n in names]
+        if set(places) & set(names):  # it is there already: the folder is another one
+            return
+        for name, place in zip(names, places, strict=True):
+            yield ExpectedFile(paths=(place,), source=name)
     else:
         if re.match(r"(?i)rename\b", clause.text):  # a function, a word
             yield from _changed(clause.text, about, quoted, bare=False)
         return
-    yield from (ExpectedFile(paths=(n,), gone=clause.verb == "move") for n in names)
+    yield from (ExpectedFile(paths=(n,), gone=clause.verb != "copy") for n in names)
 
 
 def _places(name: str, folder: str) -> tuple[str, ...]:

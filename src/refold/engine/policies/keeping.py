@@ -1,0 +1,145 @@
+"""Keeps a small model from calls that would lose what its request wants kept.
+
+A lost line can be put back (`fulfilment` asks for that), a deleted file often cannot. So a call is
+not made if it deletes a file that the request wants to be there, if it deletes any although the
+request speaks of nothing of the kind, or if it writes a file without the lines that it is
+to keep. Only requests whose words are understood are held against this (`engine.request_words`);
+what a call may do at all is decided by `permissions`.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Struct
+
+from refold.engine.decide import SettleCalls
+from refold.engine.policies.conversation import request_of
+from refold.engine.request_text import (
+    corrected_text,
+    edit_call_for,
+    lost_lines,
+    shown_text,
+)
+from refold.engine.request_words import ExpectedFile, ParsedRequest, parse_request
+from refold.journal.state.fold import View
+from refold.journal.state.recent_calls import RecentCall
+
+NOT_ASKED = "the request does not ask to delete {name}"
+WANTED = "the request wants {name} to be there"
+NOT_MOVED = "{name} is to be moved, and this would delete it: use mv"
+LOSES = (
+    "{name} would lose these lines: {lines}. Keep them, and change only what was asked for"
+)
+_DELETES = (
+    r"(?i)\b(?:delete\w*|deleting|remov\w*|eras\w*|clean\w*|clear\w*|rid|drop\w*|empt\w*|purge\w*|trash\w*|"
+    r"discard\w*|wip\w*|rm|unlink|undo|reset|uninstall|mov\w*|renam\w*|convert\w*|replac\w*|overwrit\w*|merge\w*|"
+    r"without|temporary)\b"
+)
+_STEPS = r"&&|\|\||[;|\n]"
+_DELETERS = frozenset(("rm", "unlink", "shred"))
+_MOVERS = r"\b(?:cp|mv|ln|cat|rsync|tar|install)\b"
+_EMPTIED = r"(?<![>&\d])>\s*(\S+)"
+_SHOWN = 200  # characters of lost lines
+
+
+def keeping(view: View) -> SettleCalls | None:
+    made = [call for call in view.recent_calls.calls if _is_open(call, view)]
+    asked = parse_request(request_of(view)) if made else ParsedRequest()
+    if not asked.expected:
+        return None
+    for call in made:
+        if reason := next(_reasons(call, asked, view), ""):
+            return SettleCalls((call.call.id,), reason)
+    return None
+
+
+class _Given(Struct, frozen=True):
+    """The arguments of tools that change files; "" for those that are not there."""
+
+    path: str = ""
+    content: str = ""
+    old: str = ""
+    new: str = ""
+    all: bool = False
+    command: str = ""
+
+
+def _is_open(call: RecentCall, view: View) -> bool:
+    found = view.conversation.call(call.call.id)
+    return found is not None and found.result is None
+
+
+def _reasons(call: RecentCall, asked: ParsedRequest, view: View) -> Iterator[str]:
+    try:
+        given = msgspec.json.decode(call.call.arguments, type=_Given)
+    except msgspec.MsgspecError:  # not as the tool wants them: it says so
+        return
+    match call.name:
+        case "bash":
+            for name in _deleted(given.command):
+                yield from _why_it_stays(name, given.command, asked, view)
+            for name in re.findall(_EMPTIED, given.command):
+                yield from _why_not_without(name, "", asked, view)
+        case "write_file":
+            yield from _why_not_without(given.path, given.content, asked, view)
+        case "edit_file":
+            before = shown_text(given.path, view.turn.files_shown, newest=True)
+            if given.old and given.old in before:
+                after = before.replace(given.old, given.new, -1 if given.all else 1)
+                yield from _why_not_without(given.path, after, asked, view)
+        case _:
+            pass
+
+
+def _deleted(command: str) -> Iterator[str]:
+    for step in re.split(_STEPS, command):
+        try:
+            words = shlex.split(step)
+        except ValueError:
+            continue
+        words = words[1:] if words[:1] == ["sudo"] else words
+        if words and words[0] in _DELETERS:
+            yield from (_plain(w) for w in words[1:] if not w.startswith("-"))
+
+
+def _plain(path: str) -> str:
+    return path.removeprefix("./")
+
+
+def _why_it_stays(
+    name: str, command: str, asked: ParsedRequest, view: View
+) -> Iterator[str]:
+    if any(_plain(path) == name for each in asked.expected for path in _kept(each)):
+        yield WANTED.format(name=name)
+    elif any(each.source == name for each in asked.expected):
+        earlier = [
+            c.command for g in view.recent_calls.earlier for c in g.calls if not c.failed
+        ]
+        if not any(re.search(_MOVERS, c) and name in c for c in (command, *earlier)):
+            yield NOT_MOVED.format(name=name)
+    elif not re.search(_DELETES, request_of(view)):
+        yield NOT_ASKED.format(name=name)
+
+
+def _kept(each: ExpectedFile) -> tuple[str, ...]:
+    return () if each.gone or each.counted else each.paths
+
+
+def _why_not_without(
+    name: str, text: str, asked: ParsedRequest, view: View
+) -> Iterator[str]:
+    """Lines that the file had when it was shown, that are not in `text`, and are to stay."""
+    name = _plain(name)
+    kept = [each for each in asked.expected if each.keeps and name in each.paths]
+    before = shown_text(name, view.turn.files_shown) if kept else ""
+    there = {line.strip() for line in text.split("\n")}
+    gone = [line.strip() for line in before.split("\n") if line.strip() not in there]
+    for each in kept:
+        if lost := lost_lines(each, [line for line in gone if line], before):
+            told = LOSES.format(name=name, lines=" / ".join(lost)[:_SHOWN])
+            now = shown_text(name, view.turn.files_shown, newest=True)
+            way = edit_call_for(name, now, corrected_text(each, name, now))
+            yield f"{told}: {way}" if way else told
+            return
