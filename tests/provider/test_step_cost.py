@@ -9,7 +9,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from refold.provider.catalog import find
-from refold.provider.encoding_cache import IncrementalFold
+from refold.provider.encoding_cache import IncrementalFold, body_with
 from refold.provider.spec import ProviderSpec
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
@@ -147,3 +147,16 @@ def test_mistral_is_told_the_same_after_going_back_as_before() -> None:
     fresh = [sent("openai-chat", request(*said[:n]), spec=mistral) for n in lengths]
     assert [msgspec.json.decode(body) for body in anyio.run(use)] == fresh
     assert [str(body).count("(read)") for body in fresh] == [1, 1, 0, 1, 1]
+
+
+@pytest.mark.parametrize("fields", [{}, {"model": "m", "tools": []}])
+@pytest.mark.parametrize(
+    ("encoded", "held"),
+    [((), []), ((b"",), []), ((b"1", b""), [1]), ((b"", b"1,2"), [1, 2]), ((b"1", b"2,3"), [1, 2, 3])],
+)  # fmt: skip
+def test_what_is_encoded_already_is_the_last_field_of_a_body(
+    fields: dict[str, object], encoded: tuple[bytes, ...], held: list[int]
+) -> None:
+    body = body_with(fields, "items", *encoded)
+
+    assert msgspec.json.decode(body) == {**fields, "items": held}

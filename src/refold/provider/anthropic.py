@@ -25,7 +25,13 @@ from refold.provider.anthropic_stream import (
 )
 from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import ANTHROPIC, ANTHROPIC_BUDGETS, Level, level
-from refold.provider.encoding_cache import Encoded, EncodedPiece, IncrementalFold, Recalling
+from refold.provider.encoding_cache import (
+    Encoded,
+    EncodedPiece,
+    IncrementalFold,
+    Recalling,
+    body_with,
+)
 from refold.provider.http import Http
 from refold.provider.images import REFUSED, Encodings, Seen, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
@@ -110,8 +116,7 @@ def to_wire(
     if sanitize.schema(request) and "schema" not in without:
         wanted = {"type": "json_schema", "schema": request.schema}
         body["output_config"] = {**body.get("output_config", {}), "format": wanted}
-    body["messages"] = Raw(b"[" + messages + b"]")
-    return msgspec.json.encode(body)
+    return body_with(body, "messages", messages)
 
 
 _OURS = Recalling(WIRE)  # thoughts are those of this wire, and no server is named

@@ -12,9 +12,10 @@ share it. The joined bytes only ever grow at the end, which keeps a provider's p
 cache valid.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from refold.provider.port import NO_PICTURES, Pictures
@@ -75,7 +76,7 @@ class Encoded:
         for spoken in messages[len(self._ends) :]:
             end = self._add(spoken, pictures, end)
             self._ends.append(end)
-        return bytes(self._joined) + end.tail
+        return b"".join((self._joined, end.tail))
 
     def end_of(self, number: int) -> int:
         """Where the first `number` messages end in what was joined last."""
@@ -99,6 +100,16 @@ class Encoded:
             and messages[known - 1] is self._ends[-1].spoken
             and messages[0] is self._ends[0].spoken
         )
+
+
+def body_with(fields: Mapping[str, Any], name: str, *encoded: bytes) -> bytes:
+    """The JSON of `fields`, and last of an array `name` of what is `encoded` already.
+
+    What is joined with commas counts as one. A long conversation is copied once here.
+    """
+    start = msgspec.json.encode(fields)[:-1] + (b',"' if fields else b'"')
+    items = [piece for each in encoded if each for piece in (b",", each)][1:]
+    return b"".join((start, name.encode(), b'":[', *items, b"]}"))
 
 
 State = TypeVar("State")

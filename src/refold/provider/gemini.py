@@ -25,7 +25,7 @@ from refold.provider.efforts import (
     Level,
     level,
 )
-from refold.provider.encoding_cache import EncodedPiece
+from refold.provider.encoding_cache import EncodedPiece, body_with
 from refold.provider.gemini_stream import (
     WIRE,
     Chunk,
@@ -99,8 +99,7 @@ def to_wire(
             body["toolConfig"] = {"functionCallingConfig": {"mode": "NONE"}}
     if wanted := _wanted(request, without):
         body["generationConfig"] = wanted
-    body["contents"] = Raw(b"[" + contents + b"]")
-    return msgspec.json.encode(body)
+    return body_with(body, "contents", contents)
 
 
 def path(model: str) -> str:

@@ -20,7 +20,7 @@ from refold.errors import ProviderError, Refused, Unreachable
 from refold.provider import sanitize
 from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import OLLAMA, OLLAMA_LEVELS, level
-from refold.provider.encoding_cache import Encoded, EncodedPiece
+from refold.provider.encoding_cache import Encoded, EncodedPiece, body_with
 from refold.provider.error_mapping import Trouble
 from refold.provider.http import Http
 from refold.provider.images import REFUSED, Shown, blind, joined, result, seen
@@ -67,9 +67,9 @@ def to_wire(
     without: frozenset[Extra] = frozenset(),
 ) -> bytes:
     """The body of a request, given its messages, joined, from `message_to_wire`."""
+    told = b""
     if system := sanitize.text(request.system).strip():
         told = msgspec.json.encode({"role": "system", "content": system})
-        messages = told + b"," + messages if messages else told
     options: dict[str, float] = {"num_ctx": window}
     if request.max_output:
         options["num_predict"] = request.max_output
@@ -87,8 +87,7 @@ def to_wire(
         body["format"] = request.schema  # it holds every word to it, so no call gets out
     if "think" not in without:
         body |= _think(request, model or OllamaModel())
-    body["messages"] = Raw(b"[" + messages + b"]")
-    return msgspec.json.encode(body)
+    return body_with(body, "messages", told, messages)
 
 
 def message_to_wire(

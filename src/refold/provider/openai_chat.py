@@ -17,7 +17,7 @@ from msgspec import Raw, Struct
 from refold.provider import sanitize
 from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import OPENAI, Level, level
-from refold.provider.encoding_cache import EncodedPiece, IncrementalFold
+from refold.provider.encoding_cache import EncodedPiece, IncrementalFold, body_with
 from refold.provider.http import Http
 from refold.provider.images import REFUSED, Encodings, Seen, Shown, joined, result, seen
 from refold.provider.openai_chat_stream import ChatStreamState, Chunk, ending, from_wire
@@ -47,9 +47,9 @@ def to_wire(
     without: frozenset[Extra] = frozenset(),
 ) -> bytes:
     """The body of a request, given its messages, joined, from `message_to_wire`."""
+    told = b""
     if system := sanitize.text(request.system).strip():
         told = msgspec.json.encode({"role": "system", "content": system})
-        messages = told + b"," + messages if messages else told
     body: dict[str, Any] = {"model": clean(request.model), "stream": quirks.stream}
     if quirks.stream:
         body["stream_options"] = {"include_usage": True}  # else it is never told
@@ -71,8 +71,7 @@ def to_wire(
         body["response_format"] = {"type": "json_schema", "json_schema": wanted}
     if request.session and quirks.cache_key and "cache" not in without:
         body["prompt_cache_key"] = sanitize.cache_key(request)
-    body["messages"] = Raw(b"[" + messages + b"]")
-    return msgspec.json.encode(body)
+    return body_with(body, "messages", told, messages)
 
 
 def message_to_wire(

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from refold.provider import sanitize
 from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import OPENAI, Level, level
-from refold.provider.encoding_cache import EncodedPiece, Recalling
+from refold.provider.encoding_cache import EncodedPiece, Recalling, body_with
 from refold.provider.http import Http
 from refold.provider.images import REFUSED, Encodings, Seen, Shown, joined, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
@@ -94,8 +94,7 @@ def to_wire(
     if tools:
         body["tools"] = tools
         body["tool_choice"] = request.tool_choice
-    body["input"] = Raw(b"[" + items + b"]")
-    return msgspec.json.encode(body)
+    return body_with(body, "input", items)
 
 
 _OURS = Recalling(WIRE)  # reasoning is that of this wire, and no server is named
