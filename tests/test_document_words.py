@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from refold import errors
-from refold.cli.command_tree import described, every
+from refold.cli.command_tree import command_tree, with_subcommands
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -97,7 +97,7 @@ def test_a_banned_phrase_in_prose_is_found_and_one_in_code_is_not() -> None:
 def help_texts() -> dict[str, str]:
     """The help of every flag, argument and command, by the command line that shows it."""
     found = dict[str, str]()
-    for command in every(described()):
+    for command in with_subcommands(command_tree()):
         found[command.name] = command.about
         found |= {f"{command.name} {flag.names[-1]}": flag.about for flag in command.flags}
         found |= {

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from refold.cli.output import answer
-from refold.headless.streams import ended
+from refold.cli.output import print_answer
+from refold.headless.streams import report_end
 
 SAID = "red \x1b[31m\x9b2J \u202eturned\u2028 日本語\n"
 
@@ -33,7 +33,7 @@ def test_an_answer_is_made_harmless_on_a_screen_alone(
     out = Out(screen=screen)
     monkeypatch.setattr(sys, "stdout", out)
 
-    answer(SAID)
+    print_answer(SAID)
 
     assert isinstance(out.buffer, io.BytesIO)
     assert out.buffer.getvalue().decode() == shown
@@ -42,6 +42,6 @@ def test_an_answer_is_made_harmless_on_a_screen_alone(
 def test_why_there_is_no_answer_is_told_on_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    ended("failed", "no\x1b[2J\nway")
+    report_end("failed", "no\x1b[2J\nway")
 
     assert capsys.readouterr().err == "refold: failed: no\\x1b[2J\\nway\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from refold.cli.command_tree import ASKED, described, every
+from refold.cli.command_tree import ASKED, command_tree, with_subcommands
 from refold.cli.completion import completed, script
 from refold.cli.main import main
 from refold.cli.subcommands import SUBCOMMANDS
@@ -203,7 +203,7 @@ def test_every_command_and_flag_is_in_every_script(scripts: Path, shell: str) ->
     text = (scripts / shell).read_text()
     long = {
         name.removeprefix("--") if shell == "fish" else name
-        for command in every(described())
+        for command in with_subcommands(command_tree())
         for flag in command.flags
         for name in flag.names
         if name.startswith("--")
@@ -216,7 +216,7 @@ def test_every_command_and_flag_is_in_every_script(scripts: Path, shell: str) ->
 def test_what_only_we_know_is_asked_for_by_names_that_there_are() -> None:
     kinds = {
         value.kind
-        for command in every(described())
+        for command in with_subcommands(command_tree())
         for value in (
             *(flag.value for flag in command.flags if flag.value),
             *(word.value for word in command.words),

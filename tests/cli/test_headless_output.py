@@ -9,7 +9,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from refold.headless.output import Outlet
+from refold.headless.output import StdoutWriter
 
 MUCH = "x" * 1_000_000  # more than a pipe holds
 
@@ -29,7 +29,7 @@ def a_pipe_as_stdout(monkeypatch: pytest.MonkeyPatch) -> Generator[int]:
 
 def test_a_reader_who_is_slow_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(reading: int) -> tuple[bool, bool, int]:
-        outlet, read, meanwhile = Outlet(), 0, True
+        outlet, read, meanwhile = StdoutWriter(), 0, True
         async with anyio.create_task_group() as group:
             group.start_soon(outlet.put, MUCH)
             read += len(await to_thread.run_sync(os.read, reading, 1))
@@ -44,7 +44,7 @@ def test_a_reader_who_is_slow_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_what_was_cut_short_is_followed_by_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(reading: int) -> tuple[bool, bool]:
-        outlet, read = Outlet(), 0
+        outlet, read = StdoutWriter(), 0
         async with anyio.create_task_group() as group:
             group.start_soon(outlet.put, MUCH)
             read = len(await to_thread.run_sync(os.read, reading, 1))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from refold.headless.stop_signals import Stops
+from refold.headless.stop_signals import StopSignals
 from tests.cli.contract import documents
 from tests.cli.running import SIGNALS, call, command, gone, refold, rest, script, until
 
@@ -118,7 +118,7 @@ def is_waiting(process: int) -> bool:
 
 
 def test_what_is_noted_before_anybody_listens_is_not_lost() -> None:
-    stops = Stops()
+    stops = StopSignals()
     before = {each: signal.getsignal(each) for each in SIGNALS}
     try:
         stops.listen()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli.command_tree import Command, described, every
+from refold.cli.command_tree import Command, command_tree, with_subcommands
 from tests.cli.forked_starts import forked_starts
 from tests.cli.running import script
 
@@ -20,7 +20,7 @@ _AT_WORK = (
     "refold demo", "refold tour", "refold local", "refold models", "refold serve", "refold web",
     "refold tasks watch",
 )  # fmt: skip
-LEAVES = [each for each in every(described()) if not each.commands]
+LEAVES = [each for each in with_subcommands(command_tree()) if not each.commands]
 COMMANDS = [each for each in LEAVES if not each.name.startswith(_AT_WORK)]
 
 

@@ -24,7 +24,7 @@ from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.app.memory_worker import find_title
 from refold.app.project_memory import ProjectMemory
-from refold.client.launch import Launch, Opened
+from refold.client.launch import Launch, OpenedSession
 from refold.client.session import Session
 from refold.config.load import flat, load
 from refold.config.paths import paths
@@ -33,7 +33,7 @@ from refold.config.trusted_folders import Folders
 from refold.engine.world import Model
 from refold.errors import BadInput, ToolFailed
 from refold.headless.output import StreamWriter
-from refold.headless.stdio import Door
+from refold.headless.stdio import StdioClient
 from refold.journal.events.kinds import Checkpointed, Compacted, Ended, Entry
 from refold.journal.home import JournalDirectory
 from refold.prompts.summary import summary_prompt
@@ -675,8 +675,8 @@ async def how_long_a_question_stands(build: Any) -> object:
 
 async def how_long_a_program_is_waited_for(build: Any) -> object:
     async with started(build) as (app, _, session):
-        handle = Session(Launch(app), Opened(app, session))
-        return Door(handle, StreamWriter("stream-json", live=False)).answer_seconds
+        handle = Session(Launch(app), OpenedSession(app, session))
+        return StdioClient(handle, StreamWriter("stream-json", live=False)).answer_seconds
 
 
 @asynccontextmanager
@@ -698,7 +698,9 @@ async def prints_tokens(build: Any) -> object:
     async with started(build) as (app, _, engine):
         printed = io.StringIO()
         paper = Printer(printed, TerminalCapabilities(moves=False, display="plain"))
-        work = Work(Session(Launch(app), Opened(app, engine)), paper, LineReader(paper))
+        work = Work(
+            Session(Launch(app), OpenedSession(app, engine)), paper, LineReader(paper)
+        )
         await engine.inbox.say("Go.")
         await work.through(engine.go)
     return " in" in printed.getvalue()
@@ -709,7 +711,9 @@ async def rings(build: Any) -> object:
     async with started(build) as (app, _, engine):
         printed = io.StringIO()
         paper = Printer(printed, TerminalCapabilities(moves=True, display="status"))
-        work = Work(Session(Launch(app), Opened(app, engine)), paper, LineReader(paper))
+        work = Work(
+            Session(Launch(app), OpenedSession(app, engine)), paper, LineReader(paper)
+        )
         await engine.inbox.say("Go.")
         await work.through(engine.go)
     return BELL in printed.getvalue()

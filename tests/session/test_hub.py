@@ -19,7 +19,7 @@ from refold.journal.events.kinds import (
     Stopped,
     TurnEnded,
 )
-from refold.session.hub import Hub, Watch
+from refold.session.hub import Hub, Subscription
 from refold.values.live import (
     CallComing,
     ChildMoved,
@@ -31,7 +31,7 @@ from refold.values.live import (
 from refold.values.messages import Message, Text
 
 
-def seen(watch: Watch) -> list[Frame]:
+def seen(watch: Subscription) -> list[Frame]:
     """Everything a watcher gets, once it is closed."""
 
     async def main() -> list[Frame]:
@@ -104,7 +104,7 @@ def test_whoever_joins_late_sees_what_everybody_sees(news: list[object], late: i
 
 @given(NEWS)
 def test_who_gathers_is_told_the_same_in_fewer_pieces(news: list[object]) -> None:
-    async def gathered(watch: Watch) -> list[Frame]:
+    async def gathered(watch: Subscription) -> list[Frame]:
         return [frame async for frame in watch.gathered()]
 
     hub, seq = Hub(), 0

@@ -12,7 +12,7 @@ from msgspec import Raw
 from refold.errors import JournalError
 from refold.journal.events.kinds import Ended, Event, Frame, ModelAnswered, Noted, Said
 from refold.journal.store.port import MemoryStore
-from refold.session.hub import Watch
+from refold.session.hub import Subscription
 from refold.session.recorder import Recorder
 from refold.session.redactor import Redactor
 from refold.values.live import Progress, SubagentDelta, TextCame, ThinkingCame
@@ -80,7 +80,7 @@ def test_a_secret_in_one_piece_of_live_news_is_told_to_nobody(
     assert repr(secret)[1:-1] not in told
 
 
-def waiting(watch: Watch) -> list[Frame]:
+def waiting(watch: Subscription) -> list[Frame]:
     async def main() -> list[Frame]:
         return [frame async for frame in watch.frames()]
 

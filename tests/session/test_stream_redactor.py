@@ -18,7 +18,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
 )
 from refold.journal.store.port import MemoryStore
-from refold.session.hub import Watch
+from refold.session.hub import Subscription
 from refold.session.recorder import Recorder
 from refold.session.redactor import Redactor
 from refold.values.live import (
@@ -85,7 +85,7 @@ def told(
     return anyio.run(main)
 
 
-async def news(watch: Watch) -> list[Live]:
+async def news(watch: Subscription) -> list[Live]:
     items = [frame.item async for frame in watch.frames()]
     return [item for item in items if not isinstance(item, Entry)]
 

@@ -24,7 +24,7 @@ from refold.app.system_prompt import SessionGround, SystemPromptBuilder
 from refold.app.tool_dependencies import LazyBackground
 from refold.app.turn_context import TurnContext
 from refold.app.workspace import Where, Workspace
-from refold.client.launch import Launch, Opened
+from refold.client.launch import Launch, OpenedSession
 from refold.client.session import Session as ClientSession
 from refold.config.paths import Paths, paths
 from refold.config.settings import Settings, Spending
@@ -368,7 +368,7 @@ def handle_on(
 ) -> ClientSession:
     """The client session of a session of the stage. `more` are fields of `Staged`."""
     app = StagedApp(provider, here, budget, Staged(**more))
-    return ClientSession(Launch(app, commands=names), Opened(app, session))
+    return ClientSession(Launch(app, commands=names), OpenedSession(app, session))
 
 
 async def main(story: str, first_words: str) -> int:

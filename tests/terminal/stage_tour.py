@@ -9,8 +9,8 @@ import anyio
 from stage import facts_of, handle_on
 
 from refold.app.tool_dependencies import LazyBackground
-from refold.cli.first_run import Embedded, Offers, choose
-from refold.cli.tour import Scene, give_tour
+from refold.cli.first_run import Embedded, FirstRunOffers, choose
+from refold.cli.tour import TourSession, give_tour
 from refold.engine.policies.conversation import converse
 from refold.engine.policies.stopping import stopping
 from refold.engine.world import Model, World
@@ -26,7 +26,7 @@ from refold.tools.builtin import builtin
 JOURNAL = Path("journal").absolute()
 
 
-async def opening(provider: Provider, directory: Path) -> Scene:
+async def opening(provider: Provider, directory: Path) -> TourSession:
     record = Recorder(FileStore(JOURNAL), clock=time.time)
     files, tools = DiskFiles(directory), builtin()
     house = {
@@ -45,7 +45,7 @@ async def opening(provider: Provider, directory: Path) -> Scene:
         facts=facts,
     )
     session = await Session.open(record, lambda _: world, directory=str(directory))
-    return Scene(handle_on(session, provider, directory), JOURNAL / "events.jsonl")
+    return TourSession(handle_on(session, provider, directory), JOURNAL / "events.jsonl")
 
 
 async def check_key(provider: str, key: str) -> None:
@@ -70,7 +70,7 @@ async def remember(setting: str, value: str) -> None:
 
 
 async def first_run() -> int:
-    offers = Offers(
+    offers = FirstRunOffers(
         providers=("anthropic", "openai"),
         check_key=check_key,
         keep_key=keep_key,

@@ -14,7 +14,7 @@ from anyio.from_thread import start_blocking_portal
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.app.project_memory import ProjectMemory
-from refold.client.launch import Launch, Target
+from refold.client.launch import Launch, ResumeTarget
 from refold.client.session import Session
 from refold.config.paths import paths
 from refold.config.project import project
@@ -279,7 +279,7 @@ class Leaving:
 
     async def refused(self, session: Session) -> str:
         with pytest.raises(RefoldError) as found:
-            await session.switch(Target(directory=self.there), nobody)
+            await session.switch(ResumeTarget(directory=self.there), nobody)
         return str(found.value)
 
 
@@ -332,7 +332,7 @@ def test_the_trust_of_one_start_is_for_its_own_folder(a: Path) -> None:
     async def going() -> None:
         _, session = await leaving.start()
         for there in (leaving.there, str(a)):
-            session = (await session.switch(Target(directory=there), no)).session
+            session = (await session.switch(ResumeTarget(directory=there), no)).session
         await session.close()
 
     anyio.run(going)
@@ -357,7 +357,7 @@ def test_in_the_same_place_nothing_is_put_together_anew(a: Path) -> None:
         _, first = await leaving.start()
         await first.close()
         _, session = await leaving.start()
-        switched = await session.switch(Target(first.id), nobody)
+        switched = await session.switch(ResumeTarget(first.id), nobody)
         await switched.session.close()
 
     anyio.run(going)

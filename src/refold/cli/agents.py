@@ -11,7 +11,7 @@ from refold.app.search_places import skill_scope
 from refold.config.paths import here, paths
 from refold.config.project import any_agent_file
 from refold.config.trusted_folders import Folders
-from refold.headless.streams import complain, write
+from refold.headless.streams import print_error, write
 from refold.prompts.repository import root_of
 from refold.skills.directories import SkillScope
 from refold.views.escape import on_one_line
@@ -44,7 +44,7 @@ def run(found: Namespace) -> int:
         from refold.cli.agent_doctor import run as check
 
         if problem := _unheeded(found.agents):  # the agent may be in such a file
-            complain(on_one_line(problem))
+            print_error(on_one_line(problem))
         return check(found)
     return _list(found)
 
@@ -69,11 +69,11 @@ def _list(found: Namespace) -> int:
         write(_document(each) if found.json else _line(each, wide))
     for problem in (_unheeded(found.agents), untrusted_notice(place), *agents.problems):
         if problem:
-            complain(on_one_line(problem))
+            print_error(on_one_line(problem))
     return 0
 
 
-def here_are() -> Registry:
+def agents_here() -> Registry:
     """The agents that count in this directory. Raises `BadInput`."""
     return _known(_place())
 

@@ -13,7 +13,7 @@ from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.cli.interactive import full_screen, line_by_line
 from refold.cli.launch import command_names
-from refold.cli.session_argument import add_session, named
+from refold.cli.session_argument import add_session, stored_session
 from refold.client.launch import Launch
 from refold.client.remote_session import attached
 from refold.client.resume import resumed_in
@@ -21,7 +21,7 @@ from refold.client.stored_sessions import StoredSessions
 from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
 from refold.errors import BadInput, Held
-from refold.headless.streams import complain
+from refold.headless.streams import print_error
 from refold.journal.home import JournalDirectory, StoredSession
 
 add_arguments = add_session
@@ -35,7 +35,7 @@ def join(id_: str, *, full: bool = False) -> int:
     """Join the session with this id. `full`: on the full screen, whatever the settings say."""
     places = paths(os.environ)
     home = JournalDirectory(places.data / "sessions")
-    session = named(home, id_)
+    session = stored_session(home, id_)
     holder = StoredSessions(home).holder(session.id)
     if not holder:
         raise BadInput(
@@ -45,7 +45,7 @@ def join(id_: str, *, full: bool = False) -> int:
     try:
         return anyio.run(_joined, launch, session.id, full)
     except Held:
-        complain(
+        print_error(
             f"{session.id} is open in {holder}, which cannot be joined; its journal is followed"
         )
         return _shown(session.id)

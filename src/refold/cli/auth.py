@@ -20,7 +20,7 @@ from refold.config.api_keys import FoundKey, Keys, wrong
 from refold.config.load import load
 from refold.config.paths import Paths, paths
 from refold.errors import BadInput, ProviderError, Refused
-from refold.headless.streams import complain, remark, write
+from refold.headless.streams import print_error, print_note, write
 from refold.provider import catalog
 from refold.provider.model_list import list_models
 from refold.provider.spec import ProviderSpec
@@ -116,9 +116,9 @@ def _set(here: KeyContext, found: Namespace) -> int:
     where = "in the keyring" if found.keyring else f"in {file}"
     write(f"The key of {spec.label} ({_ends(key)}) is stored {where}.\n")
     if not found.keyring and (open_ := credentials.open_to_others(file)):
-        complain(open_)
+        print_error(open_)
     for first in _before(here, spec):
-        complain(f"{first} takes precedence")
+        print_error(f"{first} takes precedence")
     return 0
 
 
@@ -170,7 +170,7 @@ def _list(here: KeyContext, *, as_json: bool) -> int:
             where = " ".join(filter(None, (row["from"] or "none", row["variable"])))
             write(f"{row['provider']:<{wide}}  {row['ends'] or '':<5}  {where}\n")
     if here.keys.trouble:
-        complain(on_one_line(here.keys.trouble))
+        print_error(on_one_line(here.keys.trouble))
     return 0
 
 
@@ -199,7 +199,7 @@ async def _test(here: KeyContext, name: str) -> int:
         verdicts.append(good)
         write(f"{spec.name}: {on_one_line(said)}\n")
     if not verdicts:
-        remark("no provider has a key (refold auth set PROVIDER stores one)")
+        print_note("no provider has a key (refold auth set PROVIDER stores one)")
     return 0 if verdicts and all(verdicts) else 1
 
 
@@ -250,9 +250,9 @@ def _remove(here: KeyContext, name: str) -> int:
     if gone:
         write(f"The key of {name} was removed from {' and '.join(gone)}.\n")
     else:
-        complain(f"no key of {name} was kept")
+        print_error(f"no key of {name} was kept")
     for first in (each for spec in specs for each in _before(here, spec)):
-        complain(f"{first} is still there")
+        print_error(f"{first} is still there")
     return 0 if gone else 1
 
 
@@ -262,7 +262,7 @@ def _remove_from_keyring(provider: str) -> bool:
     try:
         return keyring.remove(provider)
     except BadInput as error:
-        complain(on_one_line(str(error)))
+        print_error(on_one_line(str(error)))
         return False
 
 

@@ -63,11 +63,11 @@ class Command(Struct, frozen=True):
         return " ".join(self.path)
 
 
-def every(command: Command) -> Iterator[Command]:
+def with_subcommands(command: Command) -> Iterator[Command]:
     """The command and all its subcommands."""
     yield command
     for each in command.commands:
-        yield from every(each)
+        yield from with_subcommands(each)
 
 
 def usage(command: Command) -> str:
@@ -83,7 +83,7 @@ def usage(command: Command) -> str:
     return " ".join(parts)
 
 
-def taken(value: Value) -> str:
+def value_name(value: Value) -> str:
     """The name of a value in a usage line: its choices, or its metavar."""
     if value.kind == "choices" and value.choices:
         return f"{{{','.join(value.choices)}}}"
@@ -97,12 +97,12 @@ def _longest(flag: Flag) -> str:
 def _taken(flag: Flag) -> str:
     if flag.value is None:
         return ""
-    called = taken(flag.value)
+    called = value_name(flag.value)
     return f" {called}" if flag.value.needed else f" [{called}]"
 
 
 def _word(value: Value) -> str:
-    called = taken(value) + ("…" if value.many else "")
+    called = value_name(value) + ("…" if value.many else "")
     return called if value.needed else f"[{called}]"
 
 
@@ -117,7 +117,7 @@ _BY_FLAG: dict[str, Kind] = {
 _ALSO_BY_DEST: dict[str, Kind] = {"id": "sessions", "session": "sessions"}
 
 
-def described() -> Command:
+def command_tree() -> Command:
     """The whole tree. Imports every subcommand."""
     session, commands = session_parser(), parser_of(SUBCOMMANDS)
     root = _command(("refold",), session, "")

@@ -13,7 +13,7 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from refold.cli.command_tree import Command, Flag, Value, described, every
+from refold.cli.command_tree import Command, Flag, Value, command_tree, with_subcommands
 from refold.config.paths import paths
 from refold.errors import BadInput, RefoldError
 from refold.headless.streams import write
@@ -46,7 +46,7 @@ def run(found: Namespace) -> int:
 
 def script(shell: str) -> str:
     """The script for a shell. Imports every subcommand."""
-    return render(shell, described())
+    return render(shell, command_tree())
 
 
 def render(shell: str, root: Command) -> str:
@@ -86,7 +86,7 @@ def value_table(root: Command) -> str:
 
 def command_table(root: Command) -> str:
     """The shell function `_refold_is_command WHERE`."""
-    names = " | ".join(quoted(each.name) for each in every(root))
+    names = " | ".join(quoted(each.name) for each in with_subcommands(root))
     return f'_refold_is_command() {{\n    case "$1" in\n    {names}) return 0 ;;\n    esac\n    return 1\n}}'
 
 
@@ -97,7 +97,7 @@ def shown(flag: Flag) -> tuple[str, ...]:
 
 
 def _values(root: Command) -> Iterator[str]:
-    for command in every(root):
+    for command in with_subcommands(root):
         for flag in command.flags:
             if flag.value is not None:
                 where = " | ".join(quoted(f"{command.name} {name}") for name in flag.names)
@@ -123,7 +123,7 @@ def _bash_names(root: Command) -> Iterator[str]:
     yield "_refold_names() {"
     yield "    flags= subcommands="
     yield '    case "$1" in'
-    for command in every(root):
+    for command in with_subcommands(root):
         flags = " ".join(name for flag in command.flags for name in shown(flag))
         below = " ".join(each.path[-1] for each in command.commands)
         yield f"    {quoted(command.name)}) flags={quoted(flags)} subcommands={quoted(below)} ;;"
@@ -135,7 +135,7 @@ def _zsh_names(root: Command) -> Iterator[str]:
     yield "_refold_names() {"
     yield "    flags=() subcommands=()"
     yield '    case "$1" in'
-    for command in every(root):
+    for command in with_subcommands(root):
         flags = [_zsh_entry(n, flag.about) for flag in command.flags for n in shown(flag)]
         below = [_zsh_entry(each.path[-1], each.about) for each in command.commands]
         yield f"    {quoted(command.name)})"
@@ -150,7 +150,7 @@ def _zsh_entry(name: str, about: str) -> str:
 
 
 def _fish_commands(root: Command) -> Iterator[str]:
-    names = " ".join(_fish_quoted(each.name) for each in every(root))
+    names = " ".join(_fish_quoted(each.name) for each in with_subcommands(root))
     yield "function __refold_is_command"
     yield f"    contains -- $argv[1] {names}"
     yield "end\n"
@@ -160,7 +160,7 @@ def _fish_values(root: Command) -> Iterator[str]:
     """The fish function that says which flags take a value."""
     yield "function __refold_takes"
     yield "    switch $argv[1]"
-    for command in every(root):
+    for command in with_subcommands(root):
         for needed in (True, False):
             names = [
                 _fish_quoted(f"{command.name} {name}")
@@ -176,7 +176,7 @@ def _fish_values(root: Command) -> Iterator[str]:
 
 
 def _fish_lines(root: Command) -> Iterator[str]:
-    for command in every(root):
+    for command in with_subcommands(root):
         at = _fish_quoted(command.name)
         first = "first" if command is root else "0"
         for each in command.commands:
@@ -283,9 +283,9 @@ def _providers() -> Iterator[tuple[str, str]]:
 
 
 def _agents() -> Iterator[tuple[str, str]]:
-    from refold.cli.agents import here_are
+    from refold.cli.agents import agents_here
 
-    yield from ((each.name, each.description) for each in here_are().every("main"))
+    yield from ((each.name, each.description) for each in agents_here().every("main"))
 
 
 def _presets() -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from refold.cli.output import answer, edit, editor, is_interactive
+from refold.cli.output import edit, editor, is_interactive, print_answer
 from refold.config.folder_settings import unheeded
 from refold.config.load import canonical
 from refold.config.paths import Paths, here, paths
@@ -27,7 +27,7 @@ from refold.config.settings_report import (
 )
 from refold.config.toml_text import value_in_toml
 from refold.errors import BadInput, said_by
-from refold.headless.streams import complain, write
+from refold.headless.streams import print_error, write
 from refold.place.private_files import write as keep
 from refold.session.redactor import Redactor
 from refold.views.escape import on_one_line
@@ -105,7 +105,7 @@ def _get(found: SettingOrigins, places: Paths, key: str) -> int:
     masks = masks_of(os.environ, places)
     value = shown(name, msgspec.to_builtins(there[name]), masks)
     text = "" if value is None else value  # unset, and without a default
-    answer(text if isinstance(text, str) else value_in_toml(text))
+    print_answer(text if isinstance(text, str) else value_in_toml(text))
     return _tell(found, masks)
 
 
@@ -118,14 +118,14 @@ def _change(file: File, found: Namespace) -> int:
         value = value_in_toml(kept)
         write(f"{on_one_line(found.key)} = {on_one_line(value)} is set in {where}.\n")
         if doubt:
-            complain(on_one_line(doubt))
+            print_error(on_one_line(doubt))
     elif unset(file, found.key):
         write(f"{on_one_line(found.key)} is not set in {where} any more.\n")
     else:
         named_settings(
             found.key, told(file.folder, file.places, os.environ).values
         )  # is it one?
-        complain(f"{on_one_line(found.key)} is not set in {where}")
+        print_error(f"{on_one_line(found.key)} is not set in {where}")
         return 1
     _tell_overridden(file, found.key)
     return 0
@@ -148,7 +148,7 @@ def _path(folder: Path, places: Paths, *, as_json: bool) -> int:
 
 def _tell(found: SettingOrigins, masks: Redactor) -> int:
     for problem in problems(found, masks):
-        complain(problem)
+        print_error(problem)
     return 1 if found.problems else 0
 
 
@@ -172,7 +172,7 @@ def _doubt(file: File, key: str, value: str) -> str:
 
 def _tell_unheeded(found: SettingOrigins) -> None:
     if found.state in ("new", "changed"):
-        complain(unheeded(found.project, found.state))
+        print_error(unheeded(found.project, found.state))
 
 
 def _tell_overridden(file: File, key: str) -> None:
@@ -182,7 +182,7 @@ def _tell_overridden(file: File, key: str) -> None:
     if not canonical(key).startswith("permissions.") and says:
         last = says[-1]
         if not last.place.startswith(f"{file.called}:"):
-            complain(f"{on_one_line(last.where)} takes precedence")
+            print_error(f"{on_one_line(last.where)} takes precedence")
     _tell_unheeded(found)
     _tell(found, masks_of(os.environ, file.places))
 
@@ -219,11 +219,11 @@ def edit_file(file: File) -> int:
         try:
             put(file, after, instead=there)
         except BadInput as error:
-            complain(on_one_line(str(error)))
+            print_error(on_one_line(str(error)))
             if _again():
                 continue
             where = on_one_line(str(aside))
-            complain(f"nothing was changed; what you wrote is in {where}")
+            print_error(f"nothing was changed; what you wrote is in {where}")
             return 1
         aside.unlink(missing_ok=True)
         write(f"{on_one_line(str(file.path))} is written.\n")

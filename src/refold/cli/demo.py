@@ -13,7 +13,7 @@ from refold.cli.local import install
 from refold.cli.tour import start_session, terminal_of
 from refold.config.paths import Paths, paths
 from refold.errors import RefoldError
-from refold.headless.streams import complain, write
+from refold.headless.streams import print_error, write
 from refold.journal.store.log_file import NAME
 from refold.provider.local.models import DEFAULT, Shelf, default_directory
 from refold.terminal.input.line_reader import LineReader
@@ -63,7 +63,7 @@ async def _demo(places: Paths, model: str) -> int:
         work = Work(session, printer, LineReader(printer))
         failure = await work.through(session.settle, "demo")
         if failure is not None:
-            complain(failure)
+            print_error(failure)
     finally:
         await launch.aclose()
     write(f"\nThe journal: {launch.app.home.path(session.id) / NAME}\n")

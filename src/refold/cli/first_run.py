@@ -1,7 +1,7 @@
 """The first run: if no model is chosen yet, ask for one, and set it up.
 
 `choose` only asks and shows; how a key is checked and stored, a model downloaded and a setting
-written is passed in as `Offers`. Nothing is asked of a session that has a key or a setting.
+written is passed in as `FirstRunOffers`. Nothing is asked of a session that has a key or a setting.
 """
 
 import os
@@ -67,7 +67,7 @@ class Embedded(Struct, frozen=True):
     about: str = ""
 
 
-class Offers(Struct, frozen=True, kw_only=True):
+class FirstRunOffers(Struct, frozen=True, kw_only=True):
     """What can be chosen, and the functions that set it up.
 
     `check_key(provider, key)` raises `Refused` if the provider does not accept the key, another
@@ -110,7 +110,7 @@ async def _first_run(app: App) -> bool:
     return choice.what == "model"
 
 
-def _offers(app: App) -> Offers:
+def _offers(app: App) -> FirstRunOffers:
     places = app.paths
 
     def spec(name: str) -> ProviderSpec:
@@ -132,7 +132,7 @@ def _offers(app: App) -> Offers:
         remember(places, setting, value)
 
     keyed = [each for each in catalog.providers() if each.key_env and each.model]
-    return Offers(
+    return FirstRunOffers(
         providers=[each.name for each in keyed if each.name != "openai-chat"],
         check_key=check_key,
         keep_key=keep_key,
@@ -146,7 +146,9 @@ def _offers(app: App) -> Offers:
 
 
 async def choose(
-    offers: Offers, paper: Printer | None = None, reading: TerminalReader | None = None
+    offers: FirstRunOffers,
+    paper: Printer | None = None,
+    reading: TerminalReader | None = None,
 ) -> FirstChoice:
     """Ask until something is chosen, and set that up."""
     if paper is None or reading is None:
@@ -155,7 +157,9 @@ async def choose(
 
 
 class _Questions:
-    def __init__(self, offers: Offers, paper: Printer, reading: TerminalReader) -> None:
+    def __init__(
+        self, offers: FirstRunOffers, paper: Printer, reading: TerminalReader
+    ) -> None:
         self._offers, self._paper, self._reading = offers, paper, reading
 
     async def choose(self) -> FirstChoice:

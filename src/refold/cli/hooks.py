@@ -28,7 +28,7 @@ from refold.config.folder_settings import load_here, project_here, unheeded
 from refold.config.paths import Paths, here, paths
 from refold.config.secret_values import masks_of
 from refold.errors import BadInput
-from refold.headless.streams import complain, write
+from refold.headless.streams import print_error, write
 from refold.hooks.answers import HookAnswer
 from refold.hooks.configuration import EVENTS, Hook, HookFile, describe, unfit
 from refold.hooks.tool_names import input_of, names_of, our_name, told_input, told_name
@@ -89,7 +89,7 @@ def run(found: Namespace) -> int:
         status = _test(found.event, tool, arguments, hooks, places, directory)
     notices = (*hooks.problems, *unfit(hooks.hooks, tool_names(_brought())), off)
     for notice in filter(None, notices):
-        complain(on_one_line(notice))
+        print_error(on_one_line(notice))
     return status
 
 

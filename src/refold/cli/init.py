@@ -17,7 +17,7 @@ from refold.config.folder_settings import untrusted
 from refold.config.paths import here, paths
 from refold.config.trusted_folders import Folders
 from refold.errors import BadInput
-from refold.headless.streams import complain, write
+from refold.headless.streams import print_error, write
 from refold.views.escape import on_one_line
 
 NAME = "AGENTS.md"
@@ -46,7 +46,7 @@ def run(found: Namespace) -> int:
     code = _with_a_model(found, ask=attended and not found.force)
     if not attended and not code:
         if not file.exists():
-            complain(f"the model did not write {NAME}")
+            print_error(f"the model did not write {NAME}")
             return 1
         write(_trust_notice(folder))
     return code

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from refold.app.app import App
 from refold.app.launch_options import DeclaredStart, LaunchOptions
 from refold.cli.flags import PICK
-from refold.client.launch import Launch, Opened
+from refold.client.launch import Launch, OpenedSession
 from refold.client.resume import LEFT_BYPASS, SessionDirectory, resumed_in, with_a_model
 from refold.client.session import Session
 from refold.config.folder_settings import FolderSettings, load_here, unheeded
@@ -23,7 +23,7 @@ from refold.config.paths import here, paths
 from refold.config.project import any_agent_file
 from refold.config.settings import Permissions, RuleWithCases
 from refold.errors import BadInput, said_by
-from refold.headless.streams import complain, remark
+from refold.headless.streams import print_error, print_note
 from refold.headless.task import Task
 from refold.journal.home import JournalDirectory
 from refold.session.session import Session as Engine
@@ -115,7 +115,7 @@ def command_names() -> Collection[str]:
     return names()
 
 
-async def opened(launch: Launch, found: Namespace) -> Opened:
+async def opened(launch: Launch, found: Namespace) -> OpenedSession:
     """The session that -c or -r name, or a fork of that, or a new one."""
     _check_fork(found)
     if found.resume is None and not found.continue_:
@@ -127,7 +127,7 @@ async def opened(launch: Launch, found: Namespace) -> Opened:
     if found.fork:
         made = await app.fork(id_, found.at)
         id_ = made.id
-        remark(f"{id_}: forked from {made.source} at event {made.seq}")
+        print_note(f"{id_}: forked from {made.source} at event {made.seq}")
     with gc_paused():
         there = await launch.resume(id_)
     await choose_again(app, there.engine, found, app.options.model, _chosen_mode(found))
@@ -319,9 +319,9 @@ def place_of(found: Namespace) -> SessionDirectory:
         if newest is None:
             return SessionDirectory(found.workspace or here())
         found.resume = newest.id
-    from refold.cli.sessions.catalogue_notice import Waiting
+    from refold.cli.sessions.catalogue_notice import WaitNotice
 
-    session = home.named(found.resume, here(), Waiting())
+    session = home.named(found.resume, here(), WaitNotice())
     found.resume = session.id
     return resumed_in(session.path, here())
 
@@ -338,7 +338,7 @@ async def choose_again(
     if mode:
         await inbox.set_mode(mode)
     elif session.left_bypass:
-        complain(on_one_line(LEFT_BYPASS.format(way="--yolo is given again")))
+        print_error(on_one_line(LEFT_BYPASS.format(way="--yolo is given again")))
     if found.agent:
         from refold.agents.registry import choose_agent
 
@@ -347,7 +347,7 @@ async def choose_again(
         budget = replace(chosen, dollars=found.max_budget_usd)
         await inbox.set_budget(budget)  # what was chosen in it would win
     if not model and (notice := await with_a_model(app, session)):
-        complain(on_one_line(notice))
+        print_error(on_one_line(notice))
 
 
 @contextmanager
@@ -363,9 +363,9 @@ def in_a_worktree(found: Namespace) -> Generator[None]:
         raise BadInput(
             "--worktree starts a new session, so it cannot be combined with -c or -r"
         )
-    from refold.client.worktree_flag import WorkingTrees
+    from refold.client.worktree_flag import StartWorktrees
 
-    trees = WorkingTrees()
+    trees = StartWorktrees()
     inside = trees.begin(found.worktree, str(here()))
     left = _rules(found, here())
     found.workspace = Path(inside.directory)
@@ -374,12 +374,12 @@ def in_a_worktree(found: Namespace) -> Generator[None]:
     # The branch may have older settings, and no file that git ignores.
     found.ask = [*found.ask, *_missing(left.ask, there.ask)]
     found.deny = [*found.deny, *_missing(left.deny, there.deny)]
-    complain(f"works in {inside.directory}, on the branch {inside.branch}")
+    print_error(f"works in {inside.directory}, on the branch {inside.branch}")
     try:
         yield
     finally:
         for sentence in trees.leave():
-            complain(sentence)
+            print_error(sentence)
 
 
 def _rules(found: Namespace, directory: Path) -> Permissions:

@@ -9,7 +9,7 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
 from refold.config.paths import paths
-from refold.headless.streams import Gone, complain, write
+from refold.headless.streams import ReaderGone, print_error, write
 from refold.logs.logbook import NAME, Entry, Tail, at_least, entries
 from refold.values.log_level import LEVELS, Level
 from refold.views.escape import on_one_line, visible
@@ -42,7 +42,7 @@ def run(found: Namespace) -> int:
     _show(there[-found.number :] if found.number else there)
     if tail is None:
         if not there:
-            complain(f"there is nothing in {on_one_line(str(state / NAME))}")
+            print_error(f"there is nothing in {on_one_line(str(state / NAME))}")
         return 0
     while True:
         _show(at_least(tail.news(), level))
@@ -54,7 +54,7 @@ def pause() -> None:
     output = select.poll()
     output.register(sys.stdout, 0)  # a closed pipe is reported without being asked for
     if output.poll(_PAUSE * 1000):
-        raise Gone
+        raise ReaderGone
 
 
 def _show(found: "list[Entry]") -> None:

@@ -17,7 +17,7 @@ from refold.cli.flags import PICK, parse
 from refold.cli.import_interrupts import loading
 from refold.cli.subcommands import SUBCOMMANDS
 from refold.errors import BadInput, RefoldError, first
-from refold.headless.streams import Gone, complain, report, write
+from refold.headless.streams import ReaderGone, print_error, print_lines, write
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -38,7 +38,7 @@ def run(arguments: Sequence[str]) -> None:
         from refold.cli.crash_report import report_of
 
         code = 1
-        report(report_of(error, arguments))
+        print_lines(report_of(error, arguments))
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, AttributeError):  # gone, or closed from the start
             stream.flush()
@@ -49,16 +49,16 @@ def main(arguments: Sequence[str]) -> int:
     """Do what was asked; returns the exit code. Raises only on bugs."""
     try:
         return _dispatch(parse(arguments))
-    except (RefoldError, Gone, KeyboardInterrupt, BaseExceptionGroup) as error:
+    except (RefoldError, ReaderGone, KeyboardInterrupt, BaseExceptionGroup) as error:
         return _told(first(error))
 
 
 def _told(error: BaseException) -> int:
     match error:
         case RefoldError():
-            complain(error)
+            print_error(error)
             return 1
-        case Gone():
+        case ReaderGone():
             return 1
         case KeyboardInterrupt():
             return 130
@@ -97,9 +97,9 @@ def session(found: Namespace) -> int:
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if terminal and not found.print and found.input_format == "text":
         return _in_a_terminal(found)
-    from refold.headless.stop_signals import Stops
+    from refold.headless.stop_signals import StopSignals
 
-    stops = Stops()
+    stops = StopSignals()
     stops.listen()  # the next import takes long
     from refold.cli.launch import task_of
     from refold.headless.print import run as headless

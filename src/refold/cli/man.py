@@ -8,7 +8,14 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
 from refold import __version__
-from refold.cli.command_tree import Command, Flag, described, every, taken, usage
+from refold.cli.command_tree import (
+    Command,
+    Flag,
+    command_tree,
+    usage,
+    value_name,
+    with_subcommands,
+)
 from refold.headless.streams import write
 from refold.views.stream_json.turn_result import EXIT_CODES
 
@@ -23,7 +30,7 @@ def run(found: Namespace) -> int:
 
 
 def man_page() -> str:
-    return manual(described(), __version__)
+    return manual(command_tree(), __version__)
 
 
 _WRITTEN = "2026-11-23"  # the date of the last change
@@ -104,7 +111,7 @@ def _lines(root: Command, version: str) -> Iterator[str]:
     yield ".SH COMMANDS"
     for each in root.commands:
         yield from (f'.SS "{_plain(each.name)}"', _sentence(each.about))
-        for command in every(each):
+        for command in with_subcommands(each):
             if not command.commands:
                 yield from _command_rows(command, told=command is each)
     yield from _table("EXIT STATUS", [(str(code), _EXITS[code]) for code in _codes()])
@@ -121,7 +128,7 @@ def _flag(flag: Flag) -> Iterator[str]:
     names = ", ".join(f"\\fB{_plain(name)}\\fR" for name in flag.names)
     value = ""
     if flag.value is not None:
-        called = f"\\fI{_plain(taken(flag.value))}\\fR"
+        called = f"\\fI{_plain(value_name(flag.value))}\\fR"
         value = f" {called}" if flag.value.needed else f" [{called}]"
     yield from (".TP", f"{names}{value}", _roff(flag.about))
 
@@ -133,7 +140,7 @@ def _command_rows(command: Command, *, told: bool) -> Iterator[str]:
         yield _sentence(command.about)
     for flag in command.flags:
         if "--help" not in flag.names and flag.about:
-            value = "" if flag.value is None else f" {taken(flag.value)}"
+            value = "" if flag.value is None else f" {value_name(flag.value)}"
             yield from (".br", _roff(f"{', '.join(flag.names)}{value}: {flag.about}"))
 
 

@@ -26,7 +26,7 @@ from refold.cli.output import confirmed
 from refold.config.folder_settings import load_here, project_here, unheeded
 from refold.config.paths import MCP_FILES, Paths, here, paths
 from refold.errors import BadInput
-from refold.headless.streams import complain, write
+from refold.headless.streams import print_error, write
 from refold.mcp.connections import ServerStatus
 from refold.mcp.manifests import Manifest, Manifests
 from refold.mcp.server_file_edit import add, remove
@@ -187,7 +187,7 @@ def _list(found: Configured, places: Paths, off: str, *, as_json: bool) -> int:
     if not (found.servers or found.remote) and not as_json:
         write("There are no MCP servers here. refold mcp add NAME adds one.\n")
     for notice in filter(None, (*found.notices, off)):
-        complain(on_one_line(notice))
+        print_error(on_one_line(notice))
     return 0
 
 
@@ -291,4 +291,4 @@ def _configured(places: Paths, directory: Path) -> Configured:
 
 def _tell(level: Level, what: str, session: str = "") -> None:
     if level in ("warning", "error"):
-        complain(on_one_line(what))
+        print_error(on_one_line(what))

@@ -16,7 +16,7 @@ from refold.cli.open_page import open_page
 from refold.config.mcp_tokens import StoredGrants
 from refold.config.paths import Paths
 from refold.errors import BadInput
-from refold.headless.streams import complain, write
+from refold.headless.streams import print_error, write
 from refold.mcp.grants import Grant
 from refold.mcp.servers import ServerConfig, resolved
 from refold.views.escape import on_one_line
@@ -55,7 +55,7 @@ def run(found: Namespace, server: ServerConfig, places: Paths) -> int:
 
 def _log_out(server: ServerConfig, store: StoredGrants) -> int:
     if not store.remove(server.name, server.url):
-        complain(f"there was no login at the MCP server {server.name}")
+        print_error(f"there was no login at the MCP server {server.name}")
         return 1
     write(f"The tokens of {server.name} are deleted here.\n")
     return 0
@@ -65,7 +65,7 @@ def _before(server: ServerConfig, store: StoredGrants) -> Grant | None:
     try:
         return store.read(server.name, server.url)
     except BadInput as error:
-        complain(on_one_line(str(error)))
+        print_error(on_one_line(str(error)))
         return None
 
 

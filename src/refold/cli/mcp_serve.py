@@ -21,7 +21,7 @@ from refold.client.launch import Launch
 from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
 from refold.errors import BadInput, RefoldError
-from refold.headless.streams import complain, tell_a_person, write
+from refold.headless.streams import print_error, tell_a_person, write
 from refold.values.modes import MODES
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ async def _serve_http(
         if new:
             write(f"token:   {own.bearer}\n")
         else:
-            complain(
+            print_error(
                 "the token is unchanged: refold mcp serve --http --show-token prints it"
             )
 

@@ -16,7 +16,7 @@ from refold.app.project_memory import ProjectMemory
 from refold.cli.output import edit, editor
 from refold.config.paths import here, paths
 from refold.errors import BadInput, RefoldError
-from refold.headless.streams import complain, remark, write
+from refold.headless.streams import print_error, print_note, write
 from refold.journal.home import JournalDirectory
 from refold.memory.note_origins import NoteChange
 from refold.memory.notes import Listed, Memory, Whose
@@ -108,7 +108,7 @@ def _show(memory: Memory, whose: Whose, *, as_json: bool) -> int:
         return 0
     write("".join(_listing(notes, memory)))
     if not notes:
-        remark("nothing is remembered here (docs/memory.md)")
+        print_note("nothing is remembered here (docs/memory.md)")
     return 0
 
 
@@ -142,7 +142,7 @@ def _diff(memory: Memory, *, as_json: bool) -> int:
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(change.at))
             write(f"{when}  {_told(change)}")
     if not changes and not as_json:
-        remark("no note was added or removed automatically")
+        print_note("no note was added or removed automatically")
     memory.told()
     return 0
 
@@ -152,7 +152,7 @@ def _forget(remembering: ProjectMemory, what: str) -> int:
     for line in dict.fromkeys(on_one_line(each.line.text) for each in gone):
         write(f"forgotten: {line}\n")
     if remembering.in_the_folder(gone[0].line.text):
-        complain(".agent/memory.md in this folder says it too: remove it there")
+        print_error(".agent/memory.md in this folder says it too: remove it there")
     return 0
 
 
@@ -163,7 +163,7 @@ def _edit(memory: Memory, whose: Whose) -> int:
     edit(command, file)
     size = len(memory.text(whose).encode())
     if size > MOST:
-        complain(
+        print_error(
             f"{size:,} bytes; a model gets the first {MOST:,}, and the oldest "
             "notes are dropped when another is added"
         )
@@ -172,12 +172,12 @@ def _edit(memory: Memory, whose: Whose) -> int:
 
 def _update(found: Namespace) -> int:
     from refold.app.memory_worker import opened
-    from refold.cli.session_argument import named
+    from refold.cli.session_argument import stored_session
 
     app, remembering = opened(here(), os.environ, found.model or "")
     if not app.settings.memory:
         raise BadInput("memory is off (memory = false): set it to true first")
-    sessions = [named(app.home, each).id for each in found.session]
+    sessions = [stored_session(app.home, each).id for each in found.session]
     return anyio.run(_updated, app, remembering, sessions)
 
 
@@ -196,13 +196,13 @@ async def _updated(app: "App", remembering: ProjectMemory, named: Sequence[str])
                 )
             except RefoldError as error:
                 code = 1
-                complain(f"{session}: {error}")
+                print_error(f"{session}: {error}")
                 continue
             remembering.pending.done(session)
             came += len(learned.changes)
             write("".join(map(_told, learned.changes)))
             if learned.why and named:
-                remark(f"{session}: {learned.why}")
+                print_note(f"{session}: {learned.why}")
     finally:
         await app.aclose()
     if not came and not code:

@@ -24,7 +24,7 @@ from refold.config.load import load
 from refold.config.paths import paths
 from refold.config.settings import Settings
 from refold.errors import BadInput, ProviderError
-from refold.headless.streams import complain, remark, write
+from refold.headless.streams import print_error, print_note, write
 from refold.provider import catalog, known_models, prices
 from refold.provider.model_figures import Figures, Listed
 from refold.provider.model_list import has_list, list_models
@@ -185,7 +185,7 @@ def run(found: Namespace) -> int:
     for each in told:
         # Who did not ask for a server of their own need not hear that none runs.
         if each.error and (found.provider or not each.spec.own):
-            complain(on_one_line(each.error))
+            print_error(on_one_line(each.error))
     if found.json:
         for row in rows:
             write(msgspec.json.encode(document(row)).decode() + "\n")
@@ -193,7 +193,7 @@ def run(found: Namespace) -> int:
         told_too = (*_notes(here, told), *(() if found.provider else _advice(told)))
         write("".join(f"{line}\n" for line in (*lines(rows), "", *told_too)))
     if not rows:
-        remark("no models found (refold models --all shows all that are known)")
+        print_note("no models found (refold models --all shows all that are known)")
     return 0 if rows else 1
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 
-from refold.headless.streams import complain
+from refold.headless.streams import print_error
 from refold.programs import Programs, start
 from refold.safe_open import made
 
@@ -36,5 +36,5 @@ def open_page(
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-    complain("no program was found that opens a page: open the link above yourself")
+    print_error("no program was found that opens a page: open the link above yourself")
     return None

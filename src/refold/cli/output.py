@@ -16,7 +16,7 @@ from refold.terminal.input.editor import editor_of
 _COLUMNS = 80  # of a terminal that does not report them
 
 
-def answer(text: str) -> None:
+def print_answer(text: str) -> None:
     """Write a model's text: to a program as it is, to a terminal without control characters."""
     write(answer_text(text))
 
@@ -30,7 +30,7 @@ def columns(otherwise: int) -> int:
     return shutil.get_terminal_size((otherwise or _COLUMNS, 24)).columns
 
 
-def signs() -> bool:
+def has_unicode() -> bool:
     """May the output contain symbols outside ASCII?"""
     return (sys.stdout.encoding or "").lower().startswith("utf")
 

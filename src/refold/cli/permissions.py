@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from refold.cli.output import confirmed
 from refold.cli.rule_tests import (
-    CallInQuestion,
     PolicyContext,
+    TestedCall,
     call_of,
     directory,
     ground_of,
@@ -28,7 +28,7 @@ from refold.config.paths import paths
 from refold.config.project import small_file, small_files
 from refold.config.trusted_folders import Folders
 from refold.errors import BadInput
-from refold.headless.streams import complain, remark, write
+from refold.headless.streams import print_error, print_note, write
 from refold.permissions.claude_rules import Carried, carried_over
 from refold.permissions.rules import is_about, parse
 from refold.tools.builtin import builtin
@@ -165,7 +165,7 @@ def _list(found: Namespace) -> int:
     return 0
 
 
-def _call(found: Namespace) -> CallInQuestion:
+def _call(found: Namespace) -> TestedCall:
     if bool(found.call) == bool(found.tool):
         raise BadInput("name one call: 'bash(git status)', or --tool NAME --input JSON")
     if found.tool:
@@ -178,7 +178,7 @@ def _call(found: Namespace) -> CallInQuestion:
 def _ground(found: Namespace) -> PolicyContext:
     ground = ground_of(found)
     if ground.unheeded:
-        complain(ground.unheeded)
+        print_error(ground.unheeded)
     return ground
 
 
@@ -289,4 +289,4 @@ def _known(carried: Carried, rules: dict[Verdict, list[str]]) -> Iterable[str]:
 
 def _tell(name: str, lines: Iterable[str]) -> None:
     for line in lines:
-        remark(on_one_line(f"{name}: {line}"))
+        print_note(on_one_line(f"{name}: {line}"))

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from refold.cli.session_argument import folded, named
+from refold.cli.session_argument import load_view, stored_session
 from refold.config.paths import here, paths
 from refold.errors import BadInput
-from refold.headless.streams import remark, write
+from refold.headless.streams import print_note, write
 from refold.journal.home import JournalDirectory, StoredSession, first_directory
 from refold.journal.state.plans import Plan
 from refold.journal.store import log_file
@@ -44,7 +44,7 @@ def run(found: Namespace) -> int:
             write(f"{session.id}/{plan.seq}  {when}  {plan.state:<9} {title}\n")
     if not shown and not found.json:
         hint = "" if found.all else " in this directory (--all shows those of others)"
-        remark(f"no plans{hint}")
+        print_note(f"no plans{hint}")
     return 0
 
 
@@ -58,7 +58,7 @@ def _show(session: StoredSession, plan: Plan, *, as_json: bool) -> int:
 
 def _named(home: JournalDirectory, name: str) -> tuple[StoredSession, Plan]:
     id_, _, seq = name.partition("/")
-    session = named(home, id_)
+    session = stored_session(home, id_)
     for plan in _made(session):
         if str(plan.seq) == seq:
             return session, plan
@@ -81,7 +81,7 @@ def _made(session: StoredSession) -> tuple[Plan, ...]:
             return ()
     except OSError:  # deleted just now
         return ()
-    return folded(session)[0].plans.made[::-1]
+    return load_view(session)[0].plans.made[::-1]
 
 
 def _line(session: StoredSession, plan: Plan) -> None:

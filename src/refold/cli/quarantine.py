@@ -13,7 +13,7 @@ import msgspec
 
 from refold.cli.output import confirmed
 from refold.config.paths import paths
-from refold.headless.streams import remark, write
+from refold.headless.streams import print_note, write
 from refold.place.quarantine import Quarantine, QuarantinedItem
 from refold.views.escape import on_one_line
 from refold.views.number_format import in_bytes
@@ -67,7 +67,7 @@ def _list(there: Quarantine, *, as_json: bool) -> int:
         else:
             write(f"{_line(each)}\n")
     if not things and not as_json:
-        remark("the quarantine is empty")
+        print_note("the quarantine is empty")
     return 0
 
 

@@ -19,12 +19,12 @@ from refold import __version__
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.app.turn_context import TurnContext
-from refold.cli.session_argument import add_session, entries, named
+from refold.cli.session_argument import add_session, load_entries, stored_session
 from refold.config.folder_settings import as_flags, load_here
 from refold.config.paths import here, paths
 from refold.engine.world import Model, World
 from refold.errors import BadInput, ProviderError
-from refold.headless.streams import complain, write
+from refold.headless.streams import print_error, write
 from refold.journal.events.kinds import Entry
 from refold.journal.home import JournalDirectory, StoredSession, current_directory
 from refold.journal.state.fold import View, fold
@@ -55,7 +55,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(found: Namespace) -> int:
-    session = named(JournalDirectory(paths(os.environ).data / "sessions"), found.id)
+    session = stored_session(
+        JournalDirectory(paths(os.environ).data / "sessions"), found.id
+    )
     if not found.run:
         if found.tools != "recorded" or found.strict or found.all:
             raise BadInput("--tools, --all and --strict need --run: add it")
@@ -67,7 +69,7 @@ def run(found: Namespace) -> int:
             f"{session.id} is a subagent: its rights and its budget come from its parent and "
             "are not in its journal; replay the parent session"
         )
-    whole, damage = entries(session)
+    whole, damage = load_entries(session)
     replayed = anyio.run(_replayed, session, whole, found.tools == "again")
     view = fold(whole)
     if found.json:
@@ -75,12 +77,12 @@ def run(found: Namespace) -> int:
     else:
         write("".join(_lines(session, view, replayed, every=found.all)))
     if damage:
-        complain(damage)
+        print_error(damage)
     differs = replayed.divergences or (found.strict and replayed.briefings)
     return 1 if damage or differs else 0
 
 
-class Nobody:
+class NoModel:
     """Stands where a model would be: a replay asks none."""
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -99,7 +101,7 @@ class _Start(Struct, frozen=True):
     more: str  # added to the prompt
 
 
-class Worlds:
+class ReplayWorlds:
     """The dependencies that the turns of a session would have now: its own rights, prompts
     and tools.
 
@@ -132,7 +134,7 @@ class Worlds:
             effort=told.effort or view.session.effort,
         )
         world = self._turn_context(self._start(view))(replace(view, session=about))
-        nobody = Nobody()
+        nobody = NoModel()
         return replace(
             world, model=replace(world.model, provider=nobody, trace=None),
             helper_model=lambda: Model(nobody), lineage=replace(world.lineage, grant=None),
@@ -181,7 +183,7 @@ class Worlds:
 
 
 async def _replayed(session: StoredSession, whole: list[Entry], again: bool) -> Replayed:
-    worlds = Worlds(session)
+    worlds = ReplayWorlds(session)
     try:
         return await Replay(worlds, worlds.blob, again=again).run(whole)
     finally:

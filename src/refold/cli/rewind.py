@@ -14,11 +14,11 @@ import msgspec
 from refold import __version__
 from refold.app.workspace import checkpoints
 from refold.cli.output import columns
-from refold.cli.session_argument import named
+from refold.cli.session_argument import stored_session
 from refold.config.paths import Paths, paths
 from refold.engine.world import World
 from refold.errors import BadInput
-from refold.headless.streams import remark, write
+from refold.headless.streams import print_note, write
 from refold.journal.events import codec
 from refold.journal.home import JournalDirectory
 from refold.journal.home import StoredSession as Found
@@ -77,7 +77,7 @@ def _event(text: str) -> int:
 def run(found: Namespace) -> int:
     places = paths(os.environ)
     home = JournalDirectory(places.data / "sessions")
-    session = named(home, found.id)
+    session = stored_session(home, found.id)
     view = _folded(session)
     snapshots = _snapshots(view, places, session.id)
     if found.event is None:
@@ -133,7 +133,7 @@ def _list(found: Sequence[RewindPoint], *, as_json: bool) -> int:
     elif found:
         write(bare(point_lines(found, columns(_ROOM))) + "\n")
     else:
-        remark("this session has no messages, so there is nothing to rewind")
+        print_note("this session has no messages, so there is nothing to rewind")
     return 0
 
 

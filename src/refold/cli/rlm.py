@@ -21,14 +21,14 @@ from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.cli import parser
 from refold.cli.launch import schema
-from refold.cli.output import answer
+from refold.cli.output import print_answer
 from refold.client.launch import Launch
 from refold.client.session import Session
 from refold.config.folder_settings import FolderSettings, load_here
 from refold.config.paths import here, paths
 from refold.errors import BadInput
 from refold.headless.print import HeadlessPrompt, tell_notices, turn
-from refold.headless.streams import complain, ended, write
+from refold.headless.streams import print_error, report_end, write
 from refold.headless.task import TIMED_OUT
 from refold.journal.events.kinds import (
     ChildBorn,
@@ -127,7 +127,7 @@ async def _run(found: Namespace) -> int:
         await app.aclose()
     way = _way(found, given, size)
     for told in (*given.left_out, f"{way.way}: {way.reason}"):
-        complain(told)
+        print_error(told)
     # A flat call has no Python, but its journal has the material, too.
     ready = replace(options, begins=_beginning(given))
     words = partial(recursive_text, shown=traits.small)
@@ -239,14 +239,14 @@ def _tell(document: dict[str, object], *, as_json: bool) -> None:
         return
     text, claims = _answer(str(document["text"]))
     if text.strip() and document["outcome"] in _GIVEN:
-        answer(text)
+        print_answer(text)
     if claims:
-        complain(
+        print_error(
             f"{claims} claim{'s' if claims > 1 else ''} with evidence: "
             f"refold verify {document['session_id']}"
         )
     if document["outcome"] not in ("answered", "final"):
-        ended(document["outcome"], document["reason"])
+        report_end(document["outcome"], document["reason"])
 
 
 def _answer(text: str) -> tuple[str, int]:
@@ -287,10 +287,10 @@ class RlmProgress:
     def say(self, words: str) -> None:
         """A line that is no part of the status, which comes back by itself."""
         self._paper.no_status()
-        complain(words)
+        print_error(words)
 
     def begin(self, session: Session) -> None:
-        complain(f"session {session.view.session.id}")
+        print_error(f"session {session.view.session.id}")
 
     async def follow(self, frames: AsyncIterable[Frame], session: Session) -> None:
         began = anyio.current_time()
@@ -304,7 +304,7 @@ class RlmProgress:
                 self._paper.no_status()
             group.cancel_scope.cancel()
         took = duration(anyio.current_time() - began)
-        complain(_joined("in all", *self._so_far(session.view), took))
+        print_error(_joined("in all", *self._so_far(session.view), took))
         self.finished.set()
 
     async def _pulse(self, session: Session, began: float) -> None:
@@ -320,7 +320,7 @@ class RlmProgress:
                 self._paper.status((("dim", shown),))
             elif said != last:
                 last = said
-                complain(f"  so far: {said}")
+                print_error(f"  so far: {said}")
 
     def _heard(self, frame: Frame, session: Session) -> str:
         match frame.item:

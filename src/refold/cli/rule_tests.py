@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.app.workspace import Where, Workspace, home
-from refold.cli.session_argument import entries, named
+from refold.cli.session_argument import load_entries, stored_session
 from refold.config.folder_settings import load_here
 from refold.config.layers import Origin, from_file, from_flags, rules_of, sourced
 from refold.config.load import combined
@@ -31,7 +31,7 @@ from refold.config.settings import Permissions, RuleWithCases, Settings, Word
 from refold.engine.authorize import describe_access, judge
 from refold.engine.calls import NOBODY
 from refold.errors import BadInput, ToolFailed, said_by
-from refold.headless.streams import complain, write
+from refold.headless.streams import print_error, write
 from refold.journal.events.kinds import Entry, Judged
 from refold.journal.home import JournalDirectory, current_directories
 from refold.journal.state.fold import View, apply
@@ -47,7 +47,7 @@ Profile: TypeAlias = Literal["read-only", "workspace", "off"]
 _SHORT = re.compile(r"([A-Za-z0-9_]+)(?:\((.*)\))?", re.DOTALL)
 
 
-class CallInQuestion(Struct, frozen=True):
+class TestedCall(Struct, frozen=True):
     """A call as a model would make it, or only what it is about."""
 
     tool: Tool
@@ -70,14 +70,14 @@ class PolicyContext(Struct, frozen=True):
     def facts(self) -> Facts:
         return self.place
 
-    def judged(self, call: CallInQuestion, view: View) -> Decision:
+    def judged(self, call: TestedCall, view: View) -> Decision:
         try:
             found = describe_access(call.tool, call.arguments, self.place)
         except ToolFailed as error:  # no path can be meant; a session says it so, too
             return Decision("deny", reason=str(error))
         return judge(found, self, view)
 
-    def sandbox(self, call: CallInQuestion, decision: Decision) -> Profile | None:
+    def sandbox(self, call: TestedCall, decision: Decision) -> Profile | None:
         """How the sandbox confines the call; None if it runs no command."""
         if call.tool.effect is not Effect.RUN:
             return None
@@ -88,7 +88,7 @@ class PolicyContext(Struct, frozen=True):
         )
         return "workspace" if may_write else "read-only"
 
-    def network(self, call: CallInQuestion, decision: Decision) -> bool | None:
+    def network(self, call: TestedCall, decision: Decision) -> bool | None:
         sandbox = self.sandbox(call, decision)
         if sandbox is None:
             return None
@@ -130,16 +130,16 @@ def ground(
         workspace.close()
 
 
-def call_of(name: str, given: str) -> CallInQuestion:
+def call_of(name: str, given: str) -> TestedCall:
     """A call with its arguments as JSON. Raises `BadInput`."""
     tool = builtin_tool(name)
     try:
-        return CallInQuestion(tool, tool.parse(given.encode("utf-8", errors="replace")))
+        return TestedCall(tool, tool.parse(given.encode("utf-8", errors="replace")))
     except ToolFailed as error:
         raise BadInput(f"{name} cannot be called with {given[:200]!r}: {error}") from error
 
 
-def in_short(given: str) -> CallInQuestion:
+def in_short(given: str) -> TestedCall:
     """The call that `tool(what it is about)` means. Raises `BadInput`."""
     found = _SHORT.fullmatch(given.strip())
     if not found:
@@ -147,7 +147,7 @@ def in_short(given: str) -> CallInQuestion:
     tool = builtin_tool(found[1])
     if found[2] is None and tool.subject:
         raise BadInput(f"{given!r} does not say its {tool.subject}: write {found[1]}(…)")
-    return CallInQuestion(tool, {tool.subject: found[2]} if tool.subject else {})
+    return TestedCall(tool, {tool.subject: found[2]} if tool.subject else {})
 
 
 def builtin_tool(name: str) -> Tool:
@@ -179,7 +179,7 @@ class Case(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     deny: tuple[Word | RuleWithCases, ...] = ()
 
     @property
-    def call(self) -> CallInQuestion:
+    def call(self) -> TestedCall:
         """Raises `BadInput`."""
         if self.command is not None:
             if self.input is not None or self.tool not in ("", "bash"):
@@ -221,7 +221,7 @@ def test_rules(found: Namespace) -> int:
 
 def _verdict_of_case(
     case: Case, ground: PolicyContext, where: str
-) -> tuple[CallInQuestion, Decision]:
+) -> tuple[TestedCall, Decision]:
     try:
         if case.mode and case.mode not in MODES:
             raise BadInput(f"there is no mode {case.mode!r}; there are {', '.join(MODES)}")
@@ -290,7 +290,7 @@ def _parsed(kind: str, text: str) -> object:
         raise ValueError(str(error)) from error
 
 
-class Again(Struct, frozen=True):
+class ReplayedVerdict(Struct, frozen=True):
     """A call, and both verdicts. `now` is None where there is no such tool any more."""
 
     seq: int
@@ -308,8 +308,8 @@ class Again(Struct, frozen=True):
 
 def replay_rules(found: Namespace) -> int:
     places = paths(os.environ)
-    session = named(JournalDirectory(places.data / "sessions"), found.id)
-    whole, damage = entries(session)
+    session = stored_session(JournalDirectory(places.data / "sessions"), found.id)
+    whole, damage = load_entries(session)
     stood = current_directories(session.path)
     roots = (Path(stood.directory or os.getcwd()), *map(Path, stood.roots))
     under = _under(Path(found.rules).expanduser(), places, roots)
@@ -323,9 +323,9 @@ def replay_rules(found: Namespace) -> int:
             f"{len(judged) - strangers} calls, {len(changed)} would get another verdict\n"
         )
     if strangers:
-        complain(f"{strangers} calls of tools that do not exist here")
+        print_error(f"{strangers} calls of tools that do not exist here")
     if damage:
-        complain(damage)
+        print_error(damage)
     return 1 if damage else 0
 
 
@@ -336,7 +336,7 @@ def _under(file: Path, places: Paths, roots: tuple[Path, ...]) -> PolicyContext:
     return ground(settings, places, os.environ, roots)
 
 
-def _again(whole: list[Entry], ground: PolicyContext) -> Iterator[Again]:
+def _again(whole: list[Entry], ground: PolicyContext) -> Iterator[ReplayedVerdict]:
     view = View()
     tools = {tool.name: tool for tool in builtin()}
     for entry in whole:
@@ -347,22 +347,22 @@ def _again(whole: list[Entry], ground: PolicyContext) -> Iterator[Again]:
 
 def _judged(
     seq: int, then: Judged, view: View, ground: PolicyContext, tools: Mapping[str, Tool]
-) -> Iterator[Again]:
+) -> Iterator[ReplayedVerdict]:
     open_call = view.conversation.call(then.call_id)
     if open_call is None:
         return
     tool = tools.get(open_call.call.name)
     if tool is None:
-        yield Again(seq, open_call.call.name, then, None)
+        yield ReplayedVerdict(seq, open_call.call.name, then, None)
         return
     try:
-        call = CallInQuestion(tool, tool.parse(open_call.call.arguments))
+        call = TestedCall(tool, tool.parse(open_call.call.arguments))
     except ToolFailed:  # it was refused for its arguments, and would be again
         return
-    yield Again(seq, call.label, then, ground.judged(call, view))
+    yield ReplayedVerdict(seq, call.label, then, ground.judged(call, view))
 
 
-def _row(each: Again) -> str:
+def _row(each: ReplayedVerdict) -> str:
     now = each.now or Decision("ask")
     document = {
         "seq": each.seq,
@@ -379,7 +379,7 @@ def _why(found: Judged | Decision) -> dict[str, str | None]:
     }  # fmt: skip
 
 
-def _lines(each: Again) -> str:
+def _lines(each: ReplayedVerdict) -> str:
     now = each.now or Decision("ask")
     lines = (
         f"{each.seq}  {each.label}",

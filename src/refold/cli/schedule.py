@@ -25,7 +25,7 @@ from refold.config.folder_settings import load_here
 from refold.config.paths import Paths, here, paths
 from refold.config.secret_values import masks_of
 from refold.errors import BadInput
-from refold.headless.streams import Gone, remark, write
+from refold.headless.streams import ReaderGone, print_note, write
 from refold.journal.schedules.recurrence import Recurrence, local_zone, never, shown
 from refold.journal.schedules.schedule_book import NewSchedule, Schedule, ScheduleBook
 from refold.values.modes import MODES
@@ -152,7 +152,7 @@ def _give_webhook(places: Paths, book: ScheduleBook, id_: int, name: str) -> Non
 
 def _say(line: str) -> None:
     """A run goes on though its lines are not read any more."""
-    with suppress(Gone):
+    with suppress(ReaderGone):
         write(f"{line}\n")
 
 
@@ -209,7 +209,7 @@ def _new(found: Namespace) -> NewSchedule:
     loaded = load_here(here(), places, os.environ, said)
     settings = loaded.settings
     if loaded.unheeded:
-        remark(loaded.unheeded)
+        print_note(loaded.unheeded)
     options = LaunchOptions(directory=here(), model=found.model, attended=False)
     App(settings, places, os.environ, options)  # raises for rules and agents that are none
     return NewSchedule(
@@ -261,7 +261,7 @@ def _list(book: ScheduleBook, *, every: bool, as_json: bool) -> None:
         else:
             write("".join(f"{line}\n" for line in _lines(each)))
     if not (found or as_json):
-        remark("there are no schedules: refold schedule add says how to add one")
+        print_note("there are no schedules: refold schedule add says how to add one")
 
 
 def _lines(schedule: Schedule) -> list[str]:

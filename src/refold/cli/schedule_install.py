@@ -10,7 +10,7 @@ from pathlib import Path
 
 from refold.config.paths import home
 from refold.errors import RefoldError
-from refold.headless.streams import remark, write
+from refold.headless.streams import print_note, write
 from refold.place.private_files import write as write_file
 from refold.programs import Programs, TimedOut
 from refold.programs import run as run_program
@@ -48,7 +48,7 @@ def install(*, only_print: bool) -> None:
     if not systemctl:
         words = (*(f"{name}={value}" for name, value in given.items()), *argv)
         command = " ".join(shlex.quote(word) for word in words).replace("%", r"\%")
-        remark("systemd does not run here: add this line with `crontab -e`")
+        print_note("systemd does not run here: add this line with `crontab -e`")
         write(f"* * * * * {command}\n")
         return
     folder = _units()
@@ -78,7 +78,7 @@ def _start(systemctl: str) -> None:
     write(
         f"started {NAME}.timer: it runs what is due every minute while you are logged in\n"
     )
-    remark("`loginctl enable-linger` keeps it running after you log out")
+    print_note("`loginctl enable-linger` keeps it running after you log out")
 
 
 def _units() -> Path:

@@ -29,7 +29,7 @@ from refold.client.webhooks import Webhooks
 from refold.config.folder_settings import load_here
 from refold.config.paths import Paths, here, paths
 from refold.errors import BadInput, RefoldError
-from refold.headless.streams import complain, write
+from refold.headless.streams import print_error, write
 from refold.journal.home import JournalDirectory
 
 if TYPE_CHECKING:
@@ -119,10 +119,10 @@ def run(found: Namespace, *, opens: bool = False) -> int:
         if opens:
             link = f"{address}/#launch={own.new_launch()}"
             browsers.append(open_page(link, way, os.environ))
-        complain(f"serving at {address}; Ctrl+C ends it")
+        print_error(f"serving at {address}; Ctrl+C ends it")
 
     way = places.state / "server" / "open.html"
-    due = due_schedules(os.environ, found.script, complain)
+    due = due_schedules(os.environ, found.script, print_error)
     webhooks = Webhooks(os.environ, due.hurry if due is not None else lambda: None)
     serve = partial(serving.serve, host, own, where, ready, webhooks)
     try:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from refold.cli.sessions.catalogue_notice import Waiting
+from refold.cli.sessions.catalogue_notice import WaitNotice
 from refold.config.paths import here, paths
 from refold.errors import BadInput, JournalError
-from refold.headless.streams import complain, write
+from refold.headless.streams import print_error, write
 from refold.journal.events.kinds import LAST, Entry
 from refold.journal.home import JournalDirectory, StoredSession
 from refold.journal.state.session_tree import ROOT, Node, find, walk
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
 
 
 def add_session(parser: ArgumentParser) -> None:
-    """The session that a command is about: `found.id`, for `named`."""
+    """The session that a command is about: `found.id`, for `stored_session`."""
     about = "id or name of a session, or a prefix (default: the newest of this directory)"
     parser.add_argument("id", nargs="?", default=LAST, metavar="ID", help=about)
 
 
-def named(home: JournalDirectory, text: str) -> StoredSession:
+def stored_session(home: JournalDirectory, text: str) -> StoredSession:
     """The session with this id or name; of `last`, the newest that was started here."""
-    return home.named(text, here(), Waiting())
+    return home.named(text, here(), WaitNotice())
 
 
-def folded(session: StoredSession) -> "tuple[View, str]":
+def load_view(session: StoredSession) -> "tuple[View, str]":
     """Its view, and what is wrong with its journal, if anything."""
     from refold.journal.state.fold import fold
 
-    found, damage = entries(session)
+    found, damage = load_entries(session)
     return fold(found), damage
 
 
-def entries(session: StoredSession) -> tuple[list[Entry], str]:
+def load_entries(session: StoredSession) -> tuple[list[Entry], str]:
     """The valid entries from the start, and what is wrong with the next, if anything."""
     # The folds take time to import, and lists of sessions do not need them.
     from refold.journal.store.tree_reader import entries_in
@@ -95,7 +95,7 @@ def add_node(parser: ArgumentParser, name: str = "node") -> None:
     )
 
 
-def place(found: Namespace, node: str | None = None) -> NodePath:
+def node_path(found: Namespace, node: str | None = None) -> NodePath:
     """The session and the names in it. Raises `BadInput` where there is no such session."""
     text = found.node if node is None else node
     if not text.strip("/") or text.startswith("/"):
@@ -112,11 +112,11 @@ def place(found: Namespace, node: str | None = None) -> NodePath:
             f"{first!r} names one session and --session {found.session} another: give one"
         )
     id_, *names = (found.session if below else first).split("/")
-    session = named(home, id_)
+    session = stored_session(home, id_)
     return NodePath(session.id, session.path, (*names, *rest))
 
 
-def read(where: NodePath) -> FoundNode:
+def find_node(where: NodePath) -> FoundNode:
     root = tree(where.path, where.id)
     node, rest = find(root, where.names)
     return FoundNode(root, node, rest)
@@ -153,11 +153,11 @@ def blobs(node: Node) -> Callable[[str], str]:
     return text
 
 
-def room() -> int:
+def terminal_width() -> int:
     return max(shutil.get_terminal_size((_WIDTH, 24)).columns, _LEAST_WIDTH)
 
 
-def show(lines: Iterable[Line]) -> None:
+def print_lines(lines: Iterable[Line]) -> None:
     """In colours where a terminal shows them, else without."""
     from refold.terminal.screen.capabilities import detect_capabilities
 
@@ -170,14 +170,14 @@ def show(lines: Iterable[Line]) -> None:
     write("\n".join(painted) + "\n")
 
 
-def tell(document: object) -> None:
+def print_document(document: object) -> None:
     """A document on a line of its own."""
     write(msgspec.json.encode(document).decode() + "\n")
 
 
-def damages(node: Node) -> int:
+def report_damage(node: Node) -> int:
     """Report damaged journals of a node and below it. Returns the exit code."""
     found = [each.damage for each in walk(node) if each.damage]
     for damage in found:
-        complain(damage)
+        print_error(damage)
     return 1 if found else 0

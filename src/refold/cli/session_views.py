@@ -9,14 +9,14 @@ import time
 from argparse import ArgumentParser, Namespace
 
 from refold.cli import session_argument
-from refold.cli.output import signs
+from refold.cli.output import has_unicode
 from refold.cli.parser import count
 from refold.cli.session_argument import FoundNode
 from refold.cli.subcommands import SubcommandEntry
 from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
 from refold.errors import BadInput
-from refold.headless.streams import complain, write
+from refold.headless.streams import print_error, write
 from refold.journal.home import JournalDirectory
 from refold.journal.state.session_tree import Node
 from refold.views.activity import ModelStep, SideCall, Span, ToolStep, activity_of
@@ -45,27 +45,29 @@ def _show_arguments(parser: ArgumentParser) -> None:
 
 def _show(found: Namespace) -> int:
     """One session of a tree, one leaf, one step or one call, in full."""
-    named = session_argument.read(session_argument.place(found))
+    named = session_argument.find_node(session_argument.node_path(found))
     if not named.rest:
         row = rows(named.node, time.time(), session_argument.labels())
         if found.json:
-            session_argument.tell(node_document(row))
+            session_argument.print_document(node_document(row))
         else:
-            session_argument.show(node_lines(row, session_argument.room(), signs=signs()))
-        return session_argument.damages(named.node)
+            session_argument.print_lines(
+                node_lines(row, session_argument.terminal_width(), signs=has_unicode())
+            )
+        return session_argument.report_damage(named.node)
     match _span(named):
         case ToolStep() as done:
             call = call_shown(named.node, done, session_argument.blobs(named.node))
             if found.json:
-                session_argument.tell(call_document(call))
+                session_argument.print_document(call_document(call))
             else:
-                session_argument.show(call_lines(call))
+                session_argument.print_lines(call_lines(call))
         case SideCall() as side:
             leaf = leaf_shown(named.node, side, session_argument.blobs(named.node))
             if found.json:
-                session_argument.tell(leaf_shown_document(leaf))
+                session_argument.print_document(leaf_shown_document(leaf))
             else:
-                session_argument.show(leaf_lines(leaf))
+                session_argument.print_lines(leaf_lines(leaf))
         case ModelStep(number):
             _show_step(named.node, number, as_json=found.json)
         case _:
@@ -74,7 +76,7 @@ def _show(found: Namespace) -> int:
                 f"{address} has no {named.rest!r}: give leaf-N, call-N, step-N or "
                 f"child-N (refold timeline {address} lists them)"
             )
-    return session_argument.damages(named.node)
+    return session_argument.report_damage(named.node)
 
 
 def _span(named: FoundNode) -> Span | None:
@@ -95,16 +97,16 @@ def _step_arguments(parser: ArgumentParser) -> None:
 def _step(found: Namespace) -> int:
     node = _node(found)
     _show_step(node, found.number, as_json=found.json)
-    return session_argument.damages(node)
+    return session_argument.report_damage(node)
 
 
 def _show_step(node: Node, number: int, *, as_json: bool) -> None:
     shown = step_shown(node, number, session_argument.blobs(node))
     if as_json:
-        session_argument.tell(step_document(shown))
+        session_argument.print_document(step_document(shown))
         return
-    lines = step_lines(shown, session_argument.room(), session_argument.labels())
-    session_argument.show(lines)
+    lines = step_lines(shown, session_argument.terminal_width(), session_argument.labels())
+    session_argument.print_lines(lines)
 
 
 def _tree_arguments(parser: ArgumentParser) -> None:
@@ -118,12 +120,12 @@ def _tree(found: Namespace) -> int:
     root = rows(node, time.time(), session_argument.labels())
     if found.json:
         document = tree_document(root, every_leaf=found.leaves)
-        session_argument.tell({"type": "tree", **document})
+        session_argument.print_document({"type": "tree", **document})
     else:
-        room = session_argument.room()
-        lines = tree_lines(root, room, every_leaf=found.leaves, signs=signs())
-        session_argument.show(lines)
-    return session_argument.damages(node)
+        room = session_argument.terminal_width()
+        lines = tree_lines(root, room, every_leaf=found.leaves, signs=has_unicode())
+        session_argument.print_lines(lines)
+    return session_argument.report_damage(node)
 
 
 def _timeline_arguments(parser: ArgumentParser) -> None:
@@ -138,10 +140,12 @@ def _timeline(found: Namespace) -> int:
     shown = every if found.slow is None else slowest(every, found.slow)
     if found.json:
         for each in shown:
-            session_argument.tell(timeline_document(each))
+            session_argument.print_document(timeline_document(each))
     elif shown:
-        session_argument.show(timeline_lines(shown, session_argument.room()))
-    return session_argument.damages(node)
+        session_argument.print_lines(
+            timeline_lines(shown, session_argument.terminal_width())
+        )
+    return session_argument.report_damage(node)
 
 
 def _cost_arguments(parser: ArgumentParser) -> None:
@@ -157,11 +161,11 @@ def _cost(found: Namespace) -> int:
     spent = tree_spending(node, agent_of)
     if found.json:
         document = spending_document(spent, turns=found.turns)
-        session_argument.tell({"session_id": node.session, **document})
+        session_argument.print_document({"session_id": node.session, **document})
     else:
-        room = session_argument.room()
-        session_argument.show(spending_lines(spent, room=room, turns=found.turns))
-    return session_argument.damages(node)
+        room = session_argument.terminal_width()
+        session_argument.print_lines(spending_lines(spent, room=room, turns=found.turns))
+    return session_argument.report_damage(node)
 
 
 def _context_arguments(parser: ArgumentParser) -> None:
@@ -171,16 +175,20 @@ def _context_arguments(parser: ArgumentParser) -> None:
 
 def _context(found: Namespace) -> int:
     places = paths(os.environ)
-    session = session_argument.named(JournalDirectory(places.data / "sessions"), found.id)
+    session = session_argument.stored_session(
+        JournalDirectory(places.data / "sessions"), found.id
+    )
     settings = load_here(here(), places, os.environ, {}).settings
-    view, damage = session_argument.folded(session)
+    view, damage = session_argument.load_view(session)
     usage = context_usage(view, settings.context.default_window_tokens)
     if found.json:
-        session_argument.tell({"session_id": session.id, **context_document(usage)})
+        session_argument.print_document(
+            {"session_id": session.id, **context_document(usage)}
+        )
     else:
-        write(bare(context_lines(usage, signs=signs())) + "\n")
+        write(bare(context_lines(usage, signs=has_unicode())) + "\n")
     if damage:
-        complain(damage)
+        print_error(damage)
     return 1 if damage else 0
 
 
@@ -189,7 +197,9 @@ def _add_json(parser: ArgumentParser) -> None:
 
 
 def _node(found: Namespace) -> Node:
-    return session_argument.only_node(session_argument.read(session_argument.place(found)))
+    return session_argument.only_node(
+        session_argument.find_node(session_argument.node_path(found))
+    )
 
 
 SHOW = SubcommandEntry(_show_arguments, _show)

@@ -9,7 +9,7 @@ from refold.app.search_places import skill_scope
 from refold.config.paths import here, paths
 from refold.config.trusted_folders import Folders
 from refold.errors import BadInput, ToolFailed
-from refold.headless.streams import complain, write
+from refold.headless.streams import print_error, write
 from refold.prompts.repository import root_of
 from refold.skills.catalogue import Catalogue
 from refold.skills.discovery import Skill
@@ -38,7 +38,7 @@ def run(found: Namespace) -> int:
             write(f"{skill.name}  ({on_one_line(where)})\n")
             write(f"    {on_one_line(skill.description)}\n")
     for problem in catalogue.every_notice():
-        complain(on_one_line(problem))
+        print_error(on_one_line(problem))
     return 0
 
 

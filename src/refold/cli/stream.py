@@ -11,7 +11,7 @@ from pathlib import Path
 
 from refold.cli import session_argument
 from refold.errors import BadInput
-from refold.headless.streams import complain
+from refold.headless.streams import print_error
 from refold.journal.events.kinds import Entry, TurnEnded, TurnStarted
 from refold.journal.home import CHILDREN
 from refold.journal.state.children import CHILD
@@ -38,7 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(found: Namespace) -> int:
-    address, path = _meant(session_argument.place(found))
+    address, path = _meant(session_argument.node_path(found))
     news = TreeFollower(path, address)
     stream = _Stream(address, path, as_json=found.json)
     first = news.new_entries()
@@ -46,9 +46,9 @@ def run(found: Namespace) -> int:
     stream.tell(_from(first, address, found.after))
     lost = stream.until_it_ends(news, follow=found.follow)
     for damage in news.damages:
-        complain(damage)
+        print_error(damage)
     if lost:
-        complain(f"{address}: its process ended in the middle of a turn")
+        print_error(f"{address}: its process ended in the middle of a turn")
     return 1 if lost or news.damages else 0
 
 
@@ -85,15 +85,15 @@ class _Stream:
         for node, entry in found:
             if self._as_json:
                 for document in tail_documents(node, entry):
-                    session_argument.tell(document)
+                    session_argument.print_document(document)
             elif self._label is not None:
                 self._line(node, entry, self._label)
 
     def _line(self, node: str, entry: Entry, label: Callable[..., str]) -> None:
         tail = self._tails.setdefault(node, Tail(node, label))
-        lines = list(tail.lines(entry, session_argument.room()))
+        lines = list(tail.lines(entry, session_argument.terminal_width()))
         if lines:
-            session_argument.show(lines)
+            session_argument.print_lines(lines)
 
     def _news(self, news: TreeFollower) -> bool:
         found = news.new_entries()

@@ -19,7 +19,7 @@ from refold.cli.output import columns
 from refold.config.paths import here, paths
 from refold.config.secret_values import masks_of
 from refold.errors import RefoldError
-from refold.headless.streams import remark, write
+from refold.headless.streams import print_note, write
 from refold.journal.board.board_file import TaskBoard
 from refold.journal.board.task_graph import PERSON
 from refold.journal.home import JournalDirectory
@@ -92,7 +92,9 @@ def run(found: Namespace) -> int:
                 _tell([task], as_json=True)
             else:
                 (task,) = Owners().named([task])
-                session_argument.show(task_lines(task, session_argument.room()))
+                session_argument.print_lines(
+                    task_lines(task, session_argument.terminal_width())
+                )
         case "add":
             task = NewTask(
                 found.subject, found.description, tuple(found.blocked_by), found.owner
@@ -119,7 +121,7 @@ def _list(board: TaskBoard, *, every: bool, as_json: bool) -> None:
     tasks = board.read().tasks
     _tell([task for task in tasks if every or task.open], as_json=as_json)
     if not as_json:
-        remark(count_line(tasks) or "there are no tasks on the board of this project")
+        print_note(count_line(tasks) or "there are no tasks on the board of this project")
 
 
 def _watch(board: TaskBoard, *, as_json: bool) -> None:
@@ -141,7 +143,7 @@ def _tell(
             write(msgspec.json.encode(task).decode() + "\n")
     elif tasks:
         named = (owners or Owners()).named(tasks)
-        session_argument.show(task_rows(named, columns(0)))
+        session_argument.print_lines(task_rows(named, columns(0)))
 
 
 class Owners:
@@ -172,7 +174,7 @@ class Owners:
         if id_ not in self._views:
             self._views[id_] = None
             with suppress(RefoldError):
-                self._views[id_], _ = session_argument.folded(self._home.find(id_))
+                self._views[id_], _ = session_argument.load_view(self._home.find(id_))
         return self._views[id_]
 
 

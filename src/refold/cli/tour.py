@@ -46,7 +46,7 @@ _STEPS = 12  # of the model: a small one that goes astray is stopped soon
 _PACE = 0.006  # seconds between two characters, about as fast as one reads
 
 
-class Scene(Struct, frozen=True):
+class TourSession(Struct, frozen=True):
     """A session for the tour. `journal` is where it is written."""
 
     session: Session
@@ -61,7 +61,7 @@ class _Line(Struct, frozen=True):
     data: Raw
 
 
-Opening = Callable[[Provider, Path], Awaitable[Scene]]
+Opening = Callable[[Provider, Path], Awaitable[TourSession]]
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -76,9 +76,9 @@ def run(found: Namespace) -> int:
 def opening_with(places: Paths) -> Opening:
     """Starts the session of a tour with the user's settings."""
 
-    async def opening(provider: Provider, directory: Path) -> Scene:
+    async def opening(provider: Provider, directory: Path) -> TourSession:
         launch, session = await start_session(places, "", directory, provider)
-        return Scene(session, launch.app.home.path(session.id) / NAME)
+        return TourSession(session, launch.app.home.path(session.id) / NAME)
 
     return opening
 
@@ -115,7 +115,7 @@ async def give_tour(
         reading = _Unattended(paper)
     with TemporaryDirectory(prefix="refold-tour-") as scratch:
         (Path(scratch) / _FILE).write_text(_BEFORE, encoding="utf-8")
-        scene = await opening(Guide(_PACE if reading.lively else 0.0), Path(scratch))
+        scene = await opening(TourModel(_PACE if reading.lively else 0.0), Path(scratch))
         work = Work(scene.session, paper, reading)
 
         async def interrupt() -> None:
@@ -132,7 +132,9 @@ async def give_tour(
             await scene.session.close()
 
 
-async def _tour(scene: Scene, paper: Printer, reading: TerminalReader, work: Work) -> None:
+async def _tour(
+    scene: TourSession, paper: Printer, reading: TerminalReader, work: Work
+) -> None:
     session = scene.session
     paper.say("A short tour of refold", "heading")
     paper.say(
@@ -164,7 +166,7 @@ async def _tour(scene: Scene, paper: Printer, reading: TerminalReader, work: Wor
         await _journal(scene, paper)
 
 
-async def _journal(scene: Scene, paper: Printer) -> None:
+async def _journal(scene: TourSession, paper: Printer) -> None:
     paper.gap()
     paper.say("The journal is kept", "heading")
     paper.say(
@@ -199,7 +201,7 @@ async def _pause(reading: TerminalReader, hint: str) -> bool:
     return pressed == ""
 
 
-class Guide:
+class TourModel:
     """The scripted model. If a call is refused, it stops."""
 
     def __init__(self, pace: float) -> None:

@@ -22,11 +22,11 @@ from refold.claims.refute import SCHEMA, Verdict, asked, merged, order, verdicts
 from refold.claims.sources import Today, records
 from refold.cli import session_argument
 from refold.cli.parser import dollars, seconds
-from refold.client.verify import Second, VerifyReport, document, lines, told_of
+from refold.client.verify import SecondCheck, VerifyReport, claims_of_turn, document, lines
 from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
 from refold.errors import RefoldError, first
-from refold.headless.streams import complain
+from refold.headless.streams import print_error
 from refold.journal.home import current_directory
 from refold.journal.state.fold import View, fold
 from refold.journal.state.session_tree import Node
@@ -67,8 +67,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(found: Namespace) -> int:
-    node = session_argument.only_node(session_argument.read(session_argument.place(found)))
-    told = told_of(node.entries, found.turn)
+    node = session_argument.only_node(
+        session_argument.find_node(session_argument.node_path(found))
+    )
+    told = claims_of_turn(node.entries, found.turn)
     folder = _folder(node)
     with _files(folder) as files:
         today = Today(files)
@@ -76,15 +78,15 @@ def run(found: Namespace) -> int:
         checked = check(told.claims, seen_in(journals), today)
         second = None
         if found.deep and checked:
-            checked, second = look_again(found, node, checked, today)
+            checked, second = second_check(found, node, checked, today)
     report = VerifyReport(node.session, told, checked, found.strict, second)
     if found.json:
-        session_argument.tell(document(report))
+        session_argument.print_document(document(report))
     else:
-        session_argument.show(lines(report))
+        session_argument.print_lines(lines(report))
     damages = [*filter(None, (node.damage, *(each.damage for each in journals)))]
     for damage in damages:
-        complain(damage)
+        print_error(damage)
     return report.code or bool(damages)
 
 
@@ -111,7 +113,7 @@ AGENT = "review"
 _ANSWERED = ("answered", "final")
 
 
-class _Looked(NamedTuple):
+class _SecondSession(NamedTuple):
     """The session of the second look; `problem`: why there is no answer, if there is none."""
 
     session: str = ""
@@ -123,13 +125,13 @@ class _Looked(NamedTuple):
         return fold(self.records[0].entries) if self.records else View()
 
 
-def look_again(
+def second_check(
     found: Namespace, node: Node, checked: Sequence[CheckedClaim], today: Today
-) -> tuple[tuple[CheckedClaim, ...], Second]:
+) -> tuple[tuple[CheckedClaim, ...], SecondCheck]:
     """The claims after the second look, and what that was."""
     claims = asked(checked)
     if not claims:
-        return tuple(checked), Second()
+        return tuple(checked), SecondCheck()
     looked = anyio.run(_look, found, node, order(claims))
     problem = looked.problem
     said: Mapping[str, Verdict] = {}
@@ -144,10 +146,10 @@ def look_again(
         problem = f"it said nothing, or two things, of claim {', '.join(silent)}"
     both = merged(checked, said, seen_in(looked.records), today, problem)
     cost = view.account.spent.cost if looked.records else None
-    return both, Second(looked.session, cost, problem)
+    return both, SecondCheck(looked.session, cost, problem)
 
 
-async def _look(found: Namespace, node: Node, words: str) -> _Looked:
+async def _look(found: Namespace, node: Node, words: str) -> _SecondSession:
     id_, path = "", Path()
     try:
         app = _app(found, node)
@@ -158,14 +160,14 @@ async def _look(found: Namespace, node: Node, words: str) -> _Looked:
             async with session:
                 problem = await _turn(session, words, found.timeout)
                 told = records(path, await session.record.entries())
-            return _Looked(id_, told, problem)
+            return _SecondSession(id_, told, problem)
         finally:
             await app.aclose()
     except (RefoldError, BaseExceptionGroup) as error:
         why = first(error)
         if not isinstance(why, RefoldError):
             raise
-        return _Looked(id_, (), str(why))
+        return _SecondSession(id_, (), str(why))
 
 
 def _app(found: Namespace, node: Node) -> App:

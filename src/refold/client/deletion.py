@@ -19,7 +19,7 @@ from refold.place.checkpoints import forget, size_of, snapshots_of, used_by
 from refold.views.session_list import display_name
 
 
-class Going(Struct, frozen=True):
+class DeletionPlan(Struct, frozen=True):
     session: StoredSession
     name: str
     extent: SessionSize
@@ -45,7 +45,7 @@ def deletions(
     store: Path,
     sessions: Sequence[StoredSession],
     cards: Sequence[Card],
-) -> list[Going]:
+) -> list[DeletionPlan]:
     """What goes with each. The snapshots of a whole workspace go with the last of its own."""
     ids = {session.id for session in sessions}
     stays = [card for card in cards if card.id.partition("/")[0] not in ids]
@@ -59,7 +59,7 @@ def deletions(
         return snapshots_of(store, place, session, last=not shared)
 
     counted = set[Path]()
-    found = list[Going]()
+    found = list[DeletionPlan]()
     for session in reversed(sessions):
         own = [card for card in cards if card.id.partition("/")[0] == session.id]
         worked_in = dict.fromkeys(_real(card.about.directory) for card in own)
@@ -69,7 +69,7 @@ def deletions(
         much = session_size(session.path)
         name = next((display_name(card) for card in own if card.id == session.id), "")
         whole = much.bytes + sum(map(size_of, kept))
-        found.append(Going(session, name, much, kept, whole))
+        found.append(DeletionPlan(session, name, much, kept, whole))
     return found[::-1]
 
 

@@ -31,7 +31,7 @@ class Skills:
             raise BadInput(str(error)) from error
 
 
-class Notes:
+class ProjectNotes:
     """The notes about a project and its user."""
 
     def __init__(self, app: App, engine: Engine) -> None:

@@ -38,7 +38,7 @@ _UNDER_WAY = (
 _ASKED_AGAIN = "allowed for this session until now, and asked about again: {rules}"
 
 
-class Target(Struct, frozen=True):
+class ResumeTarget(Struct, frozen=True):
     """Where to continue: in which session ("": this one), and where that is to work.
 
     `directory` is a real path, "": as it is; `added` belongs to its workspace from then
@@ -50,7 +50,7 @@ class Target(Struct, frozen=True):
     added: tuple[str, ...] = ()
 
 
-class Opened(Struct, frozen=True):
+class OpenedSession(Struct, frozen=True):
     """An open session, the app of its directory, and what the user must know."""
 
     app: App
@@ -79,12 +79,12 @@ class Launch:
         self._engines = set[Engine]()  # open ones
         self._told = set[str]()
 
-    async def start(self) -> Opened:
+    async def start(self) -> OpenedSession:
         """A new session in the directory of this start."""
         id_, engine = await self.app.start()
         return self._opened(id_, engine)
 
-    async def resume(self, id_: str) -> Opened:
+    async def resume(self, id_: str) -> OpenedSession:
         """A session in the directory of this start, whose id is whole."""
         return self._opened(id_, await self.app.resume(id_))
 
@@ -92,7 +92,7 @@ class Launch:
         self._engines.discard(engine)
         await engine.close()
 
-    async def switch(self, left: Engine, target: Target, ask: Ask) -> Opened:
+    async def switch(self, left: Engine, target: ResumeTarget, ask: Ask) -> OpenedSession:
         """Open the session of the target where it leads, and close the one that is left.
 
         Raises where it leads nowhere; the one that was to be left is then as it was.
@@ -104,7 +104,7 @@ class Launch:
             raise BadInput(_UNDER_WAY)
         place, trust = await anyio.to_thread.run_sync(self._place, id_, target)
         app = await self._app_at(place, ask, trust=trust)
-        opened: Opened | None = None
+        opened: OpenedSession | None = None
         with anyio.CancelScope(shield=True):  # else nobody would close it
             if target.directory:
                 await _leave_worktree(left, id_)
@@ -172,13 +172,15 @@ class Launch:
             return message.replace(typed, text, 1), typed
         return await anyio.to_thread.run_sync(self.spelled_out, typed, message)
 
-    def _opened(self, id_: str, engine: Engine, notices: tuple[str, ...] = ()) -> Opened:
+    def _opened(
+        self, id_: str, engine: Engine, notices: tuple[str, ...] = ()
+    ) -> OpenedSession:
         if self._notes:
             self.app.put_down(id_)
         self._engines.add(engine)
-        return Opened(self.app, engine, notices)
+        return OpenedSession(self.app, engine, notices)
 
-    def _place(self, id_: str, target: Target) -> tuple[SessionDirectory, bool]:
+    def _place(self, id_: str, target: ResumeTarget) -> tuple[SessionDirectory, bool]:
         """Where the session works from then on, and whether that is trusted this time."""
         app = self.app
         stood = resumed_in(app.home.path(id_), Path(app.directory))
@@ -221,7 +223,7 @@ class Launch:
 
     async def _switched(
         self, left: Engine, id_: str, app: App, notices: tuple[str, ...]
-    ) -> Opened:
+    ) -> OpenedSession:
         same = left.view.session.id == id_
         granted = left.view.rights.granted if same else ()
         try:

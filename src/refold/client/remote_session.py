@@ -18,7 +18,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from refold.client.followed_session import FollowedEngine, FollowedJournal
-from refold.client.launch import Ask, Launch, Opened, Target
+from refold.client.launch import Ask, Launch, OpenedSession, ResumeTarget
 from refold.client.protocol import (
     ChangeTags,
     CompactConversation,
@@ -31,7 +31,7 @@ from refold.client.protocol import (
     SetAgent,
     ShellOutput,
 )
-from refold.client.session import Session, Switched
+from refold.client.session import Session, SwitchResult
 from refold.client.session_socket import Hello, received, socket_path
 from refold.client.workspace import SessionWorkspace
 from refold.errors import BadInput, Held, RefoldError, first
@@ -55,7 +55,7 @@ _LIVE = ("text_delta", "thinking_delta", "call_coming", "tool_progress", "retry"
          "child_moved")  # fmt: skip
 
 
-class _Told(Struct, frozen=True):
+class _DocumentHead(Struct, frozen=True):
     """What is read of a document to know which it is, and whether it answers an order."""
 
     type: str
@@ -69,7 +69,7 @@ class _Request(Struct, frozen=True):
     arguments: Raw = Raw(b"null")
 
 
-class Owner:
+class OwnerConnection:
     """The process that has the session open, and what it says."""
 
     def __init__(self, stream: SocketStream, journal: FollowedJournal) -> None:
@@ -115,7 +115,7 @@ class Owner:
         try:
             await self._stream.send(msgspec.json.encode(hello) + b"\n")
             async for line in received(self._stream.receive, _LONGEST_LINE):
-                told = msgspec.json.decode(line, type=_Told)
+                told = msgspec.json.decode(line, type=_DocumentHead)
                 await self._on_line(line, told)
                 self._tell()
                 if told.type == "status":
@@ -127,7 +127,7 @@ class Owner:
             self.joined.set()
             self._tell()
 
-    async def _on_line(self, line: bytes, told: _Told) -> None:
+    async def _on_line(self, line: bytes, told: _DocumentHead) -> None:
         match told.type:
             case "recorded":
                 await self._reach(told.seq)
@@ -166,8 +166,8 @@ class Owner:
 class RemoteSession(Session):
     """`close`, `new` and `switch` would end the session for its owner: they do not."""
 
-    def __init__(self, launch: Launch, owner: Owner) -> None:
-        super().__init__(launch, Opened(launch.app, owner.engine))
+    def __init__(self, launch: Launch, owner: OwnerConnection) -> None:
+        super().__init__(launch, OpenedSession(launch.app, owner.engine))
         self._owner, self._follows = owner, owner.engine.journal
         self._after = -1  # the seq behind which an order has something to come
         self._compacting, self.owns_turns = False, False
@@ -263,7 +263,7 @@ class RemoteSession(Session):
     async def new(self) -> Session:
         raise BadInput(_ALONE)
 
-    async def switch(self, target: Target, ask: Ask | None = None) -> Switched:
+    async def switch(self, target: ResumeTarget, ask: Ask | None = None) -> SwitchResult:
         raise BadInput(_ALONE)
 
     async def set_directory(
@@ -273,7 +273,7 @@ class RemoteSession(Session):
 
 
 class _RemoteWorkspace(SessionWorkspace):
-    def __init__(self, app: Any, engine: Any, owner: Owner) -> None:
+    def __init__(self, app: Any, engine: Any, owner: OwnerConnection) -> None:
         super().__init__(app, engine)
         self._owner = owner
 
@@ -300,7 +300,7 @@ async def attached(
     journal = FollowedJournal(launch.app.home.store(id_), path)
     try:
         async with stream, anyio.create_task_group() as group:
-            owner = Owner(stream, journal)
+            owner = OwnerConnection(stream, journal)
             await journal.follow()
             group.start_soon(owner.follow, Hello(reads_journal=True))
             await owner.joined.wait()

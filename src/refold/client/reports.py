@@ -77,10 +77,10 @@ class Reports:
         Raises `BadInput` where there is no such turn.
         """
         from refold.claims.check import Checking
-        from refold.client.verify import VerifyReport, told_of
+        from refold.client.verify import VerifyReport, claims_of_turn
 
         app, id_ = self._app, self._engine.view.session.id
-        told = told_of(await self.entries(), turn)
+        told = claims_of_turn(await self.entries(), turn)
         path = app.home.path(id_) if app.options.keep else None
         checking = Checking(self._engine.record, app.workspace.files, path)
         return VerifyReport(id_, told, tuple(await checking.check(told.claims)))

@@ -22,7 +22,7 @@ import anyio
 from msgspec import Struct
 
 from refold.client.dispatch import BUSY
-from refold.client.launch import Ask, Launch, Opened, Target, untrusted
+from refold.client.launch import Ask, Launch, OpenedSession, ResumeTarget, untrusted
 from refold.client.protocol import (
     Continue,
     ModeAfterPlan,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from refold.client.result import Result
 
 
-class Switched(Struct, frozen=True):
+class SwitchResult(Struct, frozen=True):
     """The handle on the new session, and what the user must know."""
 
     session: "Session"
@@ -50,7 +50,7 @@ class Session(SessionOrders):
     """One session. One turn runs at a time."""
 
     def __init__(
-        self, launch: Launch, opened: Opened, approve: "Approve | None" = None
+        self, launch: Launch, opened: OpenedSession, approve: "Approve | None" = None
     ) -> None:
         super().__init__(launch, opened)
         self._approve, self._busy = approve, False
@@ -120,11 +120,11 @@ class Session(SessionOrders):
         async def turn() -> None:
             try:
                 await self.say(text)
-                await self._to_the_end()
+                await self._until_settled()
             finally:
                 watch.close()
 
-        with self._alone(), _one_error():
+        with self._exclusively(), _one_error():
             async with anyio.create_task_group() as group:
                 group.start_soon(turn)
                 try:
@@ -168,7 +168,7 @@ class Session(SessionOrders):
         await self.close()
         return Session(self._launch, opened, self._approve)
 
-    async def switch(self, target: Target, ask: Ask | None = None) -> Switched:
+    async def switch(self, target: ResumeTarget, ask: Ask | None = None) -> SwitchResult:
         """Close this session, and open the target in its directory.
 
         `ask` is asked whether a folder is trusted; without it, it is not. Raises if the
@@ -176,15 +176,15 @@ class Session(SessionOrders):
         """
         opened = await self._launch.switch(self._engine, target, ask or untrusted)
         session = Session(self._launch, opened, self._approve)
-        return Switched(session, opened.notices)
+        return SwitchResult(session, opened.notices)
 
     async def _turn(self, order: Callable[[], Awaitable[object]]) -> "Result":
-        with self._alone():
+        with self._exclusively():
             await order()
-            return await self._to_the_end()
+            return await self._until_settled()
 
     @contextmanager
-    def _alone(self) -> Generator[None]:
+    def _exclusively(self) -> Generator[None]:
         if self._busy or self.running:
             raise BadInput(BUSY)
         self._busy = True
@@ -193,7 +193,7 @@ class Session(SessionOrders):
         finally:
             self._busy = False
 
-    async def _to_the_end(self) -> "Result":
+    async def _until_settled(self) -> "Result":
         with _one_error():
             async with anyio.create_task_group() as group:
                 if self._approve is not None:

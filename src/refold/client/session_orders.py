@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 
 from refold.client.dispatch import AlreadyAnswered, Dispatcher
-from refold.client.launch import Launch, Opened, Target, real_directories, untrusted
+from refold.client.launch import (
+    Launch,
+    OpenedSession,
+    ResumeTarget,
+    real_directories,
+    untrusted,
+)
 from refold.client.protocol import (
     ApprovalResponse,
     Cancel,
@@ -65,7 +71,7 @@ if TYPE_CHECKING:
 class SessionOrders(SessionState):
     """The part of `Session` that orders."""
 
-    def __init__(self, launch: Launch, opened: Opened) -> None:
+    def __init__(self, launch: Launch, opened: OpenedSession) -> None:
         super().__init__(launch, opened)
         self._orders = Dispatcher(opened.app, opened.engine)
         self._keys = set[str]()  # of orders that are no messages; those are in the journal
@@ -306,7 +312,7 @@ class SessionOrders(SessionState):
         """
         named = (directory, *added)
         where, *more = await anyio.to_thread.run_sync(real_directories, named)
-        target = Target(self.id, where, tuple(more))
+        target = ResumeTarget(self.id, where, tuple(more))
         opened = await self._launch.switch(self._engine, target, untrusted)
         self._app, self._engine = opened.app, opened.engine
         self._orders = Dispatcher(opened.app, opened.engine)

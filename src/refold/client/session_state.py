@@ -11,14 +11,14 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from refold.app.policies import budget
-from refold.client.launch import Launch, Opened
+from refold.client.launch import Launch, OpenedSession
 from refold.client.workspace import SessionWorkspace
 from refold.config.settings import Settings
 from refold.errors import BadInput
 from refold.journal.events.kinds import Entry
 from refold.journal.state.fold import View, budget_of
 from refold.journal.state.plans import Plan
-from refold.session.hub import Watch
+from refold.session.hub import Subscription
 from refold.session.pending_requests import PlanToJudge, Request, requests
 from refold.session.question_timeout import LATE
 from refold.tools.contract import Tool
@@ -30,7 +30,7 @@ from refold.values.usage import Budget
 if TYPE_CHECKING:
     from refold.client.catalogue import SessionCatalogue
     from refold.client.choices import AgentChoices, Configuration, ModelChoices
-    from refold.client.knowledge import Notes, Skills
+    from refold.client.knowledge import ProjectNotes, Skills
     from refold.client.permissions import Permissions
     from refold.client.reports import Reports
     from refold.skills.slash_commands import Shortcuts
@@ -42,7 +42,7 @@ _KEPT_NOWHERE = "this session is not saved, so there are no other sessions"
 class SessionState:
     """The part of `Session` that reads."""
 
-    def __init__(self, launch: Launch, opened: Opened) -> None:
+    def __init__(self, launch: Launch, opened: OpenedSession) -> None:
         self._launch, self._app, self._engine = launch, opened.app, opened.engine
 
     @property
@@ -181,7 +181,7 @@ class SessionState:
 
     def watch(
         self, limit: float = inf, *, live: float = inf, only: tuple[type, ...] = ()
-    ) -> Watch:
+    ) -> Subscription:
         """Join now. `limit` frames may wait, or it is cut off; where `live` frames wait, live
         news is left out. `only` these kinds of news, or all. Any number may watch."""
         return self._engine.hub.watch(limit, live=live, only=only)
@@ -277,12 +277,12 @@ class SessionState:
         return Skills(self._app) if self.settings.skills else None
 
     @property
-    def memory(self) -> "Notes | None":
+    def memory(self) -> "ProjectNotes | None":
         """None: it is off, or nothing is kept."""
-        from refold.client.knowledge import Notes
+        from refold.client.knowledge import ProjectNotes
 
         on = self.settings.memory and self.keeps
-        return Notes(self._app, self._engine) if on else None
+        return ProjectNotes(self._app, self._engine) if on else None
 
     @property
     def shortcuts(self) -> "Shortcuts":

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from refold.memory.notes import Listed
     from refold.permissions.rules import Rule
     from refold.place.port import Files, Real
-    from refold.session.hub import Watch
+    from refold.session.hub import Subscription
     from refold.session.pending_requests import Permission, PlanToJudge, Questions, Request
     from refold.skills.slash_commands import Offered, Shortcuts
     from refold.tools.contract import ImageData, Tool
@@ -46,7 +46,7 @@ _MODULES = {
     "memory.notes": ("Listed",),
     "permissions.rules": ("Rule",),
     "place.port": ("Files", "Real"),
-    "session.hub": ("Watch",),
+    "session.hub": ("Subscription",),
     "session.pending_requests": ("Permission", "PlanToJudge", "Questions", "Request"),
     "skills.slash_commands": ("Offered", "Shortcuts"),
     "tools.contract": ("ImageData", "Tool"),
@@ -79,10 +79,10 @@ __all__ = [
     "RewindTarget",
     "Rule",
     "Shortcuts",
+    "Subscription",
     "TaskBoard",
     "Tool",
     "View",
-    "Watch",
     "events",
     "image_data",
 ]  # fmt: skip

@@ -24,7 +24,7 @@ _COLUMN = 14  # cells before a claim
 _LONGEST = 300  # characters of a claim, a reason or a quote on the screen
 
 
-class Second(Struct, frozen=True):
+class SecondCheck(Struct, frozen=True):
     """The second check. `problem`: why it gave no result, if so."""
 
     session: str = ""
@@ -39,7 +39,7 @@ class VerifyReport(Struct, frozen=True):
     told: TurnClaims
     checked: tuple[CheckedClaim, ...]
     strict: bool = False
-    second: Second | None = None
+    second: SecondCheck | None = None
 
     @property
     def code(self) -> int:
@@ -98,7 +98,7 @@ def _claim(number: int, checked: CheckedClaim) -> documents.Claim:
     )
 
 
-def told_of(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
+def claims_of_turn(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
     """What that turn claims, or the last one. Raises `BadInput` where there is none."""
     try:
         return told_in(entries, turn)
@@ -119,7 +119,7 @@ def _summary(report: VerifyReport) -> str:
     return f"{turn}: {many} claim{'' if many == 1 else 's'}, {found}{running}"
 
 
-def _second(second: Second) -> str:
+def _second(second: SecondCheck) -> str:
     cost = "price unknown" if second.cost is None else f"${second.cost:.4f}"
     failed = f"failed: {_short(second.problem)}" if second.problem else "done"
     return f"second look {failed} ({cost}{f', session {second.session}' if second.session else ''})"

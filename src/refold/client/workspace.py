@@ -29,7 +29,7 @@ _NAMED = r"(?<![^\s(\[])@(?:\"([^\"]+)\"|(\S+))"
 _ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
 
-class Attached(Struct, frozen=True):
+class Attachments(Struct, frozen=True):
     images: tuple[ImageData, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -83,7 +83,7 @@ class SessionWorkspace:
         """Are files checkpointed here, so that they can be restored?"""
         return self._snapshots is not None
 
-    def named_images(self, text: str) -> Attached:
+    def named_images(self, text: str) -> Attachments:
         """The images that a message names, as @screenshot.png, and what is wrong with one."""
         return attached(
             text, self.directory, workspace_of(self._app, self._engine.view).unread
@@ -167,7 +167,7 @@ def _conversation(what: "What") -> "What":
     return "conversation"
 
 
-def attached(text: str, directory: str, unread: Callable[[str], str]) -> Attached:
+def attached(text: str, directory: str, unread: Callable[[str], str]) -> Attachments:
     """The images that `text` names, relative to `directory`.
 
     What looks like the name of an image and cannot be shown is a problem, and not sent.
@@ -187,4 +187,4 @@ def attached(text: str, directory: str, unread: Callable[[str], str]) -> Attache
             images.append(image_file(path, name))
         except BadInput as error:
             problems.append(str(error))
-    return Attached(tuple(images), tuple(problems))
+    return Attachments(tuple(images), tuple(problems))

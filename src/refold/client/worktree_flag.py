@@ -18,7 +18,7 @@ from refold.errors import BadInput, ToolFailed
 _FLAG = "--worktree"
 
 
-class Inside(Struct, frozen=True):
+class WorktreeLocation(Struct, frozen=True):
     """Where in a working tree a session works, and whether its settings are used."""
 
     directory: str
@@ -26,22 +26,22 @@ class Inside(Struct, frozen=True):
     trusted: bool
 
 
-class _Begun(Struct, frozen=True):
+class _OpenWorktree(Struct, frozen=True):
     trees: Worktrees
     tree: Worktree
     ours: bool  # was it made here?
 
 
-class WorkingTrees:
+class StartWorktrees:
     """The working trees that the user asked for in one start.
 
     Not to be used in an event loop.
     """
 
     def __init__(self) -> None:
-        self._begun = dict[str, _Begun]()
+        self._begun = dict[str, _OpenWorktree]()
 
-    def begin(self, name: str, directory: str) -> Inside:
+    def begin(self, name: str, directory: str) -> WorktreeLocation:
         """Create a tree of this name beside the repository of `directory`, or use the
         existing one.
 
@@ -52,7 +52,9 @@ class WorkingTrees:
         begun, inside = _begin(name, os.path.realpath(directory))
         tree = begun.tree
         self._begun.setdefault(tree.directory, begun)
-        return Inside(inside, tree.branch, trusted_as(inside, os.path.realpath(directory)))
+        return WorktreeLocation(
+            inside, tree.branch, trusted_as(inside, os.path.realpath(directory))
+        )
 
     def leave(self) -> Sequence[str]:
         """Remove those that hold nothing new. A sentence about each."""
@@ -63,7 +65,7 @@ class WorkingTrees:
         return found
 
 
-def _begin(name: str, directory: str) -> tuple[_Begun, str]:
+def _begin(name: str, directory: str) -> tuple[_OpenWorktree, str]:
     from refold.agents.named_worktrees import checked_name, make
 
     try:
@@ -75,10 +77,10 @@ def _begin(name: str, directory: str) -> tuple[_Begun, str]:
         made = anyio.run(make, named, directory, os.environ)
     except (BadInput, ToolFailed) as error:
         raise BadInput(f"{_FLAG}: {error}") from error
-    return _Begun(made.trees, made.tree, made.ours), made.inside
+    return _OpenWorktree(made.trees, made.tree, made.ours), made.inside
 
 
-def _leave(begun: _Begun) -> Sequence[str]:
+def _leave(begun: _OpenWorktree) -> Sequence[str]:
     tree, problem = begun.tree, list[str]()
     try:
         if begun.ours and anyio.run(begun.trees.removed, tree):

@@ -19,7 +19,14 @@ from refold import __version__
 from refold.client.session import Session
 from refold.client.types import Entry, Frame, View, events
 from refold.errors import RefoldError
-from refold.headless.streams import Gone, answer_text, complain, ended, write, write_bytes
+from refold.headless.streams import (
+    ReaderGone,
+    answer_text,
+    print_error,
+    report_end,
+    write,
+    write_bytes,
+)
 from refold.values.live import Waiting
 from refold.values.text import clean
 
@@ -53,7 +60,7 @@ class StreamWriter:
         self._format, self._live = format_, live
         self.asked: Asked | None = None
         self.finished, self.model_asked = anyio.Event(), anyio.Event()
-        self.outlet = Outlet()
+        self.outlet = StdoutWriter()
         self._session: Session | None = None
         self._id = ""
         self._last = ""  # the type of the newest document
@@ -128,7 +135,7 @@ class StreamWriter:
         return [Notice(seq=frame.seq, text=ESTIMATED)]
 
     async def end(self, document: "Result") -> None:
-        """The last word. Raises `Gone` or `RefoldError` where it did not go out."""
+        """The last word. Raises `ReaderGone` or `RefoldError` where it did not go out."""
         if self._format == "text":
             await self._text(document)
         else:
@@ -139,11 +146,11 @@ class StreamWriter:
         if text := document.text.rstrip():
             await self.outlet.put(answer_text(text))
         for warning in document.warnings:
-            complain(warning)
+            print_error(warning)
         if self._session is not None:
             _tell_denials(self._session)
         if document.outcome not in _ENDED_WELL:
-            ended(document.outcome, document.reason)
+            report_end(document.outcome, document.reason)
 
     def left(self) -> None:
         """The session is closed: the hooks of that have been run after the last word."""
@@ -151,7 +158,7 @@ class StreamWriter:
             from refold.views.notices import failed_hooks
 
             for warning in failed_hooks(self._view, "SessionEnd"):
-                complain(warning)
+                print_error(warning)
 
     def result(self, seconds: float) -> "Result":
         from refold.views.stream_json.turn_result import result
@@ -177,7 +184,7 @@ class StreamWriter:
         document = replace(self.result(0.0), outcome=how, reason=clean(_why(error)))
         try:
             write(_line(document))
-        except (Gone, RefoldError):
+        except (ReaderGone, RefoldError):
             return  # the first error is the one to be told
 
     async def lines(self, found: "Iterable[Document]") -> None:
@@ -223,10 +230,10 @@ def _tell_denials(session: Session) -> None:
 
     for denied in turn.denials[:_DENIALS]:
         said = cut(label(denied.call, session.tool(denied.call.name)), _WIDEST)
-        complain(f"denied: {said}")
+        print_error(f"denied: {said}")
     more = len(turn.denials) - _DENIALS
     also = f"{more} more were denied; " if more > 0 else ""
-    complain(f"{also}{_HOW}")
+    print_error(f"{also}{_HOW}")
 
 
 def _notices(found: "Iterable[Document]") -> None:
@@ -235,12 +242,12 @@ def _notices(found: "Iterable[Document]") -> None:
 
     for document in found:
         if isinstance(document, Notice):
-            complain(document.text)
+            print_error(document.text)
         elif isinstance(document, Retry):
             again = (
                 f"; trying again in {document.seconds:.1f} s" if document.seconds else ""
             )
-            complain(f"{document.reason}{again}")
+            print_error(f"{document.reason}{again}")
 
 
 # Standard output for a task that must go on, and end, whoever reads it.
@@ -248,7 +255,7 @@ def _notices(found: "Iterable[Document]") -> None:
 # A reader may be slow or stuck: what does not go out at once is written by a thread, so
 # that signals and the clock are heard meanwhile. One that has left, or a full disk, is no
 # error here but `gone`; who runs the turn stops it then.
-class Outlet:
+class StdoutWriter:
     """`gone`: the reader has closed the pipe."""
 
     def __init__(self) -> None:
@@ -293,7 +300,7 @@ class Outlet:
                 write_bytes(data)
             else:
                 await to_thread.run_sync(write_bytes, data, abandon_on_cancel=True)
-        except Gone:
+        except ReaderGone:
             return False
         except RefoldError as error:
             self._trouble = error

@@ -23,8 +23,8 @@ from refold.client.session import Session
 from refold.client.types import Frame, ImageData
 from refold.errors import BadInput, RefoldError, first, said_by
 from refold.headless.output import WAITING, StreamWriter, exit_code
-from refold.headless.stop_signals import Stops
-from refold.headless.streams import complain
+from refold.headless.stop_signals import StopSignals
+from refold.headless.streams import print_error
 from refold.headless.task import INTERRUPTED, TIMED_OUT, Task, closed
 from refold.views.escape import on_one_line
 
@@ -40,7 +40,7 @@ _PROCESSES = "/proc"
 _WRITES = (os.O_WRONLY, os.O_RDWR)
 
 
-def run(task: Task, stops: Stops | None = None) -> int:
+def run(task: Task, stops: StopSignals | None = None) -> int:
     """Run the task. `stops` may have a signal already."""
     if task.input_format == "stream-json" and task.output_format != "stream-json":
         raise BadInput(
@@ -48,7 +48,7 @@ def run(task: Task, stops: Stops | None = None) -> int:
             "add --output-format stream-json"
         )
     out = StreamWriter(task.output_format, live=task.partial_messages)
-    stops = stops or Stops()
+    stops = stops or StopSignals()
     try:
         stops.aloud()
         with task.inside():
@@ -70,7 +70,7 @@ class _Run:
         words: str,
         images: Sequence[ImageData],
         out: StreamWriter,
-        stops: Stops,
+        stops: StopSignals,
     ) -> None:
         self._task, self._words, self._images = task, words, images
         self._out, self._stops = out, stops
@@ -101,10 +101,10 @@ class _Run:
         session.on_event(out.hear)
         timed_out = False
         async with anyio.create_task_group() as group:
-            group.start_soon(tell_notices, session, complain, out.model_asked)
+            group.start_soon(tell_notices, session, print_error, out.model_asked)
             named = session.workspace.named_images(words)
             for problem in named.problems:
-                complain(problem)
+                print_error(problem)
             message = HeadlessPrompt(words, (*self._images, *named.images), typed)
             timed_out = await turn(session, message, out, task.timeout, stops)
             out.model_asked.set()  # or none was
@@ -135,7 +135,7 @@ async def _verified(session: Session) -> "VerifyReport":
     for each in report.checked:
         if not each.fine:
             words = on_one_line(f"{each.claim.claim}: {each.state}, {each.reason}")
-            complain(f"claims that failed: {words}")
+            print_error(f"claims that failed: {words}")
     return report
 
 
@@ -160,7 +160,7 @@ class HeadlessPrompt(Struct, frozen=True):
     typed: str | None = None  # None: all
 
 
-class Out(Protocol):
+class TurnOutput(Protocol):
     """Prints what happens in a turn. `finished` is set when everything was printed.
 
     `only` are the kinds of news that it wants; empty: all.
@@ -178,16 +178,16 @@ class Out(Protocol):
 async def turn(
     session: Session,
     said: HeadlessPrompt,
-    out: Out,
+    out: TurnOutput,
     limit: float | None,
-    stops: Stops | None = None,
+    stops: StopSignals | None = None,
 ) -> bool:
     """Run the turn while its news are printed. True if it took too long.
 
     Signals stop it, unless the caller handles them and passes `stops`.
     """
     if stops is None:
-        stops = Stops()
+        stops = StopSignals()
         async with stops.heard():
             return await turn(session, said, out, limit, stops)
         raise KeyboardInterrupt(stops.why)  # for the second time, or too early
@@ -195,7 +195,7 @@ async def turn(
     stops.gently = lambda why: session.interrupt(reason=why)
     out.begin(session)
     if session.lost:
-        complain(f"the journal was damaged at its end; lost: {session.lost}")
+        print_error(f"the journal was damaged at its end; lost: {session.lost}")
     if said.words:
         await session.say(said.words, images=said.shown, typed=said.typed)
     elif session.idle:
@@ -213,7 +213,7 @@ async def turn(
 class _Clock:
     """Stops the turn when its time is over: as an event first, like any stop."""
 
-    def __init__(self, seconds: float | None, stops: Stops) -> None:
+    def __init__(self, seconds: float | None, stops: StopSignals) -> None:
         self._seconds, self._stops, self.ran_out = seconds, stops, False
 
     async def run(self, session: Session) -> None:
@@ -259,11 +259,11 @@ def _comes() -> bool:
         return True
     if _of_a_pipeline():
         if not _ready(_LONG):
-            complain("waiting for stdin (a pipe)")
+            print_error("waiting for stdin (a pipe)")
         return True
     if _ready(_IDLE - _SOON):
         return True
-    complain(
+    print_error(
         f"stdin had no data for {_IDLE:g} s, so the run continues without it: "
         "close it with < /dev/null, or give no prompt on the command line to wait for it"
     )

@@ -27,8 +27,8 @@ from refold.client.session import Session
 from refold.client.types import Entry, Frame, ImageData, Permission, Questions, events
 from refold.errors import BadInput
 from refold.headless.output import WAITING, StreamWriter
-from refold.headless.stop_signals import Stops
-from refold.headless.streams import complain
+from refold.headless.stop_signals import StopSignals
+from refold.headless.streams import print_error
 from refold.headless.task import INTERRUPTED, TIMED_OUT, Task, closed
 from refold.values.modes import Outcome
 from refold.views.stream_json.documents import Error, ForkMade, Result
@@ -42,12 +42,12 @@ LONGEST = 32 * 1024 * 1024  # bytes of one line
 _PIECE = 65_536
 
 
-def run(task: Task, out: StreamWriter, stops: Stops) -> int:
+def run(task: Task, out: StreamWriter, stops: StopSignals) -> int:
     return anyio.run(_run, task, task.images(), out, stops)
 
 
 async def _run(
-    task: Task, images: Sequence[ImageData], out: StreamWriter, stops: Stops
+    task: Task, images: Sequence[ImageData], out: StreamWriter, stops: StopSignals
 ) -> int:
     stops.hurry = out.outlet.hurry
     async with stops.heard():
@@ -59,8 +59,8 @@ async def _run(
             out.of(session)
             session.check_model()
             for notice in session.protection_notices():
-                complain(notice)
-            door = Door(session, out)
+                print_error(notice)
+            door = StdioClient(session, out)
             stops.gently = partial(door.leave, INTERRUPTED)
             return await door.run(task.text, images, task.timeout)
         finally:
@@ -69,7 +69,7 @@ async def _run(
     return INTERRUPTED
 
 
-class Door:
+class StdioClient:
     """One session, and the program at the other end."""
 
     def __init__(self, session: Session, out: StreamWriter) -> None:
@@ -196,7 +196,7 @@ class Door:
         """The message with the images that it names."""
         named = self._session.workspace.named_images(order.text)
         for problem in named.problems:
-            complain(problem)
+            print_error(problem)
         return replace(order, images=(*order.images, *named.images))
 
     async def _wrong(self, number: int, error: BadInput) -> None:

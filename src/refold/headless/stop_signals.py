@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 _OURS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def heeded() -> tuple[signal.Signals, ...]:
+def signals_not_ignored() -> tuple[signal.Signals, ...]:
     """The signals that are not ignored."""
     return tuple(each for each in _OURS if signal.getsignal(each) is not signal.SIG_IGN)
 
 
-def said(number: int) -> str:
+def signal_text(number: int) -> str:
     return f"stopped by {signal.Signals(number).name}"
 
 
-class Stops:
+class StopSignals:
     """`why` names the last signal; "" if there was none.
 
     `gently` asks a turn to end, and is true if one will. `hurry` is called at each signal.
@@ -42,7 +42,7 @@ class Stops:
 
     def listen(self) -> None:
         """From here on a signal is noted. It costs nothing: call it first of all."""
-        for number in heeded():
+        for number in signals_not_ignored():
             signal.signal(number, self._note)
 
     def aloud(self) -> None:
@@ -56,7 +56,7 @@ class Stops:
         """Within, what runs is cancelled where `gently` has nothing to stop."""
         import anyio  # not before signals are noted: it takes its time
 
-        with anyio.open_signal_receiver(*heeded()) as news:
+        with anyio.open_signal_receiver(*signals_not_ignored()) as news:
             async with anyio.create_task_group() as group:
                 with anyio.CancelScope() as self._scope:
                     group.start_soon(self._hear, news)
@@ -65,13 +65,13 @@ class Stops:
                 group.cancel_scope.cancel()
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
-        self.why = said(number)
+        self.why = signal_text(number)
         if self._aloud:
             raise KeyboardInterrupt(self.why)
 
     async def _hear(self, news: "AsyncIterable[signal.Signals]") -> None:
         async for number in news:
-            again, self.why = bool(self.why), said(number)
+            again, self.why = bool(self.why), signal_text(number)
             self.hurry()
             if again or self.gently is None or not await self.gently(self.why):
                 self._end()

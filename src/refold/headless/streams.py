@@ -1,7 +1,7 @@
 """Writes standard output completely, and notices to standard error.
 
 Python's own stdout loses the rest of a long text if it is not buffered (PYTHONUNBUFFERED)
-and the pipe is full. Here every byte is written, or `Gone` is raised because the reader
+and the pipe is full. Here every byte is written, or `ReaderGone` is raised because the reader
 closed the pipe. No other module of the command line writes to stderr, so no notice contains
 control characters.
 """
@@ -13,12 +13,12 @@ from refold.errors import RefoldError
 from refold.views.escape import exact, on_one_line, visible
 
 
-class Gone(Exception):
+class ReaderGone(Exception):
     """Whoever read our output has left."""
 
 
 def write(text: str) -> None:
-    """Write and flush. Raises `Gone`, or `RefoldError` if the disk is full."""
+    """Write and flush. Raises `ReaderGone`, or `RefoldError` if the disk is full."""
     write_bytes(text.encode("utf-8", errors="replace"))
 
 
@@ -27,17 +27,17 @@ def answer_text(text: str) -> str:
     return (visible(text) if sys.stdout.isatty() else text).rstrip() + "\n"
 
 
-def ended(outcome: object, reason: object) -> None:
+def report_end(outcome: object, reason: object) -> None:
     """Tell on stderr why there is no whole answer."""
-    complain(f"{outcome}: {on_one_line(str(reason))}")
+    print_error(f"{outcome}: {on_one_line(str(reason))}")
 
 
-def complain(words: object) -> None:
+def print_error(words: object) -> None:
     """An error or a notice on stderr, under our name."""
-    remark(f"refold: {words}")
+    print_note(f"refold: {words}")
 
 
-def remark(words: object) -> None:
+def print_note(words: object) -> None:
     """A line on stderr that is neither: what was done, or that there is nothing.
 
     What no screen shows is written out, and no line but the first begins at its left: names
@@ -45,16 +45,18 @@ def remark(words: object) -> None:
     """
     first, *more = str(words).split("\n")
     indented = (each if each.startswith("  ") else f"  {each}" for each in more)
-    report("\n".join((first, *indented)))
+    print_lines("\n".join((first, *indented)))
 
 
 def tell_a_person(command: str, starter: str) -> None:
     """Where a terminal is at stdin: that a program is meant to write there."""
     if sys.stdin.isatty():
-        remark(f"{command} speaks JSON-RPC on stdin: {starter} starts it. Ctrl+C ends it.")
+        print_note(
+            f"{command} speaks JSON-RPC on stdin: {starter} starts it. Ctrl+C ends it."
+        )
 
 
-def report(text: str) -> None:
+def print_lines(text: str) -> None:
     """Several lines on stderr, as they are but for what no screen shows."""
     sys.stderr.write(f"{exact(text)}\n")
 
@@ -74,6 +76,6 @@ def write_bytes(given: bytes) -> None:
                 left = left[error.characters_written :]
                 select.select((), (out,), ())
     except BrokenPipeError as error:
-        raise Gone from error
+        raise ReaderGone from error
     except OSError as error:
         raise RefoldError(f"the output cannot be written: {error.strerror}") from error

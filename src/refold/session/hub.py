@@ -32,7 +32,7 @@ Kinds: TypeAlias = tuple[type, ...]  # of events and of live news
 _PIECES = 2_000  # of one call's live output that are kept for late joiners
 
 
-class Watch:
+class Subscription:
     """One watcher's end: iterate it, or `close` it. It ends when the hub closes."""
 
     def __init__(self, hub: "Hub", limit: float, live: float, only: Kinds) -> None:
@@ -107,18 +107,20 @@ class Watch:
 
 class Hub:
     def __init__(self) -> None:
-        self._watches: list[Watch] = []
+        self._watches: list[Subscription] = []
         self._listeners: list[Callable[[Entry], None]] = []
         self._seq = self._n = 0
         self._open: dict[str, list[Live]] = {}  # what was said so far, by what says it
 
-    def watch(self, limit: float = inf, *, live: float = inf, only: Kinds = ()) -> Watch:
+    def watch(
+        self, limit: float = inf, *, live: float = inf, only: Kinds = ()
+    ) -> Subscription:
         """Join now. `limit` frames may wait; a slower watcher is cut off.
 
         Where `live` frames wait, live news is left out. `only`: nothing but these kinds of
         events and news; empty: all.
         """
-        watch = Watch(self, limit, live, only)
+        watch = Subscription(self, limit, live, only)
         for n, so_far in enumerate(self._open.values(), start=1):
             watch.put(Frame(self._seq, n, _joined(so_far)))
         self._n = max(self._n, len(self._open))  # what comes is later than all of that
@@ -130,7 +132,7 @@ class Hub:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def leave(self, watch: Watch) -> None:
+    def leave(self, watch: Subscription) -> None:
         if watch in self._watches:
             self._watches.remove(watch)
 

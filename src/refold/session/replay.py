@@ -66,13 +66,13 @@ from refold.session.replay_difference import (
 )
 from refold.session.replay_trail import (
     Blobs,
-    Recalled,
+    RecordedModel,
     ReplayRecord,
-    Trail,
+    ReplayTrail,
+    choice_name,
+    comparable_content,
     holds_mask,
-    named,
-    said_again,
-    sayings,
+    recorded_deltas,
 )
 from refold.session.session import beginning
 from refold.tools.contract import Tool
@@ -95,7 +95,7 @@ class Replay:
     def __init__(
         self, world_for: Callable[[View], World], blobs: Blobs, *, again: bool = False
     ) -> None:
-        self._trail = Trail(world_for, blobs)
+        self._trail = ReplayTrail(world_for, blobs)
         self._calls = Calls(self._trail, again=again)
 
     async def run(self, entries: Iterable[Entry]) -> Replayed:
@@ -144,7 +144,7 @@ class Replay:
         first: Found | None = None
         for view, choice in self._trail.choices():
             now = _what_follows(choice, view, self._trail.world())
-            other = between(then, now, named(choice))
+            other = between(then, now, choice_name(choice))
             if other is None and choice is not None and entry.by != POLICY + choice.by:
                 other = (BY, entry.by.removeprefix(POLICY), choice.by)
             if other is None:
@@ -159,13 +159,17 @@ class Replay:
         view = self._trail.view
         asked = view.turn.open_request
         draft = model_call.draft_of(view, self._trail.world())
-        for delta in said_again(then):
+        for delta in recorded_deltas(then):
             draft.add(delta)
         now = draft.whole(calls=asked is None or asked.tools)
         if now is None:
             return KIND, "ModelAnswered", "ModelFailed"
-        if sayings(then.message) != sayings(now.message):
-            return "message", sayings(then.message), sayings(now.message)
+        if comparable_content(then.message) != comparable_content(now.message):
+            return (
+                "message",
+                comparable_content(then.message),
+                comparable_content(now.message),
+            )
         return None if then.stop == now.stop else ("stop", then.stop, now.stop)
 
     async def _shortened(self, entry: Entry, then: Compacted) -> Found | None:
@@ -209,7 +213,7 @@ class Replay:
         trail = self._trail
         world, record = trail.world(), trail.rehearsal(view)
         words = _summary(then, trail.aside[1] if trail.aside else None)
-        recalled = Recalled(words, lambda: record.go_on_at(trail.view))
+        recalled = RecordedModel(words, lambda: record.go_on_at(trail.view))
         own = world.helper()
         aide = Model(recalled, own.name, own.window, own.price)
         await compact_conversation(
@@ -246,7 +250,7 @@ def _summary(then: Compacted, settled: Settled | None) -> str | ProviderError:
 class Calls:
     """With `again`, calls that only look are done again, and what they bring is compared."""
 
-    def __init__(self, trail: Trail, *, again: bool) -> None:
+    def __init__(self, trail: ReplayTrail, *, again: bool) -> None:
         self._trail, self._again = trail, again
 
     async def compared(self, entry: Entry, then: Judged | Started | Ended) -> Compared:
@@ -258,7 +262,7 @@ class Calls:
         if isinstance(then, Ended) and found.stage != "called":
             doing = [choice for _, choice in self._trail.choices()]
             if not any(c is not None and isinstance(c.action, RunCalls) for c in doing):
-                return [(KIND, "RunCalls", named(doing[0]))]
+                return [(KIND, "RunCalls", choice_name(doing[0]))]
         if holds_mask(found.call) and found.stage != "denied":
             return []  # what it was judged for is not known any more
         return await self._stepped(found, then)
@@ -276,7 +280,7 @@ class Calls:
                 by = (BY, entry.by.removeprefix(POLICY), choice.by)
                 other = None if entry.by == POLICY + choice.by else by
                 return between(then, now, "") or other
-        return KIND, "SettleCalls", named(first)
+        return KIND, "SettleCalls", choice_name(first)
 
     async def _stepped(self, found: OpenCall, then: Judged | Started | Ended) -> Compared:
         """The next stage of a call, by the seam of now."""

@@ -2,7 +2,7 @@
 
 Between what the loop sees and what it records, events from outside may arrive. So all views
 since its last action are kept, and each of them is one it may have seen. `ReplayRecord`
-collects what the engine records; `Recalled` is a provider that repeats the recorded
+collects what the engine records; `RecordedModel` is a provider that repeats the recorded
 responses. Neither uses a disk or a network.
 """
 
@@ -103,7 +103,7 @@ class ReplayRecord:
         return call if ours or not holds_mask(call) else None
 
 
-class Trail:
+class ReplayTrail:
     """`world_for` gives the world of a turn as it would be now."""
 
     def __init__(self, world_for: Callable[[View], World], blobs: Blobs) -> None:
@@ -167,7 +167,7 @@ class Trail:
 
     def doing(self) -> str:
         """What would be done next, in words."""
-        return named(next(self.choices(), (None, None))[1])
+        return choice_name(next(self.choices(), (None, None))[1])
 
     def by_rights(self) -> Iterator[View]:
         """The rights that may have held, the newest first."""
@@ -177,13 +177,13 @@ class Trail:
         return ReplayRecord(view or self.view, self.since, self._blobs)
 
 
-def named(choice: ChosenAction | None) -> str:
+def choice_name(choice: ChosenAction | None) -> str:
     if choice is None:
         return "nothing"
     return f"{type(choice.action).__name__} by {choice.by}"
 
 
-class Recalled:
+class RecordedModel:
     """A model that gives the recorded response, once; before that `then` is called."""
 
     def __init__(self, words: str | ProviderError, then: Callable[[], None]) -> None:
@@ -202,7 +202,7 @@ def holds_mask(call: ToolCall) -> bool:
     return MASK in bytes(call.arguments)
 
 
-def said_again(answer: ModelAnswered) -> Iterator[Delta]:
+def recorded_deltas(answer: ModelAnswered) -> Iterator[Delta]:
     """A recorded answer as a provider would bring it."""
     for index, part in enumerate(answer.message.parts):
         match part:
@@ -218,7 +218,7 @@ def said_again(answer: ModelAnswered) -> Iterator[Delta]:
     yield Done(answer.usage, answer.stop, why=answer.refusal)
 
 
-def sayings(message: Message) -> tuple[object, ...]:
+def comparable_content(message: Message) -> tuple[object, ...]:
     """What of an answer does not depend on how it was cut into pieces."""
     calls = [(c.id, c.name, bytes(c.arguments), c.provider_id) for c in message.calls]
     return message.text, *calls

@@ -58,7 +58,7 @@ def masked(data: bytes, mask: bytes, at: int = 0) -> bytes:
     return data
 
 
-def coming_from(data: bytes, at: int) -> int:
+def possible_secret_start(data: bytes, at: int) -> int:
     """The position in `data`, from `at` on, of something that more data could make a secret
     of.
 

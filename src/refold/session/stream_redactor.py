@@ -115,7 +115,7 @@ class _Stream:
             self._waits = data
             return b""
         at = len(self._before)
-        cut = secret_patterns.coming_from(self._before + data, at) - at
+        cut = secret_patterns.possible_secret_start(self._before + data, at) - at
         told, self._waits = self._told(data[:cut]), data[cut:]
         if len(self._waits) > _SURE:
             told += self._shortened()

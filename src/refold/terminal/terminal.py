@@ -12,11 +12,11 @@ from typing import TypeVar
 
 import anyio
 
-from refold.client.launch import Target
+from refold.client.launch import ResumeTarget
 from refold.client.protocol import Continue
 from refold.client.session import Session
 from refold.client.session_socket import SessionSocket
-from refold.client.types import ImageData, Watch
+from refold.client.types import ImageData, Subscription
 from refold.errors import BadInput
 from refold.terminal.input.reader import Key, TerminalReader
 from refold.terminal.prompts import plan as plans
@@ -56,7 +56,7 @@ class Terminal:
     def working(self) -> bool:
         return self._work is not None
 
-    async def switch(self, target: Target) -> Sequence[str]:
+    async def switch(self, target: ResumeTarget) -> Sequence[str]:
         """Close this session and open that of the target. Notices come back.
 
         Raises where it leads nowhere; then this session stays open.
@@ -96,7 +96,7 @@ class Terminal:
 
         await self.through(said, key if seen else "")
 
-    async def settle(self, watch: Watch | None = None) -> None:
+    async def settle(self, watch: Subscription | None = None) -> None:
         """Run turns until nothing is left to do. What `watch` has is shown, too."""
         await self.through(self.session.settle, watch=watch)
 
@@ -124,7 +124,7 @@ class Terminal:
         self,
         start: Callable[[], Awaitable[object]],
         own: str = "",
-        watch: Watch | None = None,
+        watch: Subscription | None = None,
     ) -> None:
         """Call `start`, and show what happens until the work is over."""
         self._work = Work(self.session, self.printer, self.reader, self.commands)

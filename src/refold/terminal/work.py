@@ -14,7 +14,7 @@ import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from refold.client.session import Session
-from refold.client.types import Entry, Watch
+from refold.client.types import Entry, Subscription
 from refold.errors import RefoldError
 from refold.terminal.input.reader import CTRL_C, SHORTCUTS, Key, TerminalReader
 from refold.terminal.prompts.waiting import Asker
@@ -86,7 +86,7 @@ class Work:
         self,
         start: Callable[[], Awaitable[object]],
         own: str = "",
-        watch: Watch | None = None,
+        watch: Subscription | None = None,
     ) -> RefoldError | None:
         """Work until nothing is left to do. What went wrong, if anything, comes back.
 
@@ -164,7 +164,7 @@ class Work:
                 if self._session.idle and not self._hears:
                     return None
 
-    async def _show(self, watch: Watch) -> None:
+    async def _show(self, watch: Subscription) -> None:
         async for frame in watch.gathered():
             async with self._lock.printing:
                 drawn = self._printer.has_status

@@ -21,8 +21,8 @@ from refold.client.types import (
     ChildEnded,
     Entry,
     Frame,
+    Subscription,
     TaskBoard,
-    Watch,
     events,
 )
 from refold.errors import RefoldError
@@ -155,7 +155,7 @@ class SessionFollower:
             self._post(Loaded(replace(screen_of(turns), view=self._session.view)))
         self._post(Loaded(await anyio.to_thread.run_sync(screen_of, entries)))
 
-    async def _show(self, watch: Watch) -> None:
+    async def _show(self, watch: Subscription) -> None:
         async for frame in watch.gathered():
             if frame.seq < self._seen or (
                 isinstance(frame.item, Entry) and frame.seq == self._seen

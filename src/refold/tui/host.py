@@ -16,10 +16,10 @@ from typing import Literal
 import anyio
 from msgspec.structs import replace
 
-from refold.client.launch import Target
+from refold.client.launch import ResumeTarget
 from refold.client.protocol import Continue
 from refold.client.session import Session
-from refold.client.types import ImageData, Watch
+from refold.client.types import ImageData, Subscription
 from refold.terminal.commands.dispatch import CommandRunner
 from refold.terminal.input.reader import Key, QueuedMessage
 from refold.terminal.screen.capabilities import TerminalCapabilities, detect_capabilities
@@ -292,7 +292,7 @@ class ScreenTerminal(Terminal):
             self.printer = ours
         await anyio.to_thread.run_sync(_wait_for_enter)
 
-    async def switch(self, target: Target) -> Sequence[str]:
+    async def switch(self, target: ResumeTarget) -> Sequence[str]:
         notices = await super().switch(target)
         await self._moved(self.session)
         return notices
@@ -313,7 +313,7 @@ class ScreenTerminal(Terminal):
         shown = (*images, *with_images(text, self.session, self.printer))
         await self.session.say(text, when=when, images=shown, typed=typed)
 
-    async def settle(self, watch: Watch | None = None) -> None:
+    async def settle(self, watch: Subscription | None = None) -> None:
         return
 
     async def continue_(self) -> None:
@@ -324,7 +324,7 @@ class ScreenTerminal(Terminal):
         self,
         start: Callable[[], Awaitable[object]],
         own: str = "",
-        watch: Watch | None = None,
+        watch: Subscription | None = None,
     ) -> None:
         await start()
 

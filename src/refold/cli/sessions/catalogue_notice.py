@@ -5,12 +5,12 @@ It is a small module, because commands that may not need the catalogue import it
 
 import time
 
-from refold.headless.streams import complain
+from refold.headless.streams import print_error
 
 _QUIET = 1.0  # seconds that nothing is said
 
 
-class Waiting:
+class WaitNotice:
     """Says once, on stderr, that there is something to wait for, if it takes long."""
 
     def __init__(self) -> None:
@@ -19,4 +19,4 @@ class Waiting:
     def __call__(self, done: int, of: int) -> None:
         if not self._said and done < of and time.monotonic() - self._began > _QUIET:
             self._said = True
-            complain(f"reading {of - done:,} sessions that are new to the catalogue…")
+            print_error(f"reading {of - done:,} sessions that are new to the catalogue…")

@@ -10,10 +10,10 @@ from argparse import REMAINDER, ArgumentParser, Namespace
 import msgspec
 
 from refold.cli.parser import Subparsers, count
-from refold.cli.session_argument import entries, named
+from refold.cli.session_argument import load_entries, stored_session
 from refold.cli.sessions.export import add_parsers
 from refold.config.paths import paths
-from refold.headless.streams import complain, write
+from refold.headless.streams import print_error, write
 from refold.journal.home import JournalDirectory, StoredSession
 
 SORTS = ("changed", "began", "cost", "tokens", "events", "title")
@@ -106,11 +106,13 @@ def _of_one(home: JournalDirectory, found: Namespace) -> int:
 
             return export.export(found) if found.what == "export" else export.import_(found)
         case "show":
-            return show(named(home, found.id), as_json=found.json)
+            return show(stored_session(home, found.id), as_json=found.json)
         case "requests":
-            return _requests(named(home, found.id), found.number, as_json=found.json)
+            return _requests(
+                stored_session(home, found.id), found.number, as_json=found.json
+            )
         case _:
-            return _check(named(home, found.id), as_json=found.json)
+            return _check(stored_session(home, found.id), as_json=found.json)
 
 
 def show(session: StoredSession, *, as_json: bool) -> int:
@@ -122,7 +124,7 @@ def show(session: StoredSession, *, as_json: bool) -> int:
     from refold.views.stream_json.encode import documents_of
     from refold.views.transcript import transcript
 
-    found, damage = entries(session)
+    found, damage = load_entries(session)
     if as_json:
         for entry in found:
             for document in documents_of(Frame(entry.seq, 0, entry), live=False):
@@ -137,17 +139,17 @@ def show(session: StoredSession, *, as_json: bool) -> int:
     else:
         write(transcript(screen_of(found), labels()) + "\n")
     if damage:
-        complain(damage)
+        print_error(damage)
     return 1 if damage else 0
 
 
 def _requests(session: StoredSession, number: int | None, *, as_json: bool) -> int:
     from refold.cli.sessions import requests
 
-    found, damage = entries(session)
+    found, damage = load_entries(session)
     code = requests.show(session, found, number, as_json=as_json)
     if damage:
-        complain(damage)
+        print_error(damage)
     return 1 if damage else code
 
 

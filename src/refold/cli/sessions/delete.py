@@ -10,12 +10,12 @@ from argparse import Namespace
 import msgspec
 
 from refold.cli.output import is_interactive, said_yes
-from refold.cli.session_argument import named
-from refold.cli.sessions.catalogue_notice import Waiting
-from refold.client.deletion import Going, deletions
+from refold.cli.session_argument import stored_session
+from refold.cli.sessions.catalogue_notice import WaitNotice
+from refold.client.deletion import DeletionPlan, deletions
 from refold.config.paths import paths
 from refold.errors import BadInput, Held
-from refold.headless.streams import complain, write
+from refold.headless.streams import print_error, write
 from refold.journal.home import JournalDirectory, StoredSession
 from refold.journal.store.delete import delete
 from refold.journal.store.tree_reader import is_written
@@ -27,12 +27,12 @@ _SOON = 1.0  # seconds for the catalogue; whoever lists next does the rest
 
 def run(home: JournalDirectory, found: Namespace) -> int:
     """Ask, and delete. 1: the user said no."""
-    chosen = [named(home, text) for text in found.ids]
+    chosen = [stored_session(home, text) for text in found.ids]
     sessions = {session.id: session for session in chosen}
     for id_ in sessions:
         _check(id_, sessions[id_])
     store = paths(os.environ).data / "checkpoints"
-    cards = home.catalogue(Waiting(), complain).cards(children=True)
+    cards = home.catalogue(WaitNotice(), print_error).cards(children=True)
     going = deletions(home, store, list(sessions.values()), cards)
     if not found.json:
         for each in going:
@@ -40,7 +40,7 @@ def run(home: JournalDirectory, found: Namespace) -> int:
     if not found.yes and not _said_yes(len(going)):
         write("Nothing was deleted.\n")
         return 1
-    gone = list[Going]()
+    gone = list[DeletionPlan]()
     try:
         for each in going:
             delete(home.root, each.session.path)
@@ -68,7 +68,7 @@ def _check(id_: str, session: StoredSession) -> None:
         raise Held(f"the session {id_} is open in another process: leave it there first")
 
 
-def _line(going: Going) -> str:
+def _line(going: DeletionPlan) -> str:
     below = going.extent.sessions - 1
     children = f", with {below} below it" if below > 0 else ""
     snapshots = ", and its snapshots of files" if going.snapshots else ""

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from refold.cli.parser import Subparsers
-from refold.cli.session_argument import add_session, labels, named
+from refold.cli.session_argument import add_session, labels, stored_session
 from refold.config.paths import here, paths
 from refold.errors import BadInput
-from refold.headless.streams import complain, remark, write, write_bytes
+from refold.headless.streams import print_error, print_note, write, write_bytes
 from refold.journal.home import JournalDirectory
 from refold.views.export.formats import FORMS, form_by_name
 
@@ -62,7 +62,7 @@ def export(found: Namespace) -> int:
     output = "-" if found.output is None else found.output
     form = found.format or form_by_name(output)
     choice = ExportChoice(form, found.children, found.thoughts)
-    session = named(_home(), found.id)
+    session = stored_session(_home(), found.id)
     if output != "-":
         check_free(_file(output), force=found.force)
     elif form == "tar" and sys.stdout.isatty():
@@ -70,7 +70,7 @@ def export(found: Namespace) -> int:
     made = exported(session, choice, labels())
     _write(made.pieces, output, made.told, force=found.force)
     for damage in made.damages:
-        complain(f"not exported: {damage}")
+        print_error(f"not exported: {damage}")
     return 1 if made.damages else 0
 
 
@@ -89,7 +89,7 @@ def _write(pieces: Iterable[bytes], output: str, told: str, *, force: bool) -> N
             write_bytes(piece)
     else:
         size = save(_file(output), pieces, force=force)
-        remark(f"{output}: {told}, {in_bytes(size)}")
+        print_note(f"{output}: {told}, {in_bytes(size)}")
 
 
 def _traced(found: Namespace) -> int:
@@ -106,7 +106,7 @@ def _traced(found: Namespace) -> int:
     _check_traced(found)
     output: str | None = found.output
     to = collector(found.endpoint or "", os.environ) if output is None else None
-    session = named(_home(), found.id)
+    session = stored_session(_home(), found.id)
     node = tree(session.path, session.id)
     if not found.children:
         node = msgspec.structs.replace(node, children=())
@@ -116,12 +116,12 @@ def _traced(found: Namespace) -> int:
         _write([encoded(spans)], output, many(len(spans), "span"), force=found.force)
     elif to:
         refused = anyio.run(send, spans, to)
-        remark(f"{to.shown}: {many(len(spans), 'span')} of {session.id}")
+        print_note(f"{to.shown}: {many(len(spans), 'span')} of {session.id}")
     for problem in refused:
-        complain(problem)
+        print_error(problem)
     damages = [each.damage for each in walk(node) if each.damage]
     for damage in damages:
-        complain(f"not exported: {damage}")
+        print_error(f"not exported: {damage}")
     return 1 if damages or refused else 0
 
 
@@ -165,13 +165,13 @@ def _taken(file: BinaryIO, name: str, directory: Path) -> int:
         why = "is taken here" if made.taken else "is not a session id of refold"
         if "/" in made.source:
             why = "is the id of a subagent"
-        remark(f"the id {made.source} {why}, so this has a new one")
+        print_note(f"the id {made.source} {why}, so this has a new one")
     if made.lacking:
         blobs = many(made.lacking, "blob")
-        complain(f"{blobs} that its events name were not in {name}")
+        print_error(f"{blobs} that its events name were not in {name}")
     sessions = many(made.sessions, "session")
     write(f"{made.id}: {sessions}, {many(made.events, 'event')}\n")
-    remark(f"imported; to continue it in {directory}: refold -r {made.id}")
+    print_note(f"imported; to continue it in {directory}: refold -r {made.id}")
     return 0
 
 

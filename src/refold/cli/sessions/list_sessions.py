@@ -12,9 +12,9 @@ from functools import partial
 import msgspec
 
 from refold.cli.output import columns
-from refold.cli.sessions.catalogue_notice import Waiting
+from refold.cli.sessions.catalogue_notice import WaitNotice
 from refold.config.paths import here
-from refold.headless.streams import complain, remark, write
+from refold.headless.streams import print_error, print_note, write
 from refold.journal.catalogue.session_card import Card, without_old_runs, works_in
 from refold.journal.home import JournalDirectory
 from refold.views.number_format import in_bytes, many
@@ -31,7 +31,7 @@ _KEYS: dict[str, Callable[[Card], object]] = {
 
 
 def run(home: JournalDirectory, found: Namespace) -> int:
-    catalogue = home.catalogue(Waiting(), complain)
+    catalogue = home.catalogue(WaitNotice(), print_error)
     if found.what == "reindex":
         built = catalogue.rebuild()
         if found.json:
@@ -88,9 +88,9 @@ def _list(cards: list[Card], found: Namespace) -> None:
         (len(said) - len(shown), "earlier run of schedules", "earlier runs of schedules"),
     )
     if some := [f"{n:,} {one if n == 1 else more}" for n, one, more in left if n]:
-        remark(f"{' and '.join(some)} not listed (--json lists all)")
+        print_note(f"{' and '.join(some)} not listed (--json lists all)")
     elif not shown:
-        remark(f"no sessions{_hint(found)}")
+        print_note(f"no sessions{_hint(found)}")
 
 
 def _is_empty(card: Card) -> bool:
@@ -104,7 +104,7 @@ def _search(
     home: JournalDirectory, found: Namespace, wanted: Callable[[Card], bool]
 ) -> int:
     text = " ".join(found.text)
-    hits = home.catalogue(Waiting(), complain).search(text, found.limit, wanted)
+    hits = home.catalogue(WaitNotice(), print_error).search(text, found.limit, wanted)
     if found.json:
         write("".join(f"{_json(hit_document(hit))}\n" for hit in hits))
     elif hits:
@@ -112,7 +112,7 @@ def _search(
             "".join(f"{line}\n" for line in hit_lines(hits, columns(_WIDE), bold=_bold()))
         )
     else:
-        remark(f"nothing found{_hint(found)}")
+        print_note(f"nothing found{_hint(found)}")
     return 0 if hits else 1
 
 

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 import anyio
 
-from refold.cli.sessions.catalogue_notice import Waiting
+from refold.cli.sessions.catalogue_notice import WaitNotice
 from refold.client.catalogue import SessionCatalogue, sessions_of
 from refold.config.paths import here, paths
 from refold.config.settings import Terminal as TerminalSettings
 from refold.errors import BadInput
-from refold.headless.streams import complain
+from refold.headless.streams import print_error
 from refold.journal.catalogue.session_card import Card, called
 from refold.journal.home import JournalDirectory
 from refold.terminal.prompts.picker import pick
@@ -45,7 +45,7 @@ def nobody_picks() -> BadInput:
 def _of_here() -> tuple[JournalDirectory, Sequence[Card]]:
     """Those of this directory. Raises `BadInput` where there is none."""
     home = JournalDirectory(paths(os.environ).data / "sessions")
-    if cards := sessions_of(home.catalogue(Waiting(), complain), here()):
+    if cards := sessions_of(home.catalogue(WaitNotice(), print_error), here()):
         return home, cards
     raise BadInput(
         f"no session was started in {here()} yet: name one with -r ID (refold sessions "

@@ -11,9 +11,9 @@ from functools import partial
 
 import anyio
 
-from refold.cli.session_argument import folded, named
+from refold.cli.session_argument import load_view, stored_session
 from refold.errors import BadInput
-from refold.headless.streams import remark, write
+from refold.headless.streams import print_note, write
 from refold.journal.home import JournalDirectory, StoredSession
 from refold.journal.state.session_info import SessionInfo
 from refold.journal.store import log_file
@@ -26,7 +26,7 @@ Change = Callable[[Recorder], Awaitable[bool]]
 
 
 def run(home: JournalDirectory, found: Namespace) -> int:
-    session = named(home, found.id)
+    session = stored_session(home, found.id)
     if "/" in session.id:
         root = session.id.partition("/")[0]
         raise BadInput(
@@ -51,11 +51,11 @@ def _tag(home: JournalDirectory, session: StoredSession, changes: list[str]) -> 
     if changes:
         about = _changed(home, session, lambda record: tag(record, changes))
     else:
-        about = folded(session)[0].session
+        about = load_view(session)[0].session
     if about.tags:
         write("".join(f"{on_one_line(each)}\n" for each in about.tags))
     else:
-        remark(f"{session.id} has no tags")
+        print_note(f"{session.id} has no tags")
 
 
 def _changed(home: JournalDirectory, session: StoredSession, change: Change) -> SessionInfo:

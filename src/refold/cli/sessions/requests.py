@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from refold.errors import BadInput
-from refold.headless.streams import complain, write, write_bytes
+from refold.headless.streams import print_error, write, write_bytes
 from refold.journal.events.kinds import Entry
 from refold.journal.home import StoredSession
 from refold.journal.store.blobs import Blobs
@@ -35,7 +35,7 @@ def show(
         raise BadInput(f"there is no model call {number}: they are 1 to {len(calls)}")
     call = calls[number - 1]
     if call.lost:
-        complain(f"the record of this call is incomplete: {call.lost}")
+        print_error(f"the record of this call is incomplete: {call.lost}")
     if as_json:
         write(_document(number, call))
     else:

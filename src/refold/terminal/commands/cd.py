@@ -8,7 +8,7 @@ import os
 
 import anyio
 
-from refold.client.launch import Target
+from refold.client.launch import ResumeTarget
 from refold.errors import BadInput
 from refold.terminal.greeting import heading, shown
 from refold.terminal.terminal import Terminal
@@ -26,10 +26,10 @@ async def run(here: Terminal, rest: str) -> None:
     if directory == about.directory:
         here.printer.say(f"{shown(directory)} is the working directory already.", "dim")
         return
-    await switch_to(here, Target(directory=directory))
+    await switch_to(here, ResumeTarget(directory=directory))
 
 
-async def switch_to(here: Terminal, target: Target) -> None:
+async def switch_to(here: Terminal, target: ResumeTarget) -> None:
     """Continue there, and show where that is."""
     notices = await here.switch(target)
     heading(here.session, here.printer)
@@ -84,4 +84,4 @@ async def run_add_dir(here: Terminal, rest: str) -> None:
     if any(below(directory, root) for root in (about.directory, *about.roots)):
         here.printer.say(f"{shown(directory)} belongs to the workspace already.", "dim")
         return
-    await switch_to(here, Target(added=(directory,)))
+    await switch_to(here, ResumeTarget(added=(directory,)))

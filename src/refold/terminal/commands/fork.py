@@ -1,6 +1,6 @@
 """/fork: continue in a copy of this session."""
 
-from refold.client.launch import Target
+from refold.client.launch import ResumeTarget
 from refold.errors import BadInput
 from refold.terminal.terminal import Terminal
 
@@ -11,7 +11,7 @@ async def run(here: Terminal, rest: str) -> None:
         raise BadInput(f"type /fork, or /fork EVENT with its number, not {rest!r}")
     left = here.session.id
     made = await here.session.fork(int(rest) if rest else None)
-    notices = await here.switch(Target(made))
+    notices = await here.switch(ResumeTarget(made))
     at = here.session.view.session.forked[1]
     here.printer.say(f"A copy of {left} up to event {at}.", "dim")
     for notice in notices:

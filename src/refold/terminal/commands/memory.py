@@ -4,7 +4,7 @@
 
 import anyio
 
-from refold.client.knowledge import Notes
+from refold.client.knowledge import ProjectNotes
 from refold.client.types import Listed
 from refold.errors import BadInput
 from refold.terminal.terminal import Terminal
@@ -29,13 +29,13 @@ async def run(here: Terminal, rest: str) -> None:
             raise BadInput("type /memory, /memory forget NUMBER or TEXT, or /memory update")
 
 
-def memory_of(here: Terminal) -> Notes:
+def memory_of(here: Terminal) -> ProjectNotes:
     if (found := here.session.memory) is None:
         raise BadInput(_OFF)
     return found
 
 
-def _show(memory: Notes, here: Terminal) -> None:
+def _show(memory: ProjectNotes, here: Terminal) -> None:
     notes = memory.listed()
     if not notes:
         here.printer.say("There are no notes yet. A line that begins with # saves one.")
@@ -56,7 +56,7 @@ def _note(each: Listed) -> Line:
     return (("dim", f"  {each.number:>3}  "), ("plain", on_one_line(each.line.text)))
 
 
-async def _update(memory: Notes, here: Terminal) -> None:
+async def _update(memory: ProjectNotes, here: Terminal) -> None:
     here.printer.say("Reading the conversation …", "dim")
     learned = await memory.learn()
     for change in learned.changes:

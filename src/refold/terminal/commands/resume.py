@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from refold.client.catalogue import LAST
-from refold.client.launch import Target
+from refold.client.launch import ResumeTarget
 from refold.client.session import Session
 from refold.client.types import Card
 from refold.errors import BadInput
@@ -61,7 +61,7 @@ async def switch_to(here: Terminal, id_: str) -> None:
     if id_ == here.session.id:
         raise BadInput(f"{id_} is this session")
     left, printer = here.session.view.session, here.printer
-    notices = await here.switch(Target(id_))
+    notices = await here.switch(ResumeTarget(id_))
     view = here.session.view
     called = on_one_line(view.session.name or view.session.title or id_)
     printer.say(f'Resumed "{called}".', "dim")
