@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from refold.memory.project import Pending
+from refold.memory.project import PendingSessions
 from refold.terminal.input.line_editor.history import history
 from tests.cli.running import LONG, call, command, script
 
@@ -133,7 +133,7 @@ def _history(place: Path) -> None:
 def _pending(place: Path) -> None:
     project = place.parent.parent
     (project / "pending").mkdir(exist_ok=True)
-    pending = Pending(project)
+    pending = PendingSessions(project)
     pending.put(place.name)
     pending.try_(place.name)
 

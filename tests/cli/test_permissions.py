@@ -11,7 +11,7 @@ from refold import Agent
 from refold.cli.main import main
 from refold.config.paths import paths
 from refold.config.project import project
-from refold.config.trusted_folders import Folders
+from refold.config.trusted_folders import TrustedFolders
 from refold.testing.providers import ScriptedProvider
 
 
@@ -153,7 +153,7 @@ def test_a_project_counts_once_it_is_trusted_and_is_named_before(
 
     code, before, said = refold(*call)
     places = paths(os.environ)
-    Folders(places.folders).trust(project(folder, places.settings))
+    TrustedFolders(places.folders).trust(project(folder, places.settings))
     _, after, silent = refold(*call)
 
     assert (code, json.loads(before)["decision"]) == (0, "ask")
@@ -214,7 +214,9 @@ def test_every_rule_in_force_is_listed_with_where_it_is_written(
     refold: Told, tmp_path: Path
 ) -> None:
     file = settings("permission_mode = 'plan'\n[permissions]\ndeny = ['bash(rm *)']\n")
-    Folders(paths(os.environ).folders).always(tmp_path / "work", "bash(make \x1b[2J)")
+    TrustedFolders(paths(os.environ).folders).always(
+        tmp_path / "work", "bash(make \x1b[2J)"
+    )
 
     code, out, _ = refold("list", "--ask", "bash(git push *)")
 

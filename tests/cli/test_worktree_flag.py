@@ -12,7 +12,7 @@ import pytest
 from refold.cli.main import main
 from refold.config.paths import paths
 from refold.config.project import project
-from refold.config.trusted_folders import Folders
+from refold.config.trusted_folders import TrustedFolders
 from tests.cli.running import call
 
 pytestmark = pytest.mark.slow
@@ -75,7 +75,7 @@ def test_what_the_folder_forbids_is_forbidden_on_a_branch_without_its_settings(
     settings.write_text('[permissions]\ndeny = ["bash(pwd *)"]\n')
     (repository / ".git/info/exclude").write_text(".refold/\n")
     if trusted:
-        folders = Folders(paths(os.environ).folders)
+        folders = TrustedFolders(paths(os.environ).folders)
         folders.trust(project(repository, paths(os.environ).settings))
 
     task(repository, "-w", "paint", does=WHERE)
@@ -172,7 +172,7 @@ def test_settings_count_there_if_they_are_those_that_were_trusted(
     git(repository, "commit", "-qm", "settings")
     own.write_text(RULES)
     places = paths(os.environ)
-    Folders(places.folders).trust(project(repository, places.settings))
+    TrustedFolders(places.folders).trust(project(repository, places.settings))
     path = repository.parent / "script.jsonl"
     lines = (call("bash", command="touch b"), {"text": "Done."})
     path.write_bytes(b"\n".join(msgspec.json.encode(each) for each in lines))

@@ -136,12 +136,12 @@ def test_what_is_refused_is_told_with_the_program_s_reason(tmp_path: Path) -> No
 def test_rules_a_person_always_allows_in_a_folder_hold_for_programs_there(
     tmp_path: Path,
 ) -> None:
-    from refold.config.trusted_folders import Folders
+    from refold.config.trusted_folders import TrustedFolders
 
     folder = tmp_path / "ws"
     folder.mkdir()
     (tmp_path / "home").mkdir(mode=0o700)
-    Folders(tmp_path / "home" / "folders.toml").always(folder, "edit_file(a.txt)")
+    TrustedFolders(tmp_path / "home" / "folders.toml").always(folder, "edit_file(a.txt)")
 
     result = agent(tmp_path, [WRITE], "Made.").run("Make it.")
 

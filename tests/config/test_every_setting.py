@@ -29,7 +29,7 @@ from refold.client.session import Session
 from refold.config.load import flat, load
 from refold.config.paths import paths
 from refold.config.settings import Provider, Settings
-from refold.config.trusted_folders import Folders
+from refold.config.trusted_folders import TrustedFolders
 from refold.engine.world import Model
 from refold.errors import BadInput, ToolFailed
 from refold.headless.output import StreamWriter
@@ -441,7 +441,7 @@ async def reviews(build: Build) -> object:
 
 async def heeds_instructions(build: Any) -> object:
     (build.directory / "AGENTS.md").write_text("Use tabs.")
-    Folders(paths(os.environ).folders).trust_texts(build.directory)
+    TrustedFolders(paths(os.environ).folders).trust_texts(build.directory)
     provider = ScriptedProvider("Hello.")
     await said_by(build(provider=provider))
     return "Use tabs." in provider.heard[0].system

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from refold.config.folder_settings import untrusted
-from refold.config.project import Text, Texts, describe_texts, texts
-from refold.config.trusted_folders import Folders
+from refold.config.project import FolderText, FolderTexts, describe_texts, texts
+from refold.config.trusted_folders import TrustedFolders
 
 
 @pytest.fixture
@@ -47,16 +47,16 @@ def test_everything_from_the_repository_down_is_named_with_its_size(top: Path) -
 
 
 def test_many_are_named_in_part() -> None:
-    many = tuple(Text("/", f"{n}.md", "") for n in range(10))
+    many = tuple(FolderText("/", f"{n}.md", "") for n in range(10))
 
-    assert Texts("/", many).names.endswith("7.md and 2 more")
+    assert FolderTexts("/", many).names.endswith("7.md and 2 more")
 
 
 def test_what_is_new_is_what_lies_in_no_trusted_folder(top: Path) -> None:
     (top / ".git").mkdir()
     (top / "AGENTS.md").touch()
     (top / "inner/AGENTS.md").touch()
-    folders = Folders(top / "own/folders.toml")
+    folders = TrustedFolders(top / "own/folders.toml")
 
     before = untrusted(top / "inner", folders).names
     folders.trust_texts(top / "inner")

@@ -11,7 +11,7 @@ from refold.config.folder_settings import FolderSettings, load_here
 from refold.config.layers import rules_of
 from refold.config.paths import Paths
 from refold.config.project import Project, in_words, project
-from refold.config.trusted_folders import ALWAYS, Folders
+from refold.config.trusted_folders import ALWAYS, TrustedFolders
 from refold.errors import BadInput
 
 RULES = '[permissions]\nallow = ["bash(make test)"]\ndeny = ["bash(rm *)"]\n'
@@ -44,7 +44,7 @@ def here(
 
 def trusting(folder: Path, places: Paths, **flags: object) -> FolderSettings:
     """As `here`, after a person has seen what is there now."""
-    Folders(places.folders).trust(found(folder, places))
+    TrustedFolders(places.folders).trust(found(folder, places))
     return here(folder, places, **flags)
 
 
@@ -79,7 +79,7 @@ def test_each_layer_wins_over_those_before_it(folder: Path, places: Paths) -> No
         lines = (f"{key} = {1000 * (at + 1)}\n" for key in keys[at:])
         file.write_text(f"# {name}\n[limits]\n" + "".join(lines))
     (places.config / "managed.toml").write_text("[limits]\nresult_chars = 6000\n")
-    Folders(places.folders).trust(found(folder, places))
+    TrustedFolders(places.folders).trust(found(folder, places))
 
     at = load_here(
         folder,
@@ -114,7 +114,7 @@ def test_rules_of_every_layer_add_up_and_each_says_where_it_is_written(
     (places.config / "managed.toml").write_text('[permissions]\ndeny = ["bash(sudo *)"]\n')
     says(folder, '[permissions]\nallow = ["bash(make test)"]\n')
     says(folder, '[permissions]\nask = ["bash(git push *)"]\n', "config.local.toml")
-    Folders(places.folders).always(folder, "bash(npm test)")
+    TrustedFolders(places.folders).always(folder, "bash(npm test)")
 
     at = trusting(folder, places, permissions__deny=("bash(rm *)",))
 
@@ -387,7 +387,7 @@ def test_a_hostile_file_is_one_sentence_and_counts_for_nothing(
     assert at.unheeded.isprintable()
     assert len(at.unheeded) < 2500  # it lists all settings
     with pytest.raises(BadInput):
-        Folders(places.folders).trust(at.project)
+        TrustedFolders(places.folders).trust(at.project)
 
 
 @pytest.mark.parametrize("target", ["outside", "work/real", "nowhere", "loop"])

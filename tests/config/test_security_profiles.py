@@ -7,14 +7,14 @@ import pytest
 from refold.cli.flags import PROFILES as FLAG_VALUES
 from refold.cli.flags import parse
 from refold.cli.launch import as_settings
-from refold.config.folder_settings import given_in
+from refold.config.folder_settings import limits_from_flags
 from refold.config.layers import rules_of
 from refold.config.load import Loaded, choices, load
 from refold.config.paths import paths
 from refold.config.project import project
 from refold.config.security_profiles import PROFILES
 from refold.config.settings import Settings
-from refold.config.settings_report import told
+from refold.config.settings_report import origins_report
 
 MODES = {
     "open": ("bypass", "workspace", True),
@@ -117,13 +117,13 @@ def test_rules_of_the_user_are_added_to_those_of_a_profile(tmp_path: Path) -> No
 def test_what_a_profile_of_the_flag_sets_is_recorded_as_given_by_flags(
     tmp_path: Path,
 ) -> None:
-    given = given_in(loaded(tmp_path, flag="cautious"))
+    given = limits_from_flags(loaded(tmp_path, flag="cautious"))
 
     assert (given.mode, given.ask) == ("sandbox", ("bash(git push *)",))
 
 
 def test_a_profile_of_a_file_is_not_recorded_as_given_by_flags(tmp_path: Path) -> None:
-    given = given_in(loaded(tmp_path, 'security_profile = "cautious"\n'))
+    given = limits_from_flags(loaded(tmp_path, 'security_profile = "cautious"\n'))
 
     assert (given.mode, given.ask) == (None, ())
 
@@ -144,7 +144,7 @@ def test_the_list_of_settings_names_the_profile_and_where_it_was_chosen(
     places.settings.parent.mkdir()
     places.settings.write_text('security_profile = "guarded"\n')
 
-    found = told(tmp_path, places, {}, managed=tmp_path / "managed")
+    found = origins_report(tmp_path, places, {}, managed=tmp_path / "managed")
 
     origins = [each.where for each in found.chain["permission_mode"]]
     assert origins == [f"security_profile guarded (user {places.settings}:1)"]

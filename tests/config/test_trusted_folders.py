@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from refold.config.layers import Origin
 from refold.config.project import Project, ProjectFile
 from refold.config.toml_text import as_toml
-from refold.config.trusted_folders import Folders
+from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 
 
@@ -29,12 +29,14 @@ def shown(folder: Path) -> Project:
 
 def allowed(file: Path, folder: Path) -> object:
     return (
-        dict(Folders(file).layer(folder)).get("permissions.allow", Origin(None, "")).value
+        dict(TrustedFolders(file).layer(folder))
+        .get("permissions.allow", Origin(None, ""))
+        .value
     )
 
 
 def test_nothing_was_said_and_nothing_is_made(file: Path, tmp_path: Path) -> None:
-    folders = Folders(file)
+    folders = TrustedFolders(file)
 
     assert (folders.trusted(), list(folders.layer(tmp_path))) == ({}, [])
     assert not folders.distrust(tmp_path)
@@ -42,9 +44,9 @@ def test_nothing_was_said_and_nothing_is_made(file: Path, tmp_path: Path) -> Non
 
 
 def test_what_is_kept_is_for_its_owner_s_eyes_and_whole(file: Path, tmp_path: Path) -> None:
-    Folders(file).trust(shown(tmp_path))
-    Folders(file).always(tmp_path, "bash(make test)")
-    Folders(file).always(tmp_path, "bash(make test)", "bash(ls)")
+    TrustedFolders(file).trust(shown(tmp_path))
+    TrustedFolders(file).always(tmp_path, "bash(make test)")
+    TrustedFolders(file).always(tmp_path, "bash(make test)", "bash(ls)")
 
     assert tomllib.loads(file.read_text()) == {
         "folders": {
@@ -67,7 +69,7 @@ def test_what_is_not_ours_in_the_file_stays(file: Path, tmp_path: Path) -> None:
     file.touch(0o600)
     file.write_text('later = [1, {a = 2.5}]\n[folders."/x"]\ntrusted = true\nnew = "é"\n')
 
-    Folders(file).always(tmp_path, "bash(ls)")
+    TrustedFolders(file).always(tmp_path, "bash(ls)")
 
     assert tomllib.loads(file.read_text()) == {
         "later": [1, {"a": 2.5}],
@@ -81,7 +83,7 @@ def test_what_is_not_ours_in_the_file_stays(file: Path, tmp_path: Path) -> None:
 def test_trust_is_taken_back_and_what_is_always_allowed_stays(
     file: Path, tmp_path: Path
 ) -> None:
-    folders = Folders(file)
+    folders = TrustedFolders(file)
     folders.trust(shown(tmp_path))
     folders.always(tmp_path, "bash(ls)")
 
@@ -95,14 +97,14 @@ def test_a_link_to_a_folder_is_that_folder(file: Path, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
 
-    Folders(file).always(tmp_path / "link", "bash(ls)")
+    TrustedFolders(file).always(tmp_path / "link", "bash(ls)")
 
     assert allowed(file, tmp_path / "real") == ("bash(ls)",)
 
 
 def test_only_what_is_a_rule_is_kept(file: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"'bash\(' is not a permission rule"):
-        Folders(file).always(tmp_path, "bash(")
+        TrustedFolders(file).always(tmp_path, "bash(")
 
     assert not file.exists()
 
@@ -111,11 +113,11 @@ def test_only_what_is_a_rule_is_kept(file: Path, tmp_path: Path) -> None:
 def test_a_file_that_others_can_change_says_nothing(
     file: Path, tmp_path: Path, mode: int
 ) -> None:
-    Folders(file).always(tmp_path, "bash(ls)")
+    TrustedFolders(file).always(tmp_path, "bash(ls)")
     file.chmod(mode)
 
     with pytest.raises(BadInput, match=f"other users can change it: .* chmod 600 {file}"):
-        list(Folders(file).layer(tmp_path))
+        list(TrustedFolders(file).layer(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -136,8 +138,8 @@ def test_a_broken_file_is_named_and_never_written_over(
     before = file.read_bytes()
 
     for use in (
-        lambda: list(Folders(file).layer(tmp_path)),
-        lambda: Folders(file).always(tmp_path, "bash(ls)"),
+        lambda: list(TrustedFolders(file).layer(tmp_path)),
+        lambda: TrustedFolders(file).always(tmp_path, "bash(ls)"),
     ):
         with pytest.raises(BadInput, match=said) as caught:
             use()
@@ -148,17 +150,17 @@ def test_a_broken_file_is_named_and_never_written_over(
 def test_a_rule_that_somebody_broke_by_hand_is_named_with_the_file(
     file: Path, tmp_path: Path
 ) -> None:
-    Folders(file).always(tmp_path, "bash(ls)")
+    TrustedFolders(file).always(tmp_path, "bash(ls)")
     file.write_text(file.read_text().replace("bash(ls)", "bash("))
 
     with pytest.raises(BadInput, match=rf"{file}: 'bash\(' is not a permission rule"):
-        list(Folders(file).layer(tmp_path))
+        list(TrustedFolders(file).layer(tmp_path))
 
 
 def test_two_who_write_at_the_same_time_lose_nothing(file: Path, tmp_path: Path) -> None:
     def say(who: int) -> None:
         for n in range(5):
-            Folders(file).always(tmp_path, f"bash(echo {who} {n})")
+            TrustedFolders(file).always(tmp_path, f"bash(echo {who} {n})")
 
     writers = [Thread(target=say, args=(who,)) for who in range(4)]
     for each in writers:
@@ -171,7 +173,7 @@ def test_two_who_write_at_the_same_time_lose_nothing(file: Path, tmp_path: Path)
 
 def test_a_folder_whose_name_cannot_be_written_is_named(file: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="its name is not UTF-8"):
-        Folders(file).always(f"{tmp_path}/\udcff", "bash(ls)")
+        TrustedFolders(file).always(f"{tmp_path}/\udcff", "bash(ls)")
 
 
 VALUES = st.recursive(

@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 from refold.errors import BadInput
 from refold.hooks.answers import HookAnswer, of_document, of_program
 from refold.hooks.configuration import EVENTS, Hook, matching, read, unfit
-from refold.hooks.tool_names import input_of, told_input
+from refold.hooks.tool_names import input_for_hook, input_of
 
 GUARD = {"type": "command", "command": "guard"}
 
@@ -279,7 +279,7 @@ def test_whatever_a_hook_answers_is_understood_or_named(found: object, on: str) 
 
 def test_an_input_is_told_by_both_names_and_the_changed_one_counts() -> None:
     ours = {"path": "a", "content": "x"}
-    told = told_input("write_file", ours)
+    told = input_for_hook("write_file", ours)
 
     assert told == {"path": "a", "content": "x", "file_path": "a"}
     assert input_of("write_file", ours, {**told, "file_path": "b"}) == {**ours, "path": "b"}

@@ -12,7 +12,7 @@ from refold import Agent, Effect, Reply, tool
 from refold.client.questions import Question
 from refold.client.session import Session
 from refold.config.project import in_words, project
-from refold.config.trusted_folders import Folders
+from refold.config.trusted_folders import TrustedFolders
 from refold.journal.events.child_events import HookRan
 from refold.journal.events.kinds import Compacted, Ended, Entry
 from refold.process_groups import lives
@@ -335,7 +335,7 @@ def test_hooks_of_a_folder_count_only_when_it_is_trusted(place: Place) -> None:
     place.run(place.agent("Done."), "Go.")
     before = (place.work / "log").exists()
     folder = project(place.work, place.home / "config.toml")
-    Folders(place.home / "folders.toml").trust(folder)
+    TrustedFolders(place.home / "folders.toml").trust(folder)
     place.run(place.agent("Done."), "Go.")
     trusted = len(place.log)
     file.write_text(json.dumps({"hooks": {"SessionStart": command(f"{LOG} ")}}))

@@ -19,7 +19,7 @@ from refold import Agent
 from refold.client.session import Session
 from refold.config.paths import paths
 from refold.config.project import project
-from refold.config.trusted_folders import Folders
+from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.journal.events.kinds import Ended, SystemPromptSet
 from refold.testing.providers import Line, ScriptedProvider
@@ -313,7 +313,7 @@ def test_a_server_of_a_folder_starts_only_when_its_file_is_trusted(place: Place)
         return started.exists()
 
     untrusted = listens()
-    folders = Folders(paths({"REFOLD_HOME": str(place.home)}).folders)
+    folders = TrustedFolders(paths({"REFOLD_HOME": str(place.home)}).folders)
     folders.trust(project(place.work, place.home / "config.toml"))
     trusted = listens()
     file.write_text(file.read_text() + " ")

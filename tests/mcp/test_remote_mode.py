@@ -15,7 +15,7 @@ from refold import Agent
 from refold.client.session import Session
 from refold.config.paths import paths
 from refold.config.project import project
-from refold.config.trusted_folders import Folders
+from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.journal.events.child_events import NestedCallMade
 from refold.journal.events.kinds import Ended, Entry, ModelAsked
@@ -227,7 +227,7 @@ def test_a_projects_file_cannot_choose_remote_mode_even_if_it_is_trusted(
     (home / "mcp_servers.json").unlink()
     work = home.parent / "work"
     servers(work / ".mcp.json")
-    Folders(paths({"REFOLD_HOME": str(home)}).folders).trust(
+    TrustedFolders(paths({"REFOLD_HOME": str(home)}).folders).trust(
         project(work, home / "config.toml")
     )
     server = serving(yes())

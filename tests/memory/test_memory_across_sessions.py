@@ -14,7 +14,7 @@ from refold.engine.world import Model
 from refold.errors import Held, ProviderError
 from refold.journal.events.kinds import MemoryExtracted, Settled
 from refold.journal.state.fold import fold
-from refold.memory.project import Pending
+from refold.memory.project import PendingSessions
 from refold.provider.port import Delta, Request
 from refold.session.recorder import Recorder
 from refold.testing.providers import ScriptedProvider
@@ -239,7 +239,7 @@ def test_a_session_is_put_down_until_it_was_read(place: Workplace) -> None:
 
 
 def test_a_session_that_cannot_be_read_is_let_go_after_three_tries(tmp_path: Path) -> None:
-    pending = Pending(tmp_path / "a" / "b")
+    pending = PendingSessions(tmp_path / "a" / "b")
     pending.put("one")
 
     tries = [pending.try_("one") for _ in range(4)]
@@ -249,7 +249,7 @@ def test_a_session_that_cannot_be_read_is_let_go_after_three_tries(tmp_path: Pat
 
 
 def test_only_one_process_works_them_off(tmp_path: Path) -> None:
-    pending = Pending(tmp_path / "a" / "b")
+    pending = PendingSessions(tmp_path / "a" / "b")
     pending.put("one")
 
     with pending.alone() as first, pending.alone() as second:
@@ -366,7 +366,7 @@ def test_nobody_who_comes_back_waits_for_notes(place: Workplace) -> None:
 
 
 def test_where_no_try_can_be_noted_none_is_given_up(tmp_path: Path) -> None:
-    pending = Pending(tmp_path)
+    pending = PendingSessions(tmp_path)
     (tmp_path / "pending" / "a").mkdir(
         parents=True
     )  # as on a full disk: it cannot be written to

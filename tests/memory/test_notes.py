@@ -9,7 +9,7 @@ import pytest
 
 from refold.errors import BadInput
 from refold.memory import memory_files, note_origins, notes_file
-from refold.memory.note_origins import FORGOTTEN, Forgotten, Origin
+from refold.memory.note_origins import FORGOTTEN, ForgottenNotes, Origin
 from refold.memory.notes import Memory, NewNote, told
 from refold.memory.notes_file import MOST, NoteLine, read, written
 from refold.memory.project import filed_under, project_of
@@ -63,7 +63,7 @@ def test_a_file_that_a_person_wrote_is_read_as_it_is() -> None:
 
 
 def test_what_we_add_leaves_the_rest_of_it_alone() -> None:
-    text = written(notes_file.put(read(BY_HAND), "Decisions", "We use PostgreSQL"))
+    text = written(notes_file.with_note(read(BY_HAND), "Decisions", "We use PostgreSQL"))
 
     assert text == (
         "My own words on top.\n\n# Memory\n\n## preferences ##\n- short answers\n"
@@ -74,7 +74,9 @@ def test_what_we_add_leaves_the_rest_of_it_alone() -> None:
 
 
 def test_a_written_page_is_read_as_the_same() -> None:
-    once = written(notes_file.put(read(BY_HAND), "Corrections", "Say commit, not checkin"))
+    once = written(
+        notes_file.with_note(read(BY_HAND), "Corrections", "Say commit, not checkin")
+    )
 
     assert written(read(once)) == once
 
@@ -277,7 +279,7 @@ def test_what_was_forgotten_does_not_come_back_by_damage(
 
 
 def test_however_much_was_forgotten_none_of_it_comes_back(memory: Memory) -> None:
-    forgotten = Forgotten()
+    forgotten = ForgottenNotes()
     for n in range(FORGOTTEN):
         words = " ".join(f"word{n}x{m}" for m in range(30))
         forgotten = forgotten.plus(words, Origin(f"session-{n}", tuple(range(9)), 1.0), 2.0)

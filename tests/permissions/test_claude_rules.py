@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from refold.permissions.claude_rules import Carried, carried_over
+from refold.permissions.claude_rules import ImportedRules, convert_rules
 from refold.permissions.decide import decide
 from refold.permissions.rules import parse
 from refold.values.modes import Verdict
@@ -12,7 +12,7 @@ from tests.permissions.places import bash, on_file, place
 
 
 def test_a_settings_file_is_carried_over() -> None:
-    found = carried_over({
+    found = convert_rules({
         "allow": ["Bash(npm run test:*)", "Bash(git diff *)", "Read(//etc/hosts)", "Edit(/docs/**)",
                   "mcp__github__list", "mcp__github", "WebSearch"],
         "ask": ["Bash(git push:*)"],
@@ -21,7 +21,7 @@ def test_a_settings_file_is_carried_over() -> None:
         "additionalDirectories": ["../docs"],
     })  # fmt: skip
 
-    assert found == Carried(
+    assert found == ImportedRules(
         allow=(
             "bash(npm run test:*)", "bash(git diff *)", "read(//etc/hosts)", "edit(./docs/**)",
             "mcp__github__list", "mcp__github", "web_search",
@@ -48,7 +48,7 @@ def test_a_settings_file_is_carried_over() -> None:
 def test_what_cannot_be_said_is_left_out_or_forbidden_widely_and_told(
     verdict: Verdict, written: str, became: str
 ) -> None:
-    found = carried_over({verdict: [written]})
+    found = convert_rules({verdict: [written]})
 
     assert getattr(found, verdict) == ((became,) if became else ())
     assert len(found.left) == 1
@@ -68,12 +68,12 @@ def test_what_cannot_be_said_is_left_out_or_forbidden_widely_and_told(
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_told(settings: Mapping[str, object], left: str) -> None:
-    assert carried_over(settings) == Carried(left=(left,))
+    assert convert_rules(settings) == ImportedRules(left=(left,))
 
 
 def test_carried_rules_do_what_they_did() -> None:
     facts = place()
-    found = carried_over(
+    found = convert_rules(
         {"allow": ["Bash(npm run test:*)", "Edit(/docs/**)"], "deny": ["Read(.env)"]}
     )
     verdicts: tuple[Verdict, ...] = ("allow", "deny")

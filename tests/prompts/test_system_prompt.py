@@ -10,7 +10,7 @@ from msgspec import Raw
 from refold.app.system_prompt import Material, SessionGround, SystemPromptBuilder
 from refold.config.paths import Paths
 from refold.config.settings import Settings
-from refold.config.trusted_folders import Folders
+from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.journal.events.kinds import SystemPromptSet
 from refold.prompts.presets import preset, small_system
@@ -180,7 +180,7 @@ def test_what_lies_in_a_folder_counts_only_once_it_is_trusted(
     (project / "AGENTS.md").write_text("Use tabs.")
     before = brief(project, places)
     untold = part(before.text(Material(), NEVER), "instructions")
-    Folders(places.folders).trust_texts(project)
+    TrustedFolders(places.folders).trust_texts(project)
     after = brief(project, places)
 
     assert untold == ""
@@ -195,7 +195,7 @@ def test_what_lies_in_a_folder_counts_only_once_it_is_trusted(
 def test_trust_is_in_the_folder_and_not_in_what_it_says(
     project: Path, places: Paths
 ) -> None:
-    Folders(places.folders).trust_texts(project)
+    TrustedFolders(places.folders).trust_texts(project)
     (project / "AGENTS.md").write_text("Use tabs.")
 
     assert "Use tabs." in brief(project, places).text(Material(), NEVER).system
@@ -209,10 +209,10 @@ def test_trust_in_a_repository_holds_below_and_not_above(
     (project / "AGENTS.md").write_text("Outer.")
     (inner / "AGENTS.md").write_text("Inner.")
 
-    Folders(places.folders).trust_texts(inner)
+    TrustedFolders(places.folders).trust_texts(inner)
     half = brief(inner, places)
     told, said = half.text(Material(), NEVER).system, half.notices()
-    Folders(places.folders).trust_texts(project)
+    TrustedFolders(places.folders).trust_texts(project)
     whole = brief(inner, places).text(Material(), NEVER).system
 
     assert ("Outer." in told, "Inner." in told) == (False, True)
@@ -224,7 +224,7 @@ def test_another_repository_within_is_another_folder(project: Path, places: Path
     inner = project / "inner"
     (inner / ".git").mkdir(parents=True)
     (inner / "AGENTS.md").write_text("Inner.")
-    Folders(places.folders).trust_texts(project)
+    TrustedFolders(places.folders).trust_texts(project)
 
     system_prompt = brief(inner, places)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from refold.errors import BadInput
-from refold.skills.slash_commands import Offered
+from refold.skills.slash_commands import ShortcutInfo
 from tests.skills.surrounded import Here
 
 REVIEW = """---
@@ -29,7 +29,7 @@ def put(folder: Path, name: str, text: str | bytes) -> Path:
     return file
 
 
-def offered(here: Here, *taken: str) -> dict[str, Offered]:
+def offered(here: Here, *taken: str) -> dict[str, ShortcutInfo]:
     return {o.name: o for o in here.shortcuts(*taken).offered() if o.usage != "[task]"}
 
 
@@ -69,11 +69,11 @@ def test_they_are_offered_with_what_they_take_and_are_for(here: Here) -> None:
 
     found = offered(here)
 
-    assert found["/review"] == Offered(
+    assert found["/review"] == ShortcutInfo(
         "/review", "[number] [focus]", "Review one pull request"
     )
-    assert found["/git:tidy"] == Offered("/git:tidy", "", "Tidy up")
-    assert found["/folded"] == Offered("/folded", "", "Text.")
+    assert found["/git:tidy"] == ShortcutInfo("/git:tidy", "", "Tidy up")
+    assert found["/folded"] == ShortcutInfo("/folded", "", "Text.")
     assert here.shortcuts().notices() == ()
 
 
@@ -104,14 +104,14 @@ def test_the_nearest_wins_a_template_of_yours_before_it_and_one_of_ours_after(
 
 
 def test_those_of_a_folder_that_is_not_trusted_do_not_count(here: Here) -> None:
-    from refold.skills.catalogue import Catalogue, unheeded
+    from refold.skills.catalogue import Catalogue, untrusted_skills
     from refold.skills.slash_commands import Shortcuts
 
     put(here.project / ".refold/commands", "one.md", "Ours.")
     around = here.untrusting()
 
     assert Shortcuts(Catalogue(around), around, ()).find("one") is None
-    assert unheeded(around) == (".refold/commands",)
+    assert untrusted_skills(around) == (".refold/commands",)
 
 
 def test_nothing_leads_out_of_a_project(here: Here, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.skills.catalogue import Catalogue, unheeded
+from refold.skills.catalogue import Catalogue, untrusted_skills
 from refold.skills.directories import SkillFolder, shipped
 from refold.skills.discovery import LARGEST, MOST, found
 from tests.skills.surrounded import Here, place, raw, write
@@ -91,8 +91,8 @@ def test_nothing_of_a_folder_counts_that_is_not_trusted(here: Here) -> None:
     found_ = Catalogue(here.untrusting()).found
 
     assert "theirs" not in names(found_)
-    assert unheeded(here.untrusting()) == (".claude/skills", ".agent0/skills.md")
-    assert unheeded(here.around()) == ()
+    assert untrusted_skills(here.untrusting()) == (".claude/skills", ".agent0/skills.md")
+    assert untrusted_skills(here.around()) == ()
 
 
 def test_trust_in_a_folder_is_no_trust_in_the_one_above(here: Here) -> None:

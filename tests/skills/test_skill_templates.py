@@ -6,12 +6,14 @@ import pytest
 
 from refold.errors import BadInput
 from refold.skills.directories import SkillFolder
-from refold.skills.slash_commands import Offered
-from refold.skills.templates import Slot, Template, filled, given, missing, templates
+from refold.skills.slash_commands import ShortcutInfo
+from refold.skills.templates import Placeholder, Template, filled, given, missing, templates
 from tests.skills.surrounded import Here, write
 
-FIX = Template("fix", (Slot("file"), Slot("what")), "Fix {what} in {file}.", "skills.md")
-NOTE = Template("note", (Slot("text", needed=False),), "Note: {text}", "skills.md")
+FIX = Template(
+    "fix", (Placeholder("file"), Placeholder("what")), "Fix {what} in {file}.", "skills.md"
+)
+NOTE = Template("note", (Placeholder("text", needed=False),), "Note: {text}", "skills.md")
 PLAIN = Template("go", (), "Go on. Keep {this}.", "skills.md")
 
 
@@ -30,7 +32,7 @@ def test_a_heading_begins_a_template_and_the_rest_is_its_text(tmp_path: Path) ->
 
     body = "Fix {what} in {file}.\n### Not a template\n\n```\n## /not one either\n```"
     assert found == (
-        Template("fix", (Slot("file"), Slot("what")), body, "skills.md"),
+        Template("fix", (Placeholder("file"), Placeholder("what")), body, "skills.md"),
         NOTE,
     )
     assert problems == ()
@@ -186,9 +188,9 @@ def test_commands_win_then_templates_then_skills(here: Here) -> None:
     own = [o for o in shortcuts.offered() if o.about in ("For tests.", "My help.")]
 
     assert own == [
-        Offered("/skill:both", "[task]", "For tests."),
-        Offered("/skill:help", "", "My help."),
-        Offered("/skill:model", "[task]", "For tests."),
+        ShortcutInfo("/skill:both", "[task]", "For tests."),
+        ShortcutInfo("/skill:help", "", "My help."),
+        ShortcutInfo("/skill:model", "[task]", "For tests."),
     ]
     assert shortcuts.find("help") is None
     assert shortcuts.expanded("skill:help", "", {}) == "My help."

@@ -8,7 +8,7 @@ import pytest
 
 from refold.cli.main import main
 from refold.config.paths import paths
-from refold.config.trusted_folders import Folders
+from refold.config.trusted_folders import TrustedFolders
 from tests.skills.surrounded import raw, write
 
 
@@ -23,7 +23,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def trust(project: Path) -> None:
-    Folders(paths(os.environ).folders).trust_texts(project)
+    TrustedFolders(paths(os.environ).folders).trust_texts(project)
 
 
 def test_the_list_says_where_each_lies_and_what_is_wrong(

@@ -51,7 +51,7 @@ from refold.session.recorder import Recorder
 from refold.session.session import Session, SessionOptions
 from refold.skills.catalogue import Catalogue
 from refold.skills.directories import SkillScope
-from refold.skills.slash_commands import Offered, Shortcuts
+from refold.skills.slash_commands import ShortcutInfo, Shortcuts
 from refold.terminal.commands.table import names
 from refold.terminal.run import run
 from refold.testing.providers import Line, Reply, ScriptedProvider
@@ -267,7 +267,7 @@ class NoShortcuts(Shortcuts):
     def find(self, name: str) -> None:
         return None
 
-    def offered(self) -> tuple[Offered, ...]:
+    def offered(self) -> tuple[ShortcutInfo, ...]:
         return ()
 
     def notices(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from refold.client.session import Session
 from refold.config.paths import paths
 from refold.config.project import project
 from refold.config.settings import Settings
-from refold.config.trusted_folders import Folders
+from refold.config.trusted_folders import TrustedFolders
 from refold.engine.world import Model
 from refold.errors import RefoldError
 from refold.journal.events.kinds import (
@@ -214,7 +214,7 @@ def test_settings_of_the_folder_count_after_a_yes_and_only_then(
     assert "  └ no: no" in rows
     assert (b / "made.txt").read_text() == "new"
     places = paths(os.environ)
-    assert Folders(places.folders).state(project(b, places.settings)) == "trusted"
+    assert TrustedFolders(places.folders).state(project(b, places.settings)) == "trusted"
 
 
 def test_settings_that_cannot_be_read_keep_one_where_one_is(
@@ -225,7 +225,7 @@ def test_settings_that_cannot_be_read_keep_one_where_one_is(
     own = b / ".refold/config.toml"
     own.write_text('[permissions]\ndeny = ["no_such_tool(x)"]\n')
     places = paths(os.environ)
-    Folders(places.folders).trust(project(b, places.settings))
+    TrustedFolders(places.folders).trust(project(b, places.settings))
     desk = Desk(a)
 
     rows = desk.tell("hello", "/cd ../b", "and?", "/cd", answers=("Hi.", "Well."))

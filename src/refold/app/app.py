@@ -32,7 +32,7 @@ from refold.errors import BadInput
 from refold.journal.home import LAST, JournalDirectory
 from refold.journal.state.fold import View
 from refold.journal.store.port import MemoryStore, Store
-from refold.memory.project import Pending, kept_in, project_of, written
+from refold.memory.project import PendingSessions, kept_in, project_of, written
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
 from refold.place.port import Snapshots
@@ -236,7 +236,7 @@ class App:
     def put_down(self, session: str) -> None:
         """Notes are to be made of this session when it has been left."""
         if self.learns:
-            Pending(kept_in(self.paths.data, self._project)).put(session)
+            PendingSessions(kept_in(self.paths.data, self._project)).put(session)
 
     @cached_property
     def _project(self) -> Path:

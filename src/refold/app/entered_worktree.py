@@ -17,7 +17,7 @@ from refold.app.workspace import Where, Workspace
 from refold.config.paths import Paths, paths
 from refold.config.project import project
 from refold.config.settings import Settings
-from refold.config.trusted_folders import Folders
+from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput, ToolFailed
 from refold.journal.events.child_events import WorktreeEntered, WorktreeLeft
 from refold.journal.events.kinds import Event
@@ -230,7 +230,7 @@ def trusted_as(inside: str, directory: str) -> bool:
     A setting that is not, byte for byte, the trusted one does not count.
     """
     places = paths(os.environ)
-    folders, root = Folders(places.folders), root_of(directory)
+    folders, root = TrustedFolders(places.folders), root_of(directory)
     if folders.trusted_above(directory, root) != root:
         return False
     there, shown = (project(Path(each), places.settings) for each in (inside, directory))

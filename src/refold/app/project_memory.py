@@ -38,12 +38,19 @@ from refold.journal.store import log_file
 from refold.journal.store.reader import Reader
 from refold.memory import distil
 from refold.memory.function_words import OF_ONESELF
-from refold.memory.grounding import grounded, lifts, may_replace, normal, put_so, stems
+from refold.memory.grounding import (
+    grounded,
+    lifts_prohibition,
+    may_replace,
+    normal,
+    stated_in_order,
+    stems,
+)
 from refold.memory.note_origins import NoteChange, Origin
 from refold.memory.notes import Memory, NewNote, told
 from refold.memory.notes_file import LONGEST, one_line
 from refold.memory.own_words import PersonWords, own_words
-from refold.memory.project import Pending, project_of
+from refold.memory.project import PendingSessions, project_of
 from refold.provider.port import Delta, Provider, Request
 from refold.session.inbox import APPROVED, EDITED, REVISE
 from refold.session.recorder import Recorder
@@ -93,7 +100,7 @@ class ProjectMemory:
         self.directory = os.path.realpath(directory)
         self.memory = Memory(data, project_of(directory))
         self.home, self._masks = home, masks or Redactor()
-        self.pending = Pending(self.memory.folder)
+        self.pending = PendingSessions(self.memory.folder)
 
     def told(self, *, trusted: bool) -> str:
         """The part of the system prompt that shows the notes. Never raises.
@@ -301,9 +308,9 @@ class Notebook:
         said = [each.text for each in heard]
         if not grounded(text, said, before):
             raise ToolFailed(UNSAID)
-        if any(lifts(n.line.text, text) for n in memory.listed()) and not put_so(
-            text, said
-        ):
+        if any(
+            lifts_prohibition(n.line.text, text) for n in memory.listed()
+        ) and not stated_in_order(text, said):
             raise ToolFailed(UNSAID)
         whose, place = where
         origin = _origin(self._session, text, heard)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from refold.config.folder_settings import untrusted
 from refold.config.paths import Paths, home
 from refold.config.settings import Settings
-from refold.config.trusted_folders import Folders
+from refold.config.trusted_folders import TrustedFolders
 from refold.journal.events.kinds import SystemPromptSet
 from refold.permissions.facts import Facts, protected
 from refold.place.port import Real
@@ -194,7 +194,7 @@ class SystemPromptBuilder:
     def _trust(self) -> str:
         if self._ground.trust:
             return self.root
-        return Folders(self._paths.folders).trusted_above(self._directory, self.root)
+        return TrustedFolders(self._paths.folders).trusted_above(self._directory, self.root)
 
     def _instructions(self, trusted: str) -> Instructions:
         own = os.path.join(self._paths.config, OWN)
@@ -224,7 +224,7 @@ class SystemPromptBuilder:
     def _unheeded(self) -> tuple[str, ...]:
         if self._ground.trust:
             return ()
-        new = untrusted(self._directory, Folders(self._paths.folders))
+        new = untrusted(self._directory, TrustedFolders(self._paths.folders))
         if not new.found:
             return ()
         return (

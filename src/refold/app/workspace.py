@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from refold.config.layers import rules_of
 from refold.config.paths import Paths, home
 from refold.config.settings import Settings
-from refold.config.trusted_folders import Folders
+from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule, is_about, is_elsewhere, reads
@@ -187,7 +187,7 @@ class Workspace:
 
     def always(self, rule: str) -> None:
         """From now on `rule` allows calls in this folder, in every session to come."""
-        Folders(self._paths.folders).always(self._where.directory, rule)
+        TrustedFolders(self._paths.folders).always(self._where.directory, rule)
 
     def unread(self, path: str) -> str:
         """Why a deny rule keeps this file, absolute, from being read, or ""."""

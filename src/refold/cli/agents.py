@@ -10,7 +10,7 @@ from refold.agents.registry import Registry, registry, untrusted_notice
 from refold.app.search_places import skill_scope
 from refold.config.paths import here, paths
 from refold.config.project import any_agent_file
-from refold.config.trusted_folders import Folders
+from refold.config.trusted_folders import TrustedFolders
 from refold.headless.streams import print_error, write
 from refold.prompts.repository import root_of
 from refold.skills.directories import SkillScope
@@ -80,7 +80,7 @@ def agents_here() -> Registry:
 
 def _place() -> SkillScope:
     directory, places = os.path.realpath(here()), paths(os.environ)
-    trusted = Folders(places.folders).trusted_above(directory, root_of(directory))
+    trusted = TrustedFolders(places.folders).trusted_above(directory, root_of(directory))
     return skill_scope(directory, places, os.environ, trusted=trusted)
 
 
@@ -99,9 +99,9 @@ def _unheeded(named: str | None) -> str:
 
     `named`: the file that --agents names.
     """
-    from refold.config.folder_settings import project_here, unheeded
+    from refold.config.folder_settings import ignored_settings, project_here
 
-    return unheeded(*project_here(here(), paths(os.environ)), named or "")
+    return ignored_settings(*project_here(here(), paths(os.environ)), named or "")
 
 
 def _tools() -> frozenset[str]:

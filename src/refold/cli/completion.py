@@ -291,10 +291,10 @@ def _agents() -> Iterator[tuple[str, str]]:
 def _presets() -> Iterator[tuple[str, str]]:
     from refold.app.system_prompt import SessionGround, SystemPromptBuilder
     from refold.config.paths import here
-    from refold.config.settings_report import told
+    from refold.config.settings_report import origins_report
 
     places, directory = paths(os.environ), here()
-    settings = told(directory, places, os.environ).settings
+    settings = origins_report(directory, places, os.environ).settings
     ground = SessionGround(
         roots=(os.path.realpath(directory),), trust=False, unread=lambda _: ""
     )

@@ -13,17 +13,17 @@ from pathlib import Path
 import msgspec
 
 from refold.cli.output import edit, editor, is_interactive, print_answer
-from refold.config.folder_settings import unheeded
+from refold.config.folder_settings import ignored_settings
 from refold.config.load import canonical
 from refold.config.paths import Paths, here, paths
 from refold.config.secret_values import masks_of, shown
-from refold.config.set_setting import File, Whose, file_of, put, set_value, unset
+from refold.config.set_setting import SettingsFile, Whose, file_of, put, set_value, unset
 from refold.config.settings_report import (
     SettingOrigins,
     named_settings,
+    origins_report,
     problems,
     shown_settings,
-    told,
 )
 from refold.config.toml_text import value_in_toml
 from refold.errors import BadInput, said_by
@@ -74,9 +74,9 @@ def run(found: Namespace) -> int:
     folder, places = here(), paths(os.environ)
     match found.what:
         case "show":
-            return _show(told(folder, places, os.environ), places, found)
+            return _show(origins_report(folder, places, os.environ), places, found)
         case "get":
-            return _get(told(folder, places, os.environ), places, found.key)
+            return _get(origins_report(folder, places, os.environ), places, found.key)
         case "path":
             return _path(folder, places, as_json=found.json)
         case "edit":
@@ -109,7 +109,7 @@ def _get(found: SettingOrigins, places: Paths, key: str) -> int:
     return _tell(found, masks)
 
 
-def _change(file: File, found: Namespace) -> int:
+def _change(file: SettingsFile, found: Namespace) -> int:
     where = on_one_line(str(file.path))
     if found.what == "set":
         masks = masks_of(os.environ, file.places)
@@ -123,7 +123,7 @@ def _change(file: File, found: Namespace) -> int:
         write(f"{on_one_line(found.key)} is not set in {where} any more.\n")
     else:
         named_settings(
-            found.key, told(file.folder, file.places, os.environ).values
+            found.key, origins_report(file.folder, file.places, os.environ).values
         )  # is it one?
         print_error(f"{on_one_line(found.key)} is not set in {where}")
         return 1
@@ -132,7 +132,7 @@ def _change(file: File, found: Namespace) -> int:
 
 
 def _path(folder: Path, places: Paths, *, as_json: bool) -> int:
-    state = told(folder, places, os.environ).state
+    state = origins_report(folder, places, os.environ).state
     whose: tuple[Whose, ...] = ("user", "project", "project-local")
     for each in whose:
         file = file_of(each, folder, places)
@@ -152,7 +152,7 @@ def _tell(found: SettingOrigins, masks: Redactor) -> int:
     return 1 if found.problems else 0
 
 
-def _doubt(file: File, key: str, value: str) -> str:
+def _doubt(file: SettingsFile, key: str, value: str) -> str:
     """A warning if `value` is to be a model that is not known.
 
     Raises `BadInput` if no provider can have it.
@@ -164,7 +164,7 @@ def _doubt(file: File, key: str, value: str) -> str:
     from refold.cli.models import NothingAsked
     from refold.config.credentials import read
 
-    settings = told(file.folder, file.places, os.environ).settings
+    settings = origins_report(file.folder, file.places, os.environ).settings
     keys = read(file.places.credentials)
     models = Models(settings, file.places, os.environ, keys, NothingAsked())
     return ModelOffers(models, settings, os.environ).doubt(value)
@@ -172,12 +172,12 @@ def _doubt(file: File, key: str, value: str) -> str:
 
 def _tell_unheeded(found: SettingOrigins) -> None:
     if found.state in ("new", "changed"):
-        print_error(unheeded(found.project, found.state))
+        print_error(ignored_settings(found.project, found.state))
 
 
-def _tell_overridden(file: File, key: str) -> None:
+def _tell_overridden(file: SettingsFile, key: str) -> None:
     """What was written may not be what holds."""
-    found = told(file.folder, file.places, os.environ)
+    found = origins_report(file.folder, file.places, os.environ)
     says = found.chain.get(canonical(key), ())
     if not canonical(key).startswith("permissions.") and says:
         last = says[-1]
@@ -194,7 +194,7 @@ def _line(document: dict[str, object]) -> None:
 _EMPTY = "# docs/settings.md says what can stand here.\n"
 
 
-def edit_file(file: File) -> int:
+def edit_file(file: SettingsFile) -> int:
     """Exit code 1 if nothing new counts. Raises `BadInput`."""
     command, there = editor("write refold config set KEY VALUE"), file.text()
     before = there or _EMPTY

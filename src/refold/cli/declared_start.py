@@ -14,7 +14,7 @@ from refold.config.paths import Paths, paths
 from refold.errors import BadInput
 
 if TYPE_CHECKING:
-    from refold.declared.agent_files import Found
+    from refold.declared.agent_files import FoundAgents
 
 
 def declared_start(found: Namespace, directory: Path) -> DeclaredStart:
@@ -65,7 +65,7 @@ def declared_profiles(
 
 def declared_agents(
     directory: Path, places: Paths, *, trust: bool, given: str | None
-) -> "Found":
+) -> "FoundAgents":
     """The declared agents that count in this directory. Raises `BadInput`."""
     from refold.agents.builtin import ALIASES, BUILTIN
     from refold.config.folder_settings import project_here

@@ -24,9 +24,9 @@ from refold.app.search_places import has_hook_files
 from refold.config import credentials, keyring
 from refold.config.folder_settings import untrusted
 from refold.config.paths import Paths
-from refold.config.project import Texts
-from refold.config.settings_report import SettingOrigins, told
-from refold.config.trusted_folders import Folders
+from refold.config.project import FolderTexts
+from refold.config.settings_report import SettingOrigins, origins_report
+from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput, RefoldError, said_by
 from refold.journal.catalogue.catalogue import NAME
 from refold.journal.home import JournalDirectory
@@ -52,11 +52,11 @@ class CheckContext:
 
     @cached_property
     def told(self) -> SettingOrigins:
-        return told(self.folder, self.places, self.environ)
+        return origins_report(self.folder, self.places, self.environ)
 
     @cached_property
-    def texts(self) -> Texts:
-        return untrusted(self.folder, Folders(self.places.folders))
+    def texts(self) -> FolderTexts:
+        return untrusted(self.folder, TrustedFolders(self.places.folders))
 
     @cached_property
     def stored(self) -> Mapping[str, str]:

@@ -24,14 +24,20 @@ from refold.app.session_hooks import (
     user_file,
 )
 from refold.app.workspace import Where, Workspace
-from refold.config.folder_settings import load_here, project_here, unheeded
+from refold.config.folder_settings import ignored_settings, load_here, project_here
 from refold.config.paths import Paths, here, paths
 from refold.config.secret_values import masks_of
 from refold.errors import BadInput
 from refold.headless.streams import print_error, write
 from refold.hooks.answers import HookAnswer
 from refold.hooks.configuration import EVENTS, Hook, HookFile, describe, unfit
-from refold.hooks.tool_names import input_of, names_of, our_name, told_input, told_name
+from refold.hooks.tool_names import (
+    input_for_hook,
+    input_of,
+    name_for_hook,
+    names_of,
+    our_name,
+)
 from refold.plugins import installed
 from refold.tools.contract import Tool
 from refold.values.log_level import quiet
@@ -79,7 +85,7 @@ def add_arguments(hooks: ArgumentParser) -> None:
 def run(found: Namespace) -> int:
     places, directory = paths(os.environ), here()
     hooks = configured(str(directory), places)
-    off = unheeded(*project_here(directory, places))
+    off = ignored_settings(*project_here(directory, places))
     if found.what == "list":
         _list(hooks, places, as_json=found.json)
         status = 0
@@ -153,8 +159,8 @@ def _test(
     names = (str(about[_MATCHED[event]]),) if event in _MATCHED else ()
     if "tool_use_id" in about:
         names = (tool,)
-        said = told_input(tool, input_of(tool, {}, arguments))
-        about |= {"tool_name": told_name(tool), "tool_input": said, "tool": tool}
+        said = input_for_hook(tool, input_of(tool, {}, arguments))
+        about |= {"tool_name": name_for_hook(tool), "tool_input": said, "tool": tool}
     try:
         return anyio.run(_tried, session, session.matching(event, *names), about)
     finally:

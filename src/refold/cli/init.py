@@ -15,7 +15,7 @@ from refold.cli.build_files import Project, read_project
 from refold.cli.output import is_interactive
 from refold.config.folder_settings import untrusted
 from refold.config.paths import here, paths
-from refold.config.trusted_folders import Folders
+from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.headless.streams import print_error, write
 from refold.views.escape import on_one_line
@@ -112,7 +112,7 @@ def _sentence(text: str) -> str:
 def _trust_notice(folder: Path) -> str:
     """How to have it read, if this directory is not trusted yet."""
     with suppress(BadInput):
-        if untrusted(folder, Folders(paths(os.environ).folders)).found:
+        if untrusted(folder, TrustedFolders(paths(os.environ).folders)).found:
             return f"To let agents read {NAME}, trust this directory: refold trust add\n"
     return ""
 

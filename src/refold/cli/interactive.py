@@ -22,7 +22,7 @@ from refold.client.folder_trust import TrustOffer
 from refold.client.launch import Launch
 from refold.client.session import Session
 from refold.config.paths import paths
-from refold.config.trusted_folders import Folders
+from refold.config.trusted_folders import TrustedFolders
 from refold.tools.contract import ImageData
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _ask_about_the_folder(found: Namespace) -> None:
     sys.stdout.write(f"\n{offer.question} [y/N] ")
     sys.stdout.flush()
     if said_yes():
-        offer.take(Folders(paths(os.environ).folders))
+        offer.take(TrustedFolders(paths(os.environ).folders))
     else:
         sys.stdout.write("They are ignored.\n")
 

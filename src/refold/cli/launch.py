@@ -18,7 +18,7 @@ from refold.cli.flags import PICK
 from refold.client.launch import Launch, OpenedSession
 from refold.client.resume import LEFT_BYPASS, SessionDirectory, resumed_in, with_a_model
 from refold.client.session import Session
-from refold.config.folder_settings import FolderSettings, load_here, unheeded
+from refold.config.folder_settings import FolderSettings, ignored_settings, load_here
 from refold.config.paths import here, paths
 from refold.config.project import any_agent_file
 from refold.config.settings import Permissions, RuleWithCases
@@ -63,7 +63,7 @@ def launch_of(
     where = place_of(found)
     given = _given_start(found, where.directory)
     loaded, declared = _loaded(found, where.directory, given), given.declared
-    ignored = unheeded(loaded.project, loaded.state, found.agents or "")
+    ignored = ignored_settings(loaded.project, loaded.state, found.agents or "")
     added = [_directory(each) for each in found.add_dir]
     options = LaunchOptions(
         directory=where.directory,

@@ -50,7 +50,7 @@ def run(found: Namespace) -> int:
 
 
 def pause() -> None:
-    """Wait a little. Raises `Gone` if the output was closed, which no write would show."""
+    """Wait a little. Raises `ReaderGone` if the output was closed, which no write would show."""
     output = select.poll()
     output.register(sys.stdout, 0)  # a closed pipe is reported without being asked for
     if output.poll(_PAUSE * 1000):

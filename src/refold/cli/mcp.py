@@ -23,7 +23,7 @@ from refold.app.mcp_servers import (
 from refold.app.workspace import Where, Workspace
 from refold.cli import mcp_login, mcp_serve
 from refold.cli.output import confirmed
-from refold.config.folder_settings import load_here, project_here, unheeded
+from refold.config.folder_settings import ignored_settings, load_here, project_here
 from refold.config.paths import MCP_FILES, Paths, here, paths
 from refold.errors import BadInput
 from refold.headless.streams import print_error, write
@@ -84,7 +84,7 @@ def run(found: Namespace) -> int:
         case "add":
             return _add(found, _file(found, places, directory))
         case "list":
-            why = unheeded(*project_here(directory, places))
+            why = ignored_settings(*project_here(directory, places))
             return _list(_configured(places, directory), places, why, as_json=found.json)
         case "remove":
             return _remove(found.name, _file(found, places, directory))

@@ -19,7 +19,7 @@ from refold.errors import BadInput, RefoldError
 from refold.headless.streams import print_error, print_note, write
 from refold.journal.home import JournalDirectory
 from refold.memory.note_origins import NoteChange
-from refold.memory.notes import Listed, Memory, Whose
+from refold.memory.notes import ListedNote, Memory, Whose
 from refold.memory.notes_file import MOST
 from refold.views.escape import on_one_line
 
@@ -112,7 +112,7 @@ def _show(memory: Memory, whose: Whose, *, as_json: bool) -> int:
     return 0
 
 
-def _listing(notes: Sequence[Listed], memory: Memory) -> Iterator[str]:
+def _listing(notes: Sequence[ListedNote], memory: Memory) -> Iterator[str]:
     before = ("", "")
     for note in notes:
         if note.whose != before[0]:
@@ -125,7 +125,7 @@ def _listing(notes: Sequence[Listed], memory: Memory) -> Iterator[str]:
         yield f"{note.number:>4}  {on_one_line(note.line.text)}{of}\n"
 
 
-def _document(note: Listed) -> dict[str, object]:
+def _document(note: ListedNote) -> dict[str, object]:
     return {
         "number": note.number, "whose": note.whose, "section": note.line.section,
         "text": note.line.text, "session": note.origin.session,

@@ -26,10 +26,10 @@ from refold.cli.rule_tests import (
 )
 from refold.config.paths import paths
 from refold.config.project import small_file, small_files
-from refold.config.trusted_folders import Folders
+from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.headless.streams import print_error, print_note, write
-from refold.permissions.claude_rules import Carried, carried_over
+from refold.permissions.claude_rules import ImportedRules, convert_rules
 from refold.permissions.rules import is_about, parse
 from refold.tools.builtin import builtin
 from refold.values.modes import MODES, Verdict
@@ -190,7 +190,7 @@ def import_rules(found: Namespace) -> int:
     folder = os.path.realpath(directory(found.cwd, "--cwd"))
     rules: dict[Verdict, list[str]] = {"allow": [], "ask": [], "deny": []}
     for name, content in _contents(found.file, folder).items():
-        carried = carried_over(_permissions(name, content))
+        carried = convert_rules(_permissions(name, content))
         _tell(name, _known(carried, rules))
     theirs = ClaudeRules(folder, rules, paths(os.environ).folders)
     write("".join(f"{row}\n" for row in theirs.shown()))
@@ -225,7 +225,7 @@ class ClaudeRules(Struct, frozen=True):
             for name, content in small_files(
                 folder, _DIRECTORY, _FILES, lambda _: False
             ).items():
-                list(_known(carried_over(_permissions(name, content)), rules))
+                list(_known(convert_rules(_permissions(name, content)), rules))
         except BadInput:
             return None
         found = ClaudeRules(folder, rules, file)
@@ -241,7 +241,7 @@ class ClaudeRules(Struct, frozen=True):
 
     def take(self) -> None:
         """Let them hold in the folder from now on."""
-        Folders(self.file).add(self.folder, self.rules)
+        TrustedFolders(self.file).add(self.folder, self.rules)
 
 
 def _contents(given: str, folder: str) -> Mapping[str, bytes]:
@@ -267,7 +267,7 @@ def _permissions(name: str, content: bytes) -> Mapping[str, object]:
     return cast("dict[str, object]", found)
 
 
-def _known(carried: Carried, rules: dict[Verdict, list[str]]) -> Iterable[str]:
+def _known(carried: ImportedRules, rules: dict[Verdict, list[str]]) -> Iterable[str]:
     """Add the rules that are valid here to `rules`; return the notices."""
     tools = builtin()
     yield from carried.left

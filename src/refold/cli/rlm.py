@@ -270,7 +270,7 @@ _TICK, _BEAT = 0.2, 10.0  # seconds
 
 
 class RlmProgress:
-    """The lines on stderr while it works; implements `headless.Out`.
+    """The lines on stderr while it works; implements `headless.print.TurnOutput`.
 
     Each step and subagent gets a line. Between them the usage so far is shown: on a
     terminal in a status line, otherwise from time to time.

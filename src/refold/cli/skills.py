@@ -7,7 +7,7 @@ import msgspec
 
 from refold.app.search_places import skill_scope
 from refold.config.paths import here, paths
-from refold.config.trusted_folders import Folders
+from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput, ToolFailed
 from refold.headless.streams import print_error, write
 from refold.prompts.repository import root_of
@@ -44,7 +44,7 @@ def run(found: Namespace) -> int:
 
 def _catalogue() -> Catalogue:
     directory, places = os.path.realpath(here()), paths(os.environ)
-    trusted = Folders(places.folders).trusted_above(directory, root_of(directory))
+    trusted = TrustedFolders(places.folders).trusted_above(directory, root_of(directory))
     return Catalogue(skill_scope(directory, places, os.environ, trusted=trusted))
 
 

@@ -21,7 +21,7 @@ from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.client.launch import Launch
 from refold.client.session import Session
-from refold.config.folder_settings import given_in
+from refold.config.folder_settings import limits_from_flags
 from refold.config.load import load
 from refold.config.paths import Paths, paths
 from refold.journal.store.log_file import NAME
@@ -99,7 +99,7 @@ async def start_session(
         model=model,
         provider=provider,
         attended=provider is not None,
-        given=given_in(loaded),
+        given=limits_from_flags(loaded),
     )
     launch = Launch(App(loaded.settings, places, os.environ, options))
     return launch, Session(launch, await launch.start())

@@ -15,7 +15,7 @@ from refold.client.folder_trust import TrustOffer
 from refold.config.folder_settings import untrusted
 from refold.config.paths import Paths, paths
 from refold.config.project import project, texts
-from refold.config.trusted_folders import Folders
+from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.headless.streams import write
 from refold.prompts.repository import root_of
@@ -37,7 +37,7 @@ def add_arguments(trust: ArgumentParser) -> None:
 
 def run(found: Namespace) -> int:
     places = paths(os.environ)
-    folders = Folders(places.folders)
+    folders = TrustedFolders(places.folders)
     match found.what:
         case "add":
             directory = _directory(found.directory)
@@ -52,7 +52,7 @@ def run(found: Namespace) -> int:
             return _remove(folders, Path(found.directory or ".").expanduser().absolute())
 
 
-def _add(folders: Folders, offer: TrustOffer, *, ask: bool) -> int:
+def _add(folders: TrustedFolders, offer: TrustOffer, *, ask: bool) -> int:
     folder = on_one_line(offer.project.folder)
     if offer.state == "unusable":
         raise BadInput(f"{offer.project.problem}; {offer.project.folder} is not trusted")
@@ -73,7 +73,7 @@ def _add(folders: Folders, offer: TrustOffer, *, ask: bool) -> int:
     return 0
 
 
-def _list(folders: Folders, places: Paths, *, as_json: bool) -> int:
+def _list(folders: TrustedFolders, places: Paths, *, as_json: bool) -> int:
     for folder, shown in sorted(folders.trusted().items()):
         state = folders.state(project(Path(folder), places.settings))
         if not shown and state == "nothing":
@@ -96,7 +96,7 @@ _SINCE = {
 }
 
 
-def _remove(folders: Folders, folder: Path) -> int:
+def _remove(folders: TrustedFolders, folder: Path) -> int:
     if not folders.distrust(folder):
         real = os.path.realpath(folder)
         above = folders.trusted_above(real, root_of(real))

@@ -5,8 +5,8 @@ Shared by `refold trust add` and the question at the start of a session.
 
 from msgspec import Struct
 
-from refold.config.project import Project, Texts, describe_texts, in_words
-from refold.config.trusted_folders import Folders, State
+from refold.config.project import FolderTexts, Project, describe_texts, in_words
+from refold.config.trusted_folders import State, TrustedFolders
 from refold.views.escape import on_one_line
 
 
@@ -15,7 +15,7 @@ class TrustOffer(Struct, frozen=True):
 
     project: Project
     state: State
-    texts: Texts
+    texts: FolderTexts
 
     @property
     def settings(self) -> bool:
@@ -49,7 +49,7 @@ class TrustOffer(Struct, frozen=True):
             return "Trust these settings? They are used until they change."
         return "Trust both? The settings are used until they change."
 
-    def take(self, folders: Folders) -> tuple[str, ...]:
+    def take(self, folders: TrustedFolders) -> tuple[str, ...]:
         """A person said yes. Sentences about what counts now."""
         said = list[str]()
         if self.settings:

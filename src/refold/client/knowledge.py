@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from refold.app.app import App
 from refold.app.project_memory import Learned
 from refold.errors import BadInput, ToolFailed
-from refold.memory.notes import Listed
+from refold.memory.notes import ListedNote
 from refold.session.session import Session as Engine
 
 
@@ -43,7 +43,7 @@ class ProjectNotes:
         """Are notes made of this session without asking?"""
         return self._app.learns
 
-    def listed(self) -> Sequence[Listed]:
+    def listed(self) -> Sequence[ListedNote]:
         return self._remembering.memory.listed()
 
     def add(self, text: str) -> str:

@@ -200,7 +200,7 @@ class Launch:
             return app
         from refold.client.folder_trust import TrustOffer
         from refold.config.folder_settings import load_here
-        from refold.config.trusted_folders import Folders
+        from refold.config.trusted_folders import TrustedFolders
 
         load = partial(
             load_here, place.directory, app.paths, os.environ, self.flags, trust=trust
@@ -210,7 +210,7 @@ class Launch:
         if str(place.directory) != app.directory:
             offer = TrustOffer(here.project, here.state, here.texts)
             if offer and await ask(offer.shown(), offer.question):
-                offer.take(Folders(app.paths.folders))
+                offer.take(TrustedFolders(app.paths.folders))
                 here = await anyio.to_thread.run_sync(load)
         options = replace(
             app.options,

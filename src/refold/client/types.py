@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from refold.journal.state.fold import View
     from refold.journal.state.plans import Plan
     from refold.journal.state.session_tree import Node
-    from refold.memory.notes import Listed
+    from refold.memory.notes import ListedNote
     from refold.permissions.rules import Rule
     from refold.place.port import Files, Real
     from refold.session.hub import Subscription
     from refold.session.pending_requests import Permission, PlanToJudge, Questions, Request
-    from refold.skills.slash_commands import Offered, Shortcuts
+    from refold.skills.slash_commands import ShortcutInfo, Shortcuts
     from refold.tools.contract import ImageData, Tool
     from refold.tools.images import image_data
 
@@ -43,12 +43,12 @@ _MODULES = {
     "journal.state.fold": ("View",),
     "journal.state.plans": ("Plan",),
     "journal.state.session_tree": ("Node",),
-    "memory.notes": ("Listed",),
+    "memory.notes": ("ListedNote",),
     "permissions.rules": ("Rule",),
     "place.port": ("Files", "Real"),
     "session.hub": ("Subscription",),
     "session.pending_requests": ("Permission", "PlanToJudge", "Questions", "Request"),
-    "skills.slash_commands": ("Offered", "Shortcuts"),
+    "skills.slash_commands": ("ShortcutInfo", "Shortcuts"),
     "tools.contract": ("ImageData", "Tool"),
     "tools.images": ("image_data",),
 }
@@ -65,9 +65,8 @@ __all__ = [
     "Hit",
     "ImageData",
     "Learned",
-    "Listed",
+    "ListedNote",
     "Node",
-    "Offered",
     "OpenCall",
     "Permission",
     "Plan",
@@ -78,6 +77,7 @@ __all__ = [
     "Request",
     "RewindTarget",
     "Rule",
+    "ShortcutInfo",
     "Shortcuts",
     "Subscription",
     "TaskBoard",

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from refold.errors import BadInput, said_by
-from refold.place.private_files import alone, write
+from refold.place.private_files import file_lock, write
 
 
 def read(file: Path) -> dict[str, str]:
@@ -69,7 +69,7 @@ def _change(file: Path, provider: str, key: str | None) -> bool:
         return False
     file = file.resolve()  # a link to it stays one
     try:
-        with alone(file):
+        with file_lock(file):
             before = _text(file)
             keys = _parsed(file, before)
             there = keys.pop(provider, None) is not None

@@ -13,9 +13,9 @@ from msgspec import Struct
 from refold.config.layers import MANAGED, is_flag
 from refold.config.load import Loaded, load
 from refold.config.paths import Paths
-from refold.config.project import Project, Texts, project, texts, without
+from refold.config.project import FolderTexts, Project, project, texts, without_agents
 from refold.config.settings import RuleWithCases, Settings
-from refold.config.trusted_folders import Folders, State
+from refold.config.trusted_folders import State, TrustedFolders
 from refold.errors import BadInput
 from refold.values.path_names import below
 from refold.values.usage import RunLimits
@@ -31,7 +31,7 @@ class FolderSettings(Struct, frozen=True):
     loaded: Loaded
     project: Project
     state: State
-    texts: Texts
+    texts: FolderTexts
 
     @property
     def settings(self) -> Settings:
@@ -40,21 +40,21 @@ class FolderSettings(Struct, frozen=True):
     @property
     def given(self) -> RunLimits:
         """What only flags say."""
-        return given_in(self.loaded)
+        return limits_from_flags(self.loaded)
 
     @property
     def unheeded(self) -> str:
         """Which settings of the folder are ignored, and why; "" if none are."""
-        return unheeded(self.project, self.state)
+        return ignored_settings(self.project, self.state)
 
 
-def unheeded(found: Project, state: State, named: str = "") -> str:
+def ignored_settings(found: Project, state: State, named: str = "") -> str:
     """Which settings of a folder are ignored, and why; "" if none are.
 
     `named`: the file of agents that this start names, which counts.
     """
     if named:
-        found = without(found, os.path.realpath(os.path.expanduser(named)))
+        found = without_agents(found, os.path.realpath(os.path.expanduser(named)))
     if not (found.files or found.problem):
         return ""
     where = f"{' and '.join(f.name for f in found.files)} in {found.folder}"
@@ -88,12 +88,12 @@ def load_here(
 
     Raises `BadInput`; of a folder that is not trusted nothing does.
     """
-    folders = Folders(places.folders)
+    folders = TrustedFolders(places.folders)
     found, state = project_here(directory, places, trust=trust)
     between = (*(found.layers if state == "trusted" else ()), folders.layer(found.folder))
     loaded = load(places.settings, environ, flags, between, managed)
     return FolderSettings(
-        loaded, found, state, Texts("") if trust else untrusted(directory, folders)
+        loaded, found, state, FolderTexts("") if trust else untrusted(directory, folders)
     )
 
 
@@ -107,22 +107,22 @@ def project_here(
     found = project(directory, places.settings)
     if trust and found.problem:
         raise BadInput(found.problem)
-    state = Folders(places.folders).state(found)
+    state = TrustedFolders(places.folders).state(found)
     return found, "trusted" if trust and found.files else state
 
 
-def untrusted(directory: Path | str, folders: Folders) -> Texts:
+def untrusted(directory: Path | str, folders: TrustedFolders) -> FolderTexts:
     """What instructs the model, and is ignored."""
     there = texts(directory)
     trusted = folders.trusted_above(os.path.realpath(directory), there.root)
     new = (t for t in there.found if not (trusted and below(t.folder, trusted)))
-    return Texts(there.root, tuple(new))
+    return FolderTexts(there.root, tuple(new))
 
 
 _MODE, _STEPS, _DOLLARS = "permission_mode", "limits.steps", "budget.dollars"
 
 
-def given_in(loaded: Loaded) -> RunLimits:
+def limits_from_flags(loaded: Loaded) -> RunLimits:
     """What of the settings comes from flags, and from them alone."""
     settings = loaded.settings
     flagged = {key for key, found in loaded.origins.items() if is_flag(found.origin)}

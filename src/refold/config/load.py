@@ -134,16 +134,16 @@ def combined(layers: Iterable[Layer]) -> Loaded:
 
 def in_order(layers: Iterable[Layer]) -> Layer:
     """Each setting of all layers, checked, with those of the security profile."""
-    found = [list(settled(layer)) for layer in layers]
+    found = [list(checked_layer(layer)) for layer in layers]
     if any(key == "security_profile" for layer in found for key, _ in layer):
         from refold.config.security_profiles import with_profile
 
-        found = [list(settled(layer)) for layer in with_profile(found)]
+        found = [list(checked_layer(layer)) for layer in with_profile(found)]
     for layer in found:
         yield from layer
 
 
-def settled(layer: Layer) -> Layer:
+def checked_layer(layer: Layer) -> Layer:
     """Each setting of a layer, checked. Raises `BadInput`; for unknown tables, too."""
     for given, found in layer:
         if found.value == {} and is_table(canonical(given)):
@@ -192,7 +192,7 @@ def canonical(given: str) -> str:
     return joined(*parts)
 
 
-def unsaid(key: str) -> dict[str, object]:
+def defaults_of(key: str) -> dict[str, object]:
     """The defaults of the provider, price or program of this key."""
     parts = parts_of(key)
     if len(parts) < 2 or parts[0] not in _TABLES:
@@ -200,7 +200,7 @@ def unsaid(key: str) -> dict[str, object]:
     return flat(_TABLES[parts[0]](), f"{joined(*parts[:2])}.")
 
 
-def within(key: str) -> tuple[type[Struct], str]:
+def defining_class(key: str) -> tuple[type[Struct], str]:
     """The class that defines `key`, and its name there."""
     parts = parts_of(key) or [key]
     if parts[0] in _TABLES and len(parts) >= 3:
@@ -212,14 +212,14 @@ def is_table(key: str) -> bool:
     """Whether `key` is a table, which may be empty."""
     if key in _TABLES or (key.partition(".")[0] in _TABLES and len(parts_of(key)) == 2):
         return True
-    whole, asked = within(key)
+    whole, asked = defining_class(key)
     known = flat(whole())
     return known.get(asked) == {} or any(name.startswith(f"{asked}.") for name in known)
 
 
 def _check(key: str, found: Origin, given: str) -> None:
     """Convert one value alone, so that an error can name it and its place."""
-    whole, asked = within(key)
+    whole, asked = defining_class(key)
     known = flat(whole())
     if asked not in known and (parts_of(asked) or [""])[0] not in known:  # a table within
         tables = {name.rpartition(".")[0] for name in known if found.value == {}}

@@ -14,7 +14,7 @@ from refold.config import credentials, keyring
 from refold.config.paths import Paths
 from refold.errors import BadInput
 from refold.mcp.grants import Grant
-from refold.place.private_files import alone
+from refold.place.private_files import file_lock
 
 _FILE = "mcp_tokens.toml"
 _IN_KEYRING = "keyring"  # in the file, in place of what is in the keyring
@@ -67,7 +67,7 @@ class StoredGrants:
 
     def alone(self) -> AbstractContextManager[None]:
         # Another lock than that of the file, which `write` takes.
-        return alone(self.file.with_suffix(".renewing"))
+        return file_lock(self.file.with_suffix(".renewing"))
 
     def _mask(self, grant: Grant) -> None:
         self._learn(*filter(None, (grant.access, grant.refresh, grant.client_secret)))

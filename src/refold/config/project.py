@@ -18,7 +18,7 @@ from typing import cast
 from msgspec import Struct
 
 from refold.config.layers import Layer, Origin, from_text
-from refold.config.load import settled
+from refold.config.load import checked_layer
 from refold.config.paths import HOOK_FILES, MCP_FILES
 from refold.config.settings import RuleWithCases
 from refold.errors import BadInput, said_by
@@ -200,7 +200,7 @@ def agents_in(found: Project) -> dict[str, bytes]:
     }
 
 
-def without(found: Project, agents: str) -> Project:
+def without_agents(found: Project, agents: str) -> Project:
     """The folder without this file of agents, and without tools that no other can name."""
     files = [f for f in found.files if os.path.join(found.folder, f.name) != agents]
     left = Project(found.folder, tuple(files), found.problem)
@@ -230,7 +230,7 @@ def read(called: str, whose: str, content: bytes) -> ProjectFile:
         ) from error
     if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
         raise BadInput(f"the settings in {called} cannot be read: a line is mostly dots")
-    settings = settled(from_text(text, called, f"{whose} {called}"))
+    settings = checked_layer(from_text(text, called, f"{whose} {called}"))
     found = tuple(allowed(key, origin) for key, origin in settings)
     return ProjectFile(called, sha256(content).hexdigest(), found)
 
@@ -276,7 +276,7 @@ _MOST = 100
 _MOST_NAMES = 8
 
 
-class Text(Struct, frozen=True):
+class FolderText(Struct, frozen=True):
     """A file of a folder. `folder` is its real path; `about` says how long it is."""
 
     folder: str
@@ -284,11 +284,11 @@ class Text(Struct, frozen=True):
     about: str
 
 
-class Texts(Struct, frozen=True):
+class FolderTexts(Struct, frozen=True):
     """All texts of a folder, and `root`: its repository, or the folder itself."""
 
     root: str
-    found: tuple[Text, ...] = ()
+    found: tuple[FolderText, ...] = ()
 
     @property
     def names(self) -> str:
@@ -298,20 +298,20 @@ class Texts(Struct, frozen=True):
         return f"{named} and {more} more" if more > 0 else named
 
 
-def texts(directory: str | os.PathLike[str]) -> Texts:
+def texts(directory: str | os.PathLike[str]) -> FolderTexts:
     """Raises nothing that a folder could cause."""
     real = os.path.realpath(directory)
     root = root_of(real)
-    found = list[Text]()
+    found = list[FolderText]()
     for file in of_project(real, root):
         about = _size(file.path)
-        found.append(Text(_folder(file.path, real, root), file.called, about))
+        found.append(FolderText(_folder(file.path, real, root), file.called, about))
     for folder in chain(real, root):
         found += _others(folder, real)
-    return Texts(root, tuple(found))
+    return FolderTexts(root, tuple(found))
 
 
-def describe_texts(found: Texts) -> tuple[str, ...]:
+def describe_texts(found: FolderTexts) -> tuple[str, ...]:
     """A line for each, fit for a screen."""
     return tuple(f"{each.called} ({each.about})" for each in found.found)
 
@@ -325,11 +325,11 @@ def _folder(path: str, directory: str, root: str) -> str:
     return found
 
 
-def _others(folder: str, directory: str) -> Iterator[Text]:
+def _others(folder: str, directory: str) -> Iterator[FolderText]:
     for name in _FILES:
         path = os.path.join(folder, name)
         if os.path.lexists(path):
-            yield Text(folder, _called(path, directory), _size(path))
+            yield FolderText(folder, _called(path, directory), _size(path))
     for name in _FOLDERS:
         path = os.path.join(folder, name)
         try:
@@ -339,7 +339,7 @@ def _others(folder: str, directory: str) -> Iterator[Text]:
             continue
         if many:
             about = f"{_MOST} or more" if many == _MOST else str(many)
-            yield Text(folder, _called(path, directory), f"{about} in it")
+            yield FolderText(folder, _called(path, directory), f"{about} in it")
 
 
 def _called(path: str, directory: str) -> str:

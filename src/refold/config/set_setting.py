@@ -22,7 +22,7 @@ from refold.config.layers import (
     parts_of,
     text_of,
 )
-from refold.config.load import canonical, combined, flat, settled
+from refold.config.load import canonical, checked_layer, combined, flat
 from refold.config.paths import Paths
 from refold.config.project import DIRECTORY, allowed, project, read
 from refold.config.toml_text import (
@@ -32,15 +32,15 @@ from refold.config.toml_text import (
     statements,
     value_in_toml,
 )
-from refold.config.trusted_folders import Folders
+from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput, said_by
-from refold.place.private_files import alone, write
+from refold.place.private_files import file_lock, write
 
 Whose: TypeAlias = Literal["user", "project", "project-local"]
 _NAMES = {"project": "config.toml", "project-local": "config.local.toml"}
 
 
-class File(Struct, frozen=True):
+class SettingsFile(Struct, frozen=True):
     """A settings file of the user. `folder` is the working directory."""
 
     path: Path
@@ -65,28 +65,28 @@ class File(Struct, frozen=True):
         return text_of(self.path)
 
 
-def file_of(whose: Whose, folder: Path, places: Paths) -> File:
+def file_of(whose: Whose, folder: Path, places: Paths) -> SettingsFile:
     if whose == "user":
-        return File(places.settings, whose, folder, places)
-    return File(folder / DIRECTORY / _NAMES[whose], whose, folder, places)
+        return SettingsFile(places.settings, whose, folder, places)
+    return SettingsFile(folder / DIRECTORY / _NAMES[whose], whose, folder, places)
 
 
-def set_value(file: File, key: str, text: str) -> object:
+def set_value(file: SettingsFile, key: str, text: str) -> object:
     """Write `key` as what `text` says, and give that. Raises `BadInput`."""
     value = _meant(key, text)
     if file.whose != "user":
-        for known, origin in settled([(key, Origin(value, COMMAND_LINE))]):
+        for known, origin in checked_layer([(key, Origin(value, COMMAND_LINE))]):
             allowed(known, origin)
     _change(file, key, lambda before, path: with_value(before, path, value))
     return value
 
 
-def unset(file: File, key: str) -> bool:
+def unset(file: SettingsFile, key: str) -> bool:
     """Remove the setting. False if it was not set. Raises `BadInput`."""
     return _change(file, key, without)
 
 
-def put(file: File, text: str, *, instead: str) -> None:
+def put(file: SettingsFile, text: str, *, instead: str) -> None:
     """Replace the text `instead` by `text`, if all of it is valid. Raises `BadInput`."""
     file.check(text)
     with _locked(file):
@@ -103,7 +103,7 @@ def remember(places: Paths, key: str, value: str) -> None:
         raise BadInput(f"{key} = {value!r} cannot be saved: {error}") from error
 
 
-def _change(file: File, key: str, change: Callable[[str, Names], str]) -> bool:
+def _change(file: SettingsFile, key: str, change: Callable[[str, Names], str]) -> bool:
     """Did that change anything?"""
     with _locked(file):
         whole = file.text()
@@ -119,16 +119,16 @@ def _change(file: File, key: str, change: Callable[[str, Names], str]) -> bool:
 
 
 @contextmanager
-def _locked(file: File) -> Generator[None]:
+def _locked(file: SettingsFile) -> Generator[None]:
     """One lock for all files, outside of any project."""
     try:
-        with alone(file.places.settings):
+        with file_lock(file.places.settings):
             yield
     except OSError as error:
         raise BadInput(f"{file.path} cannot be written: {said_by(error)}") from error
 
 
-def _write(file: File, text: str) -> None:
+def _write(file: SettingsFile, text: str) -> None:
     if file.whose == "user":
         write(file.path, text)
         return
@@ -136,7 +136,7 @@ def _write(file: File, text: str) -> None:
         raise BadInput(
             f"{file.path} is a link, and settings of a project are not read through links"
         )
-    folders = Folders(file.places.folders)
+    folders = TrustedFolders(file.places.folders)
     before = project(file.folder, file.places.settings)
     counted = folders.state(before) in ("trusted", "nothing")
     write(file.path, text)
@@ -166,13 +166,13 @@ def _meant(key: str, text: str) -> object:
 
 
 def _default(key: str) -> object:
-    from refold.config.load import within
+    from refold.config.load import defining_class
 
-    whole, asked = within(canonical(key))
+    whole, asked = defining_class(canonical(key))
     return flat(whole()).get(asked)
 
 
-def _as_written(file: File, text: str, key: str) -> tuple[str, ...]:
+def _as_written(file: SettingsFile, text: str, key: str) -> tuple[str, ...]:
     """The path of the setting as the file has it, or as it was given."""
     wanted = canonical(key)
     try:

@@ -12,25 +12,25 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from refold.config.folder_settings import unheeded
+from refold.config.folder_settings import ignored_settings
 from refold.config.layers import MANAGED, Layer, Origin
 from refold.config.load import (
     RENAMED,
     canonical,
+    checked_layer,
     combined,
+    defaults_of,
     flat,
     in_order,
     is_table,
     layers_of,
-    settled,
-    unsaid,
 )
 from refold.config.paths import Paths
 from refold.config.project import Project, project
 from refold.config.secret_values import clean, masks_of, shown
 from refold.config.settings import Settings
 from refold.config.toml_text import value_in_toml
-from refold.config.trusted_folders import Folders, State
+from refold.config.trusted_folders import State, TrustedFolders
 from refold.errors import BadInput
 from refold.session.redactor import Redactor
 from refold.views.escape import on_one_line
@@ -52,7 +52,7 @@ class SettingOrigins(Struct, frozen=True):
         return flat(self.settings)
 
 
-def told(
+def origins_report(
     directory: Path,
     places: Paths,
     environ: Mapping[str, str],
@@ -61,11 +61,11 @@ def told(
 ) -> SettingOrigins:
     """All settings of `directory` with their origins. Raises nothing because of their content."""
     problems = list[str]()
-    folders = Folders(places.folders)
+    folders = TrustedFolders(places.folders)
     found = project(directory, places.settings)
     state = _state(folders, found, problems)
     if state == "unusable":
-        problems.append(unheeded(found, state))
+        problems.append(ignored_settings(found, state))
     between = list[Layer](found.layers if state == "trusted" else ())
     between += [list(_good(lambda: folders.layer(found.folder), problems))]
     layers = [
@@ -80,7 +80,7 @@ def told(
     return SettingOrigins(combined(layers).settings, chain, tuple(problems), found, state)
 
 
-def _state(folders: Folders, found: Project, problems: list[str]) -> State:
+def _state(folders: TrustedFolders, found: Project, problems: list[str]) -> State:
     try:
         return folders.state(found)
     except BadInput as error:
@@ -97,7 +97,7 @@ def _good(read: Callable[[], Layer], problems: list[str]) -> Iterator[tuple[str,
         return
     for pair in pairs:
         try:
-            yield from settled([pair])
+            yield from checked_layer([pair])
         except BadInput as error:
             if str(error) not in problems:
                 problems.append(str(error))
@@ -119,7 +119,7 @@ async def in_words(
     """
 
     def look() -> tuple[str, ...]:
-        found = told(folder, places, environ, flags)
+        found = origins_report(folder, places, environ, flags)
         masks = masks_of(environ, places)
         settings = shown_settings(found, masks, keys)
         return (*lines(settings, whole=bool(keys)), *problems(found, masks))
@@ -146,7 +146,7 @@ def problems(found: SettingOrigins, masks: Redactor) -> tuple[str, ...]:
 def named_settings(key: str, values: Mapping[str, object]) -> Mapping[str, object]:
     """The settings that `key` names: one, or those of a table."""
     wanted = canonical(key)
-    there = {**unsaid(wanted), **values}
+    there = {**defaults_of(wanted), **values}
     if wanted in there:
         return {wanted: there[wanted]}
     inside = {name: each for name, each in there.items() if name.startswith(f"{wanted}.")}
@@ -172,9 +172,9 @@ def _setting(key: str, value: object, found: SettingOrigins, masks: Redactor) ->
 
 
 def _default(key: str) -> object:
-    from refold.config.load import flat, within
+    from refold.config.load import defining_class, flat
 
-    whole, asked = within(key)
+    whole, asked = defining_class(key)
     return flat(whole()).get(asked, "")
 
 

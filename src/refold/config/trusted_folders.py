@@ -14,7 +14,7 @@ from refold.config.layers import Layer, Origin
 from refold.config.project import Project
 from refold.errors import BadInput, said_by
 from refold.permissions.rules import parse
-from refold.place.private_files import alone, write
+from refold.place.private_files import file_lock, write
 from refold.values.modes import Verdict
 from refold.values.path_names import below
 
@@ -25,7 +25,7 @@ _Verdicts: TypeAlias = Mapping[Verdict, Iterable[str]]
 _VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")
 
 
-class Folders:
+class TrustedFolders:
     """`file` is created when there is something to store. All may raise `BadInput`."""
 
     def __init__(self, file: Path) -> None:
@@ -162,7 +162,7 @@ class Folders:
                 f"the folder {folder!r} cannot be saved: its name is not UTF-8"
             ) from error
         try:
-            with alone(self._file):
+            with file_lock(self._file):
                 document = self._read()
                 folders = self._folders(document)
                 entry = dict(self._entry(folder))

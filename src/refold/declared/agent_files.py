@@ -22,7 +22,7 @@ from refold.skills.front_matter import BadFrontMatter, yaml_of
 from refold.values.printable_names import escaped
 
 
-class Found(Struct, frozen=True):
+class FoundAgents(Struct, frozen=True):
     """The agents that count, in order of precedence, and the first `default`."""
 
     agents: tuple[Declared, ...] = ()
@@ -39,7 +39,7 @@ def find_declared(
     paths: Paths,
     environ: Mapping[str, str],
     given: str | None,
-) -> Found:
+) -> FoundAgents:
     """All declared agents that count here. Raises `BadInput` for a file that cannot be used."""
     files = list[AgentFile]()
     if given:
@@ -59,7 +59,7 @@ def find_declared(
         for each in file.agents:
             taken.setdefault(each.variant.name, each)
     default = next((file.default for file in files if file.default), "")
-    return Found(tuple(taken.values()), default)
+    return FoundAgents(tuple(taken.values()), default)
 
 
 def parsed(

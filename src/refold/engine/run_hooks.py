@@ -21,7 +21,7 @@ from refold.engine.authorize import effective_mode
 from refold.engine.checkpoint import files_changed
 from refold.engine.decide import RunHook
 from refold.engine.world import Record, World
-from refold.hooks.tool_names import input_of, told_input, told_name
+from refold.hooks.tool_names import input_for_hook, input_of, name_for_hook
 from refold.journal.events.child_events import HookRan
 from refold.journal.events.kinds import Ended, Event, Stopped
 from refold.journal.state.conversation import OpenCall
@@ -86,7 +86,7 @@ async def question_put(call: ToolCall, world: World, record: Record) -> None:
     """Run the hooks of Notification: the user is asked about this call."""
     if world.hooks is None:
         return
-    message = f"refold needs your permission to use {told_name(call.name)}"
+    message = f"refold needs your permission to use {name_for_hook(call.name)}"
     about = {"message": message, "notification_type": "permission_prompt"}
     for hook in world.hooks.matching("Notification", "permission_prompt"):
         await _one(hook, about, world, record, call=call)
@@ -203,8 +203,8 @@ def _by_hook(found: Decision, ran: HookRan) -> Decision:
 
 def _about(call: ToolCall, arguments: Mapping[str, object]) -> dict[str, object]:
     return {
-        "tool_name": told_name(call.name),
-        "tool_input": told_input(call.name, arguments),
+        "tool_name": name_for_hook(call.name),
+        "tool_input": input_for_hook(call.name, arguments),
         "tool_use_id": call.id,
         "tool": call.name,
     }

@@ -38,12 +38,12 @@ def our_name(name: str) -> str:
     return next((tool for tool, names in _NAMES.items() if name in names), name)
 
 
-def told_name(tool: str) -> str:
+def name_for_hook(tool: str) -> str:
     """The name that a hook is told."""
     return _NAMES.get(tool, (tool,))[0]
 
 
-def told_input(tool: str, arguments: Mapping[str, object]) -> dict[str, object]:
+def input_for_hook(tool: str, arguments: Mapping[str, object]) -> dict[str, object]:
     """The arguments of a call by our names, and by those that hooks may expect."""
     theirs = _PARAMETERS.get(tool, {})
     more = {name: arguments[ours] for name, ours in theirs.items() if ours in arguments}

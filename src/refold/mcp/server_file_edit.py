@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from refold.errors import BadInput, said_by
 from refold.mcp.servers import server
-from refold.place.private_files import alone, write
+from refold.place.private_files import file_lock, write
 from refold.safe_open import read_regular
 
 _KEY = "mcpServers"
@@ -20,7 +20,7 @@ def add(file: Path, name: str, said: dict[str, Any], *, replace: bool = False) -
     """Raises `BadInput` for a server that makes no sense, or a name that is taken."""
     server(name, said, str(file))
     try:
-        with alone(file):
+        with file_lock(file):
             document = _read(file)
             there = _servers(document)
             if name in there and not replace:
@@ -39,7 +39,7 @@ def remove(file: Path, name: str) -> bool:
     if not file.exists():
         return False
     try:
-        with alone(file):
+        with file_lock(file):
             document = _read(file)
             there = _servers(document)
             if name not in there:

@@ -14,16 +14,16 @@ from msgspec import Raw, Struct, field
 
 from refold.memory.function_words import IDLE
 from refold.memory.grounding import (
-    alike,
     grounded,
-    lifts,
+    lifts_prohibition,
     may_replace,
+    nearly_same,
     normal,
-    put_so,
+    stated_in_order,
     stems,
 )
 from refold.memory.note_origins import Origin
-from refold.memory.notes import Listed, NewNote, Whose
+from refold.memory.notes import ListedNote, NewNote, Whose
 from refold.memory.notes_file import LONGEST, Section, one_line, untagged
 from refold.memory.own_words import PersonWords
 
@@ -116,7 +116,7 @@ def prompt() -> str:
 def asked(
     heard: Sequence[PersonWords],
     answers: Sequence[DistilledAnswer],
-    known: Sequence[Listed],
+    known: Sequence[ListedNote],
 ) -> str:
     """The text of the request: the existing notes, and the messages with numbers."""
     notes = [
@@ -141,7 +141,7 @@ def drafts(answer: str) -> tuple[Draft, ...] | None:
 def checked(
     found: Sequence[Draft],
     heard: Sequence[PersonWords],
-    known: Sequence[Listed],
+    known: Sequence[ListedNote],
     session: str,
 ) -> tuple[NewNote, ...]:
     """The notes that the user's messages support, ready to be saved."""
@@ -149,7 +149,7 @@ def checked(
     told = newest(heard)  # what was not told cannot have been meant
     for draft in found:
         note = _checked(draft, told, known, session)
-        if note and not any(alike(note.text, other.text) for other in notes):
+        if note and not any(nearly_same(note.text, other.text) for other in notes):
             notes.append(note)
     return tuple(notes[:MOST_NOTES])
 
@@ -171,7 +171,7 @@ def _idle(text: str) -> bool:
 
 
 def _checked(
-    draft: Draft, heard: Sequence[PersonWords], known: Sequence[Listed], session: str
+    draft: Draft, heard: Sequence[PersonWords], known: Sequence[ListedNote], session: str
 ) -> NewNote | None:
     where, words = place(draft.section), [h for h in heard if h.seq in draft.seqs]
     text = one_line(draft.text[: 4 * LONGEST], LONGEST)
@@ -185,14 +185,16 @@ def _checked(
     said = [each.text for each in words]
     if not grounded(text, said, before):
         return None
-    if any(lifts(each.line.text, text) for each in known) and not put_so(text, said):
+    if any(
+        lifts_prohibition(each.line.text, text) for each in known
+    ) and not stated_in_order(text, said):
         return None
     origin = Origin(session, tuple(h.seq for h in words), max(h.at for h in words))
     whose, section = (old.whose, where[1]) if old else where
     return NewNote(section, text, whose, before, origin)
 
 
-def _is(note: Listed, replaces: str) -> bool:
+def _is(note: ListedNote, replaces: str) -> bool:
     wanted = normal(replaces)
     return bool(wanted) and wanted in (str(note.number), normal(note.line.text))
 

@@ -58,12 +58,12 @@ def may_replace(old: str, new: str) -> bool:
     return not forbids(old) or kept >= _ABOUT_THE_SAME
 
 
-def lifts(old: str, new: str) -> bool:
+def lifts_prohibition(old: str, new: str) -> bool:
     """Would the new note allow what the old one forbids?"""
     return forbids(old) and not forbids(new) and may_replace(old, new)
 
 
-def put_so(text: str, words: Sequence[str]) -> bool:
+def stated_in_order(text: str, words: Sequence[str]) -> bool:
     """Whether the user says the words of a note in one sentence, and in its order.
 
     Words that are merely all present cannot replace a "never".
@@ -84,7 +84,7 @@ def normal(text: str) -> str:
     return " ".join(re.findall(r"[^\W_]+", _folded(text)))
 
 
-def alike(one: str, other: str) -> bool:
+def nearly_same(one: str, other: str) -> bool:
     """Do two notes say nearly the same, or one the contrary of the other?"""
     mine, theirs = stems(one), stems(other)
     both = len(mine & theirs)

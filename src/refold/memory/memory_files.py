@@ -41,7 +41,7 @@ def replace(file: Path, text: str) -> None:
 
 
 @contextmanager
-def alone(lock: Path, timeout: float = _TIMEOUT) -> Generator[None]:
+def file_lock(lock: Path, timeout: float = _TIMEOUT) -> Generator[None]:
     """Hold the lock. Raises `BadInput` if another process does not release it in time."""
     try:
         opened = open_lock(lock)

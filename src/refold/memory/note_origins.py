@@ -43,7 +43,7 @@ class NoteChange(Struct, frozen=True):
     why: str = ""  # why it went: "replaced", "no room"
 
 
-class State(Struct, frozen=True):
+class NoteState(Struct, frozen=True):
     """`origins` by the normal form of a note. `seen`: what the user was last shown."""
 
     origins: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
@@ -51,7 +51,7 @@ class State(Struct, frozen=True):
     seen: float = 0.0
 
 
-class Gone(Struct, frozen=True):
+class ForgottenNote(Struct, frozen=True):
     """A forgotten note: the hashes of its words, its origin, and when it was forgotten."""
 
     stems: tuple[str, ...]
@@ -59,14 +59,14 @@ class Gone(Struct, frozen=True):
     origin: Origin = Origin()
 
 
-class Forgotten(Struct, frozen=True):
+class ForgottenNotes(Struct, frozen=True):
     salt: str = ""
-    gone: tuple[Gone, ...] = ()
+    gone: tuple[ForgottenNote, ...] = ()
 
-    def plus(self, text: str, origin: Origin, at: float) -> "Forgotten":
+    def plus(self, text: str, origin: Origin, at: float) -> "ForgottenNotes":
         salt = self.salt or os.urandom(16).hex()
-        gone = Gone(tuple(sorted(_hashed(stems(text), salt))), at, origin)
-        return Forgotten(salt, (*self.gone, gone)[-FORGOTTEN:])
+        gone = ForgottenNote(tuple(sorted(_hashed(stems(text), salt))), at, origin)
+        return ForgottenNotes(salt, (*self.gone, gone)[-FORGOTTEN:])
 
     def holds(self, text: str, origin: Origin) -> bool:
         """Whether this was forgotten, and the user has not said it again since."""
@@ -85,10 +85,10 @@ def read(file: Path, kind: type[T]) -> T:
         return kind()
 
 
-def read_forgotten(file: Path) -> Forgotten:
+def read_forgotten(file: Path) -> ForgottenNotes:
     """What was forgotten. Raises `BadInput` where that cannot be known."""
     try:
-        return _read(file, Forgotten)
+        return _read(file, ForgottenNotes)
     except msgspec.DecodeError as error:
         raise BadInput(
             f"{file} is damaged ({error}), so no note is saved or forgotten: restore it "
@@ -114,7 +114,7 @@ def _from_same(origin: Origin, other: Origin) -> bool:
     return same and bool(origin.seqs) and set(origin.seqs) <= set(other.seqs)
 
 
-def _set(gone: Gone) -> frozenset[str]:
+def _set(gone: ForgottenNote) -> frozenset[str]:
     return frozenset(gone.stems)
 
 

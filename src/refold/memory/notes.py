@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from refold.errors import BadInput
 from refold.memory import memory_files, note_origins, notes_file
 from refold.memory.grounding import normal
-from refold.memory.note_origins import CHANGES, NoteChange, Origin, State
+from refold.memory.note_origins import CHANGES, NoteChange, NoteState, Origin
 from refold.memory.notes_file import MOST, NoteLine, Page, Section, untagged
 from refold.memory.project import NOTES, kept_in, profile_in
 
@@ -39,7 +39,7 @@ class NewNote(Struct, frozen=True):
     origin: Origin = Origin()
 
 
-class Listed(Struct, frozen=True):
+class ListedNote(Struct, frozen=True):
     """A note as it is listed: its number, its scope, and its origin."""
 
     number: int
@@ -66,17 +66,17 @@ class Memory:
         """The content of the file."""
         return memory_files.content(self.file(whose))
 
-    def listed(self) -> tuple[Listed, ...]:
+    def listed(self) -> tuple[ListedNote, ...]:
         """All notes, numbered: the project's, then those about the person."""
-        found: list[Listed] = []
+        found: list[ListedNote] = []
         for whose in WHOSE:
             origins = self._state(whose).origins
             for line in self.page(whose).lines:
                 origin = origins.get(normal(line.text), Origin())
-                found.append(Listed(len(found) + 1, whose, line, origin))
+                found.append(ListedNote(len(found) + 1, whose, line, origin))
         return tuple(found)
 
-    def meant(self, words: str) -> Listed | None:
+    def meant(self, words: str) -> ListedNote | None:
         """The note that the user means by its number, its text, or a part of it."""
         try:
             return _named(words, self.listed())
@@ -98,7 +98,7 @@ class Memory:
                     made += self._keep(whose, known)
         return tuple(made)
 
-    def forget(self, what: str) -> tuple[Listed, ...]:
+    def forget(self, what: str) -> tuple[ListedNote, ...]:
         """Remove a note for good from every file. `what` is a number, or a text.
 
         A text that several notes have raises `BadInput`, which lists them.
@@ -150,7 +150,7 @@ class Memory:
         after, known, at = before, self._state(whose), time.time()
         origins = dict(known.origins)
         for note in notes:
-            after = notes_file.put(after, note.section, note.text, note.replaces)
+            after = notes_file.with_note(after, note.section, note.text, note.replaces)
             origins[normal(note.text)] = note.origin
         after, crowded = notes_file.bounded(after)
         made = _difference(before, after, crowded, at)
@@ -160,11 +160,11 @@ class Memory:
         memory_files.replace(self.file(whose), notes_file.written(after))
         mine = {key: origin for key, origin in origins.items() if key in there}
         changes = (*known.changes, *made)[-CHANGES:]
-        note_origins.write(self._beside(whose), State(mine, changes, known.seen))
+        note_origins.write(self._beside(whose), NoteState(mine, changes, known.seen))
         return made
 
-    def _state(self, whose: Whose) -> State:
-        return note_origins.read(self._beside(whose), State)
+    def _state(self, whose: Whose) -> NoteState:
+        return note_origins.read(self._beside(whose), NoteState)
 
     def _beside(self, whose: Whose) -> Path:
         return self.file(whose).with_suffix(".json")
@@ -174,7 +174,7 @@ class Memory:
         return [*sorted((self.data / "projects").glob("*/memory.md")), self.file("person")]
 
     def _alone(self) -> AbstractContextManager[None]:
-        return memory_files.alone(self.data / ".memory.lock")
+        return memory_files.file_lock(self.data / ".memory.lock")
 
 
 def _difference(
@@ -194,7 +194,7 @@ def _difference(
     ]
 
 
-def _named(what: str, known: Sequence[Listed]) -> Listed:
+def _named(what: str, known: Sequence[ListedNote]) -> ListedNote:
     wanted = normal(what)
     number = what.strip().removeprefix("#")
     found = [each for each in known if str(each.number) == number]
@@ -216,11 +216,11 @@ def _forget_in(file: Path, wanted: str) -> None:
     if after != before:
         memory_files.replace(file, notes_file.written(after))
     beside = file.with_suffix(".json")
-    known = note_origins.read(beside, State)
+    known = note_origins.read(beside, NoteState)
     origins = {key: origin for key, origin in known.origins.items() if key != wanted}
     changes = tuple(c for c in known.changes if normal(c.text) != wanted)
     if (origins, changes) != (known.origins, known.changes):
-        note_origins.write(beside, State(origins, changes, known.seen))
+        note_origins.write(beside, NoteState(origins, changes, known.seen))
 
 
 FOREWORD = (

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.memory.grounding import alike, forbids, normal
+from refold.memory.grounding import forbids, nearly_same, normal
 from refold.values.text import may_follow
 
 Section: TypeAlias = Literal["Preferences", "Project facts", "Decisions", "Corrections"]
@@ -85,7 +85,7 @@ def written(page: Page) -> str:
     return "\n\n".join(piece for piece in pieces if piece) + "\n"
 
 
-def put(page: Page, section: Section, text: str, replaces: str = "") -> Page:
+def with_note(page: Page, section: Section, text: str, replaces: str = "") -> Page:
     """The page with this note. What it replaces, or nearly repeats, is removed.
 
     A note that is in the page already stays where it is.
@@ -109,7 +109,7 @@ def put(page: Page, section: Section, text: str, replaces: str = "") -> Page:
 
 def _outdoes(text: str, old: str) -> bool:
     """Whether a note replaces an old one that it does not name. Never for a "never"."""
-    return alike(old, text) and (forbids(text) or not forbids(old))
+    return nearly_same(old, text) and (forbids(text) or not forbids(old))
 
 
 def without(page: Page, goes: Callable[[NoteLine], bool]) -> Page:

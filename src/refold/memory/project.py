@@ -77,7 +77,7 @@ TRIES = 3
 OLDEST = 30 * 24 * 3600.0  # seconds; what is older than that is let go
 
 
-class Pending:
+class PendingSessions:
     """The sessions of a project of which notes are still to be made: one file each.
 
     A session is added when it begins, so that it is not lost if its process dies, and removed

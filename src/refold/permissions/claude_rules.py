@@ -26,7 +26,7 @@ _FILES = frozenset(("read_file", "edit_file", "glob", "grep", "list_files"))
 _KNOWN = frozenset(["allow", "ask", "deny", "defaultMode", "additionalDirectories"])
 
 
-class Carried(Struct, frozen=True):
+class ImportedRules(Struct, frozen=True):
     """Rule texts of ours. `left` says in a sentence each what was left out or changed."""
 
     allow: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class Carried(Struct, frozen=True):
     left: tuple[str, ...] = ()
 
 
-def carried_over(permissions: Mapping[str, object]) -> Carried:
+def convert_rules(permissions: Mapping[str, object]) -> ImportedRules:
     """`permissions` is the object of that name in a `settings.json`, as JSON gives it."""
     left = [f"{key!r} is not supported here" for key in permissions if key not in _KNOWN]
     kept: dict[Verdict, list[str]] = {"allow": [], "ask": [], "deny": []}
@@ -52,7 +52,7 @@ def carried_over(permissions: Mapping[str, object]) -> Carried:
             "a settings file cannot switch to bypass: start with --permission-mode bypass"
         )
         mode = None
-    return Carried(
+    return ImportedRules(
         tuple(dict.fromkeys(kept["allow"])),
         tuple(dict.fromkeys(kept["ask"])),
         tuple(dict.fromkeys(kept["deny"])),

@@ -15,10 +15,10 @@ from refold.permissions.rules import (
     LEAVE_PLAN,
     OUTSIDE,
     Rule,
-    about,
+    decision_of,
     ours,
     reads,
-    said_by,
+    rules_about,
     writes,
 )
 from refold.permissions.shell.catastrophes import catastrophe
@@ -26,10 +26,10 @@ from refold.permissions.shell.command_patterns import covers, holds
 from refold.permissions.shell.discards import discards
 from refold.permissions.shell.git_read_only import steers
 from refold.permissions.shell.named_files import NamedFile, named
-from refold.permissions.shell.nested_commands import Running, running
-from refold.permissions.shell.plain_script import SimpleCommand, taken_apart
+from refold.permissions.shell.nested_commands import NestedCommands, running
+from refold.permissions.shell.plain_script import SimpleCommand, split_script
 from refold.permissions.shell.quoting import shown
-from refold.permissions.shell.read_only import Looked, survey
+from refold.permissions.shell.read_only import SurveyedCommand, survey
 from refold.permissions.shell.script import Script, read
 from refold.permissions.shell.words import BRACKET, MARKS, QUERY, STAR, Held
 from refold.values.modes import Mode, Verdict
@@ -62,9 +62,9 @@ class _Command(Struct, frozen=True):
 
     access: Access
     cwd: str
-    found: Running
+    found: NestedCommands
     files: tuple[NamedFile, ...]
-    looked: tuple[Looked, ...]
+    looked: tuple[SurveyedCommand, ...]
     granted: tuple[str, ...] = ()  # files outside that it names and a rule allows to read
     unread: str = ""  # why it could not be read for certain, and which part of it
 
@@ -82,7 +82,7 @@ class _Command(Struct, frozen=True):
         return next((_told(p, self.looked) for p in self.looked if p.problem), self.unread)
 
 
-def _told(one: Looked, every: Sequence[Looked]) -> str:
+def _told(one: SurveyedCommand, every: Sequence[SurveyedCommand]) -> str:
     """Its problem, and which part it is where there are several."""
     return one.problem if len(every) == 1 else f"{one.problem}, in {shown(one.part.text)}"
 
@@ -128,11 +128,11 @@ def _learned(access: Access, rules: Sequence[Rule], facts: Facts) -> _Command:
     return _Command(access, cwd, found, files, looked, granted, unread)
 
 
-def _unread(text: str, found: Running, looked: Sequence[Looked]) -> str:
+def _unread(text: str, found: NestedCommands, looked: Sequence[SurveyedCommand]) -> str:
     """Why it is not certain what this runs, and which part of it; "" if it is."""
     if not text.strip():
         return "it is empty"
-    if problem := taken_apart(text).problem:
+    if problem := split_script(text).problem:
         return problem
     if not looked:
         return f"{shown(text)} holds no command"
@@ -147,7 +147,7 @@ def _unread(text: str, found: Running, looked: Sequence[Looked]) -> str:
     return f"{part} has more than one meaning"
 
 
-def _disagreed(looked: Sequence[Looked], script: Script) -> Looked | None:
+def _disagreed(looked: Sequence[SurveyedCommand], script: Script) -> SurveyedCommand | None:
     """The first command that the strict reading and the grammar do not see alike."""
     theirs = [[word.text for word in simple.words] for simple in script.commands]
     for at, one in enumerate(looked):
@@ -180,7 +180,7 @@ def _ruled(
     unsure: Rule | None = None
     for rule, held in _held(command, verdict, rules, facts):
         if held == "yes":
-            return said_by(rule)
+            return decision_of(rule)
         unsure = unsure or (rule if held == "maybe" else None)
     if sure or not unsure:
         return None
@@ -195,7 +195,7 @@ def _ruled(
 def _held(
     command: _Command, verdict: Verdict, rules: Sequence[Rule], facts: Facts
 ) -> Iterator[tuple[Rule, Held]]:
-    for rule in about(rules, verdict, command.access):
+    for rule in rules_about(rules, verdict, command.access):
         yield rule, holds(rule.pattern, command.access.subject) if rule.pattern else "yes"
     for rule in rules:
         if rule.verdict != verdict or not rule.pattern or ours(rule.tool) == "bash":
@@ -296,9 +296,9 @@ def _looking(command: _Command, mode: Mode) -> Decision | None:
 
 
 def _allowed(command: _Command, rules: Sequence[Rule], mode: Mode) -> Decision | None:
-    given = about(rules, "allow", command.access)
+    given = rules_about(rules, "allow", command.access)
     if whole := next((r for r in given if not r.pattern), None):
-        return said_by(whole)
+        return decision_of(whole)
     used = list[Rule]()
     for part in command.looked:
         rule = _covering(part, given)
@@ -306,10 +306,10 @@ def _allowed(command: _Command, rules: Sequence[Rule], mode: Mode) -> Decision |
         if rule is None and not free:
             return None
         used += [rule] if rule else []
-    return said_by(used[0]) if used else None
+    return decision_of(used[0]) if used else None
 
 
-def _covering(part: Looked, given: Sequence[Rule]) -> Rule | None:
+def _covering(part: SurveyedCommand, given: Sequence[Rule]) -> Rule | None:
     if not part.at_home and part.part.values[0].rsplit("/", 1)[-1] == "git":
         # Another directory can be another repository, with settings of its own.
         return None

@@ -193,24 +193,24 @@ def forbidding(
     access: Access, verdict: Verdict, rules: Sequence[Rule], facts: Facts
 ) -> Decision | None:
     """What a deny or ask rule says. Not for commands."""
-    for rule in about(rules, verdict, access):
+    for rule in rules_about(rules, verdict, access):
         if not rule.pattern or _forbids(rule, access, facts):
-            return said_by(rule)
+            return decision_of(rule)
     return None
 
 
 def allowing(access: Access, rules: Sequence[Rule], facts: Facts) -> Decision | None:
     """What an allow rule says, if rules cover the whole of the call. Not for commands."""
-    given = list(about(rules, "allow", access))
+    given = list(rules_about(rules, "allow", access))
     if not access.files:
         found = next((r for r in given if _allows(r, access)), None)
-        return said_by(found) if found else None
+        return decision_of(found) if found else None
     covering = [
         next((r for r in given if _allows_target(r, target, access, facts)), None)
         for target in access.files
     ]
     first = covering[0]
-    return said_by(first) if first and all(covering) else None
+    return decision_of(first) if first and all(covering) else None
 
 
 def may_read(real: str, rules: Sequence[Rule], facts: Facts) -> bool:
@@ -226,7 +226,7 @@ def may_read(real: str, rules: Sequence[Rule], facts: Facts) -> bool:
     )
 
 
-def about(rules: Sequence[Rule], verdict: Verdict, access: Access) -> Sequence[Rule]:
+def rules_about(rules: Sequence[Rule], verdict: Verdict, access: Access) -> Sequence[Rule]:
     command = is_command(access)
     return [
         r
@@ -236,7 +236,7 @@ def about(rules: Sequence[Rule], verdict: Verdict, access: Access) -> Sequence[R
     ]
 
 
-def said_by(rule: Rule) -> Decision:
+def decision_of(rule: Rule) -> Decision:
     where = f" ({rule.source})" if rule.source else ""
     reason = f"the rule {rule}{where} says {rule.verdict}"
     return Decision(
@@ -292,7 +292,7 @@ def names_host(access: Access, rules: Sequence[Rule]) -> bool:
         rule.pattern.startswith(DOMAIN)
         and not set("*?[") & set(rule.pattern)
         and _allows(rule, access)
-        for rule in about(rules, "allow", access)
+        for rule in rules_about(rules, "allow", access)
     )
 
 

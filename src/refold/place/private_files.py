@@ -28,7 +28,7 @@ def write(file: Path, text: str) -> None:
 
 
 @contextmanager
-def alone(file: Path) -> Generator[None]:
+def file_lock(file: Path) -> Generator[None]:
     """While two processes change `file`, neither loses what the other wrote.
 
     Raises `OSError`.

@@ -155,7 +155,7 @@ def _nothing(real: Real) -> str:
     return ""
 
 
-def unheeded(around: SkillScope) -> tuple[str, ...]:
+def untrusted_skills(around: SkillScope) -> tuple[str, ...]:
     """Skills, templates and commands in folders that are not trusted."""
     files = project_files(around, TEMPLATES, AGENT0)
     there = (
@@ -171,7 +171,7 @@ def unheeded(around: SkillScope) -> tuple[str, ...]:
 
 
 def _unheeded(around: SkillScope) -> Iterator[str]:
-    if names := unheeded(around):
+    if names := untrusted_skills(around):
         yield (
             f"{' and '.join(names)}: this folder is not trusted, so these skills are "
             "ignored (refold trust add)"

@@ -141,7 +141,7 @@ Shortcut: TypeAlias = Template | CommandFile | Skill
 _OURS = "refold"  # where a template stands that comes with it
 
 
-class Offered(NamedTuple):
+class ShortcutInfo(NamedTuple):
     """How a shortcut is written, what may follow, and what it is for."""
 
     name: str  # "/fix"
@@ -179,12 +179,12 @@ class Shortcuts:
             *(f"/{n} is a command: yours is /{PREFIX}{n}" for n in lost),
         )
 
-    def offered(self) -> tuple[Offered, ...]:
+    def offered(self) -> tuple[ShortcutInfo, ...]:
         """All that can be written, for lists and completion."""
         written = [self._offered(each) for each in self._templates.values()]
         others = self._taken | self._templates.keys()
         skills = [
-            Offered(self._written(each.name, others), "[task]", each.description)
+            ShortcutInfo(self._written(each.name, others), "[task]", each.description)
             for each in self._catalogue.found.skills
         ]
         return tuple(sorted((*written, *skills)))
@@ -246,15 +246,15 @@ class Shortcuts:
             case None:
                 raise BadInput(f"there is no command or skill /{escaped(name)[:80]}")
 
-    def _offered(self, each: Template | CommandFile) -> Offered:
+    def _offered(self, each: Template | CommandFile) -> ShortcutInfo:
         name = self._written(each.name, self._taken)
         if isinstance(each, Template):
-            return Offered(name, each.usage, each.about)
+            return ShortcutInfo(name, each.usage, each.about)
         try:
             written = read(each)
         except ToolFailed as error:
-            return Offered(name, "", f"is ignored: {error}")
-        return Offered(name, written.usage, written.about)
+            return ShortcutInfo(name, "", f"is ignored: {error}")
+        return ShortcutInfo(name, written.usage, written.about)
 
     def _skill(self, name: str) -> Skill | None:
         return next((s for s in self._catalogue.found.skills if s.name == name), None)

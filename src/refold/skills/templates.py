@@ -28,7 +28,7 @@ _WORD = re.compile(r'"([^"]*)"(?=\s|$)|\'([^\']*)\'(?=\s|$)|(\S+)')
 _PAIR = re.compile(r'([\w-]+)=(?:"([^"]*)"|\'([^\']*)\'|(\S+))(?:\s+|$)')
 
 
-class Slot(Struct, frozen=True):
+class Placeholder(Struct, frozen=True):
     name: str
     needed: bool = True
 
@@ -37,7 +37,7 @@ class Template(Struct, frozen=True):
     """`where` is its file, as shown to the user."""
 
     name: str
-    slots: tuple[Slot, ...]
+    slots: tuple[Placeholder, ...]
     text: str
     where: str
 
@@ -174,13 +174,13 @@ def _sections(text: str) -> Iterator[tuple[int, str, str, str]]:
         yield *head, "\n".join(body)
 
 
-def _slots(written: str) -> tuple[Slot, ...] | None:
-    found, at = list[Slot](), 0
+def _slots(written: str) -> tuple[Placeholder, ...] | None:
+    found, at = list[Placeholder](), 0
     while at < len(written):
         slot = _SLOTS.match(written, at)
         if slot is None:
             return None
-        found.append(Slot((slot[1] or slot[2]).strip(), slot[1] is not None))
+        found.append(Placeholder((slot[1] or slot[2]).strip(), slot[1] is not None))
         at = slot.end()
     names = [slot.name for slot in found]
     return tuple(found) if len(set(names)) == len(names) else None

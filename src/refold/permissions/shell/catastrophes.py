@@ -9,7 +9,7 @@ import re
 from refold.permissions.facts import Facts
 from refold.permissions.shell import program_forms
 from refold.permissions.shell.named_files import places_of
-from refold.permissions.shell.nested_commands import Running, name_of
+from refold.permissions.shell.nested_commands import NestedCommands, name_of
 from refold.permissions.shell.words import (
     BRACKET,
     GAP,
@@ -92,7 +92,7 @@ _PROGRAMS_REMOVE = re.compile(
 )
 
 
-def catastrophe(found: Running, cwd: str, facts: Facts) -> str:
+def catastrophe(found: NestedCommands, cwd: str, facts: Facts) -> str:
     """What is so grave about it, as in "it removes /"; "" if nothing is."""
     if found.bomb:
         return "it starts itself again without end"

@@ -31,7 +31,7 @@ from refold.permissions.shell.option_tables import (
     WRITERS,
 )
 from refold.permissions.shell.plain_script import SimpleCommand, plain
-from refold.permissions.shell.program_forms import form, sort_out
+from refold.permissions.shell.program_forms import form, parse_options
 from refold.permissions.shell.sed_and_awk import only_computes, only_prints, tested
 from refold.permissions.shell.words import MARKS, Held, Word, blurred, meets
 
@@ -244,7 +244,7 @@ def _second_file(name: str, words: Sequence[str]) -> bool:
     takes = form(written)
     if takes.at_most is None:
         return False
-    given = sort_out(words[1:], takes)
+    given = parse_options(words[1:], takes)
     return bool(given.problem) or len(given.others) > takes.at_most
 
 
@@ -303,7 +303,7 @@ def _runs(name: str, words: Sequence[str], free: int) -> bool:
 
 def _sed(words: Sequence[str], free: int) -> bool:
     takes = form(program_forms.SED + " -i? -f: --in-place=? --file=")
-    given = sort_out(words[1:], takes)
+    given = parse_options(words[1:], takes)
     spelt = set(words[1:free])
     scripts = given.values or tuple(words[1:][at] for at in given.others[:1])
     acts = [s for s in scripts if s not in spelt and s and not only_prints(s)]

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 from itertools import pairwise
 
-from refold.permissions.shell.git_read_only import sort_out_git
-from refold.permissions.shell.nested_commands import Running, name_of
+from refold.permissions.shell.git_read_only import parse_git
+from refold.permissions.shell.nested_commands import NestedCommands, name_of
 from refold.permissions.shell.words import MARKS
 
 _GONE = frozenset({"shred", "srm", "rimraf", "trash", "trash-put", "wipe", "dd"})
@@ -103,7 +103,7 @@ _WITH_VALUE = frozenset(
 _NOT_KEPT = re.compile(r"(?:/var)?/tmp(?:/|$)|(?:.*/)?\.git(?:/|$)")  # by checkpoints
 
 
-def discards(found: Running) -> str:
+def discards(found: NestedCommands) -> str:
     """What it would discard, as in "it deletes directories"; "" if nothing is seen."""
     for command in found.commands:
         name, values = name_of(command), [word.value for word in command[1:]]
@@ -176,7 +176,7 @@ def _of_git(values: list[str]) -> str:
     word, rest = (values[at], values[at + 1 :]) if at < len(values) else ("", [])
     if MARKS.search(word):
         return "what git does here is not known"
-    if not word or not sort_out_git(["git", *values[at:]])[1].problem:
+    if not word or not parse_git(["git", *values[at:]])[1].problem:
         return ""  # it only reads
     return "" if _keeps(word, rest) else f"git {word} can lose changes or history"
 

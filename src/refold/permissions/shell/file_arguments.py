@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from refold.permissions.facts import Facts
 from refold.permissions.shell import program_forms
-from refold.permissions.shell.git_read_only import sort_out_git
+from refold.permissions.shell.git_read_only import parse_git
 from refold.permissions.shell.plain_script import SimpleCommand
-from refold.permissions.shell.program_forms import ParsedOptions, form, sort_out
+from refold.permissions.shell.program_forms import ParsedOptions, form, parse_options
 from refold.permissions.shell.quoting import ShellWord
 from refold.permissions.shell.sed_and_awk import only_computes, only_prints, tested
 from refold.permissions.shell.words import GAP
@@ -25,20 +25,20 @@ STRICT_ABOUT_GLOBS = frozenset(
 )
 
 
-class Files(Struct, frozen=True):
+class FileArguments(Struct, frozen=True):
     """The places in a command where its words are files, or why it is not read-only."""
 
     at: Sequence[int] = ()
     problem: str = ""
 
 
-def files_of(part: SimpleCommand, facts: Facts) -> Files:
+def files_of(part: SimpleCommand, facts: Facts) -> FileArguments:
     """Its words that are files, if it is a command of the table in a known form."""
     name, words = part.values[0], part.values[1:]
     if len(words) == 1 and _tells(name, words[0], facts):
-        return Files()
+        return FileArguments()
     if name == "strings" and any(word.startswith("@") for word in words):
-        return Files(problem="strings may take options from a file")
+        return FileArguments(problem="strings may take options from a file")
     if name in program_forms.LOOKING:
         return _listed(part, facts)
     if (
@@ -46,22 +46,24 @@ def files_of(part: SimpleCommand, facts: Facts) -> Files:
         and name != "find"
         and any(w.glob for w in part.words[:3])
     ):
-        return Files(problem=f"the arguments of {name} are not known before it runs")
+        return FileArguments(
+            problem=f"the arguments of {name} are not known before it runs"
+        )
     if name in program_forms.SEARCHING:
         return _searching(name, words, facts)
     return _OWN_WAY[name](words, facts) if name in _OWN_WAY else _unknown(name)
 
 
-def _listed(part: SimpleCommand, facts: Facts) -> Files:
+def _listed(part: SimpleCommand, facts: Facts) -> FileArguments:
     name, words = part.values[0], part.values[1:]
     takes = form(program_forms.LOOKING[name])
     if takes.at_most is not None and any(w.glob for w in part.words):
-        return Files(problem=f"{name} may be given more files than it reads")
-    given = sort_out(words, takes)
+        return FileArguments(problem=f"{name} may be given more files than it reads")
+    given = parse_options(words, takes)
     if takes.at_most is not None and len(given.others) > takes.at_most:
-        return Files(problem=f"{name} could write to {words[given.others[-1]]}")
+        return FileArguments(problem=f"{name} could write to {words[given.others[-1]]}")
     if _follows(name, given, facts):
-        return Files(problem=f"{name} may follow links out of the workspace")
+        return FileArguments(problem=f"{name} may follow links out of the workspace")
     return _found(name, given, names_files=takes.names_files)
 
 
@@ -85,44 +87,44 @@ def _tells(name: str, word: str, facts: Facts) -> bool:
 
 def _found(
     name: str, given: ParsedOptions, *, names_files: bool = True, skip: int = 0
-) -> Files:
+) -> FileArguments:
     if given.problem:
-        return Files(problem=f"{name} {given.problem} may do more than read")
-    return Files([at + 1 for at in given.others[skip:]] if names_files else ())
+        return FileArguments(problem=f"{name} {given.problem} may do more than read")
+    return FileArguments([at + 1 for at in given.others[skip:]] if names_files else ())
 
 
-def _unknown(name: str) -> Files:
-    return Files(problem=f"{name} may do more than read")
+def _unknown(name: str) -> FileArguments:
+    return FileArguments(problem=f"{name} may do more than read")
 
 
-def _searching(name: str, words: Sequence[str], facts: Facts) -> Files:
-    given = sort_out(words, form(program_forms.SEARCHING[name]))
+def _searching(name: str, words: Sequence[str], facts: Facts) -> FileArguments:
+    given = parse_options(words, form(program_forms.SEARCHING[name]))
     if _follows(name, given, facts):
-        return Files(problem=f"{name} may follow links out of the workspace")
+        return FileArguments(problem=f"{name} may follow links out of the workspace")
     told = given.options & {"-e", "--regexp", "--files", "--type-list"}
     told = told - {"-e"} if name == "jq" else told
     if name == "jq" and any("import" in w or "include" in w for w in words):
-        return Files(problem="jq may read other files")
+        return FileArguments(problem="jq may read other files")
     return _found(name, given, skip=0 if told else 1)
 
 
-def _sed(words: Sequence[str], _facts: Facts) -> Files:
-    given = sort_out(words, form(program_forms.SED))
+def _sed(words: Sequence[str], _facts: Facts) -> FileArguments:
+    given = parse_options(words, form(program_forms.SED))
     scripts = given.values or tuple(words[at] for at in given.others[:1])
     if not given.problem and not (scripts and all(map(only_prints, scripts))):
-        return Files(problem="this script of sed is not known to print only")
+        return FileArguments(problem="this script of sed is not known to print only")
     return _found("sed", given, skip=0 if given.values else 1)
 
 
-def _awk(words: Sequence[str], _facts: Facts) -> Files:
-    given = sort_out(words, form(program_forms.AWK))
+def _awk(words: Sequence[str], _facts: Facts) -> FileArguments:
+    given = parse_options(words, form(program_forms.AWK))
     scripts = [words[at] for at in given.others[:1]]
     if not given.problem and not (scripts and only_computes(scripts[0])):
-        return Files(problem="this program of awk is not known to print only")
+        return FileArguments(problem="this program of awk is not known to print only")
     return _found("awk", given, skip=1)
 
 
-def _find(words: Sequence[str], facts: Facts) -> Files:
+def _find(words: Sequence[str], facts: Facts) -> FileArguments:
     files, at = list[int](), 1 if words[:1] == ["-P"] else 0
     while at < len(words) and words[at][:1] not in ("-", "(", "!", ","):
         files.append(at + 1)
@@ -136,7 +138,7 @@ def _find(words: Sequence[str], facts: Facts) -> Files:
             end = next((i for i in range(at, len(words)) if words[i] in (";", "+")), 0)
             told = _handed(words, at + 1, end, facts)
             if not end or told.problem:
-                return Files(problem=told.problem or "find -exec has no end")
+                return FileArguments(problem=told.problem or "find -exec has no end")
             files += told.at
             at = end + 1
             continue
@@ -144,144 +146,152 @@ def _find(words: Sequence[str], facts: Facts) -> Files:
             word not in program_forms.FIND_WITH | program_forms.FIND_WITH_FILE
             or at + 1 >= len(words)
         ):
-            return Files(problem=f"find {word} may do more than read")
+            return FileArguments(problem=f"find {word} may do more than read")
         if word in program_forms.FIND_WITH_FILE:
             files.append(at + 2)
         at += 2
-    return Files(files)
+    return FileArguments(files)
 
 
-def _xargs(words: Sequence[str], facts: Facts) -> Files:
+def _xargs(words: Sequence[str], facts: Facts) -> FileArguments:
     takes, at = form(program_forms.XARGS), 0
     while at < len(words) and (
-        words[at].startswith("-") or sort_out(words[:at], takes).problem
+        words[at].startswith("-") or parse_options(words[:at], takes).problem
     ):
         at += 1
-    given = sort_out(words[:at], takes)
+    given = parse_options(words[:at], takes)
     if given.problem or given.others or words[:at][-1:] == ["--"]:
-        return Files(problem=f"xargs {given.problem or '--'} may do more than read")
+        return FileArguments(problem=f"xargs {given.problem or '--'} may do more than read")
     if at == len(words):
-        return Files()
+        return FileArguments()
     if any(value in words[at] for value in given.values):
-        return Files(problem="xargs may change which program it runs")
+        return FileArguments(problem="xargs may change which program it runs")
     return _handed(words, at, len(words), facts)
 
 
-def _handed(words: Sequence[str], start: int, end: int, facts: Facts) -> Files:
+def _handed(words: Sequence[str], start: int, end: int, facts: Facts) -> FileArguments:
     """A command whose arguments come from its input. Its program must be harmless then.
 
     The names can lead anywhere: that it can be kept to the workspace is what counts.
     """
     if not facts.sandboxed:
-        return Files(problem="it is given files that are not known before it runs")
+        return FileArguments(problem="it is given files that are not known before it runs")
     given = words[start:end]
     if not given or given[0] not in program_forms.MEEK:
-        return Files(problem=f"{given[0] if given else 'nothing'} may do more than read")
+        return FileArguments(
+            problem=f"{given[0] if given else 'nothing'} may do more than read"
+        )
     found = files_of(SimpleCommand(tuple(ShellWord(word) for word in given)), facts)
-    return Files([start + 1 + at for at in found.at], found.problem)
+    return FileArguments([start + 1 + at for at in found.at], found.problem)
 
 
-def _date(words: Sequence[str], _facts: Facts) -> Files:
-    given = sort_out(words, form(program_forms.DATE))
+def _date(words: Sequence[str], _facts: Facts) -> FileArguments:
+    given = parse_options(words, form(program_forms.DATE))
     formats = [words[at] for at in given.others]
     if not given.problem and formats and not (len(formats) == 1 and formats[0][0:1] == "+"):
-        return Files(problem="date could set the clock")
+        return FileArguments(problem="date could set the clock")
     return _found("date", given, names_files=False)
 
 
-def _git(words: Sequence[str], facts: Facts) -> Files:
+def _git(words: Sequence[str], facts: Facts) -> FileArguments:
     if not facts.sandboxed:
-        return Files(problem="git may run programs that the repository's settings name")
+        return FileArguments(
+            problem="git may run programs that the repository's settings name"
+        )
     elsewhere = 2 if words[:1] == ["-C"] else 0
-    skipped, given = sort_out_git(["git", *words[elsewhere:]])
+    skipped, given = parse_git(["git", *words[elsewhere:]])
     if given.problem:
-        return Files(problem=f"git {given.problem} may do more than read")
+        return FileArguments(problem=f"git {given.problem} may do more than read")
     at = [other + skipped + elsewhere for other in given.others]
     if not elsewhere:
-        return Files(at)
+        return FileArguments(at)
     if any(words[i - 1].startswith("/") or ".." in words[i - 1].split("/") for i in at):
-        return Files(problem="git -C may read another directory")
-    return Files([2, *at])
+        return FileArguments(problem="git -C may read another directory")
+    return FileArguments([2, *at])
 
 
-def _test(words: Sequence[str], _facts: Facts) -> Files:
+def _test(words: Sequence[str], _facts: Facts) -> FileArguments:
     files = tested(words)
     if files is None:
-        return Files(problem="test may evaluate its arguments")
-    return Files([at for at, w in enumerate(words, 1) if w in files])
+        return FileArguments(problem="test may evaluate its arguments")
+    return FileArguments([at for at, w in enumerate(words, 1) if w in files])
 
 
-def _bracket(words: Sequence[str], facts: Facts) -> Files:
+def _bracket(words: Sequence[str], facts: Facts) -> FileArguments:
     if words[-1:] != ["]"]:
         return _unknown("[")
     return _test(words[:-1], facts)
 
 
-def _echo(_words: Sequence[str], _facts: Facts) -> Files:
-    return Files()
+def _echo(_words: Sequence[str], _facts: Facts) -> FileArguments:
+    return FileArguments()
 
 
-def _printf(words: Sequence[str], _facts: Facts) -> Files:
+def _printf(words: Sequence[str], _facts: Facts) -> FileArguments:
     told = words[1:2] if words[:1] == ["--"] else words[:1]
     if not told or (words[0].startswith("-") and words[0] != "--"):
         return _unknown("printf")
     if GAP in told[0] or _SETS.search(told[0]):
-        return Files(problem="printf may set a variable")
-    return Files()
+        return FileArguments(problem="printf may set a variable")
+    return FileArguments()
 
 
-def _command(words: Sequence[str], _facts: Facts) -> Files:
+def _command(words: Sequence[str], _facts: Facts) -> FileArguments:
     if len(words) > 1 and words[0] in ("-v", "-V"):
-        return Files()
+        return FileArguments()
     return _unknown("command")
 
 
-def _npm(words: Sequence[str], facts: Facts) -> Files:
+def _npm(words: Sequence[str], facts: Facts) -> FileArguments:
     return _installed("npm", program_forms.NPM, words, facts)
 
 
-def _pip(words: Sequence[str], facts: Facts) -> Files:
+def _pip(words: Sequence[str], facts: Facts) -> FileArguments:
     return _installed("pip", program_forms.PIP, words, facts)
 
 
 def _installed(
     name: str, forms: Mapping[str, str], words: Sequence[str], facts: Facts
-) -> Files:
+) -> FileArguments:
     """What is installed, said by a program that reads settings of the project."""
     if not words or words[0] not in forms:
-        return Files(problem=f"{' '.join((name, *words[:1]))} may do more than read")
+        return FileArguments(
+            problem=f"{' '.join((name, *words[:1]))} may do more than read"
+        )
     if not facts.sandboxed:
-        return Files(problem=f"{name} may do what the project's settings say")
-    return _found(name, sort_out(words[1:], form(forms[words[0]])), names_files=False)
+        return FileArguments(problem=f"{name} may do what the project's settings say")
+    return _found(name, parse_options(words[1:], form(forms[words[0]])), names_files=False)
 
 
-def _ps(words: Sequence[str], facts: Facts) -> Files:
+def _ps(words: Sequence[str], facts: Facts) -> FileArguments:
     if not facts.sandboxed:
-        return Files(problem="ps shows how other programs were started")
-    return _found("ps", sort_out(words, form(program_forms.PS)), names_files=False)
+        return FileArguments(problem="ps shows how other programs were started")
+    return _found("ps", parse_options(words, form(program_forms.PS)), names_files=False)
 
 
-def _archive(words: Sequence[str], facts: Facts) -> Files:
+def _archive(words: Sequence[str], facts: Facts) -> FileArguments:
     """tar with the option to list. It runs decompressors, and a colon names a remote machine."""
     match words:
         case [told, file, *members] if program_forms.TAR_LISTS.fullmatch(told):
             plain_file = ":" not in file and not file.startswith("-")
             if facts.sandboxed and plain_file and not any(m[:1] == "-" for m in members):
-                return Files([2])
+                return FileArguments([2])
         case _:
             pass
-    return Files(problem="tar is not known to only list what is in an archive")
+    return FileArguments(problem="tar is not known to only list what is in an archive")
 
 
-def _unzip(words: Sequence[str], _facts: Facts) -> Files:
+def _unzip(words: Sequence[str], _facts: Facts) -> FileArguments:
     match words:
         case ["-l" | "-v" | "-Z" | "-Z1" | "-lv", file] if not file.startswith("-"):
-            return Files([2])
+            return FileArguments([2])
         case _:
-            return Files(problem="unzip is not known to only list what is in an archive")
+            return FileArguments(
+                problem="unzip is not known to only list what is in an archive"
+            )
 
 
-_OWN_WAY: dict[str, Callable[[Sequence[str], Facts], Files]] = {
+_OWN_WAY: dict[str, Callable[[Sequence[str], Facts], FileArguments]] = {
     "sed": _sed,
     **dict.fromkeys(("awk", "gawk", "mawk"), _awk),
     "find": _find,

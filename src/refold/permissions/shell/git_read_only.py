@@ -7,7 +7,7 @@ result is valid only inside a sandbox without write access and network.
 import re
 from collections.abc import Sequence
 
-from refold.permissions.shell.program_forms import ParsedOptions, form, sort_out
+from refold.permissions.shell.program_forms import ParsedOptions, form, parse_options
 
 _DIFF = (
     "-pusRabwWz -U: -M? -C? -B? -S: -G: --patch --no-patch --stat=? --shortstat --numstat "
@@ -112,7 +112,7 @@ _BEFORE = frozenset(("--no-pager", "-P", "--no-optional-locks", "--literal-paths
 _SIGNATURES = ("%G", "signature")
 
 
-def sort_out_git(words: Sequence[str]) -> tuple[int, ParsedOptions]:
+def parse_git(words: Sequence[str]) -> tuple[int, ParsedOptions]:
     """Where the words after the subcommand begin, and what they are."""
     at = 1
     while at < len(words) and words[at] in _BEFORE:
@@ -124,7 +124,7 @@ def sort_out_git(words: Sequence[str]) -> tuple[int, ParsedOptions]:
         return at, _not(command or "git")
     takes = form(LOOKING[command])
     rest = words[at + 1 :]
-    found = sort_out(rest, takes)
+    found = parse_options(rest, takes)
     others = [rest[i] for i in found.others]
     if found.problem or any(s in v for v in found.values for s in _SIGNATURES):
         return at, found if found.problem else _not("%G")
@@ -191,7 +191,7 @@ def steers(words: Sequence[str]) -> str:
 
 def _asks_settings(words: Sequence[str]) -> bool:
     """Whether these are the words of a `git config` that only prints settings."""
-    given = sort_out(words, form(LOOKING["config"]))
+    given = parse_options(words, form(LOOKING["config"]))
     others = [words[at] for at in given.others]
     if given.problem:
         return False

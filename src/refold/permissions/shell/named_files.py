@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from refold.permissions.facts import Facts
 from refold.permissions.shell import quoting
 from refold.permissions.shell.file_arguments import files_of
-from refold.permissions.shell.nested_commands import Running, name_of
+from refold.permissions.shell.nested_commands import NestedCommands, name_of
 from refold.permissions.shell.plain_script import SimpleCommand
 from refold.permissions.shell.sed_and_awk import sed_scripts
 from refold.permissions.shell.words import GAP, HERE, HOME, MARKS, Word
@@ -63,7 +63,7 @@ class NamedFile(Struct, frozen=True):
     deep: bool = False
 
 
-def named(found: Running, cwd: str, facts: Facts) -> Iterator[NamedFile]:
+def named(found: NestedCommands, cwd: str, facts: Facts) -> Iterator[NamedFile]:
     places = places_of(found, cwd, facts)
     # Whether git may be trusted is not asked here, only which words are files.
     facts = structs.replace(facts, sandboxed=True)
@@ -139,7 +139,7 @@ def _path(value: str, place: str, facts: Facts) -> tuple[str, str]:
     return path, posixpath.normpath(facts.follow(start or "/")).rstrip("/") + rest
 
 
-def places_of(found: Running, cwd: str, facts: Facts) -> tuple[str, ...]:
+def places_of(found: NestedCommands, cwd: str, facts: Facts) -> tuple[str, ...]:
     """Where any part of the script may run."""
     places = [cwd]
     for command in found.commands:

@@ -106,7 +106,7 @@ _GIT_TAKES = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "
                         "--config-env", "--super-prefix"})  # fmt: skip
 
 
-class Running(Struct, frozen=True):
+class NestedCommands(Struct, frozen=True):
     """With `hidden`, a shell in it reads a script that is not known yet."""
 
     commands: tuple[tuple[Word, ...], ...] = ()
@@ -118,7 +118,7 @@ class Running(Struct, frozen=True):
 
 
 @lru_cache(maxsize=64)
-def running(text: str) -> Running:
+def running(text: str) -> NestedCommands:
     return _gathered(text, 0)
 
 
@@ -127,10 +127,10 @@ def name_of(command: tuple[Word, ...]) -> str:
     return command[0].value.rsplit("/", 1)[-1]
 
 
-def _gathered(text: str, depth: int) -> Running:
+def _gathered(text: str, depth: int) -> NestedCommands:
     script = read(text)
     if depth >= _DEEPEST:
-        return Running(hidden=True)
+        return NestedCommands(hidden=True)
     commands = [c for simple in script.commands for c in _inside(simple.words)]
     scripts = {t for c in commands for t in _told(c)}
     listens = [c for c in commands if name_of(c) in _LISTENERS]
@@ -143,7 +143,7 @@ def _gathered(text: str, depth: int) -> Running:
     surely = {t for c in commands if name_of(c) in _TOLD_SURELY for t in _told(c)}
     hidden = hidden or any(read(told).broken for told in surely)
     inner = [_gathered(s, depth + 1) for s in sorted(scripts) if s != text]
-    return Running(
+    return NestedCommands(
         tuple(commands) + tuple(c for i in inner for c in i.commands),
         script.redirects + tuple(r for i in inner for r in i.redirects),
         hidden or any(i.hidden for i in inner) or _gaps(scripts),

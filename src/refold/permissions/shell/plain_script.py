@@ -95,7 +95,7 @@ class SimpleCommand(Struct, frozen=True):
         return not more and not any(_MARKS.search(v.replace(GAP, "")) for v in self.values)
 
 
-class Plain(Struct, frozen=True):
+class PlainScript(Struct, frozen=True):
     """The simple commands of a script, or why it is not plain."""
 
     parts: tuple[SimpleCommand, ...] = ()
@@ -104,19 +104,19 @@ class Plain(Struct, frozen=True):
 
 def plain(text: str) -> tuple[SimpleCommand, ...]:
     """The simple commands of a plain script; none at all if it is not plain."""
-    return taken_apart(text).parts
+    return split_script(text).parts
 
 
 @lru_cache(maxsize=64)
-def taken_apart(text: str) -> Plain:
+def split_script(text: str) -> PlainScript:
     if len(text) > LONGEST:
-        return Plain(problem=f"it is longer than {LONGEST} characters")
+        return PlainScript(problem=f"it is longer than {LONGEST} characters")
     if strange := next((c for c in text if not (c.isprintable() or c in "\n\t")), ""):
-        return Plain(problem=f"{shown(strange)} is a character that cannot be seen")
+        return PlainScript(problem=f"{shown(strange)} is a character that cannot be seen")
     try:
-        return Plain(_Reader(text).script())
+        return PlainScript(_Reader(text).script())
     except NotPlain as error:
-        return Plain(problem=str(error))
+        return PlainScript(problem=str(error))
 
 
 class _Reader:

@@ -20,7 +20,7 @@ _WAYS = frozenset(("@digits", "@apart", "@front"))
 _NUMBER = re.compile(r"-\d+")
 
 
-class Form(Struct, frozen=True):
+class ProgramForm(Struct, frozen=True):
     """What a program takes. `long` has the number of further words: -1 for `=` or none."""
 
     flags: frozenset[str] = frozenset()
@@ -44,7 +44,7 @@ class ParsedOptions(Struct, frozen=True):
 
 
 @cache
-def form(written: str) -> Form:
+def form(written: str) -> ProgramForm:
     flags, takes, attached, long = set[str](), set[str](), set[str](), dict[str, int]()
     at_most: int | None = None
     tokens = written.split()
@@ -57,7 +57,7 @@ def form(written: str) -> Form:
             kind.update(token[1:].rstrip(":?"))
         elif token.startswith("@<"):
             at_most = int(token[2:])
-    return Form(
+    return ProgramForm(
         frozenset(flags),
         frozenset(takes),
         frozenset(attached),
@@ -70,7 +70,7 @@ def form(written: str) -> Form:
     )
 
 
-def sort_out(words: Sequence[str], takes: Form) -> ParsedOptions:
+def parse_options(words: Sequence[str], takes: ProgramForm) -> ParsedOptions:
     """`words` from the first after the program's name."""
     options, values, others = set[str](), list[str](), list[int]()
     at = 0
@@ -98,7 +98,7 @@ def sort_out(words: Sequence[str], takes: Form) -> ParsedOptions:
     return ParsedOptions(frozenset(options), tuple(values), tuple(others))
 
 
-def _long(word: str, takes: Form) -> tuple[Iterable[str], list[str], int] | None:
+def _long(word: str, takes: ProgramForm) -> tuple[Iterable[str], list[str], int] | None:
     name, has_value, value = word.partition("=")
     more = takes.long.get(name)
     if more is None or (has_value and more not in (1, -1)):
@@ -106,7 +106,7 @@ def _long(word: str, takes: Form) -> tuple[Iterable[str], list[str], int] | None
     return (name,), [value] if has_value else [], 0 if has_value else max(more, 0)
 
 
-def _short(word: str, takes: Form) -> tuple[Iterable[str], list[str], int] | None:
+def _short(word: str, takes: ProgramForm) -> tuple[Iterable[str], list[str], int] | None:
     if takes.numbers and _NUMBER.fullmatch(word):
         return (), [], 0
     names = list[str]()
@@ -124,7 +124,7 @@ def _short(word: str, takes: Form) -> tuple[Iterable[str], list[str], int] | Non
     return names, [], 0
 
 
-def _misread(names: Sequence[str], rest: str, takes: Form) -> bool:
+def _misread(names: Sequence[str], rest: str, takes: ProgramForm) -> bool:
     """Would the program itself take something else for the value?"""
     number = not rest or rest.isdecimal()
     return ("@digits" in takes.ways and not number) or (

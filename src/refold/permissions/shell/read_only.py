@@ -29,7 +29,7 @@ _MOST = 200  # commands that the loops around one may make of it
 _WHOLE = re.compile(r"[A-Za-z0-9_./:,@%+^-]+")
 
 
-class Looked(Struct, frozen=True):
+class SurveyedCommand(Struct, frozen=True):
     """A simple command. `problem` says why it may do more than read, or is ""."""
 
     part: SimpleCommand
@@ -40,13 +40,13 @@ class Looked(Struct, frozen=True):
 
 def survey(
     text: str, cwd: str, facts: Facts, free: Callable[[str], bool]
-) -> tuple[Looked, ...]:
+) -> tuple[SurveyedCommand, ...]:
     """Each simple command of `text`; none at all if it is not plain.
 
     `free` says whether a file, links resolved, may be read without asking.
     """
     parts = plain(text)
-    found: list[Looked] = []
+    found: list[SurveyedCommand] = []
     # Where a command may run: `sure` if all joined to it by `&&` went well.
     every: tuple[str, ...] = (posixpath.normpath(cwd),)
     sure = every
@@ -57,12 +57,12 @@ def survey(
         if part.values[0] == "cd" and not piped:
             there = _gone(part, here, facts)
             problem = "" if there else "cd may leave the workspace"
-            found.append(Looked(part, problem, goes=bool(there), at_home=home))
+            found.append(SurveyedCommand(part, problem, goes=bool(there), at_home=home))
             every = tuple(dict.fromkeys((*every, *there)))[:_MOST_PLACES]
             sure = there if part.after != "||" else every
         else:
             problem = _problem(part, here, facts, free, piped=part.after == "|")
-            found.append(Looked(part, problem, at_home=home))
+            found.append(SurveyedCommand(part, problem, at_home=home))
             sure = here
     return tuple(found)
 
@@ -72,8 +72,8 @@ def _gone(part: SimpleCommand, here: Sequence[str], facts: Facts) -> tuple[str, 
     if part.loops or part.settings:
         return ()
     try:
-        words = next(standing(part, here, facts)).words
-    except Unknown:
+        words = next(run_in_directories(part, here, facts)).words
+    except NotKnown:
         return ()
     match words:
         case (_, ShellWord(value=name, glob=False)) if name and not name.startswith("-"):
@@ -99,8 +99,8 @@ def _problem(
     if part.values[0] == "xargs" and not (piped or part.reads or part.fed):
         return "xargs is given nothing to read"
     try:
-        every = list(standing(part, here, facts))
-    except Unknown as error:
+        every = list(run_in_directories(part, here, facts))
+    except NotKnown as error:
         return str(error)
     problems = (_of_one(each, here, facts, free) for each in every)
     return next((problem for problem in problems if problem), "")
@@ -154,26 +154,26 @@ def _after_dashes(part: SimpleCommand) -> bool:
     )
 
 
-class Unknown(Exception):
+class NotKnown(Exception):
     """Why it cannot be said what a command will be."""
 
 
-def standing(
+def run_in_directories(
     part: SimpleCommand, here: Sequence[str], facts: Facts
 ) -> Iterator[SimpleCommand]:
-    """What `part` may be when it runs in one of the directories `here`. Raises `Unknown`."""
+    """What `part` may be when it runs in one of the directories `here`. Raises `NotKnown`."""
     marked = "".join(word.value for word in (*part.words, *part.reads))
     known = [(HOME, _place(facts.home, "HOME"))] if HOME in marked else []
     if HERE in marked:
         if len(here) > 1:
-            raise Unknown("it is not known what $PWD is after cd")
+            raise NotKnown("it is not known what $PWD is after cd")
         known.append((HERE, _place(here[0], "PWD")))
     loops = [loop for loop in part.loops if loop.mark in marked]
     made = 1
     for loop in loops:
         made *= len(loop.words)
     if made > _MOST:
-        raise Unknown(f"its loops run more than {_MOST} times")
+        raise NotKnown(f"its loops run more than {_MOST} times")
     if not loops and not known:
         yield part
         return
@@ -188,7 +188,7 @@ def standing(
 
 def _place(path: str, name: str) -> ShellWord:
     if not path.startswith("/"):
-        raise Unknown(f"the value of ${name} is not known")
+        raise NotKnown(f"the value of ${name} is not known")
     return ShellWord(path)
 
 
@@ -204,10 +204,10 @@ def _put(word: ShellWord, put: Sequence[tuple[str, ShellWord]]) -> ShellWord:
         again = mark in word.split
         if meant.glob:
             if word.value != mark:
-                raise Unknown("a file's name becomes a part of another word")
+                raise NotKnown("a file's name becomes a part of another word")
             # Outside of quotes a name with a blank in it becomes two.
             glob, loose = True, meant.loose or again
         elif again and not _WHOLE.fullmatch(meant.value):
-            raise Unknown("a word without quotes may become several")
+            raise NotKnown("a word without quotes may become several")
         value = value.replace(mark, meant.value)
     return ShellWord(value, glob, loose, word.split)

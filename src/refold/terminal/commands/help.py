@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from refold.client.types import Offered
+from refold.client.types import ShortcutInfo
 from refold.errors import BadInput
 from refold.terminal.commands.table import GROUPS, SlashCommand, commands
 from refold.terminal.screen.pager import show
@@ -106,7 +106,7 @@ def wrapped_words(words: Sequence[str], room: int) -> Iterator[str]:
 
 
 def all_of(
-    table: Sequence[SlashCommand], own: Sequence[Offered], room: int
+    table: Sequence[SlashCommand], own: Sequence[ShortcutInfo], room: int
 ) -> Iterator[Line]:
     """Every command with a line, by group; then templates and skills, and the keys."""
     for group, title in GROUPS.items():
@@ -135,7 +135,9 @@ def whole(command: SlashCommand) -> Iterator[Line]:
     yield line(f"  {AT_ONCE if command.at_once else LATER}", "dim")
 
 
-def found(name: str, table: Sequence[SlashCommand], own: Sequence[Offered]) -> list[Line]:
+def found(
+    name: str, table: Sequence[SlashCommand], own: Sequence[ShortcutInfo]
+) -> list[Line]:
     """The help for this name. Raises `BadInput` if there is none."""
     wanted = name.removeprefix("/").lower()
     for command in table:
@@ -148,7 +150,7 @@ def found(name: str, table: Sequence[SlashCommand], own: Sequence[Offered]) -> l
     raise BadInput(unknown(wanted, table, own))
 
 
-def unknown(name: str, table: Sequence[SlashCommand], own: Sequence[Offered]) -> str:
+def unknown(name: str, table: Sequence[SlashCommand], own: Sequence[ShortcutInfo]) -> str:
     """The error for an unknown command, with the nearest name."""
     names = [known for command in table for known in command.names]
     near = similar(name, [*names, *(each.name[1:] for each in own)], 1)

@@ -5,7 +5,7 @@
 import anyio
 
 from refold.client.knowledge import ProjectNotes
-from refold.client.types import Listed
+from refold.client.types import ListedNote
 from refold.errors import BadInput
 from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
@@ -52,7 +52,7 @@ def _show(memory: ProjectNotes, here: Terminal) -> None:
         here.printer.say("/memory forget NUMBER deletes a note for good", "dim")
 
 
-def _note(each: Listed) -> Line:
+def _note(each: ListedNote) -> Line:
     return (("dim", f"  {each.number:>3}  "), ("plain", on_one_line(each.line.text)))
 
 
