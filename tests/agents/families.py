@@ -16,8 +16,7 @@ from refold.agents.worktree import Worktrees
 from refold.client.session import Session as Conversation
 from refold.engine.decide import Policy
 from refold.engine.policies.conversation import converse, final
-from refold.engine.policies.pending_subagents import hearing_children
-from refold.engine.policies.stopping import stopping
+from refold.engine.policies.turn_end import hearing_children, stopping
 from refold.engine.world import Model, World
 from refold.errors import BadInput
 from refold.journal.events import codec

@@ -14,8 +14,8 @@ from refold.engine.decide import decide
 from refold.engine.loop import perform
 from refold.engine.policies.budget import drawing, telling, within
 from refold.engine.policies.conversation import converse
-from refold.engine.policies.pending_subagents import hearing_children
 from refold.engine.policies.step_limit import going_on
+from refold.engine.policies.turn_end import hearing_children
 from refold.engine.world import Lineage, Model, SystemPrompt, World
 from refold.errors import ProviderError
 from refold.journal.events.child_events import ChildBorn, ChildEnded, ChildGranted, Forked

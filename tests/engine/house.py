@@ -6,12 +6,11 @@ from typing import Any
 import anyio
 from msgspec import Raw
 
-from refold.engine.policies.continuation import joined_up
 from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
 from refold.engine.policies.step_limit import at_most, going_on
-from refold.engine.policies.stopping import after_a_stop, stopping
 from refold.engine.policies.stuck import not_refused, not_stuck
+from refold.engine.policies.turn_end import after_a_stop, joined_up, stopping
 from refold.engine.world import Model, World
 from refold.journal.events import codec
 from refold.journal.events.codec import Head

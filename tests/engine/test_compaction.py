@@ -8,11 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from refold.engine.policies.compaction import compacting, in_window
-from refold.engine.policies.continuation import joined_up
 from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
 from refold.engine.policies.step_limit import at_most, going_on
-from refold.engine.policies.stopping import after_a_stop, stopping
+from refold.engine.policies.turn_end import after_a_stop, joined_up, stopping
 from refold.engine.preserved import PRESERVED_START
 from refold.engine.prune import CompactionShares
 from refold.engine.world import Model, World

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import anyio
 import pytest
 
-from refold.engine.policies.stopping import CUT_SHORT
+from refold.engine.policies.turn_end import CUT_SHORT
 from refold.engine.world import World
 from refold.errors import BadInput, JournalError
 from refold.journal.events.kinds import (

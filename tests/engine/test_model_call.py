@@ -14,7 +14,7 @@ from refold.engine.policies.answer_schema import shaped
 from refold.engine.policies.compaction import in_window
 from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.step_limit import at_most
-from refold.engine.policies.stopping import stopping
+from refold.engine.policies.turn_end import stopping
 from refold.engine.request_log import Trace
 from refold.engine.world import World
 from refold.errors import JournalError, Unreachable

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from refold.engine.decide import Policy
 from refold.engine.policies.step_limit import at_most
-from refold.engine.policies.stopping import stopping
+from refold.engine.policies.turn_end import stopping
 from refold.engine.world import World
 from refold.errors import ProviderError
 from refold.journal.events import codec

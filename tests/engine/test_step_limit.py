@@ -6,9 +6,9 @@ from typing import Literal
 import anyio
 import pytest
 
-from refold.engine.policies.continuation import joined_up
 from refold.engine.policies.conversation import converse
 from refold.engine.policies.step_limit import SUMMARY, WRAP_UP, at_most
+from refold.engine.policies.turn_end import joined_up
 from refold.errors import BadInput, ProviderError
 from refold.journal.events.kinds import ModelAsked, TurnEnded
 from refold.journal.store.port import MemoryStore

@@ -16,10 +16,10 @@ import pytest
 from msgspec import Struct
 
 from refold.config.settings import Limits
-from refold.engine.policies.continuation import joined_up
 from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.step_limit import at_most
 from refold.engine.policies.stuck import FAILED, REPEATED, not_stuck
+from refold.engine.policies.turn_end import joined_up
 from refold.errors import ToolFailed
 from refold.journal.events.kinds import Compacted, Entry, ModelAsked, TurnEnded
 from refold.journal.state.fold import View, fold

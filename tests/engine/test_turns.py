@@ -4,9 +4,9 @@ import anyio
 import pytest
 
 from refold.engine.model_call import build_request
-from refold.engine.policies.continuation import CALL_CUT, PAUSED, WORDS_CUT
 from refold.engine.policies.step_limit import GO_ON, SUMMARY, WRAP_UP
 from refold.engine.policies.stuck import REPEATED
+from refold.engine.policies.turn_end import CALL_CUT, PAUSED, WORDS_CUT
 from refold.journal.events.kinds import (
     Ended,
     JournalRepaired,

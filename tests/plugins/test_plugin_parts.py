@@ -24,7 +24,7 @@ from refold.config.folder_settings import load_here
 from refold.config.paths import paths
 from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.plan_mode import plan_ready
-from refold.engine.policies.stopping import stopping
+from refold.engine.policies.turn_end import stopping
 from refold.journal.state.fold import View
 from refold.plugins import Plugin, installed
 from refold.testing.providers import Line, ScriptedProvider

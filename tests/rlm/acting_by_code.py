@@ -8,10 +8,9 @@ from msgspec import Raw
 
 from refold.agents.profile import CodeLimits
 from refold.engine.policies.code_only import code_or_final
-from refold.engine.policies.continuation import joined_up
 from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.step_limit import at_most, going_on
-from refold.engine.policies.stopping import after_a_stop, stopping
+from refold.engine.policies.turn_end import after_a_stop, joined_up, stopping
 from refold.engine.world import Model, World
 from refold.errors import ProviderError
 from refold.journal.events import codec

@@ -34,8 +34,8 @@ from refold.engine.policies.compaction import compacting
 from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
 from refold.engine.policies.step_limit import at_most, going_on
-from refold.engine.policies.stopping import after_a_stop, stopping
 from refold.engine.policies.stuck import not_refused
+from refold.engine.policies.turn_end import after_a_stop, stopping
 from refold.engine.prune import CompactionShares
 from refold.engine.world import Model, SystemPrompt, World
 from refold.errors import BadInput

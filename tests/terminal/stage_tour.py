@@ -12,7 +12,7 @@ from refold.app.tool_dependencies import LazyBackground
 from refold.cli.first_run import Embedded, FirstRunOffers, choose
 from refold.cli.tour import TourSession, give_tour
 from refold.engine.policies.conversation import converse
-from refold.engine.policies.stopping import stopping
+from refold.engine.policies.turn_end import stopping
 from refold.engine.world import Model, World
 from refold.errors import BadInput, Refused, Unreachable
 from refold.journal.store.file import FileStore

@@ -10,18 +10,19 @@ from msgspec import Raw
 from refold.config.settings import Settings
 from refold.engine.budget import Price
 from refold.engine.decide import Policy
-from refold.engine.policies.answer_schema import shaped
 from refold.engine.policies.budget import drawing, telling, within
-from refold.engine.policies.code_only import code_or_final
 from refold.engine.policies.compaction import compacting, in_window
-from refold.engine.policies.continuation import joined_up
 from refold.engine.policies.conversation import converse, final
-from refold.engine.policies.pending_subagents import hearing_children
 from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
 from refold.engine.policies.reminders import ended_commands, reminding
 from refold.engine.policies.step_limit import at_most, going_on
-from refold.engine.policies.stopping import after_a_stop, stopping
 from refold.engine.policies.stuck import not_refused, not_stuck, not_twice
+from refold.engine.policies.turn_end import (
+    after_a_stop,
+    hearing_children,
+    joined_up,
+    stopping,
+)
 from refold.engine.prune import CompactionShares
 from refold.errors import BadInput
 from refold.values.usage import Budget
@@ -49,18 +50,14 @@ def policies(
         from refold.engine.policies.keeping import keeping
 
         held, shown, kept = (fulfilled,), (showing_named_files,), (not_twice, keeping)
-    try:
-        shape = (shaped(schema, limits.corrections),) if schema is not None else ()
-    except ValueError as error:
-        raise BadInput(f"this is not a JSON Schema: {error}") from error
     return (
         # A stop by a person is before everything: calls are settled and not run, and the
         # turn ends with their reason, not with a plan, an answer or a limit.
         stopping,
         # An answer without code did not end the task, so its schema is not checked yet.
-        *((code_or_final,) if coded else ()),
+        *_coded(coded=coded),
         # Before all that ends a turn with an answer: a wrong one fails, or is sent back.
-        *shape,
+        *_shaped(schema, limits.corrections),
         # After the schema: what does not fit it is no answer yet. A proposal of its rank.
         *held,
         # Ends that a tool called for come before ends by a limit. A plan has to be judged
@@ -97,6 +94,25 @@ def policies(
         *((drawing(budget(settings), lent),) if lent is not None else ()),
         *telling(budget(settings), lent=lent is not None),
     )
+
+
+def _coded(*, coded: bool) -> tuple[Policy, ...]:
+    if not coded:
+        return ()
+    from refold.engine.policies.code_only import code_or_final
+
+    return (code_or_final,)
+
+
+def _shaped(schema: Raw | None, corrections: int) -> tuple[Policy, ...]:
+    if schema is None:
+        return ()
+    from refold.engine.policies.answer_schema import shaped
+
+    try:
+        return (shaped(schema, corrections),)
+    except ValueError as error:
+        raise BadInput(f"this is not a JSON Schema: {error}") from error
 
 
 def shares(settings: Settings) -> CompactionShares:
