@@ -31,7 +31,7 @@ import msgspec
 
 from bench.table import show
 from refold import Agent
-from refold.app.models import Traits
+from refold.app.models import ModelTraits
 from refold.provider.error_mapping import Peer
 from refold.provider.http import Http, HttpResponse, Timeouts
 from refold.provider.local.models import LocalModel, find
@@ -42,7 +42,7 @@ from refold.provider.spec import Quirks
 from refold.provider.text_protocol.selection import Tools, calling
 from refold.tools.builtin import builtin
 
-SMALL = Traits(small=True)
+SMALL = ModelTraits(small=True)
 TEMPLATE = Path(__file__).with_name("calls_in_fences.jinja")
 
 PATIENCE = 240  # seconds for one task

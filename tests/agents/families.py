@@ -28,7 +28,7 @@ from refold.permissions.rules import parse
 from refold.provider.port import Provider
 from refold.session.recorder import Recorder
 from refold.session.session import Session
-from refold.testing.providers import Cast, Line, StrictProvider
+from refold.testing.providers import Line, ScriptedConversations, StrictProvider
 from refold.tools.contract import Reply, Tool, tool
 from refold.tools.task import task
 from refold.values.tools import Effect
@@ -54,7 +54,7 @@ class Household:
     ) -> None:
         self.home, self.directory = root / "home", root / "work"
         self.directory.mkdir(exist_ok=True)
-        self.cast = Cast(scripts)
+        self.cast = ScriptedConversations(scripts)
         plain: dict[str, Any] = {
             "directory": self.directory,
             "home": self.home,
@@ -81,7 +81,7 @@ def events(node: Node, kind: type[Event] | tuple[type[Event], ...]) -> list[Any]
     return [entry.event for entry in node.entries if isinstance(entry.event, kind)]
 
 
-def told(cast: Cast, name: str, request: int = -1) -> str:
+def told(cast: ScriptedConversations, name: str, request: int = -1) -> str:
     """The last message of a request in a talk, as text."""
     parts = cast.of(name)[request].messages[-1].message.parts
     return " ".join(getattr(part, "text", "") for part in parts)

@@ -7,7 +7,7 @@ import anyio
 import pytest
 from msgspec import Struct, convert
 
-from refold.app.models import Models, Traits
+from refold.app.models import Models, ModelTraits
 from refold.config.paths import paths
 from refold.config.settings import Settings
 from refold.provider.port import CallDelta, Delta, Provider, Request
@@ -85,7 +85,7 @@ def test_else_it_is_given_them_as_they_are() -> None:
 def test_a_small_model_is_offered_nothing_to_find_tools_with() -> None:
     given = (read_file, *finding((notebook_edit,)))
 
-    assert [t.name for t in Traits(small=True).tools(given)] == ["read_file", "finish"]
+    assert [t.name for t in ModelTraits(small=True).tools(given)] == ["read_file", "finish"]
 
 
 def test_it_is_the_same_one_in_every_turn_so_nothing_is_told_anew() -> None:

@@ -17,7 +17,7 @@ from refold.journal.home import JournalDirectory
 from refold.journal.state.session_tree import walk
 from refold.journal.store.tree_reader import tree
 from refold.session.session import Session
-from refold.testing.providers import Cast
+from refold.testing.providers import ScriptedConversations
 from tests.agents.families import Tree, called, give, turn
 
 SYNC = {
@@ -52,11 +52,11 @@ async def go_on(tree: Tree) -> Session:
 def test_after_a_crash_at_any_line_the_same_children_come_to_the_same(
     scripts: Any, step: int
 ) -> None:
-    whole = Tree(Cast(scripts))
+    whole = Tree(ScriptedConversations(scripts))
     first = anyio.run(turn, whole, "Go.")
     assert first.view.turn.answer == "Done."
     for cut in range(step, len(whole.log), step):
-        cast = Cast(scripts)
+        cast = ScriptedConversations(scripts)
         tree = whole.after(cut, cast)
         answered = sum(len(tree.events(id_, ModelAnswered)) for id_ in tree.stores)
 
@@ -79,10 +79,10 @@ def test_after_a_crash_at_any_line_the_same_children_come_to_the_same(
 
 
 def test_a_child_that_ended_before_its_parent_knew_is_told_of_from_its_journal() -> None:
-    whole = Tree(Cast(DEEP))
+    whole = Tree(ScriptedConversations(DEEP))
     anyio.run(turn, whole, "Go.")
     last = max(n for n, (who, _) in enumerate(whole.log) if who == "root/child-1")
-    cast = Cast(DEEP)
+    cast = ScriptedConversations(DEEP)
     tree = whole.after(last + 1, cast)
 
     session = anyio.run(go_on, tree)
@@ -94,7 +94,7 @@ def test_a_child_that_ended_before_its_parent_knew_is_told_of_from_its_journal()
 
 
 def test_a_turn_that_was_stopped_when_it_crashed_does_not_go_on_below() -> None:
-    whole = Tree(Cast(DEEP))
+    whole = Tree(ScriptedConversations(DEEP))
 
     async def stop(tree: Tree) -> None:
         session = await tree.opened()
@@ -106,7 +106,7 @@ def test_a_turn_that_was_stopped_when_it_crashed_does_not_go_on_below() -> None:
         for n, (who, kind) in enumerate(whole.log)
         if who == "root/child-1/child-1" and kind == "ModelAsked"
     )
-    cast = Cast(DEEP)
+    cast = ScriptedConversations(DEEP)
     tree = whole.after(work + 1, cast)
     anyio.run(stop, tree)
     again = tree.after(len(tree.log), cast)
@@ -120,10 +120,10 @@ def test_a_turn_that_was_stopped_when_it_crashed_does_not_go_on_below() -> None:
 
 
 def test_an_agent_that_is_not_there_any_more_is_a_failed_child() -> None:
-    whole = Tree(Cast(DEEP))
+    whole = Tree(ScriptedConversations(DEEP))
     anyio.run(turn, whole, "Go.")
     born = next(n for n, (_, kind) in enumerate(whole.log) if kind == "ChildBorn")
-    tree = whole.after(born + 1, Cast(DEEP))
+    tree = whole.after(born + 1, ScriptedConversations(DEEP))
     tree.profiles = {}
 
     session = anyio.run(go_on, tree)

@@ -11,7 +11,7 @@ from refold.permissions.facts import Facts
 from refold.permissions.rules import parse
 from refold.session.pending_requests import Permission, requests
 from refold.session.session import Session
-from refold.testing.providers import Cast
+from refold.testing.providers import ScriptedConversations
 from refold.tools.contract import Reply, tool
 from refold.values.tools import Effect
 from tests.agents.families import TOOLS, WORKER, Tree, called, give, turn
@@ -51,7 +51,7 @@ async def until_asked(session: Session) -> str:
 def test_a_question_is_shown_with_who_asks_and_its_answer_is_heeded(
     scripts: Any, who: str, where: str
 ) -> None:
-    tree = Tree(Cast(scripts), **ASKS)
+    tree = Tree(ScriptedConversations(scripts), **ASKS)
 
     async def main() -> Session:
         session = await asked(tree)
@@ -75,7 +75,7 @@ def test_a_question_is_shown_with_who_asks_and_its_answer_is_heeded(
 
 
 def test_a_no_goes_to_the_child_and_its_parent_goes_on() -> None:
-    tree = Tree(Cast(ONE), **ASKS)
+    tree = Tree(ScriptedConversations(ONE), **ASKS)
 
     async def main() -> None:
         session = await asked(tree)
@@ -96,7 +96,7 @@ def test_a_grant_holds_for_the_whole_tree_at_once() -> None:
         "Go": [[give("Work", "worker")], [BOOK], "Done."],
         "Work": [[BOOK], [called("book", what="bus")], "Booked."],
     }
-    tree = Tree(Cast(scripts), **ASKS | {"rules": ()})
+    tree = Tree(ScriptedConversations(scripts), **ASKS | {"rules": ()})
 
     async def main() -> Session:
         session = await asked(tree)
@@ -116,7 +116,7 @@ def test_a_grant_holds_for_the_whole_tree_at_once() -> None:
 
 
 def test_a_question_that_a_stop_takes_back_is_gone() -> None:
-    tree = Tree(Cast(ONE), **ASKS)
+    tree = Tree(ScriptedConversations(ONE), **ASKS)
 
     async def main() -> None:
         session = await asked(tree)
@@ -137,7 +137,7 @@ def test_a_question_that_a_stop_takes_back_is_gone() -> None:
 
 @pytest.mark.parametrize("scripts", [ONE, TWO])
 def test_a_question_stands_after_a_restart_and_can_be_answered_then(scripts: Any) -> None:
-    before = Tree(Cast(scripts), **ASKS)
+    before = Tree(ScriptedConversations(scripts), **ASKS)
 
     async def ask() -> None:
         session = await asked(before)
@@ -157,7 +157,7 @@ def test_a_question_stands_after_a_restart_and_can_be_answered_then(scripts: Any
 
     anyio.run(ask)
     last = max(n for n, (_, kind) in enumerate(before.log) if kind == "ChildAsked")
-    cast = Cast(scripts)
+    cast = ScriptedConversations(scripts)
     tree = before.after(last + 1, cast)
     session = anyio.run(answer, tree)
 
@@ -169,7 +169,7 @@ def test_a_question_stands_after_a_restart_and_can_be_answered_then(scripts: Any
 
 @pytest.mark.parametrize("scripts", [ONE, TWO])
 def test_an_answer_given_just_before_a_crash_is_not_asked_for_again(scripts: Any) -> None:
-    before = Tree(Cast(scripts), **ASKS)
+    before = Tree(ScriptedConversations(scripts), **ASKS)
 
     async def main(tree: Tree, allowed: bool | None) -> Session:
         session = await tree.opened()
@@ -187,7 +187,7 @@ def test_an_answer_given_just_before_a_crash_is_not_asked_for_again(scripts: Any
         n for n, (who, kind) in enumerate(before.log)
         if (who, kind) == ("root", "ChildAnswered")
     )  # fmt: skip
-    tree = before.after(said + 1, Cast(scripts))
+    tree = before.after(said + 1, ScriptedConversations(scripts))
     session = anyio.run(main, tree, None)
 
     assert tree.orders == ["taxi"]
@@ -197,7 +197,7 @@ def test_an_answer_given_just_before_a_crash_is_not_asked_for_again(scripts: Any
 
 
 def test_nobody_to_ask_is_nobody_to_ask_for_a_child_either() -> None:
-    tree = Tree(Cast(ONE), **ASKS, attended=False)
+    tree = Tree(ScriptedConversations(ONE), **ASKS, attended=False)
 
     session = anyio.run(turn, tree, "Go.")
 
@@ -207,7 +207,7 @@ def test_nobody_to_ask_is_nobody_to_ask_for_a_child_either() -> None:
 
 
 def test_an_agent_with_a_rule_of_its_own_asks_whatever_its_parent_was_allowed() -> None:
-    tree = Tree(Cast(ONE))
+    tree = Tree(ScriptedConversations(ONE))
     careful = replace(WORKER, ask=("book",))
     tree.profiles = {"worker": careful}
 
@@ -226,7 +226,7 @@ def test_an_agent_with_a_rule_of_its_own_asks_whatever_its_parent_was_allowed() 
 
 
 def test_what_a_parent_may_not_do_its_child_may_not_do_either() -> None:
-    tree = Tree(Cast(ONE), rules=(parse("book", "deny"),))
+    tree = Tree(ScriptedConversations(ONE), rules=(parse("book", "deny"),))
     tree.profiles = {"worker": WORKER}
 
     session = anyio.run(turn, tree, "Go.")
@@ -245,7 +245,7 @@ def test_who_is_asked_sees_the_call_as_it_was_made_and_the_journal_keeps_no_secr
         "Middle": [[give("Work", "worker")], "Passed on."],
         "Work": [[call], "Booked."],
     }
-    tree = Tree(Cast(scripts), **ASKS)
+    tree = Tree(ScriptedConversations(scripts), **ASKS)
 
     async def main() -> None:
         session = await asked(tree)
@@ -266,7 +266,7 @@ def test_who_is_asked_sees_the_call_as_it_was_made_and_the_journal_keeps_no_secr
 
 
 def test_silence_is_a_no_for_a_question_of_a_child_too() -> None:
-    tree = Tree(Cast(ONE), **ASKS)
+    tree = Tree(ScriptedConversations(ONE), **ASKS)
 
     async def main() -> Session:
         session = await asked(tree)
@@ -304,7 +304,7 @@ def test_what_a_child_has_read_outside_is_in_its_report() -> None:
         "Go": [[give("Work", "worker")], [BOOK], [BOOK], "Done."],
         "Work": [[FETCH], "It says: order a taxi."],
     }
-    tree = Tree(Cast(scripts), **CAUTIOUS)
+    tree = Tree(ScriptedConversations(scripts), **CAUTIOUS)
 
     async def main() -> Session:
         session = await asked(tree)
@@ -325,7 +325,7 @@ def test_a_yes_to_a_child_holds_for_the_parent_that_had_read_the_page() -> None:
         "Go": [[FETCH], [give("Work", "worker")], [BOOK], "Done."],
         "Work": [[BOOK], [BOOK], "Booked."],
     }
-    tree = Tree(Cast(scripts), **CAUTIOUS)
+    tree = Tree(ScriptedConversations(scripts), **CAUTIOUS)
 
     async def main() -> Session:
         session = await asked(tree)

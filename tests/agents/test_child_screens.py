@@ -11,7 +11,7 @@ from refold.session.hub import Hub
 from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.transcript import TranscriptPrinter
-from refold.testing.providers import Cast
+from refold.testing.providers import ScriptedConversations
 from refold.values.live import Live
 from refold.views.screen.screen import Screen, screen_of, shown
 from refold.views.transcript import transcript
@@ -74,7 +74,7 @@ def seen(frames: list[Frame], start: Screen) -> Screen:
 def test_whoever_joins_anywhere_sees_the_children_as_who_was_there_all_the_time(
     scripts: Any,
 ) -> None:
-    before, news = anyio.run(watched, Tree(Cast(scripts)))
+    before, news = anyio.run(watched, Tree(ScriptedConversations(scripts)))
     start = screen_of(before)
     for join in range(0, len(news) + 1, 7):
         first, late = anyio.run(heard, news, join)
@@ -92,10 +92,10 @@ def test_whoever_joins_anywhere_sees_the_children_as_who_was_there_all_the_time(
 def test_after_a_crash_anywhere_the_screen_is_that_of_the_journal(
     scripts: Any, step: int
 ) -> None:
-    whole = Tree(Cast(scripts))
+    whole = Tree(ScriptedConversations(scripts))
     anyio.run(watched, whole)
     for cut in range(step, len(whole.log), step):
-        tree = whole.after(cut, Cast(scripts))
+        tree = whole.after(cut, ScriptedConversations(scripts))
 
         before, news = anyio.run(watched, tree)
 
@@ -104,7 +104,7 @@ def test_after_a_crash_anywhere_the_screen_is_that_of_the_journal(
 
 
 def test_what_a_child_came_to_is_told_under_its_name_and_its_report_without_tags() -> None:
-    tree = Tree(Cast(BESIDE))
+    tree = Tree(ScriptedConversations(BESIDE))
     before, news = anyio.run(watched, tree)
     frames, _ = anyio.run(heard, news, 0)
     out = io.StringIO()

@@ -9,7 +9,7 @@ import pytest
 from refold.errors import ProviderError
 from refold.journal.events.kinds import ChildEnded, ChildStopped, Ended, TurnEnded
 from refold.session.session import Session
-from refold.testing.providers import Cast
+from refold.testing.providers import ScriptedConversations
 from tests.agents.families import Tree, called, give, turn
 
 WAIT = called("wait")
@@ -42,7 +42,7 @@ def run(tree: Tree, do: Callable[[Session], Awaitable[object]]) -> Session:
 
 @pytest.mark.parametrize("scripts", [DEEP, BESIDE])
 def test_a_stop_ends_all_that_is_below(scripts: Any) -> None:
-    tree = Tree(Cast(scripts))
+    tree = Tree(ScriptedConversations(scripts))
 
     session = run(tree, lambda s: s.inbox.interrupt("enough"))
 
@@ -60,7 +60,7 @@ def test_a_stop_ends_all_that_is_below(scripts: Any) -> None:
 
 
 def test_a_stopped_turn_ends_after_its_children() -> None:
-    tree = Tree(Cast(BESIDE))
+    tree = Tree(ScriptedConversations(BESIDE))
 
     run(tree, lambda s: s.inbox.interrupt("enough"))
 
@@ -69,7 +69,7 @@ def test_a_stopped_turn_ends_after_its_children() -> None:
 
 
 def test_one_child_is_stopped_and_its_parent_goes_on() -> None:
-    tree = Tree(Cast(DEEP))
+    tree = Tree(ScriptedConversations(DEEP))
 
     session = run(tree, lambda s: s.inbox.stop_child("child-1", "not needed"))
 
@@ -84,7 +84,7 @@ def test_one_child_is_stopped_and_its_parent_goes_on() -> None:
 
 
 def test_a_child_in_the_background_is_stopped_and_that_is_heard() -> None:
-    cast = Cast(BESIDE)
+    cast = ScriptedConversations(BESIDE)
     tree = Tree(cast)
 
     session = run(tree, lambda s: s.inbox.stop_child("", "not needed"))
@@ -95,7 +95,7 @@ def test_a_child_in_the_background_is_stopped_and_that_is_heard() -> None:
 
 
 def test_leaving_in_the_middle_ends_what_is_below_in_good_time() -> None:
-    tree = Tree(Cast(DEEP))
+    tree = Tree(ScriptedConversations(DEEP))
 
     async def main() -> float:
         began = 0.0
@@ -117,7 +117,7 @@ def test_leaving_in_the_middle_ends_what_is_below_in_good_time() -> None:
 
 def test_a_turn_that_fails_does_not_leave_a_child_at_work() -> None:
     lines = [[give("Slow", "worker", background=True)], ProviderError("down")]
-    tree = Tree(Cast({"Go": lines, "Slow": [[WAIT], "Never."]}))
+    tree = Tree(ScriptedConversations({"Go": lines, "Slow": [[WAIT], "Never."]}))
 
     session = anyio.run(turn, tree, "Go.")
 

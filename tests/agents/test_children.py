@@ -18,7 +18,7 @@ from refold.journal.events.kinds import (
 )
 from refold.journal.home import JournalDirectory
 from refold.provider.port import Delta, Request
-from refold.testing.providers import Cast
+from refold.testing.providers import ScriptedConversations
 from refold.values.live import ChildMoved, SubagentDelta, TextCame
 from tests.agents.families import Household, called, events, give, told
 
@@ -394,7 +394,7 @@ def test_a_child_that_breaks_in_the_middle_tells_what_it_has_cost(tmp_path: Path
 class Breaking:
     """A provider with a bug that shows at its n-th request."""
 
-    def __init__(self, inner: Cast, at: int) -> None:
+    def __init__(self, inner: ScriptedConversations, at: int) -> None:
         self._inner, self._left = inner, at
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:

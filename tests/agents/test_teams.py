@@ -25,8 +25,8 @@ from refold.provider.port import Delta, Provider, Request
 from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.testing.providers import (
-    Cast,
     Line,
+    ScriptedConversations,
     as_reply,
     deltas,
     first_words,
@@ -151,7 +151,7 @@ TALK = {
 
 
 def test_members_of_a_team_exchange_mail_and_all_end_when_nothing_is_left() -> None:
-    tree = TeamTree(Cast(TALK))
+    tree = TeamTree(ScriptedConversations(TALK))
 
     session = run(tree)
 
@@ -261,10 +261,10 @@ async def resumed(tree: TeamTree) -> Session:
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [17, 1])
 def test_after_a_crash_at_any_line_mail_comes_once_and_in_order(step: int) -> None:
-    whole = TeamTree(Cast(TALK))
+    whole = TeamTree(ScriptedConversations(TALK))
     run(whole)
     for cut in range(step, len(whole.log), step):
-        tree = whole.after(cut, Cast(TALK))
+        tree = whole.after(cut, ScriptedConversations(TALK))
         at = f"cut at {cut}: {whole.log[cut - 1]}"
         before = tree.events("root", MailSent) if tree.stores else []
 
@@ -285,7 +285,7 @@ def test_after_a_crash_at_any_line_mail_comes_once_and_in_order(step: int) -> No
 
 
 def test_mail_wakes_an_idle_teammate_and_a_leader_that_waits() -> None:
-    tree = TeamTree(Cast({
+    tree = TeamTree(ScriptedConversations({
         "Go": [[spawn("ann")], "I wait.", [mail("ann", "Count again.")], "I wait.", "Two it is.", "End.", "End."],
         "You are ann": [[mail("lead", "One.")], "Told.", [mail("lead", "Two.")], "Told again.", "Yes."],
     }))  # fmt: skip
@@ -298,7 +298,7 @@ def test_mail_wakes_an_idle_teammate_and_a_leader_that_waits() -> None:
 
 
 def test_a_teammate_is_asked_to_end_and_ends_with_a_last_word() -> None:
-    tree = TeamTree(Cast({
+    tree = TeamTree(ScriptedConversations({
         "Go": [[spawn("ann"), spawn("bob")], [called("shutdown_teammate", name="ann", reason="Enough.")],
                [called("list_teammates")], "I wait.", "Good.", "Good."],
         "You are ann": ["Ready.", "I leave nothing behind."],
@@ -314,7 +314,7 @@ def test_a_teammate_is_asked_to_end_and_ends_with_a_last_word() -> None:
 
 def test_a_plan_is_sent_and_reviewed_by_mail() -> None:
     review = called("review_plan", name="ann", approve=False, feedback="Smaller.")
-    tree = TeamTree(Cast({
+    tree = TeamTree(ScriptedConversations({
         "Go": [[spawn("ann")], "I wait.", [called("list_teammates")], [review], "I wait.", "Well.", "Well."],
         "You are ann": [[mail("lead", "1. All", kind="plan")], "I wait.", "Smaller, then."],
     }))  # fmt: skip
@@ -346,7 +346,7 @@ def test_a_plan_is_sent_and_reviewed_by_mail() -> None:
 ])  # fmt: skip
 def test_what_a_team_cannot_do_is_said(calls: list[Call], why: str) -> None:
     mates = {f"You are m{n}": ["Ok."] for n in range(6)} | {"You are ann": ["Ok."]}
-    tree = TeamTree(Cast({"Go": [calls, *["I wait."] * 8], **mates}))
+    tree = TeamTree(ScriptedConversations({"Go": [calls, *["I wait."] * 8], **mates}))
 
     session = run(tree)
 
@@ -361,7 +361,9 @@ def test_what_a_team_cannot_do_is_said(calls: list[Call], why: str) -> None:
 
 
 def test_a_teammate_has_no_task_and_starts_no_teammates() -> None:
-    cast = Cast({"Go": [[spawn("ann")], "I wait.", "Ok."], "You are ann": ["Ready."]})
+    cast = ScriptedConversations(
+        {"Go": [[spawn("ann")], "I wait.", "Ok."], "You are ann": ["Ready."]}
+    )
 
     run(TeamTree(cast))
 
@@ -372,7 +374,7 @@ def test_a_teammate_has_no_task_and_starts_no_teammates() -> None:
 
 def test_a_subagent_of_a_task_has_no_tool_of_the_team() -> None:
     give = called("task", prompt="Work", agent="worker")
-    cast = Cast({"Go": [[give], "Ok."], "Work": ["Done."]})
+    cast = ScriptedConversations({"Go": [[give], "Ok."], "Work": ["Done."]})
 
     run(TeamTree(cast))
 
@@ -388,7 +390,9 @@ def holding(*more: Line) -> dict[str, Sequence[Line]]:
 
 
 def test_a_teammate_that_fails_frees_its_task_and_says_so() -> None:
-    tree = TeamTree(Cast(holding()))  # it has no second line, and so it fails
+    tree = TeamTree(
+        ScriptedConversations(holding())
+    )  # it has no second line, and so it fails
 
     run(tree)
 
@@ -401,7 +405,7 @@ def test_a_teammate_that_fails_frees_its_task_and_says_so() -> None:
 
 
 def test_a_teammate_that_is_stopped_frees_its_task() -> None:
-    tree = TeamTree(Cast(holding([called("wait")])))
+    tree = TeamTree(ScriptedConversations(holding([called("wait")])))
 
     async def story() -> None:
         session = await tree.opened()
@@ -419,7 +423,7 @@ def test_a_teammate_that_is_stopped_frees_its_task() -> None:
 
 
 def test_the_person_writes_to_one_teammate_once_and_wakes_it_when_it_is_idle() -> None:
-    tree = TeamTree(Cast({
+    tree = TeamTree(ScriptedConversations({
         "Go": [[spawn("ann"), spawn("bob")], "I wait.", "Yes.", "Yes."],
         "You are ann": [[called("wait")]],
         "You are bob": ["Ready.", "I look at b.txt."],
@@ -470,7 +474,7 @@ def with_time(story: Callable[[], Any]) -> None:
 
 
 def test_a_task_in_progress_is_mentioned_to_a_teammate_that_forgot_it() -> None:
-    tree = TeamTree(Cast(holding(
+    tree = TeamTree(ScriptedConversations(holding(
         "Done, I think.", [called("task_update", id=1, status="done")], "Now it is.",
     )))  # fmt: skip
 
@@ -480,7 +484,7 @@ def test_a_task_in_progress_is_mentioned_to_a_teammate_that_forgot_it() -> None:
 
 
 def test_an_idle_teammate_ends_by_itself_when_its_leader_is_busy() -> None:
-    cast = Cast({
+    cast = ScriptedConversations({
         "Go": [[spawn("ann")], "I wait.", "I heard it.", "I heard it."], "You are ann": ["Ready."],
     })  # fmt: skip
     tree = TeamTree(cast)

@@ -10,7 +10,7 @@ from refold import Agent
 from refold.claims.check import check
 from refold.claims.observed import ReadFiles, seen_in
 from refold.claims.parse_claims import in_answer
-from refold.claims.sources import Today, records
+from refold.claims.sources import CurrentFiles, records
 from refold.journal.home import JournalDirectory
 from refold.journal.store.tree_reader import entries_in
 from refold.place.files import DiskFiles
@@ -54,7 +54,7 @@ class Past(Struct, frozen=True):
         return seen_in(records(self.path, entries_in(self.path)[0]))
 
     def check(self, claims: Sequence[Claim]) -> tuple[CheckedClaim, ...]:
-        return check(claims, self.seen(), Today(DiskFiles(self.directory)))
+        return check(claims, self.seen(), CurrentFiles(DiskFiles(self.directory)))
 
     def verdict(self, answer: str) -> CheckedClaim:
         (claim,) = in_answer(answer)

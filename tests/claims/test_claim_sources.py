@@ -11,11 +11,11 @@ import pytest
 from msgspec import Raw
 
 from refold.claims.call_evidence import says
-from refold.claims.check import check, told_in
-from refold.claims.observed import Record, seen_in
+from refold.claims.check import check, claims_in
+from refold.claims.observed import SessionRecord, seen_in
 from refold.claims.parse_claims import UNREADABLE, in_answer
 from refold.claims.passages import LineRange, numbered
-from refold.claims.sources import Today, records
+from refold.claims.sources import CurrentFiles, records
 from refold.errors import ToolFailed
 from refold.journal.events.child_events import ChildBorn, NestedCallMade
 from refold.journal.events.codec import Head, encode
@@ -68,12 +68,12 @@ def ran(
 
 def checked(
     place: Path,
-    told: Sequence[Record],
+    told: Sequence[SessionRecord],
     *evidence: Evidence,
     claim: str = "It is so.",
     files: DiskFiles | None = None,
 ) -> CheckedClaim:
-    today = Today(files or DiskFiles(place))
+    today = CurrentFiles(files or DiskFiles(place))
     return check([Claim(claim, evidence)], seen_in(told), today)[0]
 
 
@@ -117,7 +117,7 @@ def test_what_a_child_read_and_ran_counts(place: Path) -> None:
 
 def test_the_report_of_a_child_is_no_evidence(place: Path) -> None:
     report = "child-1 is done.\n\nAll 40 tests pass"
-    told = Record(
+    told = SessionRecord(
         made(*called("call-0", "task", prompt="Test."), Ended("call-0", "done", report))
     )
 
@@ -135,16 +135,16 @@ def test_what_a_model_said_to_code_is_no_evidence(place: Path) -> None:
         Ended("call-0", "done", f"{answer}\nthe house stands in Bergen"),
     )
 
-    said = checked(place, [Record(told)], Evidence(call="call-0", quote=answer))
+    said = checked(place, [SessionRecord(told)], Evidence(call="call-0", quote=answer))
     read_by_code = Evidence(call="call-0", quote="the house stands in Bergen")
 
     assert said.state == "unknown"
-    assert checked(place, [Record(told)], read_by_code).state == "supported"
+    assert checked(place, [SessionRecord(told)], read_by_code).state == "supported"
 
 
 def test_a_call_that_has_not_ended_says_nothing(place: Path) -> None:
-    begun = Record(made(*called("call-0", "bash", command="make")))
-    cut_off = Record(
+    begun = SessionRecord(made(*called("call-0", "bash", command="make")))
+    cut_off = SessionRecord(
         made(
             *called("call-0", "bash", command="make"),
             Ended("call-0", "unknown", "all is well here"),
@@ -157,7 +157,7 @@ def test_a_call_that_has_not_ended_says_nothing(place: Path) -> None:
 
 
 def test_a_refused_call_is_no_call(place: Path) -> None:
-    told = Record(
+    told = SessionRecord(
         made(
             *called("call-0", "bash", command="make"),
             Ended("call-0", "refused", "Refused: no"),
@@ -175,10 +175,10 @@ def test_what_was_cut_is_looked_up_in_its_blob(place: Path) -> None:
     told = made(*ran("call-0", "make", text, whole="b" * 64))
     evidence = Evidence(call="make", quote="in the middle of it")
 
-    whole = Record(told, blob=lambda _: b"begins, and in the middle of it\nends")
+    whole = SessionRecord(told, blob=lambda _: b"begins, and in the middle of it\nends")
 
     assert checked(place, [whole], evidence).state == "supported"
-    assert checked(place, [Record(told)], evidence).state == "unknown"
+    assert checked(place, [SessionRecord(told)], evidence).state == "unknown"
 
 
 def test_code_leaves_no_trace_so_the_file_must_be_what_it_was(place: Path) -> None:
@@ -196,11 +196,14 @@ def test_code_leaves_no_trace_so_the_file_must_be_what_it_was(place: Path) -> No
     )
     absent = Evidence(path="data.txt", quote="words that stand nowhere in it")
 
-    assert checked(place, [Record(later)], quoted("data.txt")).state == "supported"
-    assert checked(place, [Record(later)], quoted("data.txt", "2")).state == "contradicted"
-    assert checked(place, [Record(later)], absent).state == "contradicted"
-    assert checked(place, [Record(before)], quoted("data.txt")).state == "unknown"
-    assert checked(place, [Record(other)], quoted("data.txt")).state == "unknown"
+    assert checked(place, [SessionRecord(later)], quoted("data.txt")).state == "supported"
+    assert (
+        checked(place, [SessionRecord(later)], quoted("data.txt", "2")).state
+        == "contradicted"
+    )
+    assert checked(place, [SessionRecord(later)], absent).state == "contradicted"
+    assert checked(place, [SessionRecord(before)], quoted("data.txt")).state == "unknown"
+    assert checked(place, [SessionRecord(other)], quoted("data.txt")).state == "unknown"
 
 
 def test_a_call_that_code_made_reads_for_it(place: Path) -> None:
@@ -211,7 +214,7 @@ def test_a_call_that_code_made_reads_for_it(place: Path) -> None:
         SessionStarted(str(place)), NestedCallMade(call, "call-0"), Started("call-0.1"), end
     )
 
-    assert checked(place, [Record(told)], quoted("a.py")).state == "supported"
+    assert checked(place, [SessionRecord(told)], quoted("a.py")).state == "supported"
 
 
 def test_a_file_that_was_never_read_is_not_even_opened(place: Path) -> None:
@@ -220,7 +223,7 @@ def test_a_file_that_was_never_read_is_not_even_opened(place: Path) -> None:
             raise AssertionError(real)
 
     (place / "a.py").write_text(LINE)
-    told = Record(made(SessionStarted(str(place))))
+    told = SessionRecord(made(SessionStarted(str(place))))
 
     assert checked(place, [told], quoted("a.py"), files=Locked(place)).state == "unknown"
 
@@ -228,7 +231,7 @@ def test_a_file_that_was_never_read_is_not_even_opened(place: Path) -> None:
 @pytest.mark.parametrize("kind", ["pipe", "link", "huge", "binary", "directory", "unread"])
 def test_what_is_no_plain_file_any_more_is_not_looked_into(place: Path, kind: str) -> None:
     path = place / "a.py"
-    told = Record(made(SessionStarted(str(place)), *read("call-0", path, LINE)))
+    told = SessionRecord(made(SessionStarted(str(place)), *read("call-0", path, LINE)))
     files = DiskFiles(place)
     match kind:
         case "pipe":
@@ -254,7 +257,9 @@ def test_what_is_no_plain_file_any_more_is_not_looked_into(place: Path, kind: st
 
 @pytest.mark.parametrize("path", ["\0", "~/a.py", "", "../" * 5000, "a\ud800", "x" * 5000])
 def test_a_path_that_is_none_is_told(place: Path, path: str) -> None:
-    told = Record(made(SessionStarted(str(place)), *read("call-0", place / "a.py", LINE)))
+    told = SessionRecord(
+        made(SessionStarted(str(place)), *read("call-0", place / "a.py", LINE))
+    )
 
     assert checked(place, [told], quoted(path)).state == "unknown"
 
@@ -262,7 +267,9 @@ def test_a_path_that_is_none_is_told(place: Path, path: str) -> None:
 def test_a_quote_that_occurs_everywhere_within_words_ends(place: Path) -> None:
     text = "a" * 2_000_000
     (place / "a.py").write_text(text)
-    told = Record(made(SessionStarted(str(place)), *read("call-0", place / "a.py", text)))
+    told = SessionRecord(
+        made(SessionStarted(str(place)), *read("call-0", place / "a.py", text))
+    )
     began = time.monotonic()
 
     found = checked(place, [told], Evidence(path="a.py", quote="a" * 100_000))
@@ -300,7 +307,7 @@ def test_a_claim_in_the_same_words_is_the_claim_mended() -> None:
         for n, c in enumerate((first, second))
     ]
 
-    assert told_in(made(TurnStarted(0), *ends)).claims == (second,)
+    assert claims_in(made(TurnStarted(0), *ends)).claims == (second,)
 
 
 @pytest.mark.parametrize(
@@ -322,7 +329,7 @@ def test_only_plain_words_of_success_are_held_against_an_exit_code(
 
 def test_no_path_can_be_meant_by_half_a_character(place: Path) -> None:
     with pytest.raises(ToolFailed):
-        Today(DiskFiles(place)).real("a\ud800", (str(place),))
+        CurrentFiles(DiskFiles(place)).real("a\ud800", (str(place),))
 
 
 def test_a_quote_does_not_reach_across_lines_that_were_not_shown() -> None:

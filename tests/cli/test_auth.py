@@ -15,7 +15,7 @@ from anyio.from_thread import start_blocking_portal
 
 from refold.cli.main import main
 from refold.config import credentials
-from refold.testing.wire_server import Answer, Heard, WireServer, wire_server
+from refold.testing.wire_server import Answer, ReceivedRequest, WireServer, wire_server
 from tests.keyrings import Ring, keyring_of
 from tests.provider.list_server import Pages, list_server
 
@@ -231,7 +231,7 @@ def test_a_keyring_in_trouble_is_asked_once_and_named(
 def strict() -> Iterator[WireServer]:
     """Lists its models to who has `KEY`, and to nobody else."""
 
-    def answer(heard: Heard) -> Answer:
+    def answer(heard: ReceivedRequest) -> Answer:
         good = heard.headers.get("authorization") == f"Bearer {KEY}"
         return Answer(json.dumps(PAGE["/models"]).encode()) if good else Answer(b"{}", 401)
 

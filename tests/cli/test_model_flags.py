@@ -14,7 +14,7 @@ from anyio.from_thread import start_blocking_portal
 from refold.cli.main import main
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
-from refold.testing.wire_server import Answer, Heard, WireServer, wire_server
+from refold.testing.wire_server import Answer, ReceivedRequest, WireServer, wire_server
 from tests.sandbox_notice import without_sandbox_notice
 
 PNG = b"\x89PNG\r\n\x1a\n and the rest"
@@ -28,7 +28,7 @@ class Served:
         self.down: set[str] = set()
         self.server: WireServer | None = None
 
-    def answer(self, heard: Heard) -> Answer:
+    def answer(self, heard: ReceivedRequest) -> Answer:
         asked = json.loads(heard.body) if heard.body else {}
         if asked.get("model") in self.down:
             return Answer(b"{}", 503)

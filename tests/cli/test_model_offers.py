@@ -7,7 +7,12 @@ from refold.app.launch_options import LaunchOptions
 from refold.config.paths import paths
 from refold.config.settings import Roles, Settings
 from refold.provider.catalog import find
-from refold.provider.model_figures import Listed, ListedModel, directory_in, remember
+from refold.provider.model_figures import (
+    ListedModel,
+    StoredModelList,
+    directory_in,
+    remember,
+)
 
 
 def offered(home: Path, tmp_path: Path, **environ: str) -> tuple[str, ...]:
@@ -28,7 +33,7 @@ def test_what_a_server_of_one_s_own_last_listed_is_offered_too(
     home: Path, tmp_path: Path
 ) -> None:
     state = paths({"HOME": str(home), "REFOLD_HOME": str(home / "refold")}).state
-    listed = Listed(
+    listed = StoredModelList(
         0.0, find("ollama").base_url, (ListedModel("llama4"), ListedModel("qwen4"))
     )
     remember(directory_in(state), "ollama", listed)

@@ -14,7 +14,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from hypothesis import given, settings
 
-from refold.app.live_traces import LiveTraces, Targets, targets
+from refold.app.live_traces import LiveTraces, TraceTargets, targets
 from refold.app.otlp import Collector, encoded
 from refold.config.settings import Otel
 from refold.errors import BadInput
@@ -25,7 +25,7 @@ from refold.journal.state.session_tree import Node
 from refold.journal.store.port import MemoryStore
 from refold.journal.store.tree_reader import tree
 from refold.session.recorder import Recorder
-from refold.testing.wire_server import Answer, Heard, WireServer, wire_server
+from refold.testing.wire_server import Answer, ReceivedRequest, WireServer, wire_server
 from refold.views.metrics import DURATION, FIRST_CHUNK, TOKENS
 from refold.views.traces import traces
 from tests.agents.families import Household, called, give
@@ -39,7 +39,7 @@ TAKEN = Answer(b"{}")
 
 @contextmanager
 def collecting(answer: Answer = TAKEN) -> Generator[WireServer]:
-    def answering(_: Heard) -> Answer:
+    def answering(_: ReceivedRequest) -> Answer:
         return answer
 
     with (
@@ -148,7 +148,7 @@ def test_the_spans_of_a_generated_session_equal_a_fold_of_its_journal(
             to = Collector(f"{server.url}/v1/traces")
             lost = list[str]()
             live = LiveTraces(
-                Targets(to, Collector(f"{server.url}/v1/metrics"), delta=False),
+                TraceTargets(to, Collector(f"{server.url}/v1/metrics"), delta=False),
                 content=True,
                 log=lambda level, what, session="": lost.append(what),
             )
@@ -288,13 +288,13 @@ def test_the_environment_names_the_collector_where_the_setting_says_so() -> None
         "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "delta",
     }
 
-    assert targets(Otel(endpoint="environment"), environ) == Targets(
+    assert targets(Otel(endpoint="environment"), environ) == TraceTargets(
         Collector("http://127.0.0.1:1/v1/traces", (("a", "b"),)),
         Collector("http://127.0.0.1:2/mine", (("a", "b"),)),
         delta=True,
     )
     only_traces = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:3/t"}
-    assert targets(Otel(endpoint="environment"), only_traces) == Targets(
+    assert targets(Otel(endpoint="environment"), only_traces) == TraceTargets(
         Collector("http://127.0.0.1:3/t"), None, delta=False
     )
     assert targets(Otel(endpoint="environment"), {}) is None

@@ -18,7 +18,7 @@ from refold.cli.main import main
 from refold.testing.providers import Reply as Line
 from refold.testing.providers import ScriptedProvider
 from refold.testing.wire_answers import WireName, answer
-from refold.testing.wire_server import Answer, Heard, WireServer, wire_server
+from refold.testing.wire_server import Answer, ReceivedRequest, WireServer, wire_server
 from refold.values.usage import Usage
 from tests.provider.strict_servers import complaint
 
@@ -56,7 +56,7 @@ class Answering:
     def __init__(self, strict: Strict, wire: WireName) -> None:
         self._strict, self._wire = strict, wire
 
-    def __call__(self, heard: Heard) -> Answer:
+    def __call__(self, heard: ReceivedRequest) -> Answer:
         body = json.loads(heard.body)
         if "/api/show" in heard.path:
             return Answer(b"{}")

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from refold.code.edit_checks import EditChecks
-from refold.code.language_servers import LanguageServers, Surroundings
+from refold.code.language_servers import LanguageServers, ServerContext
 from refold.code.source_code import CodeWorkspace, SourceCode
 from refold.code.wire import Diagnostic
 from refold.errors import ToolFailed
@@ -51,7 +51,7 @@ class Kitchen:
         self.log = list[tuple[str, str]]()
         commands = ShellCommands(environ)
         find = Programs(environ, [str(self.root)]).find
-        surroundings = Surroundings(str(self.root), commands, find, self._logged, seconds)
+        surroundings = ServerContext(str(self.root), commands, find, self._logged, seconds)
         self.servers = LanguageServers(surroundings)
         self.place = ToolDirectory(self.root, commands)
         self.files = DiskFiles(self.root, unread=self._unread)

@@ -46,10 +46,10 @@ from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.terminal.screen.capabilities import detect_capabilities as look_at
 from refold.terminal.screen.printer import Printer
 from refold.terminal.work import Work
-from refold.testing.providers import Cast, ScriptedProvider
 from refold.testing.providers import Reply as Line
+from refold.testing.providers import ScriptedConversations, ScriptedProvider
 from refold.testing.wire_answers import answer
-from refold.testing.wire_server import Answer, Heard, wire_server
+from refold.testing.wire_server import Answer, ReceivedRequest, wire_server
 from refold.tools.code import diagnostics, symbols
 from refold.tools.edit import write_file
 from refold.tools.skills import read_skill
@@ -110,14 +110,14 @@ def errand(prompt: str) -> tuple[str, str]:
 
 async def levels_of_children(build: Build) -> object:
     levels = {f"{n}.": [[errand(f"{n + 1}.")], "Done."] for n in range(5)}
-    cast = Cast({"Go.": [[errand("0.")], "Done."], **levels})
+    cast = ScriptedConversations({"Go.": [[errand("0.")], "Done."], **levels})
     await said_by(build(provider=cast, tools=(), builtin=True))
     return len(cast.asked) - 1
 
 
 async def children_at_once(build: Build) -> object:
     names = [f"{n}." for n in range(10)]
-    cast = Cast({"Go.": [[errand(name) for name in names], "Done."]}
+    cast = ScriptedConversations({"Go.": [[errand(name) for name in names], "Done."]}
                 | {name: ["Done."] for name in names})  # fmt: skip
     cast.holding = set(names)
     agent = build(provider=cast, tools=(), builtin=True)
@@ -131,7 +131,7 @@ async def children_at_once(build: Build) -> object:
 
 async def children_in_all(build: Build) -> object:
     names = [f"{n}." for n in range(201)]
-    cast = Cast({"Go.": [[errand(name) for name in names], "Done."]}
+    cast = ScriptedConversations({"Go.": [[errand(name) for name in names], "Done."]}
                 | {name: ["Done."] for name in names})  # fmt: skip
     await said_by(build(provider=cast, tools=(), builtin=True))
     return len(cast.asked) - 1
@@ -313,7 +313,7 @@ async def reads_what_a_site_excludes(build: Build) -> object:
     """Is a page read that robots.txt excludes?"""
     robots = Answer(b"User-agent: *\nDisallow: /", headers={"content-type": "text/plain"})
 
-    def site(heard: Heard) -> Answer:
+    def site(heard: ReceivedRequest) -> Answer:
         return robots if heard.path == "/robots.txt" else Answer(b"Hello.")
 
     async with wire_server(site) as server:
@@ -422,7 +422,7 @@ async def effort(build: Build) -> object:
 
 
 async def who_answers_while_the_main_one_is_down(build: Build) -> object:
-    def served(heard: Heard) -> Answer:
+    def served(heard: ReceivedRequest) -> Answer:
         up = json.loads(heard.body)["model"] == "other"
         return answer("openai-chat", Line("Hi.")) if up else Answer(b"{}", 503)
 
@@ -1153,7 +1153,9 @@ def test_every_setting_of_a_provider_is_tried_below() -> None:
     assert set(flat(Provider())) == tried
 
 
-async def of_mine(build: Build, lines: Line | str, **settings: object) -> tuple[Any, Heard]:
+async def of_mine(
+    build: Build, lines: Line | str, **settings: object
+) -> tuple[Any, ReceivedRequest]:
     """What a turn came to, and what the server heard first."""
     answering = answer("openai-chat", lines if isinstance(lines, Line) else Line(lines))
     async with wire_server(answering) as server:
@@ -1265,7 +1267,9 @@ def test_a_provider_of_one_s_own_is_asked_by_its_wire_at_its_address_with_its_ke
     monkeypatch.setenv("MY_KEY", "sk-of-mine")
 
     async def ask() -> tuple[int, bool]:
-        def answering(heard: Heard) -> Answer:  # Ollama is also asked about the model
+        def answering(
+            heard: ReceivedRequest,
+        ) -> Answer:  # Ollama is also asked about the model
             asked = heard.path.endswith(PATHS[wire])
             return answer(wire, Line("Hi.")) if asked else Answer(b"{}")
 

@@ -37,7 +37,7 @@ from refold.journal.state.fold import BudgetUsed, View, fold, used
 from refold.journal.state.turn import Turn
 from refold.journal.store.port import MemoryStore
 from refold.prompts.summary import summary_prompt
-from refold.provider.port import Came, Delta, Request, Sent
+from refold.provider.port import Delta, Request, RequestSent, ResponseBytes
 from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.testing.providers import Reply, ScriptedProvider
@@ -378,8 +378,8 @@ class OverAWire:
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         if request.trace:
-            yield Sent("POST /", request.system.encode())
-            yield Came(b"it came")
+            yield RequestSent("POST /", request.system.encode())
+            yield ResponseBytes(b"it came")
         async for delta in self._inner.stream(request):
             yield delta
 

@@ -24,12 +24,12 @@ from refold.journal.store.logged_requests import wire_calls
 from refold.journal.store.port import MemoryStore
 from refold.provider.port import (
     CallDelta,
-    Came,
     Delta,
     Done,
     Provider,
     Request,
-    Sent,
+    RequestSent,
+    ResponseBytes,
     TextDelta,
     ThinkingDelta,
 )
@@ -431,14 +431,14 @@ class OverAWire:
         if request.trace:
             told = json.dumps([s.message.text for s in request.messages])
             if self._too:
-                yield Sent(self._too, INSTRUCTIONS)
-            yield Sent("POST http://acme.test", told.encode())
-            yield Came(b"first ")
+                yield RequestSent(self._too, INSTRUCTIONS)
+            yield RequestSent("POST http://acme.test", told.encode())
+            yield ResponseBytes(b"first ")
         if self.asked in self._failing:
             raise Unreachable("gone")
         yield TextDelta(f"Answer {self.asked}.")
         if request.trace:
-            yield Came(b"second")
+            yield ResponseBytes(b"second")
         yield Done(Usage(fresh=1))
 
 
@@ -514,10 +514,10 @@ def test_what_was_not_kept_of_a_trace_is_kept_the_next_time() -> None:
             raise JournalError("full")
 
     async def story() -> list[RequestLogged]:
-        trace.take(Sent("POST http://acme.test", b"one"))
+        trace.take(RequestSent("POST http://acme.test", b"one"))
         with pytest.raises(JournalError):
             await trace.told(Full())
-        trace.take(Sent("POST http://acme.test", b"one, two"))
+        trace.take(RequestSent("POST http://acme.test", b"one, two"))
         return await trace.told(store)
 
     trace, store = Trace(), MemoryStore()
@@ -544,8 +544,8 @@ def test_a_trace_of_an_answer_that_a_person_stopped_is_kept_too() -> None:
 
     class Slow:
         async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-            yield Sent("POST http://acme.test", b"{}")
-            yield Came(b"half")
+            yield RequestSent("POST http://acme.test", b"{}")
+            yield ResponseBytes(b"half")
             yield TextDelta("So f")
             await sessions[0].inbox.interrupt()
             await anyio.sleep_forever()

@@ -18,7 +18,7 @@ import httpx2
 from refold.config.mcp_tokens import StoredGrants
 from refold.config.paths import Paths
 from refold.errors import ToolFailed
-from refold.mcp.connections import Connections, Outside
+from refold.mcp.connections import Connections, McpContext
 from refold.mcp.manifests import Manifests, RemoteTool
 from refold.mcp.oauth_login import log_in
 from refold.mcp.servers import ServerConfig, read, resolved
@@ -63,7 +63,7 @@ class Session:
     def __init__(self, config: ServerConfig, home: Path) -> None:
         self.config = config
         self.grants = StoredGrants(Paths(home, home, home), lambda *_: None)
-        outside = Outside(
+        outside = McpContext(
             lambda _: ShellCommands({}),
             lambda one: resolved(one, {}),
             lambda level, what, *_: print(level, what, file=sys.stderr),

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from refold.errors import ToolFailed
-from refold.mcp.connections import Connections, Outside
+from refold.mcp.connections import Connections, McpContext
 from refold.mcp.manifests import Manifests
 from refold.mcp.servers import read, resolved
 from refold.place.commands import ShellCommands
@@ -64,7 +64,7 @@ def running(server: Any) -> Iterator[str]:
 
 def connections(tmp_path: Any, **said: object) -> Connections:
     (config,) = read(json.dumps({"s": said}), "test").servers
-    outside = Outside(
+    outside = McpContext(
         lambda _: ShellCommands({}), lambda one: resolved(one, {}), lambda *_: None
     )
     return Connections((config,), Manifests(tmp_path), outside)

@@ -14,7 +14,7 @@ import pytest
 from refold.config.mcp_tokens import StoredGrants
 from refold.config.paths import Paths
 from refold.errors import BadInput, ToolFailed
-from refold.mcp.connections import Connections, Outside
+from refold.mcp.connections import Connections, McpContext
 from refold.mcp.grants import Grant
 from refold.mcp.manifests import Manifests
 from refold.mcp.oauth_login import log_in
@@ -61,7 +61,7 @@ class User:
         return found
 
     def connections(self) -> Connections:
-        outside = Outside(
+        outside = McpContext(
             lambda _: ShellCommands({}),
             lambda one: resolved(one, {}),
             lambda *_: None,

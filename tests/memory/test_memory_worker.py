@@ -19,7 +19,7 @@ from refold.cli.main import main
 from refold.journal.state.fold import fold
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
-from refold.testing.wire_server import Answer, Heard, wire_server
+from refold.testing.wire_server import Answer, ReceivedRequest, wire_server
 from tests.memory.workplace import Workplace, note
 
 WORDS = "always answer in German, please"
@@ -56,12 +56,12 @@ async def a_session(place: Workplace, words: str = WORDS) -> str:
 
 
 def with_a_model(
-    doing: Callable[[list[Heard]], Awaitable[None]],
+    doing: Callable[[list[ReceivedRequest]], Awaitable[None]],
     place: Workplace,
-    notes: Callable[[Heard], Answer],
+    notes: Callable[[ReceivedRequest], Answer],
 ) -> None:
     async def serve() -> None:
-        def served(heard: Heard) -> Answer:
+        def served(heard: ReceivedRequest) -> Answer:
             distils = b"<session>" in heard.body
             return notes(heard) if distils else answer("openai-chat", Reply("Gut."))
 
@@ -72,7 +72,7 @@ def with_a_model(
     anyio.run(serve)
 
 
-def noting(heard: Heard) -> Answer:
+def noting(heard: ReceivedRequest) -> Answer:
     """What a model answers that has understood its task."""
     asked = json.loads(heard.body)["messages"][-1]["content"]
     seq = int(asked.split("] person:")[0].rsplit("[", 1)[1])
@@ -133,7 +133,7 @@ def test_a_person_can_have_it_done_now(
 ) -> None:
     monkeypatch.chdir(place.directory)
 
-    async def doing(_: list[Heard]) -> None:
+    async def doing(_: list[ReceivedRequest]) -> None:
         await a_session(place)
         assert await anyio.to_thread.run_sync(main, ["memory", "update"]) == 0
         assert await anyio.to_thread.run_sync(main, ["memory", "update"]) == 0
@@ -150,7 +150,7 @@ def test_a_session_that_is_named_is_read_again(
 ) -> None:
     monkeypatch.chdir(place.directory)
 
-    async def doing(_: list[Heard]) -> None:
+    async def doing(_: list[ReceivedRequest]) -> None:
         session = await a_session(place)
         await anyio.to_thread.run_sync(place.learns, session)  # it learns nothing
         for words in (["update"], ["update", session]):
@@ -166,7 +166,7 @@ def test_a_session_that_is_named_is_read_again(
 def test_whoever_leaves_waits_for_nothing_and_the_notes_are_made(
     place: Workplace, outside: dict[str, str]
 ) -> None:
-    async def doing(heard: list[Heard]) -> None:
+    async def doing(heard: list[ReceivedRequest]) -> None:
         session = await a_session(place)
         began = time.monotonic()
         process = leave(place.remembering, outside)
@@ -186,11 +186,11 @@ def test_one_that_is_killed_is_finished_at_the_next_start(
 ) -> None:
     reached = anyio.Event()
 
-    def hanging(_: Heard) -> Answer:
+    def hanging(_: ReceivedRequest) -> Answer:
         reached.set()
         return Answer(then="hang")
 
-    async def killed(_: list[Heard]) -> None:
+    async def killed(_: list[ReceivedRequest]) -> None:
         await a_session(place)
         process = leave(place.remembering, outside)
         assert process is not None
@@ -199,7 +199,7 @@ def test_one_that_is_killed_is_finished_at_the_next_start(
         os.kill(process.pid, signal.SIGKILL)
         assert await ended(process) < 0
 
-    async def again(_: list[Heard]) -> None:
+    async def again(_: list[ReceivedRequest]) -> None:
         assert await ended(leave(place.remembering, outside)) == 0
 
     with_a_model(killed, place, hanging)
@@ -216,7 +216,7 @@ def test_nothing_in_the_workspace_is_taken_for_a_part_of_it(
     (place.directory / "refold" / "__init__.py").write_text("open('/tmp/owned', 'w')\n")
     (place.directory / "msgspec.py").write_text("raise SystemExit(3)\n")
 
-    async def doing(_: list[Heard]) -> None:
+    async def doing(_: list[ReceivedRequest]) -> None:
         await a_session(place)
         assert await ended(leave(place.remembering, outside)) == 0
 
@@ -227,7 +227,7 @@ def test_nothing_in_the_workspace_is_taken_for_a_part_of_it(
 
 @pytest.mark.slow
 def test_two_at_once_make_the_notes_once(place: Workplace, outside: dict[str, str]) -> None:
-    async def doing(heard: list[Heard]) -> None:
+    async def doing(heard: list[ReceivedRequest]) -> None:
         await a_session(place)
         both = [leave(place.remembering, outside) for _ in range(2)]
         assert [await ended(each) for each in both] == [0, 0]
@@ -248,7 +248,7 @@ def test_it_ends_by_itself_whatever_its_provider_does(
         "finishing.finish(sys.argv[1])\n"
     )
 
-    async def doing(_: list[Heard]) -> None:
+    async def doing(_: list[ReceivedRequest]) -> None:
         session = await a_session(place)
         words = [sys.executable, "-c", code, str(place.directory)]
         process = subprocess.Popen(words, env=outside)

@@ -9,7 +9,7 @@ import anyio
 from msgspec import Struct
 
 from refold import Agent
-from refold.app.project_memory import Learned, ProjectMemory, heard_in
+from refold.app.project_memory import LearnResult, ProjectMemory, heard_in
 from refold.config.paths import paths
 from refold.engine.world import Model
 from refold.journal.home import JournalDirectory
@@ -46,12 +46,12 @@ class Workplace(Struct, frozen=True):
 
         return anyio.run(converse)
 
-    def learns(self, session: str, *notes: dict[str, object]) -> Learned:
+    def learns(self, session: str, *notes: dict[str, object]) -> LearnResult:
         """Notes are made of a session by a model that proposes these."""
         found, _ = self.asks(session, json.dumps({"notes": list(notes)}))
         return found
 
-    def asks(self, session: str, *answers: Line) -> tuple[Learned, ScriptedProvider]:
+    def asks(self, session: str, *answers: Line) -> tuple[LearnResult, ScriptedProvider]:
         small = ScriptedProvider(*answers)
         aide = Model(small, "script/small")
         return anyio.run(self.remembering.learn_of, session, lambda _: aide), small

@@ -16,10 +16,14 @@ import pytest
 from packaging.requirements import Requirement
 
 from refold.provider.local.download import runtime_is_here
-from refold.provider.local.models import Shelf, default_directory, find
+from refold.provider.local.models import ModelDirectory, default_directory, find
 
 ROOT = Path(__file__).parents[2]
-SHELF = Shelf(default_directory(os.environ)) if os.environ.get("HOME") else Shelf(Path("/"))
+SHELF = (
+    ModelDirectory(default_directory(os.environ))
+    if os.environ.get("HOME")
+    else ModelDirectory(Path("/"))
+)
 SMALLEST = find("qwen2.5-coder-0.5b")
 UV = shutil.which("uv") or str(ROOT / ".venv-tools/bin/uv")
 pytestmark = pytest.mark.peer

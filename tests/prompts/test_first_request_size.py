@@ -8,8 +8,8 @@ import pytest
 from msgspec import Raw
 
 from refold import Agent, Question
-from refold.app.models import Traits
-from refold.app.system_prompt import Material, SessionGround, SystemPromptBuilder
+from refold.app.models import ModelTraits
+from refold.app.system_prompt import PromptParts, SessionGround, SystemPromptBuilder
 from refold.config.paths import paths
 from refold.config.settings import Settings
 from refold.journal.events.kinds import SystemPromptSet
@@ -63,8 +63,8 @@ def test_the_first_request_with_every_tool_is_less_than_4000_tokens(
 def test_a_small_model_is_sent_less_than_500_tokens(tmp_path: Path) -> None:
     ground = SessionGround(roots=(str(tmp_path),))
     system_prompt = SystemPromptBuilder(Settings(), paths(os.environ), os.environ, ground)
-    told = system_prompt.text(Material(small=True, window=CONTEXT), SystemPromptSet())
-    tools = tuple(tool.spec for tool in Traits(CONTEXT, small=True).tools(builtin()))
+    told = system_prompt.text(PromptParts(small=True, window=CONTEXT), SystemPromptSet())
+    tools = tuple(tool.spec for tool in ModelTraits(CONTEXT, small=True).tools(builtin()))
     hello = Message("user", (Text("Hello."),))
     request = Request(
         Log([StoredMessage(1, hello)]), told.system, tools, schema=Raw(b"null")

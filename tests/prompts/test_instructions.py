@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from refold.prompts.instructions import NAMES, File, Instructions, of_project, read
+from refold.prompts.instructions import (
+    NAMES,
+    InstructionFile,
+    Instructions,
+    of_project,
+    read,
+)
 
 
 @pytest.fixture
@@ -270,7 +276,9 @@ def test_a_name_with_a_line_break_is_written_out(project: Path) -> None:
 
     found = told(project)
     inside = read(of_project(str(project / "a\nb"), str(project)), "/", nobody)
-    outside = read([File(str(project / "a\nb/AGENTS.md"), str(project))], "/", nobody)
+    outside = read(
+        [InstructionFile(str(project / "a\nb/AGENTS.md"), str(project))], "/", nobody
+    )
 
     assert found == Instructions()
     assert texts(inside) == [("AGENTS.md", "@x.md")]

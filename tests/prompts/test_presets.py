@@ -7,7 +7,7 @@ import pytest
 
 import refold.prompts
 from refold.errors import BadInput
-from refold.prompts.presets import BUILT_IN, Shelf, names, preset, presets, shadowed
+from refold.prompts.presets import BUILT_IN, PresetFolder, names, preset, presets, shadowed
 
 OURS = Path(refold.prompts.__file__).parent
 # Version and sha256 of each prompt that a model reads.
@@ -27,8 +27,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shelf(folder: Path, tmp_path: Path) -> Shelf:
-    return Shelf(str(folder), ".refold/prompts", str(tmp_path))
+def shelf(folder: Path, tmp_path: Path) -> PresetFolder:
+    return PresetFolder(str(folder), ".refold/prompts", str(tmp_path))
 
 
 def put(folder: Path, name: str, text: str | bytes) -> Path:
@@ -73,7 +73,9 @@ def test_every_prompt_says_what_the_house_relies_on(name: str) -> None:
     assert len(text) < 3_000
 
 
-def test_a_preset_of_one_s_own_is_found_by_its_name(folder: Path, shelf: Shelf) -> None:
+def test_a_preset_of_one_s_own_is_found_by_its_name(
+    folder: Path, shelf: PresetFolder
+) -> None:
     put(folder, "mine", PLAIN)
 
     found = preset("mine", [shelf])
@@ -84,8 +86,8 @@ def test_a_preset_of_one_s_own_is_found_by_its_name(folder: Path, shelf: Shelf) 
     assert names([shelf]) == (*BUILT_IN, "mine")
 
 
-def test_the_first_shelf_wins(folder: Path, shelf: Shelf, tmp_path: Path) -> None:
-    other = Shelf(str(tmp_path / "own"), "own", "/")
+def test_the_first_shelf_wins(folder: Path, shelf: PresetFolder, tmp_path: Path) -> None:
+    other = PresetFolder(str(tmp_path / "own"), "own", "/")
     put(folder, "mine", PLAIN)
     put(tmp_path / "own", "mine", PLAIN.replace("Be brief.", "Be long."))
 
@@ -93,7 +95,7 @@ def test_the_first_shelf_wins(folder: Path, shelf: Shelf, tmp_path: Path) -> Non
     assert preset("mine", [other, shelf]).text == "Be long."
 
 
-def test_none_takes_the_name_of_one_of_ours(folder: Path, shelf: Shelf) -> None:
+def test_none_takes_the_name_of_one_of_ours(folder: Path, shelf: PresetFolder) -> None:
     put(folder, "coding", PLAIN.replace("mine", "coding"))
 
     assert preset("coding", [shelf]) == preset("coding")
@@ -112,7 +114,7 @@ def test_none_takes_the_name_of_one_of_ours(folder: Path, shelf: Shelf) -> None:
     ],
 )  # fmt: skip
 def test_a_name_that_is_none_says_which_there_are(
-    name: str, said: str, folder: Path, shelf: Shelf
+    name: str, said: str, folder: Path, shelf: PresetFolder
 ) -> None:
     put(folder, "mine", PLAIN)
 
@@ -135,7 +137,7 @@ def test_a_name_that_is_none_says_which_there_are(
     ],
 )  # fmt: skip
 def test_front_matter_that_is_wrong_is_named_by_its_line(
-    text: str, said: str, folder: Path, shelf: Shelf
+    text: str, said: str, folder: Path, shelf: PresetFolder
 ) -> None:
     put(folder, "mine", text)
 
@@ -156,7 +158,7 @@ def test_front_matter_that_is_wrong_is_named_by_its_line(
     ],
 )
 def test_a_file_that_is_no_prompt_is_refused(
-    content: bytes, said: str, folder: Path, shelf: Shelf
+    content: bytes, said: str, folder: Path, shelf: PresetFolder
 ) -> None:
     put(folder, "mine", content)
 
@@ -169,7 +171,7 @@ def test_a_file_that_is_no_prompt_is_refused(
 
 
 def test_a_link_out_of_the_folder_is_not_followed(
-    folder: Path, shelf: Shelf, tmp_path_factory: pytest.TempPathFactory
+    folder: Path, shelf: PresetFolder, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     outside = put(tmp_path_factory.mktemp("outside"), "mine", PLAIN)
     (folder / "mine").mkdir(parents=True)
@@ -179,7 +181,9 @@ def test_a_link_out_of_the_folder_is_not_followed(
         preset("mine", [shelf])
 
 
-def test_the_folder_and_the_file_say_the_same_name(folder: Path, shelf: Shelf) -> None:
+def test_the_folder_and_the_file_say_the_same_name(
+    folder: Path, shelf: PresetFolder
+) -> None:
     put(folder, "other", PLAIN)
 
     with pytest.raises(BadInput, match="named 'mine', and its folder 'other'"):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from refold.app.system_prompt import Material, SessionGround, SystemPromptBuilder
+from refold.app.system_prompt import PromptParts, SessionGround, SystemPromptBuilder
 from refold.config.paths import Paths
 from refold.config.settings import Settings
 from refold.config.trusted_folders import TrustedFolders
@@ -56,7 +56,7 @@ def told_again(told: RenderedPrompt) -> SystemPromptSet:
 
 def test_the_parts_stand_in_their_order(project: Path, places: Paths) -> None:
     (project / "AGENTS.md").write_text("Use tabs.")
-    material = Material(
+    material = PromptParts(
         memory="M.", skills="S.", agents="A.", more="More.", schema=Raw(b"{}")
     )
 
@@ -78,23 +78,23 @@ def test_the_parts_stand_in_their_order(project: Path, places: Paths) -> None:
 @pytest.mark.parametrize(
     ("material", "prompt"),
     [
-        (Material(), preset("coding").text),
-        (Material(preset="work"), preset("work").text),
-        (Material(preset="work", prompt="An agent's."), "An agent's."),
-        (Material(preset="work", prompt="An agent's.", own="Mine."), "Mine."),
-        (Material(small=True), small_system()),
-        (Material(small=True, preset="review"), preset("review").text),
+        (PromptParts(), preset("coding").text),
+        (PromptParts(preset="work"), preset("work").text),
+        (PromptParts(preset="work", prompt="An agent's."), "An agent's."),
+        (PromptParts(preset="work", prompt="An agent's.", own="Mine."), "Mine."),
+        (PromptParts(small=True), small_system()),
+        (PromptParts(small=True, preset="review"), preset("review").text),
     ],
 )
 def test_whose_prompt_it_is(
-    material: Material, prompt: str, project: Path, places: Paths
+    material: PromptParts, prompt: str, project: Path, places: Paths
 ) -> None:
     assert part(brief(project, places).text(material, NEVER), "prompt") == prompt
 
 
 def test_a_small_model_is_not_told_a_path_to_copy(project: Path, places: Paths) -> None:
-    small = part(brief(project, places).text(Material(small=True), NEVER), "environment")
-    whole = part(brief(project, places).text(Material(), NEVER), "environment")
+    small = part(brief(project, places).text(PromptParts(small=True), NEVER), "environment")
+    whole = part(brief(project, places).text(PromptParts(), NEVER), "environment")
 
     assert str(project) not in small
     assert "Paths are relative to the folder." in small
@@ -102,7 +102,7 @@ def test_a_small_model_is_not_told_a_path_to_copy(project: Path, places: Paths) 
 
 
 def test_a_small_model_is_told_little(project: Path, places: Paths) -> None:
-    told = brief(project, places).text(Material(small=True), NEVER)
+    told = brief(project, places).text(PromptParts(small=True), NEVER)
 
     assert [name for name, _ in told.parts] == ["prompt", "environment"]
     assert len(part(told, "environment").splitlines()) == 3
@@ -112,10 +112,10 @@ def test_a_part_has_its_share_of_the_window(project: Path, places: Paths) -> Non
     (project / "AGENTS.md").write_text("A rule of it.\n" * 2_000)
     long = "\n".join(["word " * 10] * 2_000)
     system_prompt = brief(project, places, trust=True)
-    material = Material(memory=long, skills=long, agents=long, window=8_000)
+    material = PromptParts(memory=long, skills=long, agents=long, window=8_000)
 
     told = system_prompt.text(material, NEVER)
-    wide = system_prompt.text(Material(window=100_000), NEVER)
+    wide = system_prompt.text(PromptParts(window=100_000), NEVER)
 
     sizes = dict(told.parts)
     assert sizes["instructions"] <= 4_000
@@ -135,12 +135,12 @@ def test_within_a_session_it_stays_as_it_is(project: Path, places: Paths) -> Non
     (project / "AGENTS.md").write_text("Use tabs.")
     now = [NOON]
     system_prompt = brief(project, places, trust=True, now=lambda: now[0])
-    first = system_prompt.text(Material(), NEVER)
+    first = system_prompt.text(PromptParts(), NEVER)
 
     (project / "AGENTS.md").write_text("Use spaces.")
     (project / ".git/HEAD").write_text("ref: refs/heads/side\n")
     now[0] += 24 * 3600
-    second = system_prompt.text(Material(), told_again(first))
+    second = system_prompt.text(PromptParts(), told_again(first))
 
     assert second == first
 
@@ -148,12 +148,12 @@ def test_within_a_session_it_stays_as_it_is(project: Path, places: Paths) -> Non
 def test_a_session_taken_up_the_same_day_is_told_the_same_of_its_place(
     project: Path, places: Paths
 ) -> None:
-    first = brief(project, places).text(Material(), NEVER)
+    first = brief(project, places).text(PromptParts(), NEVER)
     (project / ".git/HEAD").write_text("ref: refs/heads/side\n")
 
-    later = brief(project, places).text(Material(), told_again(first))
+    later = brief(project, places).text(PromptParts(), told_again(first))
     next_day = brief(project, places, now=lambda: NOON + 24 * 3600)
-    another = next_day.text(Material(), told_again(first))
+    another = next_day.text(PromptParts(), told_again(first))
 
     assert later == first
     assert "branch side" in another.system
@@ -162,13 +162,13 @@ def test_a_session_taken_up_the_same_day_is_told_the_same_of_its_place(
 def test_looked_at_again_it_tells_what_is_there_now(project: Path, places: Paths) -> None:
     (project / "AGENTS.md").write_text("Use tabs.")
     system_prompt = brief(project, places, trust=True)
-    system_prompt.text(Material(), NEVER)
+    system_prompt.text(PromptParts(), NEVER)
     (project / "AGENTS.md").write_text("Use spaces.")
 
     anew = brief(project, places, trust=True)
 
-    assert "Use tabs." in system_prompt.text(Material(), NEVER).system
-    assert "Use spaces." in anew.text(Material(), NEVER).system
+    assert "Use tabs." in system_prompt.text(PromptParts(), NEVER).system
+    assert "Use spaces." in anew.text(PromptParts(), NEVER).system
 
 
 # Trust. -------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def test_what_lies_in_a_folder_counts_only_once_it_is_trusted(
 ) -> None:
     (project / "AGENTS.md").write_text("Use tabs.")
     before = brief(project, places)
-    untold = part(before.text(Material(), NEVER), "instructions")
+    untold = part(before.text(PromptParts(), NEVER), "instructions")
     TrustedFolders(places.folders).trust_texts(project)
     after = brief(project, places)
 
@@ -188,7 +188,7 @@ def test_what_lies_in_a_folder_counts_only_once_it_is_trusted(
         f"AGENTS.md in {project}: not trusted, so not read; `refold trust add` shows and "
         "takes them, --trust takes them for one start",
     )
-    assert "Use tabs." in after.text(Material(), NEVER).system
+    assert "Use tabs." in after.text(PromptParts(), NEVER).system
     assert after.notices() == ()
 
 
@@ -198,7 +198,7 @@ def test_trust_is_in_the_folder_and_not_in_what_it_says(
     TrustedFolders(places.folders).trust_texts(project)
     (project / "AGENTS.md").write_text("Use tabs.")
 
-    assert "Use tabs." in brief(project, places).text(Material(), NEVER).system
+    assert "Use tabs." in brief(project, places).text(PromptParts(), NEVER).system
 
 
 def test_trust_in_a_repository_holds_below_and_not_above(
@@ -211,9 +211,9 @@ def test_trust_in_a_repository_holds_below_and_not_above(
 
     TrustedFolders(places.folders).trust_texts(inner)
     half = brief(inner, places)
-    told, said = half.text(Material(), NEVER).system, half.notices()
+    told, said = half.text(PromptParts(), NEVER).system, half.notices()
     TrustedFolders(places.folders).trust_texts(project)
-    whole = brief(inner, places).text(Material(), NEVER).system
+    whole = brief(inner, places).text(PromptParts(), NEVER).system
 
     assert ("Outer." in told, "Inner." in told) == (False, True)
     assert said[0].startswith("../AGENTS.md in ")
@@ -229,7 +229,7 @@ def test_another_repository_within_is_another_folder(project: Path, places: Path
     system_prompt = brief(inner, places)
 
     assert (system_prompt.trusted, system_prompt.root) == ("", str(inner))
-    assert part(system_prompt.text(Material(), NEVER), "instructions") == ""
+    assert part(system_prompt.text(PromptParts(), NEVER), "instructions") == ""
 
 
 def test_with_the_setting_off_only_one_s_own_is_told(project: Path, places: Paths) -> None:
@@ -237,7 +237,7 @@ def test_with_the_setting_off_only_one_s_own_is_told(project: Path, places: Path
     (places.config / "AGENTS.md").write_text("Call me Ada.")
     settings = Settings(instructions=False)
 
-    told = brief(project, places, settings, trust=True).text(Material(), NEVER)
+    told = brief(project, places, settings, trust=True).text(PromptParts(), NEVER)
 
     assert "Call me Ada." in told.system
     assert "Use tabs." not in told.system
@@ -250,8 +250,8 @@ def test_one_s_own_comes_first_and_needs_no_trust(project: Path, places: Paths) 
     (notes / "style.md").write_text("Short sentences.")
     (project / "AGENTS.md").write_text("Use tabs.")
 
-    untrusted = part(brief(project, places).text(Material(), NEVER), "instructions")
-    trusted = brief(project, places, trust=True).text(Material(), NEVER).system
+    untrusted = part(brief(project, places).text(PromptParts(), NEVER), "instructions")
+    trusted = brief(project, places, trust=True).text(PromptParts(), NEVER).system
 
     assert "Call me Ada." in untrusted
     assert "Short sentences." in untrusted
@@ -264,7 +264,7 @@ def test_one_s_own_home_may_be_the_project(home: Path, places: Paths) -> None:
 
     told = brief(Path(os.path.realpath(places.config)), places, trust=True)
 
-    assert told.text(Material(), NEVER).system.count("Call me Ada.") == 1
+    assert told.text(PromptParts(), NEVER).system.count("Call me Ada.") == 1
 
 
 @pytest.mark.parametrize("name", [".env", "id_rsa", "deploy.pem"])
@@ -274,7 +274,7 @@ def test_no_import_brings_a_key_in(name: str, project: Path, places: Paths) -> N
 
     system_prompt = brief(project, places, trust=True)
 
-    assert "SECRET" not in system_prompt.text(Material(), NEVER).system
+    assert "SECRET" not in system_prompt.text(PromptParts(), NEVER).system
     assert system_prompt.notices() == (
         f"{name}, which AGENTS.md imports, is left out: it may contain secrets",
     )
@@ -290,7 +290,7 @@ def test_nor_what_often_holds_a_token(name: str, project: Path, places: Paths) -
 
     found = brief(project, places, trust=True)
 
-    assert "token-7" not in found.text(Material(), NEVER).system
+    assert "token-7" not in found.text(PromptParts(), NEVER).system
     assert found.notices() == (
         f"{name}, which AGENTS.md imports, is left out: it may contain secrets",
     )
@@ -302,7 +302,7 @@ def test_no_import_brings_in_what_a_rule_keeps_back(project: Path, places: Paths
 
     system_prompt = brief(project, places, trust=True, unread=lambda real: "a rule says no")
 
-    assert part(system_prompt.text(Material(), NEVER), "instructions") == ""
+    assert part(system_prompt.text(PromptParts(), NEVER), "instructions") == ""
     assert system_prompt.notices() == ("AGENTS.md is left out: a rule says no",)
 
 
@@ -320,7 +320,7 @@ def test_a_project_s_presets_come_before_one_s_own_once_it_is_trusted(
 ) -> None:
     put(places.config, "mine", "One's own.")
     put(project / ".refold", "mine", "The project's.")
-    material = Material(preset="mine")
+    material = PromptParts(preset="mine")
 
     untrusted = brief(project, places).text(material, NEVER)
     trusted = brief(project, places, trust=True).text(material, NEVER)
@@ -333,7 +333,7 @@ def test_a_preset_in_an_untrusted_folder_is_none(project: Path, places: Paths) -
     put(project / ".refold", "mine", "The project's.")
 
     with pytest.raises(BadInput, match="there is no preset 'mine'"):
-        brief(project, places).text(Material(preset="mine"), NEVER)
+        brief(project, places).text(PromptParts(preset="mine"), NEVER)
 
 
 def test_a_preset_that_the_settings_name_is_checked_at_the_start(
@@ -355,7 +355,7 @@ def test_a_preset_with_the_name_of_one_of_ours_is_named(
 
     system_prompt = brief(project, places, trust=True)
 
-    assert part(system_prompt.text(Material(), NEVER), "prompt") == preset("coding").text
+    assert part(system_prompt.text(PromptParts(), NEVER), "prompt") == preset("coding").text
     assert system_prompt.notices() == (
         ".refold/prompts/coding/PROMPT.md is ignored: coding is a preset of refold; "
         "give yours another name",

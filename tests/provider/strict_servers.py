@@ -11,15 +11,15 @@ from typing import Any
 
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
-from refold.testing.wire_server import Answer, Heard
+from refold.testing.wire_server import Answer, ReceivedRequest
 
 PICTURES = {"image/png", "image/jpeg", "image/gif", "image/webp"}
 GEMINI = {"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"}
 LEGAL = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
 
 
-def strict(wire: WireName) -> Callable[[Heard], Answer]:
-    def answering(heard: Heard) -> Answer:
+def strict(wire: WireName) -> Callable[[ReceivedRequest], Answer]:
+    def answering(heard: ReceivedRequest) -> Answer:
         body = json.loads(heard.body.decode("utf-8"))
         wrong = complaint(wire, body)
         if wrong:

@@ -10,7 +10,14 @@ from msgspec import Raw
 
 from refold.errors import Overloaded, Refused
 from refold.provider.capability_fallback import CapabilityFallback
-from refold.provider.port import Came, Delta, Done, Retrying, Sent, TextDelta
+from refold.provider.port import (
+    Delta,
+    Done,
+    RequestSent,
+    ResponseBytes,
+    Retrying,
+    TextDelta,
+)
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import SSE, WireName, answer, sse
 from refold.testing.wire_server import Answer
@@ -267,8 +274,8 @@ def test_a_concession_is_made_while_the_bytes_are_told_too() -> None:
             return await heard(provider, traced), [h.body for h in server.heard]
 
     found, bodies = anyio.run(use)
-    assert [d.body for d in found if isinstance(d, Sent)] == bodies
-    assert [d.body for d in found if isinstance(d, Came)] == [no.body, good.body]
+    assert [d.body for d in found if isinstance(d, RequestSent)] == bodies
+    assert [d.body for d in found if isinstance(d, ResponseBytes)] == [no.body, good.body]
 
 
 SIGNED = Thinking("Hm.", "anthropic", Raw(b'{"signature":"c2ln"}'))

@@ -25,17 +25,17 @@ from refold.errors import (
     TooLong,
     Unreachable,
 )
-from refold.provider.cassette import Recording, Replaying, Tape
+from refold.provider.cassette import CassetteWriter, Recording, Replaying
 from refold.provider.cassette_format import Mask, joined, unmasked
 from refold.provider.port import (
     CallDelta,
-    Came,
     Delta,
     Done,
     Provider,
     Request,
+    RequestSent,
+    ResponseBytes,
     Retrying,
-    Sent,
     TextDelta,
     ThinkingDelta,
 )
@@ -73,7 +73,7 @@ class Fixed:
 
 
 def recording(inner: Provider, file: Path, mask: Mask = unmasked) -> Recording:
-    return Recording(inner, Tape(file, mask))
+    return Recording(inner, CassetteWriter(file, mask))
 
 
 def ask(provider: Provider, *requests: Request) -> list[list[Delta] | ProviderError]:
@@ -233,8 +233,8 @@ def test_children_that_ask_in_turn_are_told_apart(file: Path) -> None:
 
 def test_the_bytes_of_a_trace_pass_and_are_not_kept(file: Path) -> None:
     answers: list[Delta | ProviderError] = [
-        Sent("POST x", b"secret"),
-        Came(b"secret"),
+        RequestSent("POST x", b"secret"),
+        ResponseBytes(b"secret"),
         Done(),
     ]
     found = told(recording(Fixed(answers), file), replace(ASK, trace=True))
@@ -487,7 +487,7 @@ def test_what_is_no_cassette_is_said_at_once(text: str, says: str, file: Path) -
 
 
 def test_models_that_share_a_tape_are_one_recording(file: Path) -> None:
-    tape = Tape(file)
+    tape = CassetteWriter(file)
     one, other = (Recording(ScriptedProvider(w), tape) for w in ("Yes.", "So."))
     told(one, ASK)
     told(other, replace(LONGER, model="m-2"))

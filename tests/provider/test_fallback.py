@@ -16,13 +16,13 @@ from refold.errors import (
 from refold.provider.catalog import connect
 from refold.provider.fallback import Fallback
 from refold.provider.port import (
-    Came,
     Delta,
     Done,
     Provider,
     Request,
+    RequestSent,
+    ResponseBytes,
     Retrying,
-    Sent,
     TextDelta,
 )
 from refold.provider.retry import Backoff, RetryingProvider
@@ -126,7 +126,7 @@ def test_nobody_else_is_asked_once_anything_was_shown(
 def test_the_bytes_of_a_trace_are_not_something_shown() -> None:
     found = told(chain(_Traced(Unreachable("gone")), ScriptedProvider("Yes.")))
 
-    assert found[:2] == [Sent("POST http://x", b"{}"), Came(b"<html>")]
+    assert found[:2] == [RequestSent("POST http://x", b"{}"), ResponseBytes(b"<html>")]
     assert words(found) == "Yes."
 
 
@@ -306,8 +306,8 @@ def test_over_real_wires_the_other_provider_gets_the_same_talk() -> None:
     assert b'"model":"c"' in asked_first[0]
     assert b'"model":"g"' in asked_next[0]
     assert all(m.text.encode() in asked_next[0] for m in talk)
-    assert [type(d) for d in found if isinstance(d, Sent | Retrying)] == [
-        Sent, Retrying, Sent,
+    assert [type(d) for d in found if isinstance(d, RequestSent | Retrying)] == [
+        RequestSent, Retrying, RequestSent,
     ]  # fmt: skip
     assert not any(isinstance(d, TextDelta) for d in found[:2])
 
@@ -317,6 +317,6 @@ class _Traced:
         self._fault = fault
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        yield Sent("POST http://x", b"{}")
-        yield Came(b"<html>")
+        yield RequestSent("POST http://x", b"{}")
+        yield ResponseBytes(b"<html>")
         raise self._fault

@@ -115,14 +115,14 @@ def _gemini(asked: Request) -> bytes:
         called |= gemini.calls_of(spoken.message)
     encoded = Encoded(
         lambda m, _: gemini.message_to_wire(
-            m, called=called, manner=gemini.Manner("filled")
+            m, called=called, manner=gemini.GeminiEncoding("filled")
         )
     )
     return gemini.to_wire(asked, encoded.join(asked.messages, asked.pictures))
 
 
 def _ollama(asked: Request) -> bytes:
-    made = (sanitize.as_made(c) for s in asked.messages for c in s.message.calls)
+    made = (sanitize.original_call(c) for s in asked.messages for c in s.message.calls)
     names = {call.id: call.name for call in made}
     encoded = Encoded(lambda m, p: ollama.message_to_wire(m, p, names=names))
     return ollama.to_wire(asked, encoded.join(asked.messages, asked.pictures), 4096)

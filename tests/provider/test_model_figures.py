@@ -6,7 +6,12 @@ import pytest
 
 from refold.provider.catalog import find
 from refold.provider.known_models import PriceTier
-from refold.provider.model_figures import Figures, Listed, ListedModel, remember
+from refold.provider.model_figures import (
+    ListedModel,
+    ModelFigures,
+    StoredModelList,
+    remember,
+)
 from refold.provider.prices import FREE, Override, Rates
 from refold.provider.spec import PluginProvider
 from refold.testing.providers import ScriptedProvider
@@ -22,8 +27,8 @@ def figures(
     own: dict[str, Override] | None = None,
     windows: dict[str, int] | None = None,
     **environ: str,
-) -> Figures:
-    return Figures(environ, own or {}, windows or {}, directory)
+) -> ModelFigures:
+    return ModelFigures(environ, own or {}, windows or {}, directory)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +48,7 @@ def test_a_window_is_what_was_set_then_what_was_told_then_what_is_known(
     window: int,
     tmp_path: Path,
 ) -> None:
-    remember(tmp_path, "openai", Listed(0.0, OPENAI.base_url, told))
+    remember(tmp_path, "openai", StoredModelList(0.0, OPENAI.base_url, told))
 
     assert figures(tmp_path, own, windows).window(OPENAI, MODEL) == window
 
@@ -52,7 +57,7 @@ def test_a_price_that_was_told_goes_before_the_list_and_one_that_was_set_before_
     tmp_path: Path,
 ) -> None:
     listed = figures(tmp_path).rates(OPENAI, MODEL)
-    remember(tmp_path, "openai", Listed(0.0, OPENAI.base_url, (TOLD,)))
+    remember(tmp_path, "openai", StoredModelList(0.0, OPENAI.base_url, (TOLD,)))
 
     told, own = (figures(tmp_path, set_).rates(OPENAI, MODEL) for set_ in ({}, OWN))
 
@@ -64,7 +69,9 @@ def test_a_price_that_was_told_goes_before_the_list_and_one_that_was_set_before_
 
 
 def test_what_another_address_told_does_not_count(tmp_path: Path) -> None:
-    remember(tmp_path, "vllm", Listed(0.0, "http://here:1", (ListedModel("m", 333),)))
+    remember(
+        tmp_path, "vllm", StoredModelList(0.0, "http://here:1", (ListedModel("m", 333),))
+    )
 
     assert figures(tmp_path, VLLM_BASE_URL="http://here:1").window(VLLM, "m") == 333
     assert figures(tmp_path, VLLM_BASE_URL="http://there:1").window(VLLM, "m") == 0

@@ -11,7 +11,7 @@ import pytest
 from refold.errors import BadInput, ProviderError, Refused, Unreachable
 from refold.provider.catalog import find
 from refold.provider.known_models import PriceTier
-from refold.provider.model_figures import Listed, ListedModel, remember, remembered
+from refold.provider.model_figures import ListedModel, StoredModelList, remember, remembered
 from refold.provider.model_list import from_anthropic, from_gemini, from_openai, list_models
 from refold.provider.spec import ProviderSpec
 from tests.provider.list_server import ListServer, Pages, list_server
@@ -271,7 +271,7 @@ def test_without_a_key_nobody_is_asked() -> None:
         anyio.run(partial(list_models, find("openai"), {}))
 
 
-LIST = Listed(
+LIST = StoredModelList(
     1000.5, "http://x", (ListedModel("m", 7, (PriceTier(0, 1.0, 2.0),)), ListedModel("n"))
 )
 

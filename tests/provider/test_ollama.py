@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from refold.errors import Refused
 from refold.provider.catalog import connect
 from refold.provider.ollama import model_of
-from refold.provider.port import CallDelta, Delta, Request, Retrying, Sent
+from refold.provider.port import CallDelta, Delta, Request, RequestSent, Retrying
 from refold.provider.text_protocol.selection import Tools, calling
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
-from refold.testing.wire_server import Answer, Heard, wire_server
+from refold.testing.wire_server import Answer, ReceivedRequest, wire_server
 from tests.provider.wires import (
     CAT,
     PICTURES,
@@ -36,18 +36,18 @@ REFUSAL = b'{"error":"registry.ollama.ai/library/m-1:latest does not support too
 
 def told(
     says: dict[str, Any] | Answer, *asked: Request, tools: Tools = "auto", window: int = 0
-) -> tuple[list[list[Delta]], list[Heard]]:
+) -> tuple[list[list[Delta]], list[ReceivedRequest]]:
     """What comes of it, and what the server heard."""
     shown = says if isinstance(says, Answer) else Answer(json.dumps(says).encode())
     said = answer("ollama", Reply(CALL))
 
-    def answering(heard: Heard) -> Answer:
+    def answering(heard: ReceivedRequest) -> Answer:
         if heard.path == "/api/show":
             return shown
         without = isinstance(says, Answer) or "tools" not in says.get("capabilities", ())
         return Answer(REFUSAL, 400) if b'"tools"' in heard.body and without else said
 
-    async def use() -> tuple[list[list[Delta]], list[Heard]]:
+    async def use() -> tuple[list[list[Delta]], list[ReceivedRequest]]:
         async with wire_server(*[answering] * 6) as server:
             environ = {spec_of("ollama").url_env: server.url}
             async with aclosing(
@@ -63,7 +63,7 @@ def called(found: list[Delta]) -> list[str]:
     return [d.name for d in found if isinstance(d, CallDelta) and d.name]
 
 
-def asked_of(server: list[Heard]) -> list[tuple[str, bool]]:
+def asked_of(server: list[ReceivedRequest]) -> list[tuple[str, bool]]:
     """Where each request went, and whether it had tools in it."""
     return [(h.path, b'"tools"' in h.body) for h in server]
 
@@ -105,7 +105,9 @@ def test_it_is_believed_while_the_bytes_are_told_too() -> None:
     (found,), server = told(MODEL, replace(ASKED, trace=True))
 
     assert called(found) == ["book"]
-    assert [d.body for d in found if isinstance(d, Sent)] == [h.body for h in server[1:]]
+    assert [d.body for d in found if isinstance(d, RequestSent)] == [
+        h.body for h in server[1:]
+    ]
 
 
 def test_a_model_that_takes_tools_is_given_them() -> None:

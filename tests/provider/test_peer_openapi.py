@@ -22,7 +22,7 @@ from msgspec import Raw
 from refold.provider.port import Request
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
-from refold.testing.wire_server import Heard
+from refold.testing.wire_server import ReceivedRequest
 from refold.values.messages import Image, ToolCall, ToolResult
 from tests.provider.wires import CONVERSATION, TOOLS, asking, heard, message, request
 
@@ -118,10 +118,10 @@ async def _until_it_listens(port: int) -> None:
                 return
 
 
-def sent(wire: WireName, asked: Request) -> Heard:
+def sent(wire: WireName, asked: Request) -> ReceivedRequest:
     """What our wire sends, as it came in somewhere else."""
 
-    async def use() -> Heard:
+    async def use() -> ReceivedRequest:
         async with asking(wire, answer(wire, Reply("Yes."))) as (provider, server):
             await heard(provider, asked)
             return server.heard[0]
@@ -129,7 +129,9 @@ def sent(wire: WireName, asked: Request) -> Heard:
     return anyio.run(use)
 
 
-def complaints(url: str, asked: Heard, body: dict[str, Any] | None = None) -> list[str]:
+def complaints(
+    url: str, asked: ReceivedRequest, body: dict[str, Any] | None = None
+) -> list[str]:
     """What the server finds wrong with a request."""
     data = asked.body if body is None else json.dumps(body).encode()
     kept = ("content-type", "anthropic-version", "authorization", "x-api-key")

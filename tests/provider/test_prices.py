@@ -156,7 +156,10 @@ def test_hours_may_go_over_midnight() -> None:
     day, night = known_models.PriceTier(0, 2.0, 2.0), known_models.PriceTier(0, 1.0, 1.0)
     model = known_models.KnownModel(
         ("m",),
-        (known_models.Term((day,)), known_models.Term((night,), daily=("22:30", "06:00"))),
+        (
+            known_models.PriceTerm((day,)),
+            known_models.PriceTerm((night,), daily=("22:30", "06:00")),
+        ),
     )
 
     held = [model.steps("2026-01-01", at) for at in ("22:29", "22:30", "05:59", "06:00")]

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from refold.errors import ProviderError, Refused, Unreachable
 from refold.provider.catalog import connect
-from refold.provider.port import Came, Delta, Done, Request, Sent
+from refold.provider.port import Delta, Done, Request, RequestSent, ResponseBytes
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
-from refold.testing.wire_server import Answer, Heard
+from refold.testing.wire_server import Answer, ReceivedRequest
 from tests.provider.wires import (
     CONVERSATION,
     KEY,
@@ -30,8 +30,8 @@ REPLY = Reply("Let me look. ☂", (("look", '{"where":"up ☁"}'),), thinking="C
 
 def traced(
     wire: WireName, served: Answer, asked: Request
-) -> tuple[list[Delta], Heard, str]:
-    async def use() -> tuple[list[Delta], Heard, str]:
+) -> tuple[list[Delta], ReceivedRequest, str]:
+    async def use() -> tuple[list[Delta], ReceivedRequest, str]:
         async with asking(wire, served) as (provider, server):
             found = await heard(provider, asked)
             return found, server.heard[0], server.url
@@ -49,9 +49,9 @@ def test_what_is_told_is_what_was_sent_and_what_came(wire: WireName, size: int) 
 
     found, request_heard, url = traced(wire, Answer(cut, headers=whole.headers), ASKED)
 
-    sent = [delta for delta in found if isinstance(delta, Sent)]
-    came = b"".join(delta.body for delta in found if isinstance(delta, Came))
-    assert sent == [Sent(f"POST {url}{PATHS[wire]}", request_heard.body)]
+    sent = [delta for delta in found if isinstance(delta, RequestSent)]
+    came = b"".join(delta.body for delta in found if isinstance(delta, ResponseBytes))
+    assert sent == [RequestSent(f"POST {url}{PATHS[wire]}", request_heard.body)]
     assert found[0] == sent[0]
     assert isinstance(found[-1], Done)
     assert body.startswith(came)
@@ -65,8 +65,11 @@ def test_nothing_that_lets_one_in_is_told(wire: WireName) -> None:
     told = [
         text
         for delta in found
-        if isinstance(delta, Sent | Came)
-        for text in (delta.body, *([delta.to.encode()] if isinstance(delta, Sent) else []))
+        if isinstance(delta, RequestSent | ResponseBytes)
+        for text in (
+            delta.body,
+            *([delta.to.encode()] if isinstance(delta, RequestSent) else []),
+        )
     ]
     assert any(KEY in value for value in request_heard.headers.values())
     assert not any(KEY.encode() in text for text in told)
@@ -77,7 +80,7 @@ def test_nothing_that_lets_one_in_is_told(wire: WireName) -> None:
 def test_nothing_is_told_where_nobody_asked(wire: WireName) -> None:
     found, _, _ = traced(wire, answer(wire, REPLY), request(*CONVERSATION))
 
-    assert not any(isinstance(delta, Sent | Came) for delta in found)
+    assert not any(isinstance(delta, RequestSent | ResponseBytes) for delta in found)
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -89,7 +92,9 @@ def test_the_rest_is_the_same_whether_it_is_told_or_not(wire: WireName) -> None:
         wire, served, request(*CONVERSATION, system="Be brief. ☂", tools=TOOLS)
     )
 
-    assert [delta for delta in found if not isinstance(delta, Sent | Came)] == plain
+    assert [
+        delta for delta in found if not isinstance(delta, RequestSent | ResponseBytes)
+    ] == plain
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -106,7 +111,7 @@ def test_what_could_not_be_sent_is_told_and_then_refused(wire: WireName) -> None
     with pytest.raises(Unreachable, match="no server listens there"):
         anyio.run(use)
 
-    assert [type(delta) for delta in found] == [Sent]
+    assert [type(delta) for delta in found] == [RequestSent]
 
 
 def test_an_answer_that_breaks_off_is_told_as_far_as_it_came() -> None:
@@ -123,7 +128,9 @@ def test_an_answer_that_breaks_off_is_told_as_far_as_it_came() -> None:
     with pytest.raises(ProviderError):
         anyio.run(use)
 
-    assert b"".join(delta.body for delta in found if isinstance(delta, Came)) == half
+    assert (
+        b"".join(delta.body for delta in found if isinstance(delta, ResponseBytes)) == half
+    )
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -141,5 +148,5 @@ def test_a_refusal_is_told_as_it_came(wire: WireName) -> None:
     with pytest.raises(Refused, match="no ☂"):
         anyio.run(use)
 
-    assert [type(delta) for delta in found] == [Sent, Came]
-    assert found[1] == Came(refusal)
+    assert [type(delta) for delta in found] == [RequestSent, ResponseBytes]
+    assert found[1] == ResponseBytes(refusal)

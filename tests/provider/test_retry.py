@@ -7,7 +7,15 @@ import pytest
 
 from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
 from refold.provider.error_mapping import Peer, ResponseStart, failure, retry_after
-from refold.provider.port import Came, Delta, Done, Provider, Retrying, Sent, TextDelta
+from refold.provider.port import (
+    Delta,
+    Done,
+    Provider,
+    RequestSent,
+    ResponseBytes,
+    Retrying,
+    TextDelta,
+)
 from refold.provider.retry import Backoff, RetryingProvider
 from refold.testing.providers import FaultyProvider, Reply
 from refold.testing.wire_answers import answer
@@ -223,7 +231,12 @@ def test_it_is_asked_again_too_while_the_bytes_are_told() -> None:
     found = anyio.run(use)
 
     assert words(found) == "Yes."
-    assert [type(d) for d in found[:4]] == [Sent, Came, Retrying, Sent]
+    assert [type(d) for d in found[:4]] == [
+        RequestSent,
+        ResponseBytes,
+        Retrying,
+        RequestSent,
+    ]
 
 
 def test_what_is_asked_again_is_closed_with_its_patience() -> None:

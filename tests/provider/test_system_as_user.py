@@ -13,10 +13,10 @@ from refold.errors import Refused
 from refold.provider.port import Provider, Request
 from refold.provider.sanitize import SystemAsUser
 from refold.provider.spec import Quirks
-from refold.provider.text_protocol.selection import AsNeeded
+from refold.provider.text_protocol.selection import CallProtocolSelector
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
-from refold.testing.wire_server import Answer, Heard
+from refold.testing.wire_server import Answer, ReceivedRequest
 from refold.values.growing import Log
 from tests.provider.strict_servers import strict
 from tests.provider.wires import (
@@ -56,7 +56,7 @@ def refusal(wire: WireName, number: int = 0) -> Answer:
 
 def conversation(
     wire: WireName,
-    *answers: Answer | Callable[[Heard], Answer],
+    *answers: Answer | Callable[[ReceivedRequest], Answer],
     asked: Sequence[Request],
     quirks: Quirks | None = None,
 ) -> tuple[list[str], list[dict[str, Any]]]:
@@ -195,7 +195,7 @@ def test_one_that_only_wants_turns_to_be_taken_keeps_its_system_message() -> Non
         )
 
 
-def gemma(heard: Heard) -> Answer:
+def gemma(heard: ReceivedRequest) -> Answer:
     """Gemma 2 behind vLLM, as it is started without options."""
     body = json.loads(heard.body)
     roles = [said["role"] for said in body["messages"]]
@@ -221,7 +221,7 @@ def test_one_with_neither_tools_nor_system_messages_can_be_used_all_the_same() -
 
     async def use() -> tuple[str, list[dict[str, Any]]]:
         async with asking("openai-chat", *[gemma] * 4) as (inner, server):
-            provider: Provider = AsNeeded(inner)
+            provider: Provider = CallProtocolSelector(inner)
             stops = [(await heard(provider, asked))[-1] for _ in range(2)]
             found = {getattr(done, "stop", "") for done in stops}
             return " ".join(found), [json.loads(h.body) for h in server.heard]

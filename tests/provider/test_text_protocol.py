@@ -24,8 +24,8 @@ from refold.provider.port import (
 from refold.provider.retry import Backoff, RetryingProvider
 from refold.provider.text_protocol.protocol import TextProtocol
 from refold.provider.text_protocol.selection import (
-    AsNeeded,
-    FoundBefore,
+    CallProtocolSelector,
+    TextCallModels,
     Tools,
     calling,
     chosen,
@@ -89,7 +89,7 @@ class TestTextProtocol(ProviderContract):
 class TestAsNeeded(ProviderContract):
     @asynccontextmanager
     async def saying(self, *replies: Reply) -> AsyncGenerator[Provider, None]:
-        yield AsNeeded(ScriptedProvider(*replies))
+        yield CallProtocolSelector(ScriptedProvider(*replies))
 
 
 def test_a_call_in_words_is_a_call() -> None:
@@ -149,9 +149,9 @@ class Saying:
             yield delta
 
 
-@pytest.mark.parametrize("make", [TextProtocol, AsNeeded])
+@pytest.mark.parametrize("make", [TextProtocol, CallProtocolSelector])
 def test_a_stream_that_breaks_off_calls_nothing(
-    make: type[TextProtocol] | type[AsNeeded],
+    make: type[TextProtocol] | type[CallProtocolSelector],
 ) -> None:
     assert calls(until_it_breaks(make(Breaking(f"{TAGGED}\n")))) == []
 
@@ -221,7 +221,7 @@ OTHER = (
 @pytest.mark.parametrize("said", NO_TOOLS)
 def test_a_refusal_of_tools_is_asked_again_in_words(said: str) -> None:
     inner = ScriptedProvider(Refused(said), TAGGED, "Done.")
-    provider = AsNeeded(inner)
+    provider = CallProtocolSelector(inner)
 
     first, second = ask(provider, ASKED, ASKED)
 
@@ -237,21 +237,21 @@ def test_a_refusal_of_tools_is_asked_again_in_words(said: str) -> None:
 @pytest.mark.parametrize("error", [*map(Refused, OTHER), TooLong(NO_TOOLS[0])])
 def test_another_refusal_is_told(error: ProviderError) -> None:
     with pytest.raises(type(error), match=str(error).split(" ")[0]):
-        ask(AsNeeded(ScriptedProvider(error)))
+        ask(CallProtocolSelector(ScriptedProvider(error)))
 
 
 @pytest.mark.parametrize("said", [Refused(NO_TOOLS[0]), TAGGED])
 def test_what_was_found_is_remembered_for_the_next_session(
     tmp_path: Path, said: ProviderError | str
 ) -> None:
-    first = FoundBefore(tmp_path, "lab", "http://127.0.0.1:1/v1")
+    first = TextCallModels(tmp_path, "lab", "http://127.0.0.1:1/v1")
     ask(
         calling(ScriptedProvider(said, TAGGED), "lab", "openai-chat", "m-1", found=first),
         ASKED,
     )
 
-    again = FoundBefore(tmp_path, "lab", "http://127.0.0.1:1/v1")
-    other = FoundBefore(tmp_path, "lab", "http://127.0.0.1:2/v1")
+    again = TextCallModels(tmp_path, "lab", "http://127.0.0.1:1/v1")
+    other = TextCallModels(tmp_path, "lab", "http://127.0.0.1:2/v1")
     inner = ScriptedProvider(TAGGED)
     (found,) = ask(calling(inner, "lab", "openai-chat", "m-1", found=again), ASKED)
 
@@ -263,13 +263,13 @@ def test_what_was_found_is_remembered_for_the_next_session(
 def test_what_was_found_is_forgotten_after_a_month_and_not_needed_to_be_kept(
     tmp_path: Path,
 ) -> None:
-    found = FoundBefore(tmp_path, "lab", "")
+    found = TextCallModels(tmp_path, "lab", "")
     found.add("m-1")
     (file,) = (tmp_path / "models" / "tools-as-text").iterdir()
     os.utime(file, (0, 0))
 
     assert "m-1" not in found
-    nowhere = FoundBefore(tmp_path / "models" / "tools-as-text" / file.name, "lab", "")
+    nowhere = TextCallModels(tmp_path / "models" / "tools-as-text" / file.name, "lab", "")
     nowhere.add("m-1")  # a file stands where its directory would be
     assert "m-1" not in nowhere
 
@@ -277,7 +277,7 @@ def test_what_was_found_is_forgotten_after_a_month_and_not_needed_to_be_kept(
 def test_a_server_that_says_broken_is_not_asked_the_same_three_times() -> None:
     inner = ScriptedProvider(Overloaded("500: tools param requires --jinja flag"), TAGGED)
 
-    (found,) = ask(RetryingProvider(AsNeeded(inner), Backoff(retries=0)))
+    (found,) = ask(RetryingProvider(CallProtocolSelector(inner), Backoff(retries=0)))
 
     assert calls(found) == BOOKED
 
@@ -285,7 +285,7 @@ def test_a_server_that_says_broken_is_not_asked_the_same_three_times() -> None:
 def test_a_refusal_without_tools_to_leave_out_is_told() -> None:
     with pytest.raises(Refused):
         ask(
-            AsNeeded(ScriptedProvider(Refused(NO_TOOLS[0]))),
+            CallProtocolSelector(ScriptedProvider(Refused(NO_TOOLS[0]))),
             request(message("user", "So?")),
         )
 
@@ -299,7 +299,7 @@ WRITTEN = (
 @pytest.mark.parametrize("written", WRITTEN)
 def test_a_model_that_writes_a_call_is_understood_from_then_on(written: str) -> None:
     inner = ScriptedProvider(written, "Done.")
-    provider = AsNeeded(inner)
+    provider = CallProtocolSelector(inner)
 
     first, second = ask(provider, ASKED, ASKED)
 
@@ -313,9 +313,9 @@ def test_a_model_that_writes_a_call_is_understood_from_then_on(written: str) -> 
     assert [bool(asked.tools) for asked in inner.heard] == [True, False]
 
 
-@pytest.mark.parametrize("make", [TextProtocol, AsNeeded])
+@pytest.mark.parametrize("make", [TextProtocol, CallProtocolSelector])
 def test_several_calls_are_made_in_their_order(
-    make: type[TextProtocol] | type[AsNeeded],
+    make: type[TextProtocol] | type[CallProtocolSelector],
 ) -> None:
     look = '{"name": "look", "arguments": {}}'
     written = f"{TAGGED}\n\n<tool_call>{look}</tool_call>\n"
@@ -354,7 +354,7 @@ LEFT_ALONE: tuple[Line, ...] = (
 def test_what_is_not_wholly_a_call_is_words(line: Line) -> None:
     inner = ScriptedProvider(line, "Done.")
 
-    first, _ = ask(AsNeeded(inner), ASKED, ASKED)
+    first, _ = ask(CallProtocolSelector(inner), ASKED, ASKED)
 
     said = line.text if isinstance(line, Reply) else line
     assert (words(first), calls(first), notices(first)) == (said, [], [])
@@ -364,7 +364,7 @@ def test_what_is_not_wholly_a_call_is_words(line: Line) -> None:
 def test_a_model_that_can_call_and_also_writes_a_call_calls_once() -> None:
     inner = ScriptedProvider(Reply(TAGGED, calls=(("book", "{}"),)))
 
-    (found,) = ask(AsNeeded(inner))
+    (found,) = ask(CallProtocolSelector(inner))
 
     assert (words(found), calls(found), notices(found)) == (TAGGED, [("book", "{}")], [])
 
@@ -373,7 +373,7 @@ def test_a_model_that_has_called_in_its_own_way_only_quotes() -> None:
     other = request(message("user", "So?"), tools=TOOLS, model="m-2")
     inner = ScriptedProvider([("look", "{}")], TAGGED, TAGGED)
 
-    own, quoted, others = ask(AsNeeded(inner), ASKED, ASKED, other)
+    own, quoted, others = ask(CallProtocolSelector(inner), ASKED, ASKED, other)
 
     assert calls(own) == [("look", "{}")]
     assert (words(quoted), calls(quoted), notices(quoted)) == (TAGGED, [], [])
@@ -383,21 +383,21 @@ def test_a_model_that_has_called_in_its_own_way_only_quotes() -> None:
 def test_what_it_writes_after_a_call_of_its_own_is_words() -> None:
     own = CallDelta(0, "{}", name="look")
 
-    (found,) = ask(AsNeeded(Saying(own, TextDelta(TAGGED), Done())))
+    (found,) = ask(CallProtocolSelector(Saying(own, TextDelta(TAGGED), Done())))
 
     assert (words(found), calls(found)) == (TAGGED, [("look", "{}")])
 
 
 def test_a_refusal_in_the_middle_of_an_answer_is_told() -> None:
     with pytest.raises(Refused):
-        ask(AsNeeded(Breaking("I am", error=Refused(NO_TOOLS[0]))))
+        ask(CallProtocolSelector(Breaking("I am", error=Refused(NO_TOOLS[0]))))
 
 
 def test_only_the_model_that_showed_the_need_is_spoken_to_in_words() -> None:
     inner = ScriptedProvider(TAGGED, TAGGED, "Done.", "Done.")
     other = request(message("user", "So?"), tools=TOOLS, model="m-2")
 
-    ask(AsNeeded(inner), ASKED, ASKED, other, ASKED)
+    ask(CallProtocolSelector(inner), ASKED, ASKED, other, ASKED)
 
     assert [(a.model, bool(a.tools)) for a in inner.heard] == [
         ("m-1", True),
@@ -408,14 +408,14 @@ def test_only_the_model_that_showed_the_need_is_spoken_to_in_words() -> None:
 
 
 def test_where_answers_show_nothing_they_are_left_alone() -> None:
-    (found,) = ask(AsNeeded(ScriptedProvider(TAGGED), from_responses=False))
+    (found,) = ask(CallProtocolSelector(ScriptedProvider(TAGGED), from_responses=False))
 
     assert (words(found), calls(found)) == (TAGGED, [])
 
 
 def test_words_of_a_watched_model_are_not_held_back() -> None:
     for said in ("Wait, I think { so } it", f"So:\n{TAGGED}", "So:\n<tool_call>{"):
-        assert words(until_it_breaks(AsNeeded(Breaking(said)))) == said
+        assert words(until_it_breaks(CallProtocolSelector(Breaking(said)))) == said
 
 
 BEGINNINGS = (
@@ -435,8 +435,8 @@ BEGINNINGS = (
 
 @pytest.mark.parametrize("begun", BEGINNINGS)
 def test_json_that_is_no_call_is_not_held_back_to_its_end(begun: str) -> None:
-    at_once = words(until_it_breaks(AsNeeded(Breaking(begun))))
-    in_pieces = words(until_it_breaks(AsNeeded(Breaking(*begun))))
+    at_once = words(until_it_breaks(CallProtocolSelector(Breaking(begun))))
+    in_pieces = words(until_it_breaks(CallProtocolSelector(Breaking(*begun))))
 
     assert at_once == in_pieces == begun
 
@@ -454,10 +454,10 @@ ASKED_FOR = (
 )
 
 
-@pytest.mark.parametrize("make", [TextProtocol, AsNeeded])
+@pytest.mark.parametrize("make", [TextProtocol, CallProtocolSelector])
 @pytest.mark.parametrize(("schema", "said"), ASKED_FOR)
 def test_json_that_a_person_asked_for_comes_as_it_is(
-    schema: bytes, said: str, make: type[TextProtocol] | type[AsNeeded]
+    schema: bytes, said: str, make: type[TextProtocol] | type[CallProtocolSelector]
 ) -> None:
     asked = replace(ASKED, schema=Raw(schema))
 
@@ -467,20 +467,20 @@ def test_json_that_a_person_asked_for_comes_as_it_is(
     assert notices(found) == []
 
 
-@pytest.mark.parametrize("make", [TextProtocol, AsNeeded])
+@pytest.mark.parametrize("make", [TextProtocol, CallProtocolSelector])
 @pytest.mark.parametrize("said", [CALL, TAGGED, f"```json\n{CALL}\n```"])
 def test_a_call_that_is_not_what_was_asked_for_is_one(
-    said: str, make: type[TextProtocol] | type[AsNeeded]
+    said: str, make: type[TextProtocol] | type[CallProtocolSelector]
 ) -> None:
     (found,) = ask(make(ScriptedProvider(said)), replace(ASKED, schema=Raw(TO)))
 
     assert (words(found).strip(), calls(found), stop(found)) == ("", BOOKED, "calls")
 
 
-@pytest.mark.parametrize("make", [TextProtocol, AsNeeded])
+@pytest.mark.parametrize("make", [TextProtocol, CallProtocolSelector])
 @pytest.mark.parametrize("schema", [b'"none"', b'{"$ref":"#/so"}'])
 def test_a_schema_that_cannot_be_followed_stops_no_call(
-    schema: bytes, make: type[TextProtocol] | type[AsNeeded]
+    schema: bytes, make: type[TextProtocol] | type[CallProtocolSelector]
 ) -> None:
     (found,) = ask(make(ScriptedProvider(CALL)), replace(ASKED, schema=Raw(schema)))
 
@@ -510,7 +510,7 @@ def test_a_person_s_choice_goes_before_what_is_known() -> None:
         return "native" if found is inner else type(found).__name__
 
     assert called("gemma-3-4b-it") == "TextProtocol"
-    assert called("gemini-3") == "AsNeeded"
+    assert called("gemini-3") == "CallProtocolSelector"
     assert called("gemma-3-4b-it", "native") == "native"
     assert called("gemini-3", "text") == "TextProtocol"
 

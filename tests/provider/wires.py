@@ -9,12 +9,12 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from refold.provider.catalog import Connected, connect, find
+from refold.provider.catalog import ConnectedProvider, connect, find
 from refold.provider.port import Delta, Provider, Request, TextDelta
 from refold.provider.spec import ProviderSpec
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
-from refold.testing.wire_server import Answer, Heard, WireServer, wire_server
+from refold.testing.wire_server import Answer, ReceivedRequest, WireServer, wire_server
 from refold.values.growing import Log
 from refold.values.messages import (
     Image,
@@ -93,12 +93,12 @@ MODEL: dict[str, Any] = {"model_info": {"llama.context_length": 4096}}
 @asynccontextmanager
 async def asking(
     wire: WireName,
-    *answers: Answer | Callable[[Heard], Answer],
+    *answers: Answer | Callable[[ReceivedRequest], Answer],
     idle: float = 5.0,
     model: str = "m-1",
     says: Mapping[str, Any] = MODEL,
     spec: ProviderSpec | None = None,
-) -> AsyncGenerator[tuple[Connected, WireServer], None]:
+) -> AsyncGenerator[tuple[ConnectedProvider, WireServer], None]:
     """A real client and a server with these answers.
 
     Ollama has said already what `model` is like.

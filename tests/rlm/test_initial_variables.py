@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from refold.claims.check import check
-from refold.claims.observed import Record, seen_in
-from refold.claims.sources import Today
+from refold.claims.observed import SessionRecord, seen_in
+from refold.claims.sources import CurrentFiles
 from refold.journal.events.child_events import (
     VariableInjected,
     VariablesRestored,
@@ -82,8 +82,8 @@ def test_files_that_were_handed_in_count_as_read(
     (event,) = run.events(VariableInjected)
     blobs = {name: anyio.run(run.store.get, name) for name in blobs_of(event)}
     started = [entry for entry in run.entries if isinstance(entry.event, VariableInjected)]
-    record = Record(started, blob=blobs.get)
-    today = Today(DiskFiles(place))
+    record = SessionRecord(started, blob=blobs.get)
+    today = CurrentFiles(DiskFiles(place))
 
     def state(name: str, lines: str) -> str:
         evidence = Evidence(path=str(place / name), lines=lines, quote=LINE)

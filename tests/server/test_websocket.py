@@ -7,7 +7,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from refold.provider.port import Sent
+from refold.provider.port import RequestSent
 from refold.testing.providers import Reply, ScriptedProvider
 from tests.server.serving import order, said, server
 
@@ -123,7 +123,7 @@ class Overheard(ScriptedProvider):
 
     async def stream(self, request: Any) -> Any:
         if request.trace:
-            yield Sent("POST https://model.example", b"{}")
+            yield RequestSent("POST https://model.example", b"{}")
         async for delta in super().stream(request):
             yield delta
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.app.workspace import Where, Workspace
+from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.config.paths import Paths
 from refold.config.settings import Settings
 from refold.permissions.decide import decide
@@ -61,7 +61,7 @@ def test_a_link_in_the_place_of_shared_skills_shows_nothing(
 def workspace(tmp_path: Path, config: Path) -> Workspace:
     paths = Paths(config, tmp_path / "data", tmp_path / "state")
     (tmp_path / "ws").mkdir()
-    return Workspace(Settings(), paths, os.environ, Where(tmp_path / "ws"))
+    return Workspace(Settings(), paths, os.environ, WorkspaceDirectories(tmp_path / "ws"))
 
 
 def test_a_workspace_shares_the_skills_of_the_person_and_ours(

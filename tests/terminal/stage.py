@@ -23,7 +23,7 @@ from refold.app.project_memory import ProjectMemory
 from refold.app.system_prompt import SessionGround, SystemPromptBuilder
 from refold.app.tool_dependencies import LazyBackground
 from refold.app.turn_context import TurnContext
-from refold.app.workspace import Where, Workspace
+from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.client.launch import Launch, OpenedSession
 from refold.client.session import Session as ClientSession
 from refold.config.paths import Paths, paths
@@ -307,7 +307,9 @@ class StagedApp(App):
         self._provider, self._budget, self._staged = provider, budget, staged
         super().__init__(settings, own, os.environ, options)
         self.models = StagedModels(settings, own, os.environ, {}, options)
-        self.workspace = StagedWorkspace(settings, own, os.environ, Where(here))
+        self.workspace = StagedWorkspace(
+            settings, own, os.environ, WorkspaceDirectories(here)
+        )
         ground = SessionGround(roots=self.workspace.roots, trust=False)
         self.system_prompt = StagedPrompts(settings, own, os.environ, ground)
         self.system_prompt.own = staged.presets

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from refold.app.project_memory import Learned, ProjectMemory
+from refold.app.project_memory import LearnResult, ProjectMemory
 from refold.errors import BadInput
 from refold.journal.events.kinds import AgentChosen, ModeChanged, Said
 from refold.journal.home import JournalDirectory
@@ -54,12 +54,12 @@ def known(tmp_path: Path) -> dict[str, Any]:
 
 
 def learning(
-    known: dict[str, Any], learn: Callable[[], Awaitable[Learned]]
+    known: dict[str, Any], learn: Callable[[], Awaitable[LearnResult]]
 ) -> dict[str, Any]:
     """The same, where notes are made so."""
 
     class Memory(ProjectMemory):
-        async def learn(self, *about: object, **how: object) -> Learned:
+        async def learn(self, *about: object, **how: object) -> LearnResult:
             return await learn()
 
     there = known["remembering"]
@@ -169,11 +169,11 @@ def test_notes_are_made_when_somebody_says_so(
     evening: Evenings, known: dict[str, Any]
 ) -> None:
     made = iter((
-        Learned("s", (NoteChange("+", "Decisions", "paint \x1bit red", 1.0),)),
-        Learned("s", why="nothing new was said"),
+        LearnResult("s", (NoteChange("+", "Decisions", "paint \x1bit red", 1.0),)),
+        LearnResult("s", why="nothing new was said"),
     ))  # fmt: skip
 
-    async def learn() -> Learned:
+    async def learn() -> LearnResult:
         return next(made)
 
     rows = evening().tell("/memory update", "/memory update", **learning(known, learn))
@@ -261,10 +261,10 @@ def test_after_a_silence_notes_are_made_of_what_was_said(
     learned: list[int] = []
     again = anyio.Event()
 
-    async def learn() -> Learned:
+    async def learn() -> LearnResult:
         learned.append(1)
         again.set()
-        return Learned("s")
+        return LearnResult("s")
 
     async def wait() -> str:
         await again.wait()
@@ -284,7 +284,7 @@ def test_in_one_silence_a_model_is_asked_for_notes_once(
     learned: list[int] = []
     again = anyio.Event()
 
-    async def learn() -> Learned:
+    async def learn() -> LearnResult:
         learned.append(1)
         again.set()
         raise BadInput("small gave no JSON for the notes")

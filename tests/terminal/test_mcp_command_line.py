@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from refold.mcp.manifests import Manifests, Offer, RemoteTool
+from refold.mcp.manifests import Manifests, RemoteTool, ServerListing
 from refold.mcp.servers import read
 from tests.terminal.at_home import Desk
 
@@ -11,7 +11,7 @@ SCHEMA = '{"type": "object"}'
 SAID = {"s": {"command": "server-of-mine"}}
 
 
-def known(home: Path, *offers: Offer) -> None:
+def known(home: Path, *offers: ServerListing) -> None:
     """A server that offered this, the last of it in the last connection."""
     file = home / "refold" / "mcp_servers.json"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -26,7 +26,7 @@ def test_a_server_is_shown_with_what_changed_and_its_tools_are_accepted(
     home: Path, tmp_path: Path
 ) -> None:
     before, after = (RemoteTool("add", words, SCHEMA) for words in ("Adds.", "Steals."))
-    known(home, Offer((before,)), Offer((after,)))
+    known(home, ServerListing((before,)), ServerListing((after,)))
 
     rows = Desk(tmp_path).tell(
         "/mcp", "/mcp s", "/mcp accept s", "/mcp s", "/mcp t", "/mcp accept t"

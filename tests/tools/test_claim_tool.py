@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.claims.check import told_in
+from refold.claims.check import claims_in
 from refold.journal.events.kinds import Ended
 from refold.journal.store.tree_reader import entries_in
 from refold.values.claims import Claim, Evidence
@@ -51,7 +51,7 @@ def test_a_claim_that_the_journal_contradicts_is_not_taken(place: Path, home: Pa
     assert first.control == Claimed((Claim("claim 1", (GOOD,)),))
     taken = (Claim("claim 1", (GOOD,)), Claim("claim 2", (GOOD,)))
     assert second.control == Claimed(taken)
-    assert told_in(entries_in(past.path)[0]).claims == taken
+    assert claims_in(entries_in(past.path)[0]).claims == taken
 
 
 def test_what_the_tool_said_is_no_evidence(place: Path, home: Path) -> None:

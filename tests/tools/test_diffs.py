@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.tools.edit import Near, nearest
+from refold.tools.edit import NearestMatch, nearest
 from refold.tools.file_versions import DiffText, change
 
 LINES = st.lists(st.sampled_from("abc"), max_size=30).map(
@@ -83,7 +83,7 @@ def test_in_a_big_file_a_small_change_and_the_nearest_text_are_found() -> None:
     )
     found = change(text, text.replace("value_70000 ", "v "))
 
-    assert near == Near(70001, tuple(lines[70000:70002]), only_white_space=False)
+    assert near == NearestMatch(70001, tuple(lines[70000:70002]), only_white_space=False)
     assert (found.plus, found.minus) == (1, 1)
 
 

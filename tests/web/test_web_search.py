@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from refold.errors import ToolFailed
-from refold.testing.wire_server import Answer, Heard, wire_server
+from refold.testing.wire_server import Answer, ReceivedRequest, wire_server
 from refold.tools.page_text import SearchHits, WebHit, search_reply
 from refold.web.client import FetchLimits, WebClient
 from refold.web.search import Brave, DuckDuckGo, Engine, SearXng, Tavily, engine, read
@@ -60,10 +60,12 @@ DUCKDUCKGO = """<html><body><div id="links" class="results">
 </div></body></html>"""
 
 
-def by(make: Callable[[str], Engine], answer: Answer) -> tuple[SearchHits | str, Heard]:
+def by(
+    make: Callable[[str], Engine], answer: Answer
+) -> tuple[SearchHits | str, ReceivedRequest]:
     """What a service finds that answers so, and what it was asked."""
 
-    async def run() -> tuple[SearchHits | str, Heard]:
+    async def run() -> tuple[SearchHits | str, ReceivedRequest]:
         async with wire_server(answer) as server:
             client = WebClient({}, limits=FetchLimits(seconds=20.0, size=100_000))
             try:

@@ -24,7 +24,7 @@ from refold.app.session_opener import SessionOpener, Storage
 from refold.app.system_prompt import SessionGround, SystemPromptBuilder
 from refold.app.tool_dependencies import SessionResources, SharedResources
 from refold.app.turn_context import MovingTurnContext, TurnContext, agent_of, model_of
-from refold.app.workspace import Where, Workspace, check_tools
+from refold.app.workspace import Workspace, WorkspaceDirectories, check_tools
 from refold.config.credentials import read as stored_keys
 from refold.config.paths import Paths
 from refold.config.settings import Settings
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from refold.app.mcp_servers import McpServers
     from refold.app.plugin_parts import PluginParts
     from refold.app.project_memory import ProjectMemory
-    from refold.app.session_hooks import HooksFor
+    from refold.app.session_hooks import ConfiguredHooks
     from refold.journal.store.fork import Fork
     from refold.skills.slash_commands import Shortcuts
 
@@ -82,7 +82,7 @@ class App:
         self.plugins = _plugged(_names(own), self.log) if options.tools is None else None
         brought = self.plugins.tools if self.plugins else ()
         self.tools = _named_tools((*own, *brought), options.tool_names)
-        where = Where(options.directory, options.more_roots)
+        where = WorkspaceDirectories(options.directory, options.more_roots)
         self.workspace = Workspace(settings, paths, environ, where)
         self.workspace.open_in(options.editor)
         check_tools(self.workspace.rules, (*builtin(), *self.tools))
@@ -341,16 +341,18 @@ def _plugged(taken: frozenset[str], log: WriteLog) -> "PluginParts | None":
     return parts(found, taken, log)
 
 
-def _hooks(app: App) -> "HooksFor | None":
+def _hooks(app: App) -> "ConfiguredHooks | None":
     """None where no file configures a hook: then nothing of it is imported."""
     if not has_hook_files(app.directory, app.paths):
         return None
-    from refold.app.session_hooks import HooksFor, configured
+    from refold.app.session_hooks import ConfiguredHooks, configured
     from refold.hooks.configuration import HookFile
 
     here = configured(app.directory, app.paths, trust=app.options.trust)
     return (
-        HooksFor(here, app.environ, app.models.masks.mask) if here != HookFile() else None
+        ConfiguredHooks(here, app.environ, app.models.masks.mask)
+        if here != HookFile()
+        else None
     )
 
 

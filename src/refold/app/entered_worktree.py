@@ -13,7 +13,7 @@ import anyio
 
 from refold.agents.named_worktrees import NamedTree, at, checked_name, is_of, make, place_of
 from refold.agents.worktree import TreeState, Worktree, Worktrees
-from refold.app.workspace import Where, Workspace
+from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.config.paths import Paths, paths
 from refold.config.project import project
 from refold.config.settings import Settings
@@ -59,7 +59,7 @@ class Workspaces:
         more = tuple(Path(each) for each in roots if each and os.path.isdir(each))
         key = (session.directory, *map(str, more))
         if key not in self._known:
-            where = Where(Path(session.directory), more)
+            where = WorkspaceDirectories(Path(session.directory), more)
             made = Workspace(self._settings, self._paths, self._environ, where, self._main)
             self._known[key] = made
         return self._known[key]

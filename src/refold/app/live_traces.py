@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING
 import anyio
 from msgspec import Struct
 
-from refold.app.otlp import Collector, Signal, Sums, collector, is_named, send, send_metrics
+from refold.app.otlp import (
+    Collector,
+    MetricSums,
+    Signal,
+    collector,
+    is_named,
+    send,
+    send_metrics,
+)
 from refold.config.settings import Otel
 from refold.errors import RefoldError, first
 from refold.journal.events.kinds import (
@@ -51,7 +59,7 @@ _LEAVING = 2.0  # seconds that leaving waits for what is not sent
 _TEMPORALITY = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
 
 
-class Targets(Struct, frozen=True):
+class TraceTargets(Struct, frozen=True):
     """None: that is not sent."""
 
     traces: Collector | None
@@ -59,7 +67,7 @@ class Targets(Struct, frozen=True):
     delta: bool  # the collector adds up metrics itself
 
 
-def targets(otel: Otel, environ: Mapping[str, str]) -> Targets | None:
+def targets(otel: Otel, environ: Mapping[str, str]) -> TraceTargets | None:
     """Where to send; None: nowhere. Raises `BadInput` for what is no address."""
     given = "" if otel.endpoint == FROM_ENVIRONMENT else otel.endpoint
 
@@ -68,14 +76,14 @@ def targets(otel: Otel, environ: Mapping[str, str]) -> Targets | None:
         return collector(given, environ, signal) if named else None
 
     delta = environ.get(_TEMPORALITY, "").strip().lower() == "delta"
-    found = Targets(of("traces"), of("metrics"), delta)
+    found = TraceTargets(of("traces"), of("metrics"), delta)
     return found if found.traces or found.metrics else None
 
 
 class LiveTraces:
     """Of the sessions of one start. All but the thread's part runs in the event loop."""
 
-    def __init__(self, to: Targets, *, content: bool, log: WriteLog) -> None:
+    def __init__(self, to: TraceTargets, *, content: bool, log: WriteLog) -> None:
         self._seen = dict[str, list[Entry]]()  # by session, what is not sent yet
         self._steps = dict[str, int]()  # of each session before those
         self._sent = dict[str, set[str]]()  # by root, of what is kept longer than a turn
@@ -205,7 +213,7 @@ class _Turn(Struct, frozen=True):
 class _Sender:
     """The thread: it is started when there is something to send, and ends after that."""
 
-    def __init__(self, to: Targets, *, content: bool, log: WriteLog) -> None:
+    def __init__(self, to: TraceTargets, *, content: bool, log: WriteLog) -> None:
         self._to, self._content, self._log = to, content, log
         self._waiting = Queue[_Turn](_MOST_WAITING)
         self._lock = Lock()
@@ -255,7 +263,7 @@ class _Sender:
         turn.sent.update(each.span_id for each in spans)
         self._metrics.add(spans)
         now = time.time_ns()
-        sums = Sums(
+        sums = MetricSums(
             self._metrics.found, self._since, now, self._instance, whole=not self._to.delta
         )
         if self._to.traces is not None:

@@ -67,7 +67,7 @@ class ServerPrompt(Struct, frozen=True):
     remote: "RemotePrompt"
 
 
-class Configured(Struct, frozen=True):
+class ConfiguredServers(Struct, frozen=True):
     """The servers that count here, and sentences about those that do not.
 
     `remote` are those that the provider of the model connects to. `attended`: a user is there,
@@ -91,7 +91,7 @@ def configured(
     given: Mapping[str, object] = MappingProxyType({}),
     *,
     trust: bool = False,
-) -> Configured:
+) -> ConfiguredServers:
     """A project's server does not replace one of the user's of the same name.
 
     `given` are servers of the program that started this session: its user configured them
@@ -102,7 +102,7 @@ def configured(
         content = ("the editor", json.dumps(dict(given)).encode())
         files = replace(files, content=(*files.content, content))
     if not files.content and not files.notices:
-        return Configured()
+        return ConfiguredServers()
     found, notices = dict[str, ServerConfig](), list(files.notices)
     own = {str(user_file(paths)), "the editor"}
     for source, content in files.content:
@@ -128,7 +128,7 @@ def configured(
     here = tuple(one for one in found.values() if not one.remote)
     if here and find_spec("mcp") is None:
         here, notices = (), [*notices, _NOT_INSTALLED]
-    return Configured(here, tuple(notices), remote)
+    return ConfiguredServers(here, tuple(notices), remote)
 
 
 class McpServers:
@@ -136,7 +136,7 @@ class McpServers:
 
     def __init__(
         self,
-        here: Configured,
+        here: ConfiguredServers,
         workspace: Workspace,
         paths: Paths,
         environ: Mapping[str, str],
@@ -153,11 +153,11 @@ class McpServers:
     @cached_property
     def connections(self) -> "Connections":
         from refold.config.mcp_tokens import StoredGrants
-        from refold.mcp.connections import Connections, Outside
+        from refold.mcp.connections import Connections, McpContext
         from refold.mcp.manifests import Manifests
 
         grants = StoredGrants(self._paths, self._learn)
-        outside = Outside(
+        outside = McpContext(
             self._commands,
             self._resolved,
             self._log,

@@ -22,7 +22,7 @@ from refold import programs
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.app.model_connections import NO_BACKGROUND, SCRIPT, SMALL
-from refold.app.project_memory import AideFor, ProjectMemory, WithoutWriterLock
+from refold.app.project_memory import AideFor, ProjectMemory, UnlockedModel
 from refold.config.folder_settings import load_here
 from refold.config.paths import paths
 from refold.engine.budget import ask_outside_conversation
@@ -176,7 +176,7 @@ async def find_title(app: App, session: str, aide_for: AideFor) -> str:
         return ""
     record = Recorder(app.home.store(session), masks=app.models.masks)
     view = await record.open()
-    aside = WithoutWriterLock(file, record)
+    aside = UnlockedModel(file, record)
     try:
         aide = aide_for(view) if needs_title(view) else None
         if aide is None:

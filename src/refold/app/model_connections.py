@@ -19,7 +19,7 @@ from refold.config.settings import Settings
 from refold.errors import BadInput, Refused
 from refold.logs.logbook import Logbook
 from refold.provider import catalog
-from refold.provider.catalog import Connected, ProviderSpec
+from refold.provider.catalog import ConnectedProvider, ProviderSpec
 from refold.provider.port import Delta, Provider, Request
 from refold.provider.retry import Backoff, RetryingProvider
 from refold.provider.settings import key_names
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from refold.provider.command.spec import CommandSpec
     from refold.provider.lazy import LazyProvider
-    from refold.provider.text_protocol.selection import FoundBefore
+    from refold.provider.text_protocol.selection import TextCallModels
 
 SMALL = "local/"
 SCRIPT = "script/"
@@ -66,7 +66,7 @@ class Connections:
         self.keys = Keys(settings.providers, environ, keys, self.masks.learn)
         self._open: dict[str, Provider] = {}
         self._late: dict[str, LazyProvider] = {}
-        self._closing: list[Connected] = []
+        self._closing: list[ConnectedProvider] = []
 
     def provider(self, name: str) -> Provider:
         """Who answers for `name`. Never raises; the answer may be why not."""
@@ -89,9 +89,9 @@ class Connections:
 
     def installed(self) -> tuple[str, ...]:
         """The embedded models that are on this machine."""
-        from refold.provider.local.models import Shelf, default_directory
+        from refold.provider.local.models import ModelDirectory, default_directory
 
-        shelf = Shelf(default_directory(self._environ))
+        shelf = ModelDirectory(default_directory(self._environ))
         return tuple(f"{SMALL}{model.name}" for model in shelf.installed())
 
     def calls_in_text(self, name: str) -> bool:
@@ -118,11 +118,11 @@ class Connections:
 
     def embedded_window(self, name: str) -> int:
         """The tokens that an embedded model can read at once."""
-        from refold.provider.local.models import Shelf, default_directory
+        from refold.provider.local.models import ModelDirectory, default_directory
         from refold.provider.local.server import CONTEXT
 
         try:
-            known = Shelf(default_directory(self._environ)).find(name).context
+            known = ModelDirectory(default_directory(self._environ)).find(name).context
         except BadInput:
             return CONTEXT
         return min(CONTEXT, known or CONTEXT)
@@ -195,7 +195,7 @@ class Connections:
         if self.keys.takes_asking(spec):
             from refold.provider.lazy import LazyProvider
 
-            found: Connected = LazyProvider(reach)
+            found: ConnectedProvider = LazyProvider(reach)
             self._late[f"{spec.name}/{model}"] = found
         else:
             found = reach()
@@ -203,16 +203,16 @@ class Connections:
         before = self._found_before(spec)
         return calling(self._kept(found), spec.name, spec.wire, model, how, before)
 
-    def _found_before(self, spec: ProviderSpec) -> "FoundBefore":
-        from refold.provider.text_protocol.selection import FoundBefore
+    def _found_before(self, spec: ProviderSpec) -> "TextCallModels":
+        from refold.provider.text_protocol.selection import TextCallModels
 
         try:
             address = catalog.address(spec, self._environ)
         except BadInput:
             address = ""  # it cannot be asked anything
-        return FoundBefore(self._paths.state, spec.name, address)
+        return TextCallModels(self._paths.state, spec.name, address)
 
-    def _reached(self, spec: ProviderSpec, window: int) -> Connected:
+    def _reached(self, spec: ProviderSpec, window: int) -> ConnectedProvider:
         held = self.keys.find(spec)
         return catalog.connect(
             spec,
@@ -245,7 +245,7 @@ class Connections:
         )
         return TextProtocol(found)
 
-    def _kept(self, found: Connected) -> Provider:
+    def _kept(self, found: ConnectedProvider) -> Provider:
         self._closing.append(found)
         return found
 
@@ -256,12 +256,12 @@ class Connections:
             raise BadInput("a scripted session needs its script: give --script FILE")
         return load(self._script)
 
-    def _embedded(self, name: str) -> Connected:
+    def _embedded(self, name: str) -> ConnectedProvider:
         from refold.provider.local.embedded import Embedded
-        from refold.provider.local.models import Shelf, default_directory
+        from refold.provider.local.models import ModelDirectory, default_directory
         from refold.provider.local.server import Serving, SharedServer
 
-        shelf = Shelf(default_directory(self._environ))
+        shelf = ModelDirectory(default_directory(self._environ))
         model = shelf.find(name)
         if not shelf.holds(model):
             raise BadInput(

@@ -18,7 +18,7 @@ from refold.errors import BadInput
 from refold.provider import catalog
 from refold.provider.catalog import ProviderSpec
 from refold.provider.known_models import ALIASES
-from refold.provider.model_figures import Figures, directory_in
+from refold.provider.model_figures import ModelFigures, directory_in
 from refold.provider.port import Provider
 from refold.provider.spec import PluginProvider
 from refold.session.redactor import Redactor
@@ -28,7 +28,7 @@ from refold.values.usage import Usage
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from refold.provider.cassette import Tape
+    from refold.provider.cassette import CassetteWriter
 
 ROLES = Roles.__struct_fields__
 _MOST_OF_ONE = 20  # models of one server that are offered
@@ -51,7 +51,7 @@ class ModelRequest(Protocol):
     def provider(self) -> Provider | None: ...
 
 
-class Traits(Struct, frozen=True):
+class ModelTraits(Struct, frozen=True):
     """How a model is talked to. `small` ones get few words and few tools."""
 
     window: int = 0
@@ -91,12 +91,12 @@ class Models:
         self.connections = Connections(settings, paths, environ, keys, asked.script)
         windows = {name: own.window for name, own in settings.providers.items()}
         lists = directory_in(paths.state)
-        self.figures = Figures(environ, settings.prices, windows, lists)
+        self.figures = ModelFigures(environ, settings.prices, windows, lists)
         self._chains: dict[str, Provider] = {}
         # Those that call tools in words, by name and way.
         self._talking: dict[tuple[str, Acting], Provider] = {}
         self._fixed: Provider | None = asked.provider
-        self._tape: Tape | None = None
+        self._tape: CassetteWriter | None = None
         if before is not None:  # a script and a cassette are of one start of refold
             self._fixed, self._tape = before._fixed, before._tape
             self.connections.go_on_after(before.connections)
@@ -194,16 +194,16 @@ class Models:
         ]
         return tuple(dict.fromkeys((*found, *connections.installed())))
 
-    def traits(self, name: str) -> Traits:
+    def traits(self, name: str) -> ModelTraits:
         if name.startswith(SMALL):
-            return Traits(self.connections.embedded_window(name), small=True)
+            return ModelTraits(self.connections.embedded_window(name), small=True)
         if not name or name.startswith(SCRIPT):
-            return Traits()
+            return ModelTraits()
         try:
             found = self.connections.named(name)
         except BadInput:
-            return Traits()
-        return Traits(self.figures.window(found.spec, found.model))
+            return ModelTraits()
+        return ModelTraits(self.figures.window(found.spec, found.model))
 
     def calls_in_text(self, name: str, acting: Acting = "native") -> bool:
         """Is it known that this model calls tools in words?"""
@@ -330,14 +330,16 @@ class Models:
 
 def _from_cassettes(
     asked: ModelRequest, masks: Redactor
-) -> "tuple[Provider | None, Tape | None]":
+) -> "tuple[Provider | None, CassetteWriter | None]":
     """Who answers instead of a model, and what is written along."""
-    from refold.provider.cassette import Replaying, Tape
+    from refold.provider.cassette import CassetteWriter, Replaying
 
     fixed = asked.provider
     if asked.replay is not None:
         fixed = Replaying(asked.replay, NOT_REPLAYED, masks.mask)
-    return fixed, Tape(asked.record, masks.mask) if asked.record is not None else None
+    return fixed, CassetteWriter(
+        asked.record, masks.mask
+    ) if asked.record is not None else None
 
 
 def _in_text(found: Provider) -> Provider:

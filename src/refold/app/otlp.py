@@ -95,7 +95,7 @@ async def send(spans: Sequence[TraceSpan], to: Collector) -> list[str]:
     return refused
 
 
-class Sums(Struct, frozen=True):
+class MetricSums(Struct, frozen=True):
     """Metrics from `start` to `end`, in nanoseconds since 1970, of this process.
 
     `whole`: since its start; else since the last ones.
@@ -108,7 +108,7 @@ class Sums(Struct, frozen=True):
     whole: bool = True
 
 
-def encoded_metrics(sums: Sums) -> bytes:
+def encoded_metrics(sums: MetricSums) -> bytes:
     """An `ExportMetricsServiceRequest` in the JSON of OTLP."""
     temporality = _CUMULATIVE if sums.whole else _DELTA
     metrics: list[_Json] = [
@@ -128,13 +128,13 @@ def encoded_metrics(sums: Sums) -> bytes:
     return msgspec.json.encode({"resourceMetrics": [found] if metrics else []})
 
 
-async def send_metrics(sums: Sums, to: Collector) -> list[str]:
+async def send_metrics(sums: MetricSums, to: Collector) -> list[str]:
     """Send them. Gives what the collector did not take. Raises `RefoldError`."""
     said = _refused(await _post(encoded_metrics(sums), to))
     return [f"{to.shown} {said}"] if said else []
 
 
-def _point(metric: Metric, point: Point, sums: Sums) -> _Json:
+def _point(metric: Metric, point: Point, sums: MetricSums) -> _Json:
     return {
         "attributes": _attributes(point.attributes),
         "startTimeUnixNano": str(sums.start), "timeUnixNano": str(sums.end),

@@ -79,7 +79,7 @@ _PASSWORD = re.compile(
 SECRET = "Not saved: it seems to contain a key or a password."
 
 
-class Learned(Struct, frozen=True):
+class LearnResult(Struct, frozen=True):
     """What came of one session. `why` says in words why nothing was asked."""
 
     session: str
@@ -143,7 +143,7 @@ class ProjectMemory:
 
     async def learn(
         self, session: str, record: Record, aide: Model, *, again: bool = False
-    ) -> Learned:
+    ) -> LearnResult:
         """Make notes of what was said in a session since that was done last; or `again`, of all.
 
         Raises `ProviderError` or `BadInput`; then it is as if nothing had been tried,
@@ -153,13 +153,13 @@ class ProjectMemory:
         since = 0 if again else record.view.session.memory_up_to
         heard = heard_in(entries, since, self._is_of_here)
         if not heard:
-            return Learned(session, why="nothing new was said")
+            return LearnResult(session, why="nothing new was said")
         if not _answers(entries, 0):
-            return Learned(session, why="nothing was answered yet")
+            return LearnResult(session, why="nothing was answered yet")
         upto = heard[-1].seq
         if not distil.worth_asking(heard):
             await record(MemoryExtracted(upto), by="memory")
-            return Learned(session, why="too little was said")
+            return LearnResult(session, why="too little was said")
         known = await anyio.to_thread.run_sync(self.memory.listed)
         words = distil.asked(heard, _answers(entries, since), known)
         request = _request(words, aide)
@@ -172,25 +172,25 @@ class ProjectMemory:
         changes = await anyio.to_thread.run_sync(self.memory.keep, clean)
         kept = sum(change.sign == "+" for change in changes)
         await record(MemoryExtracted(upto, kept, model=aide.name), by="memory")
-        return Learned(session, changes)
+        return LearnResult(session, changes)
 
     async def learn_of(
         self, session: str, aide_for: AideFor, *, again: bool = False
-    ) -> Learned:
+    ) -> LearnResult:
         """The same for a session that is not open. Raises `Held`, too.
 
         Its time stays as it was: `-c` resumes the session that the user used last.
         """
         file = self.home.path(session) / log_file.NAME
         if not file.exists():
-            return Learned(session, why="it is not there any more")
+            return LearnResult(session, why="it is not there any more")
         record = Recorder(self.home.store(session), masks=self._masks)
-        aside = WithoutWriterLock(file, record)
+        aside = UnlockedModel(file, record)
         view = await record.open()
         try:
             aide = aide_for(view)
             if aide is None:
-                return Learned(session, why="its model is not asked for notes")
+                return LearnResult(session, why="its model is not asked for notes")
             aside.provider = aide.provider
             asked = replace(aide, provider=aside)
             return await self.learn(session, record, asked, again=again)
@@ -241,7 +241,7 @@ class ProjectMemory:
         return ""
 
 
-class WithoutWriterLock:
+class UnlockedModel:
     """A model that is called about a session which another process may continue meanwhile.
 
     The call may take a minute, and a user who returns must not wait for it. If the session

@@ -21,7 +21,7 @@ from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.rate_limit import RateLimit
 from refold.rlm.worker_port import Worker, WorkerKeeper, WorkerLimits
 from refold.session.recorder import Recorder
-from refold.tools.python_tool import Ran
+from refold.tools.python_tool import PythonResult
 
 if TYPE_CHECKING:
     from refold.rlm.memo import Memo
@@ -78,7 +78,7 @@ class SessionPython:
 
     async def run(
         self, call_id: str, cells: Sequence[str], progress: Callable[[str], None]
-    ) -> Ran:
+    ) -> PythonResult:
         return await self._repl().run(call_id, cells, progress)
 
     def _now(self) -> World:

@@ -120,7 +120,7 @@ class SessionHooks(Struct, frozen=True):
         return self.mask(value) == value
 
 
-class HooksFor(Struct, frozen=True):
+class ConfiguredHooks(Struct, frozen=True):
     """The hooks that count in one start, for each session to have."""
 
     file: HookFile

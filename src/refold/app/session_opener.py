@@ -24,7 +24,7 @@ from refold.app.tool_dependencies import (
     SharedResources,
 )
 from refold.app.turn_context import MovingTurnContext, TurnContext
-from refold.app.workspace import Where, Workspace
+from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.config.paths import Paths
 from refold.journal.home import JournalDirectory
 from refold.journal.state.session_info import SessionDirectories, SessionInfo
@@ -175,7 +175,9 @@ class SessionOpener:
 
     def _elsewhere(self, opening: ChildSpec) -> Workspace:
         shared, site = self._shared, self._site
-        where = Where(Path(opening.directory), tuple(map(Path, opening.roots)))
+        where = WorkspaceDirectories(
+            Path(opening.directory), tuple(map(Path, opening.roots))
+        )
         return Workspace(shared.settings, site.paths, site.environ, where, shared.workspace)
 
     def _in_worktree(

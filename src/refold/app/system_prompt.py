@@ -22,11 +22,11 @@ from refold.journal.events.kinds import SystemPromptSet
 from refold.permissions.facts import Facts, protected
 from refold.place.port import Real
 from refold.prompts import system_text
-from refold.prompts.instructions import OWN, File, Instructions, of_project, read
+from refold.prompts.instructions import OWN, InstructionFile, Instructions, of_project, read
 from refold.prompts.presets import (
     BUILT_IN,
     Preset,
-    Shelf,
+    PresetFolder,
     preset,
     presets,
     shadowed,
@@ -70,7 +70,7 @@ class SessionGround(Struct, frozen=True, kw_only=True):
     now: Callable[[], float] = time.time
 
 
-class Material(Struct, frozen=True, kw_only=True):
+class PromptParts(Struct, frozen=True, kw_only=True):
     """The parts of the system prompt that other packages supply. `window` is in tokens."""
 
     preset: str = "coding"
@@ -122,7 +122,7 @@ class SystemPromptBuilder:
         if self._settings.preset not in BUILT_IN:
             self.preset(self._settings.preset)
 
-    def text(self, material: Material, before: SystemPromptSet) -> RenderedPrompt:
+    def text(self, material: PromptParts, before: SystemPromptSet) -> RenderedPrompt:
         """The system prompt of a turn. `before` is the last one that the model got.
 
         Raises `BadInput` for a preset that does not exist or cannot be used.
@@ -165,7 +165,7 @@ class SystemPromptBuilder:
         """All that can be chosen here, and a sentence for each that cannot."""
         return presets(self._shelves(self.trusted))
 
-    def _prompt(self, material: Material) -> str:
+    def _prompt(self, material: PromptParts) -> str:
         if material.own or material.prompt:
             return material.own or material.prompt
         if material.small and material.preset == "coding":
@@ -201,7 +201,7 @@ class SystemPromptBuilder:
         mine = Instructions()
         if os.path.lexists(own):
             # A person's own file may bring in what is theirs, wherever it lies.
-            read_own = read([File(own, "/")], self._home, _secret)
+            read_own = read([InstructionFile(own, "/")], self._home, _secret)
             pieces = tuple(replace(piece, own=True) for piece in read_own.pieces)
             mine = Instructions(pieces, read_own.notices)
         if not (trusted and self._settings.instructions):
@@ -232,7 +232,7 @@ class SystemPromptBuilder:
             "`refold trust add` shows and takes them, --trust takes them for one start",
         )
 
-    def _shelves(self, trusted: str) -> tuple[Shelf, ...]:
+    def _shelves(self, trusted: str) -> tuple[PresetFolder, ...]:
         """The folders with presets: the nearest first, then the user's."""
         folders = [
             os.path.join(folder, ".refold", _PROMPTS)
@@ -240,11 +240,11 @@ class SystemPromptBuilder:
             if trusted and below(folder, trusted)
         ]
         theirs = [
-            Shelf(each, escaped(os.path.relpath(each, self._directory)), self.root)
+            PresetFolder(each, escaped(os.path.relpath(each, self._directory)), self.root)
             for each in folders
         ]
         own = os.path.join(self._paths.config, _PROMPTS)
-        return (*theirs, Shelf(own, escaped(own), "/"))
+        return (*theirs, PresetFolder(own, escaped(own), "/"))
 
 
 def _secret(real: str, own: tuple[str, ...] = ()) -> str:

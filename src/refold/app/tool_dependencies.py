@@ -40,7 +40,7 @@ from refold.tools.code import Mentions, Problems, Symbols
 from refold.tools.contract import Tool
 from refold.tools.memory import Notebook
 from refold.tools.shell import BackgroundOutput, BackgroundRequest
-from refold.tools.task import Choice, task, task_for
+from refold.tools.task import AgentChoice, task, task_for
 from refold.tools.web import Judge
 from refold.values.claims import CheckedClaim, Claim
 from refold.values.control import BoardTask, NewTask, TaskChange
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from refold.app.live_traces import LiveTraces
     from refold.app.mcp_servers import McpServers
     from refold.app.project_memory import ProjectMemory
-    from refold.app.session_hooks import HooksFor
+    from refold.app.session_hooks import ConfiguredHooks
     from refold.app.session_schedules import SessionSchedules
     from refold.code.edit_checks import EditChecks
     from refold.code.source_code import SourceCode
@@ -81,7 +81,7 @@ class SharedResources(Struct, frozen=True):
     agents: Registry = Registry()
     mcp: "McpServers | None" = None
     environ: Mapping[str, str] = {}
-    hooks: "HooksFor | None" = None
+    hooks: "ConfiguredHooks | None" = None
     policies: tuple[Policy, ...] = ()  # of plug-ins
     paths: Paths | None = None
     traces: "LiveTraces | None" = None
@@ -482,10 +482,10 @@ class ToolDependencies:
         return shared.mcp.offer(agent, own, allowed, room)
 
     @cached_property
-    def _choices(self) -> tuple[Choice, ...]:
+    def _choices(self) -> tuple[AgentChoice, ...]:
         """The agents that may be given work here."""
         position = self._children.position
         if position.depth >= position.deepest:
             return ()
         every = self._shared.agents.every("child")
-        return tuple(Choice(each.name, each.description) for each in every)
+        return tuple(AgentChoice(each.name, each.description) for each in every)

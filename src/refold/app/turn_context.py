@@ -16,9 +16,9 @@ from refold.agents.child import ChildSpec
 from refold.agents.children import Children
 from refold.agents.profile import Profile, tools_of, unused_preset
 from refold.agents.registry import Registry
-from refold.app.models import SCRIPT, Models, Traits, answering, mcp_host
+from refold.app.models import SCRIPT, Models, ModelTraits, answering, mcp_host
 from refold.app.policies import budget, policies, shares
-from refold.app.system_prompt import Material
+from refold.app.system_prompt import PromptParts
 from refold.app.tool_dependencies import (
     LazyBackground,
     SessionResources,
@@ -220,10 +220,10 @@ class TurnContext:
             edit_checks=self._tool_dependencies.edit_checks(files),
         )
 
-    def _told(self, agent: Profile, traits: Traits, view: View) -> RenderedPrompt:
+    def _told(self, agent: Profile, traits: ModelTraits, view: View) -> RenderedPrompt:
         """The system text of the next turn, and what of it had no room."""
         options = self._shared.options
-        material = Material(
+        material = PromptParts(
             preset=self._shared.settings.preset,
             prompt=agent.short if traits.small and agent.short else agent.prompt,
             own="" if self._child else options.own_system,
@@ -256,7 +256,7 @@ class TurnContext:
             return ""
         return self._resources.remembering().told(trusted=trusted)
 
-    def _listed(self, agent: Profile, traits: Traits) -> str:
+    def _listed(self, agent: Profile, traits: ModelTraits) -> str:
         """The list of skills, as far as there is room, for an agent that can read one."""
         settings = self._shared.settings
         if not (settings.skills and agent.skills) or traits.small:

@@ -55,7 +55,7 @@ _MOST_ELSEWHERE = 5_000  # paths that are looked at outside the workspace
 _OTHERS = frozenset((".git", "node_modules", ".venv", "venv", "__pycache__", ".tox"))
 
 
-class Where(Struct, frozen=True):
+class WorkspaceDirectories(Struct, frozen=True):
     """The directories of a workspace. The first is where relative paths begin."""
 
     directory: Path
@@ -78,7 +78,7 @@ class Workspace:
         settings: Settings,
         paths: Paths,
         environ: Mapping[str, str],
-        where: Where,
+        where: WorkspaceDirectories,
         main: "Workspace | None" = None,
     ) -> None:
         self._settings, self._paths, self._environ = settings, paths, environ
@@ -219,7 +219,7 @@ class Workspace:
             self.sandbox.close()
 
     def _code_asked(self, log: WriteLog) -> "CodeWorkspace":
-        from refold.code.language_servers import LanguageServers, Surroundings
+        from refold.code.language_servers import LanguageServers, ServerContext
         from refold.code.source_code import CodeWorkspace
         from refold.place.sandbox import find
         from refold.programs import Programs
@@ -232,7 +232,7 @@ class Workspace:
         )
         # One that lies in the workspace could have been written by the agent.
         programs = Programs(self._environ, self.roots)
-        surroundings = Surroundings(
+        surroundings = ServerContext(
             self.directory, commands, programs.find, log, wanted.answer_seconds
         )
         refused = "" if self.sandbox.confines else _UNCONFINED

@@ -16,7 +16,7 @@ from refold.claims.call_evidence import call_finding
 from refold.claims.file_evidence import file_finding
 from refold.claims.observed import ReadFiles
 from refold.claims.parse_claims import in_answer
-from refold.claims.sources import Today
+from refold.claims.sources import CurrentFiles
 from refold.journal.events.kinds import Ended, Entry, TurnEnded, TurnStarted
 from refold.journal.state.fold import fold
 from refold.place.port import Files
@@ -35,7 +35,7 @@ class TurnClaims(Struct, frozen=True):
     answer: str = ""
 
 
-def told_in(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
+def claims_in(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
     """What the turn of that number claims; 0 is the last. Raises `LookupError`."""
     began = [at for at, entry in enumerate(entries) if isinstance(entry.event, TurnStarted)]
     if not began and not turn:
@@ -53,13 +53,13 @@ def told_in(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
 
 
 def check(
-    claims: Sequence[Claim], seen: ReadFiles, today: Today
+    claims: Sequence[Claim], seen: ReadFiles, today: CurrentFiles
 ) -> tuple[CheckedClaim, ...]:
     """Each claim with what its evidence comes to."""
     return tuple(_checked(claim, seen, today) for claim in claims)
 
 
-def _checked(claim: Claim, seen: ReadFiles, today: Today) -> CheckedClaim:
+def _checked(claim: Claim, seen: ReadFiles, today: CurrentFiles) -> CheckedClaim:
     if not claim.evidence:
         return CheckedClaim(claim, "unknown", "it has no evidence")
     findings = tuple(
@@ -69,7 +69,9 @@ def _checked(claim: Claim, seen: ReadFiles, today: Today) -> CheckedClaim:
     return CheckedClaim(claim, decides.state, decides.reason, findings)
 
 
-def finding_of(evidence: Evidence, claim: str, seen: ReadFiles, today: Today) -> Finding:
+def finding_of(
+    evidence: Evidence, claim: str, seen: ReadFiles, today: CurrentFiles
+) -> Finding:
     """What one piece of evidence comes to."""
     found = list[Finding]()
     if evidence.path:
@@ -109,8 +111,8 @@ class Checking:
         self, claims: Sequence[Claim], entries: Sequence[Entry]
     ) -> Sequence[CheckedClaim]:
         # Every start makes one of these, and few ever ask it.
-        from refold.claims.observed import Record, seen_in
-        from refold.claims.sources import Today, records
+        from refold.claims.observed import SessionRecord, seen_in
+        from refold.claims.sources import CurrentFiles, records
 
-        told = records(self._path, entries) if self._path else [Record(entries)]
-        return check(claims, seen_in(told), Today(self._files))
+        told = records(self._path, entries) if self._path else [SessionRecord(entries)]
+        return check(claims, seen_in(told), CurrentFiles(self._files))

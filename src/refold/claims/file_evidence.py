@@ -13,7 +13,7 @@ from msgspec import Struct
 from refold.claims.observed import RUNS, FileRead, ObservedCall, ReadFiles
 from refold.claims.parse_claims import unwrapped
 from refold.claims.passages import LEAST, LineRange, Passage, bare, passage, weight
-from refold.claims.sources import Now, Today
+from refold.claims.sources import CurrentFile, CurrentFiles
 from refold.errors import ToolFailed
 from refold.values.claims import Evidence, Finding
 
@@ -22,14 +22,14 @@ _NUMBER = re.compile(r"\s*(\d{1,7})\t")
 _ELLIPSIS = re.compile(r"\[?(?:\.\.\.|…)\]?")
 
 
-class Sought(Struct, frozen=True):
+class QuoteToFind(Struct, frozen=True):
     """A quote with single spaces, and the lines that it is said to be on."""
 
     quote: str
     within: LineRange | None = None
 
 
-def file_finding(evidence: Evidence, seen: ReadFiles, today: Today) -> Finding:
+def file_finding(evidence: Evidence, seen: ReadFiles, today: CurrentFiles) -> Finding:
     """What the evidence comes to, by the journal and the file."""
     try:
         paths = today.real(evidence.path, seen.directories)
@@ -53,11 +53,11 @@ def file_finding(evidence: Evidence, seen: ReadFiles, today: Today) -> Finding:
 
 
 def _quoted(
-    ways: Sequence[Sought],
+    ways: Sequence[QuoteToFind],
     path: str,
     readings: Sequence[FileRead],
     seen: ReadFiles,
-    today: Today,
+    today: CurrentFiles,
 ) -> Finding:
     if not readings:
         return _not_read(ways, path, seen, today)
@@ -78,7 +78,9 @@ def _quoted(
     return moved or _absent(ways[0], readings, now)
 
 
-def _as_read(sought: Sought, readings: Sequence[FileRead], now: Now) -> Finding | None:
+def _as_read(
+    sought: QuoteToFind, readings: Sequence[FileRead], now: CurrentFile
+) -> Finding | None:
     """Look in the file as it was read or written here; None: the quote is not there."""
     there, elsewhere = False, list[LineRange]()
     for reading in readings:
@@ -99,7 +101,7 @@ def _as_read(sought: Sought, readings: Sequence[FileRead], now: Now) -> Finding 
     return None
 
 
-def _since(sought: Sought, now: Now) -> str:
+def _since(sought: QuoteToFind, now: CurrentFile) -> str:
     if now.kind == "gone":
         return "stood there when it was read; the file is gone"
     still = (
@@ -108,7 +110,7 @@ def _since(sought: Sought, now: Now) -> str:
     return f"stood there when it was read; the file has changed since, and it {still}"
 
 
-def _absent(sought: Sought, readings: Sequence[FileRead], now: Now) -> Finding:
+def _absent(sought: QuoteToFind, readings: Sequence[FileRead], now: CurrentFile) -> Finding:
     """The quote is in nothing that was read here."""
     same = any(now.sha256 and r.sha256 == now.sha256 for r in readings)
     known = same and now.words is not None
@@ -122,7 +124,9 @@ def _absent(sought: Sought, readings: Sequence[FileRead], now: Now) -> Finding:
     return Finding("unknown", "the journal does not hold all that was read of the file")
 
 
-def _not_read(ways: Sequence[Sought], path: str, seen: ReadFiles, today: Today) -> Finding:
+def _not_read(
+    ways: Sequence[QuoteToFind], path: str, seen: ReadFiles, today: CurrentFiles
+) -> Finding:
     if any(_names(call, path) for call in seen.calls):
         now = today.of(path)
         if now.kind == "unreadable":
@@ -136,7 +140,7 @@ def _not_read(ways: Sequence[Sought], path: str, seen: ReadFiles, today: Today) 
 
 
 def _printed(
-    ways: Sequence[Sought], path: str, now: Now, seen: ReadFiles
+    ways: Sequence[QuoteToFind], path: str, now: CurrentFile, seen: ReadFiles
 ) -> Finding | None:
     """A command that names the file printed it: that was reading it, too."""
     for call in reversed(seen.calls):
@@ -148,7 +152,7 @@ def _printed(
     return None
 
 
-def _printed_by(call: ObservedCall, sought: Sought, now: Now) -> Finding:
+def _printed_by(call: ObservedCall, sought: QuoteToFind, now: CurrentFile) -> Finding:
     if _stands(sought, now):
         return Finding("supported", f"printed by {call.id}, and it exists")
     if now.words is not None and now.words.holds(sought.quote):
@@ -160,7 +164,7 @@ def _printed_by(call: ObservedCall, sought: Sought, now: Now) -> Finding:
 
 
 def _by_code(
-    ways: Sequence[Sought], path: str, now: Now, seen: ReadFiles
+    ways: Sequence[QuoteToFind], path: str, now: CurrentFile, seen: ReadFiles
 ) -> Finding | None:
     """Python reads files and leaves no trace: then the file must be what it was."""
     if not any(
@@ -179,7 +183,7 @@ def _by_code(
     return Finding("contradicted", "is not in the file")
 
 
-def _changed(path: str, seen: ReadFiles, today: Today) -> Finding:
+def _changed(path: str, seen: ReadFiles, today: CurrentFiles) -> Finding:
     """Was the file changed in this session?"""
     kind = seen.changes.get(path)
     if kind is None:
@@ -194,20 +198,20 @@ def _changed(path: str, seen: ReadFiles, today: Today) -> Finding:
     return Finding("supported", f"it was {kind} in this session")
 
 
-def _ways(quote: str, within: LineRange | None) -> Iterator[Sought]:
+def _ways(quote: str, within: LineRange | None) -> Iterator[QuoteToFind]:
     """The quote as given, then without the quotation marks that models add."""
-    yield Sought(bare(quote), within)
+    yield QuoteToFind(bare(quote), within)
     rows = quote.strip("\n").split("\n")
     numbers = [_NUMBER.match(row) for row in rows]
     if all(numbers) and (found := [m for m in numbers if m]):
         text = "\n".join(row[m.end() :] for row, m in zip(rows, found, strict=True))
         first = int(found[0][1])
-        yield Sought(bare(text), within or LineRange(first, first))
+        yield QuoteToFind(bare(text), within or LineRange(first, first))
     if (plain := bare(unwrapped(quote))) != bare(quote):
-        yield Sought(plain, within)
+        yield QuoteToFind(plain, within)
 
 
-def _heavy(finding: Finding, ways: Sequence[Sought]) -> Finding:
+def _heavy(finding: Finding, ways: Sequence[QuoteToFind]) -> Finding:
     """Whether the quote is long enough: a very short one is in every file."""
     if min(weight(sought.quote) for sought in ways) >= LEAST:
         return finding
@@ -228,18 +232,18 @@ def _lines(text: str) -> LineRange | None:
     return LineRange(first, last)
 
 
-def _stands(sought: Sought, now: Now) -> bool:
+def _stands(sought: QuoteToFind, now: CurrentFile) -> bool:
     return now.words is not None and bool(
         now.words.places(sought.quote, sought.within, most=1)
     )
 
 
-def _where(sought: Sought, text: Passage) -> str:
+def _where(sought: QuoteToFind, text: Passage) -> str:
     places = ", ".join(map(str, text.places(sought.quote)))
     return f"is at {places}, not at {sought.within}"
 
 
-def _in_pieces(quote: str, readings: Sequence[FileRead], now: Now) -> bool:
+def _in_pieces(quote: str, readings: Sequence[FileRead], now: CurrentFile) -> bool:
     pieces = [bare(piece) for piece in _ELLIPSIS.split(quote) if bare(piece)]
     texts = [reading.shown for reading in readings] + ([now.words] if now.words else [])
     return any(all(text.holds(piece) for piece in pieces) for text in texts)

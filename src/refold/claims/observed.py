@@ -40,7 +40,7 @@ _MARK = "characters are left out here"  # of a result that was cut in the middle
 RUNS = ("bash", "python")
 
 
-class Record(Struct, frozen=True):
+class SessionRecord(Struct, frozen=True):
     """The journal of a session, or of a child below it, and where its blobs come from."""
 
     entries: Sequence[Entry]
@@ -98,7 +98,7 @@ class ReadFiles(Struct, frozen=True):
     doubtful: bool = False  # may commands have changed files that nobody looked at since?
 
 
-def seen_in(records: Sequence[Record]) -> ReadFiles:
+def seen_in(records: Sequence[SessionRecord]) -> ReadFiles:
     """What these journals show. The first is the session's own."""
     gathering = _Gathering()
     for record in records:
@@ -118,7 +118,7 @@ class _Gathering:
         self._said = list[str]()
         self._doubtful = False
 
-    def take(self, record: Record) -> None:
+    def take(self, record: SessionRecord) -> None:
         calls, begun = dict[str, ToolCall](), dict[str, ObservedCall]()
         directory, doubtful = "", False
         for entry in record.entries:
@@ -145,7 +145,7 @@ class _Gathering:
         self._doubtful = self._doubtful or doubtful
         self._calls += begun.values()
 
-    def _given(self, entry: Entry, record: Record) -> None:
+    def _given(self, entry: Entry, record: SessionRecord) -> None:
         """Text from models, subagents and injected variables."""
         match entry.event:
             case Settled(text=text, full_blob=whole) if text or whole:
@@ -177,7 +177,12 @@ class _Gathering:
         )
 
     def _ended(
-        self, call: ToolCall, end: Ended, entry: Entry, record: Record, directory: str
+        self,
+        call: ToolCall,
+        end: Ended,
+        entry: Entry,
+        record: SessionRecord,
+        directory: str,
     ) -> None:
         order = (entry.at, entry.seq)
         text, whole = _text(end, record)
@@ -231,7 +236,7 @@ def _observed(call: ToolCall, name: str, entry: Entry) -> ObservedCall:
     return ObservedCall(id_, call.name, arguments, (entry.at, entry.seq))
 
 
-def _text(end: Ended, record: Record) -> tuple[str, bool]:
+def _text(end: Ended, record: SessionRecord) -> tuple[str, bool]:
     """What the call printed, and whether that is all of it."""
     if end.full_blob:
         blob = record.blob(end.full_blob)

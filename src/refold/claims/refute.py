@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from refold.claims.check import finding_of
 from refold.claims.observed import ReadFiles
-from refold.claims.sources import Today
+from refold.claims.sources import CurrentFiles
 from refold.values.claims import CheckedClaim, Evidence, Finding, worst
 from refold.values.json_check import value_in
 
@@ -102,7 +102,7 @@ def merged(
     checked: Sequence[CheckedClaim],
     said: Mapping[str, Verdict],
     seen: ReadFiles,
-    today: Today,
+    today: CurrentFiles,
     problem: str = "",
 ) -> tuple[CheckedClaim, ...]:
     """The claims after both checks. `problem` says why the second one has no result."""
@@ -117,7 +117,7 @@ def _both(
     first: CheckedClaim,
     verdict: Verdict | None,
     seen: ReadFiles,
-    today: Today,
+    today: CurrentFiles,
     problem: str,
 ) -> CheckedClaim:
     cheap = Finding(first.state, first.reason)
@@ -128,7 +128,7 @@ def _both(
 
 
 def _second(
-    verdict: Verdict | None, seen: ReadFiles, today: Today, problem: str
+    verdict: Verdict | None, seen: ReadFiles, today: CurrentFiles, problem: str
 ) -> Finding:
     """What the verdict is worth: as much as its own evidence."""
     if verdict is None:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from refold.claims.observed import Record
+from refold.claims.observed import SessionRecord
 from refold.claims.passages import Passage, passage
 from refold.errors import JournalError, ToolFailed
 from refold.journal.events.child_events import ChildBorn, ChildEnded
@@ -33,16 +33,16 @@ _DEEPEST = 16
 _MOST = 1_000  # sessions
 
 
-def records(path: Path, entries: Sequence[Entry], name: str = "") -> list[Record]:
+def records(path: Path, entries: Sequence[Entry], name: str = "") -> list[SessionRecord]:
     """Of the session at `path` with these entries, and of all below it."""
-    found = [Record(entries, name, _blobs(path))]
+    found = [SessionRecord(entries, name, _blobs(path))]
     left = list(_born(path, entries, name))
     while left and len(found) < _MOST:
         below, child, known = left.pop(0)
         if not below.is_dir():  # of a fork they lie elsewhere
             continue
         told, damage = entries_in(below, known)
-        found.append(Record(told, child, _blobs(below), damage))
+        found.append(SessionRecord(told, child, _blobs(below), damage))
         if child.count("/") < _DEEPEST:
             left += _born(below, told, child)
     return found
@@ -77,7 +77,7 @@ def _blobs(path: Path) -> Callable[[str], bytes | None]:
     return get
 
 
-class Now(Struct, frozen=True):
+class CurrentFile(Struct, frozen=True):
     """A file as it is now. `words` is None if it is not text or cannot be read: `why`."""
 
     kind: Literal["file", "gone", "unreadable"]
@@ -87,12 +87,12 @@ class Now(Struct, frozen=True):
     touched: float = 0.0  # when it was last changed or put here; no program can set that
 
 
-class Today:
+class CurrentFiles:
     """Looks at each file once."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._looked = dict[str, Now]()
+        self._looked = dict[str, CurrentFile]()
 
     def real(self, path: str, directories: Sequence[str]) -> tuple[str, ...]:
         """The files that a path may mean, printable. Raises `ToolFailed` for an invalid path."""
@@ -100,29 +100,29 @@ class Today:
         found = [escaped(self._files.real(os.path.join(base, path))) for base in bases]
         return tuple(dict.fromkeys(found))
 
-    def of(self, path: str) -> Now:
+    def of(self, path: str) -> CurrentFile:
         """`path` as `real` gives it."""
         if path not in self._looked:
             self._looked[path] = self._look(path)
         return self._looked[path]
 
-    def _look(self, path: str) -> Now:
+    def _look(self, path: str) -> CurrentFile:
         try:
             real = self._files.real(path)
             if escaped(real) != path:
-                return Now("unreadable", why="a link leads elsewhere by now")
+                return CurrentFile("unreadable", why="a link leads elsewhere by now")
             if self._files.kind(real) == "nothing":
-                return Now("gone")
+                return CurrentFile("gone")
             about = os.lstat(real)
             if about.st_size > AT_MOST:
-                return Now("unreadable", why="it is too large to be looked through")
+                return CurrentFile("unreadable", why="it is too large to be looked through")
             content, touched = self._files.read(real), about.st_ctime
         except ToolFailed as error:
-            return Now("unreadable", why=str(error).rstrip("."))
+            return CurrentFile("unreadable", why=str(error).rstrip("."))
         except OSError as error:
-            return Now("unreadable", why=error.strerror or "it cannot be read")
+            return CurrentFile("unreadable", why=error.strerror or "it cannot be read")
         text = written(content)
-        now = partial(Now, "file", sha256(content).hexdigest(), touched=touched)
+        now = partial(CurrentFile, "file", sha256(content).hexdigest(), touched=touched)
         if text is None or content.startswith(b"%PDF-"):
             return now(why="it is not text")
         return now(passage(text.plain))

@@ -15,7 +15,7 @@ from refold.config.paths import Paths, paths
 from refold.errors import RefoldError
 from refold.headless.streams import print_error, write
 from refold.journal.store.log_file import NAME
-from refold.provider.local.models import DEFAULT, Shelf, default_directory
+from refold.provider.local.models import DEFAULT, ModelDirectory, default_directory
 from refold.terminal.input.line_reader import LineReader
 from refold.terminal.work import Work
 from refold.views.stream_json.turn_result import EXIT_CODES
@@ -45,7 +45,7 @@ def run(found: Namespace) -> int:
 
 def _embedded() -> str:
     """The name of an installed embedded model; if there is none, one is installed."""
-    shelf = Shelf(default_directory(os.environ))
+    shelf = ModelDirectory(default_directory(os.environ))
     if here := shelf.installed():
         return here[0].name
     install(DEFAULT, shelf)  # the smaller one fails even at this

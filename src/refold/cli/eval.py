@@ -13,7 +13,7 @@ import anyio
 import msgspec
 
 from refold import __version__
-from refold.app.workspace import Where, Workspace
+from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.cli.parser import seconds
 from refold.config.paths import paths
 from refold.config.settings import Settings
@@ -112,7 +112,9 @@ def _tasks(found: Namespace) -> tuple[Task, ...]:
 def _check_sandbox(given: Conditions) -> None:
     if given.mode != "sandbox":
         return
-    here = Workspace(Settings(), paths(os.environ), os.environ, Where(Path.cwd()))
+    here = Workspace(
+        Settings(), paths(os.environ), os.environ, WorkspaceDirectories(Path.cwd())
+    )
     try:
         if not here.sandbox.confines:
             raise BadInput(

@@ -23,7 +23,7 @@ from refold.config.credentials import store
 from refold.config.set_setting import remember
 from refold.errors import BadInput, ProviderError, RefoldError, Refused
 from refold.provider import catalog
-from refold.provider.local.models import MODELS, Shelf, default_directory, find
+from refold.provider.local.models import MODELS, ModelDirectory, default_directory, find
 from refold.provider.spec import ProviderSpec, no_provider
 from refold.terminal.input.reader import Key, TerminalReader
 from refold.terminal.screen.printer import Printer
@@ -124,7 +124,7 @@ def _offers(app: App) -> FirstRunOffers:
         return f"{name}/{spec(name).model}"
 
     async def fetch(name: str) -> str:
-        shelf = Shelf(default_directory(os.environ))
+        shelf = ModelDirectory(default_directory(os.environ))
         await anyio.to_thread.run_sync(install, find(name), shelf)
         return SMALL + name
 

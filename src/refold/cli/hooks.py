@@ -17,13 +17,13 @@ import msgspec
 
 from refold.app.plugin_parts import parts
 from refold.app.session_hooks import (
-    HooksFor,
+    ConfiguredHooks,
     SessionHooks,
     configured,
     tool_names,
     user_file,
 )
-from refold.app.workspace import Where, Workspace
+from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.config.folder_settings import ignored_settings, load_here, project_here
 from refold.config.paths import Paths, here, paths
 from refold.config.secret_values import masks_of
@@ -149,9 +149,9 @@ def _test(
     directory: Path,
 ) -> int:
     settings = load_here(directory, places, os.environ, {}).settings
-    workspace = Workspace(settings, places, os.environ, Where(directory))
+    workspace = Workspace(settings, places, os.environ, WorkspaceDirectories(directory))
     mask = masks_of(os.environ, places).mask
-    session = HooksFor(hooks, os.environ, mask).at(workspace, None)
+    session = ConfiguredHooks(hooks, os.environ, mask).at(workspace, None)
     about: dict[str, object] = {
         "session_id": "test", "cwd": str(directory), "permission_mode": "default",
         "hook_event_name": event, "agent": "root", "agent_type": "main", **_SAMPLES[event],

@@ -23,7 +23,7 @@ from refold.provider.local.models import (
     DEFAULT,
     MODELS,
     LocalModel,
-    Shelf,
+    ModelDirectory,
     default_directory,
     find,
 )
@@ -67,7 +67,7 @@ def add_arguments(local: ArgumentParser) -> None:
 
 
 def run(found: Namespace) -> int:
-    shelf = Shelf(default_directory(os.environ))
+    shelf = ModelDirectory(default_directory(os.environ))
     match found.what:
         case "install" if found.place:
             if found.model or found.source:
@@ -86,7 +86,7 @@ def run(found: Namespace) -> int:
             return _status([shelf.find(found.model)] if found.model else every, shelf)
 
 
-def install(model: LocalModel, shelf: Shelf, place: str = "") -> int:
+def install(model: LocalModel, shelf: ModelDirectory, place: str = "") -> int:
     """Fetch `model`, telling how it goes. Raises `RefoldError` when it cannot be had."""
     if shelf.holds(model):
         write(f"{model.name} is already installed: {shelf.place(model)}\n")
@@ -107,7 +107,7 @@ def install(model: LocalModel, shelf: Shelf, place: str = "") -> int:
     return _say_runtime()
 
 
-def install_own(place: str, shelf: Shelf) -> int:
+def install_own(place: str, shelf: ModelDirectory) -> int:
     """Install the user's own GGUF file. Raises `RefoldError` if it cannot be fetched."""
     model = own_model(place)
     write(f"{model.name}: {_size(model.size)}, into {shelf.directory}\n")
@@ -124,7 +124,7 @@ def install_own(place: str, shelf: Shelf) -> int:
     return _say_runtime()
 
 
-def _status(models: list[LocalModel], shelf: Shelf) -> int:
+def _status(models: list[LocalModel], shelf: ModelDirectory) -> int:
     write(f"models are stored in {shelf.directory}\n")
     for model in models:
         name = f"local/{model.name}"
@@ -178,7 +178,7 @@ def _served(server: ServerStatus) -> str:
     return Path(server.record.model).name
 
 
-def _remove(name: str, shelf: Shelf) -> int:
+def _remove(name: str, shelf: ModelDirectory) -> int:
     here = shelf.installed()
     if not name and len(here) > 1:
         names = " or ".join(each.name for each in here)

@@ -14,13 +14,13 @@ import anyio
 import msgspec
 
 from refold.app.mcp_servers import (
-    Configured,
+    ConfiguredServers,
     McpServers,
     configured,
     manifests_in,
     user_file,
 )
-from refold.app.workspace import Where, Workspace
+from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.cli import mcp_login, mcp_serve
 from refold.cli.output import confirmed
 from refold.config.folder_settings import ignored_settings, load_here, project_here
@@ -160,7 +160,7 @@ def _pairs(given: Sequence[str], sign: str, usage: str) -> dict[str, str]:
     return found
 
 
-def _list(found: Configured, places: Paths, off: str, *, as_json: bool) -> int:
+def _list(found: ConfiguredServers, places: Paths, off: str, *, as_json: bool) -> int:
     manifests = Manifests(manifests_in(places))
     for server in found.servers:
         known = manifests.read(server)
@@ -212,8 +212,8 @@ def _test(name: str, places: Paths, directory: Path, *, accept: bool) -> int:
     everything = _configured(places, directory)
     server = _named(name, everything)
     settings = load_here(directory, places, os.environ, {}).settings
-    workspace = Workspace(settings, places, os.environ, Where(directory))
-    only = Configured((server,))
+    workspace = Workspace(settings, places, os.environ, WorkspaceDirectories(directory))
+    only = ConfiguredServers((server,))
     servers = McpServers(only, workspace, places, os.environ, _tell, lambda *_: None)
     try:
         anyio.run(servers.connections.settled, _PATIENCE)
@@ -229,7 +229,7 @@ def _test(name: str, places: Paths, directory: Path, *, accept: bool) -> int:
     return 0
 
 
-def _named(name: str, found: Configured) -> ServerConfig:
+def _named(name: str, found: ConfiguredServers) -> ServerConfig:
     for server in found.servers:
         if server.name == name:
             return server
@@ -285,7 +285,7 @@ def _asked(question: str) -> bool:
     return is_interactive() and confirmed(question)
 
 
-def _configured(places: Paths, directory: Path) -> Configured:
+def _configured(places: Paths, directory: Path) -> ConfiguredServers:
     return configured(str(directory), places, os.environ)
 
 

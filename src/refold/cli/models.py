@@ -26,7 +26,7 @@ from refold.config.settings import Settings
 from refold.errors import BadInput, ProviderError
 from refold.headless.streams import print_error, print_note, write
 from refold.provider import catalog, known_models, prices
-from refold.provider.model_figures import Figures, Listed
+from refold.provider.model_figures import ModelFigures, StoredModelList
 from refold.provider.model_list import has_list, list_models
 from refold.provider.port import Provider
 from refold.provider.prices import Rates
@@ -125,7 +125,7 @@ class ModelContext(Struct, frozen=True):
     environ: Mapping[str, str]
     keys: Keys
     specs: tuple[ProviderSpec, ...]
-    figures: Figures
+    figures: ModelFigures
     roles: Mapping[str, list[str]]  # by the name of a model, with its provider
     now: float
 
@@ -158,7 +158,7 @@ class ProviderModels(Struct, frozen=True):
     """What a provider says, now or the last time; and why not, if it does not."""
 
     spec: ProviderSpec
-    listed: Listed | None = None
+    listed: StoredModelList | None = None
     error: str = ""
 
 
@@ -290,7 +290,7 @@ def _rows(here: ModelContext, told: ProviderModels) -> Iterator[Row]:
         yield Row(spec.name, name, source, window, rates, marks, _when(source, listed))
 
 
-def _when(source: str, listed: Listed | None) -> str:
+def _when(source: str, listed: StoredModelList | None) -> str:
     if listed is None or source == "set":
         return known_models.table().as_of if source == "known" else ""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(listed.at))
@@ -299,10 +299,10 @@ def _when(source: str, listed: Listed | None) -> str:
 def _embedded(here: ModelContext, wanted: str) -> Iterator[Row]:
     if wanted.lower() not in ("", LOCAL):
         return
-    from refold.provider.local.models import MODELS, Shelf, default_directory
+    from refold.provider.local.models import MODELS, ModelDirectory, default_directory
     from refold.provider.local.server import CONTEXT
 
-    shelf = Shelf(default_directory(here.environ))
+    shelf = ModelDirectory(default_directory(here.environ))
     for model in (*MODELS, *shelf.own()):
         marks = [*here.roles_of(LOCAL).get(model.name, ())]
         if not shelf.holds(model):

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.app.workspace import Where, Workspace, home
+from refold.app.workspace import Workspace, WorkspaceDirectories, home
 from refold.cli.session_argument import load_entries, stored_session
 from refold.config.folder_settings import load_here
 from refold.config.layers import Origin, from_file, from_flags, rules_of, sourced
@@ -120,7 +120,7 @@ def ground(
     settings: Settings, places: Paths, environ: Mapping[str, str], roots: Sequence[Path]
 ) -> PolicyContext:
     """As a session with these settings has it; `roots` are those of its workspace."""
-    where = Where(roots[0], tuple(roots[1:]))
+    where = WorkspaceDirectories(roots[0], tuple(roots[1:]))
     workspace = Workspace(settings, places, environ, where)
     try:
         return PolicyContext(

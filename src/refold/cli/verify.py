@@ -15,11 +15,11 @@ import anyio
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
-from refold.app.workspace import Where, Workspace
+from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.claims.check import check
-from refold.claims.observed import Record, seen_in
+from refold.claims.observed import SessionRecord, seen_in
 from refold.claims.refute import SCHEMA, Verdict, asked, merged, order, verdicts
-from refold.claims.sources import Today, records
+from refold.claims.sources import CurrentFiles, records
 from refold.cli import session_argument
 from refold.cli.parser import dollars, seconds
 from refold.client.verify import SecondCheck, VerifyReport, claims_of_turn, document, lines
@@ -73,7 +73,7 @@ def run(found: Namespace) -> int:
     told = claims_of_turn(node.entries, found.turn)
     folder = _folder(node)
     with _files(folder) as files:
-        today = Today(files)
+        today = CurrentFiles(files)
         journals = records(node.path, told.entries)
         checked = check(told.claims, seen_in(journals), today)
         second = None
@@ -99,7 +99,7 @@ def _files(folder: Path) -> Generator[Files]:
     """The files there, without those that a rule keeps from being read."""
     places = paths(os.environ)
     settings = load_here(folder, places, os.environ, {}).settings
-    workspace = Workspace(settings, places, os.environ, Where(folder))
+    workspace = Workspace(settings, places, os.environ, WorkspaceDirectories(folder))
     try:
         yield workspace.files
     finally:
@@ -117,7 +117,7 @@ class _SecondSession(NamedTuple):
     """The session of the second look; `problem`: why there is no answer, if there is none."""
 
     session: str = ""
-    records: Sequence[Record] = ()
+    records: Sequence[SessionRecord] = ()
     problem: str = ""
 
     @property
@@ -126,7 +126,7 @@ class _SecondSession(NamedTuple):
 
 
 def second_check(
-    found: Namespace, node: Node, checked: Sequence[CheckedClaim], today: Today
+    found: Namespace, node: Node, checked: Sequence[CheckedClaim], today: CurrentFiles
 ) -> tuple[tuple[CheckedClaim, ...], SecondCheck]:
     """The claims after the second look, and what that was."""
     claims = asked(checked)

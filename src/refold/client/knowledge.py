@@ -7,7 +7,7 @@ blocks on the disk: call it in a thread if an event loop is running.
 from collections.abc import Sequence
 
 from refold.app.app import App
-from refold.app.project_memory import Learned
+from refold.app.project_memory import LearnResult
 from refold.errors import BadInput, ToolFailed
 from refold.memory.notes import ListedNote
 from refold.session.session import Session as Engine
@@ -55,7 +55,7 @@ class ProjectNotes:
         gone = self._remembering.memory.forget(which)
         return list(dict.fromkeys(each.line.text for each in gone))
 
-    async def learn(self) -> Learned:
+    async def learn(self) -> LearnResult:
         """Have a small model make notes of this session now. Raises `BadInput`."""
         learned = await self._learn(asked=True)
         if learned is None:
@@ -66,7 +66,7 @@ class ProjectNotes:
         """The same without being asked; does nothing if no model was chosen for it."""
         await self._learn(asked=False)
 
-    async def _learn(self, *, asked: bool) -> Learned | None:
+    async def _learn(self, *, asked: bool) -> LearnResult | None:
         from refold.app.memory_worker import aide_for
 
         aide = aide_for(self._app, self._engine.view, asked=asked)

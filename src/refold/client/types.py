@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from refold.agents.profile import Profile
-    from refold.app.project_memory import Learned
+    from refold.app.project_memory import LearnResult
     from refold.journal.board.board_file import TaskBoard
     from refold.journal.catalogue.session_card import Card, Hit
     from refold.journal.events import kinds as events
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "agents.profile": ("Profile",),
-    "app.project_memory": ("Learned",),
+    "app.project_memory": ("LearnResult",),
     "journal.board.board_file": ("TaskBoard",),
     "journal.catalogue.session_card": ("Card", "Hit"),
     "journal.events.child_events": ("ChildAnswered", "ChildAsked", "ChildEnded"),
@@ -64,7 +64,7 @@ __all__ = [
     "Frame",
     "Hit",
     "ImageData",
-    "Learned",
+    "LearnResult",
     "ListedNote",
     "Node",
     "OpenCall",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from refold.claims.check import TurnClaims, told_in
+from refold.claims.check import TurnClaims, claims_in
 from refold.errors import BadInput
 from refold.journal.events.kinds import Entry
 from refold.values.claims import WORST_FIRST, CheckedClaim, Evidence
@@ -101,7 +101,7 @@ def _claim(number: int, checked: CheckedClaim) -> documents.Claim:
 def claims_of_turn(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
     """What that turn claims, or the last one. Raises `BadInput` where there is none."""
     try:
-        return told_in(entries, turn)
+        return claims_in(entries, turn)
     except LookupError as error:
         raise BadInput(
             f"there is no turn {turn} in this session; the first is 1"

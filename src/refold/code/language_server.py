@@ -330,7 +330,7 @@ class LanguageServer:
             case "$/progress":
                 self._progress(message.params)
             case "client/registerCapability":
-                said = wire.read(message.params, wire.Registered)
+                said = wire.read(message.params, wire.RegisteredCapabilities)
                 methods = {each.method for each in said.registrations}
                 self._pulls = self._pulls or "textDocument/diagnostic" in methods
             case _:

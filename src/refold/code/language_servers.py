@@ -33,7 +33,7 @@ _MOST_ENDS = 2  # of a server in one session; after that it is not started again
 _SOON = 3.0  # seconds for all servers to end
 
 
-class Surroundings(Struct, frozen=True):
+class ServerContext(Struct, frozen=True):
     """What all servers of a workspace have. `find` gives the absolute path of a program, or ""."""
 
     root: str
@@ -56,7 +56,7 @@ class _Slot:
 class LanguageServers:
     """`close` it in a thread."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
+    def __init__(self, surroundings: ServerContext) -> None:
         self._around, self._slots = surroundings, dict[str, _Slot]()
         self._stack, self._lock = ExitStack(), Lock()
         self._portal: BlockingPortal | None = None

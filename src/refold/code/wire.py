@@ -24,7 +24,7 @@ _METHOD_NOT_FOUND = -32601
 T = TypeVar("T")
 
 
-class Fault(Struct, frozen=True):
+class RpcError(Struct, frozen=True):
     """Why a server did not do what it was asked."""
 
     code: int = 0
@@ -38,7 +38,7 @@ class RpcMessage(Struct, frozen=True):
     method: str = ""
     params: Raw = _NULL
     result: Raw = _NULL
-    error: Fault | None = None
+    error: RpcError | None = None
 
 
 class Position(Struct, frozen=True):
@@ -146,7 +146,7 @@ class Registration(Struct, frozen=True):
     method: str = ""
 
 
-class Registered(Struct, frozen=True):
+class RegisteredCapabilities(Struct, frozen=True):
     """What a server says later that it can do."""
 
     registrations: tuple[Registration, ...] = ()

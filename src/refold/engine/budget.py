@@ -22,7 +22,14 @@ from refold.engine.world import BudgetGrant, Model, Record
 from refold.errors import ProviderError
 from refold.journal.events.kinds import BudgetSet, Reserved, Settled
 from refold.journal.state.fold import BudgetUsed, View, budget_of, used
-from refold.provider.port import Came, Done, Request, Sent, TextDelta, ThinkingDelta
+from refold.provider.port import (
+    Done,
+    Request,
+    RequestSent,
+    ResponseBytes,
+    TextDelta,
+    ThinkingDelta,
+)
 from refold.values.usage import Budget, Estimate, Usage
 
 Price: TypeAlias = Callable[[str, Usage], float | None]
@@ -242,7 +249,7 @@ async def collect_response(request: Request, aide: Model) -> CollectedResponse:
                     size += len(text)
                 case Done():
                     done = delta
-                case Sent() | Came() if aide.trace is not None:
+                case RequestSent() | ResponseBytes() if aide.trace is not None:
                     aide.trace.take(delta)
                 case _:
                     pass

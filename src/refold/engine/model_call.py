@@ -17,7 +17,7 @@ from refold.engine.world import Record, World
 from refold.errors import ProviderError
 from refold.journal.events.kinds import Event, RequestLogged
 from refold.journal.state.fold import View
-from refold.provider.port import Came, Delta, Request, Retrying, Sent
+from refold.provider.port import Delta, Request, RequestSent, ResponseBytes, Retrying
 from refold.values.live import CallComing, Waiting
 from refold.values.messages import Message, StoredMessage, Text, ToolResult
 
@@ -74,7 +74,7 @@ def _hear(delta: Delta, draft: Draft, world: World, record: Record) -> None:
     match delta:
         case Retrying(wait, reason):
             record.tell(Waiting(wait, reason))
-        case Sent() | Came():
+        case RequestSent() | ResponseBytes():
             if world.model.trace:
                 world.model.trace.take(delta)
         case _:

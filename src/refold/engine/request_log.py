@@ -10,7 +10,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from refold.journal.events.kinds import RequestLogged
-from refold.provider.port import Came, Sent
+from refold.provider.port import RequestSent, ResponseBytes
 
 # So many places are remembered: a provider may have an address for each request.
 _PLACES = 16
@@ -38,11 +38,11 @@ class Trace:
             str, bytes
         ] = {}  # the last body by where it went, the newest last
 
-    def take(self, delta: Sent | Came) -> None:
+    def take(self, delta: RequestSent | ResponseBytes) -> None:
         match delta:
-            case Sent(to, body):
+            case RequestSent(to, body):
                 self._calls.append(_Call(to, body, bytearray()))
-            case Came(body) if self._calls:
+            case ResponseBytes(body) if self._calls:
                 self._calls[-1].answer += body
             case _:
                 pass

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import anyio
 from msgspec import Struct
 
-from refold.app.workspace import Where, Workspace
+from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.client.agent import Agent
 from refold.client.session import Session
 from refold.client.types import Entry, Frame, events
@@ -129,7 +129,9 @@ def _agent(task: Task, given: Conditions, folder: Path) -> Agent:
 
 @asynccontextmanager
 async def _workspace(folder: Path) -> AsyncGenerator[Workspace, None]:
-    workspace = Workspace(Settings(), paths(os.environ), os.environ, Where(folder))
+    workspace = Workspace(
+        Settings(), paths(os.environ), os.environ, WorkspaceDirectories(folder)
+    )
     try:
         yield workspace
     finally:

@@ -24,15 +24,15 @@ from refold.mcp.channel import Channel
 from refold.mcp.grants import GrantStore, NoGrants
 from refold.mcp.manifests import (
     Manifest,
-    Offer,
     RemotePrompt,
     RemoteResource,
     RemoteTool,
+    ServerListing,
 )
 from refold.mcp.oauth_session import ServerLogin
 from refold.mcp.server_requests import ServerRequests
 from refold.mcp.servers import ServerConfig
-from refold.mcp.transports import Ending
+from refold.mcp.transports import ConnectionEnd
 from refold.place.port import Commands
 from refold.provider.http import unreachable_because
 from refold.tools.contract import Reply
@@ -69,7 +69,7 @@ class Connection:
         self.why = ""
         self._environment = environment
         self._client: Client | None = None
-        self._ending = Ending()
+        self._ending = ConnectionEnd()
         self._settled, self._wanted = anyio.Event(), anyio.Event()
         self._requests = ServerRequests(config.name, lambda why: self._ending.stopped(why))
 
@@ -78,7 +78,7 @@ class Connection:
         failures = 0
         while True:
             began = anyio.current_time()
-            self.state, self._ending = "connecting", Ending()
+            self.state, self._ending = "connecting", ConnectionEnd()
             self.why = await self._live()
             lived = anyio.current_time() - began
             failures = 1 if lived > _SOON and self._client is not None else failures + 1
@@ -168,7 +168,7 @@ class Connection:
             if self._ending.for_user:
                 return said
             why = why or said
-            self._ending = Ending()
+            self._ending = ConnectionEnd()
         return why
 
     async def _live_over(self, config: ServerConfig, transport: str) -> str:
@@ -188,7 +188,7 @@ class Connection:
             ending.because(_why(found))
         return ending.why or "the connection was closed"
 
-    async def _watch(self, client: Client, ending: Ending) -> None:
+    async def _watch(self, client: Client, ending: ConnectionEnd) -> None:
         """Read its lists again when they have changed, until the connection ends."""
         while not ending.ended:
             await ending.news.wait()
@@ -298,7 +298,7 @@ _CHANGES = (
 )
 
 
-async def _offer(client: Client) -> Offer:
+async def _offer(client: Client) -> ServerListing:
     """All lists of a server, page by page, within limits."""
     can, info = client.server_capabilities, client.server_info
     tools = [
@@ -319,7 +319,7 @@ async def _offer(client: Client) -> Offer:
         for r in (await _pages(client.list_resources, "resources") if can.resources else [])
     ]
     title = f"{info.name} {info.version}" if info else ""
-    return Offer(tuple(tools), tuple(prompts), tuple(resources), title[:200])
+    return ServerListing(tuple(tools), tuple(prompts), tuple(resources), title[:200])
 
 
 async def _pages(ask: Callable[..., Awaitable[Any]], key: str) -> list[Any]:

@@ -43,7 +43,7 @@ class ServerStatus(Struct, frozen=True):
     why: str = ""
 
 
-class Outside(Struct, frozen=True):
+class McpContext(Struct, frozen=True):
     """What the connections need of the workspace and the settings."""
 
     commands: Callable[[ServerConfig], Commands]
@@ -58,7 +58,7 @@ class Connections:
     """`close` it, in a thread: servers are ended then."""
 
     def __init__(
-        self, servers: Sequence[ServerConfig], manifests: Manifests, outside: Outside
+        self, servers: Sequence[ServerConfig], manifests: Manifests, outside: McpContext
     ) -> None:
         self.servers, self._manifests, self._outside = tuple(servers), manifests, outside
         self._known = {one.name: manifests.read(one) for one in servers}

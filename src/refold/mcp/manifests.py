@@ -56,7 +56,7 @@ class RemoteResource(Struct, frozen=True):
     kind: str = ""
 
 
-class Offer(Struct, frozen=True):
+class ServerListing(Struct, frozen=True):
     """What a server says that it has, at one moment."""
 
     tools: tuple[RemoteTool, ...] = ()
@@ -72,7 +72,7 @@ class Manifest(Struct, frozen=True):
     """
 
     config: str = ""  # fingerprint of how it is configured
-    offer: Offer = Offer()
+    offer: ServerListing = ServerListing()
     accepted: tuple[RemoteTool, ...] = ()
     known: bool = False  # has it ever been connected?
     failed: str = ""
@@ -105,7 +105,7 @@ class Manifest(Struct, frozen=True):
 
         return accepted
 
-    def met(self, offer: Offer) -> "Manifest":
+    def met(self, offer: ServerListing) -> "Manifest":
         """After a connection on which the server offered this."""
         accepted = self.accepted if self.known else offer.tools
         return replace(self, offer=offer, accepted=accepted, known=True, failed="")

@@ -37,7 +37,7 @@ Streams = tuple[
 ]
 
 
-class Ending:
+class ConnectionEnd:
     """What became of a connection: that its lists have changed, or that it has ended."""
 
     def __init__(self) -> None:
@@ -73,7 +73,10 @@ class Ending:
 
 @asynccontextmanager
 async def stdio(
-    config: ServerConfig, commands: Commands, ending: Ending, log: Callable[[str], None]
+    config: ServerConfig,
+    commands: Commands,
+    ending: ConnectionEnd,
+    log: Callable[[str], None],
 ) -> AsyncGenerator[Streams]:
     """Start the program, and talk to it. It is ended when this is left."""
     ours, its = socket.socketpair()
@@ -123,7 +126,7 @@ class _Program:
         self,
         config: ServerConfig,
         commands: Commands,
-        ending: Ending,
+        ending: ConnectionEnd,
         log: Callable[[str], None],
     ) -> None:
         self._config, self._commands, self._ending = config, commands, ending
@@ -167,7 +170,7 @@ def _how(finished: Finished) -> str:
 async def _receive(
     connection: SocketStream,
     session: MemoryObjectSendStream[SessionMessage | Exception],
-    ending: Ending,
+    ending: ConnectionEnd,
 ) -> None:
     """Pass on each line that is a message, until the program or the session has ended."""
     rest, garbage = bytearray(), 0

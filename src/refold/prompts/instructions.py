@@ -33,7 +33,7 @@ _LONGEST_CALLED = 120  # letters of one that is told
 Unread = Callable[[str], str]  # why a file may not be read, or ""
 
 
-class File(Struct, frozen=True):
+class InstructionFile(Struct, frozen=True):
     """A file of instructions. Its links may not lead out of `within`.
 
     It is called by its way from the folder `near`; where that is "", by its whole path.
@@ -62,17 +62,17 @@ class Instructions(Struct, frozen=True):
     notices: tuple[str, ...] = ()
 
 
-def of_project(directory: str, root: str) -> tuple[File, ...]:
+def of_project(directory: str, root: str) -> tuple[InstructionFile, ...]:
     """Those from `root` down to `directory`, the nearest last. Both are real paths."""
-    found = list[File]()
+    found = list[InstructionFile]()
     for folder in chain(directory, root):
         paths = (os.path.join(folder, name) for name in NAMES)
         if path := next((p for p in paths if os.path.lexists(p)), ""):
-            found.append(File(path, root, directory))
+            found.append(InstructionFile(path, root, directory))
     return tuple(found)
 
 
-def read(files: Iterable[File], home: str, unread: Unread) -> Instructions:
+def read(files: Iterable[InstructionFile], home: str, unread: Unread) -> Instructions:
     """Read these files and what they import, each once. What a file imports comes right
     before it.
 
@@ -101,7 +101,7 @@ class _Reading:
             said = (*said[:_MOST_NOTICES], rest)
         return (*said, self._full) if self._full else said
 
-    def told_of(self, file: File) -> tuple[PromptFile, ...]:
+    def told_of(self, file: InstructionFile) -> tuple[PromptFile, ...]:
         """A file, after what it imports; nothing of what was read already."""
         self._pieces = list[PromptFile]()
         real = file.real
@@ -109,7 +109,9 @@ class _Reading:
             self._take(file, real, {})
         return tuple(self._pieces)
 
-    def _take(self, file: File, real: str, importers: Mapping[str, File]) -> None:
+    def _take(
+        self, file: InstructionFile, real: str, importers: Mapping[str, InstructionFile]
+    ) -> None:
         """`importers` are by their real paths."""
         if self._bytes >= _MOST_BYTES or len(self._seen) >= _MOST_FILES:
             self._full = self._full or (
@@ -131,7 +133,7 @@ class _Reading:
         if text.strip():
             self._pieces.append(PromptFile(text.strip("\n"), file.called, more))
 
-    def _read(self, file: File, real: str) -> tuple[str, int]:
+    def _read(self, file: InstructionFile, real: str) -> tuple[str, int]:
         if reason := self._unread(real):
             raise Unreadable(reason)
         found = content_at(real, file.within, LARGEST)  # the one that may be read
@@ -150,7 +152,9 @@ class _Reading:
         whole_lines = clean.text.rpartition("\n")[0] or clean.text
         return whole_lines, more + len(clean.text) - len(whole_lines)
 
-    def _import(self, name: str, file: File, importers: Mapping[str, File]) -> None:
+    def _import(
+        self, name: str, file: InstructionFile, importers: Mapping[str, InstructionFile]
+    ) -> None:
         if self._full or len(name) > _LONGEST:
             return
         self._imports += 1
@@ -160,7 +164,7 @@ class _Reading:
                 f"instructions may name {_MOST_IMPORTS:,} files"
             )
             return
-        found = File(self._path(name, file), file.within, file.near)
+        found = InstructionFile(self._path(name, file), file.within, file.near)
         real = found.real if "\0" not in name else name
         if not is_path(name) and not os.path.isfile(real):
             return
@@ -175,12 +179,14 @@ class _Reading:
         else:
             self._take(found, real, importers)
 
-    def _path(self, name: str, file: File) -> str:
+    def _path(self, name: str, file: InstructionFile) -> str:
         if name.startswith("~/"):
             return os.path.join(self._home, name[2:])
         return os.path.normpath(os.path.join(os.path.dirname(file.path), name))
 
-    def _say(self, file: File, importers: Mapping[str, File], why: str) -> None:
+    def _say(
+        self, file: InstructionFile, importers: Mapping[str, InstructionFile], why: str
+    ) -> None:
         last = tuple(importers.values())[-1:]
         by = f", which {last[0].called} imports," if last else ""
         self._notices.append(f"{file.called}{by} is left out: {why}")

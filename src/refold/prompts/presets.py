@@ -39,7 +39,7 @@ class Preset(Struct, frozen=True):
     where: str = ""
 
 
-class Shelf(Struct, frozen=True):
+class PresetFolder(Struct, frozen=True):
     """A folder of presets. `called` is fit for a screen; links may not lead out of `within`."""
 
     folder: str
@@ -47,7 +47,7 @@ class Shelf(Struct, frozen=True):
     within: str
 
 
-def preset(name: str, shelves: Sequence[Shelf] = ()) -> Preset:
+def preset(name: str, shelves: Sequence[PresetFolder] = ()) -> Preset:
     """The preset of this name; the first shelf that has it wins, after ours.
 
     Raises `BadInput` where there is none, or where it cannot be used.
@@ -66,13 +66,15 @@ def preset(name: str, shelves: Sequence[Shelf] = ()) -> Preset:
     raise BadInput(f"there is no preset {escaped(name)!r}; {hint}there are {listed}")
 
 
-def names(shelves: Sequence[Shelf] = ()) -> tuple[str, ...]:
+def names(shelves: Sequence[PresetFolder] = ()) -> tuple[str, ...]:
     """Every name that `preset` knows, ours first."""
     others = sorted({name for shelf in shelves for name in _names(shelf)})
     return tuple(dict.fromkeys((*BUILT_IN, *others)))
 
 
-def presets(shelves: Sequence[Shelf] = ()) -> tuple[tuple[Preset, ...], tuple[str, ...]]:
+def presets(
+    shelves: Sequence[PresetFolder] = (),
+) -> tuple[tuple[Preset, ...], tuple[str, ...]]:
     """All that can be used, and a sentence for each that cannot."""
     found, problems = list[Preset](), list(shadowed(shelves))
     for name in names(shelves):
@@ -83,7 +85,7 @@ def presets(shelves: Sequence[Shelf] = ()) -> tuple[tuple[Preset, ...], tuple[st
     return tuple(found), tuple(problems)
 
 
-def shadowed(shelves: Iterable[Shelf]) -> tuple[str, ...]:
+def shadowed(shelves: Iterable[PresetFolder]) -> tuple[str, ...]:
     """Sentences about presets that have the name of one of ours, and are ignored."""
     return tuple(
         f"{shelf.called}/{name}/{FILE} is ignored: {name} is a preset of refold; "
@@ -131,7 +133,7 @@ def _ours(name: str) -> Preset:
     return Preset(found.name, found.description, found.version, found.text)
 
 
-def _read(shelf: Shelf, name: str) -> Preset:
+def _read(shelf: PresetFolder, name: str) -> Preset:
     called = f"{shelf.called}/{name}/{FILE}"
     path = os.path.join(shelf.folder, name, FILE)
     try:
@@ -152,7 +154,7 @@ def _read(shelf: Shelf, name: str) -> Preset:
     return found
 
 
-def _names(shelf: Shelf) -> list[str]:
+def _names(shelf: PresetFolder) -> list[str]:
     try:
         with os.scandir(shelf.folder) as entries:
             names = sorted(e.name for e in entries if re.fullmatch(_NAME, e.name))[:_MOST]
@@ -170,7 +172,7 @@ def _wrong(called: str, line: int, what: str) -> BadInput:
     return BadInput(f"{called}, line {line}: {what}")
 
 
-class Short(Struct, frozen=True):
+class ShortTool(Struct, frozen=True):
     """A tool in few words; `takes` are the parameters that are left, `may` those it can omit."""
 
     about: str
@@ -179,17 +181,17 @@ class Short(Struct, frozen=True):
 
 
 SMALL = {
-    "read_file": Short("show a file, with line numbers", ("path",)),
-    "list_files": Short('show what is in a folder ("." is here)', ("path",)),
-    "grep": Short("find text in the files here", ("pattern",)),
-    "write_file": Short("make a new file", ("path", "content")),
-    "edit_file": Short(
+    "read_file": ShortTool("show a file, with line numbers", ("path",)),
+    "list_files": ShortTool('show what is in a folder ("." is here)', ("path",)),
+    "grep": ShortTool("find text in the files here", ("pattern",)),
+    "write_file": ShortTool("make a new file", ("path", "content")),
+    "edit_file": ShortTool(
         "replace text in a file; to insert a line, repeat the line above it in new",
         ("path", "old", "new", "all"),
         may=("all",),
     ),
-    "bash": Short("run a shell command", ("command",)),
-    "finish": Short("end, and tell the person the answer", ("answer",)),
+    "bash": ShortTool("run a shell command", ("command",)),
+    "finish": ShortTool("end, and tell the person the answer", ("answer",)),
 }
 
 

@@ -30,7 +30,7 @@ class Content(Struct, frozen=True):
     size: int
 
 
-class Clean(Struct, frozen=True):
+class CleanText(Struct, frozen=True):
     """Text without invisible characters; `hidden` is how many were removed."""
 
     text: str
@@ -76,10 +76,10 @@ def text_of(found: Content) -> str:
     return text.replace("\r\n", "\n")
 
 
-def cleaned(text: str) -> Clean:
+def cleaned(text: str) -> CleanText:
     """Without what no reader of the file could see: it may be there for the model only."""
     shown = seen(text)
-    return Clean(shown, len(text) - len(shown))
+    return CleanText(shown, len(text) - len(shown))
 
 
 def _refuse_odd(about: os.stat_result) -> None:

@@ -26,10 +26,10 @@ from refold.provider.anthropic_stream import (
 from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import ANTHROPIC, ANTHROPIC_BUDGETS, Level, level
 from refold.provider.encoding_cache import (
+    EchoOptions,
     Encoded,
     EncodedPiece,
     IncrementalFold,
-    Recalling,
     body_with,
 )
 from refold.provider.http import Http
@@ -119,14 +119,14 @@ def to_wire(
     return body_with(body, "messages", messages)
 
 
-_OURS = Recalling(WIRE)  # thoughts are those of this wire, and no server is named
+_OURS = EchoOptions(WIRE)  # thoughts are those of this wire, and no server is named
 
 
 def message_to_wire(
     message: Message,
     pictures: Pictures = NO_PICTURES,
     *,
-    manner: Recalling = _OURS,
+    manner: EchoOptions = _OURS,
 ) -> Iterator[EncodedPiece]:
     """A message as blocks. Speakers must alternate, so neighbours share a head.
 
@@ -150,7 +150,7 @@ class Anthropic:
 
     def __init__(self, http: Http, keeping: str = WIRE, *, hosts_mcp: bool = False) -> None:
         self._http, self._keeping, self._hosts_mcp = http, keeping, hosts_mcp
-        self._encoded = Encodings[Recalling](
+        self._encoded = Encodings[EchoOptions](
             lambda manner: partial(message_to_wire, manner=manner)
         )
         self._row = IncrementalFold(_Row(), _rowed)
@@ -165,7 +165,7 @@ class Anthropic:
             without = self._concessions.of(model)
             keeping = "" if "kept" in without else self._keeping
             hosted = () if "hosted" in without else request.hosted
-            manner = Recalling(keeping, tuple(each.name for each in hosted))
+            manner = EchoOptions(keeping, tuple(each.name for each in hosted))
             messages = _marked(
                 request, self._encoded.of(manner, shown="pictures" not in without)
             )
@@ -293,7 +293,7 @@ class _Row(Struct, frozen=True):
     def thoughtless(self, keeping: str) -> bool:
         if self.first is None or not self.called:
             return False
-        manner = Recalling(keeping)
+        manner = EchoOptions(keeping)
         blocks = (b for part in self.first.parts for b in _blocks(part, manner))
         return "thinking" not in next(blocks, {"type": ""})["type"]
 
@@ -310,7 +310,7 @@ def _rowed(row: _Row, spoken: StoredMessage) -> _Row:
 
 
 def _blocks(
-    part: Part, manner: Recalling, pictures: Pictures = NO_PICTURES
+    part: Part, manner: EchoOptions, pictures: Pictures = NO_PICTURES
 ) -> Iterable[dict[str, Any]]:
     match part:
         case Text() | Image():
@@ -318,7 +318,7 @@ def _blocks(
         case Thinking(text, wire, data) if wire and wire == manner.keeping:
             yield from _returned(text, _kept(data), manner.hosting)
         case ToolCall(id_):
-            call = sanitize.as_made(part)
+            call = sanitize.original_call(part)
             # Our own id: theirs may be missing, come twice, or be another wire's.
             made = {"id": id_, "name": sanitize.name(call.name)}
             yield {"type": "tool_use", **made, "input": sanitize.arguments(call.arguments)}

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from refold.provider.error_mapping import Trouble
+from refold.provider.error_mapping import StreamError
 from refold.provider.port import (
     CallDelta,
     Delta,
@@ -57,7 +57,7 @@ class AnthropicStreamState(Struct, frozen=True):
 
 def from_wire(
     reading: AnthropicStreamState, event: Event
-) -> tuple[AnthropicStreamState, tuple[Delta | Trouble, ...]]:
+) -> tuple[AnthropicStreamState, tuple[Delta | StreamError, ...]]:
     """What an event says, and how to read on. Unknown ones say nothing."""
     index, block, delta = event.index, event.content_block, event.delta
     match event.type:
@@ -81,7 +81,7 @@ def from_wire(
         case "error":
             error = event.error or _Error()
             status = _STATUS_OF.get(error.type, 500)
-            return reading, (Trouble(status, error.message or error.type),)
+            return reading, (StreamError(status, error.message or error.type),)
         case _:
             return reading, ()
 
@@ -174,7 +174,7 @@ _STOPS: dict[str, Stop] = {
 
 def _opened(
     reading: AnthropicStreamState, index: int, block: _Block
-) -> tuple[AnthropicStreamState, tuple[Delta | Trouble, ...]]:
+) -> tuple[AnthropicStreamState, tuple[Delta | StreamError, ...]]:
     match block:
         case _Block(type="text", text=text) if text:
             return reading, (TextDelta(text),)
@@ -216,7 +216,7 @@ def _decoded(arguments: str | Raw) -> Any:
 
 def _resulted(
     reading: AnthropicStreamState, block: _Block, id_: str
-) -> tuple[AnthropicStreamState, tuple[Delta | Trouble, ...]]:
+) -> tuple[AnthropicStreamState, tuple[Delta | StreamError, ...]]:
     use = next((each for each in reading.uses if each["id"] == id_), None)
     if use is None:
         return reading, ()
@@ -229,7 +229,7 @@ def _resulted(
 
 def _continued(
     reading: AnthropicStreamState, index: int, delta: _Delta
-) -> tuple[AnthropicStreamState, tuple[Delta | Trouble, ...]]:
+) -> tuple[AnthropicStreamState, tuple[Delta | StreamError, ...]]:
     block = reading.block
     match delta.type:
         case "text_delta" if delta.text:
@@ -275,9 +275,9 @@ def _stopped(reading: AnthropicStreamState, delta: _Delta) -> AnthropicStreamSta
     )
 
 
-def _finished(reading: AnthropicStreamState) -> tuple[Delta | Trouble, ...]:
+def _finished(reading: AnthropicStreamState) -> tuple[Delta | StreamError, ...]:
     if reading.block and reading.block.type == "tool_use":
-        return (Trouble(500, "the answer ended in the middle of a call"),)
+        return (StreamError(500, "the answer ended in the middle of a call"),)
     used = reading.used
     thought = (used.output_tokens_details or {}).get("thinking_tokens", 0)
     usage = Usage(

@@ -29,12 +29,20 @@ from refold.provider.cassette_format import (
     read,
     unmasked,
 )
-from refold.provider.port import Came, Closes, Delta, Done, Provider, Request, Sent
+from refold.provider.port import (
+    Closable,
+    Delta,
+    Done,
+    Provider,
+    Request,
+    RequestSent,
+    ResponseBytes,
+)
 from refold.values.growing import Log
 from refold.values.messages import StoredMessage
 
 
-class Tape:
+class CassetteWriter:
     """A new file to which calls are written, by any number of models.
 
     Only its owner can read it. A call is one line when it is made and one when it is
@@ -99,7 +107,7 @@ class Tape:
 class Recording:
     """`inner`, with each of its calls written to `tape`."""
 
-    def __init__(self, inner: Provider, tape: Tape) -> None:
+    def __init__(self, inner: Provider, tape: CassetteWriter) -> None:
         self.inner, self._tape = inner, tape
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -109,7 +117,7 @@ class Recording:
         try:
             async with aclosing(self.inner.stream(request)) as deltas:
                 async for delta in deltas:
-                    if not isinstance(delta, Sent | Came):
+                    if not isinstance(delta, RequestSent | ResponseBytes):
                         came.append(delta)
                     ended = isinstance(delta, Done)
                     yield delta
@@ -122,7 +130,7 @@ class Recording:
         self._tape.answer(RecordedAnswer(number, tuple(came)))
 
     async def aclose(self) -> None:
-        if isinstance(self.inner, Closes):
+        if isinstance(self.inner, Closable):
             await self.inner.aclose()
 
     def _note(self, answer: RecordedAnswer) -> None:

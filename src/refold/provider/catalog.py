@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _KEY_HEADERS = {"anthropic": "x-api-key", "gemini": "x-goog-api-key"}
 
 
-class Connected(Provider, Protocol):
+class ConnectedProvider(Provider, Protocol):
     """A provider with connections of its own."""
 
     async def aclose(self) -> None: ...
@@ -120,7 +120,7 @@ def connect(
     idle: float = 120.0,
     connecting: float = 10.0,
     window: int = 0,
-) -> Connected:
+) -> ConnectedProvider:
     """A provider to use. `key` takes precedence over the one in the environment.
 
     `window`: tokens that its models read, for a server that has to be told (Ollama). Raises

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from refold.provider import sanitize
 from refold.provider.port import (
     CallDelta,
-    Closes,
+    Closable,
     Delta,
     Done,
     Provider,
@@ -73,7 +73,7 @@ class CodeActing:
 
     def __init__(self, inner: Provider, *, small: bool = False) -> None:
         self.inner, self._small = inner, small
-        self._told = RequestRenderer(InFences(small=small))
+        self._told = RequestRenderer(FenceFormat(small=small))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         acts = any(tool.name == PYTHON for tool in request.tools)
@@ -91,10 +91,10 @@ class CodeActing:
             return replace(plain, stops=(_CLOSED,)) if code else plain
         # A request outside of the conversation must not evict what is cached of it.
         called = any(s.message.calls or s.message.role == "tool" for s in request.messages)
-        return RequestRenderer(InFences()).plain(request) if called else request
+        return RequestRenderer(FenceFormat()).plain(request) if called else request
 
     async def aclose(self) -> None:
-        if isinstance(self.inner, Closes):
+        if isinstance(self.inner, Closable):
             await self.inner.aclose()
 
 
@@ -145,7 +145,7 @@ def _is_open(answer: str) -> bool:
     return bool(blocks(answer)) and not through_first_block(f"{answer}\n")
 
 
-class InFences:
+class FenceFormat:
     """How a conversation is rendered for a model that acts by code."""
 
     no_calls = _NO_CALLS

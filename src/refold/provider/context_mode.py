@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from refold.provider.command.prompt import instead, transcript, whole_places, written
 from refold.provider.command.spec import ConversationFormat
-from refold.provider.port import Closes, Delta, Provider, Request
+from refold.provider.port import Closable, Delta, Provider, Request
 from refold.values.growing import Log
 from refold.values.messages import Image, Message, Part, StoredMessage, Text
 
@@ -35,7 +35,7 @@ class InContext:
         return self.inner.stream(replace(request, messages=messages))
 
     async def aclose(self) -> None:
-        if isinstance(self.inner, Closes):
+        if isinstance(self.inner, Closable):
             await self.inner.aclose()
 
 

@@ -38,7 +38,7 @@ class EncodedPiece(Struct, frozen=True):
 Encode = Callable[[Message, Pictures], Iterable[EncodedPiece]]
 
 
-class Recalling(Struct, frozen=True):
+class EchoOptions(Struct, frozen=True):
     """What of earlier answers a wire sends again.
 
     `keeping`: the name under which thoughts that go back are kept; "": none go back.

@@ -48,7 +48,7 @@ class Peer(Struct, frozen=True):
     advice: str = ""  # what else to check if it does not answer
 
 
-class Trouble(Struct, frozen=True):
+class StreamError(Struct, frozen=True):
     """An error that came inside an answer that had begun well."""
 
     status: int  # what the provider would have answered, had it known sooner
@@ -119,7 +119,7 @@ def no_stream(peer: Peer, reply: ResponseStart) -> ProviderError:
     )
 
 
-def troubled(peer: Peer, trouble: Trouble, model: str) -> ProviderError:
+def troubled(peer: Peer, trouble: StreamError, model: str) -> ProviderError:
     """The error for one that came in the middle of a stream."""
     body = msgspec.json.encode({"error": clean(trouble.message)})
     return failure(peer, ResponseStart(trouble.status, {}, body, model))

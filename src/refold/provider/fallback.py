@@ -13,7 +13,7 @@ from contextlib import aclosing
 from msgspec.structs import replace
 
 from refold.errors import BadInput, Overloaded, ProviderError, Refused, Unreachable
-from refold.provider.port import Closes, Delta, Done, Provider, Request, Retrying, seen
+from refold.provider.port import Closable, Delta, Done, Provider, Request, Retrying, seen
 
 # Seconds for which one that failed is not asked first. A turn has many steps, and
 # a dead model must not cost each of them all its tries.
@@ -74,7 +74,7 @@ class Fallback:
     async def aclose(self) -> None:
         """Close those that were made."""
         for link in self._links:
-            if isinstance(link.made, Closes):
+            if isinstance(link.made, Closable):
                 await link.made.aclose()
 
     def _order(self) -> list["_Link"]:

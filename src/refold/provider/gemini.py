@@ -30,7 +30,7 @@ from refold.provider.gemini_stream import (
     WIRE,
     Chunk,
     GeminiStreamState,
-    Kept,
+    ThoughtSignature,
     ending,
     from_wire,
 )
@@ -63,7 +63,7 @@ Extra: TypeAlias = (
 KINDS = frozenset({"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"})
 
 
-class Manner(Struct, frozen=True):
+class GeminiEncoding(Struct, frozen=True):
     """How messages are encoded. `nested`: the images of a result are part of it."""
 
     signing: Signing = "kept"
@@ -114,14 +114,14 @@ def message_to_wire(
     pictures: Pictures = NO_PICTURES,
     *,
     called: Mapping[str, NamedCall],
-    manner: Manner | None = None,
+    manner: GeminiEncoding | None = None,
 ) -> Iterator[EncodedPiece]:
     """A message as parts. Speakers must alternate, so neighbours share a head.
 
     `called` says which call a result is of: Google pairs them by name and order,
     and by id where it gave one.
     """
-    manner = manner or Manner()
+    manner = manner or GeminiEncoding()
     if message.role == "assistant":
         role, parts = b"model", [*_answered(message, manner)]
         if all("thought" in part or not part.get("text", True) for part in parts):
@@ -136,11 +136,11 @@ def message_to_wire(
 
 
 def calls_of(message: Message, keeping: str = WIRE) -> dict[str, NamedCall]:
-    """The calls of a message, by our ids. `keeping`: as in `Manner`."""
+    """The calls of a message, by our ids. `keeping`: as in `GeminiEncoding`."""
     found: dict[str, NamedCall] = {}
     for call in message.calls:
         theirs = _kept(call.data).id if call.wire == keeping else ""
-        found[call.id] = NamedCall(sanitize.name(sanitize.as_made(call).name), theirs)
+        found[call.id] = NamedCall(sanitize.name(sanitize.original_call(call).name), theirs)
     return found
 
 
@@ -150,7 +150,9 @@ class Gemini:
     def __init__(self, http: Http, keeping: str = WIRE) -> None:
         self._http, self._keeping = http, keeping
         self._called: dict[str, NamedCall] = {}  # for results that follow
-        self._encoded = Encodings[Manner](lambda manner: partial(self._encode, manner))
+        self._encoded = Encodings[GeminiEncoding](
+            lambda manner: partial(self._encode, manner)
+        )
         self._system_as_user = SystemAsUser()
         self._concessions = CapabilityFallback[Extra](_ABOUT)
 
@@ -160,7 +162,7 @@ class Gemini:
         def ask() -> AsyncGenerator[Delta, None]:
             without = self._concessions.of(model) | _unknown(model)
             nested = "nested" not in without
-            manner = Manner(_signing(model, without), nested, self._keeping)
+            manner = GeminiEncoding(_signing(model, without), nested, self._keeping)
             encoder = self._encoded.of(manner, shown="pictures" not in without)
             asked = self._system_as_user.apply(request) if "system" in without else request
             contents = encoder.join(asked.messages, request.pictures)
@@ -175,7 +177,7 @@ class Gemini:
         await self._http.aclose()
 
     def _encode(
-        self, manner: Manner, message: Message, pictures: Pictures
+        self, manner: GeminiEncoding, message: Message, pictures: Pictures
     ) -> Iterator[EncodedPiece]:
         self._called.update(calls_of(message, self._keeping))
         return message_to_wire(message, pictures, called=self._called, manner=manner)
@@ -282,9 +284,9 @@ def _shown(thing: Seen) -> dict[str, Any]:
     return {"inlineData": {"mimeType": thing.kind, "data": thing.data}}
 
 
-def _answered(message: Message, manner: Manner) -> Iterator[dict[str, Any]]:
+def _answered(message: Message, manner: GeminiEncoding) -> Iterator[dict[str, Any]]:
     signing, keeping = manner.signing, manner.keeping
-    nothing = Kept()
+    nothing = ThoughtSignature()
     signature: dict[str, str] = {}  # of the words that come next
     insists = signing != "kept"  # the first call of an answer must have one
     for part in message.parts:
@@ -300,7 +302,7 @@ def _answered(message: Message, manner: Manner) -> Iterator[dict[str, Any]]:
                     yield {"text": sanitize.text(text), **thought, **signature}
                     signature = {}
             case ToolCall(wire=wire, data=data):
-                call = sanitize.as_made(part)
+                call = sanitize.original_call(part)
                 kept = _kept(data) if wire == keeping else nothing
                 signed = kept.thought_signature if signing != "replaced" else ""
                 yield {
@@ -320,11 +322,11 @@ def _signature(signature: str) -> dict[str, str]:
     return {"thoughtSignature": signature} if signature else {}
 
 
-def _kept(data: Raw) -> Kept:
+def _kept(data: Raw) -> ThoughtSignature:
     try:
-        return msgspec.json.decode(data, type=Kept)
+        return msgspec.json.decode(data, type=ThoughtSignature)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Kept()
+        return ThoughtSignature()
 
 
 def _signing(model: str, without: frozenset[Extra]) -> Signing:

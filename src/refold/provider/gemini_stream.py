@@ -13,14 +13,14 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from refold.provider.error_mapping import Trouble
+from refold.provider.error_mapping import StreamError
 from refold.provider.port import CallDelta, Delta, Done, Stop, TextDelta, ThinkingDelta
 from refold.values.usage import Usage
 
 WIRE = "gemini"  # and the name under which Google's signatures are kept
 
 
-class Kept(Struct, frozen=True, rename="camel", omit_defaults=True):
+class ThoughtSignature(Struct, frozen=True, rename="camel", omit_defaults=True):
     """What is sent back: on a call, on a thought, as an empty text, or on the text after
     it.
     """
@@ -53,7 +53,7 @@ class GeminiStreamState(Struct, frozen=True):
 
 def from_wire(
     reading: GeminiStreamState, chunk: Chunk
-) -> tuple[GeminiStreamState, tuple[Delta | Trouble, ...]]:
+) -> tuple[GeminiStreamState, tuple[Delta | StreamError, ...]]:
     """What a chunk says, and how to read on."""
     if chunk.error:
         return reading, (_trouble(chunk.error),)
@@ -66,7 +66,7 @@ def from_wire(
     if (feedback := chunk.prompt_feedback) and feedback.block_reason:
         why = feedback.block_reason_message or feedback.block_reason
         reading = replace(reading, finish="BLOCKED", why=why)
-    found: list[Delta | Trouble] = []
+    found: list[Delta | StreamError] = []
     for candidate in chunk.candidates or ():
         for part in (candidate.content and candidate.content.parts) or ():
             reading, told = _part(reading, part)
@@ -76,7 +76,7 @@ def from_wire(
             if why in _BROKEN:
                 status, what = _BROKEN[why]
                 more = f": {candidate.finish_message}" if candidate.finish_message else ""
-                found.append(Trouble(status, f"{what} ({why}){more}"))
+                found.append(StreamError(status, f"{what} ({why}){more}"))
     return reading, tuple(found)
 
 
@@ -166,27 +166,29 @@ def _part(
     if (call := part.function_call) is not None:
         made = (reading.calls, _json(call.args or {}), call.id or "", call.name)
         reading = replace(reading, calls=reading.calls + 1, signed=False)
-        kept = Kept(signature, call.id or "")
-        if kept == Kept():
+        kept = ThoughtSignature(signature, call.id or "")
+        if kept == ThoughtSignature():
             return reading, (CallDelta(*made),)
         return reading, (CallDelta(*made, keeping, _raw(kept)),)
     if part.thought:
-        kept = _raw(Kept(signature, thought=True))
+        kept = _raw(ThoughtSignature(signature, thought=True))
         whole = ThinkingDelta(text, keeping, kept) if signature else ThinkingDelta(text)
         return reading, (whole,) if text or signature else ()
     if signature and not text:  # at the end of a stream, when all words have gone
-        return reading, (ThinkingDelta("", keeping, _raw(Kept(signature, text=""))),)
+        return reading, (
+            ThinkingDelta("", keeping, _raw(ThoughtSignature(signature, text=""))),
+        )
     if not text:
         return reading, ()
     if signature or reading.signed:
         # Signed words and others must stay apart: what stands between them says whose
         # the signature is.
-        between = ThinkingDelta("", keeping, _raw(Kept(signature)))
+        between = ThinkingDelta("", keeping, _raw(ThoughtSignature(signature)))
         return replace(reading, signed=bool(signature)), (between, TextDelta(text))
     return reading, (TextDelta(text),)
 
 
-def _raw(kept: Kept) -> Raw:
+def _raw(kept: ThoughtSignature) -> Raw:
     return Raw(msgspec.json.encode(kept))
 
 
@@ -209,11 +211,11 @@ def _usage(used: _Usage) -> Usage:
     )
 
 
-def _trouble(error: Any) -> Trouble:
+def _trouble(error: Any) -> StreamError:
     match error:
         case {"message": str(message), "code": int(status)} if 400 <= status < 600:
-            return Trouble(status, message)
+            return StreamError(status, message)
         case {"message": str(message)}:
-            return Trouble(500, message)
+            return StreamError(500, message)
         case _:
-            return Trouble(500, str(error))
+            return StreamError(500, str(error))

@@ -28,7 +28,7 @@ class PriceTier(Struct, frozen=True, array_like=True):
     cache_write: float | None = None
 
 
-class Term(Struct, frozen=True):
+class PriceTerm(Struct, frozen=True):
     """Prices, and when they hold. Dates and times are UTC."""
 
     steps: tuple[PriceTier, ...]
@@ -40,7 +40,7 @@ class KnownModel(Struct, frozen=True):
     """A model. The first of its names is what the list calls it."""
 
     names: tuple[str, ...]
-    terms: tuple[Term, ...]  # of those that hold, the last
+    terms: tuple[PriceTerm, ...]  # of those that hold, the last
     window: int = 0
 
     def steps(self, date: str, clock: str) -> tuple[PriceTier, ...]:
@@ -51,12 +51,12 @@ class KnownModel(Struct, frozen=True):
         return self.terms[0].steps
 
 
-class Seller(Struct, frozen=True):
+class Vendor(Struct, frozen=True):
     models: tuple[KnownModel, ...]
     too: tuple[str, ...] = ()  # whose models it also has, at their prices
 
 
-class Table(Struct, frozen=True):
+class PriceTable(Struct, frozen=True):
     as_of: str  # the day it was written
     source: str
     windows: Mapping[str, int]
@@ -64,16 +64,16 @@ class Table(Struct, frozen=True):
 
 
 @cache
-def table() -> Table:
+def table() -> PriceTable:
     file = Path(__file__).with_name("known_models.json")
-    return msgspec.json.decode(file.read_bytes(), type=Table)
+    return msgspec.json.decode(file.read_bytes(), type=PriceTable)
 
 
 @cache
-def seller(name: str) -> Seller:
+def seller(name: str) -> Vendor:
     """What a seller has; nothing if the list does not know it."""
     found = table().sellers.get(name)
-    return msgspec.json.decode(found, type=Seller) if found else Seller(())
+    return msgspec.json.decode(found, type=Vendor) if found else Vendor(())
 
 
 @cache

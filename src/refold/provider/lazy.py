@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 
 from refold.errors import BadInput, Refused
-from refold.provider.catalog import Connected
+from refold.provider.catalog import ConnectedProvider
 from refold.provider.port import Delta, Request
 
 
@@ -21,9 +21,9 @@ class NotConnected(Refused, BadInput):
 class LazyProvider:
     """`connect` may take long, and raise `BadInput`; then it is called again next time."""
 
-    def __init__(self, connect: Callable[[], Connected]) -> None:
+    def __init__(self, connect: Callable[[], ConnectedProvider]) -> None:
         self._connect, self._lock = connect, anyio.Lock()
-        self._found: Connected | None = None
+        self._found: ConnectedProvider | None = None
 
     def now(self) -> None:
         """Connect at once, however long it takes. Raises `BadInput`."""
@@ -39,7 +39,7 @@ class LazyProvider:
         if self._found is not None:
             await self._found.aclose()
 
-    async def _connected(self) -> Connected:
+    async def _connected(self) -> ConnectedProvider:
         async with self._lock:
             if self._found is None:
                 try:

@@ -34,7 +34,7 @@ class ListedModel(Struct, frozen=True, omit_defaults=True):
     steps: tuple[PriceTier, ...] = ()  # prices, where they are told
 
 
-class Listed(Struct, frozen=True):
+class StoredModelList(Struct, frozen=True):
     """An answer that was kept."""
 
     at: float  # seconds since 1970
@@ -42,7 +42,7 @@ class Listed(Struct, frozen=True):
     models: tuple[ListedModel, ...]
 
 
-class Figures:
+class ModelFigures:
     """`overrides`: what was set for models; `windows`: for all models of a provider.
 
     Lists of providers are kept in `directory`. Each is read when it is first needed.
@@ -57,7 +57,7 @@ class Figures:
     ) -> None:
         self._environ, self._directory = environ, directory
         self._overrides, self._windows = overrides, windows
-        self._listed: dict[str, Listed | None] = {}
+        self._listed: dict[str, StoredModelList | None] = {}
         self._by_name: dict[str, dict[str, ListedModel]] = {}  # what is listed, by provider
 
     def window(
@@ -94,7 +94,7 @@ class Figures:
         """The prices of an embedded model: zero, because it runs here."""
         return rates("local", model, self._overrides, here=True)
 
-    def listed(self, spec: ProviderSpec) -> Listed | None:
+    def listed(self, spec: ProviderSpec) -> StoredModelList | None:
         """What the provider said of its models, at the address that it has now."""
         if spec.name not in self._listed:
             self._hold(spec, remembered(self._directory, spec.name, self.address(spec)))
@@ -102,9 +102,9 @@ class Figures:
 
     def learn(
         self, spec: ProviderSpec, models: tuple[ListedModel, ...], now: float
-    ) -> Listed:
+    ) -> StoredModelList:
         """Take this for what the provider says, from now on and next time."""
-        listed = Listed(now, self.address(spec), models)
+        listed = StoredModelList(now, self.address(spec), models)
         self._hold(spec, listed)
         remember(self._directory, spec.name, listed)
         return listed
@@ -116,7 +116,7 @@ class Figures:
         except BadInput:
             return ""
 
-    def _hold(self, spec: ProviderSpec, listed: Listed | None) -> None:
+    def _hold(self, spec: ProviderSpec, listed: StoredModelList | None) -> None:
         models = listed.models if listed else ()
         self._listed[spec.name] = listed
         self._by_name[spec.name] = {found.name: found for found in models}
@@ -135,16 +135,18 @@ def directory_in(state: Path) -> Path:
     return state / "models"
 
 
-def remembered(directory: Path, name: str, address: str) -> Listed | None:
+def remembered(directory: Path, name: str, address: str) -> StoredModelList | None:
     """What the provider at this address said last time."""
     try:
-        found = msgspec.json.decode(_file(directory, name).read_bytes(), type=Listed)
+        found = msgspec.json.decode(
+            _file(directory, name).read_bytes(), type=StoredModelList
+        )
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None  # it can be asked again
     return found if found.address == address else None
 
 
-def remember(directory: Path, name: str, listed: Listed) -> None:
+def remember(directory: Path, name: str, listed: StoredModelList) -> None:
     """Store it for the next time, completely or not at all. A failure to store is ignored."""
     file = _file(directory, name)
     temporary = file.with_suffix(f".{os.getpid()}.new")

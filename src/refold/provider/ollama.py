@@ -21,7 +21,7 @@ from refold.provider import sanitize
 from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import OLLAMA, OLLAMA_LEVELS, level
 from refold.provider.encoding_cache import Encoded, EncodedPiece, body_with
-from refold.provider.error_mapping import Trouble
+from refold.provider.error_mapping import StreamError
 from refold.provider.http import Http
 from refold.provider.images import REFUSED, Shown, blind, joined, result, seen
 from refold.provider.port import (
@@ -112,7 +112,7 @@ def message_to_wire(
                     "arguments": sanitize.arguments(call.arguments),
                 },
             }
-            for call in map(sanitize.as_made, message.calls)
+            for call in map(sanitize.original_call, message.calls)
         ]
         if calls:
             yield _piece({"role": "assistant", "content": words, "tool_calls": calls})
@@ -142,11 +142,11 @@ class OllamaStreamState(Struct, frozen=True):
 
 def from_wire(
     reading: OllamaStreamState, part: AnswerLine
-) -> tuple[OllamaStreamState, tuple[Delta | Trouble, ...]]:
+) -> tuple[OllamaStreamState, tuple[Delta | StreamError, ...]]:
     """What a line says, and how to read on."""
     if part.error:
-        return reading, (Trouble(500, part.error),)
-    found: list[Delta | Trouble] = []
+        return reading, (StreamError(500, part.error),)
+    found: list[Delta | StreamError] = []
     message = part.message or _Message()
     if message.thinking:
         found.append(ThinkingDelta(message.thinking))
@@ -223,7 +223,7 @@ class Ollama:
         return self._models[name]
 
     def _encode(self, message: Message, pictures: Pictures) -> Iterator[EncodedPiece]:
-        made = map(sanitize.as_made, message.calls)
+        made = map(sanitize.original_call, message.calls)
         self._names.update((call.id, call.name) for call in made)
         return message_to_wire(message, pictures, names=self._names)
 

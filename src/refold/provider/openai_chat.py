@@ -25,7 +25,7 @@ from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
 from refold.provider.sanitize import REFUSED as NO_SYSTEM
 from refold.provider.sanitize import SystemAsUser, functions
 from refold.provider.spec import Quirks
-from refold.provider.sse import Events, Whole
+from refold.provider.sse import Events, WholeBody
 from refold.provider.wire_stream import Reader, deltas
 from refold.values.growing import Log
 from refold.values.messages import Message, StoredMessage, Text, Thinking, ToolResult
@@ -122,7 +122,7 @@ class OpenAIChat:
             )
             messages = encoder.join(conversation, request.pictures)
             body = to_wire(asked, messages, quirks, without)
-            splitter = Events if quirks.stream else Whole
+            splitter = Events if quirks.stream else WholeBody
             start = ChatStreamState(keeping=quirks.details)
             reader = Reader(splitter, Chunk, start, from_wire, ending, over=b"[DONE]")
             return deltas(
@@ -209,7 +209,7 @@ def _answered(
                 "arguments": bytes(sanitize.arguments(call.arguments)).decode(),
             },
         }
-        for call in map(sanitize.as_made, message.calls)
+        for call in map(sanitize.original_call, message.calls)
     ]
     if not (calls or said):
         return

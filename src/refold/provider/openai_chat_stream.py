@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from refold.provider.error_mapping import Trouble
+from refold.provider.error_mapping import StreamError
 from refold.provider.port import CallDelta, Delta, Done, Stop, TextDelta, ThinkingDelta
 from refold.provider.wire_stream import openai_usage
 from refold.values.growing import Log
@@ -42,7 +42,7 @@ class ChatStreamState(Struct, frozen=True):
 
 def from_wire(
     reading: ChatStreamState, chunk: Chunk
-) -> tuple[ChatStreamState, tuple[Delta | Trouble, ...]]:
+) -> tuple[ChatStreamState, tuple[Delta | StreamError, ...]]:
     """What a chunk says, and how to read on."""
     if chunk.error and bytes(chunk.error) != b"null":
         return reading, (_trouble(chunk.error),)
@@ -52,12 +52,12 @@ def from_wire(
             used=chunk.usage or reading.used,
             model=reading.model or chunk.model or "",
         )
-    found: list[Delta | Trouble] = []
+    found: list[Delta | StreamError] = []
     for choice in chunk.choices or ():
         reading, told = _said(reading, choice)
         found += told
         if choice.finish_reason == "error":  # a go-between tells us that its source failed
-            found.append(Trouble(502, "the model's own server failed"))
+            found.append(StreamError(502, "the model's own server failed"))
         elif choice.finish_reason:
             reading = replace(reading, finish=choice.finish_reason)
             found += _kept(reading)
@@ -141,9 +141,9 @@ _STOPS: dict[str, Stop] = {
 
 def _said(
     reading: ChatStreamState, choice: _Choice
-) -> tuple[ChatStreamState, list[Delta | Trouble]]:
+) -> tuple[ChatStreamState, list[Delta | StreamError]]:
     delta = choice.delta or choice.message or _Delta()
-    found: list[Delta | Trouble] = []
+    found: list[Delta | StreamError] = []
     thought = delta.reasoning_content or delta.reasoning or ""
     if details := delta.reasoning_details:
         thought = thought or thought_in(details)
@@ -217,18 +217,18 @@ def _cost(used: _Usage) -> float | None:
             return float(used.cost)
 
 
-def _trouble(error: Raw) -> Trouble:
+def _trouble(error: Raw) -> StreamError:
     found: Any = msgspec.json.decode(error)
     match found:
         case {"message": str(message), "code": int(status)} if 400 <= status < 600:
-            return Trouble(status, message)
+            return StreamError(status, message)
         case {"message": str(message), **more}:
             kind = f"{more.get('type')} {more.get('code')}"
             refused = "invalid" in kind or "context_length" in kind
             status = 429 if "rate_limit" in kind else 400 if refused else 500
-            return Trouble(status, message)
+            return StreamError(status, message)
         case _:
-            return Trouble(500, bytes(error).decode())
+            return StreamError(500, bytes(error).decode())
 
 
 # Of a block that comes in pieces: what grows. All else is said once, or again.

@@ -37,7 +37,7 @@ class Request(Struct, frozen=True):
     provider may keep what it computed for them. `schema`, unless it is `null`, is the JSON Schema that a response without
     calls should match; not every provider enforces it, so the caller checks. `stops` are
     texts at which a response may end, without them; not enforced either. With `trace`, the
-    stream has what goes over the wire, too, as `Sent` and `Came`. `hosted` are for providers
+    stream has what goes over the wire, too, as `RequestSent` and `ResponseBytes`. `hosted` are for providers
     that connect to MCP servers themselves; the others leave them out.
     """
 
@@ -122,14 +122,14 @@ class Retrying(Struct, frozen=True):
     reason: str
 
 
-class Sent(Struct, frozen=True):
+class RequestSent(Struct, frozen=True):
     """The request that was just sent, byte for byte. Each retry has its own."""
 
     to: str  # "POST https://…", or a command line
     body: bytes
 
 
-class Came(Struct, frozen=True):
+class ResponseBytes(Struct, frozen=True):
     """A piece of what came back, exactly as it came."""
 
     body: bytes
@@ -153,7 +153,7 @@ class Done(Struct, frozen=True):
 
 
 Delta: TypeAlias = (
-    TextDelta | ThinkingDelta | CallDelta | HostedCall | HostedResult | Retrying | Sent | Came | Done
+    TextDelta | ThinkingDelta | CallDelta | HostedCall | HostedResult | Retrying | RequestSent | ResponseBytes | Done
 )  # fmt: skip
 
 
@@ -170,7 +170,7 @@ class Provider(Protocol):
 
 
 @runtime_checkable
-class Closes(Protocol):
+class Closable(Protocol):
     """A provider that holds something open. The next request opens it again."""
 
     async def aclose(self) -> None: ...
@@ -178,4 +178,4 @@ class Closes(Protocol):
 
 def seen(delta: Delta) -> bool:
     """May a part of the response have been shown? Then the request is not repeated."""
-    return not isinstance(delta, Retrying | Sent | Came)
+    return not isinstance(delta, Retrying | RequestSent | ResponseBytes)

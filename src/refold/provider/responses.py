@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from refold.provider import sanitize
 from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import OPENAI, Level, level
-from refold.provider.encoding_cache import EncodedPiece, Recalling, body_with
+from refold.provider.encoding_cache import EchoOptions, EncodedPiece, body_with
 from refold.provider.http import Http
 from refold.provider.images import REFUSED, Encodings, Seen, Shown, joined, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
@@ -97,14 +97,14 @@ def to_wire(
     return body_with(body, "input", items)
 
 
-_OURS = Recalling(WIRE)  # reasoning is that of this wire, and no server is named
+_OURS = EchoOptions(WIRE)  # reasoning is that of this wire, and no server is named
 
 
 def message_to_wire(
     message: Message,
     pictures: Pictures = NO_PICTURES,
     *,
-    manner: Recalling = _OURS,
+    manner: EchoOptions = _OURS,
 ) -> Iterator[EncodedPiece]:
     """A message as items."""
     if message.role == "assistant":
@@ -150,7 +150,7 @@ def _shown(thing: Seen) -> dict[str, str]:
     return {"type": "input_image", "image_url": thing.url, "detail": "auto"}
 
 
-def _answered(message: Message, manner: Recalling) -> Iterator[dict[str, Any]]:
+def _answered(message: Message, manner: EchoOptions) -> Iterator[dict[str, Any]]:
     phase: dict[str, Any] = {}  # of the words that come next
     for part in message.parts:
         match part:
@@ -169,7 +169,7 @@ def _answered(message: Message, manner: Recalling) -> Iterator[dict[str, Any]]:
                     case _:
                         continue
             case ToolCall(id_):
-                made = sanitize.as_made(part)
+                made = sanitize.original_call(part)
                 # Our own id: theirs may be missing, come twice, or be another wire's.
                 yield {
                     "type": "function_call",
@@ -202,7 +202,7 @@ class OpenAIResponses:
 
     def __init__(self, http: Http, keeping: str = WIRE, *, hosts_mcp: bool = False) -> None:
         self._http, self._keeping, self._hosts_mcp = http, keeping, hosts_mcp
-        self._encoded = Encodings[Recalling](
+        self._encoded = Encodings[EchoOptions](
             lambda manner: partial(message_to_wire, manner=manner)
         )
         self._concessions = CapabilityFallback[Extra](_ABOUT)
@@ -216,7 +216,7 @@ class OpenAIResponses:
             without = self._concessions.of(model)
             keeping = "" if "kept" in without else self._keeping
             hosted = () if "hosted" in without else request.hosted
-            manner = Recalling(keeping, tuple(each.name for each in hosted))
+            manner = EchoOptions(keeping, tuple(each.name for each in hosted))
             encoder = self._encoded.of(manner, shown="pictures" not in without)
             items = encoder.join(request.messages, request.pictures)
             body = to_wire(request, items, without)

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from refold.provider.error_mapping import Trouble
+from refold.provider.error_mapping import StreamError
 from refold.provider.port import CallDelta, Delta, Done, Stop, TextDelta, ThinkingDelta
 from refold.provider.wire_stream import openai_usage
 from refold.values.usage import Usage
@@ -74,7 +74,7 @@ class ResponsesStreamState(Struct, frozen=True):
 
 def from_wire(
     reading: ResponsesStreamState, event: Event
-) -> tuple[ResponsesStreamState, tuple[Delta | Trouble, ...]]:
+) -> tuple[ResponsesStreamState, tuple[Delta | StreamError, ...]]:
     """What an event says, and how to read on. Unknown ones say nothing."""
     match event.type:
         case "response.output_text.delta":
@@ -122,7 +122,7 @@ _STATUS_OF = {
 
 def _turned(
     reading: ResponsesStreamState, event: Event
-) -> tuple[ResponsesStreamState, tuple[Delta | Trouble, ...]]:
+) -> tuple[ResponsesStreamState, tuple[Delta | StreamError, ...]]:
     """Items begin and end, and so does the answer."""
     match event.type:
         case "response.output_item.added":
@@ -219,8 +219,8 @@ def _closed(
 
 def _finished(
     reading: ResponsesStreamState, ended: _Response, kind: str
-) -> tuple[ResponsesStreamState, tuple[Delta | Trouble, ...]]:
-    found: list[Delta | Trouble] = []
+) -> tuple[ResponsesStreamState, tuple[Delta | StreamError, ...]]:
+    found: list[Delta | StreamError] = []
     if not reading.heard:  # some servers stream nothing but the end
         for index, item in enumerate(ended.output or ()):
             event = Event("", item=item, output_index=index)
@@ -235,7 +235,7 @@ def _finished(
     elif reading.refused or (status == "incomplete" and reason == "content_filter"):
         stop, why = "refused", str(reason or "")
     elif status == "incomplete":
-        return reading, (Trouble(500, f"the answer is incomplete: {reason}"),)
+        return reading, (StreamError(500, f"the answer is incomplete: {reason}"),)
     elif status != "completed":
         return reading, (_trouble(ended.error or f"the answer was {status}"),)
     done = Done(_usage(ended.usage), stop, ended.model or "", why=why)
@@ -279,11 +279,11 @@ def _usage(used: _Usage | None) -> Usage:
     )
 
 
-def _trouble(error: Any) -> Trouble:
+def _trouble(error: Any) -> StreamError:
     match error:
         case {"message": str(message), **more}:
             code = str(more.get("code") or more.get("type") or "")
         case _:
-            return Trouble(500, str(error))
+            return StreamError(500, str(error))
     status = _STATUS_OF.get(code, 400 if re.search(_OURS, code) else 500)
-    return Trouble(status, f"{code}: {message}" if code else message)
+    return StreamError(status, f"{code}: {message}" if code else message)

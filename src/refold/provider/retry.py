@@ -12,7 +12,7 @@ import anyio
 from msgspec import Struct
 
 from refold.errors import Overloaded, ProviderError, Unreachable
-from refold.provider.port import Closes, Delta, Provider, Request, Retrying, seen
+from refold.provider.port import Closable, Delta, Provider, Request, Retrying, seen
 from refold.values.log_level import WriteLog, quiet
 
 
@@ -91,7 +91,7 @@ class RetryingProvider:
             retry += 1
 
     async def aclose(self) -> None:
-        if isinstance(self.inner, Closes):
+        if isinstance(self.inner, Closable):
             await self.inner.aclose()
 
     def _wait(self, retry: int, error: Overloaded | Unreachable) -> float:

@@ -63,7 +63,7 @@ def arguments(raw: Raw) -> Raw:
     return Raw(msgspec.json.encode({"not_a_json_object": text(said)}))
 
 
-def as_made(call: ToolCall) -> ToolCall:
+def original_call(call: ToolCall) -> ToolCall:
     """The call as the model made it: of the tool that it asked to make this one."""
     if not call.via:
         return call

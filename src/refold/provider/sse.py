@@ -10,7 +10,7 @@ import msgspec
 _LONGEST = 64 * 1024 * 1024  # of one line or event; more is no answer of a model
 
 
-class Overlong(ValueError):
+class LineTooLong(ValueError):
     """One line never ended. Whoever sends that does not speak our protocol."""
 
 
@@ -33,7 +33,7 @@ class Lines:
         self._rest += chunk
         if b"\n" not in chunk:
             if len(self._rest) > _LONGEST:
-                raise Overlong
+                raise LineTooLong
             return []
         *whole, rest = bytes(self._rest).split(b"\n")
         self._rest = bytearray(rest)
@@ -82,7 +82,7 @@ def _is_whole(data: bytes) -> bool:
     return True
 
 
-class Whole:
+class WholeBody:
     """All of an answer at its end, from a server that does not stream."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Whole:
     def feed(self, chunk: bytes) -> list[bytes]:
         self._all += chunk
         if len(self._all) > _LONGEST:
-            raise Overlong
+            raise LineTooLong
         return []
 
     def end(self) -> list[bytes]:

@@ -13,18 +13,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.errors import ProviderError, Unreachable
-from refold.provider.error_mapping import Peer, Trouble, no_stream, quoted, troubled
+from refold.provider.error_mapping import Peer, StreamError, no_stream, quoted, troubled
 from refold.provider.http import Http, HttpResponse
 from refold.provider.port import (
     CallDelta,
-    Came,
     Delta,
     Done,
-    Sent,
+    RequestSent,
+    ResponseBytes,
     TextDelta,
     ThinkingDelta,
 )
-from refold.provider.sse import Overlong
+from refold.provider.sse import LineTooLong
 from refold.values.text import clean
 from refold.values.usage import Usage
 
@@ -49,7 +49,7 @@ class Reader(Struct, Generic[State, Event], frozen=True):
     splitter: Callable[[], Splitter]
     event: type[Event]
     start: State
-    step: Callable[[State, Event], tuple[State, tuple[Delta | Trouble, ...]]]
+    step: Callable[[State, Event], tuple[State, tuple[Delta | StreamError, ...]]]
     ending: Callable[[State], Done | None] = lambda _: None
     over: bytes = b""  # an event that is no JSON and says that this was all
     types: frozenset[str] = frozenset()  # what events there are, where they have types
@@ -69,14 +69,14 @@ async def deltas(
     With `trace` the bytes are reported, too, as they are sent and received.
     """
     if trace:
-        yield Sent(f"POST {http.peer.base_url}{path}", body)
+        yield RequestSent(f"POST {http.peer.base_url}{path}", body)
     hearing = StreamState(reader, http.peer, model)
     try:
         async with http.post(path, body, model=model) as answer:
             while not hearing.over:
                 chunk = await answer.read()
                 if trace and chunk:
-                    yield Came(chunk)
+                    yield ResponseBytes(chunk)
                 for delta in _texts_joined(hearing.hear(chunk)):
                     if isinstance(delta, Done):
                         answer.enough()
@@ -85,7 +85,7 @@ async def deltas(
                 raise _cut_off(http.peer, answer, nothing_came=hearing.nothing_came)
     except ProviderError as error:
         if trace and error.answer:
-            yield Came(error.answer)
+            yield ResponseBytes(error.answer)
         raise
 
 
@@ -114,7 +114,7 @@ class StreamState(Generic[State, Event]):
 
     def __init__(self, reader: Reader[State, Event], peer: Peer, model: str) -> None:
         self._reader, self._peer, self._model = reader, peer, model
-        self._splitter, self._halves = reader.splitter(), Halves()
+        self._splitter, self._halves = reader.splitter(), SurrogateJoiner()
         self._decoder = msgspec.json.Decoder(reader.event)
         self._state = reader.start
         self.over = self.done = False
@@ -146,7 +146,7 @@ class StreamState(Generic[State, Event]):
                         self.over = self.done = True
                         yield delta
                         return
-                    case Trouble():
+                    case StreamError():
                         raise troubled(self._peer, delta, self._model)
                     case _:
                         yield delta
@@ -162,7 +162,7 @@ class StreamState(Generic[State, Event]):
 _WORDS = (TextDelta, ThinkingDelta)
 
 
-class Halves:
+class SurrogateJoiner:
     """Puts a character together again whose two surrogates came in two deltas."""
 
     def __init__(self) -> None:
@@ -188,7 +188,7 @@ class Halves:
 def _split(splitter: Splitter, chunk: bytes, peer: Peer) -> list[bytes]:
     try:
         return splitter.feed(chunk) if chunk else splitter.end()
-    except Overlong as error:
+    except LineTooLong as error:
         raise Unreachable(f"{peer.label} sent a line that never ends") from error
 
 

@@ -54,7 +54,7 @@ _CODE = (
 )
 
 
-class Closed(WorkerLost):
+class ConnectionClosed(WorkerLost):
     """The other end of the connection is closed: most likely the process has ended."""
 
 
@@ -62,7 +62,7 @@ class Ready(Struct, frozen=True, tag_field="t", tag="ready", forbid_unknown_fiel
     """The worker accepts requests."""
 
 
-class Called(Struct, frozen=True, tag_field="t", tag="call", forbid_unknown_fields=True):
+class HostCall(Struct, frozen=True, tag_field="t", tag="call", forbid_unknown_fields=True):
     """Code calls a function of the host."""
 
     call: int
@@ -100,7 +100,7 @@ class Done(Struct, frozen=True, tag_field="t", tag="done", forbid_unknown_fields
     parts: tuple[str, ...] = ()
 
 
-FromWorker: TypeAlias = Ready | Called | Printed | Finaled | Part | Done
+FromWorker: TypeAlias = Ready | HostCall | Printed | Finaled | Part | Done
 
 
 def frame(message: Mapping[str, object], blob: bytes = b"") -> bytes:
@@ -144,7 +144,9 @@ class Frames:
             except BlockingIOError:
                 await anyio.wait_writable(self._end)
             except OSError as error:
-                raise Closed("The Python worker hears nothing any more.") from error
+                raise ConnectionClosed(
+                    "The Python worker hears nothing any more."
+                ) from error
 
     async def _exactly(self, many: int) -> bytearray:
         while len(self._read) < many:
@@ -156,7 +158,7 @@ class Frames:
             except OSError:
                 piece = b""
             if not piece:
-                raise Closed("The Python worker has closed its connection.")
+                raise ConnectionClosed("The Python worker has closed its connection.")
             self._read += piece
             # A worker that never stops sending must not block the event loop.
             await lowlevel.checkpoint()
@@ -270,7 +272,7 @@ class Process:
                     self._ready.set()
                 else:
                     self._on_hear(message, blob)
-        except Closed as closed:
+        except ConnectionClosed as closed:
             self._deaf.set()
             with anyio.move_on_after(_LAST_NEWS):
                 await self._ended.wait()
@@ -282,7 +284,7 @@ class Process:
         try:
             async for frame in self._to_send:
                 await self.frames.write(frame)
-        except Closed:
+        except ConnectionClosed:
             pass  # heard by whoever reads
 
 

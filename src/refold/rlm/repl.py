@@ -38,7 +38,7 @@ from refold.rlm.worker_port import (
     WorkerLimits,
     WorkerLost,
 )
-from refold.tools.python_tool import Ran
+from refold.tools.python_tool import PythonResult
 from refold.values.control import Final
 from refold.values.json_check import Schema
 
@@ -100,7 +100,7 @@ class Repl:
 
     async def run(
         self, call_id: str, cells: Sequence[str], progress: Callable[[str], None]
-    ) -> Ran:
+    ) -> PythonResult:
         async with self._one:
             now = await call_context(call_id, self._record)
             try:
@@ -237,7 +237,7 @@ class _Run:
             self._failed = True
         self._texts.append(why)
 
-    def ran(self, notes: Sequence[str]) -> Ran:
+    def ran(self, notes: Sequence[str]) -> PythonResult:
         """The result for the model. Raises `ToolFailed`, with the same text, if a cell failed."""
         texts = self._texts
         if self._many > 1:
@@ -247,7 +247,7 @@ class _Run:
         if self._failed:
             raise ToolFailed(text)
         cells = "1 cell" if self._many == 1 else f"{self._many} cells"
-        return Ran(text, self._final, f"{cells}, {self._seconds:.1f} s")
+        return PythonResult(text, self._final, f"{cells}, {self._seconds:.1f} s")
 
 
 def _reasons(lost: Sequence[tuple[str, str]]) -> str:

@@ -17,10 +17,10 @@ from refold.errors import JournalError, first
 from refold.place.port import Commands
 from refold.rlm.process import (
     LONGEST_BLOB,
-    Called,
     Done,
     Finaled,
     FromWorker,
+    HostCall,
     Pairs,
     Part,
     Printed,
@@ -230,7 +230,7 @@ class PythonWorker:
                     cell.over.set()
             case Part(name):
                 self._parted(name, blob)
-            case Called():
+            case HostCall():
                 self._called(message, cell)
             case Printed(text) if cell:
                 cell.progress(self._cut(text))
@@ -247,7 +247,7 @@ class PythonWorker:
         self.process.frames.longest_blob -= len(part)
         request.parts[name] = part
 
-    def _called(self, call: Called, cell: "_Cell | None") -> None:
+    def _called(self, call: HostCall, cell: "_Cell | None") -> None:
         if cell is None or cell.calls is None or cell.over.is_set():
             self._refuse(call, f"{call.name} was called when no cell ran.")
         elif call.name not in self._functions:
@@ -260,7 +260,7 @@ class PythonWorker:
             cell.waits(1)
             cell.calls.start_soon(self._answer, call, cell)
 
-    async def _answer(self, call: Called, cell: "_Cell") -> None:
+    async def _answer(self, call: HostCall, cell: "_Cell") -> None:
         answered = False
         try:
             value = await cell.host(call.name, call.arguments)
@@ -274,7 +274,7 @@ class PythonWorker:
             if not answered:
                 self._refuse(call, f"{call.name} was stopped.")
 
-    def _refuse(self, call: Called, why: str) -> None:
+    def _refuse(self, call: HostCall, why: str) -> None:
         self.process.tell({"t": "reply", "call": call.call, "error": why})
 
 

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
-from refold.testing.wire_server import Answer, Heard
+from refold.testing.wire_server import Answer, ReceivedRequest
 from refold.values.usage import Usage
 
 LEAST = 1024  # tokens; a shorter beginning is not kept
@@ -63,7 +63,7 @@ class CachingModel:
     def cached(self) -> int:
         return sum(request.cached for request in self.requests)
 
-    def __call__(self, heard: Heard) -> Answer:
+    def __call__(self, heard: ReceivedRequest) -> Answer:
         body = msgspec.json.decode(heard.body)
         prompt = _PROMPTS[self._wire](body)
         if len(prompt.marks) > MOST_MARKS:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from refold.provider.cassette import Recording, Replaying, Tape
+from refold.provider.cassette import CassetteWriter, Recording, Replaying
 from refold.provider.cassette_format import Mask, unmasked
 from refold.provider.port import Provider
 
@@ -28,7 +28,7 @@ def cassette(
     Recorded calls that were not requested are a failure: the test has changed.
     """
     if not file.exists():
-        yield Recording(make(), Tape(file, mask))
+        yield Recording(make(), CassetteWriter(file, mask))
         return
     replaying = Replaying(file, ignoring, mask)
     yield replaying

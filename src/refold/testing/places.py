@@ -34,7 +34,7 @@ from refold.place.port import (
 from refold.tools.code import Mention, Mentions, Problem, Problems, Symbol, Symbols
 from refold.tools.contract import Context, Reply, Tool
 from refold.tools.page_text import SearchHits, WebHit, WebPage
-from refold.tools.python_tool import Ran
+from refold.tools.python_tool import PythonResult
 from refold.tools.shell import BackgroundOutput, BackgroundRequest
 from refold.tools.task import Report, TaskRequest
 from refold.tools.web import Judge
@@ -260,9 +260,9 @@ class PythonInMemory:
 
     async def run(
         self, call_id: str, cells: Sequence[str], progress: Callable[[str], None]
-    ) -> Ran:
+    ) -> PythonResult:
         await anyio.lowlevel.checkpoint()
-        return Ran("\n".join(cells), summary=f"{len(cells)} cells")
+        return PythonResult("\n".join(cells), summary=f"{len(cells)} cells")
 
 
 class PagesInMemory:

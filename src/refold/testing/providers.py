@@ -13,12 +13,12 @@ from refold.errors import BadInput, ProviderError, Refused, said_by
 from refold.provider.named_file import read_whole
 from refold.provider.port import (
     CallDelta,
-    Came,
     Delta,
     Done,
     Provider,
     Request,
-    Sent,
+    RequestSent,
+    ResponseBytes,
     Stop,
     TextDelta,
     ThinkingDelta,
@@ -212,12 +212,14 @@ class Paced:
         for line in lines:
             if line.talk:
                 self._others.setdefault(line.talk, []).append(line)
-        self._cast = Cast({n: [_reply(e) for e in of] for n, of in self._others.items()})
+        self._cast = ScriptedConversations(
+            {n: [_reply(e) for e in of] for n, of in self._others.items()}
+        )
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         inner, line = self._who(request)
         if request.trace:
-            yield Sent("script", _as_json(request))
+            yield RequestSent("script", _as_json(request))
         due = anyio.current_time()
         async for delta in inner.stream(request):
             due += line.pace
@@ -225,7 +227,7 @@ class Paced:
             if wait > 0:
                 await anyio.sleep(wait)
             if request.trace:
-                yield Came(msgspec.json.encode(delta) + b"\n")
+                yield ResponseBytes(msgspec.json.encode(delta) + b"\n")
             yield delta
 
     def _who(self, request: Request) -> tuple[Provider, _Line]:
@@ -271,7 +273,7 @@ def _reply(line: _Line) -> Reply:
     return Reply(line.text, calls, line.thinking, line.stop)
 
 
-class Cast:
+class ScriptedConversations:
     """Scripts by the beginning of a conversation's first message.
 
     `asked` counts the requests of each conversation; `holding` are beginnings of

@@ -118,7 +118,7 @@ def _put_back(directory: Path, contents: dict[Path, bytes]) -> None:
 T = TypeVar("T")
 
 
-class CutAt(Generic[T]):
+class CancelAtWait(Generic[T]):
     """Awaiting it awaits `work`, and cancels `scope` at the n-th wait, from 0.
 
     `reached` says whether there were that many.
@@ -165,7 +165,7 @@ async def cut_at_each_wait(
     """
     for at in range(most):
         scope = anyio.CancelScope()
-        cut = CutAt(work(), scope, at)
+        cut = CancelAtWait(work(), scope, at)
         with scope:
             await cut
         check()

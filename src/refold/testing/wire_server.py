@@ -41,7 +41,7 @@ class Answer(Struct, frozen=True):
     raw: bytes = b""  # instead of all of it: these bytes, and not a word of HTTP
 
 
-class Heard(Struct, frozen=True):
+class ReceivedRequest(Struct, frozen=True):
     """One request as it was received."""
 
     method: str
@@ -50,7 +50,7 @@ class Heard(Struct, frozen=True):
     body: bytes
 
 
-Answering: TypeAlias = Callable[[Heard], Answer]
+Answering: TypeAlias = Callable[[ReceivedRequest], Answer]
 
 
 class WireServer:
@@ -59,7 +59,7 @@ class WireServer:
     def __init__(self, answering: Answering) -> None:
         self._answering = answering
         self.url = ""
-        self.heard: list[Heard] = []
+        self.heard: list[ReceivedRequest] = []
         self.connections = 0
         self.open = 0
 
@@ -132,7 +132,7 @@ def _in_turn(answers: Iterable[Answer | Answering]) -> Answering:
     waiting = iter(answers)
     always: list[Answering] = []
 
-    def answering(heard: Heard) -> Answer:
+    def answering(heard: ReceivedRequest) -> Answer:
         found = always[0] if always else next(waiting, None)
         if found is None:
             return Answer(b'{"error":{"message":"no more answers"}}', 500)
@@ -144,7 +144,7 @@ def _in_turn(answers: Iterable[Answer | Answering]) -> Answering:
     return answering
 
 
-async def _hear(http: h11.Connection, stream: ByteStream) -> Heard | None:
+async def _hear(http: h11.Connection, stream: ByteStream) -> ReceivedRequest | None:
     asked: h11.Request | None = None
     body = bytearray()
     while True:
@@ -155,7 +155,7 @@ async def _hear(http: h11.Connection, stream: ByteStream) -> Heard | None:
                 body += event.data
             case h11.EndOfMessage() if asked:
                 headers = {n.decode(): v.decode("latin-1") for n, v in asked.headers}
-                return Heard(
+                return ReceivedRequest(
                     asked.method.decode(), asked.target.decode(), headers, bytes(body)
                 )
             case h11.ConnectionClosed():

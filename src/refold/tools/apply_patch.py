@@ -173,14 +173,14 @@ class _Splice(Struct, frozen=True):
     come: tuple[str, ...]
 
 
-class Hunked(Struct, frozen=True):
+class PatchedText(Struct, frozen=True):
     """The new text, with its line ends, and notes for the model."""
 
     text: str
     remarks: tuple[str, ...]
 
 
-def hunked(was: EditableText, hunks: "Sequence[Hunk]", name: str) -> Hunked:
+def hunked(was: EditableText, hunks: "Sequence[Hunk]", name: str) -> PatchedText:
     """Apply all hunks. Raises `ToolFailed` for one whose place is ambiguous."""
     hunks = [_as_in_file(hunk, was.plain) for hunk in hunks]
     bare = bool(was.plain) and not was.plain.endswith("\n")
@@ -202,8 +202,8 @@ def hunked(was: EditableText, hunks: "Sequence[Hunk]", name: str) -> Hunked:
         work = replace(work, text=work.replaced([first], old, new))
     finals = [hunk.final for hunk in hunks if hunk.final is not None]
     if not finals[-1] if finals else bare:
-        return Hunked(_unended(work.text), tuple(remarks))
-    return Hunked(work.text, tuple(remarks))
+        return PatchedText(_unended(work.text), tuple(remarks))
+    return PatchedText(work.text, tuple(remarks))
 
 
 def _splices(hunk: "Hunk", at: int) -> Iterable[_Splice]:

@@ -21,7 +21,7 @@ _RUN = (
 _CANNOT = 3
 
 
-class TooMuch(Exception):
+class LimitExceeded(Exception):
     """It takes more memory or time than it may, or it crashed."""
 
 
@@ -42,13 +42,13 @@ def printed(function: Callable[[str], None], content: bytes, argument: str) -> s
         try:
             done = programs.run(words, SECONDS, stdin=file, env={}, memory=MEMORY)
         except (OSError, programs.TimedOut) as error:
-            raise TooMuch(BOUNDS) from error
+            raise LimitExceeded(BOUNDS) from error
     if not done.returncode:
         return done.stdout.decode(errors="replace")
     why = done.stderr.decode(errors="replace").strip().splitlines()
     if done.returncode == _CANNOT and why:
         raise CannotRead(why[-1])
-    raise TooMuch(BOUNDS)
+    raise LimitExceeded(BOUNDS)
 
 
 def cannot(why: str) -> None:

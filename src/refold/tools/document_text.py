@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from refold.errors import ToolFailed
-from refold.tools.bounded_process import CannotRead, TooMuch, cannot, printed
+from refold.tools.bounded_process import CannotRead, LimitExceeded, cannot, printed
 
 _LONGEST = 10_000_000  # characters
 
@@ -40,7 +40,7 @@ def pdf(content: bytes, name: str) -> str:
     del pypdfium2
     try:
         return printed(print_pdf, content, name)
-    except TooMuch as error:
+    except LimitExceeded as error:
         raise ToolFailed(
             f"{name} is a PDF that takes {error} to read. Take out single pages with another "
             "program, and read those."
@@ -55,7 +55,7 @@ def html(text: str, url: str) -> str:
         raise ToolFailed(f"{url} is HTML. Reading that needs: pip install 'refold[web]'")
     try:
         return printed(print_html, text.encode(errors="replace"), url)
-    except (TooMuch, CannotRead) as error:
+    except (LimitExceeded, CannotRead) as error:
         raise ToolFailed(
             f"{url} is HTML that cannot be made Markdown: it takes {error} to read."
         ) from error

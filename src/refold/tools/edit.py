@@ -245,7 +245,7 @@ def not_found(what: str, text: str, old: str, name: str) -> str:
     return f"{said} The nearest text is at {where}.{why}\n{shown}"
 
 
-class Near(Struct, frozen=True):
+class NearestMatch(Struct, frozen=True):
     """`first` is a line number, from 1."""
 
     first: int
@@ -253,7 +253,7 @@ class Near(Struct, frozen=True):
     only_white_space: bool
 
 
-def nearest(text: str, wanted: str) -> Near | None:
+def nearest(text: str, wanted: str) -> NearestMatch | None:
     """The lines most like `wanted`, if any are much like it.
 
     Lines like the longest line wanted are looked up first, so that the time
@@ -279,7 +279,7 @@ def nearest(text: str, wanted: str) -> Near | None:
     if best < 0:
         return None
     found = tuple(have[best : best + len(want)])
-    return Near(best + 1, found, _squeezed(found) == _squeezed(want))
+    return NearestMatch(best + 1, found, _squeezed(found) == _squeezed(want))
 
 
 def _squeezed(lines: Sequence[str]) -> str:

@@ -34,7 +34,7 @@ _OURS = (
 )
 
 
-class Wanted(Struct, frozen=True):
+class GrepQuery(Struct, frozen=True):
     """What is searched for. This is also what `grep_walk` is given, as JSON."""
 
     pattern: str
@@ -64,7 +64,7 @@ async def grep(  # noqa: PLR0913 - the parameters are the schema
 ) -> Reply:
     """Search in file contents. Ignored and binary files are left out."""
     where, below = await to_thread.run_sync(partial(_start, path, files))
-    wanted = Wanted(pattern, below, ignore_case, 0 if files_only else context)
+    wanted = GrepQuery(pattern, below, ignore_case, 0 if files_only else context)
     by = _by_ripgrep if commands.has("rg") else _by_walking
     line = await to_thread.run_sync(by, where, wanted)
     from shlex import join
@@ -91,13 +91,13 @@ def _start(path: str, files: Files) -> tuple[str, str]:
             raise ToolFailed(f"{files.called(real)} is a device, pipe or socket.")
 
 
-def _by_ripgrep(where: str, wanted: Wanted) -> Sequence[str]:
+def _by_ripgrep(where: str, wanted: GrepQuery) -> Sequence[str]:
     options = ["--ignore-case"] if wanted.ignore_case else []
     options += [f"--context={wanted.context}", f"--regexp={wanted.pattern}"]
     return (*ripgrep(where), "--json", "--crlf", *options, "--", wanted.path)
 
 
-def _by_walking(_where: str, wanted: Wanted) -> Sequence[str]:
+def _by_walking(_where: str, wanted: GrepQuery) -> Sequence[str]:
     # -I: nothing that lies in the workspace may be taken for a module of Python's.
     path = ":".join(p for p in sys.path if os.path.isabs(p))
     return (sys.executable, "-I", "-c", _OURS, path, msgspec.json.encode(wanted).decode())
@@ -157,7 +157,7 @@ def _called(files: Files, where: str, path: str) -> str:
 
 
 def _reply(
-    found: Sequence[MatchedLine], wanted: Wanted, files_only: bool, called: partial[str]
+    found: Sequence[MatchedLine], wanted: GrepQuery, files_only: bool, called: partial[str]
 ) -> Reply:
     paths = list(dict.fromkeys(line.path for line in found))
     matches = sum(line.match for line in found)

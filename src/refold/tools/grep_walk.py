@@ -16,13 +16,13 @@ from refold.errors import ToolFailed
 from refold.place.file_walk import walk
 from refold.place.files import DiskFiles
 from refold.place.port import Files, Real
-from refold.tools.grep import Wanted
+from refold.tools.grep import GrepQuery
 from refold.tools.text_files import written
 from refold.values.text import clean
 
 
 def main(wanted: str) -> None:
-    asked = msgspec.json.decode(wanted, type=Wanted)
+    asked = msgspec.json.decode(wanted, type=GrepQuery)
     try:
         pattern = re.compile(asked.pattern, re.IGNORECASE if asked.ignore_case else 0)
     except re.error as error:

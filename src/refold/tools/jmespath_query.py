@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from refold.errors import ToolFailed
-from refold.tools.bounded_process import CannotRead, TooMuch, cannot, printed
+from refold.tools.bounded_process import CannotRead, LimitExceeded, cannot, printed
 
 _LONGEST = 1_000  # characters of an expression
 _OUTPUT = 2_000_000  # characters of a result
@@ -25,7 +25,7 @@ def query(content: bytes, expression: str, name: str) -> str:
         return printed(print_query, content, expression)
     except CannotRead as error:
         raise ToolFailed(f"{name} cannot be queried: {error}.") from error
-    except TooMuch as error:
+    except LimitExceeded as error:
         raise ToolFailed(
             f"The query of {name} takes {error}: make the expression smaller."
         ) from error

@@ -16,7 +16,7 @@ from refold.values.tools import Effect
 NAME = "python"
 
 
-class Ran(Struct, frozen=True):
+class PythonResult(Struct, frozen=True):
     """What the model reads of the cells that ran; `final`, if the code ended the turn."""
 
     text: str
@@ -27,7 +27,7 @@ class Ran(Struct, frozen=True):
 class Repl(Protocol):
     async def run(
         self, call_id: str, cells: Sequence[str], progress: Callable[[str], None]
-    ) -> Ran:
+    ) -> PythonResult:
         """Run the cells in order, until one fails or ends the turn. Raises `ToolFailed`."""
         ...
 

@@ -21,7 +21,7 @@ _QUERY = 500  # characters
 _OWN = " of history_search"
 
 
-class Past(Protocol):
+class SessionHistory(Protocol):
     async def told(self) -> Sequence[SearchHit]:
         """All that this session has said and done, oldest first."""
         ...
@@ -35,7 +35,7 @@ async def history_search(
     offset: Annotated[int, Meta(ge=0, description="characters to skip")] = 0,
     limit: Annotated[int, Meta(ge=1, le=50)] = 10,
     *,
-    history: Past,
+    history: SessionHistory,
 ) -> Reply:
     """Find what was said, called or answered earlier in this session, newest first, also what is no longer in the conversation; or show one event or call whole."""
     told = await history.told()

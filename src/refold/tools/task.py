@@ -48,7 +48,7 @@ class ChildStarter(Protocol):
         ...
 
 
-class Choice(Struct, frozen=True):
+class AgentChoice(Struct, frozen=True):
     """An agent that may be given work."""
 
     name: str
@@ -108,7 +108,7 @@ def report_text(report: Report) -> str:
     return f"{report.child} is {report.status}{why}.{where}\n\n{report.text}".rstrip()
 
 
-def task_for(agents: Sequence[Choice]) -> Tool:
+def task_for(agents: Sequence[AgentChoice]) -> Tool:
     """The tool, with the available agents in its description."""
     listed = "\n".join(f"- {each.name}: {each.description}" for each in agents)
     return replace(task, description=f"{task.description}\nThe agents are:\n{listed}")

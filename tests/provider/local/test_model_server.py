@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from refold.errors import Refused
-from refold.provider.local.serve import Observed, process_start, reason_to_end
+from refold.provider.local.serve import ServerFacts, process_start, reason_to_end
 from refold.provider.local.server import (
     Address,
     ServerStatus,
@@ -285,15 +285,15 @@ def test_a_saved_prefix_that_cannot_be_restored_is_removed_and_costs_only_time(
 @pytest.mark.parametrize(
     ("seen", "reason"),
     [
-        (Observed(), ""),
-        (Observed(idle=59.0), ""),
-        (Observed(idle=60.0), "unused for 60 s"),
-        (Observed(idle=60.0, in_use=True), ""),
-        (Observed(memory=0.04), "memory is short"),
-        (Observed(memory=0.04, in_use=True), ""),
-        (Observed(logged_in=False, in_use=True), "the user has logged out"),
-        (Observed(recorded=False, in_use=True), "its record is gone"),
+        (ServerFacts(), ""),
+        (ServerFacts(idle=59.0), ""),
+        (ServerFacts(idle=60.0), "unused for 60 s"),
+        (ServerFacts(idle=60.0, in_use=True), ""),
+        (ServerFacts(memory=0.04), "memory is short"),
+        (ServerFacts(memory=0.04, in_use=True), ""),
+        (ServerFacts(logged_in=False, in_use=True), "the user has logged out"),
+        (ServerFacts(recorded=False, in_use=True), "its record is gone"),
     ],
 )
-def test_what_ends_a_server(seen: Observed, reason: str) -> None:
+def test_what_ends_a_server(seen: ServerFacts, reason: str) -> None:
     assert reason_to_end(seen, keep=60.0) == reason

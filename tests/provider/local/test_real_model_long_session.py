@@ -15,12 +15,16 @@ import pytest
 
 from refold.journal.events.kinds import Compacted
 from refold.provider.local.download import runtime_is_here
-from refold.provider.local.models import Shelf, default_directory, find
+from refold.provider.local.models import ModelDirectory, default_directory, find
 from refold.provider.local.server import CONTEXT
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(1100)]
 MODEL = find("qwen2.5-coder-1.5b")
-SHELF = Shelf(default_directory(os.environ)) if os.environ.get("HOME") else Shelf(Path("/"))
+SHELF = (
+    ModelDirectory(default_directory(os.environ))
+    if os.environ.get("HOME")
+    else ModelDirectory(Path("/"))
+)
 SECRETS = {"north": "walnut", "east": "copper", "south": "lantern", "west": "saddle"}
 WORDS = "the river runs past old mills and people grow barley hops and keep bees near water"
 

@@ -14,11 +14,15 @@ from typing import Any
 import pytest
 
 from refold.provider.local.download import runtime_is_here
-from refold.provider.local.models import Shelf, default_directory, find
+from refold.provider.local.models import ModelDirectory, default_directory, find
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(900)]
 REFOLD = Path(sys.executable).with_name("refold")
-SHELF = Shelf(default_directory(os.environ)) if os.environ.get("HOME") else Shelf(Path("/"))
+SHELF = (
+    ModelDirectory(default_directory(os.environ))
+    if os.environ.get("HOME")
+    else ModelDirectory(Path("/"))
+)
 SMALLEST, LARGER = "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"
 ASKS = "What is the code of the new safe?"
 FILLS = "The team met and went through the open points one after the other. " * 30

@@ -12,11 +12,15 @@ import pytest
 
 from bench.local_tasks import TASKS, all_talked
 from refold.provider.local.download import runtime_is_here
-from refold.provider.local.models import Shelf, default_directory, find
+from refold.provider.local.models import ModelDirectory, default_directory, find
 from refold.provider.text_protocol.selection import Tools
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(300)]
-SHELF = Shelf(default_directory(os.environ)) if os.environ.get("HOME") else Shelf(Path("/"))
+SHELF = (
+    ModelDirectory(default_directory(os.environ))
+    if os.environ.get("HOME")
+    else ModelDirectory(Path("/"))
+)
 SMALLEST = find("qwen2.5-coder-0.5b")
 
 

@@ -35,7 +35,7 @@ from refold.provider.command.spec import (
     ConversationFormat,
     ProgramTimeouts,
 )
-from refold.provider.port import Came, Delta, Request, Sent
+from refold.provider.port import Delta, Request, RequestSent, ResponseBytes
 
 # Linux takes no longer argument, whatever the limit on all of them.
 _LONGEST_ARGUMENT = 128 * 1024 - 1
@@ -62,7 +62,7 @@ class ProgramPrompt(Struct, frozen=True):
     effort: str = ""
 
 
-class Workplace(Struct, frozen=True):
+class PreparedRun(Struct, frozen=True):
     """Ready to start. `line` and `told` are for the request log: they contain nothing of
     this run.
 
@@ -225,8 +225,8 @@ class CommandLine:
         try:
             if request.trace:
                 for name, content in place.told:
-                    yield Sent(name, content)
-                yield Sent(place.line, place.stdin or b"")
+                    yield RequestSent(name, content)
+                yield RequestSent(place.line, place.stdin or b"")
             program = await self._started(place)
             reading, code = ProgramOutputReader(self._spec.output), 0
             try:
@@ -235,7 +235,7 @@ class CommandLine:
                     if not piece:
                         break
                     if request.trace:
-                        yield Came(piece)
+                        yield ResponseBytes(piece)
                     for delta in reading.feed(piece):
                         yield delta
                 for delta in reading.end():
@@ -256,7 +256,7 @@ class CommandLine:
     async def aclose(self) -> None:
         """Nothing is open between two answers."""
 
-    async def _prepared(self, request: Request) -> Workplace:
+    async def _prepared(self, request: Request) -> PreparedRun:
         try:  # a thread is waited for even when we are cancelled, so nothing is left lying
             return await anyio.to_thread.run_sync(self._prepare, request)
         except OSError as error:
@@ -264,7 +264,7 @@ class CommandLine:
                 f"there is no place to run {self._spec.label} in: {error.strerror or error}"
             ) from error
 
-    def _prepare(self, request: Request) -> Workplace:
+    def _prepare(self, request: Request) -> PreparedRun:
         spec = self._spec
         system = sanitize.text(request.system).strip() or _NO_SYSTEM
         alone = "{system}" in spec.slots or "{system_file}" in spec.slots
@@ -272,7 +272,7 @@ class CommandLine:
         words = ProgramPrompt(prompt, system, self._model, _effort(request, self._spec))
         return prepared(spec, self._program, words, self._environ)
 
-    async def _started(self, place: Workplace) -> Program:
+    async def _started(self, place: PreparedRun) -> Program:
         starting = partial(
             start, place.argv, cwd=place.cwd, environ=place.environ, stdin=place.stdin
         )
@@ -313,7 +313,7 @@ class CommandLine:
 
 def prepared(
     spec: CommandSpec, program: str, words: ProgramPrompt, environ: Mapping[str, str]
-) -> Workplace:
+) -> PreparedRun:
     """Make directory and files. Raises `TooLong`, and `OSError`."""
     directory = Path(tempfile.mkdtemp(prefix="refold-"))
     try:
@@ -347,7 +347,7 @@ def prepared(
         told = [(f"file {name}", content) for name, content in files]
         told += _in_place(spec, arguments, slots)
         line = _line(program, arguments, slots)
-        return Workplace(directory, cwd, argv, variables, stdin, line, tuple(told))
+        return PreparedRun(directory, cwd, argv, variables, stdin, line, tuple(told))
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise

@@ -94,7 +94,7 @@ class TranscriptLine(Struct, frozen=True):
     text: str
 
 
-class Form(Struct, frozen=True):
+class TranscriptForm(Struct, frozen=True):
     """How one message is written, and the text between, before and after messages."""
 
     one: Callable[[TranscriptLine], str]
@@ -103,16 +103,16 @@ class Form(Struct, frozen=True):
     after: str = ""
 
 
-def form(name: Format) -> Form:
+def form(name: Format) -> TranscriptForm:
     match name:
         case "plain":
-            return Form(_plain)
+            return TranscriptForm(_plain)
         case "markdown":
-            return Form(_markdown)
+            return TranscriptForm(_markdown)
         case "json":
-            return Form(_json, ",\n", "[\n", "\n]")
+            return TranscriptForm(_json, ",\n", "[\n", "\n]")
         case "xml":
-            return Form(_xml, "\n", "<conversation>\n", "\n</conversation>")
+            return TranscriptForm(_xml, "\n", "<conversation>\n", "\n</conversation>")
 
 
 def written(told: Sequence[TranscriptLine], name: Format) -> str:
@@ -243,7 +243,7 @@ def _words(part: Part) -> str:
         case Thinking():
             return ""
         case ToolCall():
-            call = sanitize.as_made(part)
+            call = sanitize.original_call(part)
             shown = bytes(sanitize.arguments(call.arguments)).decode("utf-8", "replace")
             return f"[calls {sanitize.name(call.name)} with {sanitize.text(shown)}]"
         case ToolResult(_, text, failed, pictures):

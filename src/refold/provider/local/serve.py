@@ -1,7 +1,7 @@
 """The process that serves an embedded model: it loads, serves, and ends by itself.
 
 `server` starts it in a session of its own, so that it outlives its starter, and sends an
-`Order` on stdin. It writes a record of where it serves. Requests go to llama.cpp, not
+`ServeRequest` on stdin. It writes a record of where it serves. Requests go to llama.cpp, not
 through this module.
 
 It ends when it has not been used for a while, when its record is gone (that is how it is asked
@@ -32,7 +32,7 @@ _LOOK = 1.0  # seconds between two looks at whether to end
 _PREFILL = 600.0  # seconds
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class ServeRequest(Struct, frozen=True, kw_only=True):
     """What to serve, and for how long. Requests must have `key`: loopback is not private."""
 
     model: str  # path of the GGUF file
@@ -65,7 +65,7 @@ class ServerRecord(Struct, frozen=True, kw_only=True):
     keep: float
 
 
-class Observed(Struct, frozen=True):
+class ServerFacts(Struct, frozen=True):
     """The facts that decide whether a server keeps running."""
 
     recorded: bool = True  # its record is there and names it
@@ -75,7 +75,7 @@ class Observed(Struct, frozen=True):
     memory: float = 1.0  # share of the machine's memory that is available
 
 
-def reason_to_end(seen: Observed, keep: float) -> str:
+def reason_to_end(seen: ServerFacts, keep: float) -> str:
     """Why the server should end now, or ""."""
     if not seen.recorded:
         return "its record is gone"
@@ -106,13 +106,13 @@ def process_start(pid: int) -> str:
     return "" if fields[0] in b"ZX" else fields[19].decode()
 
 
-def serve(load: Callable[[Order], tuple[str, object]]) -> NoReturn:
+def serve(load: Callable[[ServeRequest], tuple[str, object]]) -> NoReturn:
     """Carry out the order on stdin.
 
     `load` starts serving; it returns the address, and an object that must stay referenced
     to keep serving.
     """
-    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=ServeRequest)
     os.umask(0o077)
     url, _server = load(order)
     if order.prefix:
@@ -123,7 +123,7 @@ def serve(load: Callable[[Order], tuple[str, object]]) -> NoReturn:
     _watch(order)
 
 
-def _write_record(order: Order, url: str) -> None:
+def _write_record(order: ServeRequest, url: str) -> None:
     record = ServerRecord(
         url=url,
         key=order.key,
@@ -151,7 +151,7 @@ def _say_ready(url: str) -> None:
     os.close(nowhere)
 
 
-def _read_prefix(order: Order, url: str) -> None:
+def _read_prefix(order: ServeRequest, url: str) -> None:
     """Let each slot begin where the model has read the prefix.
 
     Reading it takes seconds, restoring the state that llama.cpp saved takes milliseconds.
@@ -172,7 +172,7 @@ def _read_prefix(order: Order, url: str) -> None:
         Path(order.saved).unlink(missing_ok=True)
 
 
-def _post(order: Order, url: str, path: str, body: dict[str, Any]) -> None:
+def _post(order: ServeRequest, url: str, path: str, body: dict[str, Any]) -> None:
     headers = {"Authorization": f"Bearer {order.key}", "Content-Type": "application/json"}
     asked = urllib.request.Request(url + path, json.dumps(body).encode(), headers)
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -180,7 +180,7 @@ def _post(order: Order, url: str, path: str, body: dict[str, Any]) -> None:
         answer.read()
 
 
-def _watch(order: Order) -> NoReturn:
+def _watch(order: ServeRequest) -> NoReturn:
     """Wait until there is a reason to end; then end with the lock on `use`."""
     use = opened(order.use, os.O_RDWR | os.O_CREAT)
     os.utime(use)
@@ -198,8 +198,8 @@ def _watch(order: Order) -> NoReturn:
         time.sleep(_LOOK)
 
 
-def _observe(order: Order, use: int, alone: bool) -> Observed:
-    return Observed(
+def _observe(order: ServeRequest, use: int, alone: bool) -> ServerFacts:
+    return ServerFacts(
         recorded=_names_us(order.record),
         logged_in=not order.login or os.path.isdir(order.login),
         in_use=not alone,
@@ -208,7 +208,7 @@ def _observe(order: Order, use: int, alone: bool) -> Observed:
     )
 
 
-def _end(order: Order) -> NoReturn:
+def _end(order: ServeRequest) -> NoReturn:
     if _names_us(order.record):
         Path(order.record).unlink(missing_ok=True)
     os._exit(0)
@@ -244,7 +244,7 @@ def available_memory() -> float:
     return sizes.get("MemAvailable", 1) / (sizes.get("MemTotal", 0) or 1)
 
 
-def llama(order: Order) -> tuple[str, object]:
+def llama(order: ServeRequest) -> tuple[str, object]:
     """Load the model with llama.cpp; it serves as long as the second value is referenced."""
     xllamacpp: Any = importlib.import_module("xllamacpp")  # it has no types
 

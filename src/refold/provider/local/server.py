@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from refold import programs
 from refold.errors import Refused
-from refold.provider.local.serve import Order, ServerRecord, process_start
+from refold.provider.local.serve import ServeRequest, ServerRecord, process_start
 from refold.safe_open import opened
 
 # -P: whatever lies in the directory we were started in is not imported.
@@ -130,7 +130,7 @@ class SharedServer:
         return found
 
     async def _start(self, prefix: str, starting: int) -> None:
-        order = Order(
+        order = ServeRequest(
             model=str(self._model),
             key=secrets.token_urlsafe(24),
             record=str(self._record),
@@ -171,7 +171,9 @@ class SharedServer:
             # So that it leaves no zombie if it ends before us.
             threading.Thread(target=process.wait, daemon=True).start()
 
-    async def _serving(self, process: "subprocess.Popen[bytes]", order: Order) -> None:
+    async def _serving(
+        self, process: "subprocess.Popen[bytes]", order: ServeRequest
+    ) -> None:
         """Send the order, and wait for the line that says that it serves."""
         assert process.stdin is not None
         assert process.stdout is not None

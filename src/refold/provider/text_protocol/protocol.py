@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from refold.provider.port import (
     CallDelta,
-    Closes,
+    Closable,
     Delta,
     Done,
     Provider,
@@ -38,7 +38,7 @@ class TextProtocol:
                 yield delta
 
     async def aclose(self) -> None:
-        if isinstance(self.inner, Closes):
+        if isinstance(self.inner, Closable):
             await self.inner.aclose()
 
 

@@ -46,7 +46,7 @@ Its result comes in the next message. There are no other tools. When the task is
 _SHAPE = "The words of your last answer are JSON that matches this schema: "
 
 
-class Way(Protocol):
+class CallFormat(Protocol):
     """How tools, calls and their results are written.
 
     `ending` is the part of the tools that the text of a conversation depends on. `call`
@@ -62,7 +62,7 @@ class Way(Protocol):
     def after_results(self, ending: str) -> str: ...
 
 
-class InTags:
+class TagFormat:
     """Calls are JSON in a tag, and so are results."""
 
     no_calls = NO_CALLS
@@ -86,8 +86,8 @@ class InTags:
 class RequestRenderer:
     """Renders requests. Caches the rendered conversation and tools."""
 
-    def __init__(self, way: Way | None = None) -> None:
-        self._way = way or InTags()
+    def __init__(self, way: CallFormat | None = None) -> None:
+        self._way = way or TagFormat()
         self._groups: list[_Group] = []
         self._asked = Request(Log())
         self._system = self._end = ""
@@ -205,7 +205,7 @@ def _ending(tools: Iterable[ToolSpec]) -> str:
 
 def call_text(call: ToolCall) -> str:
     """A call as the model should write it, or as it did where that was no JSON."""
-    call = sanitize.as_made(call)
+    call = sanitize.original_call(call)
     try:
         arguments = msgspec.json.decode(call.arguments, type=str)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,7 +1,7 @@
 """Decides how a model calls tools: natively, or as text.
 
 A few models are known to need text. Ollama reports whether a model supports tools, and
-its wire then refuses without a request. `AsNeeded` switches for any other model when a
+its wire then refuses without a request. `CallProtocolSelector` switches for any other model when a
 refusal or a response shows the need. Most responses show with their first word that they
 contain no call; the parser, with all its patterns, is loaded only for the others. What was found is
 remembered from one session to the next.
@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from refold.errors import ProviderError, TooLong
 from refold.provider.port import (
     CallDelta,
-    Closes,
+    Closable,
     Delta,
     Done,
     Provider,
@@ -72,7 +72,7 @@ def calling(
     wire: Wire,
     model: str,
     tools: Tools = "auto",
-    found: "FoundBefore | None" = None,
+    found: "TextCallModels | None" = None,
 ) -> Provider:
     """`provider`, with `model` calling tools as chosen, or as works.
 
@@ -89,7 +89,7 @@ def calling(
             return TextProtocol(provider)
         case "auto":
             in_words = wire not in _NEVER_IN_WORDS
-            return AsNeeded(provider, from_responses=in_words, found=found)
+            return CallProtocolSelector(provider, from_responses=in_words, found=found)
 
 
 _TOOL = r"(?:tools?|functions?)(?:[ _-]?(?:use|calls?|calling))?"
@@ -106,7 +106,7 @@ _REFUSALS = (
 )
 
 
-class AsNeeded:
+class CallProtocolSelector:
     """`inner`, with native calls or calls as text, as each of its models needs.
 
     `from_responses`: may a response show the need, too, or only a refusal? `found` remembers
@@ -118,7 +118,7 @@ class AsNeeded:
         inner: Provider,
         *,
         from_responses: bool = True,
-        found: "FoundBefore | None" = None,
+        found: "TextCallModels | None" = None,
     ) -> None:
         self.inner, self._found = inner, found
         self._from_responses = from_responses
@@ -151,7 +151,7 @@ class AsNeeded:
                 yield delta
 
     async def aclose(self) -> None:
-        if isinstance(self.inner, Closes):
+        if isinstance(self.inner, Closable):
             await self.inner.aclose()
 
     def _detector(self, request: Request) -> "CallDetector | None":
@@ -174,7 +174,7 @@ class AsNeeded:
         return self._in_text
 
 
-class FoundBefore:
+class TextCallModels:
     """Models of one provider at one address that were found to call tools as text.
 
     They are remembered from one session to the next, each as an empty file in the state
