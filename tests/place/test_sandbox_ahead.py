@@ -284,6 +284,7 @@ def test_a_program_that_is_talked_to_gets_a_sandbox_of_its_own(ws: Walled) -> No
     os.close(reading)
 
     assert (found.ahead, found.text) == (False, "said\n")
+    assert told(ws, "true").ahead  # it is left for the next
 
 
 WAITS = """

@@ -100,7 +100,10 @@ class ShellCommands:
         raise ToolFailed(f"The sandbox for the command could not be set up: {broken}.")
 
     def expect(self) -> None:
-        self._ahead.begin()
+        # Nothing else takes long to set up. Before the first command there is no sandbox.
+        sandbox: Sandbox | None = self.__dict__.get("_sandbox")
+        if sandbox is not None and sandbox.kind == "bubblewrap":
+            self._ahead.begin()
 
     def close(self) -> None:
         """End of the session. What commands kept in their private /tmp goes, too."""
@@ -122,14 +125,16 @@ class ShellCommands:
         if gate is not None:
             await gate.command_begins()
         try:
-            ahead = self._ahead.taken()
+            talks = request.given.stdin is not None  # it gets a sandbox of its own
+            ahead = None if talks else self._ahead.taken()
             running = Supervisor(request, limits, seconds, on_output, make_launch, ahead)
             running.begin()
         except BaseException:
             if gate is not None:
                 gate.command_ended()
             raise
-        self._ahead.like(request, self._expected)
+        if not talks:
+            self._ahead.like(request, self._expected)
         going, handover = _ContinuedCommand(running, gate), request.given.handover
         if handover is None:
             return await going.finished(), running.broken
@@ -169,11 +174,10 @@ class ShellCommands:
     def _expected(self, request: "SpawnRequest") -> "Launch":
         from refold.place.sandbox import Launch
 
-        if self._sandbox is None or self._sandbox.kind != "bubblewrap":
+        if self._sandbox is None:
             return Launch()
-        confines = replace(
-            request.confines, opened=(), seen=()
-        )  # the user saw them named once
+        # These the user saw named once.
+        confines = replace(request.confines, opened=(), seen=())
         return self._sandbox.expected(request.cwd, confines, self._unread)
 
 
