@@ -59,6 +59,18 @@ def test_the_next_command_runs_in_the_sandbox_that_stands(ws: Walled, writes: bo
     assert (found.ahead, found.text, found.found.code) == (True, "two\n", 3)
 
 
+def test_it_is_one_for_all_that_hide_files_from_their_commands(ws: Walled) -> None:
+    hiding = ws.commands.hiding(lambda: ())
+
+    async def use() -> None:
+        await hiding.run("true", cwd=str(ws.root), seconds=9)
+
+    anyio.run(use)
+    expect(ws)
+
+    assert told(ws, "true").ahead
+
+
 def test_only_one_command_gets_it(ws: Walled) -> None:
     expected(ws)
 

@@ -100,10 +100,7 @@ class ShellCommands:
         raise ToolFailed(f"The sandbox for the command could not be set up: {broken}.")
 
     def expect(self) -> None:
-        # Nothing else takes long to set up. Before the first command there is no sandbox.
-        sandbox: Sandbox | None = self.__dict__.get("_sandbox")
-        if sandbox is not None and sandbox.kind == "bubblewrap":
-            self._ahead.begin()
+        self._ahead.begin()
 
     def close(self) -> None:
         """End of the session. What commands kept in their private /tmp goes, too."""
@@ -133,8 +130,9 @@ class ShellCommands:
             if gate is not None:
                 gate.command_ended()
             raise
-        if not talks:
-            self._ahead.like(request, self._expected)
+        if not talks and self._sandbox is not None:
+            expected = partial(self._expected, self._sandbox, request)
+            self._ahead.like(request, self._sandbox, expected)
         going, handover = _ContinuedCommand(running, gate), request.given.handover
         if handover is None:
             return await going.finished(), running.broken
@@ -171,29 +169,27 @@ class ShellCommands:
             request.cwd, request.confines, request.given, self._unread
         )
 
-    def _expected(self, request: "SpawnRequest") -> "Launch":
-        from refold.place.sandbox import Launch
-
-        if self._sandbox is None:
-            return Launch()
+    def _expected(self, sandbox: "Sandbox", request: "SpawnRequest") -> "Launch":
         # These the user saw named once.
         confines = replace(request.confines, opened=(), seen=())
-        return self._sandbox.expected(request.cwd, confines, self._unread)
+        return sandbox.expected(request.cwd, confines, self._unread)
 
 
 class _Ahead:
     """The sandbox of a next command: one like that of the command before."""
 
     def __init__(self) -> None:
-        self._begin: Callable[[], SandboxAhead] | None = None
+        self._begin: Callable[[], SandboxAhead | None] | None = None
         self._stands: SandboxAhead | None = None
 
     def like(
-        self, request: "SpawnRequest", expected: "Callable[[SpawnRequest], Launch]"
+        self, request: "SpawnRequest", sandbox: "Sandbox", expected: "Callable[[], Launch]"
     ) -> None:
         from refold.place.sandbox_ahead import SandboxAhead
 
-        self._begin = partial(SandboxAhead, request, partial(expected, request))
+        begin = partial(SandboxAhead, request, expected)
+        # Nothing else takes long to set up.
+        self._begin = lambda: begin() if sandbox.kind == "bubblewrap" else None
 
     def begin(self) -> None:
         """Once for each command: what takes turns with other work needs no sandbox."""
