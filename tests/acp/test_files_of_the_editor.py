@@ -104,6 +104,31 @@ def test_unsaved_text_is_saved_before_the_checkpoint_of_a_change(
     anyio.run(check)
 
 
+def test_text_saved_for_a_later_call_of_an_answer_is_in_a_checkpoint_too(
+    work: Path, home: Path
+) -> None:
+    (work / "a.py").write_text("x = 1\n")
+    (work / "b.py").write_text("x = 1\n")
+    read = [{"tool": "read_file", "arguments": {"path": p}} for p in ("a.py", "b.py")]
+    edit = [
+        {"tool": "edit_file", "arguments": {"path": p, "old": "1", "new": "2"}}
+        for p in ("a.py", "b.py")
+    ]
+
+    async def check() -> None:
+        lines = ({"calls": read}, {"calls": edit}, {"text": "Done."})
+        async with editor(work, *lines, files=True) as at:
+            session = await at.new()
+            for name in ("a", "b"):
+                at.editor.unsaved[str(work / f"{name}.py")] = f"x = 1\n{name} = 7\n"
+            await at.prompt(session, "Make x 2")
+            assert (work / "b.py").read_text() == "x = 2\nb = 7\n"
+            for name in ("a", "b"):
+                assert in_a_checkpoint(f"x = 1\n{name} = 7\n".encode(), home)
+
+    anyio.run(check)
+
+
 def test_a_change_that_the_editor_does_not_save_is_built_upon(work: Path) -> None:
     (work / "a.py").write_text("x = 1\n")
     again = call("edit_file", path="a.py", old="2", new="3")

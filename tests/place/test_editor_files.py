@@ -229,8 +229,9 @@ def test_of_several_files_none_is_changed_if_one_has_unsaved_text(opened: Opened
 def test_unsaved_text_is_saved_before_a_checkpoint(opened: Opened) -> None:
     opened.typed("typed\n")
     files = opened.call()
-    anyio.run(files.save_first)
+    assert anyio.run(files.save_first) is True
     assert (opened.file.read_bytes(), files.remarks()) == (b"typed\n", ())
+    assert anyio.run(files.save_first) is False
 
 
 def test_text_that_the_editor_does_not_save_is_missing_in_a_checkpoint(

@@ -142,9 +142,10 @@ async def _execute(
     decision = judge(now, world, record.view, above=above, by=known)
     files = world.files.only([each.real for each in now.files]) if world.files else None
     if writes := _may_write(tool, decision):
-        if files is not None and now.files and decision.verdict != "deny":
-            await files.save_first()
-        await save(world, record, answer=found.called)
+        denied = decision.verdict == "deny" or not now.files
+        saved = not denied and await _saved_in_editor(files, world)
+        # A checkpoint that an earlier call of the answer has made does not have that text.
+        await save(world, record, answer=0 if saved else found.called)
         # The mode may be another by now.
         decision = judge(now, world, record.view, above=above, by=known)
     if end := denial(whole.id, decision):
@@ -179,6 +180,15 @@ async def _with_new_problems(
         return end
     shown = map(Note, words.splitlines())
     return replace(end, text=f"{end.text}\n{words}", shown=(*end.shown, *shown))
+
+
+async def _saved_in_editor(files: Files | None, world: World) -> bool:
+    """Have text saved that an editor has of the files of a call. Was there any?"""
+    if files is None or not await files.save_first():
+        return False
+    if world.snapshots is not None:
+        world.snapshots.forget()  # it may have looked before
+    return True
 
 
 def _with_remarks(end: Ended, files: Files | None) -> Ended:

@@ -74,8 +74,8 @@ class DryRunFiles:
                 )
         self._changes.update((put.real, put.content) for put in puts)
 
-    async def save_first(self) -> None:
-        """Nothing is written here."""
+    async def save_first(self) -> bool:
+        return False  # nothing is written here
 
     def remarks(self) -> Sequence[str]:
         return self._files.remarks()

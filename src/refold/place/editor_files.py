@@ -171,23 +171,28 @@ class EditorFiles:
             case _:
                 self._disk.put_all(puts)
 
-    async def save_first(self) -> None:
-        await to_thread.run_sync(self._save_all)
+    async def save_first(self) -> bool:
+        return await to_thread.run_sync(self._save_all)
 
     def remarks(self) -> Sequence[str]:
         return tuple(self._said)
 
-    def _save_all(self) -> None:
+    def _save_all(self) -> bool:
+        any_saved = False
         for each in sorted(self._named):
             real = Real(each)
             try:
                 if self.kind(real) != "file":
                     continue
                 found = self._in_editor(real, self._disk.read(real))
-                if found is not None and found.unsaved and not self._saved(real, found):
+                if found is None or not found.unsaved:
+                    continue
+                any_saved = True
+                if not self._saved(real, found):
                     self._say(_NOT_KEPT, real)
             except ToolFailed:  # the call itself says it better
                 continue
+        return any_saved
 
     def _saved(self, real: Real, found: _Text) -> bool:
         with self._gate.editing() as free:

@@ -148,8 +148,8 @@ class DiskFiles:
 
         put_all(puts, self._folders, self.called)
 
-    async def save_first(self) -> None:
-        """There is nothing that is not saved."""
+    async def save_first(self) -> bool:
+        return False
 
     def remarks(self) -> Sequence[str]:
         return ()
