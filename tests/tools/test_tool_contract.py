@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.errors import ToolFailed
-from refold.tools.contract import Reply, tool
+from refold.tools.contract import Context, Reply, tool
 from refold.values.json_check import keys_are_unique, repeated_key
 from refold.values.tools import Effect
 
@@ -73,3 +73,33 @@ def test_the_quick_test_never_misses_a_repeated_key(
     unique = keys_are_unique(text, msgspec.json.decode(text))
 
     assert unique == (repeated_key(text) is None)
+
+
+def test_a_tool_is_described_by_the_first_paragraph_of_its_docstring() -> None:
+    async def tides(harbour: str) -> str:
+        return harbour
+
+    # As it may be written: empty lines before it, blanks in the line after it.
+    tides.__doc__ = (
+        "\n\n    Tides at\n    a harbour.\n    \n    For maintainers only.\n    "
+    )
+
+    assert tool(Effect.LOOK)(tides).description == "Tides at a harbour."
+
+
+def test_the_signature_of_a_tool_has_what_each_parameter_is_for() -> None:
+    @tool(Effect.LOOK)
+    async def sail(about: Context, to: str, by: int = 3, *, charts: object) -> Reply:
+        """Sail there."""
+        return Reply(f"{about} {to} {by} {charts}")
+
+    found = sail.signature()
+
+    assert (found.context, found.needs, found.subject) == ("about", ("charts",), "to")
+    assert json.loads(bytes(found.schema)) == {
+        "type": "object",
+        "properties": {"to": {"type": "string"}, "by": {"type": "integer", "default": 3}},
+        "required": ["to"],
+        "additionalProperties": False,
+    }
+    assert sail.parse(b'{"to": "Oslo"}') == {"to": "Oslo"}

@@ -257,10 +257,10 @@ def tool(
 
     def make(function: ToolFunction) -> Tool:
         name = function.__name__
-        first = (function.__doc__ or "").partition("\n\n")[0]
-        if not first.strip():
+        words = inspect.cleandoc(function.__doc__ or "")
+        about = words.partition("\n\n")[0].replace("\n", " ")
+        if not about:
             raise BadInput(f"the tool {name!r} has no docstring: say what it is for")
-        about = inspect.cleandoc(first).replace("\n", " ")
         types, before, after = _parameters(function)
         if untyped := [each for each in before if each not in types]:
             raise BadInput(
