@@ -233,6 +233,29 @@ def test_what_to_do_next_is_told_last_behind_a_note_about_files() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [
+        ("finish(report.txt)", "report.txt"),
+        ("finish('It is 3.')", "It is 3."),
+        ("finish", ""),
+    ],
+)
+def test_the_end_that_is_written_as_a_command_is_the_end(command: str, answer: str) -> None:
+    written = f'{{"tool": "look", "arguments": {{"where": "{command}"}}}}'
+
+    assert read(request(), written) == [TextDelta(answer)]
+
+
+@pytest.mark.parametrize(
+    "command", ["finish.sh now and then and again", "finishing", "echo finish(3)", "up"]
+)
+def test_a_command_that_is_no_end_is_a_call(command: str) -> None:
+    written = f'{{"tool": "look", "arguments": {{"where": "{command}"}}}}'
+
+    assert called(request(), written) == ("look", {"where": command})
+
+
 def test_a_request_without_tools_asks_for_words() -> None:
     asked = request(message("user", "Hello."), tools=())
 

@@ -175,6 +175,9 @@ FINISH = ToolSpec(
 _HOW = 'Reply with one JSON object: {"tool": NAME, "arguments": {...}}'
 _NEXT = "If the task is done call finish with the answer, else call the next tool."
 _LONGEST_RESULT = 4_000  # characters: a hundred seconds of reading on two cores
+# The end as a command: "finish('three')". Behind so many characters it would have begun.
+_END_AS_ARGUMENT = re.compile(r'\s*\{\s*"\w+"\s*:\s*"\s*finish(?:\s*\(|\s*"|\s+(?:\\")?\')')
+_HELD_BACK = 40
 _OPENING = re.compile(r'\s*\{\s*"tool"\s*:\s*"([^"]+)"\s*,\s*"arguments"\s*:\s*')
 
 
@@ -209,7 +212,7 @@ class LocalStreamState:
     """A response while it arrives, returned as deltas.
 
     `finish` is a call if it is a tool of the request, and the text of the response if it is
-    not, or if no calls are wanted.
+    not, or if no calls are wanted. Then it is the end, too, if a model writes it as a command.
     """
 
     def __init__(self, request: Request) -> None:
@@ -219,6 +222,8 @@ class LocalStreamState:
         self._text = ""
         self._name = ""
         self._told = 0  # characters of the arguments that went out
+        self._held = False  # it may still be the end, as an argument
+        self._as_argument = False
 
     @property
     def called(self) -> bool:
@@ -236,17 +241,29 @@ class LocalStreamState:
                 return
             self._name = opening[1]
             self._text = self._text[opening.end() :]
-            if not self._says:
-                yield CallDelta(0, name=self._name)
-        if not self._says:
+            self._held = not self._says
+        if self._held and len(self._text) >= _HELD_BACK:
+            yield from self._released()
+        if not (self._held or self._says):
             yield from self._arguments()
 
     def end(self) -> Iterator[Delta]:
         """The deltas that are left when nothing more arrives."""
+        if self._held:
+            yield from self._released()
+            if not self._says:
+                yield from self._arguments()
         if not self._name:
             yield TextDelta(self._text)  # the server has not kept to the schema
         elif self._says:
-            yield TextDelta(_answer(self._text))
+            yield TextDelta(_answer(self._text, as_argument=self._as_argument))
+
+    def _released(self) -> Iterator[Delta]:
+        self._held = False
+        if not self._finish_is_call and _END_AS_ARGUMENT.match(self._text):
+            self._name, self._as_argument = FINISH.name, True
+        else:
+            yield CallDelta(0, name=self._name)
 
     def _arguments(self) -> Iterator[Delta]:
         # The last brace closes the whole, not the arguments: it is held back.
@@ -378,9 +395,12 @@ def _results(message: Message) -> list[tuple[str, bool]]:
     return [(p.text, p.failed) for p in message.parts if isinstance(p, ToolResult)]
 
 
-def _answer(text: str) -> str:
+def _answer(text: str, *, as_argument: bool = False) -> str:
     try:
         found = msgspec.json.decode(text.rstrip().removesuffix("}"), type=dict[str, str])
     except msgspec.DecodeError:  # it was cut off
         return text.lstrip()
+    if as_argument:
+        said = next(iter(found.values()), "").strip().removeprefix(FINISH.name)
+        return said.strip("()'\" ")
     return found.get("answer", "")
