@@ -70,6 +70,9 @@ def refusals(
         ("Add 'three' at the end of a.txt", "true; rm other.txt", "the request does not ask to delete other.txt."),
         ("Add 'three' at the end of a.txt", "echo three > a.txt", LOST.format("one / two")),
         ("Add 'three' at the end of a.txt", "echo three >> a.txt", None),
+        ("Move a.txt into the folder b.", "mv a.txt b", "without a folder b this would make a file of that name: use mkdir -p b && mv a.txt b/."),
+        ("Move a.txt into the folder b.", "mv a.txt b/", None),  # it fails without the folder
+        ("Move a.txt into the folder b.", "mkdir b; mv a.txt b", None),
         ("Delete a.txt.", "rm a.txt", None),
         ("Create b.txt and clean up", "rm -r build", None),
         ("Lösche a.txt", "rm a.txt", None),

@@ -17,7 +17,7 @@ PINNED = {
     "research": ("2", "4e523c9cedeec8136fcd77ed3d1d4ab669f300ff80f70d1bdf6a9e8b8061ccb4"),
     "review": ("2", "afdd7bed3db1cc33d4e1c8166acf129181e28cdb1a4165684b38a260ef1ef5e7"),
 }
-SMALL = "ad791003012586558c297c0eed867781af08a66ede2e51c862b0af1ae9c270d5"
+SMALL = "2c8139fa0e07444aa54a4883835278114a9b3130138b3da03cfc5bb381b1951d"
 PLAIN = "---\nname: mine\ndescription: My way.\nversion: 3\n---\nBe brief.\n"
 
 

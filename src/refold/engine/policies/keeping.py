@@ -2,8 +2,8 @@
 
 A lost line can be put back (`fulfilment` asks for that), a deleted file often cannot. So a call is
 not made if it deletes a file that the request wants to be there, if it deletes any although the
-request speaks of nothing of the kind, or if it writes a file without the lines that it is
-to keep. Only requests whose words are understood are held against this (`engine.request_words`);
+request speaks of nothing of the kind, if it may move one onto another, or if it writes a file
+without the lines that it is to keep. Only requests whose words are understood are held against this (`engine.request_words`);
 what a call may do at all is decided by `permissions`.
 """
 
@@ -29,6 +29,7 @@ from refold.journal.state.recent_calls import RecentCall
 NOT_ASKED = "the request does not ask to delete {name}"
 WANTED = "the request wants {name} to be there"
 NOT_MOVED = "{name} is to be moved, and this would delete it: use mv"
+NO_FOLDER = "without a folder {folder} this would make a file of that name: use {way}"
 LOSES = (
     "{name} would lose these lines: {lines}. Keep them, and change only what was asked for"
 )
@@ -78,6 +79,7 @@ def _reasons(call: RecentCall, asked: ParsedRequest, view: View) -> Iterator[str
         return
     match call.name:
         case "bash":
+            yield from _onto_a_folder(given.command, asked, view)
             for name in _deleted(given.command):
                 yield from _why_it_stays(name, given.command, asked, view)
             for name in re.findall(_EMPTIED, given.command):
@@ -91,6 +93,19 @@ def _reasons(call: RecentCall, asked: ParsedRequest, view: View) -> Iterator[str
                 yield from _why_not_without(given.path, after, asked, view)
         case _:
             pass
+
+
+def _onto_a_folder(command: str, asked: ParsedRequest, view: View) -> Iterator[str]:
+    """Without the folder, mv makes a file of this name, and the next mv overwrites it."""
+    earlier = [c.command for g in view.recent_calls.earlier for c in g.calls]
+    if any("mkdir" in each for each in (command, *earlier)):
+        return
+    for each in asked.expected:
+        folder = each.paths[0].rpartition("/")[0] if each.source else ""
+        moves = rf"\b(mv|cp)\s[^;&|\n]*\s{re.escape(folder)}\s*(?:$|[;&|\n])"
+        if folder and (found := re.search(moves, command)):
+            way = f"mkdir -p {folder} && {found[1]} {each.source} {folder}/"
+            yield NO_FOLDER.format(folder=folder, way=way)
 
 
 def _deleted(command: str) -> Iterator[str]:
