@@ -11,11 +11,13 @@ from pathlib import Path
 import anyio
 import pytest
 
+from refold import Agent
 from refold.errors import ToolFailed
 from refold.place.port import CommandExtras, Finished
 from refold.place.reaper import NAME, owner
 from refold.place.sandbox_ahead import SandboxAhead
 from refold.place.spawn import SpawnRequest
+from refold.testing.providers import ScriptedProvider
 from refold.values.tools import Confinement
 from tests.place.walled import Walled, marked, needs_bubblewrap, walled
 
@@ -39,7 +41,9 @@ def expected(ws: Walled, *, writes: bool = False) -> None:
 def expect(ws: Walled) -> None:
     """Until the shell in the sandbox waits for its command."""
     ws.commands.expect()
-    while not any("read -r go" in words and words[:9] == "/bin/bash" for words in ours()):
+    while not any(
+        "read -r go" in words and words[:9] == "/bin/bash" for words in ours(ws.root)
+    ):
         time.sleep(0.001)
 
 
@@ -248,7 +252,7 @@ def test_it_ends_with_its_command_and_all_that_this_left(ws: Walled) -> None:
     found = told(ws, "setsid sleep 1000 & echo out", writes=True)
 
     assert (found.ahead, found.text) == (True, "out\n")
-    assert ours() == []
+    assert ours(ws.root) == []
 
 
 def test_it_ends_when_the_time_of_its_command_is_over(ws: Walled) -> None:
@@ -258,7 +262,7 @@ def test_it_ends_when_the_time_of_its_command_is_over(ws: Walled) -> None:
         return await ws.commands.run("sleep 1000", cwd=str(ws.root), seconds=0.2)
 
     assert anyio.run(use).timed_out
-    assert ours() == []
+    assert ours(ws.root) == []
 
 
 def test_the_end_of_the_session_ends_one_that_nobody_took(ws: Walled) -> None:
@@ -266,7 +270,26 @@ def test_the_end_of_the_session_ends_one_that_nobody_took(ws: Walled) -> None:
 
     ws.commands.close()
 
-    nobody_is_left()
+    assert ours(ws.root) == []
+
+
+def test_the_end_of_a_session_ends_one_that_was_set_up_for_it(tmp_path: Path) -> None:
+    needs_bubblewrap()
+    call = [("bash", '{"command": "true"}')]
+    folder = tmp_path / "ws"
+    folder.mkdir()
+
+    async def go() -> list[str]:
+        provider = ScriptedProvider(call, "Done.")
+        agent = Agent(
+            directory=folder, home=tmp_path / "home", mode="bypass", provider=provider
+        )
+        async with agent.session() as session:
+            assert (await session.run("Go.")).text == "Done."
+            return ours(folder)
+
+    assert anyio.run(go) != []
+    assert ours(folder) == []
 
 
 def test_one_that_has_waited_too_long_is_ended_and_not_given(ws: Walled) -> None:
@@ -277,8 +300,8 @@ def test_one_that_has_waited_too_long_is_ended_and_not_given(ws: Walled) -> None
     taken = ahead.take(order, ws.sandbox.launch(cwd, Confinement()), limits)
     ahead.close()
 
-    assert taken is None
-    nobody_is_left()
+    ahead.wait_until_ended()
+    assert (taken, ours(ws.root)) == (None, [])
 
 
 def test_a_program_that_is_talked_to_gets_a_sandbox_of_its_own(ws: Walled) -> None:
@@ -322,15 +345,24 @@ def test_it_ends_with_a_refold_that_is_killed(tmp_path: Path) -> None:
         killed.kill()
         killed.wait()
 
-    nobody_is_left(mark)
-
-
-def nobody_is_left(mark: str = "") -> None:
-    """The time limit of tests ends the waiting."""
-    while marked(mark) if mark else ours():
+    while marked(mark):  # the time limit of tests ends this
         time.sleep(0.01)
 
 
-def ours() -> list[str]:
-    """The command lines of what this process has started for commands, and of what that did."""
-    return marked(f"{NAME}={owner()}.")
+def ours(root: Path) -> list[str]:
+    """The command lines of what runs for commands in this workspace."""
+    found = list[str]()
+    for number in filter(str.isdigit, os.listdir("/proc")):
+        about = Path("/proc", number)
+        try:
+            words, place = (about / "cmdline").read_text(), os.readlink(about / "cwd")
+            mark = f"{NAME}={owner()}.".encode() in (about / "environ").read_bytes()
+        except OSError:  # it has ended
+            continue
+        if (
+            mark
+            and int(number) != os.getpid()
+            and (place == str(root) or str(root) in words)
+        ):
+            found.append(words)
+    return found

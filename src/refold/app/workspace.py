@@ -215,6 +215,7 @@ class Workspace:
     def close(self) -> None:
         if self._code is not None:
             self._code.servers.close()
+        self.commands.close()
         if "sandbox" in self.__dict__:  # it was asked for
             self.sandbox.close()
 

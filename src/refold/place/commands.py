@@ -204,6 +204,7 @@ class _Ahead:
     def drop(self) -> None:
         if stands := self.taken():
             stands.close()
+            stands.wait_until_ended()
 
 
 class _ContinuedCommand:

@@ -37,7 +37,7 @@ class SandboxAhead:
         self._request = replace(request, command="", given=NOTHING_MORE)
         self._expected, self._seconds = expected, seconds
         self._held, self._gated = Launch(), None
-        self._stands, self._over = Event(), Event()
+        self._stands, self._over, self._ended = Event(), Event(), Event()
         self._lock, self._taken = Lock(), False
         start_new_thread(self._work, ())
 
@@ -69,6 +69,9 @@ class SandboxAhead:
         """When its command has ended, or if it was not taken: it ends by itself."""
         self._over.set()
 
+    def wait_until_ended(self) -> None:
+        self._ended.wait()
+
     def _work(self) -> None:
         try:
             self._live()
@@ -76,6 +79,7 @@ class SandboxAhead:
             pass  # then the command gets one of its own, or says why not
         finally:
             self._stands.set()
+            self._ended.set()
 
     def _live(self) -> None:
         self._held = self._expected()
