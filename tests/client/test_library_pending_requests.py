@@ -12,7 +12,7 @@ PROGRAM = """
 import os, signal, sys
 import anyio
 from refold import Agent
-from refold.testing.providers import Cast
+from refold.testing.providers import ScriptedConversations
 
 write = ("write_file", '{"path": "a.txt", "content": "hello"}')
 task = ("task", '{"prompt": "KID writes", "agent": "code"}')
@@ -27,7 +27,7 @@ async def approve(question):
 
 async def main():
     asked = approve if there else None
-    agent = Agent(provider=Cast(scripts), approve=asked)
+    agent = Agent(provider=ScriptedConversations(scripts), approve=asked)
     async with agent.session(session) as found:
         print(found.id, flush=True)
         result = await found.run("And then?" if session else "Go.")
