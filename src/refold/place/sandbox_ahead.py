@@ -13,12 +13,10 @@ from threading import Event, Lock
 from msgspec.structs import replace
 
 from refold.errors import ToolFailed
-from refold.place.landlock import restrict_thread
 from refold.place.limits import Limits
 from refold.place.port import NOTHING_MORE
 from refold.place.sandbox import Launch
-from refold.place.socket_guard import install
-from refold.place.spawn import GatedSandbox, RunningCommand, SpawnRequest
+from refold.place.spawn import GatedSandbox, RunningCommand, SpawnRequest, confine_thread
 
 _KEPT = 60.0  # seconds that one waits for a command
 _LONGEST = 100_000  # bytes of a command; a longer one may be refused when it is started
@@ -85,10 +83,7 @@ class SandboxAhead:
         self._held = self._expected()
         if not self._held.own_space:
             return
-        release = install(offline=self._held.offline) if self._held.guards_sockets else None
-        try:
-            if self._held.restrictions:
-                restrict_thread(self._held.restrictions)
+        with confine_thread(self._held):
             gated = GatedSandbox(self._request, self._held, ahead=True)
             if gated.wait():
                 self._gated = gated
@@ -100,6 +95,3 @@ class SandboxAhead:
                 self._over.wait()
             else:
                 gated.end()
-        finally:
-            if release:
-                release()

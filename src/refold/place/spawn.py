@@ -14,7 +14,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from msgspec import Struct
 
@@ -22,10 +22,12 @@ from refold import programs
 from refold.errors import ToolFailed
 from refold.place.bubblewrap import failed
 from refold.place.command_output import pipe
+from refold.place.landlock import restrict_thread
 from refold.place.limits import Limits, limit_commands, set_limits
 from refold.place.port import NOTHING_MORE, CommandExtras
 from refold.place.reaper import NAME, ProcessMark, new_mark
 from refold.place.sandbox import Launch
+from refold.place.socket_guard import install
 from refold.values.printable_names import escaped
 from refold.values.tools import Confinement
 
@@ -83,6 +85,24 @@ class SpawnRequest(Struct, frozen=True):
     confines: Confinement
     environ: Mapping[str, str]
     given: CommandExtras = NOTHING_MORE
+
+
+def confine_thread(launch: Launch) -> ExitStack:
+    """Confine what this thread starts from now on, for good. Close the result when all of it
+    has ended. Raises `OSError`, and `ToolFailed` where rights cannot be given up.
+    """
+    with ExitStack() as held:
+        if launch.guards_sockets:
+            held.callback(install(offline=launch.offline))
+        if launch.restrictions:
+            try:
+                restrict_thread(launch.restrictions)
+            except OSError as error:
+                raise ToolFailed(
+                    "The sandbox for the command could not be set up: Landlock refuses. "
+                    'Set sandbox.profile = "off" to run commands without one.'
+                ) from error
+        return held.pop_all()
 
 
 def start(request: SpawnRequest, launch: Launch, limits: Limits) -> RunningCommand:

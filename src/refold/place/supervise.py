@@ -22,7 +22,6 @@ from msgspec.structs import replace
 
 from refold.errors import ToolFailed
 from refold.place.command_output import OutputPipe
-from refold.place.landlock import Restrictions, restrict_thread
 from refold.place.limits import (
     Disks,
     Limits,
@@ -36,8 +35,7 @@ from refold.place.port import Finished
 from refold.place.reaper import end_all, members
 from refold.place.sandbox import Launch
 from refold.place.sandbox_ahead import SandboxAhead
-from refold.place.socket_guard import install
-from refold.place.spawn import RunningCommand, SpawnRequest, close, start
+from refold.place.spawn import RunningCommand, SpawnRequest, close, confine_thread, start
 from refold.process_groups import lives, signal_group
 
 _GRACE = 0.5  # seconds between SIGTERM and SIGKILL
@@ -168,10 +166,7 @@ class Supervisor:
                 self._guard.callback(ahead.close)
                 if taken := ahead.take(self._request, launch, self._limits):
                     return taken
-            if launch.guards_sockets:
-                self._guard.callback(install(offline=launch.offline))
-            if launch.restrictions:
-                _give_up(launch.restrictions)
+            self._guard.push(confine_thread(launch))
             return start(self._request, launch, self._limits)
         except BaseException:
             self._guard.close()
@@ -339,16 +334,6 @@ def _readable(number: int, milliseconds: int | None = None) -> bool:
 
 def _restricted(launch: Launch) -> bool:
     return launch.restrictions is not None and launch.restrictions.writable is not None
-
-
-def _give_up(rights: Restrictions) -> None:
-    try:
-        restrict_thread(rights)
-    except OSError as error:
-        raise ToolFailed(
-            "The sandbox for the command could not be set up: Landlock refuses. "
-            'Set sandbox.profile = "off" to run commands without one.'
-        ) from error
 
 
 def _descriptor(pid: int) -> int | None:
