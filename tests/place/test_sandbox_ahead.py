@@ -164,6 +164,22 @@ def test_a_command_that_is_too_long_is_refused_as_without(ws: Walled) -> None:
         ws.run("true " + "x" * 200_000, writes=False)
 
 
+@pytest.mark.parametrize(
+    "command", ["echo \ud800", "echo \0"], ids=["half a character", "0"]
+)
+def test_what_no_program_can_be_given_is_refused_as_without(
+    ws: Walled, command: str
+) -> None:
+    with pytest.raises(ToolFailed) as without:
+        ws.run(command, writes=False)
+    expected(ws)
+
+    with pytest.raises(ToolFailed) as refused:
+        ws.run(command, writes=False)
+
+    assert str(refused.value) == str(without.value)
+
+
 def a_new_file_with_keys(root: Path) -> None:
     (root / "sub/.env").write_text("key")
 

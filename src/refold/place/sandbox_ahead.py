@@ -43,25 +43,34 @@ class SandboxAhead:
         self, request: SpawnRequest, launch: Launch, limits: Limits
     ) -> RunningCommand | None:
         """Run the command in it, if this is the sandbox of `launch`; otherwise None."""
-        self._stands.wait()
-        with self._lock:
-            gated = self._gated  # None: it was not set up, or has waited too long
-            self._taken = gated is not None and self._fits(request, launch, gated)
-        if gated is None or not self._taken:
+        command, gated = self._command(request), None
+        if command is not None:
+            self._stands.wait()
+            with self._lock:
+                gated = self._gated  # None: it was not set up, or has waited too long
+                self._taken = gated is not None and self._is_of(launch, gated)
+        if command is None or gated is None or not self._taken:
             self._over.set()
             return None
-        return gated.let_go(launch, limits, os.fsencode(request.command))
+        return gated.let_go(launch, limits, command)
 
-    def _fits(self, request: SpawnRequest, launch: Launch, gated: GatedSandbox) -> bool:
-        command, then = os.fsencode(request.command), self._held
-        return (
-            len(command) <= _LONGEST
-            and b"\0" not in command
-            and request.given.stdin is None
-            and (request.cwd, request.environ) == (self._request.cwd, self._request.environ)
-            and (launch.arguments, launch.environ) == (then.arguments, then.environ)
-            and gated.shows(launch)
-        )
+    def _command(self, request: SpawnRequest) -> bytes | None:
+        """What the shell inside is told; None for a command that cannot run in this one."""
+        here = (self._request.cwd, self._request.environ)
+        if request.given.stdin is not None or (request.cwd, request.environ) != here:
+            return None
+        try:
+            command = os.fsencode(request.command)
+        except (
+            UnicodeEncodeError
+        ):  # half a character: the start says that it cannot be given
+            return None
+        return command if len(command) <= _LONGEST and b"\0" not in command else None
+
+    def _is_of(self, launch: Launch, gated: GatedSandbox) -> bool:
+        then = self._held
+        same = (launch.arguments, launch.environ) == (then.arguments, then.environ)
+        return same and gated.shows(launch)
 
     def close(self) -> None:
         """When its command has ended, or if it was not taken: it ends by itself."""
