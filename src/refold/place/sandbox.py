@@ -172,9 +172,10 @@ class Sandbox:
         found: GuardedPaths,
         unread: Callable[[], Sequence[str]],
     ) -> SandboxRules:
-        room = CommandContext(
-            self._private, cwd, self._capabilities().guards_sockets, given.own_tmp
-        )
+        with self._lock:
+            private = self._private  # made once, whoever comes first
+        guards = self._capabilities().guards_sockets
+        room = CommandContext(private, cwd, guards, given.own_tmp)
         named = dict.fromkeys((*self.config.unread(), *unread()))
         rules = self._layout.rules(room, confines, found, given.seen)
         return with_denied(_to_deny(named), rules)
