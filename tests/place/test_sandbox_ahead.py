@@ -372,7 +372,10 @@ def ours(root: Path) -> list[str]:
     for number in filter(str.isdigit, os.listdir("/proc")):
         about = Path("/proc", number)
         try:
-            words, place = (about / "cmdline").read_text(), os.readlink(about / "cwd")
+            words, place = (
+                (about / "cmdline").read_text(errors="replace"),
+                os.readlink(about / "cwd"),
+            )
             mark = f"{NAME}={owner()}.".encode() in (about / "environ").read_bytes()
         except OSError:  # it has ended
             continue

@@ -91,7 +91,7 @@ def marked(mark: str) -> list[str]:
                 mark.encode() in (about / "environ").read_bytes()
                 and int(number) != os.getpid()
             ):
-                found.append((about / "cmdline").read_text())
+                found.append((about / "cmdline").read_text(errors="replace"))
         except OSError:
             continue
     return found
