@@ -28,6 +28,7 @@ from refold.place.port import (
     Real,
     Why,
 )
+from refold.values.text import clean
 
 _FRESH = 50_000_000  # nanoseconds: more than the clock of a file system may be late
 _LARGEST = 1_000_000  # bytes of a file that the editor is asked for: an answer is one line
@@ -295,7 +296,7 @@ class EditorFiles:
         return said if self._disk.trail(real) == before else None
 
     def _asked_about(self, real: Real) -> bool:
-        return real in self._named and self._disk.within(real) and _speakable(real)
+        return real in self._named and self._disk.within(real) and clean(real) == real
 
     def _say(self, sentence: str, real: Real, error: str = "") -> None:
         said = sentence.format(name=self.called(real), error=error.rstrip("."))
@@ -324,11 +325,3 @@ def _same(saved: str, said: str) -> bool:
 
 def _lines(text: str) -> str:
     return re.sub(r"\r\n?", "\n", text).removesuffix("\n")
-
-
-def _speakable(real: str) -> bool:
-    try:
-        real.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

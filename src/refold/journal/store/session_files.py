@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 from refold.journal.store import log_file
+from refold.values.text import clean
 
 
 class FileStamp(Struct, frozen=True, array_like=True):
@@ -41,7 +42,7 @@ def list_sessions(root: Path) -> SessionListing:
         raise BadInput(_unreadable(root, error)) from error
     try:
         for name in os.listdir(above):
-            if name[0] == "." or not _is_text(name):
+            if name[0] == "." or clean(name) != name:  # not UTF-8: none of ours
                 continue
             if (stamp := stamp_of(f"{name}/{log_file.NAME}", above)) is not None:
                 stamps[name] = stamp
@@ -62,15 +63,6 @@ def stamp_of(file: str | Path, above: int | None = None) -> FileStamp | None:
     if not (S_ISREG(found.st_mode) or S_ISDIR(found.st_mode)):
         return None  # whoever opened a pipe would wait without end
     return FileStamp(found.st_size, found.st_mtime_ns, found.st_ino)
-
-
-def _is_text(name: str) -> bool:
-    """Whether the name is valid UTF-8: other names are not sessions of refold."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _unreadable(root: Path, error: OSError) -> str:
