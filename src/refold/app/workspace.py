@@ -105,7 +105,7 @@ class Workspace:
             Limits(
                 processes=limits.command_processes,
                 memory=limits.command_memory_mib * _MIB,
-                disks=(*where.real, str(paths.data), environ.get("TMPDIR") or "/tmp"),
+                disks=(*where.real, str(paths.data), _temporary(environ)),
             ),
         )
 
@@ -312,6 +312,12 @@ def check_tools(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
             near = similar(rule.tool, here, 1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(here)}"
             raise BadInput(f"the rule {str(rule)!r} names no tool there is; {hint}")
+
+
+def _temporary(environ: Mapping[str, str]) -> str:
+    """As `tempfile` finds it, which takes long to load."""
+    named = (environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+    return next(filter(None, named), "/tmp")
 
 
 class LazySnapshots:

@@ -4,7 +4,8 @@ Only what can be checked afterwards is read: file names, quoted and announced te
 and last lines, a command to run, a question. A request is read clause by clause. A clause
 starts with a verb, and refers to the file that was named last if it names none. The verbs
 are English; file names and quoted text are recognized in every language. `request_changes` reads
-what a clause says of old and new text, `request_places` where files go; `policies.fulfilment` uses the result.
+what a clause says of old and new text, `request_places` where files go; `policies.fulfilment`
+and `policies.keeping` use the result.
 """
 
 import posixpath

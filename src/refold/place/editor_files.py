@@ -1,9 +1,10 @@
 """Files while an editor has some of them open: its unsaved text counts, and it makes the changes.
 
 Implements `port.Files` over `files.DiskFiles`, which decides what a path is and whether it may be
-read; `acp` implements `port.Editor`. Only files that a call names, in the workspace, in plain UTF-8,
-are asked of the editor, up to 1 MB; searches and commands see the disk. An editor opens files by their paths,
-so it writes none while a command that could replace a folder by a link runs: `EditorGate`.
+read; `acp` implements `port.Editor`. Only files that a call names, in the workspace, in plain
+UTF-8, are asked of the editor, up to 1 MB; searches and commands see the disk. An editor opens
+files by their paths, so it writes none while a command that could replace a folder by a link
+runs: `EditorGate`.
 """
 
 import re

@@ -3,8 +3,8 @@
 A lost line can be put back (`fulfilment` asks for that), a deleted file often cannot. So a call is
 not made if it deletes a file that the request wants to be there, if it deletes any although the
 request speaks of nothing of the kind, if it may move one onto another, or if it writes a file
-without the lines that it is to keep. Only requests whose words are understood are held against this (`engine.request_words`);
-what a call may do at all is decided by `permissions`.
+without the lines that it is to keep. Only requests whose words are understood are held against
+this (`engine.request_words`); what a call may do at all is decided by `permissions`.
 """
 
 import re

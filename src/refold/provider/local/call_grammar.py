@@ -1,8 +1,10 @@
 """The grammar of one call, for llama.cpp: what a small model may write, letter by letter.
 
 A JSON schema would do the same but for blanks: with one, models write each brace and each key
-on a line of its own, and a third of their tokens are blanks. Here a call is one line, as `embedded`
-shows it to them. (Without any blank it would have fewer tokens still, and worse patterns.) A tool whose arguments are more than plain values has no grammar; `embedded` sends the schema then.
+on a line of its own, and a third of their tokens are blanks. Here a call is one line, as
+`embedded` shows it to them. (Without any blank it would have fewer tokens still, and worse
+patterns.) A tool whose arguments are more than plain values has no grammar; `embedded` sends
+the schema then.
 """
 
 from collections.abc import Mapping, Sequence
