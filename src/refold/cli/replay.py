@@ -134,10 +134,10 @@ class ReplayWorlds:
             effort=told.effort or view.session.effort,
         )
         world = self._turn_context(self._start(view))(replace(view, session=about))
-        nobody = NoModel()
+        no_model = NoModel()
         return replace(
-            world, model=replace(world.model, provider=nobody, trace=None),
-            helper_model=lambda: Model(nobody), lineage=replace(world.lineage, grant=None),
+            world, model=replace(world.model, provider=no_model, trace=None),
+            helper_model=lambda: Model(no_model), lineage=replace(world.lineage, grant=None),
             background=None, snapshots=None,
         )  # fmt: skip
 

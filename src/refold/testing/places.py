@@ -385,7 +385,7 @@ class ToolDirectory:
             "directory": self.directory,
             "progress": self.said.append,
         }
-        about = Context(self.directory, "session", self.call_id, self.said.append, _nobody)
+        about = Context(self.directory, "session", self.call_id, self.said.append, _no_user)
         signature = tool.signature()
         context = {signature.context: about} if signature.context else {}
         return {**{name: has[name] for name in signature.needs}, **context}
@@ -399,7 +399,7 @@ class ToolDirectory:
         return reply
 
 
-async def _nobody(asking: AskedQuestion) -> str:
+async def _no_user(asking: AskedQuestion) -> str:
     raise ToolFailed(f"No user is there to be asked {asking.question!r}.")
 
 
