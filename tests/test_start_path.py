@@ -39,7 +39,7 @@ LATER = {
     "refold.place.quarantine", "refold.session.rewind", "refold.place.atomic_write",
     "refold.provider.text_protocol.parse", "refold.provider.text_protocol.delimiters",
     "refold.skills.slash_commands", "refold.skills.templates", "secrets",
-    "refold.app.plugin_parts", "refold.app.session_hooks", "refold.engine.run_hooks",
+    "refold.app.session_hooks", "refold.engine.run_hooks",
     "refold.engine.policies.hooked_turn", "refold.hooks",
 }  # fmt: skip
 FOR_A_TASK = (

@@ -1,16 +1,19 @@
-"""Plug-ins: entry points of installed packages, found without importing any of them.
+"""Entry points: what refold brings and what installed packages add, found without an import.
 
-It reads the `entry_points.txt` of the packages on Python's path itself: `importlib.metadata`
-takes many times longer, and every start asks. What lies in the current directory is no
-installed package, unless refold's own environment is there: a workspace must not bring code
-into this process. What a plug-in is for is decided by who loads it: `provider.spec`,
-`app.session_hooks`, `app.plugin_parts`.
+refold's own are in `refold/entry_points.txt`, in the form that packages use. It reads this
+file and those of the packages on Python's path itself: `importlib.metadata` takes many times
+longer, and every start asks. What lies in the current directory is no installed package,
+unless refold's own environment is there: a workspace must not bring code into this process.
+What an entry point is for is decided by who loads it: `tools.builtin`, `provider.catalog`,
+`app.policies`, `app.session_hooks`, `terminal.commands.dispatch`.
 """
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from importlib import import_module
+from typing import Any
 
 from msgspec import Struct
 
@@ -23,6 +26,7 @@ GROUPS = (
 )  # fmt: skip
 _MARK = b"[refold."
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # where refold lies
+_REFOLD = "refold"  # stands where a package has its name and version
 _LARGEST = 256 * 1024  # bytes of one file
 
 
@@ -33,6 +37,10 @@ class Plugin(Struct, frozen=True):
     name: str
     value: str
     package: str
+
+    @property
+    def ours(self) -> bool:
+        return self.package == _REFOLD
 
     def load(self) -> object:
         """What it leads to. Raises `BadInput`, whatever the package does when imported."""
@@ -45,6 +53,13 @@ class Plugin(Struct, frozen=True):
             raise self.broken(f"{type(error).__name__}: {error}") from error
         return found
 
+    def function(self) -> Callable[..., Any]:
+        """What it leads to. Raises `BadInput` if it is no function, too."""
+        found = self.load()
+        if not callable(found):
+            raise self.broken("it is not a function")
+        return found
+
     def broken(self, why: str) -> BadInput:
         """The error about this plug-in."""
         kind = self.group.removeprefix("refold.").removesuffix("s").replace("ie", "y")
@@ -53,8 +68,17 @@ class Plugin(Struct, frozen=True):
         )
 
 
+def built_in(group: str) -> tuple[Plugin, ...]:
+    """What refold itself brings, in the order of its file."""
+    return of_group(group, _own())
+
+
+def of_group(group: str, found: Sequence[Plugin]) -> tuple[Plugin, ...]:
+    return tuple(each for each in found if each.group == group)
+
+
 def installed(*groups: str) -> tuple[Plugin, ...]:
-    """The plug-ins of these groups, or of all. One package is one, wherever it is found again."""
+    """The plug-ins of packages, of these groups or of all. One package is one, wherever it is found again."""
     wanted, seen, found = groups or GROUPS, set[str](), list[Plugin]()
     for package, text in _files():
         name = package.partition(" ")[0].replace("_", "-").lower()
@@ -74,6 +98,12 @@ def unique(found: Sequence[Plugin], name: str) -> Plugin | None:
         case several:
             packages = " and ".join(each.package for each in several)
             raise several[0].broken(f"{packages} have one of this name")
+
+
+@cache
+def _own() -> tuple[Plugin, ...]:
+    content, _ = read_regular(os.path.join(_OURS, "refold", "entry_points.txt"), _LARGEST)
+    return tuple(_read(_REFOLD, content))
 
 
 def _files() -> Iterator[tuple[str, bytes]]:

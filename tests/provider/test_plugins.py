@@ -9,8 +9,12 @@ import pytest
 from refold import Agent
 from refold.errors import BadInput
 from refold.provider.spec import plugged
+from refold.testing.providers import Reply
+from refold.testing.wire_answers import answer
+from refold.testing.wire_server import Answer, ReceivedRequest, wire_server
 
 MODULE = """
+from refold.provider.spec import ProviderSpec
 from collections.abc import AsyncGenerator
 
 from refold.provider.port import Delta, Done, Request, TextDelta
@@ -27,12 +31,15 @@ class Echo:
 
 def connect(model, environ):
     return Echo(model, environ["ECHO_SIGN"])
+
+
+GATEWAY = ProviderSpec("", "openai-chat", "Our gateway", "", url_env="GATEWAY_URL", key_env="GATEWAY_KEY", model="big")
 """
 
 
 @pytest.fixture(autouse=True)
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installed package with two providers; one of them is broken."""
+    """An installed package with providers; some of them are broken."""
     site = tmp_path / "site"
     info = site / "echoing-1.0.dist-info"
     info.mkdir(parents=True)
@@ -40,6 +47,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: echoing\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
         "[refold.providers]\necho = echoing:connect\nbroken = echoing:nothing\n"
+        "gateway = echoing:GATEWAY\nnumber = echoing:__name__\n"
     )
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setenv("ECHO_SIGN", "!")
@@ -60,6 +68,44 @@ def test_one_that_cannot_be_loaded_is_named_with_its_place() -> None:
         match=r"the provider 'broken' of echoing 1.0 \(echoing:nothing\) cannot be used: ",
     ):
         plugged("broken")
+
+
+def test_a_provider_of_a_package_may_be_data_for_a_wire_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = list[str]()
+
+    def answering(heard: ReceivedRequest) -> Answer:
+        keys.append(heard.headers["authorization"])
+        return answer("openai-chat", Reply("Hello."))
+
+    async def said() -> str:
+        async with wire_server(answering) as server:
+            monkeypatch.setenv("GATEWAY_URL", server.url)
+            monkeypatch.setenv("GATEWAY_KEY", "sesame")
+            async with Agent(model="gateway", directory=tmp_path).session() as session:
+                return (await session.run("Hello.")).text
+
+    assert (anyio.run(said), keys) == ("Hello.", ["Bearer sesame"])
+
+
+def test_without_its_key_the_error_names_the_provider_and_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEWAY_URL", "http://127.0.0.1:9/v1")
+
+    async def said() -> str:
+        async with Agent(model="gateway", directory=tmp_path).session() as session:
+            return (await session.run("Hello.")).reason
+
+    assert anyio.run(said).startswith("there is no key for Our gateway: set GATEWAY_KEY, ")
+
+
+def test_what_is_neither_function_nor_data_is_named() -> None:
+    with pytest.raises(
+        BadInput, match=r"'number' of echoing .*neither a function nor a ProviderSpec"
+    ):
+        plugged("number")
 
 
 def test_a_name_that_no_package_has_is_nobody() -> None:

@@ -78,7 +78,7 @@ def test_every_kind_of_picture_is_in_the_page() -> None:
 def test_its_examples_are_settings(example: str) -> None:
     written = tomllib.loads(example)
     if "project" in written:  # of somebody's package, not of our settings
-        assert list(written["project"]["entry-points"]) == [spec.PLUGINS]
+        assert list(written["project"]["entry-points"]) == [spec.PROVIDERS]
         return
     settings = msgspec.convert(written, Settings)
 

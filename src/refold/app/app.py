@@ -18,7 +18,7 @@ from refold.agents.profile import CodeLimits, CodeSettings
 from refold.agents.registry import Registry, choose_agent, registry
 from refold.app.launch_options import LaunchOptions
 from refold.app.models import Models
-from refold.app.policies import policies
+from refold.app.policies import POLICIES, load_policies, policies
 from refold.app.search_places import has_hook_files, has_mcp_files, skill_scope
 from refold.app.session_opener import SessionOpener, Storage
 from refold.app.system_prompt import SessionGround, SystemPromptBuilder
@@ -28,6 +28,7 @@ from refold.app.workspace import Workspace, WorkspaceDirectories, check_tools
 from refold.config.credentials import read as stored_keys
 from refold.config.paths import Paths
 from refold.config.settings import Settings
+from refold.engine.decide import Policy
 from refold.errors import BadInput
 from refold.journal.home import LAST, JournalDirectory
 from refold.journal.state.fold import View
@@ -36,13 +37,13 @@ from refold.memory.project import PendingSessions, kept_in, project_of, written
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
 from refold.place.port import Snapshots
-from refold.plugins import installed
+from refold.plugins import installed, of_group
 from refold.rlm.rate_limit import RateLimit
 from refold.session.recorder import Recorder
 from refold.session.session import Session, SessionOptions
 from refold.skills.catalogue import Catalogue
 from refold.skills.directories import SkillScope as SkillsAround
-from refold.tools.builtin import builtin
+from refold.tools.builtin import TOOLS, builtin, load_tools
 from refold.tools.contract import Tool
 from refold.values.log_level import WriteLog
 from refold.values.modes import Mode
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from refold.app.entered_worktree import Workspaces
     from refold.app.live_traces import LiveTraces
     from refold.app.mcp_servers import McpServers
-    from refold.app.plugin_parts import PluginParts
     from refold.app.project_memory import ProjectMemory
     from refold.app.session_hooks import ConfiguredHooks
     from refold.journal.store.fork import Fork
@@ -78,9 +78,7 @@ class App:
         keys = stored_keys(paths.credentials)
         self.models = Models(settings, paths, environ, keys, options, before)
         own = (*builtin(), *options.more_tools) if options.tools is None else options.tools
-        # A program that says which tools there are gets those, and nothing that is installed.
-        self.plugins = _plugged(_names(own), self.log) if options.tools is None else None
-        brought = self.plugins.tools if self.plugins else ()
+        brought, more_policies, self._left_out = _of_packages(options, own, self.log)
         self.tools = _named_tools((*own, *brought), options.tool_names)
         where = WorkspaceDirectories(options.directory, options.more_roots)
         self.workspace = Workspace(settings, paths, environ, where)
@@ -92,12 +90,11 @@ class App:
         self.mcp = self._mcp_servers()
         self.hooks = _hooks(self)
         self.traces = _live_traces(self)
-        brought_policies = self.plugins.policies if self.plugins else ()
         # Those in worktrees that sessions enter. Most starts need none.
         self.workspaces = cache(partial(_workspaces, self))
         self._shared = SharedResources(
             settings, options, self.models, self.workspace, self.tools, self.agents, self.mcp,
-            environ, self.hooks, brought_policies, paths, self.traces, self.workspaces,
+            environ, self.hooks, more_policies, paths, self.traces, self.workspaces,
         )  # fmt: skip
         self._rate = RateLimit(settings.python.calls_per_minute)
         self._snapshots: dict[str, Snapshots | None] = {}
@@ -216,7 +213,7 @@ class App:
             *self.agents.notices(),
             *(self.mcp.notices() if self.mcp else ()),
             *(self.hooks.notices(self.tools) if self.hooks else ()),
-            *(self.plugins.notices if self.plugins else ()),
+            *self._left_out,
             *filter(None, (self.traces.problem if self.traces else "",)),
             *(self.skills.notices() if self.settings.skills else ()),
         )
@@ -331,14 +328,17 @@ def _workspaces(app: App) -> "Workspaces":
     return Workspaces(app.settings, app.paths, app.environ, app.workspace)
 
 
-def _plugged(taken: frozenset[str], log: WriteLog) -> "PluginParts | None":
-    """None where no package offers such a plug-in: then nothing of it is imported."""
-    found = installed("refold.tools", "refold.policies", "refold.commands")
-    if not found:
-        return None
-    from refold.app.plugin_parts import parts
+def _of_packages(
+    options: LaunchOptions, own: Sequence[Tool], log: WriteLog
+) -> tuple[tuple[Tool, ...], tuple[Policy, ...], tuple[str, ...]]:
+    """The tools and policies of packages, and sentences about those that were left out.
 
-    return parts(found, taken, log)
+    A program that says which tools there are gets those, and nothing that is installed.
+    """
+    found = installed(TOOLS, POLICIES) if options.tools is None else ()
+    tools, no_tools = load_tools(of_group(TOOLS, found), _names(own))
+    more, no_policies = load_policies(of_group(POLICIES, found), log)
+    return tools, more, (*no_tools, *no_policies)
 
 
 def _hooks(app: App) -> "ConfiguredHooks | None":

@@ -147,8 +147,13 @@ class Connections:
         found = named(name, own(self._settings.commands))
         if found is not None:
             return NamedModel(*found)
-        if (brought := plugged(first)) is not None:
-            return NamedModel(brought, name.partition("/")[2])
+        match plugged(first):
+            case ProviderSpec() as spec:
+                return NamedModel(*catalog.named(name, (spec,)))
+            case PluginProvider() as brought:
+                return NamedModel(brought, name.partition("/")[2])
+            case None:
+                pass
         names = [n for spec in self.known for n in (spec.name, *spec.aliases)]
         names += [*(spec.name for spec in built_in()), "command", "local"]
         raise no_provider(first, names)

@@ -1,15 +1,18 @@
-"""The policies of a turn, in their order, configured by the settings.
+"""The policies of a turn, in their order, configured by the settings; and those of packages.
 
 The rank of a proposal decides first (`engine.decide`); between proposals of one rank the
 first policy wins. The comment at each policy says why it has its position. `tests/engine`
 (`test_policy_order`) swaps each pair whose order matters.
 """
 
+from collections.abc import Callable, Iterable
+from typing import cast
+
 from msgspec import Raw
 
 from refold.config.settings import Settings
 from refold.engine.budget import Price
-from refold.engine.decide import Policy
+from refold.engine.decide import Action, Note, Policy
 from refold.engine.policies.budget import drawing, telling, within
 from refold.engine.policies.compaction import compacting, in_window
 from refold.engine.policies.conversation import converse, final
@@ -25,7 +28,12 @@ from refold.engine.policies.turn_end import (
 )
 from refold.engine.prune import CompactionShares
 from refold.errors import BadInput
+from refold.journal.state.fold import View
+from refold.plugins import Plugin
+from refold.values.log_level import WriteLog
 from refold.values.usage import Budget
+
+POLICIES = "refold.policies"  # the group of entry points
 
 
 def policies(
@@ -94,6 +102,40 @@ def policies(
         *((drawing(budget(settings), lent),) if lent is not None else ()),
         *telling(budget(settings), lent=lent is not None),
     )
+
+
+def load_policies(
+    found: Iterable[Plugin], log: WriteLog
+) -> tuple[tuple[Policy, ...], tuple[str, ...]]:
+    """The policies of these entry points, and sentences about those that were left out."""
+    loaded, problems = list[Policy](), list[str]()
+    for plugin in found:
+        try:
+            loaded.append(_until_it_raises(plugin, plugin.function(), log))
+        except BadInput as error:
+            problems.append(str(error))
+    return tuple(loaded), tuple(problems)
+
+
+def _until_it_raises(
+    plugin: Plugin, function: Callable[..., object], log: WriteLog
+) -> Policy:
+    """The policy; once it has raised, it is not asked again in this process."""
+    broken = False
+
+    def policy(view: View) -> Action | Note | None:
+        nonlocal broken
+        if broken:
+            return None
+        try:
+            return cast("Action | Note | None", function(view))
+        except Exception as error:  # its bug must not take the session with it
+            broken = True
+            log("warning", str(plugin.broken(f"{type(error).__name__}: {error}")))
+            return None
+
+    policy.__name__ = plugin.name
+    return policy
 
 
 def _coded(*, coded: bool) -> tuple[Policy, ...]:

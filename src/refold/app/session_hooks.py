@@ -234,7 +234,4 @@ def _loaded(name: str) -> Callable[..., Any]:
     plugin = unique(installed(GROUP), name)
     if plugin is None:
         raise BadInput(f"no installed package offers the entry point {name!r} of {GROUP}")
-    found = plugin.load()
-    if not callable(found):
-        raise plugin.broken("it is not a function")
-    return found
+    return plugin.function()

@@ -15,7 +15,6 @@ from typing import Any, cast
 import anyio
 import msgspec
 
-from refold.app.plugin_parts import parts
 from refold.app.session_hooks import (
     ConfiguredHooks,
     SessionHooks,
@@ -39,8 +38,8 @@ from refold.hooks.tool_names import (
     our_name,
 )
 from refold.plugins import installed
+from refold.tools.builtin import TOOLS, load_tools
 from refold.tools.contract import Tool
-from refold.values.log_level import quiet
 from refold.values.modes import HookEvent
 from refold.values.similar_names import similar
 from refold.views.escape import on_one_line
@@ -127,7 +126,7 @@ def _tool(given: str) -> str:
 
 def _brought() -> tuple[Tool, ...]:
     """The tools of plug-ins."""
-    return parts(installed("refold.tools"), tool_names(()), quiet).tools
+    return load_tools(installed(TOOLS), tool_names(()))[0]
 
 
 def _arguments(text: str) -> dict[str, Any]:

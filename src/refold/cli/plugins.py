@@ -13,7 +13,9 @@ import msgspec
 from refold.errors import BadInput
 from refold.headless.streams import write
 from refold.plugins import GROUPS, Plugin, installed
-from refold.values.log_level import Level
+from refold.provider.spec import PROVIDERS, provider_of
+from refold.terminal.commands.dispatch import COMMANDS
+from refold.tools.builtin import TOOLS, builtin, load_tools
 from refold.views.escape import on_one_line
 
 NONE = (
@@ -51,22 +53,24 @@ def run(found: Namespace) -> int:
 
 def _problem(plugin: Plugin, every: Sequence[Plugin]) -> str:
     """Why it cannot be used; "" if it can."""
-    from refold.app.plugin_parts import parts
     from refold.terminal.commands.table import names
-    from refold.tools.builtin import builtin
 
     others = [e for e in every if (e.group, e.name) == (plugin.group, plugin.name)]
-    if len(others) > 1 and plugin.group != "refold.tools":
+    if len(others) > 1 and plugin.group != TOOLS:
         return f"{' and '.join(each.package for each in others)} have one of this name"
-    if plugin.group == "refold.commands" and plugin.name in names():
+    if plugin.group == COMMANDS and plugin.name in names():
         return "refold has a command of this name"
     try:
-        plugin.load()
+        return _why_not_loaded(plugin)
     except BadInput as error:
         return str(error)
-    taken = {tool.name for tool in builtin()}
-    return " ".join(parts((plugin,), taken, _untold).notices)
 
 
-def _untold(level: Level, what: str, session: str = "") -> None:
-    """Nothing is logged by a list."""
+def _why_not_loaded(plugin: Plugin) -> str:
+    if plugin.group == TOOLS:
+        return " ".join(load_tools((plugin,), [tool.name for tool in builtin()])[1])
+    if plugin.group == PROVIDERS:
+        provider_of(plugin)
+    else:
+        plugin.function()
+    return ""

@@ -11,7 +11,6 @@ from collections.abc import (
     Awaitable,
     Callable,
     Generator,
-    Mapping,
     Sequence,
 )
 from contextlib import aclosing, asynccontextmanager, contextmanager
@@ -34,7 +33,6 @@ from refold.journal.events.kinds import Frame
 
 if TYPE_CHECKING:
     from refold.app.mcp_servers import McpServers
-    from refold.app.plugin_parts import Command
     from refold.client.questions import Approve, Question
     from refold.client.result import Result
 
@@ -149,11 +147,6 @@ class Session(SessionOrders):
     def hooks(self) -> Sequence[tuple[str, str]]:
         """The hooks that count here: what each does, and the file that has it."""
         return self._app.hooks.listed if self._app.hooks else ()
-
-    @property
-    def commands(self) -> "Mapping[str, Command]":
-        """The commands of plug-ins, by name."""
-        return self._app.plugins.commands if self._app.plugins else {}
 
     @property
     def questions(self) -> "tuple[Question, ...]":

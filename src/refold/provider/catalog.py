@@ -1,8 +1,8 @@
 """The built-in providers as values, and how to connect to one.
 
 A provider is a base URL, the variables that hold its key and address, and the wire it
-speaks. Adding a provider is adding a value. A wire and its HTTP client are imported
-when they are first needed.
+speaks. Adding one is adding a value, and a line to `entry_points.txt`. A wire and its HTTP
+client are imported when they are first needed.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,173 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec.structs import replace
 
 from refold.errors import BadInput
+from refold.plugins import built_in
 from refold.provider.known_models import window
 from refold.provider.port import Provider
-from refold.provider.spec import ProviderSpec, Quirks, no_provider
+from refold.provider.spec import PROVIDERS, ProviderSpec, Quirks, no_provider, provider_of
 
 if TYPE_CHECKING:
     from refold.provider.http import Http
 
 
 _KEY_HEADERS = {"anthropic": "x-api-key", "gemini": "x-goog-api-key"}
+WIRE = "openai-chat"
+
+ANTHROPIC = ProviderSpec(
+    "anthropic",
+    "anthropic",
+    "Anthropic",
+    "https://api.anthropic.com",
+    url_env="ANTHROPIC_BASE_URL",
+    key_env="ANTHROPIC_API_KEY",
+    bearer_env="ANTHROPIC_AUTH_TOKEN",
+    model="claude-sonnet-5-5",
+    hosts_mcp=True,
+)
+OPENAI = ProviderSpec(
+    "openai",
+    "openai-responses",
+    "OpenAI",
+    "https://api.openai.com/v1",
+    url_env="OPENAI_BASE_URL",
+    key_env="OPENAI_API_KEY",
+    model="gpt-6.1-sol",
+    hosts_mcp=True,
+)
+GEMINI = ProviderSpec(
+    "gemini",
+    "gemini",
+    "Gemini",
+    "https://generativelanguage.googleapis.com",
+    url_env="GOOGLE_GEMINI_BASE_URL",
+    key_env="GEMINI_API_KEY",
+    key_too=("GOOGLE_API_KEY",),
+    model="gemini-3.8-flash",
+    aliases=("google",),
+)
+OPENAI_CHAT = ProviderSpec(
+    "openai-chat",
+    "openai-chat",
+    "OpenAI",
+    "https://api.openai.com/v1",
+    url_env="OPENAI_BASE_URL",
+    key_env="OPENAI_API_KEY",
+    model="gpt-6.1-sol",
+    quirks=Quirks(
+        output_limit="max_completion_tokens",
+        schema_beside_tools=True,
+        cache_key=True,
+    ),
+)
+OPENROUTER = ProviderSpec(
+    "openrouter",
+    WIRE,
+    "OpenRouter",
+    "https://openrouter.ai/api/v1",
+    url_env="OPENROUTER_BASE_URL",
+    key_env="OPENROUTER_API_KEY",
+    model="openrouter/auto",
+    quirks=Quirks(
+        effort_in="reasoning",
+        schema_beside_tools=True,
+        costs=True,
+        details="openrouter",
+    ),
+)
+GROQ = ProviderSpec(
+    "groq",
+    WIRE,
+    "Groq",
+    "https://api.groq.com/openai/v1",
+    url_env="GROQ_BASE_URL",
+    key_env="GROQ_API_KEY",
+    model="openai/gpt-oss-120b",
+    quirks=Quirks(output_limit="max_completion_tokens"),
+)
+MISTRAL = ProviderSpec(
+    "mistral",
+    WIRE,
+    "Mistral",
+    "https://api.mistral.ai/v1",
+    url_env="MISTRAL_BASE_URL",
+    key_env="MISTRAL_API_KEY",
+    model="mistral-medium-latest",
+    quirks=Quirks(short_ids=True, bridged=True),
+)
+DEEPSEEK = ProviderSpec(
+    "deepseek",
+    WIRE,
+    "DeepSeek",
+    "https://api.deepseek.com",
+    url_env="DEEPSEEK_BASE_URL",
+    key_env="DEEPSEEK_API_KEY",
+    model="deepseek-flash",
+    quirks=Quirks(thinking_back="reasoning_content"),
+)
+XAI = ProviderSpec(
+    "xai",
+    WIRE,
+    "xAI",
+    "https://api.x.ai/v1",
+    url_env="XAI_BASE_URL",
+    key_env="XAI_API_KEY",
+    model="grok-4.7",
+    quirks=Quirks(output_limit="max_completion_tokens", schema_beside_tools=True),
+)
+AZURE = ProviderSpec(
+    "azure",
+    WIRE,
+    "Azure OpenAI",
+    "",
+    url_env="AZURE_OPENAI_BASE_URL",
+    url_too=(("AZURE_OPENAI_ENDPOINT", "/openai/v1"),),
+    key_env="AZURE_OPENAI_API_KEY",
+    key_header="api-key",
+    quirks=Quirks(
+        output_limit="max_completion_tokens",
+        schema_beside_tools=True,
+        cache_key=True,
+    ),
+)
+VLLM = ProviderSpec(
+    "vllm",
+    WIRE,
+    "vLLM",
+    "http://127.0.0.1:8000/v1",
+    url_env="VLLM_BASE_URL",
+    key_env="VLLM_API_KEY",
+    keyless=True,
+    advice="start it with `vllm serve MODEL`",
+)
+LMSTUDIO = ProviderSpec(
+    "lmstudio",
+    WIRE,
+    "LM Studio",
+    "http://127.0.0.1:1234/v1",
+    url_env="LMSTUDIO_BASE_URL",
+    key_env="LM_API_TOKEN",
+    keyless=True,
+    advice="start it with `lms server start`",
+)
+LLAMA_CPP = ProviderSpec(
+    "llama-cpp",
+    WIRE,
+    "llama.cpp",
+    "http://127.0.0.1:8080/v1",
+    url_env="LLAMA_CPP_BASE_URL",
+    key_env="LLAMA_API_KEY",
+    keyless=True,
+    aliases=("llama.cpp", "llamacpp"),
+    advice="start it with `llama-server -m MODEL.gguf --jinja`",
+)
+OLLAMA = ProviderSpec(
+    "ollama",
+    "ollama",
+    "Ollama",
+    "http://127.0.0.1:11434",
+    url_env="OLLAMA_HOST",
+    advice="start it with `ollama serve`",
+)
 
 
 class ConnectedProvider(Provider, Protocol):
@@ -30,63 +188,8 @@ class ConnectedProvider(Provider, Protocol):
 
 def providers() -> tuple[ProviderSpec, ...]:
     """All that are built in."""
-    return (
-        ProviderSpec(
-            "anthropic",
-            "anthropic",
-            "Anthropic",
-            "https://api.anthropic.com",
-            url_env="ANTHROPIC_BASE_URL",
-            key_env="ANTHROPIC_API_KEY",
-            bearer_env="ANTHROPIC_AUTH_TOKEN",
-            model="claude-sonnet-5-5",
-            hosts_mcp=True,
-        ),
-        ProviderSpec(
-            "openai",
-            "openai-responses",
-            "OpenAI",
-            "https://api.openai.com/v1",
-            url_env="OPENAI_BASE_URL",
-            key_env="OPENAI_API_KEY",
-            model="gpt-6.1-sol",
-            hosts_mcp=True,
-        ),
-        ProviderSpec(
-            "gemini",
-            "gemini",
-            "Gemini",
-            "https://generativelanguage.googleapis.com",
-            url_env="GOOGLE_GEMINI_BASE_URL",
-            key_env="GEMINI_API_KEY",
-            key_too=("GOOGLE_API_KEY",),
-            model="gemini-3.8-flash",
-            aliases=("google",),
-        ),
-        ProviderSpec(
-            "openai-chat",
-            "openai-chat",
-            "OpenAI",
-            "https://api.openai.com/v1",
-            url_env="OPENAI_BASE_URL",
-            key_env="OPENAI_API_KEY",
-            model="gpt-6.1-sol",
-            quirks=Quirks(
-                output_limit="max_completion_tokens",
-                schema_beside_tools=True,
-                cache_key=True,
-            ),
-        ),
-        *compatible(),
-        ProviderSpec(
-            "ollama",
-            "ollama",
-            "Ollama",
-            "http://127.0.0.1:11434",
-            url_env="OLLAMA_HOST",
-            advice="start it with `ollama serve`",
-        ),
-    )
+    found = map(provider_of, built_in(PROVIDERS))
+    return tuple(each for each in found if isinstance(each, ProviderSpec))
 
 
 def named(text: str, known: tuple[ProviderSpec, ...] = ()) -> tuple[ProviderSpec, str]:
@@ -275,122 +378,3 @@ def _quirks(spec: ProviderSpec, environ: Mapping[str, str]) -> Quirks:
             cache_key=plain.cache_key,
         )
     return spec.quirks
-
-
-WIRE = "openai-chat"
-
-
-def compatible() -> tuple[ProviderSpec, ...]:
-    """The built-in providers: in the cloud, and on this machine."""
-    return (*_clouds(), *_own())
-
-
-def _clouds() -> tuple[ProviderSpec, ...]:
-    return (
-        ProviderSpec(
-            "openrouter",
-            WIRE,
-            "OpenRouter",
-            "https://openrouter.ai/api/v1",
-            url_env="OPENROUTER_BASE_URL",
-            key_env="OPENROUTER_API_KEY",
-            model="openrouter/auto",
-            quirks=Quirks(
-                effort_in="reasoning",
-                schema_beside_tools=True,
-                costs=True,
-                details="openrouter",
-            ),
-        ),
-        ProviderSpec(
-            "groq",
-            WIRE,
-            "Groq",
-            "https://api.groq.com/openai/v1",
-            url_env="GROQ_BASE_URL",
-            key_env="GROQ_API_KEY",
-            model="openai/gpt-oss-120b",
-            quirks=Quirks(output_limit="max_completion_tokens"),
-        ),
-        ProviderSpec(
-            "mistral",
-            WIRE,
-            "Mistral",
-            "https://api.mistral.ai/v1",
-            url_env="MISTRAL_BASE_URL",
-            key_env="MISTRAL_API_KEY",
-            model="mistral-medium-latest",
-            quirks=Quirks(short_ids=True, bridged=True),
-        ),
-        ProviderSpec(
-            "deepseek",
-            WIRE,
-            "DeepSeek",
-            "https://api.deepseek.com",
-            url_env="DEEPSEEK_BASE_URL",
-            key_env="DEEPSEEK_API_KEY",
-            model="deepseek-flash",
-            quirks=Quirks(thinking_back="reasoning_content"),
-        ),
-        ProviderSpec(
-            "xai",
-            WIRE,
-            "xAI",
-            "https://api.x.ai/v1",
-            url_env="XAI_BASE_URL",
-            key_env="XAI_API_KEY",
-            model="grok-4.7",
-            quirks=Quirks(output_limit="max_completion_tokens", schema_beside_tools=True),
-        ),
-        ProviderSpec(
-            "azure",
-            WIRE,
-            "Azure OpenAI",
-            "",
-            url_env="AZURE_OPENAI_BASE_URL",
-            url_too=(("AZURE_OPENAI_ENDPOINT", "/openai/v1"),),
-            key_env="AZURE_OPENAI_API_KEY",
-            key_header="api-key",
-            quirks=Quirks(
-                output_limit="max_completion_tokens",
-                schema_beside_tools=True,
-                cache_key=True,
-            ),
-        ),
-    )
-
-
-def _own() -> tuple[ProviderSpec, ...]:
-    return (
-        ProviderSpec(
-            "vllm",
-            WIRE,
-            "vLLM",
-            "http://127.0.0.1:8000/v1",
-            url_env="VLLM_BASE_URL",
-            key_env="VLLM_API_KEY",
-            keyless=True,
-            advice="start it with `vllm serve MODEL`",
-        ),
-        ProviderSpec(
-            "lmstudio",
-            WIRE,
-            "LM Studio",
-            "http://127.0.0.1:1234/v1",
-            url_env="LMSTUDIO_BASE_URL",
-            key_env="LM_API_TOKEN",
-            keyless=True,
-            advice="start it with `lms server start`",
-        ),
-        ProviderSpec(
-            "llama-cpp",
-            WIRE,
-            "llama.cpp",
-            "http://127.0.0.1:8080/v1",
-            url_env="LLAMA_CPP_BASE_URL",
-            key_env="LLAMA_API_KEY",
-            keyless=True,
-            aliases=("llama.cpp", "llamacpp"),
-            advice="start it with `llama-server -m MODEL.gguf --jinja`",
-        ),
-    )

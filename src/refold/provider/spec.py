@@ -6,10 +6,10 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, TypeAlias, cast
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from refold.errors import BadInput
-from refold.plugins import installed, unique
+from refold.plugins import Plugin, installed, unique
 from refold.provider.port import Provider
 
 Wire: TypeAlias = Literal[
@@ -77,25 +77,30 @@ def no_provider(name: str, names: Iterable[str]) -> BadInput:
     return BadInput(f"there is no provider {name!r}; {way_out}")
 
 
-PLUGINS = "refold.providers"
+PROVIDERS = "refold.providers"  # the group of entry points
 
 
 class PluginProvider(Struct, frozen=True):
-    """A provider that an installed package brings. `make` takes the model and the environment."""
+    """A provider in Python. `make` takes the model and the environment."""
 
     name: str
     make: Callable[[str, Mapping[str, str]], Provider]
 
 
-def plugged(name: str) -> PluginProvider | None:
+def plugged(name: str) -> ProviderSpec | PluginProvider | None:
     """The provider of that name, if a package has one. Raises `BadInput` if it is broken.
 
     Packages are searched only for a name that is not built in.
     """
-    plugin = unique(installed(PLUGINS), name)
-    if plugin is None:
-        return None
+    plugin = unique(installed(PROVIDERS), name)
+    return None if plugin is None else provider_of(plugin)
+
+
+def provider_of(plugin: Plugin) -> ProviderSpec | PluginProvider:
+    """What an entry point registers: data for a wire of ours, or a function."""
     found = plugin.load()
+    if isinstance(found, ProviderSpec):
+        return structs.replace(found, name=plugin.name)
     if not callable(found):
-        raise plugin.broken("it is not a function")
-    return PluginProvider(name, cast("Callable[..., Provider]", found))
+        raise plugin.broken("it is neither a function nor a ProviderSpec")
+    return PluginProvider(plugin.name, cast("Callable[..., Provider]", found))

@@ -1,64 +1,63 @@
-"""The built-in tools, in the order in which a model reads them.
+"""Tools of entry points: the built-in ones, and how those of packages are loaded.
 
-The profile of an agent selects some of them; rules limit what they may access.
+The built-in tools are in `entry_points.txt`, in the order in which a model reads them. The
+profile of an agent selects some of them; rules limit what they may access.
 """
 
-from refold.tools.apply_patch import apply_patch
-from refold.tools.claims import claim
-from refold.tools.code import diagnostics, references, symbols
+from collections.abc import Collection, Iterable, Iterator
+from functools import cache
+from typing import cast
+
+from refold.errors import BadInput
+from refold.plugins import Plugin, built_in
 from refold.tools.contract import Tool
-from refold.tools.data import calc, json_query
-from refold.tools.edit import edit_file, multi_edit, write_file
-from refold.tools.find import glob, list_files
-from refold.tools.grep import grep
-from refold.tools.memory import memory_write
-from refold.tools.notebook_edit import notebook_edit
-from refold.tools.plan import ask_user, enter_plan_mode, exit_plan_mode
-from refold.tools.python_tool import python
-from refold.tools.read import read_file
-from refold.tools.session_history import history_search
-from refold.tools.shell import (
-    background_output,
-    background_run,
-    background_stop,
-    bash,
-    monitor,
-)
-from refold.tools.skills import list_skills, read_skill
-from refold.tools.task import schedule, task
-from refold.tools.todo import (
-    task_claim,
-    task_create,
-    task_get,
-    task_list,
-    task_update,
-    todo_write,
-)
-from refold.tools.turn_control import compact, notify, think
-from refold.tools.web import docs_lookup, web_fetch, web_search
-from refold.tools.worktree import enter_worktree, exit_worktree
+
+TOOLS = "refold.tools"  # the group of entry points
 
 
+@cache
 def builtin() -> tuple[Tool, ...]:
-    return (
-        *(read_file, list_files, glob, grep),
-        *(write_file, edit_file, multi_edit, apply_patch, notebook_edit),
-        *(bash, background_run, background_output, background_stop, monitor),
-        *(
-            python,
-            task,
-            schedule,
-            think,
-            notify,
-            todo_write,
-            compact,
-            history_search,
-            claim,
-        ),
-        *(task_create, task_get, task_update, task_list, task_claim),
-        *(web_fetch, web_search, docs_lookup, json_query, calc),
-        *(symbols, references, diagnostics),
-        *(enter_worktree, exit_worktree),
-        *(memory_write, list_skills, read_skill),
-        *(ask_user, enter_plan_mode, exit_plan_mode),
-    )
+    return load_tools(built_in(TOOLS))[0]
+
+
+def load_tools(
+    found: Iterable[Plugin], taken: Collection[str] = ()
+) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
+    """The tools of these entry points, and sentences about those that were left out.
+
+    One whose name is taken, or that cannot be loaded, is left out with all others of its
+    entry point.
+    """
+    names = set(taken)
+    tools, problems = list[Tool](), list[str]()
+    for plugin in found:
+        try:
+            new = tuple(_tools(plugin))
+            if clash := [tool.name for tool in new if tool.name in names]:
+                raise plugin.broken(f"the name of its tool {clash[0]!r} is taken")
+        except BadInput as error:
+            problems.append(str(error))
+        else:
+            tools += new
+            names |= {tool.name for tool in new}
+    return tuple(tools), tuple(problems)
+
+
+def _tools(plugin: Plugin) -> Iterator[Tool]:
+    found = plugin.load()
+    each = cast("Iterable[object]", found) if isinstance(found, list | tuple) else (found,)
+    for one in each:
+        if not isinstance(one, Tool):
+            raise plugin.broken(f"{one!r} is not a tool: put @tool above its function")
+        if one.name.startswith("mcp__"):
+            raise plugin.broken(f"names like {one.name!r} are of tools of MCP servers")
+        if not plugin.ours:  # reading the types of all would make each start slower
+            _read_types(plugin, one)
+        yield one
+
+
+def _read_types(plugin: Plugin, tool: Tool) -> None:
+    try:
+        tool.signature()
+    except Exception as error:
+        raise plugin.broken(f"{type(error).__name__}: {error}") from error

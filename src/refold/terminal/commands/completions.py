@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from refold.client.session import Session
-from refold.terminal.commands.dispatch import choices_of
+from refold.plugins import installed
+from refold.terminal.commands.dispatch import COMMANDS, choices_of
 from refold.terminal.commands.table import commands
 from refold.terminal.input.completion import (
     Choices,
@@ -49,7 +50,10 @@ def offers_of(session: Session, directory: Callable[[], str]) -> Complete:
         NamedCommand(each.name, on_one_line(each.about), each.usage)
         for each in (session.mcp.prompts() if session.mcp else ())
     ]
-    table += [NamedCommand(name, "a command of a plug-in", "") for name in session.commands]
+    table += [
+        NamedCommand(each.name, f"a command of {on_one_line(each.package)}", "")
+        for each in installed(COMMANDS)
+    ]
     files = WorkspaceFiles(directory)
     return completing(table, _choices(session), directory, files.found)
 

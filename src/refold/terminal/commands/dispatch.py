@@ -1,12 +1,12 @@
 """Runs what is typed as a command: a slash command, a template, or a skill.
 
-A command's module is imported here when it is typed, so that a start does without them.
+The functions of slash commands are entry points: `entry_points.txt` has ours. Each is imported
+when it is typed, so that a start does without them.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from inspect import isawaitable
-from keyword import iskeyword
 from typing import TypeAlias, cast
 
 import anyio
@@ -14,6 +14,7 @@ import anyio
 from refold.client.session import Session
 from refold.client.types import Shortcuts
 from refold.errors import BadInput, RefoldError
+from refold.plugins import Plugin, built_in, installed, unique
 from refold.terminal.commands import help
 from refold.terminal.commands.table import SlashCommand, command_in, commands, find
 from refold.terminal.input.completion import CompletionChoice
@@ -21,14 +22,7 @@ from refold.terminal.terminal import Terminal
 from refold.terminal.work import sentence
 from refold.views.escape import on_one_line
 
-# Commands that stand in the module of another one, with which they share what they do.
-_MODULES: Mapping[str, str] = {
-    "add-dir": "cd", "agents": "agent", "approval": "mode",
-    "delete": "edit", "doctor": "status", "background": "tree", "stop": "tree", "effort": "model", "thinking": "model", "execute": "plan",
-    "plans": "plan", "format": "config", "note": "memory", "search": "resume",
-    "sessions": "resume", "tag": "rename", "undo": "rewind",
-}  # fmt: skip
-Run: TypeAlias = Callable[[Terminal, str], Awaitable[None]]
+COMMANDS = "refold.commands"  # the group of entry points
 Choose: TypeAlias = Callable[[Session], Iterable[CompletionChoice]]
 
 
@@ -74,7 +68,7 @@ class CommandRunner:
 async def run_command(name: str, rest: str, here: Terminal) -> None:
     """Raises `BadInput` for an unknown command, with the nearest name."""
     if (command := find(name)) is not None:
-        await run_of(command)(here, rest)
+        await _run(entry_point(command), rest, here)
         return
     if (servers := here.session.mcp) is not None:
         for prompt in servers.prompts():
@@ -82,8 +76,8 @@ async def run_command(name: str, rest: str, here: Terminal) -> None:
                 text = await servers.expanded(prompt, rest)
                 await here.say(text, typed=f"/{name} {rest}".rstrip())
                 return
-    if (function := here.session.commands.get(name)) is not None:
-        await _of_plugin(name, function, rest, here)
+    if (brought := unique(installed(COMMANDS), name)) is not None:
+        await _run(brought, rest, here)
         return
     shortcuts = here.session.shortcuts
     if shortcuts.find(name) is None:
@@ -92,42 +86,44 @@ async def run_command(name: str, rest: str, here: Terminal) -> None:
     await here.say(text, typed=f"/{name} {rest}".rstrip())
 
 
-async def _of_plugin(
-    name: str, function: Callable[..., object], rest: str, here: Terminal
-) -> None:
-    """Call it with the session and what was typed after its name; show what it returns."""
+async def _run(command: Plugin, rest: str, here: Terminal) -> None:
+    """Call it with what was typed after its name; show what it returns.
+
+    Ours get the terminal, those of packages the session.
+    """
+    function = command.function()
     try:
-        said = function(here.session, rest)
+        said = function(here if command.ours else here.session, rest)
         if isawaitable(said):
             said = await said
     except RefoldError:
         raise
     except Exception as error:  # its bug must not take the session with it
-        raise BadInput(f"/{name} failed: {type(error).__name__}: {error}") from error
+        if command.ours:
+            raise
+        raise BadInput(
+            f"/{command.name} failed: {type(error).__name__}: {error}"
+        ) from error
     for row in str(said or "").splitlines():
         here.printer.say(on_one_line(row))
 
 
-def run_of(command: SlashCommand) -> Run:
-    """`run` of the command's own module, or `run_NAME` of the one that it shares."""
-    found = _part(command, "run")
+def entry_point(command: SlashCommand) -> Plugin:
+    """Where the function of a command of ours is registered."""
+    found = unique(built_in(COMMANDS), command.name)
     if found is None:
-        raise LookupError(f"/{command.name} has no function")
-    return cast(Run, found)
+        raise LookupError(f"/{command.name} is not in entry_points.txt")
+    return found
 
 
 def choices_of(command: SlashCommand, session: Session) -> Iterable[CompletionChoice]:
     """What may follow the command."""
-    choose = cast("Choose | None", _part(command, "choices"))
+    module, _, function = entry_point(command).value.partition(":")
+    choose = cast(
+        "Choose | None",
+        getattr(import_module(module), function.replace("run", "choices", 1), None),
+    )
     return (*map(CompletionChoice, command.words), *(choose(session) if choose else ()))
-
-
-def _part(command: SlashCommand, part: str) -> object:
-    own = command.name.replace("-", "_")
-    own = f"{own}_" if iskeyword(own) else own
-    shared = _MODULES.get(command.name)
-    module = import_module(f"refold.terminal.commands.{shared or own}")
-    return getattr(module, f"{part}_{own}" if shared else part, None)
 
 
 async def _expanded(here: Terminal, shortcuts: Shortcuts, name: str, rest: str) -> str:

@@ -1,7 +1,6 @@
 """The slash commands, in the order of /help; help, completion, docs and tests read this table.
 
-Each command is in the module of its name; a few related ones share a module (`commands.dispatch`).
-A module is imported when its command is typed.
+`entry_points.txt` says where the function of each is; `commands.dispatch` calls it.
 """
 
 from collections.abc import Mapping

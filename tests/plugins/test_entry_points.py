@@ -1,4 +1,4 @@
-"""Plug-ins of installed packages: found without an import, used, refused and named."""
+"""Entry points: those of packages are found without an import, used, refused and named; ours all load."""
 
 import json
 import os
@@ -14,22 +14,19 @@ from types import SimpleNamespace
 import anyio
 import pytest
 
+import refold
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
-from refold.app.plugin_parts import parts
 from refold.cli.main import main
 from refold.client.launch import Launch
 from refold.client.session import Session
 from refold.config.folder_settings import load_here
 from refold.config.paths import paths
-from refold.engine.policies.conversation import converse, final
-from refold.engine.policies.plan_mode import plan_ready
-from refold.engine.policies.turn_end import stopping
-from refold.journal.state.fold import View
-from refold.plugins import Plugin, installed
+from refold.plugins import GROUPS, Plugin, built_in, installed
+from refold.provider.catalog import providers
+from refold.terminal.commands.table import commands
 from refold.testing.providers import Line, ScriptedProvider
-from refold.tools.builtin import builtin
-from refold.values.log_level import Level
+from refold.tools.builtin import builtin, load_tools
 from refold.values.messages import Text, ToolResult
 from tests.terminal.at_home import Desk
 
@@ -305,32 +302,30 @@ def test_the_command_of_the_template_counts_words(said: list[str], answer: str) 
     assert anyio.run(words) == answer
 
 
-def test_built_in_tools_and_policies_pass_the_registration_of_plug_ins() -> None:
-    """What refold brings has the shape that a package gives it: a package could bring it."""
-    names = {
-        id(value): f"{module.__name__}:{name}"
-        for module in list(sys.modules.values())
-        if module.__name__.startswith("refold.tools.")
-        for name, value in vars(module).items()
-    }
-    tools = (
-        Plugin("refold.tools", each.name, names[id(each)], "refold") for each in builtin()
-    )
-    policies = [
-        Plugin(
-            "refold.policies", each.__name__, f"{each.__module__}:{each.__name__}", "refold"
-        )
-        for each in (stopping, converse, final, plan_ready)
-    ]
+def test_each_tool_of_refold_is_registered_under_its_name() -> None:
+    registered = built_in("refold.tools")
 
-    found = parts((*tools, *policies), (), untold)
+    assert [each.name for each in registered] == [tool.name for tool in builtin()]
+    assert load_tools(registered) == (builtin(), ())
 
-    assert (found.tools, found.notices) == (builtin(), ())
-    assert [each.__name__ for each in found.policies] == [each.name for each in policies]
-    assert [each(View()) for each in found.policies] == [
-        each(View()) for each in (stopping, converse, final, plan_ready)
+
+def test_each_slash_command_is_registered_once_and_leads_to_a_function() -> None:
+    registered = built_in("refold.commands")
+
+    assert [each.name for each in registered] == [each.name for each in commands()]
+    assert [each.function().__module__ for each in registered] == [
+        each.value.partition(":")[0] for each in registered
     ]
 
 
-def untold(level: Level, what: str, session: str = "") -> None:
-    raise AssertionError(what)
+def test_each_provider_is_registered_under_its_name() -> None:
+    registered = built_in("refold.providers")
+
+    assert [each.name for each in registered] == [each.name for each in providers()]
+    assert [each.load() for each in registered] == list(providers())
+
+
+def test_nothing_of_refold_is_registered_for_a_group_that_nobody_reads() -> None:
+    own = Path(refold.__file__).with_name("entry_points.txt").read_text()
+
+    assert set(re.findall(r"^\[(.*)\]$", own, re.M)) <= set(GROUPS)
