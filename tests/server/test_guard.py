@@ -55,6 +55,14 @@ async def status(
     return sent[0]["status"]
 
 
+@pytest.mark.parametrize("method", ["GET", "WS"])
+async def test_a_whole_uri_in_the_place_of_a_path_is_not_served(method: str) -> None:
+    asked = [("host", HERE), BEARER]
+
+    assert await status(method, asked, path=f"http://{HERE}/api/x") == 421
+    assert await status(method, asked, path="http://evil.example/api/x") == 421
+
+
 async def test_of_the_matrix_of_headers_only_our_own_clients_get_through() -> None:
     hosts = {
         "ours": HERE,

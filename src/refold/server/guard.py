@@ -118,7 +118,8 @@ class Guard:
         """How long the body may be. Raises `Rejected`."""
         headers = _Headers(scope["headers"])
         host = headers.one("host")
-        if host is None or host.lower() not in self._names.hosts:
+        whole = not scope["path"].startswith("/")  # a URI with a host of its own
+        if whole or host is None or host.lower() not in self._names.hosts:
             raise Rejected(421, "this server has another host name")
         origin = headers.one("origin")
         if headers.has("origin") and origin not in self._names.origins:

@@ -4,6 +4,7 @@ What is served is not known here: `serving` has the conversations of pages and p
 `refold.task_server` the tasks of other agents. Who may come in is decided in `guard`.
 """
 
+import re
 import signal
 import socket
 import ssl
@@ -14,6 +15,7 @@ from pathlib import Path
 import anyio
 import uvicorn
 from msgspec import Struct
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from refold.errors import BadInput, RefoldError
 from refold.server.guard import App, Names
@@ -127,10 +129,25 @@ def bound(where: Listening) -> socket.socket:
     return listener
 
 
+class _NamedInTheTarget(HttpToolsProtocol):
+    """A request line with a whole URI names a host, too. uvicorn would forget it.
+
+    As a second Host it is refused by the guard, as two headers that differ are.
+    """
+
+    def on_headers_complete(self) -> None:
+        _, named, rest = self.url.partition(b"://")
+        if named and not self.url.startswith(b"/"):
+            host = re.split(rb"[/?#]", rest, maxsplit=1)[0]
+            if (b"host", host) not in self.headers:
+                self.headers.append((b"host", host))
+        super().on_headers_complete()
+
+
 def _config(app: object, where: Listening) -> uvicorn.Config:
     # httptools is quicker, and leaves the spaces after the value of a header.
     parser, sockets = (
-        ("httptools", "websockets-sansio") if where.websockets else ("h11", "none")
+        (_NamedInTheTarget, "websockets-sansio") if where.websockets else ("h11", "none")
     )
     try:
         made = uvicorn.Config(

@@ -1,0 +1,29 @@
+"""A request line may hold a whole URI, which names a host beside the Host header."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.server.serving import server
+
+pytestmark = pytest.mark.anyio
+PATH = "/api/conversations"
+
+
+async def test_a_whole_uri_that_names_another_host_is_refused_as_a_wrong_host_is(
+    tmp_path: Path, home: Path
+) -> None:
+    async with server(tmp_path) as client:
+        sent = {**client.token, "Host": client.netloc}
+        others = [
+            f"http://evil.example{PATH}",
+            f"http://evil.example@{client.netloc}{PATH}",
+            f"HTTP://evil.example:80{PATH}?a=http://{client.netloc}",
+        ]
+
+        answers = [await client.ask("GET", each, headers=sent) for each in others]
+        own = await client.ask("GET", f"http://{client.netloc}{PATH}", headers=sent)
+        path = await client.ask("GET", f"{PATH}?a=http://evil.example/", headers=sent)
+
+    assert [each.status for each in answers] == [421] * len(others)
+    assert (own.status, path.status) == (200, 200)
