@@ -1,6 +1,7 @@
 """The figures of an evaluation: rates, intervals, and the comparison of two runs."""
 
 import pytest
+from msgspec.structs import replace
 
 from refold.errors import BadInput
 from refold.evaluation.comparison import compare, comparison_lines
@@ -60,6 +61,17 @@ def test_the_table_counts_what_was_passed_and_destroyed() -> None:
     assert "passed: 2 of 4, 95 % interval 15% to 85%" in lines
     assert "of 2 tries each: pass@1 50%, pass@2 100%" in lines
     assert "cost: $1.0000" in lines
+
+
+def test_the_waits_for_first_tokens_have_a_median_and_a_high_one() -> None:
+    found = evaluation(a="+", b="+")
+    waits = tuple(n / 10 for n in range(1, 21))
+    trials = (replace(found.trials[0], first_tokens=waits), found.trials[1])
+
+    lines = list(table(replace(found, trials=trials)))
+
+    assert "first token of 20 responses: median 1.1 s, 95 % within 1.9 s" in lines
+    assert not any(line.startswith("first token") for line in table(found))
 
 
 def test_a_try_is_told_in_a_line_with_its_first_problem() -> None:

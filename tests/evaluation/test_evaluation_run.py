@@ -7,14 +7,19 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from refold.errors import BadInput
 from refold.evaluation.judge import judge
 from refold.evaluation.report import Evaluation, Trial
-from refold.evaluation.run import Conditions, run_all
+from refold.evaluation.run import Conditions, Stopwatch, run_all
 from refold.evaluation.tasks import Task, read_tasks
+from refold.journal.events.kinds import Entry, ModelAnswered, ModelAsked
 from refold.place.files import DiskFiles
+from refold.session.hub import Frame
 from refold.testing.providers import Line, ScriptedProvider
+from refold.values.live import Waiting
+from refold.values.messages import Message, Text
 
 TASK = """
 [[tasks]]
@@ -63,6 +68,25 @@ def test_a_task_is_passed_if_all_its_checks_hold(tmp_path: Path) -> None:
     assert (trial.steps, trial.input_tokens, trial.answer) == (3, 30, "Done.")
     assert trial.calls[0] == 'read_file {"path":"a.txt"}'
     assert 0 < trial.write_seconds + trial.wait_seconds <= trial.seconds
+
+
+def test_what_comes_after_the_first_token_is_writing_and_before_it_loading_or_a_wait() -> (
+    None
+):
+    times = iter([0.0, 1.0, 9.0, 10.0, 14.0, 20.0, 21.0])
+    watch = Stopwatch(lambda: next(times))
+    said = ModelAnswered(Message("assistant", (Text("Done."),)))
+    loading = Waiting(0.0, "loading a model")
+
+    asked, answered = Entry(1, ModelAsked()), Entry(2, said)
+    for item in (
+        *(asked, loading, Entry(2, replace(said, first_piece=5.0))),
+        *(asked, Entry(2, replace(said, first_piece=1.5)), asked, answered),
+    ):
+        watch.see(Frame(1, 1, item))
+
+    assert (watch.load, watch.wait, watch.write) == (5.0, 1.5 + 1.0, 3.0 + 2.5)
+    assert (watch.first_tokens, watch.steps) == ([1.5], 3)
 
 
 @pytest.mark.parametrize(

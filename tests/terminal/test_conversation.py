@@ -3,7 +3,7 @@
 import io
 import os
 import tomllib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,7 @@ from refold.journal.events.kinds import (
     TurnStarted,
 )
 from refold.journal.store.port import MemoryStore
-from refold.provider.port import Provider
+from refold.provider.port import Delta, Provider, Request
 from refold.session.hub import Frame
 from refold.session.session import Session
 from refold.terminal.greeting import greet
@@ -72,7 +72,7 @@ Typed = str | QueuedMessage | Key | Callable[[], Awaitable[str | Key]]
 class Typist:
     """Types the next of what it was given, whatever the question. Implements `TerminalReader`."""
 
-    lively = False
+    lively, hears = False, True
 
     def __init__(self, *typed: Typed) -> None:
         self.asked: list[str] = []
@@ -821,6 +821,40 @@ def test_a_slow_answer_is_cut_where_ctrl_c_came(tmp_path: Path) -> None:
 
     assert anyio.run(story) == "Short."
     assert tonight.out.getvalue().count("word") < 500
+
+
+class Awaited(Unhurried):
+    """It answers once a status has been drawn `times` times."""
+
+    def __init__(self, out: io.StringIO, times: int) -> None:
+        super().__init__("Done.")
+        self._out, self._times = out, times
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        while self._out.getvalue().count("<") < self._times:
+            await anyio.sleep(0.001)
+        async for delta in super().stream(request):
+            yield delta
+
+
+@pytest.mark.parametrize("somebody", [True, False])
+def test_only_where_somebody_can_type_the_status_says_what_can_be_typed(
+    tmp_path: Path, *, somebody: bool
+) -> None:
+    tonight = Evening(tmp_path)
+    tonight.paper = Printer(tonight.out, TerminalCapabilities(moves=True, back="<"))
+    tonight.provider = Awaited(tonight.out, times=3)
+    person = Typist()
+    person.hears = somebody
+
+    async def story() -> None:
+        async with await tonight.session() as session:
+            await session.inbox.say("go")
+            await Work(tonight.handle(session), tonight.paper, person).through(session.go)
+
+    anyio.run(story)
+
+    assert ("type a message" in tonight.out.getvalue()) is somebody
 
 
 def test_the_first_lines_name_the_branch_and_what_runs_without_asking(

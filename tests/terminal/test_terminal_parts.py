@@ -118,6 +118,21 @@ def pipe() -> Iterator[tuple[int, Callable[[bytes], None]]]:
     os.close(writing)
 
 
+def test_lines_of_a_script_are_not_typed_while_it_works(
+    pipe: tuple[int, Callable[[bytes], None]],
+) -> None:
+    script, (screen, keyboard) = pipe[0], os.openpty()
+
+    readers = [
+        LineReader(Printer(io.StringIO(), TerminalCapabilities()), source)
+        for source in (script, keyboard)
+    ]
+    os.close(screen)
+    os.close(keyboard)
+
+    assert [reader.hears for reader in readers] == [False, True]
+
+
 def test_whole_lines_are_read_as_they_come(
     pipe: tuple[int, Callable[[bytes], None]],
 ) -> None:

@@ -241,7 +241,7 @@ def _reply(step: int, *, refused: bool) -> Reply:
 class _Unattended:
     """Without a terminal, the tour answers yes itself."""
 
-    lively = False
+    lively = hears = False
 
     def __init__(self, paper: Printer) -> None:
         self._paper = paper

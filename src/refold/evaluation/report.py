@@ -5,7 +5,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from math import comb, sqrt
+from math import ceil, comb, sqrt
 from pathlib import Path
 
 import msgspec
@@ -24,7 +24,8 @@ class Trial(Struct, frozen=True, kw_only=True):
     """One try at one task.
 
     `calls` are the calls that the model made. The seconds: all of them, those of loading an
-    embedded model, of waiting for first pieces of responses, and of receiving the rest.
+    embedded model, of waiting for first tokens of responses, and of receiving the rest.
+    `first_tokens` are the waits one by one, of responses that came in pieces.
     """
 
     task: str
@@ -41,6 +42,7 @@ class Trial(Struct, frozen=True, kw_only=True):
     load_seconds: float = 0.0
     wait_seconds: float = 0.0
     write_seconds: float = 0.0
+    first_tokens: tuple[float, ...] = ()
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
@@ -144,6 +146,12 @@ def _summary(found: Evaluation) -> Iterator[str]:
         f"{duration(sum(t.wait_seconds for t in trials))} to the first token, "
         f"{duration(sum(t.write_seconds for t in trials))} to write"
     )
+    if waits := sorted(wait for t in trials for wait in t.first_tokens):
+        half, most = waits[len(waits) // 2], waits[ceil(0.95 * len(waits)) - 1]
+        yield (
+            f"first token of {len(waits)} responses: "
+            f"median {duration(half)}, 95 % within {duration(most)}"
+        )
     cached, read = (
         sum(t.cached_tokens for t in trials),
         sum(t.input_tokens for t in trials),

@@ -26,7 +26,7 @@ from refold.evaluation.report import Trial
 from refold.evaluation.tasks import Task
 from refold.place.port import Files
 from refold.provider.port import Provider
-from refold.values.live import CallComing, TextCame, ThinkingCame, Waiting
+from refold.values.live import Waiting
 from refold.values.modes import Mode
 from refold.values.tools import Confinement
 
@@ -87,6 +87,7 @@ async def run_one(task: Task, given: Conditions, sample: int = 0) -> Trial:
         load_seconds=watch.load,
         wait_seconds=watch.wait,
         write_seconds=watch.write,
+        first_tokens=tuple(round(each, 3) for each in watch.first_tokens),
         input_tokens=result.usage.input,
         cached_tokens=result.usage.cached,
         output_tokens=result.usage.output,
@@ -152,46 +153,45 @@ async def _succeeds(place: Workspace, command: str) -> bool:
 class Stopwatch:
     """Where the time of a turn goes, as seen in its news.
 
-    `load`: an embedded model is loaded; `wait`: from a request to the first piece of the
-    response; `write`: from there to its end. The rest is the work of tools.
+    `load`: an embedded model is loaded, and reads its first prompt; `wait`: from a request to
+    the first token of the response; `write`: from there to its end. The rest is the work of
+    tools. `first_tokens` has the wait of each response that came in pieces from a loaded model.
     """
 
-    def __init__(self) -> None:
-        self.began = self._since = time.monotonic()
-        self._now = ""  # "load", "wait", "write" or ""
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.began = self._asked = clock()
+        self._loads = False
         self.load = self.wait = self.write = 0.0
+        self.first_tokens = list[float]()
         self.steps = 0
         self.calls = list[str]()
 
     def see(self, frame: Frame) -> None:
         match frame.item:
             case Entry(event=events.ModelAsked()):
-                self._enter("wait")
-            case Entry(event=events.ModelAnswered(message)):
+                self._asked, self._loads = self._clock(), False
+            case Waiting(reason=reason):
+                self._loads = self._loads or reason.startswith("loading ")
+            case Entry(event=events.ModelAnswered(message, first_piece=first)):
                 self.steps += 1
                 self.calls += [
                     f"{c.name} {bytes(c.arguments).decode()}" for c in message.calls
                 ]
-                self._enter("")
+                self._over(first)
             case Entry(event=events.ModelFailed()):
-                self._enter("")
-            case Waiting(reason=reason):
-                self._enter("load" if reason.startswith("loading ") else "wait")
-            case TextCame() | ThinkingCame() | CallComing():
-                self._enter("write")
+                self._over(None)
             case _:
                 pass
 
-    def _enter(self, phase: str) -> None:
-        now = time.monotonic()
-        took, self._since = now - self._since, now
-        match self._now:
-            case "load":
-                self.load += took
-            case "wait":
-                self.wait += took
-            case "write":
-                self.write += took
-            case _:
-                pass
-        self._now = phase
+    def _over(self, first: float | None) -> None:
+        """A response has ended whose first token came after `first` seconds; None: not known."""
+        took = self._clock() - self._asked
+        until = took if first is None else min(first, took)
+        self.write += took - until
+        if self._loads:
+            self.load += until
+            return
+        self.wait += until
+        if first is not None:
+            self.first_tokens.append(until)

@@ -61,6 +61,7 @@ class Work:
             session.settings.context.default_window_tokens,
         )
         self._transcript.usage = session.settings.terminal.show_tokens
+        self._transcript.hint = reader.hears
         self._lock = PromptLock(reader.typed)
         self._asker = Asker(session, printer, reader)
         self._steering = Steering(

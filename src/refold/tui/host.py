@@ -168,7 +168,7 @@ class DialogReader:
     `edit` leaves the screen for an editor and comes back.
     """
 
-    lively = True
+    lively = hears = True
 
     def __init__(
         self, questions: Questions, edit: Edit, body: list[Line] | None = None

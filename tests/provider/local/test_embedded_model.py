@@ -10,10 +10,18 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from refold.errors import Refused, Unreachable
-from refold.provider.local.embedded import Embedded
+from refold.provider.local.embedded import Embedded, until_it_repeats
 from refold.provider.local.models import DEFAULT
 from refold.provider.local.server import Address
-from refold.provider.port import CallDelta, Delta, Done, Provider, Request, Retrying
+from refold.provider.port import (
+    CallDelta,
+    Delta,
+    Done,
+    Provider,
+    Request,
+    Retrying,
+    TextDelta,
+)
 from refold.testing.provider_conformance import ProviderContract
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
@@ -104,6 +112,19 @@ def test_an_answer_in_its_protocol_is_a_call() -> None:
     assert found[-1].stop == "calls"
 
 
+def test_its_first_token_is_told_before_it_is_known_what_it_begins() -> None:
+    said = '{"tool": "finish", "arguments": {"answer": "It is 3."}}'
+
+    async def use() -> list[Delta]:
+        async with embedded(Reply(said)) as (provider, running, _):
+            running.running = True
+            return await heard(provider)
+
+    found = anyio.run(use)
+
+    assert found[:2] == [TextDelta(""), TextDelta("It is 3.")]
+
+
 def test_a_call_cut_off_by_the_limit_is_no_call() -> None:
     async def use() -> list[Delta]:
         said = Reply('{"tool": "look", "arguments": {"where": "u', stop="length")
@@ -114,6 +135,44 @@ def test_a_call_cut_off_by_the_limit_is_no_call() -> None:
 
     assert isinstance(found[-1], Done)
     assert found[-1].stop == "length"
+
+
+def cut(text: str) -> tuple[str, list[str]]:
+    """What is heard of a response of this text that comes in small pieces, and how it stopped."""
+
+    async def response() -> AsyncGenerator[Delta, None]:
+        for at in range(0, len(text), 7):
+            yield TextDelta(text[at : at + 7])
+        yield Done()
+
+    async def use() -> list[Delta]:
+        return [delta async for delta in until_it_repeats(response())]
+
+    found = anyio.run(use)
+    said = "".join(d.text for d in found if isinstance(d, TextDelta))
+    return said, [d.stop for d in found if isinstance(d, Done)]
+
+
+@pytest.mark.parametrize(
+    "piece", ["x", "echo apples >> fruit.txt; ", "a line\\n" * 9 + "b"]
+)
+def test_a_response_that_only_repeats_itself_is_ended(piece: str) -> None:
+    said, stops = cut("first " + piece * 2_000)
+
+    assert stops == ["length"]
+    assert len(said) <= 6 + 64 + 7 + max(800, 6 * len(piece))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hello\\n" * 100,
+        "".join(f"echo {n} >> n.txt; " for n in range(200)),
+        "a line of a file, in full and rather long\\n" * 5 + "another" * 20,
+    ],
+)
+def test_a_response_that_goes_on_is_not_ended(text: str) -> None:
+    assert cut(text) == (text, ["end"])
 
 
 def test_the_server_starts_with_the_first_request_and_outlives_the_provider() -> None:

@@ -75,6 +75,29 @@ def test_it_reads_a_number_and_tells_it(model: LocalModel, tmp_path: Path) -> No
     assert (tmp_path / "number.txt").read_text() == "4217\n"
 
 
+def test_sessions_that_begin_together_do_not_read_the_prompt_again(
+    model: LocalModel, tmp_path: Path
+) -> None:
+    def begun(name: str) -> subprocess.Popen[str]:
+        (tmp_path / name).mkdir()
+        return subprocess.Popen(
+            [
+                *(REFOLD, "-p", "Say hello.", "-m", f"local/{model.name}"),
+                *("--output-format", "json", "--timeout", "300"),
+            ],
+            cwd=tmp_path / name,
+            env={**os.environ, "REFOLD_MODELS": str(SHELF.directory)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    together = [begun(str(n)) for n in range(4)]
+    used = [json.loads(each.communicate()[0])["usage"] for each in together]
+
+    assert [each["cached"] > each["fresh"] for each in used] == [True] * 4, used
+
+
 def test_its_server_ends_soon_after_it(model: LocalModel, tmp_path: Path) -> None:
     do(model, "Say hello.", tmp_path)
 

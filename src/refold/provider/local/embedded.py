@@ -40,6 +40,10 @@ from refold.values.tools import ToolSpec
 
 LABEL = "the embedded model"
 MOST_OUTPUT = 1024  # tokens: a minute on two cores, so that no answer runs for ever
+# A response has gone round that ends with a piece of so many characters, repeated so often.
+_PERIOD, _TIMES = 200, 6
+_REPEATED = 800  # characters of repetition at least: a hundred short lines are fewer
+_LOOK_EVERY = 64  # characters
 _TIMEOUTS = Timeouts(connect=5.0, idle=600.0)  # a long prompt is read without a word
 
 
@@ -52,7 +56,7 @@ class Embedded:
         self._address = Address("", "")
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        answer = self._answer(request)
+        answer = until_it_repeats(self._answer(request))
         read = _as_calls(request, answer) if request.tools else answer
         async with aclosing(read) as found:
             async for delta in found:
@@ -146,14 +150,47 @@ def to_wire(request: Request, plain: Request, messages: bytes) -> bytes:
     return msgspec.json.encode({**more, **whole})
 
 
+async def until_it_repeats(
+    answer: AsyncGenerator[Delta, None],
+) -> AsyncGenerator[Delta, None]:
+    """End a response that only repeats itself, as the limit would a minute later."""
+    text, seen = "", 0
+    async with aclosing(answer) as found:
+        async for delta in found:
+            yield delta
+            text += delta.text if isinstance(delta, TextDelta) else ""
+            if len(text) - seen < _LOOK_EVERY:
+                continue
+            seen = len(text)
+            if _repeats(text):
+                yield Done(stop="length")
+                return
+
+
+def _repeats(text: str) -> bool:
+    """Is its end one short piece again and again?"""
+    for period in range(1, _PERIOD + 1):
+        end = text[-max(_REPEATED, _TIMES * period) :]
+        if len(end) < max(_REPEATED, _TIMES * period):
+            return False
+        if end[period:] == end[:-period]:
+            return True
+    return False
+
+
 async def _as_calls(
     request: Request, answer: AsyncGenerator[Delta, None]
 ) -> AsyncGenerator[Delta, None]:
-    reading = LocalStreamState(request)
+    reading, begun = LocalStreamState(request), False
     async with aclosing(answer) as found:
         async for delta in found:
             match delta:
                 case TextDelta(text):
+                    if not begun:
+                        begun = True
+                        yield TextDelta(
+                            ""
+                        )  # its first token is here; what it is shows later
                     for told in reading.feed(text):
                         yield told
                 case Done(stop=stop):

@@ -258,6 +258,9 @@ def llama(order: ServeRequest) -> tuple[str, object]:
     params.kv_unified = True
     params.n_parallel = order.slots
     params.cache_ram_mib = 512  # states of conversations that have lost their slot
+    # Idle slots keep the prefix, for sessions that begin together: else all of them are emptied
+    # when one begins, and one saved copy of the prefix is left.
+    params.cache_idle_slots = False
     params.cpuparams.n_threads = order.threads
     params.cpuparams_batch.n_threads = order.threads
     params.warmup = False  # the prefix does the same

@@ -38,7 +38,7 @@ class LineReader:
     def __init__(self, printer: Printer, source: int = 0) -> None:
         self._printer, self._source = printer, source
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._echoed = os.isatty(source)
+        self.hears = os.isatty(source)
         self._read = ""
         self._over = False
         self._asking: anyio.CancelScope | None = None
@@ -65,7 +65,7 @@ class LineReader:
         return await self.brief(prompt, text)
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:
-        if self._echoed:  # a line that was typed before the question is no answer to it
+        if self.hears:  # a line that was typed before the question is no answer to it
             discard_input(self._source)
             self._read = ""
         found = await self.brief(prompt)
@@ -76,7 +76,7 @@ class LineReader:
 
     async def secret(self, prompt: Line) -> str | Key:
         found = await self._line(prompt, no_echo)
-        if self._echoed:
+        if self.hears:
             self._printer.say("")
         return found
 
@@ -92,7 +92,7 @@ class LineReader:
                 self._take_in()
 
     async def typed(self) -> str:
-        if not self._echoed:  # a script's lines are answers, and wait for their questions
+        if not self.hears:  # a script's lines are answers, and wait for their questions
             await anyio.sleep_forever()
         if self._printer.look.moves:
             taken, self._read = self._read, ""
@@ -142,10 +142,10 @@ class LineReader:
             self._printer.fresh()
             return Key.ASIDE
         if interrupted:
-            if self._echoed:  # the terminal has thrown away what came with it
+            if self.hears:  # the terminal has thrown away what came with it
                 self._read = ""
             return Key.CTRL_C
-        if self._echoed and "\n" in self._read:  # Ctrl+D leaves the cursor in the line
+        if self.hears and "\n" in self._read:  # Ctrl+D leaves the cursor in the line
             self._printer.typed()
         else:
             self._printer.fresh()

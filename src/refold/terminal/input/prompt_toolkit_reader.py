@@ -69,7 +69,7 @@ _Answer = str | QueuedMessage | Key
 class PromptToolkitReader:
     """`complete` gives what could stand at the cursor."""
 
-    lively = True
+    lively = hears = True
 
     def __init__(
         self,

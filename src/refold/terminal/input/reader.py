@@ -81,7 +81,8 @@ class TerminalReader(Protocol):
     question under way is answered with it; false if there is none. `put_aside` ends `words`
     with `Key.ASIDE`, and what was typed is there the next time; false if no prompt is open.
     `lively` says whether there is a line editor,
-    which wipes a short line away once it was answered.
+    which wipes a short line away once it was answered; `hears` says whether `typed` can give
+    anything: from a script or without a terminal it cannot.
 
     `edit` gives the terminal to `command`, the user's editor, with `text` in a file `name`,
     and returns the edited text. Raises `RefoldError`.
@@ -93,6 +94,8 @@ class TerminalReader(Protocol):
 
     @property
     def lively(self) -> bool: ...
+    @property
+    def hears(self) -> bool: ...
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key: ...
     async def brief(self, prompt: Line, text: str = "") -> str | Key: ...
     async def aside(self, prompt: Line, text: str = "") -> str | QueuedMessage | Key: ...

@@ -53,14 +53,17 @@ class StatusLine:
     def over(self) -> None:
         self._what, self._tails = "", {}
 
-    def line(self, waiting: str = "", below: str = "") -> Line:
-        """`waiting`: messages that the model has not seen yet; `below`: the running subagents."""
+    def line(self, waiting: str = "", below: str = "", *, hint: bool = True) -> Line:
+        """`waiting`: messages that the model has not seen yet; `below`: the running subagents.
+
+        `hint`: the user can type, and is told what.
+        """
         writes = _WORDS in self._tails
         if not (self._what or below or writes):
             return ()
         spent = self._clock() - self._since
         turned = self._wheel[int(spent * 10) % len(self._wheel)]
-        tail = next(reversed(self._tails.values()), _HINT)
+        tail = next(reversed(self._tails.values()), _HINT if hint else "")
         what = self._what or ("writing" if writes else "waiting")
         if self._until:
             left = max(0, ceil(self._until - self._clock()))

@@ -81,6 +81,7 @@ class TranscriptPrinter:
     ) -> None:
         self.own, self.usage = set[str](), True  # usage: print what a turn used
         self.own_mode: Mode | None = None  # chosen in an answer here, which says so
+        self.hint = True  # the status says which keys there are
         self._printer, self._tool, self._window = printer, tool, window
         self._now = Screen(window=window)
         self._last = ""  # the call whose line was printed last, with nothing after it
@@ -150,7 +151,7 @@ class TranscriptPrinter:
         below = running_summary(view.children, moved, view.turn.seq, doing=alone)
         if not below and self._doing.what:  # else a question has taken the line
             below = _side_by_side(self._now.open, self._last, self._tool)
-        return self._doing.line(_waiting(view), below)
+        return self._doing.line(_waiting(view), below, hint=self.hint)
 
     def asked(self, call_id: str) -> None:
         """A question about this call was printed, and stands for its line."""
