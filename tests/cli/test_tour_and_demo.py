@@ -7,9 +7,11 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from refold.cli.main import main
+from refold.place.reaper import owner
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import wire_server
+from tests.place.walled import marked
 
 READ = Reply(calls=(("read_file", '{"path": "number.txt"}'),))
 SAID = Reply("The number is 4217.")
@@ -25,6 +27,7 @@ def test_the_tour_needs_no_model_and_shows_its_journal(
     assert code == 0
     assert "Hello, you!" in shown
     assert str(journal) in shown
+    assert marked(owner()) == []  # no sandbox waits for another command
 
 
 def test_the_demo_does_a_real_task_and_says_where_the_journal_is(

@@ -2,6 +2,8 @@
 
 import sys
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +28,8 @@ from refold.tools.builtin import builtin
 JOURNAL = Path("journal").absolute()
 
 
-async def opening(provider: Provider, directory: Path) -> TourSession:
+@asynccontextmanager
+async def opening(provider: Provider, directory: Path) -> AsyncGenerator[TourSession]:
     record = Recorder(FileStore(JOURNAL), clock=time.time)
     files, tools = DiskFiles(directory), builtin()
     house = {
@@ -45,7 +48,11 @@ async def opening(provider: Provider, directory: Path) -> TourSession:
         facts=facts,
     )
     session = await Session.open(record, lambda _: world, directory=str(directory))
-    return TourSession(handle_on(session, provider, directory), JOURNAL / "events.jsonl")
+    handle = handle_on(session, provider, directory)
+    try:
+        yield TourSession(handle, JOURNAL / "events.jsonl")
+    finally:
+        await handle.close()
 
 
 async def check_key(provider: str, key: str) -> None:

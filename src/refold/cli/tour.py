@@ -7,8 +7,13 @@ with a real model.
 
 import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncGenerator, Callable
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    nullcontext,
+)
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -61,7 +66,7 @@ class _Line(Struct, frozen=True):
     data: Raw
 
 
-Opening = Callable[[Provider, Path], Awaitable[TourSession]]
+Opening = Callable[[Provider, Path], AbstractAsyncContextManager[TourSession]]
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -76,9 +81,15 @@ def run(found: Namespace) -> int:
 def opening_with(places: Paths) -> Opening:
     """Starts the session of a tour with the user's settings."""
 
-    async def opening(provider: Provider, directory: Path) -> TourSession:
+    @asynccontextmanager
+    async def opening(
+        provider: Provider, directory: Path
+    ) -> AsyncGenerator[TourSession]:
         launch, session = await start_session(places, "", directory, provider)
-        return TourSession(session, launch.app.home.path(session.id) / NAME)
+        try:
+            yield TourSession(session, launch.app.home.path(session.id) / NAME)
+        finally:
+            await launch.aclose()
 
     return opening
 
@@ -115,21 +126,19 @@ async def give_tour(
         reading = _Unattended(paper)
     with TemporaryDirectory(prefix="refold-tour-") as scratch:
         (Path(scratch) / _FILE).write_text(_BEFORE, encoding="utf-8")
-        scene = await opening(TourModel(_PACE if reading.lively else 0.0), Path(scratch))
-        work = Work(scene.session, paper, reading)
+        model = TourModel(_PACE if reading.lively else 0.0)
+        async with opening(model, Path(scratch)) as scene:
+            work = Work(scene.session, paper, reading)
 
-        async def interrupt() -> None:
-            if work.under_way:
-                await work.interrupt()
-            else:
-                reading.interrupt()
+            async def interrupt() -> None:
+                if work.under_way:
+                    await work.interrupt()
+                else:
+                    reading.interrupt()
 
-        try:
             return await signals_handled(
                 partial(_tour, scene, paper, reading, work), interrupt
             )
-        finally:
-            await scene.session.close()
 
 
 async def _tour(
