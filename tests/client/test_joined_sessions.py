@@ -18,8 +18,9 @@ import pytest
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
+from refold.client.dispatch import AlreadyAnswered
 from refold.client.launch import Launch
-from refold.client.protocol import Continue, Fork, Rewind
+from refold.client.protocol import ApprovalResponse, Continue, Fork, Rewind
 from refold.client.remote_session import attached
 from refold.client.session import Session
 from refold.client.session_socket import SessionSocket, runtime_directory, socket_path
@@ -268,6 +269,25 @@ async def test_the_first_of_two_clients_answers_and_the_other_sees_it(
         await two.settle()
         assert two.view.turn.outcome == "answered"
         assert here.session.view.turn.outcome == "answered"
+
+
+async def test_an_answer_that_comes_after_the_end_of_the_turn_was_not_the_first(
+    tmp_path: Path, runtime: Mapping[str, str]
+) -> None:
+    async with (
+        owner(tmp_path, runtime, [TOUCH], "Done.") as here,
+        here.joined() as one,
+        here.joined() as two,
+    ):
+        await one.say("Go.")
+        await one.settle()
+        (request,) = one.requests
+        assert isinstance(request, Permission)
+        assert await one.answer(request, True)
+        await one.settle()
+
+        with pytest.raises(AlreadyAnswered, match="'call-0' waits for an answer any more"):
+            await two.send(ApprovalResponse(request.id, False, request.call.hash))
 
 
 async def test_who_joins_in_the_middle_has_what_was_said_so_far(

@@ -330,6 +330,8 @@ class Dispatcher:
                         "hash: answer its newest request"
                     )
                 return found
+        if call_id in self.told:
+            raise AlreadyAnswered(f"no call {call_id!r} waits for an answer any more")
         raise BadInput(f"no call {call_id!r} waits for an answer")
 
 

@@ -17,6 +17,7 @@ from anyio.abc import SocketStream
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from refold.client.dispatch import AlreadyAnswered
 from refold.client.followed_session import FollowedEngine, FollowedJournal
 from refold.client.launch import Ask, Launch, OpenedSession, ResumeTarget
 from refold.client.protocol import (
@@ -101,7 +102,8 @@ class OwnerConnection:
         finally:
             del self._answers[key]
         if isinstance(answer, Error):
-            raise BadInput(answer.reason)
+            late = answer.kind == AlreadyAnswered.__name__
+            raise AlreadyAnswered(answer.reason) if late else BadInput(answer.reason)
         return answer.changed
 
     def check(self) -> None:
