@@ -2,7 +2,10 @@
 
 import io
 import os
+import pty
+import select
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from refold.journal.state.fold import View
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule, parse
 from refold.terminal.commands.table import command_in, commands
+from refold.terminal.input.keys import canonical_mode, cbreak_mode
 from refold.terminal.input.line_reader import LineReader
 from refold.terminal.input.reader import Key
 from refold.terminal.screen.capabilities import TerminalCapabilities, detect_capabilities
@@ -303,3 +307,24 @@ def test_what_is_being_done_is_one_line_with_the_last_that_was_printed() -> None
     )
     assert second == "| running 2.0 s  \\x1b[2Jnew"
     assert doing.line() == ()
+
+
+@pytest.mark.parametrize("mode", [cbreak_mode, canonical_mode])
+def test_ctrl_c_drops_nothing_that_was_printed(
+    mode: Callable[[int], AbstractContextManager[None]],
+) -> None:
+    keyboard, screen = pty.openpty()
+    os.set_blocking(screen, False)
+    os.set_blocking(keyboard, False)
+
+    with mode(screen):
+        printed = os.write(screen, b"x" * 60_000)  # more than a terminal takes at once
+        os.write(keyboard, b"\x03a\n")
+        select.select([screen], [], [], 60)  # Ctrl+C has been heard
+        shown = 0
+        while shown < printed and select.select([keyboard], [], [], 10)[0]:
+            shown += os.read(keyboard, 65_536).count(b"x")
+
+    os.close(keyboard)
+    os.close(screen)
+    assert shown == printed

@@ -208,6 +208,21 @@ def test_words_typed_while_it_works_are_heard_in_every_display(
 
 @pytest.mark.slow
 @displays
+def test_ctrl_c_drops_what_was_typed_before_it(starts: Starts, display: str) -> None:
+    at = starts(display, [SHORT])
+    at.until(f"leaves\n\n{DISPLAYS[display][0]}")
+    at.type("half a line")
+    at.until("half a line")
+    at.type(CTRL_C)
+    at.until_asked(DISPLAYS[display][0])
+    say(at, display, "go")
+    at.until("As you like.")
+
+    until_kept(at, '"text":"go"')
+
+
+@pytest.mark.slow
+@displays
 @pytest.mark.parametrize(
     ("line", "asked", "left"),
     [

@@ -53,7 +53,9 @@ def _with(source: int, change: Callable[[int], int]) -> Generator[None]:
         yield
         return
     after = [*before]
-    after[3] = change(before[3])
+    # At Ctrl+C the system would drop what waits to be shown, and it does so after the signal:
+    # also what we print in answer to it.
+    after[3] = change(before[3]) | termios.NOFLSH
     set_modes(source, after)
     try:
         yield
@@ -91,7 +93,7 @@ def unread_input(source: int) -> bytes:
 
 
 def discard_input(source: int) -> None:
-    """Throw away what was typed before it could be meant for this question."""
+    """Throw away what was typed and not read: it was not meant for what is asked next."""
     try:
         termios.tcflush(source, termios.TCIFLUSH)
     except termios.error:

@@ -142,7 +142,8 @@ class LineReader:
             self._printer.fresh()
             return Key.ASIDE
         if interrupted:
-            if self.hears:  # the terminal has thrown away what came with it
+            if self.hears:  # half a line that it was typed in
+                discard_input(self._source)
                 self._read = ""
             return Key.CTRL_C
         if self.hears and "\n" in self._read:  # Ctrl+D leaves the cursor in the line
