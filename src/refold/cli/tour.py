@@ -82,9 +82,7 @@ def opening_with(places: Paths) -> Opening:
     """Starts the session of a tour with the user's settings."""
 
     @asynccontextmanager
-    async def opening(
-        provider: Provider, directory: Path
-    ) -> AsyncGenerator[TourSession]:
+    async def opening(provider: Provider, directory: Path) -> AsyncGenerator[TourSession]:
         launch, session = await start_session(places, "", directory, provider)
         try:
             yield TourSession(session, launch.app.home.path(session.id) / NAME)
