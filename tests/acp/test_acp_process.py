@@ -13,7 +13,7 @@ import pytest
 from acp.exceptions import RequestError
 
 from tests.acp.editor import editor
-from tests.cli.running import call, command, refold
+from tests.cli.running import call, command, refold, script
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
@@ -52,6 +52,44 @@ def test_it_ends_with_its_input_and_says_nothing_else() -> None:
 
     assert made["id"] == 1
     assert (process.returncode, out, err) == (0, b"", b"")
+
+
+def test_a_session_is_deleted_for_good_and_what_is_none_is_deleted_already(
+    work: Path, home: Path
+) -> None:
+    kept = home / "sessions" / "kept"
+    kept.mkdir(parents=True)
+    answers = script(work.parent, {"text": "Hi."})
+    with refold("acp", "--script", answers, stdin=subprocess.PIPE) as process:
+        begun = asked(process, line(1, "initialize", protocolVersion=1))
+        made = asked(process, line(2, "session/new", cwd=str(work), mcpServers=[]))
+        id_ = made["result"]["sessionId"]
+        asked_of = {"..": "..", "path": "../sessions", "child": f"{id_}/child-1", "": ""}
+        others = [deleted(process, n, name) for n, name in enumerate(asked_of.values(), 3)]
+        there = [path.parent.name for path in home.rglob("events.jsonl")]
+        twice = [deleted(process, n, id_) for n in (20, 21)]
+        listed = answer(process, 22, line(22, "session/list"))
+        wrong = answer(process, 23, line(23, "session/delete", session=id_))
+
+    assert begun["result"]["agentCapabilities"]["sessionCapabilities"]["delete"] == {}
+    assert (others, there) == ([{}] * len(others), [id_])
+    assert (twice, listed["result"]["sessions"]) == ([{}, {}], [])
+    assert wrong["error"]["code"] == -32602
+    assert [each.name for each in (home / "sessions").iterdir() if each.is_dir()] == [
+        "kept"
+    ]
+
+
+def deleted(process: "subprocess.Popen[bytes]", id_: int, session: str) -> Any:
+    return answer(process, id_, line(id_, "session/delete", sessionId=session))["result"]
+
+
+def answer(process: "subprocess.Popen[bytes]", id_: int, data: bytes) -> Any:
+    """The response to this request; updates of sessions come between."""
+    found = asked(process, data)
+    while found.get("id") != id_:
+        found = asked(process, b"")
+    return found
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "{}/child-1", "no"])

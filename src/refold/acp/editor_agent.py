@@ -19,6 +19,8 @@ from acp.schema import (
     AuthenticateResponse,
     ClientCapabilities,
     CloseSessionResponse,
+    DeleteSessionRequest,
+    DeleteSessionResponse,
     FileSystemCapabilities,
     ForkSessionResponse,
     HttpMcpServer,
@@ -35,6 +37,7 @@ from acp.schema import (
     SessionAdditionalDirectoriesCapabilities,
     SessionCapabilities,
     SessionCloseCapabilities,
+    SessionDeleteCapabilities,
     SessionForkCapabilities,
     SessionInfo,
     SessionListCapabilities,
@@ -49,6 +52,7 @@ from anyio.abc import TaskGroup
 from refold import __version__
 from refold.acp import session_choices
 from refold.acp.editor_buffers import EditorBuffers, offered
+from refold.acp.line_transport import DELETE
 from refold.acp.open_session import COMPACT, HOOKS, EditorCan, OpenSession, tell_hooks
 from refold.acp.prompt_content import ContentBlock, message_of
 from refold.client.feed import BEGINNING, Cursor
@@ -119,6 +123,7 @@ class EditorAgent:
                     fork=SessionForkCapabilities(),
                     resume=SessionResumeCapabilities(),
                     close=SessionCloseCapabilities(),
+                    delete=SessionDeleteCapabilities(),
                     additional_directories=SessionAdditionalDirectoriesCapabilities(),
                 ),
             ),
@@ -219,6 +224,25 @@ class EditorAgent:
         await self._host.close(session_id)
         self._open.pop(session_id, None)
         return CloseSessionResponse()
+
+    @_in_protocol
+    async def delete_session(self, session_id: str) -> DeleteSessionResponse:
+        """One that does not exist is deleted already. A subagent goes with its parent."""
+        if "/" not in session_id and await to_thread.run_sync(
+            self._host.stored.exists, session_id
+        ):
+            await self._host.delete(session_id)
+            self._open.pop(session_id, None)
+        return DeleteSessionResponse()
+
+    async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Methods of the protocol that the SDK does not route (see `line_transport`)."""
+        if method != DELETE:
+            raise RequestError.method_not_found(f"_{method}")
+        asked = DeleteSessionRequest.model_validate(params)
+        return (await self.delete_session(asked.session_id)).model_dump(
+            mode="json", by_alias=True, exclude_none=True
+        )
 
     @_in_protocol
     async def set_session_mode(

@@ -12,6 +12,7 @@ import anyio
 import msgspec
 from anyio import to_thread
 
+DELETE = "session/delete"  # the SDK has its types, and does not route it
 _AT_ONCE = 4096  # bytes that a pipe takes without waiting, once it can be written to
 _PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
 
@@ -49,7 +50,10 @@ class LineTransport:
                 await self._reject(_PARSE_ERROR, f"this line is not JSON: {error}")
                 continue
             if isinstance(found, dict):
-                return cast("dict[str, Any]", found)
+                message = cast("dict[str, Any]", found)
+                if message.get("method") == DELETE:
+                    message["method"] = f"_{DELETE}"  # so the agent gets it as an extension
+                return message
             await self._reject(_INVALID_REQUEST, "a message is a JSON object")
         return None
 
