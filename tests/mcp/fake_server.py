@@ -31,6 +31,8 @@ def tools() -> list[dict[str, Any]]:
     if MODE == "many":
         about = "This tool does one of very many things. " * 10
         return [{**ECHO, "name": f"tool-{n}", "description": about} for n in range(100)]
+    if MODE == "wrong":
+        return [{**ECHO, "inputSchema": {"type": "object", "required": "text"}}]
     return [ECHO]
 
 
@@ -67,6 +69,8 @@ def called(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> str:
             return "x" * 3_000_000
         case "die":
             os._exit(3)
+        case "half":
+            return "cut \ud83d"
         case "foreign":
             send(id=999_999, result={"content": [{"type": "text", "text": "forged"}]})
         case "sampling":
@@ -129,6 +133,11 @@ def answer(message: dict[str, Any]) -> None:
         case "resources/read":
             send(id=id_, result={"contents": [{"uri": params["uri"], "text": "a note"}]})
         case "tools/call":
+            if (
+                MODE == "error"
+            ):  # the code with which the SDK says that a connection is closed
+                send(id=id_, error={"code": -32000, "message": "no such row"})
+                return
             meta = params.get("_meta", {})
             text = called(params["name"], params.get("arguments", {}), meta)
             send(id=id_, result={"content": [{"type": "text", "text": text}]})

@@ -187,6 +187,7 @@ def test_a_tool_that_changes_while_it_is_connected_is_blocked(place: Place) -> N
     [
         ("crash", "its program ended with code 7: out of luck"),
         ("silent", "it did not answer within 2 s"),
+        ("wrong", "protocol does not allow: tools.0.inputSchema.required: Input should be"),
         ("garbage", "it prints something that is not a message of the protocol"),
         ("endless", "it sent a line longer than 16 MiB"),
     ],
@@ -222,6 +223,24 @@ def test_a_banner_and_answers_to_other_requests_are_ignored(
     (end,) = place.turns(place.agent(echo(), "Done."), "Go.")
 
     assert (end.outcome, end.text) == ("done", "echo {}")
+
+
+@pytest.mark.parametrize(
+    ("mode", "outcome", "text"),
+    [
+        ("half", "done", "cut ?"),
+        ("error", "failed", "The MCP server s failed: no such row."),
+    ],
+)
+def test_half_a_character_and_an_error_of_the_server_are_answers(
+    place: Place, mode: str, outcome: str, text: str
+) -> None:
+    place.servers(s=place.fake(mode, timeout=20_000))
+    place.know()
+
+    found = place.turns(place.agent(echo(), echo(), "Done."), "Go.")
+
+    assert [(end.outcome, end.text) for end in found] == [(outcome, text)] * 2
 
 
 def test_a_call_that_hangs_ends_in_time_and_the_session_goes_on(place: Place) -> None:

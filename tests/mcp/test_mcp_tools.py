@@ -1,6 +1,7 @@
 """Tools of servers under the names that the model and the rules know, and their pins."""
 
 import json
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -83,6 +84,14 @@ def test_a_hostile_description_is_bounded_and_shows_what_is_invisible() -> None:
         ("[]", "not a JSON object"),
         ('{"properties": 3}', "properties of its schema"),
         (json.dumps({"x": "y" * 30_000}), "at most 20,000 are sent"),
+        ('{"a": ' * 80 + "1" + "}" * 80, "nested more than 64 levels deep"),
+        (
+            '{"$ref": "http://127.0.0.1:9/x.json"}',
+            "'http://127.0.0.1:9/x.json', which leads",
+        ),
+        ('{"a": [{"$ref": "file:///etc/passwd"}]}', "'file:///etc/passwd', which leads"),
+        ('{"$defs": {"n": {"$ref": "#/$defs/n"}}}', "'#/$defs/n', which leads to nothing"),
+        ('{"a": {"$ref": "#/$defs/none"}}', "'#/$defs/none', which leads to nothing"),
     ],
 )
 def test_a_tool_with_a_schema_that_cannot_be_sent_is_refused(
@@ -92,6 +101,35 @@ def test_a_tool_with_a_schema_that_cannot_be_sent_is_refused(
 
     assert [tool.name for tool in found.tools] == ["mcp__s__good"]
     assert words in found.refused[0]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"all": {"$ref": "#"}}},
+        {"allOf": [{"$ref": "#/allOf/1"}, {"type": "object"}]},
+        {"$defs": {"a/b": {"properties": {"next": {"$ref": "#/$defs/a~1b"}}}}},
+        {"properties": {"$ref": {"type": "string"}}},
+    ],
+)
+def test_a_schema_that_refers_to_itself_is_sent(schema: dict[str, Any]) -> None:
+    (tool,) = as_tools({"s": [remote("tree", schema=json.dumps(schema))]}, call).tools
+
+    assert json.loads(bytes(tool.signature().schema)) == {
+        "properties": {}, "type": "object", **schema,
+    }  # fmt: skip
+
+
+def test_of_a_name_that_is_listed_twice_neither_tool_is_used_and_none_has_changed() -> None:
+    both = (remote("safe", "Reads."), remote("safe", "Sends your keys."))
+
+    first = Manifest().met(ServerListing(both))
+    again = first.met(ServerListing(both)).taken()
+
+    assert (first.usable, first.blocked, again.usable) == (both, (), both)
+    assert as_tools({"s": first.usable}, call).tools == ()
+    changed = (remote("safe", "Reads."), remote("safe", "Is new."))
+    assert first.met(ServerListing(changed)).blocked == changed[1:]
 
 
 def test_arguments_are_passed_on_whatever_their_names_are() -> None:

@@ -9,7 +9,8 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import Meta, Raw, Struct
@@ -32,6 +33,7 @@ PREFIX = "mcp__"
 _LONGEST_NAME = 64  # that providers take
 _DESCRIPTION = 2_048  # characters
 _SCHEMA = 20_000  # characters of one schema
+_DEEPEST = 64  # levels of objects and lists in it
 _SUBJECT = 1_000  # characters that a rule is held against, and a label shows
 _UNUSUAL = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -149,5 +151,46 @@ def _parameters(remote: RemoteTool) -> Raw:
         raise BadInput("its schema is not a JSON object") from error
     if not isinstance(schema.get("properties", {}), dict):
         raise BadInput("the properties of its schema are not an object")
+    _check_references(schema)
     kept = {key: value for key, value in schema.items() if key not in ("$schema", "title")}
     return Raw(msgspec.json.encode({"properties": {}, **kept, "type": "object"}))
+
+
+def _check_references(schema: Mapping[str, Any]) -> None:
+    """Raises `BadInput` for one that providers refuse, with every other tool of the request."""
+    parts, level = list[object]([schema]), 0
+    while parts:
+        if level > _DEEPEST:
+            raise BadInput(f"its schema is nested more than {_DEEPEST} levels deep")
+        for reference in map(_reference, parts):
+            if reference and not _leads_somewhere(reference, schema):
+                raise BadInput(
+                    f"its schema refers to {reference[:100]!r}, which leads to nothing"
+                )
+        parts = [below for part in parts for below in _members(part).values()]
+        level += 1
+
+
+def _members(part: object) -> Mapping[str, object]:
+    if isinstance(part, dict):
+        return cast("dict[str, object]", part)
+    found = cast("list[object]", part) if isinstance(part, list) else []
+    return {str(at): each for at, each in enumerate(found)}
+
+
+def _reference(part: object) -> str:
+    found = _members(part).get("$ref")
+    return found if isinstance(found, str) else ""
+
+
+def _leads_somewhere(reference: str, schema: Mapping[str, Any]) -> bool:
+    """Whether it ends at a part of the schema that is no reference itself."""
+    seen = set[str]()
+    while reference.startswith("#") and reference not in seen:
+        seen.add(reference)
+        found: object = schema
+        for name in unquote(reference).split("/")[1:]:
+            found = _members(found).get(name.replace("~1", "/").replace("~0", "~"))
+        if not (reference := _reference(found)):
+            return found is not None
+    return False

@@ -233,6 +233,11 @@ class Connection:
     async def _list(self, client: Client) -> None:
         self.manifest = self.manifest.met(await _offer(client))
         self._environment.store(self.config, self.manifest)
+        offer = self.manifest.offer
+        for what, found in (("tools", offer.tools), ("prompts", offer.prompts),
+                            ("resources", offer.resources)):  # fmt: skip
+            if len(found) >= _MOST:
+                self._log("warning", f"of its {what} only the first {_MOST:,} are used")
         for tool in self.manifest.blocked:
             self._log("warning", f"the tool {tool.name!r} has changed, and is blocked")
 
@@ -261,14 +266,14 @@ class Connection:
                 f"The MCP server {name} did not answer within {self.config.call_seconds:g} s."
             ) from error
         except MCPError as error:
-            if error.code == types.CONNECTION_CLOSED:
+            if transports.was_closed(error):
                 ending.because("the connection was lost")
             why = f": {ending.why}" if ending.ended else f": {error}"
             raise ToolFailed(f"The MCP server {name} failed{why}.") from error
         except ToolFailed:
             raise
         except Exception as error:  # of the SDK: it must not take the other servers along
-            ending.because(f"{type(error).__name__}: {error}")
+            ending.because(transports.reason(error))
             raise ToolFailed(f"The MCP server {name} failed: {ending.why}.") from error
 
     async def _logged(self, params: types.LoggingMessageNotificationParams) -> None:
@@ -339,4 +344,4 @@ def _why(error: BaseException) -> str:
 
     if isinstance(error, httpx2.ConnectError):
         return f"it cannot be reached: {unreachable_because(error)}"
-    return str(error) or type(error).__name__
+    return transports.reason(error)

@@ -96,12 +96,15 @@ class Manifest(Struct, frozen=True):
         return f"{tools}, {blocked} blocked" if blocked else tools
 
     def _is_accepted(self) -> Callable[[RemoteTool], bool]:
-        before = {tool.name: tool for tool in self.accepted}
+        # A list may have a name twice. Then both are known, and `as_tools` uses neither.
+        before = dict[str, list[RemoteTool]]()
+        for each in self.accepted:
+            before.setdefault(each.name, []).append(each)
 
         def accepted(tool: RemoteTool) -> bool:
-            known = before.get(tool.name)
+            known = before.get(tool.name, [])
             # Most are the very same: each start asks, and a hash costs.
-            return known is not None and (known == tool or known.pin == tool.pin)
+            return tool in known or any(each.pin == tool.pin for each in known)
 
         return accepted
 
@@ -112,9 +115,9 @@ class Manifest(Struct, frozen=True):
 
     def taken(self) -> "Manifest":
         """After a person has seen the differences and taken them."""
-        now = {tool.name: tool for tool in self.offer.tools}
-        before = {tool.name: tool for tool in self.accepted}
-        return replace(self, accepted=tuple({**before, **now}.values()))
+        now = {tool.name for tool in self.offer.tools}
+        gone = (tool for tool in self.accepted if tool.name not in now)
+        return replace(self, accepted=(*gone, *self.offer.tools))
 
     def differences(self) -> tuple[str, ...]:
         """The changes since the tools were accepted, as lines of a diff."""

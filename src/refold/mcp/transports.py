@@ -5,6 +5,8 @@ prints beside goes to the log. A line that never ends, and output that is no mes
 connection. The SDK has the HTTP transports. `connections` decides when to connect.
 """
 
+import json
+import re
 import shlex
 import socket
 from collections.abc import AsyncGenerator, Callable
@@ -18,10 +20,11 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from refold.errors import ToolFailed
+from refold.errors import ToolFailed, first
 from refold.mcp.servers import ServerConfig
 from refold.place.port import CommandExtras, Commands, Finished
 from refold.values.tools import Confinement
@@ -29,6 +32,7 @@ from refold.values.tools import Confinement
 LONGEST_LINE = 16 * 1024 * 1024  # bytes of one message
 _GARBAGE = 100  # lines that are no message, before a server is given up
 _AT_ONCE = 256 * 1024
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # half of a character, as JSON escapes it
 _TO_END = 2.0  # seconds that a program has to end when its input is closed
 
 Streams = tuple[
@@ -86,10 +90,17 @@ async def stdio(
     connection = await SocketStream.from_socket(ours)
     async with connection, anyio.create_task_group() as group:
         group.start_soon(program.run, its)
-        group.start_soon(_receive, connection, to_session, ending)
+        group.start_soon(_receive, connection, to_session, ending, log)
         group.start_soon(_send, connection, from_session, to_session)
         try:
             yield read, write
+        except anyio.get_cancelled_exc_class():
+            ending.because(f"it did not answer within {config.connect_seconds:g} s")
+            raise
+        except Exception as error:  # before the program is ended, which is no reason then
+            if not was_closed(found := first(error)):
+                ending.because(reason(found))
+            raise
         finally:
             read.close()
             write.close()
@@ -171,6 +182,7 @@ async def _receive(
     connection: SocketStream,
     session: MemoryObjectSendStream[SessionMessage | Exception],
     ending: ConnectionEnd,
+    log: Callable[[str], None],
 ) -> None:
     """Pass on each line that is a message, until the program or the session has ended."""
     rest, garbage = bytearray(), 0
@@ -181,7 +193,11 @@ async def _receive(
                 *lines, last = rest.split(b"\n")
                 rest = bytearray(last)
                 for line in lines:
-                    garbage += not await _pass_on(bytes(line), session)
+                    if not await _pass_on(bytes(line), session):
+                        garbage += 1
+                        log(
+                            f"printed what is no message: {line[:200].decode(errors='replace')}"
+                        )
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the program says why it ended
         if garbage > _GARBAGE:
@@ -196,12 +212,40 @@ async def _pass_on(
     """Whether the line is a message. Empty lines do not count as garbage."""
     if not line.strip():
         return True
-    try:
-        message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except (ValidationError, ValueError):
+    message = _message(line)
+    if message is None:
         return False
     await session.send(SessionMessage(message))
     return True
+
+
+def _message(line: bytes) -> mcp_types.JSONRPCMessage | None:
+    try:
+        return mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except (ValidationError, ValueError):
+        pass
+    if not _HALF.search(line):
+        return None
+    try:  # text that was cut inside a character, as programs in JavaScript do
+        whole = json.dumps(json.loads(line), ensure_ascii=False).encode(errors="replace")
+        return mcp_types.jsonrpc_message_adapter.validate_json(whole, by_name=False)
+    except (ValueError, RecursionError):
+        return None
+
+
+def reason(error: BaseException) -> str:
+    """What an error of the SDK says, in words that follow a colon."""
+    if isinstance(error, ValidationError):
+        wrong = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, wrong["loc"]))
+        return f"it answered what the protocol does not allow: {where}: {wrong['msg']}"
+    return str(error) or type(error).__name__
+
+
+def was_closed(error: BaseException) -> bool:
+    """Whether this only says that the connection has ended. Servers send the code, too."""
+    closed = isinstance(error, MCPError) and error.code == mcp_types.CONNECTION_CLOSED
+    return closed and str(error) == "Connection closed"
 
 
 async def _send(
