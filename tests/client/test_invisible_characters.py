@@ -77,7 +77,7 @@ def test_a_file_is_told_with_its_hidden_letters_and_the_person_once(tmp_path: Pa
     assert "x⟦U+200B⟧y" in read.text
     assert "see⟦U+E0072 U+E0075" in read.text
     notes = [part.text for part in read.shown if isinstance(part, Note)]
-    assert notes[1:] == ["7 characters, invisible, written out for the model"]
+    assert notes[1:] == ["7 invisible characters are written out for the model"]
 
 
 def test_what_a_command_prints_and_a_failure_are_marked_too(tmp_path: Path) -> None:

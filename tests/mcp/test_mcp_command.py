@@ -44,6 +44,13 @@ def test_a_server_is_added_listed_and_removed(tmp_path: Path, file: Path) -> Non
 
 
 @pytest.mark.slow
+def test_without_a_word_the_servers_are_listed(tmp_path: Path, file: Path) -> None:
+    refold("add", "s", "--", "server-of-mine", cwd=tmp_path)
+
+    assert refold(cwd=tmp_path) == refold("list", cwd=tmp_path)
+    assert "s  server-of-mine" in refold(cwd=tmp_path)[1]
+
+
 def test_a_file_without_the_outer_object_keeps_its_shape(
     tmp_path: Path, file: Path
 ) -> None:

@@ -42,3 +42,14 @@ def test_a_server_is_shown_with_what_changed_and_its_tools_are_accepted(
     assert "  add  Steals." in rows[accepted:]
     assert "there is no MCP server 't' here; there are: s" in rows
     assert "there is no MCP server 't' here" in rows
+
+
+def test_a_server_that_was_never_connected_says_when_it_will_be(
+    home: Path, tmp_path: Path
+) -> None:
+    known(home)
+
+    rows = Desk(tmp_path).tell("/mcp", "/mcp s")
+
+    soon = "s  not connected yet; your next message connects it"
+    assert rows == [soon, "    server-of-mine", soon]

@@ -233,7 +233,7 @@ def test_a_tool_nobody_knows_is_shown_with_all_it_was_given() -> None:
     rows = asked("mcp__x__wipe", where="all", deep={"how": "fast\u200b"}, notes="a\nb")
 
     assert rows == [
-        "? May mcp__x__wipe do this?",
+        "? May mcp__x__wipe be called?",
         "  where: all", '  deep: {"how":"fast\\u200b"}', "  notes:", "    a", "    b",
         "  1 hidden character is written out like",
         "  \\u200b.",

@@ -39,7 +39,8 @@ _SHOWN = 100  # characters of a description
 
 
 def add_arguments(mcp: ArgumentParser) -> None:
-    what = mcp.add_subparsers(dest="what", metavar="WHAT", required=True)
+    what = mcp.add_subparsers(dest="what", metavar="WHAT")
+    mcp.set_defaults(what="list", json=False)
     new = what.add_parser("add", help="add a server, by its address or its command")
     new.add_argument("name", metavar="NAME")
     new.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")

@@ -352,8 +352,12 @@ def _invisible_characters_note(unseen: int) -> tuple[Shown, ...]:
     """For the user: invisible characters may be meant for the model only."""
     if not unseen:
         return ()
-    many = "1 character" if unseen == 1 else f"{unseen:,} characters"
-    return (Note(f"{many}, invisible, written out for the model"),)
+    many = (
+        "1 invisible character is"
+        if unseen == 1
+        else f"{unseen:,} invisible characters are"
+    )
+    return (Note(f"{many} written out for the model"),)
 
 
 async def _stored_image(image: ImageData, record: Record) -> Image:

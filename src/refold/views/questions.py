@@ -95,6 +95,8 @@ def _headline(asked: CallToApprove) -> str:
     match asked.changes:
         case ():
             effect = _ABOUT[asked.tool.effect] if asked.tool else "do this"
+            if asked.call.name.startswith("mcp__"):  # its effect is not known
+                effect = "be called"
             return f"May {on_one_line(asked.call.name)} {effect}?"
         case (diff,):
             return f"{_verb(asked.call.name, diff)} {_name(diff, asked.directory)}?"

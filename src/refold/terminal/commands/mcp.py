@@ -1,6 +1,7 @@
 """/mcp: the MCP servers and their tools; approve a tool that a server has changed."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -10,6 +11,9 @@ from refold.terminal.input.completion import CompletionChoice
 from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
 from refold.views.wrap import cut
+
+if TYPE_CHECKING:
+    from refold.mcp.connections import ServerStatus
 
 NONE = "There are no MCP servers here. `refold mcp add NAME` adds one."
 _ACCEPT = "accept"
@@ -38,12 +42,19 @@ async def run(here: Terminal, rest: str) -> None:
         _show(here, rest)
     else:
         for one in servers.statuses():
-            why = f": {one.why}" if one.why else ""
-            say(f"{one.config.name}  {one.state}{on_one_line(why)}")
-            say(f"    {one.manifest.counts}, {on_one_line(one.config.summary)}")
+            say(_state(one))
+            known = f"{one.manifest.counts}, " if one.manifest.known else ""
+            say(f"    {known}{on_one_line(one.config.summary)}")
         for config in remote:
             say(f"{config.name}  remote")
             say(f"    the provider calls its tools, {on_one_line(config.summary)}")
+
+
+def _state(one: "ServerStatus") -> str:
+    if one.state == "waiting":
+        return f"{one.config.name}  not connected yet; your next message connects it"
+    why = f": {one.why}" if one.why else ""
+    return f"{one.config.name}  {one.state}{on_one_line(why)}"
 
 
 def _show(here: Terminal, name: str) -> None:
@@ -56,6 +67,7 @@ def _show(here: Terminal, name: str) -> None:
     if found is None:
         names = ", ".join(one.config.name for one in servers.statuses())
         raise BadInput(f"there is no MCP server {name!r} here; there are: {names}")
+    say(_state(found))
     for tool in found.manifest.usable:
         row = f"  {on_one_line(tool.name)}  {on_one_line(tool.description)}"
         say(cut(row, here.printer.room))
