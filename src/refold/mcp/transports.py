@@ -196,7 +196,7 @@ async def _receive(
                     if not await _pass_on(bytes(line), session):
                         garbage += 1
                         log(
-                            f"printed what is no message: {line[:200].decode(errors='replace')}"
+                            f"printed a line that is not a message: {line[:200].decode(errors='replace')}"
                         )
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the program says why it ended
