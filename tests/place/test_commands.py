@@ -420,6 +420,34 @@ def test_nothing_of_ours_makes_bash_read_a_file_first(
     assert run("echo good") == Finished(0, b"good\n")
 
 
+def test_a_command_sees_nothing_of_how_its_limits_were_set() -> None:
+    limits = "ulimit -c; cat /proc/self/oom_score_adj"
+    state = "echo $0 $# $- ${BASH_ENV-none}; cd /proc/$$/fd; echo *; echo $?"
+
+    found = run(f"{limits}; {state}")
+
+    shown = ["0", "500", "/bin/bash 0 hBc none", "0 1 2 3", "0"]  # 3: the folder
+    assert found.text.splitlines() == shown
+
+
+@pytest.mark.parametrize("name", ["first", "it's"])
+def test_a_file_that_bash_is_to_read_is_left_for_what_the_command_starts(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_text("echo read\n")
+    given = CommandExtras(environ={"BASH_ENV": f"./{name}"})
+
+    async def use() -> Finished:
+        return await ShellCommands().run(
+            'echo "$BASH_ENV"; bash -c "echo in it"',
+            cwd=str(tmp_path),
+            seconds=9,
+            given=given,
+        )
+
+    assert anyio.run(use).text == f"./{name}\nread\nin it\n"
+
+
 def test_what_builds_need_is_passed_and_nobody_is_waited_for() -> None:
     ours = {
         "PATH": "/bin",

@@ -5,6 +5,7 @@ then the command runs. `sandbox_ahead` sets one up before its command is known. 
 ours runs between fork and exec. `supervise` watches and ends the process.
 """
 
+import errno
 import os
 import re
 import select
@@ -13,8 +14,8 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 
 from msgspec import Struct
 
@@ -32,6 +33,7 @@ from refold.values.printable_names import escaped
 from refold.values.tools import Confinement
 
 _BASH = ("/bin/bash", "--noprofile", "--norc", "-c")
+_FIRST_READ = "BASH_ENV"  # bash runs the file of this name before its command
 _SH = ("/bin/sh", "-c")  # where it is no bash, it starts in half the time
 # What is started ahead reads its command from a file in memory, which it then closes.
 _TOLD_LATER = (
@@ -41,8 +43,6 @@ _FIRST = re.compile(rb'"child-pid": *(\d+)')
 _SENDER = struct.Struct("@iII")  # who sent something: process, user, group
 _PATIENCE = 5.0  # seconds for a sandbox to be set up
 
-# Outside there is nobody: bash takes the place of the shell that set the limits.
-_ALONE = 'exec /bin/bash --noprofile --norc -c "$1"'
 # The space of processes ends with its first one, and so would what still prints. What it
 # reads from is the gate, until it is let go. It starts bash in a subshell, or it would say
 # of what ended bash where the command prints.
@@ -111,16 +111,46 @@ def start(request: SpawnRequest, launch: Launch, limits: Limits) -> RunningComma
         if launch.own_space:
             return GatedSandbox(request, launch).let_go(launch, limits)
         mark = new_mark(os.environ.get(NAME, ""))
-        line = (*_BASH, limit_commands(mark.queues) + _ALONE, "bash", request.command)
-        environ = {**request.environ, **launch.environ, NAME: mark.token}
         stdin = subprocess.DEVNULL if request.given.stdin is None else request.given.stdin
-        process, reading = _begin((*launch.arguments, *line), request.cwd, environ, stdin)
+        with _read_first(limit_commands(mark.queues), request) as (file, named):
+            process, reading = _begin(
+                (*launch.arguments, *_BASH, request.command),
+                request.cwd,
+                {**request.environ, **launch.environ, NAME: mark.token, _FIRST_READ: named},
+                stdin,
+                (file,),
+            )
     except (OSError, ValueError) as error:
         why = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
         raise ToolFailed(
             f"The command could not be started in {escaped(request.cwd)}: {why}."
         ) from error
     return RunningCommand(process, reading, mark, launch)
+
+
+@contextmanager
+def _read_first(words: str, request: SpawnRequest) -> Generator[tuple[int, str]]:
+    """A file of `words` that bash runs before a command: the descriptor and the name of it.
+
+    A second shell that set the limits and started bash would take longer than most commands.
+    """
+    own = request.environ.get(_FIRST_READ)
+    then = f"export {_FIRST_READ}={shlex.quote(own)}" if own else f"unset {_FIRST_READ}"
+    text = os.fsencode(words + then)
+    reading, writing = os.pipe()
+    try:
+        try:
+            os.set_blocking(writing, False)  # nobody reads yet
+            text = b"exec %d<&-; %b" % (reading, text)
+            if os.write(writing, text) < len(text):
+                raise OSError(errno.E2BIG, "more than a pipe holds")
+        finally:
+            os.close(writing)
+        # Without /proc no mark is looked for, and other systems have only the second.
+        where = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
+        yield reading, f"{where}/{reading}"
+    finally:
+        os.close(reading)
 
 
 class GatedSandbox:
