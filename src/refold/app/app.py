@@ -242,14 +242,15 @@ class App:
     async def aclose(self) -> None:
         for id_ in self._snapshots:
             self.log("info", "left", id_)
+        # First, and without a wait in which this could be cancelled: a sandbox may stand there.
+        self.workspace.close()
+        if self.workspaces.cache_info().currsize:
+            self.workspaces().close()
         if self.traces is not None:
             await self.traces.aclose()
         await self.models.aclose()
         if self.mcp is not None:
             await anyio.to_thread.run_sync(self.mcp.close)
-        self.workspace.close()
-        if self.workspaces.cache_info().currsize:
-            self.workspaces().close()
 
     @property
     def every_tool(self) -> tuple[Tool, ...]:
