@@ -15,9 +15,12 @@ import anyio
 
 from bench import table
 from refold.place.commands import ShellCommands
+from refold.place.port import NOTHING_MORE, CommandExtras
 from refold.place.sandbox import Sandbox, SandboxConfig, find
 from refold.values.tools import Confinement
 
+# What has a variable of its own gets a sandbox of its own, which begins when it is ordered.
+_OWN = CommandExtras(environ={"OWN": "1"})
 _ANSWERING = 0.1  # seconds that a quick model takes
 TARGET = 2.0  # milliseconds that the runner may add to what it starts
 # What each is measured beside.
@@ -66,11 +69,11 @@ async def measure(times: int, root: str, sandbox: Sandbox) -> dict[str, list[flo
     walled = ShellCommands(os.environ, lambda: sandbox)
     plain, took = ShellCommands(), dict[str, list[float]]()
     ways = {
-        "plain": (plain, True),
-        "writing": (walled, True),
-        "reading": (walled, False),
-        "reading, after an answer": (walled, False),
-        "the same, set up ahead": (walled, False),
+        "plain": (plain, True, NOTHING_MORE),
+        "writing": (walled, True, _OWN),
+        "reading": (walled, False, _OWN),
+        "reading, after an answer": (walled, False, _OWN),
+        "the same, set up ahead": (walled, False, NOTHING_MORE),
     }
     launches = [sandbox.launch(root, Confinement(writes=w)) for w in (False, True)]
     bare: dict[str, Sequence[str]] = {"bash -c": ()}
@@ -79,15 +82,12 @@ async def measure(times: int, root: str, sandbox: Sandbox) -> dict[str, list[flo
     for _ in range(times):
         for name, words in bare.items():
             took.setdefault(name, []).append(once(words))
-        for name, (commands, writes) in ways.items():
-            if "ahead" in name:
-                commands.expect()
+        for name, (commands, writes, given) in ways.items():
             if "ahead" in name or "answer" in name:
                 await anyio.sleep(_ANSWERING)
             began = time.perf_counter()
-            await commands.run(
-                "true", cwd=root, seconds=60, confines=Confinement(writes=writes)
-            )
+            confines = Confinement(writes=writes)
+            await commands.run("true", cwd=root, seconds=60, confines=confines, given=given)
             took.setdefault(name, []).append(time.perf_counter() - began)
     for launch in launches:
         launch.after()

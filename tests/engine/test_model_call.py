@@ -37,7 +37,6 @@ from refold.session.recorder import Recorder
 from refold.session.redactor import Redactor
 from refold.session.session import Session
 from refold.testing.clock import Clock
-from refold.testing.places import ScriptedCommands
 from refold.testing.providers import Reply, ScriptedProvider
 from refold.tools.contract import ImageData, tool
 from refold.tools.contract import Reply as ToolReply
@@ -75,21 +74,6 @@ def test_an_answer_in_the_right_shape_ends_the_turn_and_is_told_as_data() -> Non
     assert view.turn.outcome == "answered"
     assert result(view, "s", 0.0).structured == {"age": 40}
     assert provider.heard[0].schema == AGE
-
-
-def test_a_command_is_expected_whenever_the_model_is_asked() -> None:
-    class Expecting(ScriptedCommands):
-        times = 0
-
-        def expect(self) -> None:
-            self.times += 1
-
-    commands = Expecting({})
-    provider = ScriptedProvider([WEATHER], "Fine.")
-
-    run(MemoryStore(), world(provider, commands=commands), "And the weather?")
-
-    assert (commands.times, len(provider.heard)) == (2, 2)
 
 
 def test_an_answer_in_another_shape_goes_back_with_what_is_wrong() -> None:

@@ -35,16 +35,21 @@ class Told:
 def expected(ws: Walled, *, writes: bool = False) -> None:
     """A command has run, and another like it may come."""
     ws.run("true", writes=writes)
-    expect(ws)
+    wait(ws)
 
 
-def expect(ws: Walled) -> None:
-    """Until the shell in the sandbox waits for its command."""
-    ws.commands.expect()
-    while not any(
-        "read -r go" in words and words[:9] == "/bin/bash" for words in ours(ws.root)
-    ):
+def wait(ws: Walled) -> None:
+    """Until the shell in the sandbox of a next command waits for it."""
+    while not waiting(ws):
         time.sleep(0.001)
+
+
+def waiting(ws: Walled) -> list[str]:
+    return [
+        words
+        for words in ours(ws.root)
+        if "read -r go" in words and words.startswith("/bin/bash")
+    ]
 
 
 def told(ws: Walled, command: str, *, writes: bool = False) -> Told:
@@ -55,7 +60,7 @@ def told(ws: Walled, command: str, *, writes: bool = False) -> Told:
 @pytest.mark.parametrize("writes", [False, True])
 def test_the_next_command_runs_in_the_sandbox_that_stands(ws: Walled, writes: bool) -> None:
     first = told(ws, "echo one", writes=writes)
-    expect(ws)
+    wait(ws)
 
     found = told(ws, "echo two; exit 3", writes=writes)
 
@@ -70,25 +75,38 @@ def test_it_is_one_for_all_that_hide_files_from_their_commands(ws: Walled) -> No
         await hiding.run("true", cwd=str(ws.root), seconds=9)
 
     anyio.run(use)
-    expect(ws)
+    wait(ws)
 
     assert told(ws, "true").ahead
 
 
-def test_only_one_command_gets_it(ws: Walled) -> None:
+def test_only_one_of_two_commands_gets_it_and_they_leave_only_one(ws: Walled) -> None:
     expected(ws)
+    ordered, found = time.monotonic_ns(), list[Finished]()
 
-    assert [told(ws, "true").ahead for _ in range(2)] == [True, False]
+    async def one() -> None:
+        found.append(
+            await ws.commands.run(f"{BORN}sleep 0.05", cwd=str(ws.root), seconds=9)
+        )
+
+    async def both() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(one)
+            group.start_soon(one)
+
+    anyio.run(both)
+
+    assert sorted(Told(each, ordered).ahead for each in found) == [False, True]
+    wait(ws)
+    assert len(waiting(ws)) == 1
 
 
-def test_a_sandbox_is_set_up_only_after_a_command(ws: Walled) -> None:
-    ws.commands.expect()
-    assert not told(ws, "true").ahead
+def test_a_command_that_was_ended_leaves_none(ws: Walled) -> None:
+    async def use() -> Finished:
+        return await ws.commands.run("sleep 9", cwd=str(ws.root), seconds=0.05)
 
-    expect(ws)
-    ws.commands.expect()  # an answer without a command was between them
-    assert told(ws, "true").ahead
-    assert not told(ws, "true").ahead
+    assert anyio.run(use).timed_out
+    assert ours(ws.root) == []
 
 
 def test_a_command_that_may_write_does_not_run_where_one_may_not(ws: Walled) -> None:
@@ -101,7 +119,7 @@ def test_a_command_that_may_write_does_not_run_where_one_may_not(ws: Walled) -> 
 
 def test_a_command_without_the_network_does_not_run_where_one_has_it(ws: Walled) -> None:
     ws.run("true", network=True)
-    expect(ws)
+    wait(ws)
 
     found = told(ws, "readlink /proc/self/ns/net", writes=True)
 
@@ -112,7 +130,7 @@ def test_a_command_without_the_network_does_not_run_where_one_has_it(ws: Walled)
 def test_it_sees_nothing_else_than_in_a_sandbox_of_its_own(ws: Walled) -> None:
     look = "env | sort | grep -v ^REFOLD_CALLS=; ls /proc/self/fd /; cat; echo $0 $# $-; cat /proc/mounts"
     one = told(ws, look)
-    expect(ws)
+    wait(ws)
 
     other = told(ws, look)
 
@@ -148,7 +166,7 @@ def test_a_command_with_variables_of_its_own_gets_a_sandbox_of_its_own(ws: Walle
 )
 def test_the_command_is_taken_as_it_was_given(ws: Walled, command: str) -> None:
     one = told(ws, command)
-    expect(ws)
+    wait(ws)
 
     other = told(ws, command)
 
@@ -268,7 +286,7 @@ def test_it_ends_with_its_command_and_all_that_this_left(ws: Walled) -> None:
     found = told(ws, "setsid sleep 1000 & echo out", writes=True)
 
     assert (found.ahead, found.text) == (True, "out\n")
-    assert ours(ws.root) == []
+    assert not any("sleep\0001000" in words for words in ours(ws.root))
 
 
 def test_it_ends_when_the_time_of_its_command_is_over(ws: Walled) -> None:
@@ -285,6 +303,42 @@ def test_the_end_of_the_session_ends_one_that_nobody_took(ws: Walled) -> None:
     expected(ws)
 
     ws.commands.close()
+
+    assert ours(ws.root) == []
+
+
+@pytest.mark.parametrize("after", [0, 0.002, 0.005])
+def test_the_end_of_the_session_ends_one_that_is_being_set_up(
+    ws: Walled, after: float
+) -> None:
+    ws.run("true", writes=False)
+    until = time.monotonic() + after
+    while time.monotonic() < until:
+        pass
+
+    ws.commands.close()
+
+    assert ours(ws.root) == []
+
+
+def test_it_ends_with_a_command_that_cannot_be_started(ws: Walled) -> None:
+    expected(ws)
+
+    async def use() -> None:
+        await ws.commands.run("true", cwd=f"{ws.root}/none", seconds=9)
+
+    with pytest.raises(ToolFailed, match="no such directory"):
+        anyio.run(use)
+
+    while ours(ws.root):  # the time limit of tests ends this
+        time.sleep(0.001)
+
+
+def test_nothing_is_set_up_after_the_end_of_the_session(ws: Walled) -> None:
+    ws.commands.close()
+
+    ws.run("true", writes=False)
+    ws.commands.hiding(lambda: ()).close()
 
     assert ours(ws.root) == []
 
@@ -312,12 +366,13 @@ def test_the_end_of_a_session_ends_one_that_was_set_up_for_it(tmp_path: Path) ->
 def test_one_that_has_waited_too_long_is_ended_and_not_given(ws: Walled) -> None:
     order = SpawnRequest("", str(ws.root), Confinement(), {"PATH": "/usr/bin:/bin"})
     cwd, limits = str(ws.root), ws.commands.limits
-    ahead = SandboxAhead(order, lambda: ws.sandbox.expected(cwd, Confinement()), seconds=0)
+    ahead = SandboxAhead(order, ws.sandbox.expected(cwd, Confinement()), seconds=0)
+
+    ahead.wait_until_ended()
 
     taken = ahead.take(order, ws.sandbox.launch(cwd, Confinement()), limits)
     ahead.close()
 
-    ahead.wait_until_ended()
     assert (taken, ours(ws.root)) == (None, [])
 
 
@@ -345,7 +400,6 @@ from pathlib import Path
 from tests.place.walled import walled
 with walled(Path(sys.argv[1])) as ws:
     ws.run("true", writes=False)
-    ws.commands.expect()
     sys.stdin.read()
 """
 

@@ -167,6 +167,7 @@ def test_an_older_way_into_the_kernel_makes_no_sockets(apart: Walled) -> None:
 
 def test_nothing_of_ours_is_left_when_commands_have_ended(apart: Walled) -> None:
     apart.run("true")
+    apart.commands.close()  # from here on no sandbox of a next command holds any
     before = len(os.listdir("/proc/self/fd"))
 
     for _ in range(10):

@@ -31,8 +31,6 @@ async def ask(world: World, record: Record) -> None:
     draft = draft_of(record.view, world)
     try:
         request = await _request(world, record)
-        if world.commands is not None:
-            world.commands.expect()  # it takes as long as most commands run
         async with aclosing(world.model.provider.stream(request)) as deltas:
             async for delta in deltas:
                 _hear(delta, draft, world, record)

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cached_property, partial
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import anyio
@@ -99,12 +100,9 @@ class ShellCommands:
                 given.printed.clear()  # it holds why the sandbox was not set up
         raise ToolFailed(f"The sandbox for the command could not be set up: {broken}.")
 
-    def expect(self) -> None:
-        self._ahead.begin()
-
     def close(self) -> None:
         """End of the session. What commands kept in their private /tmp goes, too."""
-        self._ahead.drop()
+        self._ahead.close()
         if sandbox := self.__dict__.get("_sandbox"):
             sandbox.close()
 
@@ -122,17 +120,14 @@ class ShellCommands:
         if gate is not None:
             await gate.command_begins()
         try:
-            talks = request.given.stdin is not None  # it gets a sandbox of its own
-            ahead = None if talks else self._ahead.taken()
+            ahead = self._ahead.taken() if request.given.usual else None
             running = Supervisor(request, limits, seconds, on_output, make_launch, ahead)
+            running.on_end = partial(self._expect_another, request)
             running.begin()
         except BaseException:
             if gate is not None:
                 gate.command_ended()
             raise
-        if not talks and self._sandbox is not None:
-            expected = partial(self._expected, self._sandbox, request)
-            self._ahead.like(request, self._sandbox, expected)
         going, handover = _ContinuedCommand(running, gate), request.given.handover
         if handover is None:
             return await going.finished(), running.broken
@@ -169,39 +164,38 @@ class ShellCommands:
             request.cwd, request.confines, request.given, self._unread
         )
 
-    def _expected(self, sandbox: "Sandbox", request: "SpawnRequest") -> "Launch":
-        # These the user saw named once.
+    def _expect_another(self, request: "SpawnRequest") -> None:
+        """In the thread of a command that has ended: set up the sandbox of one like it."""
+        from refold.place.sandbox_ahead import SandboxAhead
+
+        sandbox = self._sandbox
+        if sandbox is None or sandbox.kind != "bubblewrap" or not request.given.usual:
+            return  # nothing else takes long
+        # What the user saw named was named for that command alone.
         confines = replace(request.confines, opened=(), seen=())
-        return sandbox.expected(request.cwd, confines, self._unread)
+        launch = sandbox.expected(request.cwd, confines, self._unread)
+        self._ahead.set_up(partial(SandboxAhead, request, launch))
 
 
 class _Ahead:
-    """The sandbox of a next command: one like that of the command before."""
+    """The sandbox of a next command. There is at most one, and none after `close`."""
 
     def __init__(self) -> None:
-        self._begin: Callable[[], SandboxAhead | None] | None = None
         self._stands: SandboxAhead | None = None
+        self._lock, self._closed = Lock(), False
 
-    def like(
-        self, request: "SpawnRequest", sandbox: "Sandbox", expected: "Callable[[], Launch]"
-    ) -> None:
-        from refold.place.sandbox_ahead import SandboxAhead
-
-        begin = partial(SandboxAhead, request, expected)
-        # Nothing else takes long to set up.
-        self._begin = lambda: begin() if sandbox.kind == "bubblewrap" else None
-
-    def begin(self) -> None:
-        """Once for each command: what takes turns with other work needs no sandbox."""
-        begin, self._begin = self._begin, None
-        if begin and self._stands is None:
-            self._stands = begin()
+    def set_up(self, begin: "Callable[[], SandboxAhead]") -> None:
+        with self._lock:
+            if self._stands is None and not self._closed:
+                self._stands = begin()
 
     def taken(self) -> "SandboxAhead | None":
-        stands, self._stands = self._stands, None
+        with self._lock:
+            stands, self._stands = self._stands, None
         return stands
 
-    def drop(self) -> None:
+    def close(self) -> None:
+        self._closed = True
         if stands := self.taken():
             stands.close()
             stands.wait_until_ended()

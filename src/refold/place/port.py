@@ -154,6 +154,11 @@ class CommandExtras(Struct, frozen=True):
     printed: Printed | None = None
     handover: Handover | None = None
 
+    @property
+    def usual(self) -> bool:
+        """Does it start in the same sandbox and with the same variables as others?"""
+        return self.stdin is None and not (self.seen or self.own_tmp or self.environ)
+
 
 NOTHING_MORE = CommandExtras()
 
@@ -236,9 +241,6 @@ class Commands(Protocol):
     `given` is for a program that is talked to while it runs: its own input and limits, and
     what it must see. The caller closes our end of its input.
 
-    `expect` says that a command may come soon: what takes long to set up for one like the
-    last is set up meanwhile. It returns at once.
-
     `has` says whether a program of that name can be run. `close` at the end of the session
     removes what was stored for its commands; none may be running then.
 
@@ -257,7 +259,6 @@ class Commands(Protocol):
         given: CommandExtras = NOTHING_MORE,
     ) -> Finished: ...
 
-    def expect(self) -> None: ...
     def has(self, program: str) -> bool: ...
     def hiding(self, unread: Callable[[], Sequence[str]]) -> "Commands": ...
     def close(self) -> None: ...

@@ -1,13 +1,12 @@
-"""Sets up a sandbox while the model answers: that takes longer than most commands run.
+"""Sets up a sandbox before its command comes: that takes longer than most commands run.
 
-It is one like that of the last command, and waits at its gate (`spawn.GatedSandbox`). The
+It is one like that of the command that has just ended, and waits at its gate (`spawn.GatedSandbox`). The
 next command takes it only if it would get the very same now, and if the files that it shows
 are those that lie there now. Otherwise it is ended, unused, and the command gets a new one.
 """
 
 import os
 from _thread import start_new_thread
-from collections.abc import Callable
 from threading import Event, Lock
 
 from msgspec.structs import replace
@@ -30,11 +29,11 @@ class SandboxAhead:
     """
 
     def __init__(
-        self, request: SpawnRequest, expected: Callable[[], Launch], seconds: float = _KEPT
+        self, request: SpawnRequest, launch: Launch, seconds: float = _KEPT
     ) -> None:
         self._request = replace(request, command="", given=NOTHING_MORE)
-        self._expected, self._seconds = expected, seconds
-        self._held, self._gated = Launch(), None
+        self._launch, self._seconds = launch, seconds
+        self._gated: GatedSandbox | None = None
         self._stands, self._over, self._ended = Event(), Event(), Event()
         self._lock, self._taken = Lock(), False
         start_new_thread(self._work, ())
@@ -68,7 +67,7 @@ class SandboxAhead:
         return command if len(command) <= _LONGEST and b"\0" not in command else None
 
     def _is_of(self, launch: Launch, gated: GatedSandbox) -> bool:
-        then = self._held
+        then = self._launch
         same = (launch.arguments, launch.environ) == (then.arguments, then.environ)
         return same and gated.shows(launch)
 
@@ -89,11 +88,8 @@ class SandboxAhead:
             self._ended.set()
 
     def _live(self) -> None:
-        self._held = self._expected()
-        if not self._held.own_space:
-            return
-        with confine_thread(self._held):
-            gated = GatedSandbox(self._request, self._held, ahead=True)
+        with confine_thread(self._launch):
+            gated = GatedSandbox(self._request, self._launch, ahead=True)
             if gated.wait():
                 self._gated = gated
                 self._stands.set()

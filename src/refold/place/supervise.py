@@ -69,6 +69,8 @@ class Supervisor:
         self._error: BaseException | None = None
         self._after: Callable[[], list[tuple[str, str]]] | None = None
         self._guard = ExitStack()
+        # Called in the thread when it has ended by itself, before anybody hears of that.
+        self.on_end: Callable[[], None] = lambda: None
         self.news, self._tell_news = _wake_up()
         self._stop, self._tell_stop = _wake_up()
 
@@ -145,6 +147,9 @@ class Supervisor:
             watch.close()
             close(call.reading, call.news)
             self._guard.close()
+        if ended and not self.broken:
+            with suppress(OSError, ValueError, ToolFailed):
+                self.on_end()
         kept, timed_out = output.printed, not ended and not why
         return Finished(
             _code(call.process.returncode) if ended else None,
@@ -161,11 +166,13 @@ class Supervisor:
     def _start(self) -> RunningCommand:
         launch = Launch()
         try:
+            if self._ahead:
+                self._guard.callback(self._ahead.close)
             launch = self._make_launch()
-            if ahead := self._ahead:
-                self._guard.callback(ahead.close)
-                if taken := ahead.take(self._request, launch, self._limits):
-                    return taken
+            if self._ahead and (
+                taken := self._ahead.take(self._request, launch, self._limits)
+            ):
+                return taken
             self._guard.push(confine_thread(launch))
             return start(self._request, launch, self._limits)
         except BaseException:

@@ -82,9 +82,6 @@ class ScriptedCommands:
             given.printed.add(found.start + found.end)
         return found
 
-    def expect(self) -> None:
-        pass
-
     def has(self, program: str) -> bool:
         return program in self.programs
 
@@ -97,7 +94,7 @@ class WithoutPrograms:
 
     def __init__(self, commands: Commands, *missing: str) -> None:
         self._commands, self._missing = commands, missing
-        self.run, self.close, self.expect = commands.run, commands.close, commands.expect
+        self.run, self.close = commands.run, commands.close
 
     def has(self, program: str) -> bool:
         return program not in self._missing and self._commands.has(program)
