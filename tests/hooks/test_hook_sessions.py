@@ -467,3 +467,20 @@ def test_without_a_user_each_hook_that_failed_is_a_warning(
     assert out == b"Done.\n"
     assert err.decode().splitlines() == [f"refold: {before}", f"refold: {after}"]
     assert json.loads(document)["warnings"] == [before]
+
+
+def test_without_a_user_no_option_is_named_for_what_a_hook_refuses(
+    home: Path, tmp_path: Path
+) -> None:
+    (home / "refold").mkdir(parents=True, exist_ok=True)
+    hooks = {"PreToolUse": command("echo no >&2; exit 2", sandbox=False)}
+    (home / "refold" / "hooks.json").write_text(json.dumps({"hooks": hooks}))
+    lines = script(tmp_path, call("bash", command="echo hi"), {"text": "Done."})
+
+    with refold("-p", "Go.", "--script", lines, cwd=tmp_path) as process:
+        _, err = process.communicate(timeout=60)
+
+    assert err.decode().splitlines() == [
+        "refold: denied: bash echo hi",
+        "refold: a hook refused this; --output-format json has the reasons",
+    ]

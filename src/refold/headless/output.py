@@ -38,10 +38,8 @@ STREAM = "stream-json"
 WAITING = 1_024  # pieces of news, behind a reader who is slow or stuck
 _DENIALS = 5  # that are told one by one
 _WIDEST = 100  # characters of a call
-_HOW = (
-    "allow them with --allow, --permission-mode or --yolo; "
-    "--output-format json has the reasons"
-)
+_HOW = "allow them with --allow, --permission-mode or --yolo; "
+_REASONS = "--output-format json has the reasons"
 _UNREAD = "the program that read the output has ended"
 _ENDED_WELL = ("answered", "final", "plan_ready")
 _TIMEOUT = 2.0  # seconds for a reader who reads nothing, once we are to end
@@ -233,7 +231,9 @@ def _tell_denials(session: Session) -> None:
         print_error(f"denied: {said}")
     more = len(turn.denials) - _DENIALS
     also = f"{more} more were denied; " if more > 0 else ""
-    print_error(f"{also}{_HOW}")
+    # What a hook refuses, no option allows.
+    all_by_hooks = all("the hook `" in denied.reason[:20] for denied in turn.denials)
+    print_error(f"{also}{'a hook refused this; ' if all_by_hooks else _HOW}{_REASONS}")
 
 
 def _notices(found: "Iterable[Document]") -> None:
