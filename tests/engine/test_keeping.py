@@ -35,10 +35,13 @@ async def bash(command: str) -> Reply:
 
 
 def refusals(
-    folder: Path, request: str, *calls: tuple[str, Mapping[str, object]]
+    folder: Path,
+    request: str,
+    *calls: tuple[str, Mapping[str, object]],
+    before: str = "one\ntwo\n",
 ) -> list[str]:
-    """Why calls were not made."""
-    (folder / "a.txt").write_text("one\ntwo\n")
+    """Why calls were not made. `before` is in a.txt."""
+    (folder / "a.txt").write_text(before)
     files = DiskFiles(folder)
     lines: list[Line] = [[(name, encode(given).decode())] for name, given in calls]
     given = world(
@@ -73,6 +76,8 @@ def refusals(
         ("Move a.txt into the folder b.", "mv a.txt b", "without a folder b this would make a file of that name: use mkdir -p b && mv a.txt b/."),
         ("Move a.txt into the folder b.", "mv a.txt b/", None),  # it fails without the folder
         ("Move a.txt into the folder b.", "mkdir b; mv a.txt b", None),
+        ("Find the number in a.txt and write it into b.txt.", "mv ./a.txt b.txt", "a.txt is to stay where it is, and this would move it away: use cp."),
+        ("Find the number in a.txt and write it into b.txt.", "mv b.txt a.txt", None),
         ("Delete a.txt.", "rm a.txt", None),
         ("Create b.txt and clean up", "rm -r build", None),
         ("Lösche a.txt", "rm a.txt", None),
@@ -116,3 +121,43 @@ def test_a_file_is_not_written_without_the_lines_that_it_is_to_keep(
 def test_arguments_that_are_none_are_left_to_the_tool(tmp_path: Path) -> None:
     assert refusals(tmp_path, "Create b.txt", ("bash", {"command": 3})) == []
     assert refusals(tmp_path, "Create b.txt", ("bash", {"command": "rm 'b.txt"})) == []
+
+
+POEM = "roses are red\nviolets are blue\n"
+ALL = (
+    "a.txt would lose most of its text, and the request does not ask for that. Read it, and "
+    "change only what was asked for with edit_file."
+)
+
+
+@pytest.mark.parametrize(
+    ("request_text", "content", "reason"),
+    [
+        ("Fix the colour of violets in a.txt.", "purple\n", ALL),
+        (
+            "Fix the colour of violets in a.txt.",
+            "roses are red\nviolets are purple\n",
+            None,
+        ),
+        ("Fix the letters in a.txt, they should be large.", POEM.upper(), None),
+        ("What colour are violets in a.txt?", "blue\n", ALL),
+        ("Find the colour of violets in a.txt and write it into b.txt.", "blue\n", ALL),
+        (
+            "Find the colour of violets in a.txt and write it into b.txt.",
+            POEM + "so blue",
+            None,
+        ),
+        ("Write the colour of violets into a.txt.", "blue\n", None),
+        ("Replace the poem in a.txt, and fix its title.", "purple\n", None),
+        ("Fix a.txt so that it has only the word purple", "purple\n", None),
+        ("Korrigiere a.txt: purple", "purple\n", None),  # it is not understood
+    ],
+)
+def test_a_file_does_not_lose_most_of_its_text_by_a_change(
+    tmp_path: Path, request_text: str, content: str, reason: str | None
+) -> None:
+    call = ("write_file", {"path": "a.txt", "content": content})
+
+    found = refusals(tmp_path, request_text, call, before=POEM)
+
+    assert found == ([] if reason is None else [reason])
