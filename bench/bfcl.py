@@ -17,7 +17,7 @@ import os
 import sys
 import time
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -171,6 +171,47 @@ def _decoded(arguments: Raw) -> Mapping[str, Any]:
         return {"": "no JSON object"}
 
 
+class Counted(Struct, frozen=True):
+    category: str
+    right: int
+    tried: int
+    seconds: float
+
+
+async def count(
+    provider: Provider, model: str, category: str, asked: Iterable[Question]
+) -> Counted:
+    """Ask all questions; each is told on stderr, since a slow model takes minutes."""
+    right = tried = 0
+    began = time.monotonic()
+    for question in asked:
+        tried += 1
+        try:
+            good = is_right(question, await ask(provider, model, question))
+            right += good
+            print(f"{question.id}: {'right' if good else 'wrong'}", file=sys.stderr)
+        except ProviderError as error:
+            print(f"{question.id}: {error}", file=sys.stderr)
+    return Counted(category, right, tried, time.monotonic() - began)
+
+
+def report(model: str, found: Sequence[Counted]) -> None:
+    rows = list[tuple[str, ...]]()
+    for each in found:
+        low, high = interval(each.right, each.tried)
+        tried = max(each.tried, 1)
+        rows.append(
+            (
+                each.category,
+                f"{each.right}/{each.tried}",
+                f"{each.right / tried:.0%}",
+                f"{low:.0%}-{high:.0%}",
+                f"{each.seconds / tried:.1f} s",
+            )
+        )
+    show(f"BFCL, {model}", ("right", "", "95 %", "each"), rows)
+
+
 async def main(argv: Sequence[str]) -> None:
     reader = argparse.ArgumentParser(prog="bench.bfcl")
     reader.add_argument("wheel", type=Path)
@@ -181,24 +222,12 @@ async def main(argv: Sequence[str]) -> None:
     settings = load_here(Path.cwd(), places, os.environ, {}).settings
     connections = Connections(settings, places, os.environ, {})
     provider, model = connections.connect(chosen.model), chosen.model.partition("/")[2]
-    rows: list[tuple[str, ...]] = []
+    found = list[Counted]()
     for category in CATEGORIES:
-        right = tried = 0
-        began = time.monotonic()
-        for question in questions(chosen.wheel, category, chosen.n):
-            tried += 1
-            try:
-                right += is_right(question, await ask(provider, model, question))
-            except ProviderError as error:
-                print(f"{question.id}: {error}", file=sys.stderr)
-        low, high = interval(right, tried)
-        each = (time.monotonic() - began) / max(tried, 1)
-        share = f"{right / max(tried, 1):.0%}"
-        rows.append(
-            (category, f"{right}/{tried}", share, f"{low:.0%}-{high:.0%}", f"{each:.1f} s")
-        )
+        asked = questions(chosen.wheel, category, chosen.n)
+        found.append(await count(provider, model, category, asked))
     await connections.aclose()
-    show(f"BFCL, {chosen.model}", ("category", "right", "", "95 %", "each"), rows)
+    report(chosen.model, found)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import anyio
 import msgspec
 import pytest
 
-from bench.bfcl import ask, is_right, questions
+from bench.bfcl import Counted, ask, count, is_right, questions, report
 from refold.testing.providers import ScriptedProvider
 
 AREA = {
@@ -99,3 +99,22 @@ def test_the_calls_of_a_response_are_compared(wheel: Path) -> None:
     calls = anyio.run(ask, provider, "a", question)
 
     assert is_right(question, calls)
+
+
+def test_questions_are_counted_and_shown_in_a_table(
+    wheel: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = list(questions(wheel, "simple_python", 1)) * 2
+    right = ("math_area", '{"base": 10, "height": 5}')
+    provider = ScriptedProvider([right], "I do not know.")
+
+    found = anyio.run(count, provider, "m", "simple_python", asked)
+    report("a/m", [found, Counted("multiple", 0, 0, 0.0)])
+
+    assert (found.right, found.tried) == (1, 2)
+    shown = capsys.readouterr()
+    assert shown.err == "simple_python_0: right\nsimple_python_0: wrong\n"
+    assert [row.split()[:2] for row in shown.out.splitlines()[-2:]] == [
+        ["simple_python", "1/2"],
+        ["multiple", "0/0"],
+    ]
