@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -107,6 +108,28 @@ def test_it_stays_short_and_loses_the_oldest_first(tmp_path: Path) -> None:
     assert max(sizes) <= LARGEST
     assert kept == list(range(kept[0], 5 * LARGEST // 20_000))
     assert len(kept) > 2 * LARGEST // 20_000
+
+
+def test_a_process_that_has_the_file_from_us_does_not_let_it_grow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = list[int]()
+    opened = os.open
+
+    def also_theirs(*given: Any, **more: Any) -> int:  # as a fork at this moment does
+        number = opened(*given, **more)
+        theirs.append(os.dup(number))
+        return number
+
+    log = book(tmp_path)
+    monkeypatch.setattr(os, "open", also_theirs)
+    for _ in range(4 * LARGEST // 20_000):
+        log("info", "x" * 19_900)
+    monkeypatch.undo()
+    for number in theirs:
+        os.close(number)
+
+    assert max(file.stat().st_size for file in tmp_path.iterdir()) <= LARGEST
 
 
 def _write_many(state: Path, who: int) -> None:

@@ -78,6 +78,8 @@ def _append(file: Path, line: bytes) -> None:
                 os.close(opened)
                 opened = _opened(file)
         os.write(opened, line)
+        # A process that was forked just now has it open, too: closing would not unlock it.
+        fcntl.flock(opened, fcntl.LOCK_UN)
     finally:
         os.close(opened)
 
