@@ -430,6 +430,30 @@ def test_a_command_sees_nothing_of_how_its_limits_were_set() -> None:
     assert found.text.splitlines() == shown
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("POSIXLY_CORRECT", "1", "500 none 1 posix"),
+        ("SHELLOPTS", "posix", "500 none y posix"),
+        ("SHELLOPTS", "nounset", "500 none - nounset"),
+    ],
+)
+def test_the_limits_are_set_whatever_bash_is_told_at_its_start(
+    name: str, value: str, shown: str
+) -> None:
+    option = shown.split()[-1]
+    command = (
+        "echo $(cat /proc/self/oom_score_adj) ${BASH_ENV-none} ${POSIXLY_CORRECT--} "
+        f"$(echo $SHELLOPTS | grep -o {option}); env | grep -c {name}="
+    )
+
+    async def use() -> Finished:
+        given = CommandExtras(environ={name: value})
+        return await ShellCommands().run(command, cwd="/", seconds=9, given=given)
+
+    assert anyio.run(use).text == f"{shown}\n1\n"
+
+
 @pytest.mark.parametrize("name", ["first", "it's"])
 def test_a_file_that_bash_is_to_read_is_left_for_what_the_command_starts(
     tmp_path: Path, name: str

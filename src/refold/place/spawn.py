@@ -5,7 +5,6 @@ then the command runs. `sandbox_ahead` sets one up before its command is known. 
 ours runs between fork and exec. `supervise` watches and ends the process.
 """
 
-import errno
 import os
 import re
 import select
@@ -16,6 +15,7 @@ import subprocess
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from io import FileIO
 
 from msgspec import Struct
 
@@ -112,14 +112,10 @@ def start(request: SpawnRequest, launch: Launch, limits: Limits) -> RunningComma
             return GatedSandbox(request, launch).let_go(launch, limits)
         mark = new_mark(os.environ.get(NAME, ""))
         stdin = subprocess.DEVNULL if request.given.stdin is None else request.given.stdin
-        with _read_first(limit_commands(mark.queues), request) as (file, named):
-            process, reading = _begin(
-                (*launch.arguments, *_BASH, request.command),
-                request.cwd,
-                {**request.environ, **launch.environ, NAME: mark.token, _FIRST_READ: named},
-                stdin,
-                (file,),
-            )
+        given = {**request.environ, **launch.environ, NAME: mark.token}
+        with _read_first(limit_commands(mark.queues), given) as (file, environ):
+            line = (*launch.arguments, *_BASH, request.command)
+            process, reading = _begin(line, request.cwd, environ, stdin, (file,))
     except (OSError, ValueError) as error:
         why = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
         raise ToolFailed(
@@ -129,28 +125,40 @@ def start(request: SpawnRequest, launch: Launch, limits: Limits) -> RunningComma
 
 
 @contextmanager
-def _read_first(words: str, request: SpawnRequest) -> Generator[tuple[int, str]]:
-    """A file of `words` that bash runs before a command: the descriptor and the name of it.
+def _read_first(
+    words: str, environ: Mapping[str, str]
+) -> Generator[tuple[int, Mapping[str, str]]]:
+    """A file of `words` that bash runs before a command, and the variables to start it with.
 
     A second shell that set the limits and started bash would take longer than most commands.
     """
-    own = request.environ.get(_FIRST_READ)
-    then = f"export {_FIRST_READ}={shlex.quote(own)}" if own else f"unset {_FIRST_READ}"
-    text = os.fsencode(words + then)
-    reading, writing = os.pipe()
-    try:
-        try:
-            os.set_blocking(writing, False)  # nobody reads yet
-            text = b"exec %d<&-; %b" % (reading, text)
-            if os.write(writing, text) < len(text):
-                raise OSError(errno.E2BIG, "more than a pipe holds")
-        finally:
-            os.close(writing)
+    # With the last two of these it would not run them. They come back when it has.
+    acted_on = (_FIRST_READ, "POSIXLY_CORRECT", "SHELLOPTS")
+    later = {name: environ[name] for name in acted_on if name in environ}
+    back = [f"unset {_FIRST_READ}"]
+    if options := later.pop("SHELLOPTS", ""):
+        back += (f"set -o {shlex.quote(option)}" for option in options.split(":"))
+        back.append("export SHELLOPTS")
+    back += (f"export {name}={shlex.quote(value)}" for name, value in later.items())
+    with _file_in_memory() as file:
+        number = file.fileno()
+        text = "\n".join((f"exec {number}<&-", words, *back, ""))
+        file.write(os.fsencode(text))
+        file.seek(0)
         # Without /proc no mark is looked for, and other systems have only the second.
         where = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
-        yield reading, f"{where}/{reading}"
-    finally:
-        os.close(reading)
+        rest = {name: value for name, value in environ.items() if name not in acted_on}
+        yield number, {**rest, _FIRST_READ: f"{where}/{number}"}
+
+
+def _file_in_memory() -> FileIO:
+    """An old bash reads nothing from a pipe."""
+    if hasattr(os, "memfd_create"):
+        return FileIO(os.memfd_create("limits"), "r+")
+    from tempfile import TemporaryFile  # Linux has no need of it
+
+    with TemporaryFile(buffering=0) as file:
+        return FileIO(os.dup(file.fileno()), "r+")
 
 
 class GatedSandbox:
