@@ -223,7 +223,7 @@ def _tell_denials(session: Session) -> None:
     turn = session.view.turn
     if not turn.denials or turn.outcome == "plan_ready":  # to plan is to be denied
         return
-    from refold.views.call_summary import label
+    from refold.views.call_summary import label, refused_by_hook
     from refold.views.wrap import cut
 
     for denied in turn.denials[:_DENIALS]:
@@ -232,8 +232,8 @@ def _tell_denials(session: Session) -> None:
     more = len(turn.denials) - _DENIALS
     also = f"{more} more were denied; " if more > 0 else ""
     # What a hook refuses, no option allows.
-    all_by_hooks = all("the hook `" in denied.reason[:20] for denied in turn.denials)
-    print_error(f"{also}{'a hook refused this; ' if all_by_hooks else _HOW}{_REASONS}")
+    by_hooks = all(refused_by_hook(denied.reason) for denied in turn.denials)
+    print_error(f"{also}{'a hook refused this; ' if by_hooks else _HOW}{_REASONS}")
 
 
 def _notices(found: "Iterable[Document]") -> None:

@@ -67,6 +67,14 @@ def label(call: ToolCall, tool: Tool | None) -> str:
     return on_one_line(f"{call.name} {bytes(call.arguments).decode(errors='replace')}")
 
 
+def refused_by_hook(reason: str) -> bool:
+    """Whether this is why a hook refused a call, as `engine.run_hooks` says it.
+
+    `reason` may begin with a word or two for the model.
+    """
+    return "the hook `" in reason[:20]
+
+
 def result(
     end: Ended,
     room: int,
@@ -81,7 +89,7 @@ def result(
     was `seen` with the question only its head is shown.
     """
     if end.outcome == "refused" and denied:
-        by = " by" if denied.startswith("the hook `") else ":"
+        by = " by" if refused_by_hook(denied) else ":"
         return wrap_words(f"refused{by} {on_one_line(denied)}", room, "warn")
     if end.outcome in _SAID:
         style, word = _SAID[end.outcome]
