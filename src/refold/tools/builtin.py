@@ -17,7 +17,9 @@ TOOLS = "refold.tools"  # the group of entry points
 
 @cache
 def builtin() -> tuple[Tool, ...]:
-    return load_tools(built_in(TOOLS))[0]
+    tools, problems = load_tools(built_in(TOOLS))
+    assert not problems, problems  # then the installation is damaged
+    return tools
 
 
 def load_tools(
