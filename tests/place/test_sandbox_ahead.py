@@ -68,6 +68,21 @@ def test_the_next_command_runs_in_the_sandbox_that_stands(ws: Walled, writes: bo
     assert (found.ahead, found.text, found.found.code) == (True, "two\n", 3)
 
 
+def test_what_a_thread_gave_up_for_a_command_is_not_kept_from_the_next(ws: Walled) -> None:
+    # It asks a listener about each connect, which ends with its command.
+    connects = (
+        'python3 -c \'import socket; s = socket.create_server(("127.0.0.1", 0)); '
+        'socket.create_connection(s.getsockname()); print("connected")\''
+    )
+    first = told(ws, connects)
+    wait(ws)
+
+    found = told(ws, connects)
+
+    assert (first.ahead, first.text) == (False, "connected\n")
+    assert (found.ahead, found.text) == (True, "connected\n")
+
+
 def test_it_is_one_for_all_that_hide_files_from_their_commands(ws: Walled) -> None:
     hiding = ws.commands.hiding(lambda: ())
 

@@ -164,17 +164,17 @@ class ShellCommands:
             request.cwd, request.confines, request.given, self._unread
         )
 
-    def _expect_another(self, request: "SpawnRequest") -> None:
-        """In the thread of a command that has ended: set up the sandbox of one like it."""
+    def _expect_another(self, request: "SpawnRequest") -> Callable[[], None] | None:
+        """In the thread of a command that has ended: what sets up the sandbox of one like it."""
         from refold.place.sandbox_ahead import SandboxAhead
 
         sandbox = self._sandbox
         if sandbox is None or sandbox.kind != "bubblewrap" or not request.given.usual:
-            return  # nothing else takes long
+            return None  # nothing else takes long
         # What the user saw named was named for that command alone.
         confines = replace(request.confines, opened=(), seen=())
         launch = sandbox.expected(request.cwd, confines, self._unread)
-        self._ahead.set_up(partial(SandboxAhead, request, launch))
+        return partial(self._ahead.set_up, partial(SandboxAhead, request, launch))
 
 
 class _Ahead:

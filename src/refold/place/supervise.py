@@ -69,8 +69,10 @@ class Supervisor:
         self._error: BaseException | None = None
         self._after: Callable[[], list[tuple[str, str]]] | None = None
         self._guard = ExitStack()
-        # Called in the thread when it has ended by itself, before anybody hears of that.
-        self.on_end: Callable[[], None] = lambda: None
+        # Called in the thread when it has ended by itself, before anybody hears of that. What
+        # it returns is called by `close`: a thread that starts another hands on what it gave up.
+        self.on_end: Callable[[], Callable[[], None] | None] = lambda: None
+        self._then: Callable[[], None] | None = None
         self.news, self._tell_news = _wake_up()
         self._stop, self._tell_stop = _wake_up()
 
@@ -118,6 +120,8 @@ class Supervisor:
 
     def close(self) -> None:
         close(self.news, self._stop, self._tell_stop)
+        if self._then:
+            self._then()
 
     def _work(self) -> None:
         try:
@@ -149,7 +153,7 @@ class Supervisor:
             self._guard.close()
         if ended and not self.broken:
             with suppress(OSError, ValueError, ToolFailed):
-                self.on_end()
+                self._then = self.on_end()
         kept, timed_out = output.printed, not ended and not why
         return Finished(
             _code(call.process.returncode) if ended else None,
