@@ -823,6 +823,25 @@ def test_a_slow_answer_is_cut_where_ctrl_c_came(tmp_path: Path) -> None:
     assert tonight.out.getvalue().count("word") < 500
 
 
+def test_a_turn_that_is_over_before_it_is_followed_is_shown_to_its_end(
+    tmp_path: Path,
+) -> None:
+    tonight = Evening(tmp_path)
+    tonight.provider = Unhurried("It is up now.")
+
+    async def story() -> None:
+        async with await tonight.session() as session:
+            handle = tonight.handle(session)
+            watch = handle.watch(live=0)
+            await session.inbox.say("go")
+            await session.go()
+            await Work(handle, tonight.paper, Typist()).through(handle.settle, watch=watch)
+
+    anyio.run(story)
+
+    assert "It is up now." in tonight.out.getvalue()
+
+
 class Awaited(Unhurried):
     """It answers once a status has been drawn `times` times."""
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import anyio
 
 from refold.client.session import Session
-from refold.client.types import ImageData
+from refold.client.types import ImageData, Subscription
 from refold.errors import BadInput, RefoldError
 from refold.terminal.commands.completions import offering
 from refold.terminal.commands.dispatch import CommandRunner
@@ -173,7 +173,7 @@ class PromptLoop:
             typed: str | Key = Key.CTRL_D
             watch = self.terminal.session.watch(live=0)
             async with anyio.create_task_group() as group:
-                group.start_soon(self._put_aside)
+                group.start_soon(self._put_aside, watch)
                 group.start_soon(self._when_ended)
                 group.start_soon(self._when_noted)
                 typed = await self._reader.words(self._prompt)
@@ -187,7 +187,7 @@ class PromptLoop:
             self._notes.print(self._printer)
             self._printer.gap()
 
-    async def _put_aside(self) -> None:
+    async def _put_aside(self, watch: Subscription) -> None:
         """Put the prompt aside when there is something to do that was not typed here."""
         socket = self.terminal.socket
         async with anyio.create_task_group() as group:
@@ -200,7 +200,7 @@ class PromptLoop:
                     group.cancel_scope.cancel()
 
             group.start_soon(ordered)
-            await self._until_work()
+            await self._until_work(watch)
             group.cancel_scope.cancel()
         self._seen = self.terminal.session.view.seq
         await self._aside()
@@ -226,10 +226,14 @@ class PromptLoop:
                 return
             await anyio.sleep(_AGAIN)  # an editor is open, or the prompt is not yet
 
-    async def _until_work(self) -> None:
+    async def _until_work(self, watch: Subscription) -> None:
         """Until a turn runs elsewhere, or one is to begin here: a command woke the agent."""
         session = self.terminal.session
-        while not (session.running or session.ended or self._woken()):
+
+        def elsewhere() -> bool:  # a short turn may have ended before it is seen to run
+            return bool(watch.waiting) and not session.owns_turns
+
+        while not (session.running or session.ended or elsewhere() or self._woken()):
             with suppress(BadInput):  # it has ended
                 await session.changed(after=session.view.seq)
 

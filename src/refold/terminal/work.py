@@ -94,7 +94,10 @@ class Work:
         `own` is the key of words that the person sees already; `watch` one that began
         earlier, and has what was ordered elsewhere.
         """
-        self._cursor.shown, self.under_way = self._session.view.seq, True
+        # A watch that began earlier may have what is not printed yet, even the end of the turn.
+        behind = watch is not None and watch.waiting
+        self._cursor.shown = 0 if behind else self._session.view.seq
+        self.under_way = True
         self._bell.seen()
         watch = self._session.watch() if watch is None else watch
         leave = self._session.on_event(self._on_event)
