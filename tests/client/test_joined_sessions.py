@@ -248,16 +248,25 @@ class TestAJoinedSession(HandleContract):
         return opened
 
 
-async def test_the_first_of_two_clients_answers_and_the_other_sees_it(
-    tmp_path: Path, runtime: Mapping[str, str]
-) -> None:
+@asynccontextmanager
+async def asked(
+    directory: Path, runtime: Mapping[str, str]
+) -> AsyncGenerator[tuple[Owner, Session, Session]]:
+    """An owner, and two clients of it; the first has begun a turn that asks about a call."""
     async with (
-        owner(tmp_path, runtime, [TOUCH], "Done.") as here,
+        owner(directory, runtime, [TOUCH], "Done.") as here,
         here.joined() as one,
         here.joined() as two,
     ):
         await one.say("Go.")
         await one.settle()
+        yield here, one, two
+
+
+async def test_the_first_of_two_clients_answers_and_the_other_sees_it(
+    tmp_path: Path, runtime: Mapping[str, str]
+) -> None:
+    async with asked(tmp_path, runtime) as (here, one, two):
         while not two.requests:
             await two.changed(after=two.view.seq)
         (request,) = two.requests
@@ -274,13 +283,7 @@ async def test_the_first_of_two_clients_answers_and_the_other_sees_it(
 async def test_an_answer_that_comes_after_the_end_of_the_turn_was_not_the_first(
     tmp_path: Path, runtime: Mapping[str, str]
 ) -> None:
-    async with (
-        owner(tmp_path, runtime, [TOUCH], "Done.") as here,
-        here.joined() as one,
-        here.joined() as two,
-    ):
-        await one.say("Go.")
-        await one.settle()
+    async with asked(tmp_path, runtime) as (_, one, two):
         (request,) = one.requests
         assert isinstance(request, Permission)
         assert await one.answer(request, True)

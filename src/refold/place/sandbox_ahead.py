@@ -1,8 +1,9 @@
 """Sets up a sandbox before its command comes: that takes longer than most commands run.
 
-It is one like that of the command that has just ended, and waits at its gate (`spawn.GatedSandbox`). The
-next command takes it only if it would get the very same now, and if the files that it shows
-are those that lie there now. Otherwise it is ended, unused, and the command gets a new one.
+It is one like that of the command that has just ended, and waits at its gate
+(`spawn.GatedSandbox`). The next command takes it only if it would get the very same now, and
+if the files that it shows are those that lie there now. Otherwise it is ended, unused, and the
+command gets a new one.
 """
 
 import os
@@ -60,9 +61,7 @@ class SandboxAhead:
             return None
         try:
             command = os.fsencode(request.command)
-        except (
-            UnicodeEncodeError
-        ):  # half a character: the start says that it cannot be given
+        except UnicodeEncodeError:  # half a character: the start says what is wrong
             return None
         return command if len(command) <= _LONGEST and b"\0" not in command else None
 

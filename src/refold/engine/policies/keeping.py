@@ -5,9 +5,8 @@ not made if it deletes a file that the request wants to be there, if it deletes 
 request speaks of nothing of the kind, if it may move one onto another, or if it writes a file
 without the lines that it is to keep. A file that is only read may not be moved away; and it may
 not lose most of its words, as no file may where the request is a question or asks for a change
-in words that are not understood. Only requests whose words
-are understood are held against this (`engine.request_words`); what a call may do at all is decided
-by `permissions`.
+in words that are not understood. Only requests whose words are understood are held against this
+(`engine.request_words`); what a call may do at all is decided by `permissions`.
 """
 
 import re

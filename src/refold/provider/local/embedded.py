@@ -170,9 +170,10 @@ async def until_it_repeats(
 def _repeats(text: str) -> bool:
     """Is its end one short piece again and again?"""
     for period in range(1, _PERIOD + 1):
-        end = text[-max(_REPEATED, _TIMES * period) :]
-        if len(end) < max(_REPEATED, _TIMES * period):
+        length = max(_REPEATED, _TIMES * period)
+        if len(text) < length:
             return False
+        end = text[-length:]
         if end[period:] == end[:-period]:
             return True
     return False
@@ -187,10 +188,8 @@ async def _as_calls(
             match delta:
                 case TextDelta(text):
                     if not begun:
-                        begun = True
-                        yield TextDelta(
-                            ""
-                        )  # its first token is here; what it is shows later
+                        begun = True  # its first token is here; what it is shows later
+                        yield TextDelta("")
                     for told in reading.feed(text):
                         yield told
                 case Done(stop=stop):
