@@ -325,7 +325,7 @@ def test_every_other_byte_stays(
 def test_what_the_old_encoding_cannot_hold_is_told(place: ToolDirectory) -> None:
     put(place, a=b"one\n\xfc\n")
 
-    assert "a is latin-1, which cannot hold '☂'" in refused(
+    assert "a is Latin-1, which cannot hold '☂'" in refused(
         place, update("@@", "-one", "+☂")
     )
 

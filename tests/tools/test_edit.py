@@ -157,7 +157,7 @@ def test_what_the_old_encoding_cannot_hold_is_told_and_not_written(
 ) -> None:
     put(place, "a", "gr\xfcn\n".encode("latin-1"))
 
-    with pytest.raises(ToolFailed, match="a is latin-1, which cannot hold '☂'"):
+    with pytest.raises(ToolFailed, match="a is Latin-1, which cannot hold '☂'"):
         edit(place, old="grün", new="☂")
 
     assert get(place, "a") == b"gr\xfcn\n"
@@ -213,7 +213,7 @@ def test_binary_data_that_was_seen_can_be_replaced_by_text(place: ToolDirectory)
 
     assert get(place, "a") == b"one"
     assert isinstance(reply.shown[0], Diff)
-    assert reply.shown[0].text == "@@ the file was not text @@"
+    assert reply.shown[0].text == "@@ the encoding was changed from binary data to UTF-8 @@"
 
 
 # What a model can see and write, in a file of any kind it may meet.

@@ -119,6 +119,23 @@ def test_a_file_that_was_to_be_written_and_was_not_is_named(
     assert list(warnings(turn(*events))) == said
 
 
+def test_changed_encodings_are_named() -> None:
+    names = ["a.ini", "sub/b.txt", *(f"{n}.c" for n in range(5))]
+    shown = tuple(
+        Diff(f"/w/{name}", "changed", "", recoded="windows-1252 to UTF-8") for name in names
+    )
+
+    said = warnings(
+        turn(Ended("p", "done", "Wrote.", (*shown, Diff("/w/c", "changed", ""))))
+    )
+
+    assert said[:2] == (
+        "the encoding of a.ini was changed from windows-1252 to UTF-8",
+        "the encoding of sub/b.txt was changed from windows-1252 to UTF-8",
+    )
+    assert said[5:] == ("the encoding of 2 more files was changed",)
+
+
 def test_of_many_files_some_are_named() -> None:
     events = [e for n in range(60) for e in tried("failed", "No.", path=f"{n}.md")]
 

@@ -7,6 +7,7 @@ ignore rules; the tools know text and encodings. Rules have decided before which
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
@@ -28,6 +29,7 @@ from refold.values.path_names import below
 from refold.values.printable_names import escaped, unescaped
 
 _TRIES = 10
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class DiskFiles:
@@ -191,6 +193,11 @@ class DiskFiles:
             raise ToolFailed(
                 f"{escaped(path)} begins with ~, which only a shell knows: write the path "
                 f"out, or ./{escaped(path)} for a file of that name."
+            )
+        if scheme := _SCHEME.match(path):
+            raise ToolFailed(
+                f"{escaped(path)} begins with {scheme[0]}, so it is an address and no path: "
+                "give the path alone, as /home/me/notes.txt."
             )
         full = self._full(path)
         if "\\" in path and not os.path.lexists(full):

@@ -24,7 +24,7 @@ from refold.values.printable_names import escaped
 from refold.values.text import restored
 from refold.values.tools import Effect
 
-_NO_TEXT = DiffText("@@ the file was not text @@", 0, 0)
+_NO_TEXT = DiffText("", 0, 0)
 _NUMBERS = r"(?m)^\d+\t"
 _SHOWN = 30  # lines of the nearest text
 _NAMED = 10  # line numbers in a sentence
@@ -68,13 +68,14 @@ def _write(path: str, content: str, files: Files, known: Mapping[str, str]) -> R
     before = current(real, files, known)
     was = written(before)
     content = restored(content, was.text) if was else content
-    data = _as_before(content, was)
+    data, recoded = _as_before(content, was)
     if data == before:
         return _unchanged(real, name, data)
     files.write(real, data, expect=digest(before))
     made = change(was.plain, content.replace("\r\n", "\n")) if was else _NO_TEXT
-    diff = changed(real, made, before, data)
-    return Reply(f"Wrote {name}, {_lines(content)} ({made.count}).", (diff,))
+    diff = changed(real, made, before, data, recoded)
+    said = f" The encoding was changed from {recoded}." if recoded else ""
+    return Reply(f"Wrote {name}, {_lines(content)} ({made.count}).{said}", (diff,))
 
 
 def _edit(
@@ -97,15 +98,19 @@ def _edit(
     return Reply(result(was.plain, found, name, made.count), (diff,))
 
 
-def _as_before(content: str, was: EditableText | None) -> bytes:
-    """`content` with the line ends and the encoding of the file it replaces."""
+def _as_before(content: str, was: EditableText | None) -> tuple[bytes, str]:
+    """`content` with the line ends and the encoding of the file it replaces.
+
+    With it comes which encoding became which, or "".
+    """
     if was is None:
-        return content.encode()
+        return content.encode(), "binary data to UTF-8"
+    content = content.removeprefix("\ufeff") if was.mark else content
     text = content if "\r" in content else was.with_ends(content)
     try:
-        return was.encoded(text)
+        return was.encoded(text), ""
     except UnicodeEncodeError:  # the old encoding has no such letter; UTF-8 has all
-        return text.encode()
+        return text.encode(), f"{was.encoding_name} to UTF-8"
 
 
 def _unchanged(real: Real, name: str, data: bytes) -> Reply:

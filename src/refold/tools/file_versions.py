@@ -49,8 +49,8 @@ def encoded(was: EditableText, text: str, name: str) -> bytes:
     except UnicodeEncodeError as error:
         letter = text[error.start]
         raise ToolFailed(
-            f"{name} is {was.encoding}, which cannot hold {letter!r}. "
-            "Use other letters, or write the whole file new with write_file."
+            f"{name} is {was.encoding_name}, which cannot hold {letter!r}. Use other "
+            "characters, or replace the whole file with write_file, which makes it UTF-8."
         ) from error
 
 
@@ -66,8 +66,13 @@ class DiffText(Struct, frozen=True):
         return f"+{self.plus:,} -{self.minus:,}"
 
 
-def changed(real: Real, made: DiffText, before: bytes, after: bytes) -> Diff:
-    return Diff(escaped(real), "changed", made.text, digest(before), digest(after))
+def changed(
+    real: Real, made: DiffText, before: bytes, after: bytes, recoded: str = ""
+) -> Diff:
+    """`recoded` says which encoding became which, if it is another one now."""
+    first = f"@@ the encoding was changed from {recoded} @@\n" if recoded else ""
+    text = f"{first}{made.text}".rstrip("\n")
+    return Diff(escaped(real), "changed", text, digest(before), digest(after), recoded)
 
 
 _AROUND = 3  # lines of context

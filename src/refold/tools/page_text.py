@@ -12,6 +12,7 @@ from refold.errors import BadInput, ToolFailed
 from refold.tools.contract import Reply
 from refold.tools.document_text import html, pdf
 from refold.tools.images import image_data, image_type
+from refold.tools.legacy_encodings import DISPLAY_NAMES, legacy_encoding
 from refold.tools.text_files import written
 from refold.values.display import Note
 from refold.values.text import from_outside
@@ -168,8 +169,11 @@ def decoded(page: WebPage) -> tuple[str, tuple[str, ...]]:
             odd = () if name == first else (f"it is not {first}, and was read as {name}",)
             return text, odd
     first = next(filter(None, tried))
-    text = content.decode("cp1252", "replace")
-    return text, (f"it is not {first}, and was read as windows-1252",)
+    found = legacy_encoding(content)
+    # Browsers read Latin-1 as windows-1252.
+    found = "cp1252" if found == "latin-1" else found
+    said = f"it is not {first}, and was read as {DISPLAY_NAMES[found]}"
+    return content.decode(found, "replace"), (said,)
 
 
 def _as(content: bytes, name: str, *, whole: bool) -> str | None:

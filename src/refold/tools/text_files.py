@@ -2,6 +2,7 @@
 
 A model writes LF and no byte order mark. A file may have CRLF, a mark, UTF-16, or bytes
 that are not UTF-8. Unchanged parts keep their bytes. Lines are shown with numbers.
+`legacy_encodings` finds the encoding of text that is not UTF-8.
 """
 
 import codecs
@@ -18,7 +19,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-_KNOWN_BY_NAME = {"utf-8": "UTF-8", "latin-1": "Latin-1"}
+_ASCII = bytes(range(128))
 _LOOKED_AT = 8192  # bytes in which a NUL means: no text
 
 
@@ -45,8 +46,14 @@ class EditableText(Struct, frozen=True):
         if clean(self.text) is not self.text:
             return "some bytes are not UTF-8 and are shown as \ufffd"
         if self.encoding != "utf-8":
-            return f"the file is {_KNOWN_BY_NAME.get(self.encoding, self.encoding.upper())}"
+            return f"the file is {self.encoding_name}"
         return ""
+
+    @property
+    def encoding_name(self) -> str:
+        from refold.tools.legacy_encodings import DISPLAY_NAMES
+
+        return DISPLAY_NAMES[self.encoding]
 
     def encoded(self, text: str) -> bytes:
         """`text`, which has this file's line ends, as bytes of this file."""
@@ -96,10 +103,14 @@ def written(content: bytes) -> EditableText | None:
         return EditableText(content.decode())
     except UnicodeDecodeError:
         text = content.decode(errors="surrogateescape")
-        # Good UTF-8 beside bad bytes: a UTF-8 file with damage. Else an older encoding.
-        if text.encode(errors="ignore").isascii():
-            return EditableText(content.decode("latin-1"), "latin-1")
-        return EditableText(text)
+        # More good UTF-8 than bad bytes: a UTF-8 file with damage. Else an older encoding.
+        good = text.encode(errors="ignore")
+        if len(good.translate(None, _ASCII)) > len(content) - len(good):
+            return EditableText(text)
+        from refold.tools.legacy_encodings import legacy_encoding
+
+        encoding = legacy_encoding(content)
+        return EditableText(content.decode(encoding), encoding)
 
 
 def check_sendable(text: str, name: str) -> None:

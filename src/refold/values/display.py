@@ -16,7 +16,8 @@ from refold.values.control import Todo
 class Diff(Struct, frozen=True, tag="diff"):
     """A changed file. `text` is a unified diff without its two header lines.
 
-    `before` and `after` are sha256 of the whole content, "" if there is none.
+    `before` and `after` are sha256 of the whole content, "" if there is none. `recoded` is
+    like "windows-1252 to UTF-8", "" if the encoding is as it was.
     """
 
     path: str
@@ -24,6 +25,7 @@ class Diff(Struct, frozen=True, tag="diff"):
     text: str
     before: str = ""
     after: str = ""
+    recoded: str = ""
 
     @property
     def counts(self) -> tuple[int, int]:

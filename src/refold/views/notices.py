@@ -161,6 +161,7 @@ def warnings(view: View) -> tuple[str, ...]:
     return (
         *([_of_command(failed)] if failed else ()),
         *_of_files(view),
+        *_of_encodings(view),
         *_unfulfilled(view),
     )
 
@@ -196,6 +197,15 @@ def _of_files(view: View) -> Iterator[str]:
         yield f"{name} was not written: {_cut(why)}"
     if len(unwritten) > _UNWRITTEN:
         yield f"{len(unwritten) - _UNWRITTEN} more files were not written"
+
+
+def _of_encodings(view: View) -> Iterator[str]:
+    recoded = list(view.failures.recoded.items())
+    for path, which in recoded[:_UNWRITTEN]:
+        name = on_one_line(near(path, view.session.directory))
+        yield f"the encoding of {name} was changed from {which}"
+    if len(recoded) > _UNWRITTEN:
+        yield f"the encoding of {len(recoded) - _UNWRITTEN} more files was changed"
 
 
 def _unfulfilled(view: View) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Failures of the latest turn that were not corrected in it.
 
-These are the last command, if it failed, each file that could not be changed, and each hook
-that failed. They stay after the turn has ended, for its closing line (`views.notices`).
+These are the last command, if it failed, each file that could not be changed or that has
+another encoding now, and each hook that failed. They stay after the turn has ended, for its closing line (`views.notices`).
 """
 
 import re
@@ -69,6 +69,7 @@ class Failures(Struct, frozen=True):
     unwritten: Mapping[str, str] = _NOTHING  # the file, and the first line of the reason
     writing: tuple[WriteCall, ...] = ()
     hooks: Mapping[tuple[str, str], str] = _NO_HOOKS  # event and hook, and why
+    recoded: Mapping[str, str] = _NOTHING  # the file, and like "windows-1252 to UTF-8"
 
 
 def apply(failures: Failures, entry: Entry) -> Failures:
@@ -101,6 +102,9 @@ def _ended(failures: Failures, end: Ended) -> Failures:
     for part in end.shown:
         if isinstance(part, Output):
             failures = replace(failures, command=_failed(part))
+        if isinstance(part, Diff) and part.recoded:
+            recoded = {**failures.recoded, part.path: part.recoded}
+            failures = replace(failures, recoded=dict(list(recoded.items())[-_MOST:]))
     if end.outcome == "done" and not failures.unwritten:
         return failures
     paths = next((w.paths for w in failures.writing if w.call.id == end.call_id), ())
