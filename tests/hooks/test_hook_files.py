@@ -10,6 +10,7 @@ from refold.errors import BadInput
 from refold.hooks.answers import HookAnswer, of_document, of_program
 from refold.hooks.configuration import EVENTS, Hook, matching, read, unfit
 from refold.hooks.tool_names import input_for_hook, input_of
+from refold.values.modes import HookEvent
 
 GUARD = {"type": "command", "command": "guard"}
 
@@ -202,6 +203,10 @@ PRE = Hook("PreToolUse", command="guard")
 SAYS = Hook("UserPromptSubmit", command="guard")
 
 
+def broken(reason: str) -> HookAnswer:
+    return HookAnswer("blocked", reason, by_failure=True)
+
+
 def inner(**more: object) -> str:
     return json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", **more}})
 
@@ -214,9 +219,9 @@ def inner(**more: object) -> str:
         (SAYS, 0, "It rains.\n", "", HookAnswer(context="It rains.")),
         (PRE, 2, "", "no\n", HookAnswer("blocked", "no")),
         (PRE, 2, "", "", HookAnswer("blocked", "it gave no reason")),
-        (PRE, 1, "", "oh\nno", HookAnswer("failed", "it ended with status 1: oh")),
+        (PRE, 1, "", "oh\nno", broken("it ended with status 1: oh")),
         (PRE, 1, "", "Traceback (most recent call last):\n  File\nOSError: no\n",
-         HookAnswer("failed", "it ended with status 1: OSError: no")),
+         broken("it ended with status 1: OSError: no")),
         (PRE, 0, inner(permissionDecision="allow"), "", HookAnswer()),
         (PRE, 0, inner(permissionDecision="deny", permissionDecisionReason="no"), "",
          HookAnswer("blocked", "no")),
@@ -230,9 +235,9 @@ def inner(**more: object) -> str:
          HookAnswer(reason="late", stop=True)),
         (PRE, 0, '{"systemMessage": "hi"}', "", HookAnswer(notice="hi")),
         (PRE, 0, inner(permissionDecision="yes"), "",
-         HookAnswer("failed", "its decision is 'yes': use allow, ask or deny")),
+         broken("its decision is 'yes': use allow, ask or deny")),
         (PRE, 0, inner(updatedInput=[]), "",
-         HookAnswer("failed", "its updatedInput is not an object")),
+         broken("its updatedInput is not an object")),
     ],
 )  # fmt: skip
 def test_an_answer_is_read_as_documented(
@@ -241,11 +246,21 @@ def test_an_answer_is_read_as_documented(
     assert of_program(hook, code, printed, errors) == answer
 
 
-def test_a_required_hook_that_fails_refuses_the_call() -> None:
-    required = Hook("PreToolUse", command="guard", required=True)
+@pytest.mark.parametrize("on", EVENTS)
+def test_a_hook_that_fails_refuses_what_waits_for_its_consent_unless_it_is_not_required(
+    on: HookEvent,
+) -> None:
+    guards = on in ("PreToolUse", "UserPromptSubmit")
+    content = {on: [{"hooks": [{"command": "x"}, {"command": "y", "required": False}]}]}
 
-    assert of_program(required, 1, "", "").outcome == "blocked"
-    assert of_program(PRE, 1, "", "").outcome == "failed"
+    for of_claude in (False, True):
+        usual, optional = read(
+            json.dumps(content).encode(), "f", trusted_with_all=True, of_claude=of_claude
+        ).hooks
+        answers = [of_program(hook, 1, "", "") for hook in (usual, optional)]
+
+        assert [a.outcome for a in answers] == ["blocked" if guards else "failed", "failed"]
+        assert [a.by_failure for a in answers] == [guards, False]
 
 
 JSON = some.recursive(

@@ -14,7 +14,7 @@ from refold.client.session import Session
 from refold.config.project import in_words, project
 from refold.config.trusted_folders import TrustedFolders
 from refold.journal.events.child_events import HookRan
-from refold.journal.events.kinds import Compacted, Ended, Entry
+from refold.journal.events.kinds import Compacted, Ended, Entry, TurnEnded
 from refold.process_groups import lives
 from refold.testing.providers import Line, ScriptedProvider
 from tests.cli.running import call, refold, script
@@ -199,25 +199,95 @@ def test_the_user_is_notified_of_a_question(place: Place) -> None:
         ("exec <&-; exit 3", {}, "it ended with status 3"),
     ],
 )
-def test_a_hook_that_misbehaves_is_ended_and_named_and_blocks_nothing(
-    place: Place, line: str, more: dict[str, Any], reason: str
+@pytest.mark.parametrize("required", [True, False])
+def test_a_hook_that_misbehaves_is_named_and_refuses_the_call_if_it_is_required(
+    place: Place, line: str, more: dict[str, Any], reason: str, required: bool
 ) -> None:
-    place.hooks(PreToolUse=command(line, **more))
+    place.hooks(PreToolUse=command(line, **more, required=required))
 
     entries = place.run(place.agent(CALL, "Done."), "Go.")
 
     (ran,) = of(entries, HookRan)
-    assert (ran.hook, ran.outcome) == (line, "failed")
+    assert (ran.hook, ran.outcome) == (line, "blocked" if required else "failed")
+    assert ran.by_failure is required
     assert ran.reason.startswith(reason)
-    assert [end.outcome for end in of(entries, Ended)] == ["done"]
+    assert [e.outcome for e in of(entries, Ended)] == ["refused" if required else "done"]
 
 
-def test_a_required_hook_that_hangs_refuses_the_call(place: Place) -> None:
-    place.hooks(PreToolUse=command("sleep 600", timeout=0.3, required=True))
+def test_a_message_is_refused_when_its_hook_fails(place: Place) -> None:
+    place.hooks(UserPromptSubmit=command("exit 1", name="checks"))
+    provider = ScriptedProvider("Never.")
+
+    place.run(place.agent(provider=provider), "Go.")
+
+    assert provider.heard == []
+
+
+@pytest.mark.parametrize("on", ["Stop", "PostToolUse", "SessionStart"])
+def test_where_nothing_waits_for_consent_a_failed_hook_is_named_and_the_turn_ends(
+    place: Place, on: str
+) -> None:
+    place.hooks(**{on: command("exit 1")})
 
     entries = place.run(place.agent(CALL, "Done."), "Go.")
 
+    assert [(ran.on, ran.outcome) for ran in of(entries, HookRan)] == [(on, "failed")]
+    assert [end.outcome for end in of(entries, Ended)] == ["done"]
+    assert [end.outcome for end in of(entries, TurnEnded)] == ["answered"]
+
+
+LEFT_BEHIND = [
+    "sleep 600 &",
+    "(sleep 600 &)",
+    "setsid -f sleep 600;",
+    "nohup sleep 600 & disown;",
+    "yes >&2 &",
+    "(while :; do echo more; done) &",
+    "coproc sleep 600;",
+    "exec 9>&1; sleep 600 >&9 2>&1 &",
+]
+
+
+@pytest.mark.parametrize("sandbox", [True, False])
+@pytest.mark.parametrize("child", LEFT_BEHIND)
+def test_a_hook_has_ended_when_its_process_has_whatever_it_leaves_behind(
+    place: Place, child: str, sandbox: bool
+) -> None:
+    line = f"{child} echo no >&2; exit 2"
+    place.hooks(PreToolUse=command(line, timeout=50, sandbox=sandbox))
+
+    entries = place.run(place.agent(CALL, "Done."), "Go.")
+
+    (ran,) = of(entries, HookRan)
+    assert (ran.outcome, ran.by_failure) == ("blocked", False)
     assert [end.outcome for end in of(entries, Ended)] == ["refused"]
+
+
+def test_what_a_hook_printed_before_it_exited_counts_whole(place: Place) -> None:
+    text = "x" * 9000
+    place.hooks(
+        UserPromptSubmit=command(f"printf %s {text}; cat >/dev/null & sleep 600 & exit 0"),
+        PreToolUse=command(
+            """exec python3 -c "import os; os.write(1, b'{}'); os._exit(0)" """
+        ),
+    )
+
+    entries = place.run(place.agent(CALL, "Done."), "Go.")
+
+    said, passed = of(entries, HookRan)
+    assert (said.context, passed.outcome) == (text, "passed")
+
+
+def test_a_hook_that_reads_nothing_of_a_long_document_is_not_waited_for(
+    place: Place,
+) -> None:
+    place.hooks(PreToolUse=command("exit 2", timeout=50))
+    long: Line = [("act", json.dumps({"what": "x" * 500_000}))]
+
+    entries = place.run(place.agent(long, "Done."), "Go.")
+
+    (ran,) = of(entries, HookRan)
+    assert (ran.outcome, ran.by_failure) == ("blocked", False)
 
 
 def test_what_a_hook_leaves_running_is_ended(place: Place) -> None:
@@ -452,6 +522,11 @@ def test_without_a_user_each_hook_that_failed_is_a_warning(
     }
     (home / "refold" / "hooks.json").write_text(json.dumps({"hooks": hooks}))
     lines = script(tmp_path, call("bash", command="echo hi"), {"text": "Done."})
+    missing = (
+        f"{home / 'refold' / 'hooks.json'}: the program 'nope-guard' of the PreToolUse hook "
+        "`nope-guard` is missing, so each call that it is run for is refused: install it, "
+        'remove the hook, or give it "required": false'
+    )
     before = (
         "the PreToolUse hook `nope-guard` failed: it ended with status 127: bash: line 1: "
         "nope-guard: command not found"
@@ -465,7 +540,13 @@ def test_without_a_user_each_hook_that_failed_is_a_warning(
         document, _ = process.communicate(timeout=60)
 
     assert out == b"Done.\n"
-    assert err.decode().splitlines() == [f"refold: {before}", f"refold: {after}"]
+    assert err.decode().splitlines() == [
+        f"refold: {missing}",
+        f"refold: {before}",
+        "refold: denied: bash echo hi",
+        "refold: a hook refused this; --output-format json has the reasons",
+        f"refold: {after}",
+    ]
     assert json.loads(document)["warnings"] == [before]
 
 

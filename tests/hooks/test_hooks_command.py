@@ -131,7 +131,7 @@ def test_a_matcher_that_fits_no_tool_is_named_with_the_list(
     file: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     groups = [
-        {"matcher": matcher, "hooks": [{"command": "guard"}]}
+        {"matcher": matcher, "hooks": [{"command": "true"}]}
         for matcher in ("Bsh", "send_message", "tool_call", "Bash")
     ]
     file.write_text(json.dumps({"PreToolUse": groups}))

@@ -212,7 +212,7 @@ class App:
             *(self._opened.notices() if self._opened else ()),
             *self.agents.notices(),
             *(self.mcp.notices() if self.mcp else ()),
-            *(self.hooks.notices(self.tools) if self.hooks else ()),
+            *(self.hooks.notices(self.tools, self.directory) if self.hooks else ()),
             *self._left_out,
             *filter(None, (self.traces.problem if self.traces else "",)),
             *(self.skills.notices() if self.settings.skills else ()),

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, cast
 
 import anyio
@@ -40,10 +41,18 @@ from refold.values.tools import Confinement
 
 GROUP = "refold.hooks"  # of entry points
 # Its input and output are a socket of ours. It gets pipes, for programs that open /dev/stdin.
-_LINE = (
-    "exec 3<&0 </dev/null; cat <&3 3<&- | bash --noprofile --norc -c {command} 3<&- | "
-    'cat >&3; exit "${{PIPESTATUS[1]}}"'
-)
+# When the hook has exited, its status follows what it printed, and no child that still has
+# the pipe is waited for. The shell then stays until we close our end: all has arrived.
+_LINE = """exec 3<&0 </dev/null
+exec 4> >(exec cat >&3) 5< <(exec head -c {size} <&3 4>&-)
+bash --noprofile --norc -c {command} <&5 >&4 3<&- 4>&- 5<&-
+status=$?
+exec 5<&-
+printf '%s%s%d\\n' {mark} : "$status" >&4
+exec 4>&-
+cat <&3 >/dev/null
+exit "$status"
+"""
 _AT_ONCE = 64 * 1024
 
 
@@ -65,27 +74,34 @@ class SessionHooks(Struct, frozen=True):
             if hook.entry_point:
                 return await _by_function(hook, document)
             return await self._by_command(hook, document)
-        except ToolFailed as error:
-            return failed(hook, str(error))
+        except (ToolFailed, OSError) as error:
+            return failed(
+                hook, said_by(error) if isinstance(error, OSError) else str(error)
+            )
 
     async def _by_command(self, hook: Hook, document: Mapping[str, object]) -> HookAnswer:
         ours, its = socket.socketpair()
-        printed = bytearray()
-        ended: Finished | None = None
+        content, finished = encode(document), None
         async with await SocketStream.from_socket(ours) as stream:
+            output = _HookOutput(stream, token_hex(16))
             try:
                 async with anyio.create_task_group() as group:
-                    group.start_soon(_send, stream, encode(document))
-                    group.start_soon(_receive, stream, printed, group.cancel_scope)
-                    ended = await self._ended(hook, its)
+                    group.start_soon(_send, stream, content, output.ended)
+                    group.start_soon(output.receive, group.cancel_scope)
+                    line = _LINE.format(
+                        command=shlex.quote(hook.command),
+                        size=len(content),
+                        mark=output.mark,
+                    )
+                    finished = await self._run_line(hook, line, its)
                     its.close()
                     its = None
             finally:
                 if its is not None:
                     its.close()
-        return _answer(hook, ended, bytes(printed))
+        return _answer(hook, finished, output)
 
-    async def _ended(self, hook: Hook, its: socket.socket) -> Finished:
+    async def _run_line(self, hook: Hook, line: str, its: socket.socket) -> Finished:
         directory = self.workspace.directory
         environ = {
             **({} if hook.sandbox else self._whole_environment()),
@@ -93,13 +109,13 @@ class SessionHooks(Struct, frozen=True):
             "CLAUDE_PROJECT_DIR": directory,
             "REFOLD_HOOK_EVENT": hook.on,
         }
-        given = CommandExtras(stdin=its.fileno(), environ=environ)
+        extras = CommandExtras(stdin=its.fileno(), environ=environ)
         return await self._commands(hook).run(
-            _LINE.format(command=shlex.quote(hook.command)),
+            line,
             cwd=directory,
             seconds=hook.seconds,
             confines=Confinement(writes=True),
-            given=given,
+            given=extras,
         )
 
     def _commands(self, hook: Hook) -> Commands:
@@ -132,9 +148,18 @@ class ConfiguredHooks(Struct, frozen=True):
         """What each does, and the file that has it, for a screen."""
         return tuple((describe(hook), hook.source) for hook in self.file.hooks)
 
-    def notices(self, brought: Sequence[Tool]) -> tuple[str, ...]:
+    def notices(self, brought: Sequence[Tool], directory: str) -> tuple[str, ...]:
         """What a person should know of the files. `brought` are tools that are not built in."""
-        return (*self.file.problems, *unfit(self.file.hooks, tool_names(brought)))
+        from refold.app.hook_programs import missing_programs
+
+        hooks = self.file.hooks
+        return (
+            *self.file.problems,
+            *unfit(hooks, tool_names(brought)),
+            *missing_programs(
+                hooks, ShellCommands(self.environ).has, _offered(hooks), directory
+            ),
+        )
 
     def at(self, workspace: Workspace, journal: Path | None) -> SessionHooks:
         where = str(journal) if journal else ""
@@ -178,35 +203,60 @@ def user_file(paths: Paths) -> Path:
     return paths.config / USER_HOOKS_FILE
 
 
-def _answer(hook: Hook, ended: Finished | None, printed: bytes) -> HookAnswer:
-    if ended is None or len(printed) > MOST:
+class _HookOutput:
+    """What a hook printed, and its exit status. `ended` is set when nothing more is read."""
+
+    def __init__(self, stream: SocketStream, mark: str) -> None:
+        self._stream, self.mark = stream, mark
+        self.printed = bytearray()
+        self.status: int | None = None  # it has not exited
+        self.ended = anyio.Event()
+
+    async def receive(self, scope: anyio.CancelScope) -> None:
+        with suppress(
+            anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError
+        ):
+            while self.status is None and len(self.printed) <= MOST:
+                self.printed += await self._stream.receive(_AT_ONCE)
+                self._take_status()
+        self.ended.set()
+        if self.status is None:
+            scope.cancel()  # what is still sent is not read
+
+    def _take_status(self) -> None:
+        # The line of the shell has the mark without the colon: who prints it ends nothing.
+        text, _, rest = self.printed.partition(f"{self.mark}:".encode())
+        status, whole, _of_a_child = rest.partition(b"\n")
+        if whole:
+            self.status, self.printed = int(status), text
+
+
+def _answer(hook: Hook, finished: Finished | None, output: _HookOutput) -> HookAnswer:
+    if len(output.printed) > MOST or finished is None:
         return failed(hook, f"it printed more than {MOST // 1024} KiB, and was ended")
-    if ended.timed_out:
-        return failed(hook, f"it ran longer than {hook.seconds:g} seconds, and was ended")
-    if ended.stopped:
-        return failed(hook, f"it was ended: {ended.stopped}")
-    text = printed.decode("utf-8", "replace")
-    answer = of_program(hook, ended.code, text, ended.text)
-    if answer.outcome == "failed" and hook.sandbox:
+    status = output.status
+    if status is None:
+        if finished.timed_out:
+            return failed(
+                hook, f"it ran longer than {hook.seconds:g} seconds, and was ended"
+            )
+        if finished.stopped:
+            return failed(hook, f"it was ended: {finished.stopped}")
+        status = finished.code
+    text = output.printed.decode("utf-8", "replace")
+    answer = of_program(hook, status, text, finished.text)
+    if (answer.outcome == "failed" or answer.by_failure) and hook.sandbox:
         return failed(hook, f"{answer.reason} (it ran in the sandbox)")
     return answer
 
 
-async def _send(stream: SocketStream, content: bytes) -> None:
+async def _send(stream: SocketStream, content: bytes, ended: anyio.Event) -> None:
     try:
         await stream.send(content)
+        await ended.wait()
         await stream.send_eof()
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
         pass  # it has ended, or reads nothing
-
-
-async def _receive(
-    stream: SocketStream, printed: bytearray, scope: anyio.CancelScope
-) -> None:
-    with suppress(anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-        while len(printed) <= MOST:
-            printed += await stream.receive(_AT_ONCE)
-    scope.cancel()  # what is still sent is not read
 
 
 async def _by_function(hook: Hook, document: Mapping[str, object]) -> HookAnswer:
@@ -225,9 +275,14 @@ async def _by_function(hook: Hook, document: Mapping[str, object]) -> HookAnswer
         )
     except BadInput as error:
         return failed(hook, str(error))
-    except Exception as error:  # its bug must not take the session with it
+    except (Exception, SystemExit) as error:  # its bug must not take the session with it
         return failed(hook, f"it raised {type(error).__name__}: {error}")
     return of_document(hook, found)
+
+
+def _offered(hooks: Sequence[Hook]) -> frozenset[str]:
+    found = installed(GROUP) if any(hook.entry_point for hook in hooks) else ()
+    return frozenset(plugin.name for plugin in found)
 
 
 def _loaded(name: str) -> Callable[..., Any]:

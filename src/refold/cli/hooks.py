@@ -29,7 +29,7 @@ from refold.config.secret_values import masks_of
 from refold.errors import BadInput
 from refold.headless.streams import print_error, write
 from refold.hooks.answers import HookAnswer
-from refold.hooks.configuration import EVENTS, Hook, HookFile, describe, unfit
+from refold.hooks.configuration import EVENTS, Hook, HookFile, describe
 from refold.hooks.tool_names import (
     input_for_hook,
     input_of,
@@ -92,8 +92,8 @@ def run(found: Namespace) -> int:
         arguments = _arguments(found.input)
         tool = _tool(found.tool)
         status = _test(found.event, tool, arguments, hooks, places, directory)
-    notices = (*hooks.problems, *unfit(hooks.hooks, tool_names(_brought())), off)
-    for notice in filter(None, notices):
+    notices = _configured(hooks, places).notices(_brought(), str(directory))
+    for notice in filter(None, (*notices, off)):
         print_error(on_one_line(notice))
     return status
 
@@ -149,8 +149,7 @@ def _test(
 ) -> int:
     settings = load_here(directory, places, os.environ, {}).settings
     workspace = Workspace(settings, places, os.environ, WorkspaceDirectories(directory))
-    mask = masks_of(os.environ, places).mask
-    session = ConfiguredHooks(hooks, os.environ, mask).at(workspace, None)
+    session = _configured(hooks, places).at(workspace, None)
     about: dict[str, object] = {
         "session_id": "test", "cwd": str(directory), "permission_mode": "default",
         "hook_event_name": event, "agent": "root", "agent_type": "main", **_SAMPLES[event],
@@ -166,6 +165,10 @@ def _test(
         workspace.close()
 
 
+def _configured(hooks: HookFile, places: Paths) -> ConfiguredHooks:
+    return ConfiguredHooks(hooks, os.environ, masks_of(os.environ, places).mask)
+
+
 async def _tried(
     session: SessionHooks, hooks: tuple[Hook, ...], about: Mapping[str, object]
 ) -> int:
@@ -177,7 +180,7 @@ async def _tried(
         write(f"{on_one_line(hook.name)}  {answer.outcome} after {took:.1f} s\n")
         for line in _lines(answer):
             write(f"    {on_one_line(line)}\n")
-        broken = broken or answer.outcome == "failed"
+        broken = broken or answer.outcome == "failed" or answer.by_failure
     if not hooks:
         write("No hook matches this event.\n")
     return 1 if broken else 0

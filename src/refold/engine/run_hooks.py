@@ -187,7 +187,7 @@ def _ran(
         context = "\n".join(filter(None, (context, said)))
     return HookRan(
         hook.on, hook.name, hook.key, about, call.id if call else "", answer.outcome, reason,
-        answer.asks, context, arguments, answer.notice, round(seconds, 3),
+        answer.asks, context, arguments, answer.notice, round(seconds, 3), answer.by_failure,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import Literal, cast
 
 from msgspec import Struct
 
-from refold.hooks.configuration import Hook
+from refold.hooks.configuration import GUARDS, Hook
 from refold.values.modes import HookEvent
 from refold.values.text import clean, marked
 
@@ -24,7 +24,10 @@ _SPEAK = ("UserPromptSubmit", "SessionStart")
 
 
 class HookAnswer(Struct, frozen=True):
-    """`arguments` replace those of the call; None: they stay. `stop` ends the turn."""
+    """`arguments` replace those of the call; None: they stay. `stop` ends the turn.
+
+    `by_failure`: it blocks because it failed, and not because it objects.
+    """
 
     outcome: Literal["passed", "blocked", "failed"] = "passed"
     reason: str = ""
@@ -33,12 +36,14 @@ class HookAnswer(Struct, frozen=True):
     arguments: Mapping[str, object] | None = None
     notice: str = ""
     stop: bool = False
+    by_failure: bool = False
 
 
 def failed(hook: Hook, why: str) -> HookAnswer:
-    """A hook that did not do what a hook does: named, and a block only if it is required."""
-    outcome = "blocked" if hook.required and hook.on == "PreToolUse" else "failed"
-    return HookAnswer(outcome, _cut(why, _LINE))
+    """A hook that did not do what a hook does. It blocks what only waits for its consent."""
+    blocks = hook.required and hook.on in GUARDS
+    outcome = "blocked" if blocks else "failed"
+    return HookAnswer(outcome, _cut(why, _LINE), by_failure=blocks)
 
 
 def of_program(hook: Hook, code: int | None, printed: str, errors: str) -> HookAnswer:

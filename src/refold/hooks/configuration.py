@@ -21,6 +21,8 @@ from refold.values.modes import HookEvent
 from refold.values.similar_names import similar
 
 EVENTS: tuple[HookEvent, ...] = get_args(HookEvent)
+# What waits for the consent of these does not go on without it.
+GUARDS: tuple[HookEvent, ...] = ("PreToolUse", "UserPromptSubmit")
 _SECONDS: Mapping[str, float] = {"SessionEnd": 5.0, "Notification": 10.0}
 _USUAL, _MOST = 60.0, 600.0  # seconds
 _AT_THE_END = 30.0  # seconds that leaving may take, at most
@@ -37,8 +39,8 @@ _KEYS_OF_HOOK = (
 class Hook(Struct, frozen=True, dict=True):
     """One hook. It is a shell command, or a function that a package offers as an entry point.
 
-    `required`: if it fails, the call that it was run for is refused. Without `sandbox` it
-    can do what the user can.
+    `required`: if it fails, the call or message that it was run for is refused; for other
+    events it means nothing. Without `sandbox` it can do what the user can.
     """
 
     on: HookEvent
@@ -47,7 +49,7 @@ class Hook(Struct, frozen=True, dict=True):
     entry_point: str = ""
     seconds: float = _USUAL
     sandbox: bool = True
-    required: bool = False
+    required: bool = True
     source: str = ""
     title: str = ""  # what its user calls it
     of_claude: bool = False  # its file is written for another program
@@ -204,7 +206,7 @@ def _hook(
         **{field: what},
         seconds=_seconds(said.get("timeout"), on, where),
         sandbox=_flag(said, "sandbox", where, usual=True),
-        required=_flag(said, "required", where, usual=False),
+        required=_flag(said, "required", where, usual=True),
         source=source,
         title="" if of_claude else _text(said, "name", where),
         of_claude=of_claude,

@@ -48,11 +48,14 @@ def notification(entry: Entry, view: View) -> str:
 def hook_notice(event: HookRan) -> str:
     """What a hook did, in a sentence; "" if it only had no objection.
 
-    That it refused a call is shown with the call.
+    That it refused a call is shown with the call, but not that it failed.
     """
     of = f"The {event.on} hook `{cut(on_one_line(event.hook), _NAME)}`"
     changes = bytes(event.arguments) != b"null"
     match event.outcome:
+        case "blocked" if event.by_failure:
+            what = "call" if event.on == "PreToolUse" else "message"
+            said = f"{of} failed, so the {what} is refused: {event.reason}"
         case "blocked" if event.on != "PreToolUse":
             said = f"{of} blocked: {event.reason}"
         case "failed":

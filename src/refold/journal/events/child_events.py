@@ -225,6 +225,7 @@ class HookRan(Struct, frozen=True):
     arguments: Raw = Raw(b"null")
     notice: str = ""
     seconds: float = 0.0
+    by_failure: bool = False  # it blocked because it failed
 
 
 class BackgroundStarted(Struct, frozen=True):

@@ -85,7 +85,10 @@ def apply(failures: Failures, entry: Entry) -> Failures:
             return replace(failures, writing=tuple(map(WriteCall, calls)))
         case Checkpointed(changed=changed) if failures.unwritten:
             return _written(failures, {path for path, _ in changed})
-        case HookRan(outcome="failed", on=on, hook=hook, reason=why):
+        case (
+            HookRan(outcome="failed", on=on, hook=hook, reason=why)
+            | HookRan(by_failure=True, on=on, hook=hook, reason=why)
+        ):
             return replace(failures, hooks={**failures.hooks, (on, hook): why})
         case TurnStarted():
             return Failures()

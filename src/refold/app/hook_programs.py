@@ -1,0 +1,95 @@
+"""Finds the hooks whose program is missing, so that the user hears of it at the start.
+
+Only the first command of a line is looked at, and only if it is spelled out: a hook that is
+found missing here fails each time that it is run. `app.session_hooks` runs the hooks.
+"""
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from refold.hooks.configuration import GUARDS, Hook
+from refold.permissions.shell.plain_script import KEYWORDS
+
+_FIRST = re.compile(
+    r"""\s*(?:"([^"$`\\]+)"(?![^\s;|&])|([\w@%+:,./~-]+)(?=[\s;|&]|$))"""
+    r"""(?:[ \t]+(?:"([^"$`\\]+)"|([\w@%+:,./~-]+))(?=[\s;|&]|$))?"""
+)
+_DIRECTORY = re.compile(
+    r"""("?)\$(?:\{(?:CLAUDE|REFOLD)_PROJECT_DIR\}|(?:CLAUDE|REFOLD)_PROJECT_DIR\b)(?(1)("?))"""
+)
+# They fail at once without the script that they are given.
+_INTERPRETERS = re.compile(r"(?:ba|da|z)?sh|python[\d.]*|node|ruby|perl|bun|deno")
+_BUILTINS = """
+    . : [ alias bg bind break builtin caller cd command compgen complete compopt continue
+    declare dirs disown echo enable eval exec exit export false fc fg getopts hash help
+    history jobs kill let local logout mapfile popd printf pushd pwd read readarray readonly
+    return set shift shopt source suspend test times trap true type typeset ulimit umask
+    unalias unset wait
+"""
+
+
+def missing_programs(
+    hooks: Sequence[Hook],
+    has: Callable[[str], bool],
+    entry_points: Collection[str],
+    directory: str,
+) -> Iterator[str]:
+    """A sentence for each hook whose program, script or entry point is missing.
+
+    `has` says whether there is a program of that name, `entry_points` are those of packages.
+    """
+    for hook in hooks:
+        if hook.entry_point:
+            missing = "" if hook.entry_point in entry_points else hook.entry_point
+            what = "entry point"
+        else:
+            missing, what = _missing_file(hook.command, has, directory), "program"
+        if missing:
+            yield _sentence(hook, what, missing)
+
+
+def _sentence(hook: Hook, what: str, missing: str) -> str:
+    text = f"{hook.source}: the {what} {missing!r} of the {hook.on} hook `{hook.name}` is missing"
+    if hook.on not in GUARDS or not hook.required:
+        return f"{text}: install it, or remove the hook"
+    refused = "call" if hook.on == "PreToolUse" else "message"
+    return (
+        f"{text}, so each {refused} that it is run for is refused: install it, "
+        'remove the hook, or give it "required": false'
+    )
+
+
+def _missing_file(command: str, has: Callable[[str], bool], directory: str) -> str:
+    """The program or script that the line begins with, if it is spelled out and missing."""
+    spelled = _FIRST.match(_with_directory(command, directory))
+    if spelled is None:
+        return ""
+    program, script = spelled[1] or spelled[2], spelled[3] or spelled[4] or ""
+    if program in KEYWORDS or program in _BUILTINS.split():
+        return ""
+    if "/" not in program:
+        if not has(program):
+            return program
+    elif not os.access(_full(program, directory), os.X_OK):
+        return program
+    name = os.path.basename(program)
+    runs_script = _INTERPRETERS.fullmatch(name) and ("/" in script or "." in script[1:])
+    if runs_script and not script.startswith("-"):
+        return "" if os.path.exists(_full(script, directory)) else script
+    return ""
+
+
+def _with_directory(command: str, directory: str) -> str:
+    """The line with the project's directory in place of its variable, where that is plain."""
+    return _DIRECTORY.sub(lambda variable: _placed(variable, directory), command)
+
+
+def _placed(variable: re.Match[str], directory: str) -> str:
+    # `"$DIR"/x` loses its quotes, `"$DIR/x"` keeps them.
+    before, after = variable[1] or "", variable[2] or ""
+    return directory if before and after else f"{before}{directory}"
+
+
+def _full(name: str, directory: str) -> str:
+    return os.path.join(directory, os.path.expanduser(name))
