@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,10 +23,13 @@ KEY = {"x-key": "secret"}
 
 
 @contextmanager
-def served(kind: str, seen: list[dict[str, str]]) -> Iterator[str]:
+def served(
+    kind: str, seen: list[dict[str, str]], hosts: Sequence[str] = ()
+) -> Iterator[str]:
     """A server of the SDK on the loopback, which notes the headers it is sent."""
     import uvicorn
     from mcp.server import MCPServer
+    from mcp.server.transport_security import TransportSecuritySettings
 
     server = MCPServer("over-http")
 
@@ -35,7 +38,9 @@ def served(kind: str, seen: list[dict[str, str]]) -> Iterator[str]:
         """Twice as much."""
         return number * 2
 
-    made = server.streamable_http_app() if kind == "http" else server.sse_app()
+    security = TransportSecuritySettings(allowed_hosts=list(hosts)) if hosts else None
+    app = server.streamable_http_app if kind == "http" else server.sse_app
+    made = app(transport_security=security)
 
     async def noting(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
@@ -62,10 +67,21 @@ def running(server: Any) -> Iterator[str]:
         thread.join(10)
 
 
-def connections(tmp_path: Any, **said: object) -> Connections:
+def connections(
+    tmp_path: Any, names: Mapping[str, str] = {}, **said: object
+) -> Connections:
+    """`names` are hosts with their addresses, as a name server would say."""
     (config,) = read(json.dumps({"s": said}), "test").servers
+
+    async def addresses(host: str, port: int) -> Sequence[str]:
+        await anyio.lowlevel.checkpoint()
+        return names.get(host, host).split()
+
     outside = McpContext(
-        lambda _: ShellCommands({}), lambda one: resolved(one, {}), lambda *_: None
+        lambda _: ShellCommands({}),
+        lambda one: resolved(one, {}),
+        lambda *_: None,
+        addresses=addresses,
     )
     return Connections((config,), Manifests(tmp_path), outside)
 
@@ -99,6 +115,50 @@ def test_a_tool_over_http_is_called_with_the_headers_of_the_file(
 
     assert reply.text == "42"
     assert {each.get("x-key") for each in seen} == {"secret"}
+
+
+@pytest.mark.parametrize("kind", ["http", "sse"])
+def test_a_server_at_a_private_name_is_called_with_its_name_in_the_host_header(
+    kind: str, tmp_path: Any
+) -> None:
+    seen = list[dict[str, str]]()
+    with served(kind, seen, hosts=["nas.example:*"]) as url:
+        found = connections(
+            tmp_path,
+            {"nas.example": "127.0.0.2 127.0.0.1"},
+            type=kind,
+            url=url.replace("127.0.0.1", "nas.example"),
+        )
+
+        reply = called(found, number=21)
+
+    assert reply.text == "42"
+    assert {each["host"].partition(":")[0] for each in seen} == {"nas.example"}
+
+
+@pytest.mark.parametrize("kind", ["http", "sse"])
+@pytest.mark.parametrize(
+    ("addresses", "words"),
+    [
+        ("8.8.8.8 127.0.0.1", "has public and private addresses (8.8.8.8, 127.0.0.1)"),
+        ("127.0.0.1 2606:4700::1", "has public and private addresses"),
+        ("169.254.169.254", "leads to 169.254.169.254, which is a reserved address"),
+        ("0.0.0.0", "leads to 0.0.0.0, which is a reserved address"),
+    ],
+)
+def test_a_server_whose_name_leads_also_to_a_private_address_is_not_asked(
+    tmp_path: Any, kind: str, addresses: str, words: str
+) -> None:
+    seen = list[dict[str, str]]()
+    with served(kind, seen) as url:
+        named = url.replace("127.0.0.1", "evil.example")
+        found = connections(tmp_path, {"evil.example": addresses}, type=kind, url=named)
+
+        with pytest.raises(ToolFailed) as failed:
+            called(found, number=21)
+
+    assert words in str(failed.value)
+    assert seen == []
 
 
 def test_a_server_of_the_older_kind_is_found_though_the_file_says_http(

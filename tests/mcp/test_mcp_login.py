@@ -18,6 +18,7 @@ from refold.mcp.connections import Connections, McpContext
 from refold.mcp.grants import Grant
 from refold.mcp.manifests import Manifests
 from refold.mcp.oauth_login import log_in
+from refold.mcp.oauth_network import OAuthNetwork
 from refold.mcp.servers import ServerConfig, read, resolved
 from refold.place.commands import ShellCommands
 from tests.cli.running import command
@@ -257,13 +258,13 @@ RESOURCE = "/.well-known/oauth-protected-resource/mcp"
         ),
         (
             {"token_endpoint": "https://169.254.169.254/token"},
-            "its address is reserved",
+            "is a reserved address",
         ),
-        ({"token_endpoint": "https://10.0.0.1/token"}, "its address is private"),
+        ({"token_endpoint": "https://10.0.0.1/token"}, "10.0.0.1 is in a private network"),
         ({"token_endpoint": "http://192.0.2.1/token"}, "it has no TLS"),
         ({"registration_endpoint": "http://1.1.1.1/r"}, "it has no TLS"),
         ({"authorization_endpoint": "http://1.1.1.1/a"}, "it has no TLS"),
-        ({"authorization_endpoint": "https://[fe80::1]/a"}, "its address is reserved"),
+        ({"authorization_endpoint": "https://[fe80::1]/a"}, "is a reserved address"),
         ({"code_challenge_methods_supported": ["plain"]}, "PKCE with S256"),
     ],
 )
@@ -280,6 +281,77 @@ def test_a_hostile_authorization_server_gets_no_token_and_is_named(
     assert "\n" not in str(failed.value)
     assert there.good == set()
     assert not (tmp_path / "mcp_tokens.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("server", "other", "words"),
+    [
+        (
+            ["8.8.8.8 127.0.0.1"],
+            "127.0.0.1",
+            "evil.example has public and private addresses",
+        ),
+        (["8.8.8.8"], "127.0.0.1", "127.0.0.1 is this machine"),
+        (["8.8.8.8"], "10.0.0.1", "10.0.0.1 is in a private network"),
+        (
+            ["8.8.8.8", "127.0.0.1"],
+            "127.0.0.1",
+            "127.0.0.1 is this machine",
+        ),  # it is rebound
+        (["8.8.8.8"], "as.example", "as.example has public and private addresses"),
+        (["127.0.0.1"], "as.example", "as.example has public and private addresses"),
+        (["127.0.0.1"], "10.0.0.1", "10.0.0.1 is in a private network"),
+    ],
+)
+def test_an_authorization_server_is_private_only_if_the_user_named_a_private_server(
+    server: list[str], other: str, words: str
+) -> None:
+    answers = iter(server)
+    last = server[-1]
+
+    async def resolve(host: str, port: int) -> list[str]:
+        await anyio.lowlevel.checkpoint()
+        if host == "evil.example":
+            return next(answers, last).split()
+        return ["8.8.8.8", "127.0.0.1"] if host == "as.example" else [host]
+
+    async def check() -> None:
+        network = OAuthNetwork("https://evil.example/mcp", {}, resolve)
+        await network.check("https://evil.example/.well-known/x")
+        await network.check(f"https://{other}/admin")
+
+    with pytest.raises(BadInput) as failed:
+        anyio.run(check)
+
+    assert words in str(failed.value)
+
+
+def test_a_server_that_moves_during_a_login_is_not_followed() -> None:
+    answers = iter(["8.8.8.8", "127.0.0.1"])
+
+    async def resolve(host: str, port: int) -> list[str]:
+        await anyio.lowlevel.checkpoint()
+        return [next(answers)]
+
+    async def check() -> None:
+        network = OAuthNetwork("https://evil.example/mcp", {}, resolve)
+        for _ in range(2):
+            await network.check("https://evil.example/mcp")
+
+    with pytest.raises(BadInput, match=r"leads to 127\.0\.0\.1 now, and led elsewhere"):
+        anyio.run(check)
+
+
+def test_a_private_server_may_have_a_private_authorization_server() -> None:
+    async def resolve(host: str, port: int) -> list[str]:
+        await anyio.lowlevel.checkpoint()
+        return {"mcp.corp": ["10.0.0.1", "fd00::1"], "login.corp": ["10.0.0.2"]}[host]
+
+    async def check() -> None:
+        network = OAuthNetwork("https://mcp.corp/mcp", {}, resolve)
+        await network.check("https://login.corp/token")
+
+    anyio.run(check)
 
 
 @pytest.mark.parametrize("path", [RESOURCE, METADATA, "/register", "/token"])

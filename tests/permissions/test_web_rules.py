@@ -104,7 +104,27 @@ def test_a_name_that_leads_to_a_private_address_is_refused_like_one() -> None:
 
     assert verdict(url, private=True, mode="bypass") == "deny"
     assert verdict(url, private=True, allow="web_fetch(domain:*.example)") == "deny"
-    assert verdict(url, private=True, allow="web_fetch(domain:intranet.example)") == "allow"
+    assert (
+        verdict(url, private=True, allow="web_fetch(https://intranet.example/*)") == "deny"
+    )
+    assert verdict(url, private=True, allow="web_fetch(domain:intranet.example)") == "deny"
+
+
+def test_a_rule_for_a_private_host_covers_that_name_wherever_it_leads() -> None:
+    url, rule = "https://intranet.example/", "web_fetch(private:intranet.example)"
+
+    assert verdict(url, private=True, allow=rule) == "allow"
+    assert verdict(url, private=False, allow=rule) == "allow"
+    assert verdict("https://x.intranet.example/", private=True, allow=rule) == "deny"
+    assert (
+        verdict(url, private=True, allow=rule, deny="web_fetch(domain:example)") == "deny"
+    )
+
+
+@pytest.mark.parametrize("host", ["*", "*.example", "intranet?.example", "[a]b.example"])
+def test_a_rule_for_private_hosts_names_one_host(host: str) -> None:
+    with pytest.raises(BadInput, match="write one rule for each host"):
+        parse(f"web_fetch(private:{host})", "allow")
 
 
 def test_a_rule_that_names_a_private_host_permits_it_and_no_other() -> None:

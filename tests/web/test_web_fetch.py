@@ -41,7 +41,7 @@ def turn(tmp_path: Path, home: Path) -> Callable[..., Turn]:
     ) -> Turn:
         async def resolve(host: str, port: int) -> Sequence[str]:
             await anyio.lowlevel.checkpoint()
-            return [(names or {}).get(host, host)]
+            return (names or {}).get(host, host).split()
 
         async def run() -> Turn:
             async with wire_server(*answers) as server:
@@ -132,10 +132,10 @@ def test_bypass_does_not_reach_a_private_address_by_a_public_name(
 
     assert (
         "site.example is this machine or in a private network, which is refused in every "
-        "mode. To permit it: --allow 'web_fetch(domain:site.example)', or that rule in the "
+        "mode. To permit it: --allow 'web_fetch(private:site.example)', or that rule in the "
         "settings" in found.read
     )
-    assert "web_fetch(domain:site.example)" in found.read
+    assert "web_fetch(private:site.example)" in found.read
     assert found.heard == []
 
 
@@ -146,7 +146,7 @@ def test_a_redirect_to_the_metadata_service_is_refused_in_mode_bypass(
         "http://site.example:PORT/",
         Answer(status=302, headers={"location": "http://169.254.169.254/latest/"}),
         mode="bypass",
-        allow=["web_fetch(domain:site.example)"],
+        allow=["web_fetch(private:site.example)"],
         names={"site.example": "127.0.0.1"},
     )
 
@@ -158,7 +158,7 @@ def test_a_long_page_is_cut_and_kept_whole(turn: Callable[..., Turn]) -> None:
     found = turn(
         "http://site.example:PORT/",
         Answer(b"line of the page\n" * 5_000, headers=PLAIN),
-        allow=["web_fetch(domain:site.example)"],
+        allow=["web_fetch(private:site.example)"],
         names={"site.example": "127.0.0.1"},
     )
 
@@ -166,3 +166,50 @@ def test_a_long_page_is_cut_and_kept_whole(turn: Callable[..., Turn]) -> None:
     assert 'read_file with path "blob:' in found.read
     assert found.read.startswith("[outside ")
     assert "[end of outside " in found.read
+
+
+@pytest.mark.parametrize(
+    ("rule", "addresses", "words"),
+    [
+        ("domain:site.example", "127.0.0.1", "'web_fetch(private:site.example)'"),
+        ("domain:site.example", "169.254.169.254", "'web_fetch(private:site.example)'"),
+        ("domain:site.example", "8.8.8.8 127.0.0.1", "'web_fetch(private:site.example)'"),
+        ("domain:*.example", "::ffff:127.0.0.1", "'web_fetch(private:site.example)'"),
+        ("http://site.example:*", "127.0.0.1", "'web_fetch(private:site.example)'"),
+        ("private:other.example", "127.0.0.1", "no rule allows web_fetch here"),
+        ("private:site.example", "8.8.8.8 127.0.0.1", "has public and private addresses"),
+        (
+            "private:site.example",
+            "127.0.0.1 2606:4700::1",
+            "has public and private addresses",
+        ),
+        ("private:site.example", "169.254.169.254", "which is a reserved address"),
+        ("private:site.example", "64:ff9b::7f00:1", "which is a reserved address"),
+    ],
+)
+def test_no_rule_for_a_public_host_reaches_a_private_address(
+    turn: Callable[..., Turn], rule: str, addresses: str, words: str
+) -> None:
+    found = turn(
+        "http://site.example:PORT/",
+        Answer(b"secret", headers=PLAIN),
+        allow=[f"web_fetch({rule})"],
+        names={"site.example": addresses},
+    )
+
+    assert words in found.read
+    assert found.heard == []
+
+
+def test_a_redirect_to_a_named_host_with_a_private_address_is_refused(
+    turn: Callable[..., Turn],
+) -> None:
+    found = turn(
+        "http://site.example:PORT/",
+        Answer(status=302, headers={"location": "http://docs.example:1/"}),
+        allow=["web_fetch(private:site.example)", "web_fetch(domain:docs.example)"],
+        names={"site.example": "127.0.0.1", "docs.example": "127.0.0.1"},
+    )
+
+    assert "To permit it: --allow 'web_fetch(private:docs.example)'" in found.read
+    assert found.heard == ["/"]

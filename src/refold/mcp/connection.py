@@ -22,6 +22,7 @@ from refold.errors import ToolFailed, first
 from refold.mcp import results, transports
 from refold.mcp.channel import Channel
 from refold.mcp.grants import GrantStore, NoGrants
+from refold.mcp.http_transport import JudgedTransport
 from refold.mcp.manifests import (
     Manifest,
     RemotePrompt,
@@ -34,6 +35,7 @@ from refold.mcp.server_requests import ServerRequests
 from refold.mcp.servers import ServerConfig
 from refold.mcp.transports import ConnectionEnd
 from refold.place.port import Commands
+from refold.provider import resolver
 from refold.provider.http import unreachable_because
 from refold.tools.contract import Reply
 from refold.values.log_level import Level
@@ -56,6 +58,7 @@ class Environment(Struct, frozen=True):
     grants: GrantStore = NoGrants()
     environ: Mapping[str, str] = {}
     samples: bool = False  # may servers ask for model calls?
+    addresses: resolver.Resolve = resolver.resolve  # of a host
 
 
 class Connection:
@@ -219,16 +222,22 @@ class Connection:
                     config, commands, self._ending, lambda line: self._log("info", line)
                 )
             case "sse":
-                return transports.sse(config, self._login(config))
+                return transports.sse(config, self._network(), self._login(config))
             case _:
-                return transports.http(config, self._login(config))
+                return transports.http(config, self._network(), self._login(config))
+
+    def _network(self) -> JudgedTransport:
+        return JudgedTransport(self._environment.environ, self._environment.addresses)
 
     def _login(self, config: ServerConfig) -> ServerLogin | None:
         """None where the file has a header for it."""
         if any(name.lower() == "authorization" for name, _ in config.headers):
             return None
         outside = self._environment
-        return ServerLogin(config, outside.grants, outside.environ, self._ending.stopped)
+        stopped = self._ending.stopped
+        return ServerLogin(
+            config, outside.grants, outside.environ, stopped, outside.addresses
+        )
 
     async def _list(self, client: Client) -> None:
         self.manifest = self.manifest.met(await _offer(client))

@@ -20,6 +20,7 @@ from refold.mcp.grants import GrantStore, NoGrants
 from refold.mcp.manifests import Manifest, Manifests
 from refold.mcp.servers import ServerConfig
 from refold.place.port import Commands
+from refold.provider import resolver
 from refold.tools.contract import Complete, Context, Reply
 from refold.values.log_level import Level, WriteLog
 
@@ -52,6 +53,7 @@ class McpContext(Struct, frozen=True):
     grants: GrantStore = NoGrants()
     environ: Mapping[str, str] = {}
     samples: bool = False  # is there a user who allows a server's model calls?
+    addresses: resolver.Resolve = resolver.resolve  # of a host
 
 
 class Connections:
@@ -174,6 +176,7 @@ class Connections:
             outside.grants,
             outside.environ,
             outside.samples,
+            outside.addresses,
         )
         made = [Connection(one, self._known[one.name], environment) for one in self.servers]
         self._by_name.update({each.config.name: each for each in made})

@@ -33,6 +33,7 @@ from refold.errors import BadInput, first
 from refold.mcp.grants import Grant, united
 from refold.mcp.oauth_network import OAuthNetwork
 from refold.mcp.servers import ServerConfig
+from refold.provider.resolver import Resolve, resolve
 from refold.values.web_address import is_local_name, web_address
 
 _PATIENCE = 300.0  # seconds that the user has in the browser
@@ -73,6 +74,7 @@ async def log_in(
     environ: Mapping[str, str],
     browse: Browse,
     before: Grant | None = None,
+    resolve: Resolve = resolve,
 ) -> Grant:
     """Log in, with a page that `browse` shows the user. Raises `BadInput` in a sentence.
 
@@ -80,7 +82,7 @@ async def log_in(
     which scopes the server has asked for since.
     """
     _check(config)
-    network = OAuthNetwork(config.url, environ)
+    network = OAuthNetwork(config.url, environ, resolve)
     listeners = await _listening(config)
     port: int = listeners.extra(anyio.abc.SocketAttribute.local_port)
     redirect = _Redirect()

@@ -1,12 +1,12 @@
 """The requests that OAuth makes, to the hosts that may be asked, and within limits.
 
 An MCP server names its authorization server, and that names further addresses. So each is
-checked: it must use TLS, and may be private only where the MCP server itself is. Names are
-resolved here and the connection goes to a checked IP address. Answers have a largest size.
+checked: it must use TLS, and may be private only where the MCP server is, which the user named:
+a server whose name has a public address, at any moment of the login, is public. `provider.resolver`
+judges the addresses, and the connection goes to one of them. Answers have a largest size.
 Redirects are not followed here. `oauth_login` and `oauth_session` make the requests.
 """
 
-import ipaddress
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 
@@ -14,9 +14,17 @@ import anyio
 import httpx2
 
 from refold.errors import BadInput
-from refold.provider.connect import Endpoint, dial, dial_first, proxy_for, resolve
+from refold.provider.connect import Endpoint, dial, proxy_for
 from refold.provider.http import Broken, HttpConnection, unreachable_because
-from refold.values.web_address import WebAddress, is_private, web_address
+from refold.provider.resolver import (
+    AddressRefused,
+    Resolve,
+    check_addresses,
+    kinds_of,
+    kinds_of_users_host,
+    resolve,
+)
+from refold.values.web_address import AddressKind, WebAddress, web_address
 
 _LARGEST = 1024 * 1024  # bytes of one answer
 _SECONDS = 30.0  # for one answer
@@ -28,9 +36,12 @@ _NOT_SENT = frozenset(
 class OAuthNetwork(httpx2.AsyncBaseTransport):
     """The network as the OAuth client of one MCP server sees it."""
 
-    def __init__(self, server_url: str, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, server_url: str, environ: Mapping[str, str], resolve: Resolve = resolve
+    ) -> None:
         self._server = web_address(server_url)
-        self._environ = environ
+        self._environ, self._resolve = environ, resolve
+        self._server_kinds: frozenset[AddressKind] = frozenset()  # as its name said first
 
     def client(self) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(transport=self, timeout=None)
@@ -70,30 +81,52 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
             raise BadInput(f"the authorization server names an address: {error}") from error
         place = Endpoint(where.host, where.port, where.scheme == "https")
         try:
-            addresses = await resolve(where.host, where.port)
+            addresses = await self._resolve(where.host, where.port)
+            if where.origin == self._server.origin:
+                self._pin(addresses)
+                return where, addresses
+            kinds = kinds_of(addresses)
+            if where.scheme != "https" and any(kind != "loopback" for kind in kinds):
+                raise BadInput(f"{where.origin} is not used for a login: it has no TLS")
+            check_addresses(where.host, addresses, await self._near())
+        except AddressRefused as error:
+            raise BadInput(self._refused(where, error)) from error
         except OSError as error:
             if not proxy_for(place, self._environ):
                 raise BadInput(f"{where.origin} cannot be found: {error}") from error
             return where, ()
-        if where.origin == self._server.origin:
-            return where, addresses
-        kinds = set(map(_kind, addresses))
-        if where.scheme != "https" and kinds != {"loopback"}:
-            raise BadInput(f"{where.origin} is not used for a login: it has no TLS")
-        if wrong := kinds - {"public"} - await self._near():
-            raise BadInput(
-                f"{where.origin} is not used for a login: its address is {wrong.pop()}, and "
-                f"that of the MCP server {self._server.origin} is not"
-            )
         return where, addresses
 
-    async def _near(self) -> set[str]:
+    def _pin(self, addresses: Sequence[str]) -> None:
+        """What the MCP server is counts from its first answer to the end of the login."""
+        host = self._server.host
+        check_addresses(host, addresses, kinds_of_users_host(host))
+        kinds = kinds_of(addresses)
+        self._server_kinds = self._server_kinds or kinds
+        if not kinds <= self._server_kinds:
+            raise AddressRefused(
+                f"{self._server.host} leads to {', '.join(addresses)} now, and led elsewhere "
+                "when the login began"
+            )
+
+    async def _near(self) -> frozenset[AddressKind]:
         """The kinds of private addresses that the MCP server itself has."""
-        try:
-            addresses = await resolve(self._server.host, self._server.port)
-        except OSError:
-            return set()
-        return set(map(_kind, addresses)) - {"reserved"}
+        if not self._server_kinds:
+            host, port = self._server.host, self._server.port
+            try:
+                self._pin(await self._resolve(host, port))
+            except OSError:  # it is unknown here, or pretends: then nothing is near it
+                self._server_kinds = frozenset(("public",))
+        return self._server_kinds - {"public"}
+
+    def _refused(self, where: WebAddress, error: AddressRefused) -> str:
+        if where.origin == self._server.origin:
+            return f"the MCP server {where.origin} is not used for a login: {error}"
+        return (
+            f"{where.origin} is not used for a login: {error}. An authorization server may be "
+            f"at a private address only if the URL of the MCP server, {self._server.origin}, "
+            "leads to none but private ones"
+        )
 
     async def _connected(
         self, where: WebAddress, addresses: Sequence[str]
@@ -101,7 +134,7 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
         place = Endpoint(where.host, where.port, where.scheme == "https")
         if proxy := proxy_for(place, self._environ):
             return await dial(place, proxy)
-        return await dial_first(place, addresses)
+        return await dial(place, addresses=addresses)
 
 
 class _Body(httpx2.AsyncByteStream):
@@ -143,14 +176,3 @@ def _why(error: BaseException) -> str:
     if isinstance(error, OSError):
         return f"cannot be reached: {unreachable_because(error)}"
     return "hung up"
-
-
-def _kind(address: str) -> str:
-    """public, loopback, private, or reserved, which nothing makes good."""
-    if not is_private(address):
-        return "public"
-    found = ipaddress.ip_address(address.partition("%")[0])
-    if found.is_loopback:
-        return "loopback"
-    reserved = found.is_link_local or found.is_multicast or found.is_unspecified
-    return "private" if found.is_private and not reserved else "reserved"

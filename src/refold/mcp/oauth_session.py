@@ -22,6 +22,7 @@ from refold.errors import BadInput
 from refold.mcp.grants import Grant, GrantStore, united
 from refold.mcp.oauth_network import OAuthNetwork
 from refold.mcp.servers import ServerConfig
+from refold.provider.resolver import Resolve, resolve
 
 _EARLY = 30.0  # seconds before its end that a token is renewed
 _FORM = "application/x-www-form-urlencoded"
@@ -38,9 +39,10 @@ class ServerLogin(httpx2.Auth):
         grants: GrantStore,
         environ: Mapping[str, str],
         stopped: Callable[[str], None],
+        resolve: Resolve = resolve,
     ) -> None:
         self._config, self._grants, self._stopped = config, grants, stopped
-        self._network = OAuthNetwork(config.url, environ)
+        self._network = OAuthNetwork(config.url, environ, resolve)
         self._grant: Grant | None = None
         self._read, self._lock = False, anyio.Lock()
 

@@ -11,6 +11,7 @@ import shlex
 import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio
 import httpx2
@@ -19,12 +20,12 @@ from anyio.abc import SocketStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from refold.errors import ToolFailed, first
+from refold.mcp.http_transport import JudgedTransport, http_client
 from refold.mcp.servers import ServerConfig
 from refold.place.port import CommandExtras, Commands, Finished
 from refold.values.tools import Confinement
@@ -112,21 +113,24 @@ async def stdio(
 
 @asynccontextmanager
 async def http(
-    config: ServerConfig, login: httpx2.Auth | None = None
+    config: ServerConfig, transport: JudgedTransport, login: httpx2.Auth | None = None
 ) -> AsyncGenerator[Streams]:
     """Streamable HTTP."""
-    client = create_mcp_http_client(headers=dict(config.headers), auth=login)
+    client = http_client(transport, dict(config.headers), auth=login)
     async with client, streamable_http_client(config.url, http_client=client) as streams:
         yield streams  # pyright: ignore[reportReturnType]
 
 
 @asynccontextmanager
 async def sse(
-    config: ServerConfig, login: httpx2.Auth | None = None
+    config: ServerConfig, transport: JudgedTransport, login: httpx2.Auth | None = None
 ) -> AsyncGenerator[Streams]:
     """The older transport: events from one address, messages to another."""
+    client = partial(http_client, transport)
     headers = dict(config.headers)
-    async with sse_client(config.url, headers=headers, auth=login) as streams:
+    async with sse_client(
+        config.url, headers=headers, auth=login, httpx_client_factory=client
+    ) as streams:
         yield streams  # pyright: ignore[reportReturnType]
 
 

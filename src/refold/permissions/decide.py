@@ -11,9 +11,11 @@ from refold.permissions.facts import Access, Decision, Facts, Target, protected
 from refold.permissions.path_patterns import beginnings, whole
 from refold.permissions.rules import (
     CODE,
+    DOMAIN,
     LATER,
     LEAVE_PLAN,
     OUTSIDE,
+    PRIVATE,
     READERS,
     WEB,
     Rule,
@@ -21,7 +23,7 @@ from refold.permissions.rules import (
     forbidding,
     is_command,
     may_read,
-    names_host,
+    permits_private,
     reads,
 )
 from refold.values.modes import Mode
@@ -107,17 +109,19 @@ def _after_outside_text(access: Access, facts: Facts) -> Decision | None:
 
 
 def _private(access: Access, rules: Sequence[Rule]) -> Decision | None:
-    """Addresses inside are refused in every mode, unless a rule names the host."""
+    """Addresses inside are refused in every mode, unless a rule permits them for the host."""
     if access.tool not in WEB:
         return None
     from refold.values.web_address import host_of, is_local_name
 
     host = host_of(access.subject)
-    if not (access.private or is_local_name(host)) or names_host(access, rules):
+    local = is_local_name(host)
+    if not (access.private or local) or permits_private(access, rules):
         return None
+    rule = f"{access.tool}({DOMAIN if local else PRIVATE}{host})"
     reason = (
         f"{host} is this machine or in a private network, which is refused in every mode. "
-        f"To permit it: --allow '{access.tool}(domain:{host})', or that rule in the settings"
+        f"To permit it: --allow '{rule}', or that rule in the settings"
     )
     return Decision("deny", reason=reason)
 

@@ -35,6 +35,7 @@ READERS = frozenset(("web_fetch", "web_search", "mcp__read_resource"))
 OUTSIDE = "the model has read text from outside since your last message"
 LATER = frozenset(("schedule",))  # runs without a user
 DOMAIN = "domain:"
+PRIVATE = "private:"  # a host that may be in a private network
 _ALSO = {
     "Bash": "bash", "shell": "bash", "Read": "read_file", "read": "read_file",
     "Edit": "edit_file", "edit": "edit_file", "Write": "edit_file", "write": "edit_file",
@@ -80,6 +81,11 @@ def parse(
     tool, pattern = found[1], found[2] or ""
     if "\0" in pattern:
         raise BadInput(f"{text!r} contains a NUL character, which no call can contain")
+    if pattern.startswith(PRIVATE) and set("*?[") & set(pattern):
+        raise BadInput(
+            f"{text!r} may permit any host in a private network: write one rule for each "
+            "host, without *"
+        )
     return Rule(verdict, tool, pattern, source, tuple(match), tuple(not_match))
 
 
@@ -268,8 +274,8 @@ def _allows(rule: Rule, access: Access) -> bool:
 def _covers_url(pattern: str, url: str) -> bool:
     from refold.values.web_address import covers, host_of, web_address
 
-    if pattern.startswith(DOMAIN):
-        return covers(pattern.removeprefix(DOMAIN), host_of(url))
+    if (wanted := _host_in(pattern)) is not None:
+        return covers(wanted, host_of(url))
     return bool(host_of(url)) and fnmatchcase(str(web_address(url)), pattern)
 
 
@@ -277,19 +283,32 @@ def _may_cover_url(pattern: str, url: str) -> bool:
     """A host includes those below it; what is no URL may be any."""
     from refold.values.web_address import covers_below, host_of, web_address
 
-    host = host_of(url)
-    if pattern.startswith(DOMAIN) or not host:
-        return not host or covers_below(pattern.removeprefix(DOMAIN), host)
+    host, wanted = host_of(url), _host_in(pattern)
+    if wanted is not None or not host:
+        return not host or covers_below(wanted or "", host)
     plain = str(web_address(url)).casefold()
     read = unquote(plain)  # as a server may read it
     spelled = (url.casefold(), plain, read, re.sub(r"(?<!:)//+", "/", read))
     return any(fnmatchcase(each, pattern.casefold()) for each in spelled)
 
 
-def names_host(access: Access, rules: Sequence[Rule]) -> bool:
-    """Does an allow rule name the host of this call literally, without a pattern?"""
+def _host_in(pattern: str) -> str | None:
+    """The host that a rule for web addresses names; None for one that is about URLs."""
+    kind, colon, host = pattern.partition(":")
+    return host if f"{kind}{colon}" in (DOMAIN, PRIVATE) else None
+
+
+def permits_private(access: Access, rules: Sequence[Rule]) -> bool:
+    """Does an allow rule say that the host of this call may be at a private address?
+
+    `private:` says it of a name. `domain:` does not: whoever owns the name decides where it
+    leads, unless it is an address itself, or `localhost`.
+    """
+    from refold.values.web_address import host_of, is_local_name
+
+    local = is_local_name(host_of(access.subject))
     return any(
-        rule.pattern.startswith(DOMAIN)
+        rule.pattern.startswith((DOMAIN, PRIVATE) if local else PRIVATE)
         and not set("*?[") & set(rule.pattern)
         and _allows(rule, access)
         for rule in rules_about(rules, "allow", access)

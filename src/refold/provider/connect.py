@@ -1,10 +1,10 @@
 """Connects to a host: TCP, TLS with the system's trust store, a proxy if one is set.
 
-`http` sends requests over the connection.
+Every direct connection goes to an IP address that `resolver` returned; `http` sends requests over
+it. A proxy resolves names itself, and may know others than this machine.
 """
 
 import base64
-import socket
 import ssl
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,10 @@ from anyio.streams.tls import TLSStream
 from msgspec import Struct
 
 from refold.errors import BadInput
+from refold.provider.resolver import resolve
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_NEXT_ADDRESS_SECONDS = 0.25
 
 
 class Broken(Exception):
@@ -70,24 +72,18 @@ def proxy_for(where: Endpoint, environ: Mapping[str, str]) -> str:
     return found.get("https_proxy") or found.get("all_proxy") or ""
 
 
-async def resolve(host: str, port: int) -> Sequence[str]:
-    """The IP addresses that this machine knows for a name. Raises `OSError`."""
-    try:
-        found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError as error:
-        raise OSError("no host has such a name") from error
-    return tuple(dict.fromkeys(str(each[4][0]) for each in found))
-
-
-async def dial(where: Endpoint, proxy: str = "", *, address: str = "") -> ByteStream:
+async def dial(
+    where: Endpoint, proxy: str = "", *, addresses: Sequence[str] = ()
+) -> ByteStream:
     """Connect. Raises `OSError` (of which `ssl.SSLError` is one) when it cannot.
 
-    `address` is the IP address to connect to, if the caller has resolved the name.
+    `addresses` are the IP addresses to connect to, if the caller has judged them.
     """
-    if not proxy:
-        stream: ByteStream = await anyio.connect_tcp(address or where.host, where.port)
-    else:
+    if proxy:
         stream = await _through(proxy, where)
+    else:
+        addresses = addresses or await resolve(where.host, where.port)
+        stream = await _connect_first(addresses, where.port)
     if not where.tls:
         return stream
     try:
@@ -102,15 +98,40 @@ async def dial(where: Endpoint, proxy: str = "", *, address: str = "") -> ByteSt
         raise
 
 
-async def dial_first(where: Endpoint, addresses: Sequence[str]) -> ByteStream:
-    """A connection to the first of these IP addresses that answers. Raises `OSError`."""
+async def _connect_first(addresses: Sequence[str], port: int) -> ByteStream:
+    """A connection to the first of these IP addresses that answers. Raises `OSError`.
+
+    The next is tried when one has failed, or has not answered for a moment (RFC 8305).
+    """
+    if len(addresses) == 1:
+        return await anyio.connect_tcp(addresses[0], port)
     failed: OSError = OSError("its name has no address")
-    for address in addresses:
+    streams = list[ByteStream]()
+
+    async def connect(address: str, over: anyio.Event) -> None:
+        nonlocal failed
         try:
-            return await dial(where, address=address)
+            streams.append(await anyio.connect_tcp(address, port))
         except OSError as error:
             failed = error
-    raise failed
+            over.set()
+        else:
+            group.cancel_scope.cancel()
+
+    try:
+        async with anyio.create_task_group() as group:
+            for address in addresses:
+                over = anyio.Event()
+                group.start_soon(connect, address, over)
+                with anyio.move_on_after(_NEXT_ADDRESS_SECONDS):
+                    await over.wait()
+        if not streams:
+            raise failed
+        first = streams.pop(0)
+    finally:
+        for stream in streams:  # they came at the same moment, or the caller has gone
+            await anyio.aclose_forcefully(stream)
+    return first
 
 
 def _trust() -> ssl.SSLContext:
@@ -135,7 +156,8 @@ async def _through(proxy: str, where: Endpoint) -> ByteStream:
         asking += (
             f"Proxy-Authorization: Basic {base64.b64encode(user.encode()).decode()}\r\n"
         )
-    stream = await anyio.connect_tcp(parts.hostname, parts.port or 8080)
+    port = parts.port or 8080
+    stream = await _connect_first(await resolve(parts.hostname, port), port)
     try:
         await stream.send(asking.encode() + b"\r\n")
         answer = b""

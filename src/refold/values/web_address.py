@@ -1,11 +1,12 @@
 """Web addresses: how a URL is read, which hosts a pattern covers, which IP addresses are private.
 
 Permissions and the web client both use it, so a rule is compared with exactly the host that
-is connected to. Pure: names are resolved by `web.client`.
+is connected to. Pure: names are resolved by `provider.resolver`.
 """
 
 import ipaddress
 from fnmatch import fnmatchcase
+from typing import Literal, TypeAlias
 from urllib.parse import quote, urljoin, urlsplit
 
 from msgspec import Struct
@@ -18,6 +19,8 @@ _METADATA = frozenset(("168.63.129.16", "192.0.0.192", "fd00:ec2::254"))
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+# "reserved": of one network segment, of many hosts, of none, or of a metadata service.
+AddressKind: TypeAlias = Literal["public", "loopback", "private", "reserved"]
 
 
 class WebAddress(Struct, frozen=True):
@@ -99,6 +102,21 @@ def is_private(address: str) -> bool:
     except ValueError:
         return False
     return any(map(_private, (found, *_inside(found))))
+
+
+def address_kind(address: str) -> AddressKind:
+    """What an IP address leads to. Raises `ValueError` for what is none."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
+        found = found.ipv4_mapped
+    if found.is_loopback:
+        return "loopback"
+    if str(found) in _METADATA or any(map(_private, _inside(found))):
+        return "reserved"
+    odd = found.is_link_local or found.is_multicast or found.is_unspecified
+    if odd or (isinstance(found, ipaddress.IPv4Address) and found.is_reserved):
+        return "reserved"
+    return "private" if _private(found) else "public"
 
 
 def _private(found: IpAddress) -> bool:

@@ -6,7 +6,7 @@ address. `provider.http` speaks HTTP, `permissions` judges, `unpack` bounds what
 `robots` reads robots.txt, `search` knows the search services, and `tools.page_text` makes text of a page.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import anyio
@@ -16,9 +16,16 @@ from msgspec.structs import replace
 
 from refold.errors import ToolFailed
 from refold.permissions.facts import Decision
-from refold.provider.connect import Endpoint, dial, dial_first, proxy_for, resolve
+from refold.provider.connect import Endpoint, dial, proxy_for
 from refold.provider.error_mapping import ResponseStart
 from refold.provider.http import Broken, HttpConnection, unreachable_because
+from refold.provider.resolver import (
+    AddressRefused,
+    Resolve,
+    check_addresses,
+    kinds_of_users_host,
+    resolve,
+)
 from refold.tools.page_text import SearchHits, WebPage
 from refold.tools.web import Judge
 from refold.values.web_address import WebAddress, is_private, joined, web_address
@@ -34,9 +41,6 @@ _ACCEPT = (
 _REDIRECTS = (301, 302, 303, 307, 308)
 _INDEX_SECONDS = 3.0
 _KNOWN_SITES = 64  # robots.txt files that are remembered
-
-# The IP addresses of a host.
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 class FetchLimits(Struct, frozen=True):
@@ -193,9 +197,10 @@ class WebClient:
                 raise
         if judge is not None and any(map(is_private, addresses)):
             _refuse_denied(judge(str(where), True))
+            _check_permitted(where.host, addresses)
         if proxy:  # it resolves the name itself, perhaps as one that we cannot
             return await dial(place, proxy)
-        return await dial_first(place, addresses)
+        return await dial(place, addresses=addresses)
 
 
 async def _exchange(
@@ -271,6 +276,14 @@ def _next(where: WebAddress, start: ResponseStart, judge: Judge) -> WebAddress:
             f"{where} redirects to {found}, without encryption. Nothing was read from there."
         )
     return found
+
+
+def _check_permitted(host: str, addresses: Sequence[str]) -> None:
+    """Addresses of a host that a rule permits to be private. Raises `ToolFailed`."""
+    try:
+        check_addresses(host, addresses, kinds_of_users_host(host))
+    except AddressRefused as error:
+        raise ToolFailed(f"Refused: {error}.") from error
 
 
 def _refuse_denied(decision: Decision) -> None:

@@ -1,0 +1,90 @@
+"""HTTP to an MCP server, over connections to addresses that `provider.resolver` has judged.
+
+The SDK writes the requests. Here the name of the server is resolved for each new request, and the
+connection goes to an address that was judged, with the name for TLS and the Host header. The user
+named the server, so it may be at private addresses, but not at public and private ones.
+`oauth_network` does the same for logins, whose addresses others name.
+"""
+
+from collections.abc import Mapping
+
+import httpx2
+
+from refold.provider.connect import Endpoint, proxy_for
+from refold.provider.resolver import (
+    AddressRefused,
+    Resolve,
+    judged,
+    kinds_of_users_host,
+    resolve,
+)
+
+_PORTS = {"https": 443, "http": 80}
+_CONNECT_SECONDS, _READ_SECONDS = 30.0, 300.0  # as the SDK has them
+
+
+class JudgedTransport(httpx2.AsyncBaseTransport):
+    """The network as the client of one MCP server sees it."""
+
+    def __init__(self, environ: Mapping[str, str], resolve: Resolve = resolve) -> None:
+        self._environ, self._resolve = environ, resolve
+        self._direct = httpx2.AsyncHTTPTransport()
+        self._proxies = dict[str, httpx2.AsyncHTTPTransport]()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Raises `httpx2.ConnectError`, from `AddressRefused` where an address may not be used."""
+        url = request.url
+        place = Endpoint(url.host, url.port or _PORTS[url.scheme], url.scheme == "https")
+        proxy = proxy_for(place, self._environ)
+        try:
+            own = kinds_of_users_host(place.host)
+            addresses = await judged(place.host, place.port, own, self._resolve)
+        except OSError as error:
+            if not proxy or isinstance(error, AddressRefused):
+                raise httpx2.ConnectError(str(error), request=request) from error
+            addresses = ()
+        if proxy:  # it resolves the name itself, perhaps as one that we cannot
+            return await self._through(proxy).handle_async_request(request)
+        failed: httpx2.TransportError = httpx2.ConnectError("its name has no address")
+        for address in addresses:
+            try:
+                return await self._direct.handle_async_request(_sent_to(address, request))
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                failed = error
+        raise failed
+
+    async def aclose(self) -> None:
+        for transport in (self._direct, *self._proxies.values()):
+            await transport.aclose()
+
+    def _through(self, proxy: str) -> httpx2.AsyncHTTPTransport:
+        url = proxy if "//" in proxy else f"http://{proxy}"
+        if url not in self._proxies:
+            self._proxies[url] = httpx2.AsyncHTTPTransport(proxy=httpx2.Proxy(url))
+        return self._proxies[url]
+
+
+def http_client(
+    transport: JudgedTransport,
+    headers: dict[str, str] | None = None,
+    timeout: httpx2.Timeout | None = None,
+    auth: httpx2.Auth | None = None,
+) -> httpx2.AsyncClient:
+    """A client that uses this transport alone: no proxy of the environment, no redirects."""
+    timeout = timeout or httpx2.Timeout(_CONNECT_SECONDS, read=_READ_SECONDS)
+    return httpx2.AsyncClient(
+        headers=headers, timeout=timeout, auth=auth, transport=transport, trust_env=False
+    )
+
+
+def _sent_to(address: str, request: httpx2.Request) -> httpx2.Request:
+    """The same request, to this IP address: TLS and the Host header name the host as before."""
+    if address == request.url.host:
+        return request
+    return httpx2.Request(
+        request.method,
+        request.url.copy_with(host=address),
+        headers=request.headers,
+        stream=request.stream,
+        extensions={**request.extensions, "sni_hostname": request.url.host},
+    )

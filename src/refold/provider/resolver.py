@@ -1,0 +1,95 @@
+"""The resolver of every outgoing request: names become addresses, and each address is judged.
+
+A name leads wherever its owner wants, also to this machine. So a request that was allowed for
+a name is sent only to addresses that were judged here: `judged` resolves and judges, and
+`connect.dial` connects to what it returns. Where a proxy resolves names, only what this machine
+resolves can be judged. `values.web_address` says which addresses are private; who asked for a
+request decides which of them it may reach.
+"""
+
+import socket
+from collections.abc import Awaitable, Callable, Collection, Sequence
+
+import anyio
+
+from refold.values.web_address import AddressKind, address_kind, is_private
+
+# The IP addresses of a host and port. Raises `OSError`.
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+
+_NAMED_INSIDE: Collection[AddressKind] = frozenset(("loopback", "private"))
+_ALL_INSIDE: Collection[AddressKind] = frozenset(("loopback", "private", "reserved"))
+_SHOWN_ADDRESSES = 3
+
+
+class AddressRefused(OSError):
+    """A name leads to an address that the request must not reach. The message says which."""
+
+
+def kinds_of_users_host(host: str) -> Collection[AddressKind]:
+    """What the addresses may be of a host that the user named in a rule, a file or a command.
+
+    No name may lead to a reserved address; one that the user wrote as an address may be any.
+    """
+    return _ALL_INSIDE if is_private(host) else _NAMED_INSIDE
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """The IP addresses that this machine knows for a name. Raises `OSError`."""
+    try:
+        rows = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise OSError("no host has such a name") from error
+    return tuple(dict.fromkeys(str(row[4][0]) for row in rows))
+
+
+async def judged(
+    host: str,
+    port: int,
+    also: Collection[AddressKind] = (),
+    resolve: Resolve = resolve,
+) -> Sequence[str]:
+    """The addresses of a host, if each may be connected to.
+
+    Public ones may, and those of the kinds in `also`. Raises `OSError`, and of these
+    `AddressRefused` where an address may not.
+    """
+    addresses = await resolve(host, port)
+    check_addresses(host, addresses, also)
+    return addresses
+
+
+def check_addresses(
+    host: str, addresses: Sequence[str], also: Collection[AddressKind] = ()
+) -> None:
+    """Raises `AddressRefused` for one that is neither public nor of a kind in `also`.
+
+    Public and private addresses of one name are refused together: a server that wants to
+    reach a private address answers so, to count as public as well.
+    """
+    kinds = kinds_of(addresses)
+    inside = [kind for kind in kinds if kind != "public"]
+    listed = ", ".join(addresses[:_SHOWN_ADDRESSES])
+    if inside and "public" in kinds:
+        raise AddressRefused(
+            f"{host} has public and private addresses ({listed}), as a hostile name server "
+            "answers: nothing was sent; use a name whose addresses are all private, or one "
+            "of the addresses"
+        )
+    if wrong := [kind for kind in inside if kind not in also]:
+        place = host if tuple(addresses) == (host,) else f"{host} leads to {listed}, which"
+        raise AddressRefused(f"{place} is {_in_words(wrong[0])}: nothing was sent")
+
+
+def kinds_of(addresses: Sequence[str]) -> frozenset[AddressKind]:
+    return frozenset(address_kind(address) for address in addresses)
+
+
+def _in_words(kind: str) -> str:
+    match kind:
+        case "loopback":
+            return "this machine"
+        case "private":
+            return "in a private network"
+        case _:
+            return "a reserved address, as the metadata service of a cloud has"

@@ -1,0 +1,148 @@
+"""The one resolver: which answers of a name server a request may use, and that no other is asked."""
+
+import ast
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.provider.connect import Endpoint, dial
+from refold.provider.resolver import AddressRefused, judged, kinds_of_users_host
+from refold.values.web_address import AddressKind, address_kind
+
+SOURCE = Path(__file__).parents[2] / "src" / "refold"
+
+
+@pytest.mark.parametrize(
+    ("address", "kind"),
+    [
+        ("8.8.8.8", "public"), ("2606:4700::1111", "public"), ("127.8.0.1", "loopback"),
+        ("::1", "loopback"), ("::ffff:127.0.0.1", "loopback"), ("10.1.2.3", "private"),
+        ("192.168.0.9", "private"), ("100.64.0.1", "private"), ("fd00::1", "private"),
+        ("fec0::1", "private"), ("::ffff:172.16.0.1", "private"), ("169.254.169.254", "reserved"),
+        ("fe80::1%eth0", "reserved"), ("0.0.0.0", "reserved"), ("::", "reserved"),
+        ("224.0.0.1", "reserved"), ("255.255.255.255", "reserved"), ("168.63.129.16", "reserved"),
+        ("fd00:ec2::254", "reserved"), ("64:ff9b::7f00:1", "reserved"), ("2002:7f00:1::", "reserved"),
+        ("::ffff:8.8.8.8", "public"), ("64:ff9b::808:808", "public"),
+    ],
+)  # fmt: skip
+def test_the_kind_of_an_address_is_where_it_leads(address: str, kind: AddressKind) -> None:
+    assert address_kind(address) == kind
+
+
+BY_USER, BY_OTHERS = True, False
+
+
+@pytest.mark.parametrize(
+    ("host", "answer", "named", "words"),
+    [
+        ("docs.example", ["8.8.8.8", "1.1.1.1"], BY_OTHERS, ""),
+        ("docs.example", ["127.0.0.1"], BY_OTHERS, "which is this machine"),
+        ("docs.example", ["::ffff:10.0.0.1"], BY_OTHERS, "in a private network"),
+        (
+            "docs.example",
+            ["8.8.8.8", "10.0.0.1"],
+            BY_OTHERS,
+            "public and private addresses",
+        ),
+        ("nas.example", ["10.0.0.1", "fd00::1"], BY_USER, ""),
+        ("nas.example", ["::1", "127.0.0.1"], BY_USER, ""),
+        ("nas.example", ["8.8.8.8", "127.0.0.1"], BY_USER, "public and private addresses"),
+        ("nas.example", ["10.0.0.1", "2606:4700::1"], BY_USER, "public and private"),
+        ("nas.example", ["169.254.169.254"], BY_USER, "a reserved address"),
+        ("nas.example", ["10.0.0.1", "64:ff9b::a9fe:a9fe"], BY_USER, "a reserved address"),
+        ("169.254.169.254", ["169.254.169.254"], BY_USER, ""),
+        (
+            "169.254.169.254",
+            ["169.254.169.254"],
+            BY_OTHERS,
+            "169.254.169.254 is a reserved",
+        ),
+    ],
+)
+def test_every_address_of_an_answer_is_judged(
+    host: str, answer: Sequence[str], named: bool, words: str
+) -> None:
+    async def resolve(asked: str, port: int) -> Sequence[str]:
+        await anyio.lowlevel.checkpoint()
+        assert (asked, port) == (host, 443)
+        return answer
+
+    said, also = "", kinds_of_users_host(host) if named else ()
+    try:
+        assert anyio.run(judged, host, 443, also, resolve) == answer
+    except AddressRefused as error:
+        said = str(error)
+
+    assert (words in said) if words else not said
+
+
+def test_of_several_addresses_the_first_that_answers_is_used_and_no_name() -> None:
+    async def run() -> bytes:
+        heard = b""
+        async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+            port: int = listener.extra(anyio.abc.SocketAttribute.local_port)
+
+            async def greet(stream: anyio.abc.SocketStream) -> None:
+                async with stream:
+                    await stream.send(b"here")
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(listener.serve, greet)
+                where = Endpoint("nowhere.invalid", port, tls=False)
+                closed = "127.0.0.2"  # nothing listens there
+                stream = await dial(where, addresses=(closed, "127.0.0.1"))
+                async with stream:
+                    heard = await stream.receive()
+                group.cancel_scope.cancel()
+        return heard
+
+    assert anyio.run(run) == b"here"
+
+
+def test_when_no_address_answers_the_failure_is_raised() -> None:
+    async def run() -> None:
+        await dial(Endpoint("x", 9, tls=False), addresses=("127.0.0.2", "127.0.0.3"))
+
+    with pytest.raises(OSError, match=r"."):
+        anyio.run(run)
+
+
+# What opens connections or resolves names, and the modules that may, with the reason.
+_OPENS = frozenset((
+    "getaddrinfo", "gethostbyname", "connect_tcp", "create_connection", "open_connection",
+    "urlopen", "build_opener", "HTTPConnection", "HTTPSConnection", "AsyncClient", "Client",
+    "AsyncHTTPTransport", "create_mcp_http_client",
+))  # fmt: skip
+_MAY = {
+    "provider/resolver.py": "the resolver",
+    "provider/connect.py": "connects to what the resolver returned",
+    "mcp/http_transport.py": "connects to what the resolver returned",
+    "mcp/oauth_network.py": "gives the SDK a client without a network of its own",
+    "mcp/connection.py": "the SDK's client, over streams of `transports`",
+    "app/local_servers.py": "asks model servers at the addresses that the user configured",
+    "provider/local/serve.py": "asks refold's own model server on the loopback",
+    "provider/local/own_model.py": "a file that the user named by its URL",
+    "provider/local/download.py": "a file that the user named by its URL",
+    "declared/parts/http_post.py": "a part of a program that the user generates and runs",
+}
+
+
+def test_no_other_module_opens_a_connection() -> None:
+    opening = {name for path in SOURCE.rglob("*.py") for name in _opening(path)}
+
+    assert opening == set(_MAY)
+
+
+def _opening(path: Path) -> Iterator[str]:
+    name = path.relative_to(SOURCE).as_posix()
+    if name.startswith(("testing/", "skills/shipped/")):
+        return
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Call):
+            called = node.func
+            words = called.attr if isinstance(called, ast.Attribute) else ""
+            words = called.id if isinstance(called, ast.Name) else words
+            if words in _OPENS:
+                yield name
