@@ -210,7 +210,8 @@ def test_every_decision_record_has_the_standard_shape_and_a_row_in_the_index() -
     ]
 
     assert faults == []
-    assert [int(f.name[:4]) for f in found] == list(range(1, len(found) + 1))
+    numbers = [file.name[:4] for file in found]
+    assert numbers == sorted(set(numbers))  # each once; a number may stay unused
 
 
 @pytest.mark.parametrize(

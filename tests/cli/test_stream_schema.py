@@ -62,7 +62,6 @@ from refold.journal.events.kinds import (
     ModelFailed,
     PlanAnswered,
     Renamed,
-    RequestChecked,
     RequestLogged,
     Reserved,
     Rewound,
@@ -112,7 +111,7 @@ CALL = ToolCall("c1", "bash", Raw(b'{"command": "ls"}'))
 EVENTS: tuple[Event, ...] = (
     Said("Hi", images=(Image("b" * 64, "image/png", "a.png"),)), TurnStarted(1),
     ModelAnswered(Message("assistant", (Thinking("Hm"), Text("Well"), CALL))),
-    ModelFailed("no line", "Unreachable"), AnswerRejected(("no JSON",)), RequestChecked(("a is not there",)), Stopped("stop"),
+    ModelFailed("no line", "Unreachable"), AnswerRejected(("no JSON",)), Stopped("stop"),
     TurnEnded("answered"), Judged("c1", "allow", "bash", "so"), Judged("c1", "ask", hash="h"),
     Answered("c1", False, "no"), Ended("c1", "done", "a", shown=(Diff("a", "changed", "+"),)),
     ModeChanged("plan"), Ended("c1", "done", "", control=EnterPlan()), ModelChosen("p/m"),

@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from msgspec import Raw
+from msgspec.json import encode
+from msgspec.structs import replace
 
 from refold.engine.model_call import build_request
 from refold.journal.events import codec
-from refold.journal.events.kinds import Unknown
-from refold.journal.state.fold import fold
+from refold.journal.events.kinds import Entry, Unknown
+from refold.journal.state.fold import View, fold
 from refold.testing.providers import check_history
 
 FOLDER = Path(__file__).with_name("golden")
@@ -81,3 +84,17 @@ def test_it_can_be_gone_on_with_at_its_end(path: Path) -> None:
     view = fold(entry for entry, _ in codec.decode(lines(path)))
 
     check_history(spoken.message for spoken in build_request(view).messages)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("FilesShown", {"notes": ["a.txt (1 line):\none"], "files": [["a.txt", "00"]]}),
+        ("RequestChecked", {"problems": ["a.txt is not there."], "ways": []}),
+    ],
+)
+def test_an_event_that_was_removed_is_folded_as_nothing(kind: str, data: object) -> None:
+    line, _ = codec.encode(Entry(1, Unknown(kind, Raw(encode(data)))), codec.Head())
+
+    ((entry, _),) = codec.decode([line])
+    assert fold([entry]) == replace(View(), seq=1)

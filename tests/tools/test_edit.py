@@ -167,7 +167,9 @@ def test_half_a_character_is_refused(place: ToolDirectory) -> None:
     """No JSON brings one, but a program that calls the tool may."""
 
     async def use() -> None:
-        await write_file.run(path="a", content="\ud83d", files=place.files, known={})
+        await write_file.run(
+            path="a", content="\ud83d", files=place.files, known={}, unread=()
+        )
 
     with pytest.raises(ToolFailed, match="content holds half a character"):
         anyio.run(use)

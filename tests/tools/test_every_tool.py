@@ -108,7 +108,7 @@ def test_what_a_tool_can_reach_is_what_it_names() -> None:
         "list_files": {"files"},
         "glob": {"files", "commands"},
         "grep": {"files", "commands"},
-        "write_file": {"files", "known"},
+        "write_file": {"files", "known", "unread"},
         "edit_file": {"files", "known"},
         "multi_edit": {"files", "known"},
         "apply_patch": {"files", "known"},

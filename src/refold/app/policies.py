@@ -19,7 +19,7 @@ from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
 from refold.engine.policies.reminders import ended_commands, reminding
 from refold.engine.policies.step_limit import at_most, going_on
-from refold.engine.policies.stuck import not_refused, not_stuck, not_twice
+from refold.engine.policies.stuck import not_refused, not_stuck
 from refold.engine.policies.turn_end import (
     after_a_stop,
     hearing_children,
@@ -43,21 +43,13 @@ def policies(
     lent: Price | None = None,
     *,
     coded: bool = False,
-    checked: bool = False,
 ) -> tuple[Policy, ...]:
     """The policies of a turn, first to last.
 
     `steps` limits a turn, too: the stricter limit applies. `lent` has the prices if the
-    budget is a grant (a subagent). `coded`: the agent acts by writing code. `checked`: the
-    work is checked against the request. Raises `BadInput` for an invalid `schema`.
+    budget is a grant (a subagent). `coded`: the agent acts by writing code. Raises `BadInput` for an invalid `schema`.
     """
     limits, compaction = settings.limits, compacting(shares(settings))
-    held, shown, kept = tuple[Policy, ...](), tuple[Policy, ...](), tuple[Policy, ...]()
-    if checked:  # few models need it, and it is not loaded for the others
-        from refold.engine.policies.fulfilment import fulfilled, showing_named_files
-        from refold.engine.policies.keeping import keeping
-
-        held, shown, kept = (fulfilled,), (showing_named_files,), (not_twice, keeping)
     return (
         # A stop by a person is before everything: calls are settled and not run, and the
         # turn ends with their reason, not with a plan, an answer or a limit.
@@ -66,8 +58,6 @@ def policies(
         *_coded(coded=coded),
         # Before all that ends a turn with an answer: a wrong one fails, or is sent back.
         *_shaped(schema, limits.corrections),
-        # After the schema: what does not fit it is no answer yet. A proposal of its rank.
-        *held,
         # Ends that a tool called for come before ends by a limit. A plan has to be judged
         # before an answer of the same response counts.
         plan_ready,
@@ -92,10 +82,6 @@ def policies(
         *(reminding() if settings.reminders else ()),
         ended_commands,
         hearing_children,
-        # Before `converse` runs the calls.
-        *kept,
-        # Once the request is delivered, and before the model is asked.
-        *shown,
         converse,
         # After `converse`: a turn that ends by itself has not run out of budget.
         within(budget(settings), lent),

@@ -78,7 +78,7 @@ class TurnContext:
         self._record = record
         self._trace = Trace()
         self._call_locks = Shared()
-        self._policies: dict[tuple[int, bool, bool], tuple[Policy, ...]] = {}
+        self._policies: dict[tuple[int, bool], tuple[Policy, ...]] = {}
         self._since: str | None = None  # what is new since the session was left
 
     @property
@@ -177,11 +177,7 @@ class TurnContext:
             ),
             tools=given.active if coded else traits.tools(given.active),
             deferred=() if traits.small else given.deferred,
-            policies=self._bounded(
-                agent.bounds.steps,
-                coded=coded,
-                checked=traits.small or shared.models.calls_in_text(name, agent.acting),
-            ),
+            policies=self._bounded(agent.bounds.steps, coded=coded),
             rules=(*shared.workspace.rules, *agent.rules),
             mode=settings.permission_mode,
             attended=options.attended,
@@ -273,14 +269,12 @@ class TurnContext:
         python = self._resources.python
         return _together(self._children.background, *((python.beside,) if python else ()))
 
-    def _bounded(self, steps: int, *, coded: bool, checked: bool) -> tuple[Policy, ...]:
-        key = (steps, coded, checked)
+    def _bounded(self, steps: int, *, coded: bool) -> tuple[Policy, ...]:
+        key = (steps, coded)
         if key not in self._policies:
             shared = self._shared
             lent = shared.models.price if self._child else None
-            own = policies(
-                shared.settings, self._schema, steps, lent, coded=coded, checked=checked
-            )
+            own = policies(shared.settings, self._schema, steps, lent, coded=coded)
             # No rank of theirs is another's where the order could matter.
             self._policies[key] = (*own, *self._hooked(), *shared.policies)
         return self._policies[key]

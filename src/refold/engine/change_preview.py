@@ -67,7 +67,8 @@ async def _changes(
         await to_thread.run_sync(tool.check, arguments, files)
     if not tool.dry_run:
         return ()
-    given = {"files": files.only(_reals(call, world)), "known": known}
+    own = files.only(_reals(call, world))
+    given = {"files": own, "known": known, "unread": frozenset[str]()}  # the user decides
     try:
         reply = await tool.run(
             **arguments, **{name: given[name] for name in tool.signature().needs}

@@ -11,7 +11,7 @@ of the actions decides between them; between actions of one rank the first in th
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -19,9 +19,6 @@ from refold.journal.events.kinds import Outcome
 from refold.journal.state.fold import View
 from refold.values.control import CompactionKind
 from refold.values.modes import HookEvent
-
-if TYPE_CHECKING:
-    from refold.engine.request_words import ExpectedFile
 
 
 class RunCalls(Struct, frozen=True):
@@ -39,24 +36,6 @@ class Reject(Struct, frozen=True):
     """The answer that would end the turn is not accepted; the notes tell the model why."""
 
     notes: tuple[str, ...]
-
-
-class CheckRequest(Struct, frozen=True):
-    """Check whether the files are as the request wants them; `problems` were found already."""
-
-    expected: "tuple[ExpectedFile, ...]"
-    problems: tuple[str, ...] = ()
-
-
-class ShowFiles(Struct, frozen=True):
-    """Read these files, as far as that needs no approval, and show them to the model.
-
-    `question`: the request is nothing but a question. `numbered`: with numbers of lines.
-    """
-
-    names: tuple[str, ...]
-    question: bool = False
-    numbered: bool = False
 
 
 class EndTurn(Struct, frozen=True):
@@ -118,7 +97,7 @@ class Note(Struct, frozen=True):
 
 
 Action: TypeAlias = (
-    RunCalls | SettleCalls | Reject | CheckRequest | Wait | EndTurn | CompactConversation | Deliver | ShowFiles | RequestBudget | RunHook | AskModel
+    RunCalls | SettleCalls | Reject | Wait | EndTurn | CompactConversation | Deliver | RequestBudget | RunHook | AskModel
 )  # fmt: skip
 
 
@@ -139,8 +118,8 @@ class ChosenAction(Struct, frozen=True):
 
 # No call is left behind for an end, and no end is put off by more words.
 _RANK: dict[type[Action], int] = {
-    RunCalls: 0, SettleCalls: 0, Reject: 1, CheckRequest: 1, Wait: 2, RunHook: 3, EndTurn: 4, CompactConversation: 5,
-    Deliver: 6, ShowFiles: 7, RequestBudget: 8, AskModel: 9,
+    RunCalls: 0, SettleCalls: 0, Reject: 1, Wait: 2, RunHook: 3, EndTurn: 4, CompactConversation: 5,
+    Deliver: 6, RequestBudget: 7, AskModel: 8,
 }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from refold.errors import JournalError, ProviderError, ToolFailed
 from refold.journal.events.child_events import NestedCallMade
 from refold.journal.events.kinds import Ended
 from refold.journal.state.conversation import OpenCall
+from refold.journal.state.fold import View
 from refold.permissions.facts import Access, Decision
 from refold.permissions.rules import COMMANDS
 from refold.place.port import Files
@@ -280,6 +281,7 @@ def _own(
         "mode": effective_mode(world, running.record.view, world.lineage.parent),
         "judge": partial(_judged, tool, world, running.record),
         "deferred": world.deferred,
+        "unread": _unread(found, running.record.view),
         "complete": partial(_completed, world, running.record),
     }
     if files is not None:
@@ -287,6 +289,17 @@ def _own(
     if world.commands is not None:
         own["commands"] = world.commands
     return own
+
+
+def _unread(found: OpenCall, view: View) -> frozenset[str]:
+    """The files that an overwrite must not halve: none if the user saw what it does, or if the
+    model repeats a call that failed.
+    """
+    if found.changes or not view.file_hashes.unread:
+        return frozenset()
+    earlier = (call for group in view.recent_calls.earlier for call in group.calls)
+    same = any(c.failed and c.call.arguments == found.call.arguments for c in earlier)
+    return frozenset() if same else view.file_hashes.unread
 
 
 async def ended(

@@ -16,7 +16,6 @@ from refold.engine.budget import estimate, request_more
 from refold.engine.checkpoint import save_if_changed
 from refold.engine.decide import (
     AskModel,
-    CheckRequest,
     ChosenAction,
     CompactConversation,
     Deliver,
@@ -26,7 +25,6 @@ from refold.engine.decide import (
     RunCalls,
     RunHook,
     SettleCalls,
-    ShowFiles,
     Wait,
     decide,
 )
@@ -73,8 +71,10 @@ async def perform(choice: ChosenAction, world: World, record: Record) -> None:
             )
         case Reject() | Deliver() as action:
             await record(_event_of(action), by=by)
-        case ShowFiles() | CheckRequest() | RunHook() as action:
-            await _perform_rare(action, world, record, by)
+        case RunHook() as action:
+            from refold.engine import run_hooks  # most sessions have no hooks
+
+            await run_hooks.run_due(action, world, record)
         case CompactConversation() as action:
             # Most sessions end before they need this.
             from refold.engine.summarize import compact_conversation
@@ -90,20 +90,6 @@ async def perform(choice: ChosenAction, world: World, record: Record) -> None:
             await record(TurnEnded(outcome, reason), kept=True, by=by)
         case _:
             assert_never(choice.action)
-
-
-async def _perform_rare(
-    action: ShowFiles | CheckRequest | RunHook, world: World, record: Record, by: str
-) -> None:
-    """What most sessions never need is imported here."""
-    if isinstance(action, RunHook):
-        from refold.engine import run_hooks
-
-        await run_hooks.run_due(action, world, record)
-    else:
-        from refold.engine import request_files  # of small models
-
-        await request_files.handle(action, world, record, by)
 
 
 def _event_of(action: Reject | Deliver) -> AnswerRejected | Delivered:

@@ -20,11 +20,9 @@ from refold.journal.events.kinds import (
     Delivered,
     Entry,
     Event,
-    FilesShown,
     ModelAnswered,
     ModelAsked,
     ModelFailed,
-    RequestChecked,
     Reserved,
     SessionResumed,
     SessionStarted,
@@ -44,7 +42,7 @@ Blobs = Callable[[str], Awaitable[bytes]]
 
 # After these the loop looks anew: what it decided before is done.
 _DONE = (
-    TurnStarted, ModelAsked, Delivered, AnswerRejected, Compacted, TurnEnded, ModelAnswered, ModelFailed, FilesShown, RequestChecked,
+    TurnStarted, ModelAsked, Delivered, AnswerRejected, Compacted, TurnEnded, ModelAnswered, ModelFailed,
     SessionStarted, SessionResumed, SystemPromptSet,
 )  # fmt: skip
 

@@ -352,6 +352,7 @@ class ToolDirectory:
         self.code = CodeInMemory()
         self.worktrees = WorktreesInMemory()
         self.known = dict[str, str]()
+        self.unread = frozenset[str]()
         self.said = list[str]()
 
     def supplies(self, tool: Tool) -> dict[str, object]:
@@ -379,6 +380,7 @@ class ToolDirectory:
             "worktrees": self.worktrees,
             "judge": _allowed,
             "known": self.known,
+            "unread": self.unread,
             "directory": self.directory,
             "progress": self.said.append,
         }

@@ -20,6 +20,7 @@ from refold.tools.contract import Reply, tool
 from refold.tools.edit import not_found
 from refold.tools.file_versions import DiffText, change, changed, current, digest, encoded
 from refold.tools.text_files import EditableText, check_sendable, written
+from refold.tools.write_checks import syntax_note
 from refold.values.display import Diff
 from refold.values.printable_names import escaped
 from refold.values.text import restored
@@ -118,7 +119,7 @@ class _Asked:
             self._put(FileWrite(real, data, digest(before), executable=section.executable))
             self.diffs.append(changed(real, made, before, data))
             self.said.append(f"Changed {name} ({made.count}).")
-        self.said += [f"In {name} {remark}." for remark in remarks]
+        self.said += remarks
 
     def _move(
         self, real: Real, to: Real, before: bytes, data: bytes, made: DiffText
@@ -159,7 +160,10 @@ def _updated(
         raise ToolFailed(f"{name} is not text: a patch cannot change it.")
     found = hunked(was, section.hunks, name)
     made = change(was.plain, found.text.replace("\r\n", "\n"))
-    return encoded(was, found.text, name), made, found.remarks
+    remarks = [f"In {name} {remark}." for remark in found.remarks]
+    if note := syntax_note(name, was.plain, found.text.replace("\r\n", "\n")):
+        remarks.append(note)
+    return encoded(was, found.text, name), made, tuple(remarks)
 
 
 _NAMED = 10  # places in a sentence

@@ -97,6 +97,9 @@ class CommandLine(Struct, frozen=True):
     network: bool = False
 
 
+_OF_DRY_RUNS = frozenset({"files", "known", "unread"})  # what a tool may need in one
+
+
 class Signature(Struct, frozen=True):
     """What a call is given: `arguments` by the model, `needs` and `context` by the engine.
 
@@ -268,10 +271,10 @@ def tool(
                 f"example, {untyped[0]}: str"
             )
         contexts = (each for each in before if types[each] in (Context, "Context"))
-        if dry_run and (more := {*after, *contexts} - {"files", "known"}):
+        if dry_run and (more := {*after, *contexts} - _OF_DRY_RUNS):
             raise BadInput(
                 f"the tool {name!r} takes {', '.join(sorted(more))}: with dry_run=True it "
-                "may take files and known only"
+                "may take files, known and unread only"
             )
         if types.get("return") is Reply and inspect.iscoroutinefunction(function):
             run = typing.cast("Callable[..., Awaitable[Reply]]", function)

@@ -6,7 +6,7 @@ error shows the nearest text. `place` replaces the file atomically.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -19,6 +19,7 @@ from refold.place.port import Files, Real
 from refold.tools.contract import ReadRange, Reply, tool
 from refold.tools.file_versions import DiffText, change, changed, current, digest, encoded
 from refold.tools.text_files import EditableText, check_sendable, piece, written
+from refold.tools.write_checks import add_syntax_note, check_loss
 from refold.values.display import Diff, Note
 from refold.values.printable_names import escaped
 from refold.values.text import restored
@@ -35,10 +36,15 @@ _COMPARED = 20_000  # characters of each side
 
 @tool(Effect.CHANGE, path="path", dry_run=True)
 async def write_file(
-    path: str, content: str, *, files: Files, known: Mapping[str, str]
+    path: str,
+    content: str,
+    *,
+    files: Files,
+    known: Mapping[str, str],
+    unread: Collection[str],
 ) -> Reply:
     """Create a file, or replace all of one that was read before."""
-    return await to_thread.run_sync(partial(_write, path, content, files, known))
+    return await to_thread.run_sync(partial(_write, path, content, files, known, unread))
 
 
 @tool(Effect.CHANGE, path="path", dry_run=True)
@@ -55,7 +61,13 @@ async def edit_file(
     return await to_thread.run_sync(partial(_edit, path, old, new, all, files, known))
 
 
-def _write(path: str, content: str, files: Files, known: Mapping[str, str]) -> Reply:
+def _write(
+    path: str,
+    content: str,
+    files: Files,
+    known: Mapping[str, str],
+    unread: Collection[str],
+) -> Reply:
     check_sendable(content, "content")
     real = files.real(path)
     name = files.called(real)
@@ -71,11 +83,14 @@ def _write(path: str, content: str, files: Files, known: Mapping[str, str]) -> R
     data, recoded = _as_before(content, was)
     if data == before:
         return _unchanged(real, name, data)
+    old, new = was.plain if was else "", content.replace("\r\n", "\n")
+    check_loss(real, name, old, new, unread)
     files.write(real, data, expect=digest(before))
-    made = change(was.plain, content.replace("\r\n", "\n")) if was else _NO_TEXT
+    made = change(old, new) if was else _NO_TEXT
     diff = changed(real, made, before, data, recoded)
     said = f" The encoding was changed from {recoded}." if recoded else ""
-    return Reply(f"Wrote {name}, {_lines(content)} ({made.count}).{said}", (diff,))
+    reply = Reply(f"Wrote {name}, {_lines(content)} ({made.count}).{said}", (diff,))
+    return add_syntax_note(reply, name, old, new)
 
 
 def _edit(
@@ -93,9 +108,11 @@ def _edit(
     after = was.replaced(found, old, new)
     data = encoded(was, after, name)
     files.write(real, data, expect=digest(before))
-    made = change(was.plain, after.replace("\r\n", "\n"))
+    text = after.replace("\r\n", "\n")
+    made = change(was.plain, text)
     diff = changed(real, made, before, data)
-    return Reply(result(was.plain, found, name, made.count), (diff,))
+    reply = Reply(result(was.plain, found, name, made.count), (diff,))
+    return add_syntax_note(reply, name, was.plain, text)
 
 
 def _as_before(content: str, was: EditableText | None) -> tuple[bytes, str]:
@@ -169,9 +186,9 @@ def _edit_all(
     files.write(real, data, expect=digest(before))
     made = change(was.plain, now.plain)
     told = f"{count:,} place{'' if count == 1 else 's'}"
-    return Reply(
-        f"Edited {name}: {told} ({made.count}).", (changed(real, made, before, data),)
-    )
+    diff = changed(real, made, before, data)
+    reply = Reply(f"Edited {name}: {told} ({made.count}).", (diff,))
+    return add_syntax_note(reply, name, was.plain, now.plain)
 
 
 def _edited(now: EditableText, edit: Edit, name: str) -> tuple[EditableText, int]:

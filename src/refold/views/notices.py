@@ -165,7 +165,6 @@ def warnings(view: View) -> tuple[str, ...]:
         *([_of_command(failed)] if failed else ()),
         *_of_files(view),
         *_of_encodings(view),
-        *_unfulfilled(view),
     )
 
 
@@ -209,12 +208,6 @@ def _of_encodings(view: View) -> Iterator[str]:
         yield f"the encoding of {name} was changed from {which}"
     if len(recoded) > _UNWRITTEN:
         yield f"the encoding of {len(recoded) - _UNWRITTEN} more files was changed"
-
-
-def _unfulfilled(view: View) -> Iterator[str]:
-    """What was still missing at the end, after it had been sent back once."""
-    for problem in view.turn.request_check.problems:
-        yield f"not done as asked: {on_one_line(problem).rstrip('.')}"
 
 
 def _cut(text: str) -> str:

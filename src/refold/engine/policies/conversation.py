@@ -1,7 +1,6 @@
 """The basic agent: runs calls, delivers messages, calls the model, ends the turn.
 
-A turn ends with a response without calls; `is_last_word` defines this for other policies,
-and `request_of` what the request of the turn is.
+A turn ends with a response without calls; `is_last_word` defines this for other policies.
 """
 
 from refold.engine.decide import Action, AskModel, Deliver, EndTurn, RunCalls
@@ -49,10 +48,3 @@ def is_last_word(view: View) -> bool:
     last, messages = view.turn.last_answer, view.conversation.messages
     whole = last is not None and last.stop != "length"
     return whole and bool(messages) and messages[-1].message.role == "assistant"
-
-
-def request_of(view: View) -> str:
-    """The user's messages of this turn."""
-    begun = view.turn.seq
-    said = view.conversation.user_messages
-    return "\n\n".join(each.text for each in said if each.delivered > begun)

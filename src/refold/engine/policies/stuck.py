@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice, pairwise, takewhile
 
-from refold.engine.decide import EndTurn, Note, Policy, SettleCalls
+from refold.engine.decide import EndTurn, Note, Policy
 from refold.journal.state.fold import View
 from refold.journal.state.recent_calls import CallGroup, RecentCall
 
@@ -29,11 +29,6 @@ ALTERNATED = (
 FAILED = (
     "<reminder>{names} failed {times} times in a row with the same error. Read the error, "
     "find its cause, and try something else.</reminder>"
-)
-
-DONE_ALREADY = (
-    "you have made this call just now, and it succeeded; make the next call for what is left "
-    "of the task, or finish"
 )
 
 ASIDE = frozenset(("think",))  # changes nothing, so it makes no difference
@@ -185,19 +180,6 @@ def _long(did: RecentCall) -> bool:
 
 def _names(answer: CallGroup) -> str:
     return " and ".join(dict.fromkeys(did.name for did in answer.calls))
-
-
-def not_twice(view: View) -> SettleCalls | None:
-    """For small models, which do not notice that a silent command has had its effect."""
-    before = view.recent_calls.earlier[-1:]
-    done = {(c.name, c.arguments) for group in before for c in group.calls if not c.failed}
-    open_ = {c.call.id for c in view.conversation.calls if c.result is None}
-    again = [
-        made.call.id
-        for made in view.recent_calls.calls
-        if made.call.id in open_ and (made.name, made.arguments) in done
-    ]
-    return SettleCalls(tuple(again), DONE_ALREADY) if again else None
 
 
 def not_refused(times: int = 3) -> Policy:

@@ -173,23 +173,6 @@ class AnswerRejected(Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-class FilesShown(Struct, frozen=True):
-    """The model is shown files that the request names: at first, and when they have changed.
-
-    `notes` is the message to the model, or empty; `files` are names with sha256 of contents.
-    """
-
-    notes: tuple[str, ...] = ()
-    files: tuple[tuple[str, str], ...] = ()
-
-
-class RequestChecked(Struct, frozen=True):
-    """The work was checked against its request: sentences, and calls that solve problems."""
-
-    problems: tuple[str, ...] = ()
-    ways: tuple[str, ...] = ()
-
-
 class Judged(Struct, frozen=True):
     """The permission rules have decided on a call."""
 
@@ -470,7 +453,7 @@ class Unknown(Struct, frozen=True):
 Event: TypeAlias = (
     SessionStarted | SessionResumed | JournalRepaired
     | Said | TurnStarted | SystemPromptSet | Delivered | ModelAsked | ModelAnswered | ModelFailed
-    | RequestLogged | AnswerRejected | FilesShown | RequestChecked | Judged | Answered | Granted | Started | Ended
+    | RequestLogged | AnswerRejected | Judged | Answered | Granted | Started | Ended
     | Rewound | MessageEdited | MessageWithdrawn | Stopped | TurnEnded | ModeChanged | PlanAnswered
     | CompactionRequested | Compacted | Reserved | Settled | BudgetSet | StepLimitSet | AgentChosen
     | ExternalEditsFound | Imported | MemoryExtracted | TeamsSwitched | TracingSwitched | MailSent | TeammateIdled | ChildBorn | ChildGranted | ChildAsked | ChildAnswered | ChildStopped | ChildEnded

@@ -21,7 +21,6 @@ from refold.journal.events.kinds import (
     Delivered,
     Ended,
     Entry,
-    FilesShown,
     HookRan,
     Imported,
     Judged,
@@ -67,7 +66,7 @@ _ENDED_KEPT = 64  # ended calls of code that stay visible to what waits for them
 
 CallNews: TypeAlias = Judged | Answered | Started | Ended | HookRan
 KINDS = (
-    Said, Delivered, ModelAsked, ModelAnswered, ModelFailed, AnswerRejected, FilesShown, SystemPromptSet,
+    Said, Delivered, ModelAsked, ModelAnswered, ModelFailed, AnswerRejected, SystemPromptSet,
     Judged, MessageEdited, MessageWithdrawn, Answered, Started, Ended, CompactionRequested, Compacted, NestedCallMade, VariablesSaved,
     Imported, HookRan,
 )  # fmt: skip
@@ -148,7 +147,7 @@ def apply(conversation: Conversation, entry: Entry) -> Conversation:
     match entry.event:  # the most frequent kinds first
         case Ended() | Started() | Judged() | Answered():
             return _call_advanced(conversation, entry.event, entry.seq)
-        case ModelAsked(notes) | AnswerRejected(notes) | FilesShown(notes):
+        case ModelAsked(notes) | AnswerRejected(notes):
             return _user_message(conversation, entry.seq, *notes) if notes else conversation
         case ModelAnswered() | ModelFailed():
             return _answered(conversation, entry.event, entry.seq)

@@ -17,26 +17,34 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class FileHashes(Struct, frozen=True):
-    """`files`: real path to sha256, the newest last; "": another program changed it."""
+    """`files`: real path to sha256, the newest last; "": another program changed it.
+
+    `unread` are those of them that the model has changed since it last read them.
+    """
 
     files: Mapping[str, str] = _NOTHING
+    unread: frozenset[str] = frozenset()
 
 
 def apply(hashes: FileHashes, entry: Entry) -> FileHashes:
     match entry.event:
         case Ended(file_hashes=seen, shown=shown) if seen or shown:
             written = {d.path: d.after for d in shown if isinstance(d, Diff)}
-            return _with(hashes, {**dict(seen), **written})
+            unread = (hashes.unread - dict(seen).keys()) | written.keys()
+            return _with(hashes, {**dict(seen), **written}, unread)
         case ExternalEditsFound(files):  # edits are refused until they are read again
             stale = {path for path, _ in files}
-            return FileHashes({p: "" if p in stale else h for p, h in hashes.files.items()})
+            files_now = {p: "" if p in stale else h for p, h in hashes.files.items()}
+            return FileHashes(files_now, hashes.unread)
         case Imported():  # those files were on another disk
             return FileHashes()
         case _:
             return hashes
 
 
-def _with(hashes: FileHashes, news: Mapping[str, str]) -> FileHashes:
+def _with(
+    hashes: FileHashes, news: Mapping[str, str], unread: frozenset[str]
+) -> FileHashes:
     if not news:
         return hashes
     files = {**hashes.files}
@@ -44,4 +52,7 @@ def _with(hashes: FileHashes, news: Mapping[str, str]) -> FileHashes:
         files.pop(path, None)  # so that it becomes the last
         files[path] = content
     # Each event copies the mapping, so it is limited. A dropped file must be read again.
-    return FileHashes(dict(list(files.items())[-_MOST:]) if len(files) > _MOST else files)
+    if len(files) > _MOST:
+        files = dict(list(files.items())[-_MOST:])
+        unread &= files.keys()
+    return FileHashes(files, unread)

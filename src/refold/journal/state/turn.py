@@ -26,8 +26,6 @@ from refold.journal.events.kinds import (
     Compacted,
     Ended,
     Entry,
-    Event,
-    FilesShown,
     Forked,
     Imported,
     Judged,
@@ -35,7 +33,6 @@ from refold.journal.events.kinds import (
     ModelAsked,
     ModelFailed,
     Outcome,
-    RequestChecked,
     Reserved,
     Settled,
     Stopped,
@@ -58,8 +55,6 @@ KINDS = (
     ModelAnswered,
     ModelFailed,
     AnswerRejected,
-    FilesShown,
-    RequestChecked,
     Ended,
     Checkpointed,
     Stopped,
@@ -90,27 +85,6 @@ class Reservation(Struct, frozen=True):
     model: str = ""
 
 
-class ShownFiles(Struct, frozen=True):
-    """The files of the request that the model has been shown."""
-
-    step: int = -1  # the step after which they were looked at
-    notes: tuple[str, ...] = ()
-    hashes: Mapping[str, str] = _NOTHING  # sha256 by name
-
-
-class RequestCheck(Struct, frozen=True):
-    """The newest check of the work against the request, after so many steps.
-
-    `new`: the problems are not those of the check before.
-    """
-
-    times: int = 0
-    step: int = 0
-    problems: tuple[str, ...] = ()
-    ways: tuple[str, ...] = ()
-    new: bool = False
-
-
 class Turn(Struct, frozen=True):
     """The running turn. `outcome` and `reason` are of the last turn that ended."""
 
@@ -124,8 +98,6 @@ class Turn(Struct, frozen=True):
     cut_in_a_row: int = 0  # responses in a row that the output limit cut off
     refused_in_a_row: int = 0  # responses in a row in which all calls were refused
     rejected: int = 0  # answers that were sent back
-    files_shown: ShownFiles = ShownFiles()
-    request_check: RequestCheck = RequestCheck()
     failed: str | None = None
     too_long: str = ""  # the error of a request that was too long; it is repeated once
     compacted: bool = False  # compacted since that error
@@ -179,7 +151,10 @@ def apply(turn: Turn, entry: Entry) -> Turn:
         case Stopped() | TurnEnded() | Imported():
             return _over(turn, entry.event, entry.seq)
         case event:
-            return _sent_back(turn, event)
+            rejected = isinstance(event, AnswerRejected)
+            return (
+                replace(turn, rejected=turn.rejected + 1, final=None) if rejected else turn
+            )
 
 
 def _question(
@@ -292,25 +267,6 @@ def _called(turn: Turn, event: Ended | Checkpointed | NestedCallMade, at: float)
             return replace(turn, now=at, changed=merged(turn.changed, changed))
 
 
-def _sent_back(turn: Turn, event: Event) -> Turn:
-    match event:
-        case AnswerRejected():
-            return replace(turn, rejected=turn.rejected + 1, final=None)
-        case FilesShown(notes, files):
-            before = turn.files_shown
-            shown = ShownFiles(
-                turn.steps, (*before.notes, *notes), {**before.hashes, **dict(files)}
-            )
-            return replace(turn, files_shown=shown)
-        case RequestChecked(problems, ways):
-            before = turn.request_check
-            new = set(problems) != set(before.problems)
-            check = RequestCheck(before.times + 1, turn.steps, problems, ways, new)
-            return replace(turn, request_check=check)
-        case _:
-            return turn
-
-
 def _ended(turn: Turn, end: Ended, at: float) -> Turn:
     turn = _not_asked(turn, end.call_id, at)
     calls = turn.last_answer.message.calls if turn.last_answer else ()
@@ -389,5 +345,4 @@ def _over(turn: Turn, event: Stopped | TurnEnded | Imported, seq: int) -> Turn:
         spent=turn.spent,
         denials=turn.denials,
         changed=turn.changed,
-        request_check=turn.request_check,
     )

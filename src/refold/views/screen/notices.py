@@ -32,7 +32,6 @@ from refold.journal.events.kinds import (
     ModelFailed,
     PlanAnswered,
     Renamed,
-    RequestChecked,
     Rewound,
     Settled,
     StepLimitSet,
@@ -61,7 +60,7 @@ from refold.views.wrap import cut
 
 KINDS = frozenset((
     Compacted, ChildBorn, ChildEnded, Rewound, MessageEdited, ModelChosen, EffortChosen, ModeChanged,
-    AgentChosen, JournalRepaired, AnswerRejected, RequestChecked, Settled, ExternalEditsFound, FilesRestored, PlanAnswered, Forked,
+    AgentChosen, JournalRepaired, AnswerRejected, Settled, ExternalEditsFound, FilesRestored, PlanAnswered, Forked,
     Imported, Renamed, Tagged, BudgetSet, StepLimitSet, Stopped, TeamsSwitched, TracingSwitched, MailSent,
     ModelAnswered, ModelFailed, HookRan, BackgroundEnded, WorktreeEntered, WorktreeLeft,
 ))  # fmt: skip
@@ -176,8 +175,6 @@ def _mishap(entry: Entry) -> Line | None:
             return line(f"The journal was repaired. Lost: {visible(lost)}", "warn")
         case AnswerRejected():
             return line("The answer was not accepted: trying again.", "dim")
-        case RequestChecked(problems) if problems:
-            return line(f"Checked: {on_one_line(' '.join(problems))}", "dim")
         case HookRan() as ran if said := hook_notice(ran):
             return line(said, "dim" if ran.outcome == "passed" else "warn")
         case Settled(failed=why) if why:

@@ -105,12 +105,6 @@ class AnswerRejected(Written, frozen=True, kw_only=True, tag="answer_rejected"):
     reason: str
 
 
-class RequestChecked(Written, frozen=True, kw_only=True, tag="request_checked"):
-    """The work was checked against the request; `problems` are what was found."""
-
-    problems: tuple[str, ...]
-
-
 class ToolCall(Written, frozen=True, kw_only=True, tag="tool_call"):
     """A call in the response; `within` is the call whose code made it."""
 

@@ -71,7 +71,7 @@ from refold.views.stream_json.turn_result import arguments
 
 Request: TypeAlias = documents.ToolApprovalRequest | documents.Question
 OfEvent: TypeAlias = (
-    documents.UserMessage | documents.TurnStart | documents.AssistantMessage | documents.AnswerRejected | documents.RequestChecked | documents.ToolCall
+    documents.UserMessage | documents.TurnStart | documents.AssistantMessage | documents.AnswerRejected | documents.ToolCall
     | documents.ToolApprovalRequest | documents.ToolApprovalResult | documents.Question | documents.ToolResult | documents.Diff | documents.PlanReady
     | documents.PlanApproved | documents.PlanRejected | documents.Checkpoint | documents.FilesRestored | documents.Rewound | documents.MessageEdited | documents.MessageWithdrawn | documents.Error
     | documents.Interrupted | documents.TodoUpdate | documents.CompactAsked | documents.Compact | documents.SideCall | documents.SideCallUsage | documents.Memory
@@ -197,8 +197,6 @@ def _of_model(event: Event, seq: int) -> Iterator[OfEvent]:
             )
         case kinds.AnswerRejected(notes):
             yield documents.AnswerRejected(seq=seq, reason="\n".join(notes))
-        case kinds.RequestChecked(problems):
-            yield documents.RequestChecked(seq=seq, problems=problems)
         case _:
             return
 

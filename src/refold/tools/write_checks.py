@@ -1,0 +1,110 @@
+"""What is checked when a file is changed: that it still parses, and that most of it stays.
+
+Both checks compare the file with what it was, and read nothing else: no request, no language of
+the user. `code.edit_checks` asks language servers for more.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection
+
+from msgspec.structs import replace
+
+from refold.errors import ToolFailed
+from refold.place.port import Real
+from refold.tools.contract import Reply
+from refold.values.display import Note
+from refold.values.printable_names import escaped
+
+_MAX_PARSED_CHARS = 1_000_000
+_MAX_YAML_CHARS = 100_000  # its parser takes about a second for that
+_MAX_ERROR_CHARS = 200
+_MIN_LINES = 20  # of a file that an overwrite must not halve unseen
+
+
+def add_syntax_note(reply: Reply, name: str, before: str, after: str) -> Reply:
+    """`reply` with the `syntax_note`, if there is one, for the model and the user."""
+    note = syntax_note(name, before, after)
+    if not note:
+        return reply
+    return replace(reply, text=f"{reply.text}\n{note}", shown=(*reply.shown, Note(note)))
+
+
+def syntax_note(name: str, before: str, after: str) -> str:
+    """A sentence if `before` could be parsed and `after` cannot; "" otherwise.
+
+    The ending of `name` says as what. A file that did not parse before is left alone: it may
+    be a template, or have a dialect that is not known here.
+    """
+    parse = _parser(name)
+    limit = _MAX_YAML_CHARS if parse is _parse_yaml else _MAX_PARSED_CHARS
+    if parse is None or max(len(before), len(after)) > limit:
+        return ""
+    error = _error(parse, after)
+    if not error or _error(parse, before):
+        return ""
+    return f"{name} could be parsed before this change, and cannot be now: {error}."
+
+
+def check_loss(
+    real: Real, name: str, before: str, after: str, unread: Collection[str]
+) -> None:
+    """Refuse an overwrite that drops more than half of a file that the model has not read.
+
+    `unread` are the files that it has changed since it last read them. Raises `ToolFailed`.
+    """
+    if escaped(real) not in unread:
+        return
+    old = before.splitlines()
+    dropped = (Counter(old) - Counter(after.splitlines())).total()
+    if len(old) >= _MIN_LINES and dropped * 2 > len(old):
+        raise ToolFailed(
+            f"Not written: {dropped} of the {len(old)} lines of {name} would be lost, and it "
+            "was changed since you last read it. Read it, then write it; or make the same call "
+            "again if that is meant."
+        )
+
+
+def _parser(name: str) -> Callable[[str], object] | None:
+    match name.rpartition(".")[2].lower():
+        case "json" | "ipynb":
+            from json import loads
+
+            return loads
+        case "toml":
+            from tomllib import loads
+
+            return loads
+        case "py" | "pyi":
+            return _parse_python
+        case "yaml" | "yml":
+            return _parse_yaml
+        case _:
+            return None
+
+
+def _parse_python(text: str) -> None:
+    import ast
+    import warnings
+
+    # Warnings about escapes and the like would be printed onto the screen.
+    warnings.filterwarnings("ignore", module=r"<changed file>\Z")
+    ast.parse(text, "<changed file>")
+
+
+def _parse_yaml(text: str) -> None:
+    import yaml
+
+    try:
+        yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+def _error(parse: Callable[[str], object], text: str) -> str:
+    try:
+        parse(text)
+    except (ValueError, SyntaxError) as error:
+        return " ".join(str(error).split())[:_MAX_ERROR_CHARS].rstrip(".")
+    except (RecursionError, MemoryError):
+        return ""  # nested too deeply for the parser, which says nothing about the file
+    return ""
