@@ -24,7 +24,7 @@ HEAVY = {
     "anthropic", "apsw", "concurrent.futures.process", "importlib.metadata", "jsonschema",
     "keyring", "markdown_it", "referencing", "refold.provider.cassette",
     "refold.provider.command.backends", "refold.provider.fallback",
-    "multiprocessing", "numpy", "ollama", "openai", "pathspec", "prompt_toolkit", "pydantic",
+    "multiprocessing", "numpy", "ollama", "openai", "prompt_toolkit", "pydantic",
     "pygments", "pypdfium2", "rapidfuzz", "requests", "rich", "sqlite3", "tree_sitter",
     "unittest", "xllamacpp", "email.mime", "xml", "refold.testing.conformance", "pytest",
 }  # fmt: skip

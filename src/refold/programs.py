@@ -10,8 +10,10 @@ the sandbox is not decided here.
 
 import os
 import resource
+import signal
 import stat
 import subprocess
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, ClassVar, cast
@@ -150,18 +152,50 @@ def start(argv: Sequence[str], **how: "Unpack[Start]") -> "subprocess.Popen[byte
     return cast("subprocess.Popen[bytes]", subprocess.Popen(_absolute(argv), **given))
 
 
+def start_bounded(
+    argv: Sequence[str], seconds: int = _LONGEST, memory: int = 0, **how: "Unpack[Start]"
+) -> "subprocess.Popen[bytes]":
+    """The same. The kernel ends it when this process has ended, even by kill -9, and when it
+    has computed for so long, and gives it no more than `memory` bytes, if that is given.
+    """
+    reading, writing = os.pipe()
+    try:
+        try:
+            passed = (*how.get("pass_fds", ()), reading)
+            process = start(argv, **{**how, "pass_fds": passed})
+        except BaseException:
+            os.close(writing)
+            raise
+        weakref.finalize(process, os.close, writing)
+        bound(process.pid, seconds, memory)
+        _kill_at_end_of(reading, process.pid)
+    finally:
+        os.close(reading)
+    return process
+
+
+def _kill_at_end_of(reading: int, pid: int) -> None:
+    """Have the kernel kill `pid`, which has this pipe open, when no process can write to it."""
+    with suppress(OSError, AttributeError):  # gone, or no Linux
+        import fcntl
+
+        fcntl.fcntl(reading, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(reading, fcntl.F_SETOWN, pid)
+        flags = fcntl.fcntl(reading, fcntl.F_GETFL)
+        fcntl.fcntl(reading, fcntl.F_SETFL, flags | os.O_ASYNC)
+
+
 def run(
     argv: Sequence[str], seconds: float, *, memory: int = 0, **how: "Unpack[Start]"
 ) -> "subprocess.CompletedProcess[bytes]":
     """Run it to its end, for at most `seconds`, and return its output. Its input is empty.
 
-    It computes no longer than that even if refold is killed meanwhile, and has no more than
+    It ends with this process, and has no more than
     `memory` bytes of address space, if that is given. Raises `OSError`, and `TimedOut`.
     """
     pipe = subprocess.PIPE
     reading: Start = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe, **how}
-    with start(argv, **reading) as process:
-        bound(process.pid, int(seconds) + 1, memory)
+    with start_bounded(argv, int(seconds) + 1, memory, **reading) as process:
         try:
             out, err = process.communicate(timeout=seconds)
         except BaseException:

@@ -1,5 +1,7 @@
 """How rules are written, and which calls they match."""
 
+import re
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -77,7 +79,13 @@ def test_what_is_no_rule_is_quoted_with_an_example(text: str) -> None:
         ("**/notes", "b/notesx", False),
         ("?.txt", "a.txt", True),
         ("b?c.txt", "b/c.txt", False),
-        ("a[1].txt", "a[1].txt", True),
+        (r"a\[1\].txt", "a[1].txt", True),
+        ("a[1].txt", "a[1].txt", False),
+        ("a[12].txt", "a2.txt", True),
+        ("a[!12].txt", "a2.txt", False),
+        ("src/[^b]/**", "src/a/x", True),
+        ("src/[[:digit:]]", "src/7", True),
+        ("{a}.txt", "{a}.txt", True),
         ("a.txt", "aXtxt", False),
         ("A.txt", "a.txt", False),
         ("/etc/*", "/etc/hosts", True),
@@ -200,6 +208,60 @@ def test_a_command_pattern_goes_word_by_word(
 
 
 @pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("read_file(**/*.{pem,key})", "a rule for each part of {pem,key}"),
+        ("edit_file(v{1..3}/x)", "a rule for each part of {1..3}"),
+        ("bash(git {push,pull} *)", "a rule for each part of {push,pull}"),
+        ("web_fetch(domain:{a,b}.example)", "a rule for each part of {a,b}"),
+        ("mcp__x__y({a,b})", "a rule for each part of {a,b}"),
+        ("web_fetch(domain:[^a].example)", "write [!…] instead of [^…]"),
+        ("read_file(src/[ab)", "the bracket in '[ab' is not closed"),
+        ("read_file([[:letters:]])", "there is no class '[:letters:]'"),
+        ("read_file([z-a])", "the range z-a contains nothing"),
+        ("read_file(src\\)", "it ends with a backslash"),
+    ],
+)
+def test_a_pattern_that_would_match_nothing_meant_is_refused(text: str, why: str) -> None:
+    for verdict in ("allow", "ask", "deny"):
+        with pytest.raises(BadInput, match=re.escape(why)):
+            parse(text, verdict)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "bash(find . -exec ls {} \\;)",
+        "bash(awk '{print $1,$2}' *)",
+        'bash(jq "{a,b}" *)',
+        "bash([ -f x ])",
+        r"read_file(\{a,b\})",
+        "read_file({a})",
+    ],
+)
+def test_braces_and_brackets_that_are_text_are_no_pattern(text: str) -> None:
+    assert str(parse(text, "allow")) == text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("**/[p]lan.txt", "plan.txt"),
+        ("**/[P]LAN.txt", "plan.txt"),
+        ("**/[[:upper:]]lan.txt", "plan.txt"),
+        ("**/[!A-Z]lan.txt", "plan.txt"),
+        ("src/[ab]", "src/a/deep/x"),
+        ("app/[id]/**", "app/[id]/page.tsx"),
+        ("app/[id]/**", "app/i/page.tsx"),
+        (r"app/\[id\]/**", "app/[id]/page.tsx"),
+        ("*.[ck]ey", "a/b/x.key"),
+    ],
+)
+def test_a_deny_rule_with_a_class_protects_what_it_names(pattern: str, path: str) -> None:
+    assert denies(f"read_file({pattern})", "read_file", path)
+
+
+@pytest.mark.parametrize(
     ("touch", "rule"),
     [
         (bash("git status -s"), "bash(git status -s)"),
@@ -213,11 +275,12 @@ def test_a_command_pattern_goes_word_by_word(
         (bash("A=1 npm test"), ""),
         (bash("echo $x"), ""),
         (on_file("write_file", "src/a.txt", place()), "write_file(src/a.txt)"),
-        (on_file("write_file", "a[1].txt", place()), "write_file(./a[1].txt)"),
+        (on_file("write_file", "a[1].txt", place()), r"write_file(./a\[1\].txt)"),
         (on_file("write_file", "/etc/x", place()), "write_file(/etc/x)"),
         (on_file("read_file", "src/../x", place()), "read_file(./x)"),
-        (on_file("write_file", "a*.txt", place()), ""),
-        (on_file("write_file", "a?.txt", place()), ""),
+        (on_file("write_file", "a*.txt", place()), r"write_file(./a\*.txt)"),
+        (on_file("write_file", "a?.txt", place()), r"write_file(./a\?.txt)"),
+        (on_file("write_file", "b/{a,b}", place()), r"write_file(b/\{a,b\})"),
         (on_file("write_file", " ", place()), ""),
         (Access("list_windows", Effect.RUN), "list_windows"),
         (Access("mcp__x__y", Effect.RUN, "anything"), "mcp__x__y"),

@@ -29,7 +29,7 @@ def _by_ripgrep(program: str, where: str) -> Iterator[str]:
 
     _, *options = ripgrep(where)
     until = time.monotonic() + _LONGEST
-    with programs.start(
+    with programs.start_bounded(
         [program, *options, "--files", "--null"], cwd=where,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         start_new_session=True, env=programs.plain(os.environ),

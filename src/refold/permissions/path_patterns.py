@@ -2,8 +2,7 @@
 
 As in a gitignore file: a name without a slash (`.env`, `*.md`) matches at any depth, one with a
 slash (`src/**`, `./.env`) starts at the first root, `/x` and `//x` at the root of the disk, `~/x` at
-the user's home. `*` and `?` match within a name, `**` across folders, and a slash at the end stands
-for everything below.
+the user's home. A slash at the end stands for everything below. `values.path_globs` has the rest.
 
 Deny and ask rules match widely: everything below a folder they name, in any case, and a name without
 a folder anywhere on the disk.
@@ -15,10 +14,9 @@ from functools import lru_cache
 
 from refold.permissions.facts import Facts
 from refold.permissions.shell.words import MARKS, Held, blurred, meets
+from refold.values.path_globs import literal_name, literally, loosely, regex
 
-_TOKEN = re.compile(r"\*\*/|\*\*|\*|\?|[^*?]+")
-_UNSURE = re.compile(r"[*?]")
-_MEANS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+_WILD = re.compile(r"[*?\[\\]")
 
 
 def allows(pattern: str, real: str, facts: Facts) -> bool:
@@ -30,24 +28,22 @@ def allows(pattern: str, real: str, facts: Facts) -> bool:
 
 def forbids(pattern: str, path: str, facts: Facts) -> Held:
     """`path` is absolute and may contain marks for unknown text."""
-    found = "no"
+    hidden, answer = bool(MARKS.search(path)), "no"
     for start, rest in _anywhere(pattern, facts):
-        if not MARKS.search(path):
-            # A slash at the end: `secret/**` speaks of the folder too.
-            wide, small = _wide_regex(start, rest), path.casefold()
-            if wide.fullmatch(small) or wide.fullmatch(small + "/"):
-                return "yes"
-        elif meets(_tokens(start + "/" + rest), blurred(path.casefold())):
-            found = "maybe"
-    return found
+        if hidden:
+            tokens = _tokens(start + "/" + rest)
+            answer = "maybe" if meets(tokens, blurred(path.casefold())) else answer
+        elif _is_below(start, rest, path):
+            return "yes"
+    return answer
 
 
 def whole(pattern: str, facts: Facts) -> Iterator[str]:
     """The file or folder that a forbidding pattern covers as a whole, if it names one."""
     for start, rest in _anywhere(pattern, facts):
         literal = rest.removesuffix("**").rstrip("/") if rest.endswith("/**") else rest
-        if literal and not _UNSURE.search(literal):
-            yield facts.follow(f"{start}/{literal}")
+        if name := literal_name(literal):
+            yield facts.follow(f"{start}/{name}")
 
 
 def beginnings(pattern: str, facts: Facts) -> Iterator[str]:
@@ -56,14 +52,22 @@ def beginnings(pattern: str, facts: Facts) -> Iterator[str]:
     None for a pattern that applies anywhere: a whole disk cannot be searched.
     """
     for start, rest in _anywhere(pattern, facts):
-        literal, unsure, _ = rest.partition("*")
-        literal = min(literal, rest.partition("?")[0], key=len)
-        if unsure or "?" in rest:
+        if literal_name(rest) is None:
+            literal = _WILD.split(rest)[0]
             folder = facts.follow(
                 f"{start}/{literal.rpartition('/')[0]}".rstrip("/") or "/"
             )
             if folder != "/":
                 yield folder
+
+
+def problem(pattern: str) -> str:
+    """Why it makes no sense as a path, or ""."""
+    try:
+        regex(pattern, across=True)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _anchored(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
@@ -81,6 +85,13 @@ def _anchored(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
 
 
 def _anywhere(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
+    yield from _everywhere(pattern, facts)
+    if "[" in pattern and "\\" not in pattern:
+        # A folder may be called `[id]`, and who forbids it wrote that.
+        yield from _everywhere(pattern.replace("[", "\\["), facts)
+
+
+def _everywhere(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
     stripped = pattern.rstrip("/")
     if stripped.startswith("**/") or "/" not in stripped:
         yield "", "**/" + stripped.removeprefix("**/")
@@ -88,30 +99,41 @@ def _anywhere(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
     for start, rest in _anchored(stripped, facts):
         yield start, rest
         # A link in the pattern leads to the files that are meant.
-        literal, found, more = re.match(r"([^*?]*)(/|$)?(.*)", rest, re.DOTALL).groups()  # pyright: ignore[reportOptionalMemberAccess]
-        folder, _, last = (literal + (found or "")).rpartition("/")
+        if name := literal_name(rest):
+            real = facts.follow(f"{start}/{name}")
+            if real != f"{start}/{name}":
+                folder, _, last = real.rpartition("/")
+                yield folder, literally(last)
+            continue
+        folder = _WILD.split(rest)[0].rpartition("/")[0]
         real = facts.follow(f"{start}/{folder}" if folder else start or "/").rstrip("/")
-        if not more and last:
-            real = facts.follow(f"{start}/{rest}")
-            if real != f"{start}/{rest}":
-                yield real.rpartition("/")[0], real.rpartition("/")[2]
-        elif real != f"{start}/{folder}".rstrip("/"):
-            yield real, last + more
+        if real != f"{start}/{folder}".rstrip("/"):
+            yield real, rest[len(folder) :].lstrip("/")
+
+
+def _is_below(start: str, rest: str, path: str) -> bool:
+    exact, wide = _wide_regexes(start, rest)
+    # A slash at the end: `secret/**` speaks of the folder too.
+    return any(
+        one.fullmatch(name) or one.fullmatch(f"{name}/")
+        for one, name in ((exact, path), (wide, path.casefold()))
+    )
 
 
 @lru_cache(maxsize=512)
 def _regex(start: str, rest: str) -> re.Pattern[str]:
-    wanted = "".join(_MEANS.get(t[0]) or re.escape(t[0]) for t in _TOKEN.finditer(rest))
-    return re.compile(re.escape(start + "/") + wanted, re.DOTALL)
+    return re.compile(re.escape(start + "/") + regex(rest, across=True), re.DOTALL)
 
 
 @lru_cache(maxsize=512)
-def _wide_regex(start: str, rest: str) -> re.Pattern[str]:
-    whole = _regex(start.casefold(), rest.casefold()).pattern
-    return re.compile(f"{whole}(?:/.*)?", re.DOTALL)
+def _wide_regexes(start: str, rest: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """For the path as it is, and for one without a difference between cases."""
+    exact = f"{_regex(start, rest).pattern}(?:/.*)?"
+    folded = re.escape(start.casefold() + "/") + regex(rest.casefold(), across=True)
+    ignoring = re.DOTALL | re.IGNORECASE
+    return re.compile(exact, re.DOTALL), re.compile(f"{folded}(?:/.*)?", ignoring)
 
 
 @lru_cache(maxsize=512)
 def _tokens(whole: str) -> tuple[str, ...]:
-    wide = re.sub(r"\*\*/|\*+", "*", whole.casefold())
-    return tuple("[[]" if c == "[" else c for c in wide)
+    return tuple(loosely(whole.casefold()))

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from refold.permissions.facts import Access, Facts, Target
 from refold.permissions.rules import DOMAIN, EDITS, WEB, is_command
+from refold.values.path_globs import literally
 
 if TYPE_CHECKING:
     from refold.permissions.shell.plain_script import SimpleCommand
 
-_UNUSUAL = set("*?")
+_UNUSUAL = set("*?[]{}\\")
 # What is kept of a command; `?` keeps the word that stands there.
 _USEFUL = tuple(
     tuple(each.split())
@@ -76,14 +77,9 @@ def narrowest(access: Access, facts: Facts) -> str:
 def _for_file(access: Access, target: Target, facts: Facts) -> str:
     real, root = target.real, facts.roots[0].rstrip("/")
     inside = real.removeprefix(root + "/") if real.startswith(root + "/") else ""
-    if (
-        not real.strip()
-        or set(real) & _UNUSUAL
-        or real.endswith("/")
-        or real != real.strip()
-    ):
+    if not real.strip() or real.endswith("/") or real != real.strip():
         return ""
-    path = inside or real
+    path = literally(inside or real)
     name = access.tool
     return f"{name}({path})" if inside and "/" in path else f"{name}({_rooted(path)})"
 

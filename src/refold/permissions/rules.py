@@ -44,7 +44,8 @@ _ALSO = {
     "TodoWrite": "todo_write", "ExitPlanMode": "exit_plan_mode", "AskUserQuestion": "ask_user",
 }  # fmt: skip
 _WRITTEN = r"(?s)([A-Za-z0-9_*-]+)(?:\((.*)\))?"
-_UNUSUAL = set("*?")
+_BRACES = r"(?<!\\)\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}"
+_QUOTED = r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|\\."
 _Kind = Literal["command", "file", "text", "address"]
 LEAVE_PLAN = "call exit_plan_mode(plan) to ask the person to go on"
 
@@ -86,7 +87,23 @@ def parse(
             f"{text!r} may permit any host in a private network: write one rule for each "
             "host, without *"
         )
+    if why := _nonsense(ours(tool), pattern):
+        raise BadInput(f"{text!r} is not a permission rule: {why}")
     return Rule(verdict, tool, pattern, source, tuple(match), tuple(not_match))
+
+
+def _nonsense(tool: str, pattern: str) -> str:
+    """Why the pattern would not match what its author means, or ""."""
+    command = tool in COMMANDS
+    if braces := re.search(_BRACES, re.sub(_QUOTED, "", pattern) if command else pattern):
+        return f"braces mean nothing in it: write a rule for each part of {braces[0]}"
+    if command:
+        return ""
+    if tool in WEB:
+        return "write [!…] instead of [^…]" if "[^" in pattern else ""
+    from refold.permissions.path_patterns import problem
+
+    return problem(pattern)
 
 
 def checked(rule: Rule) -> Rule:

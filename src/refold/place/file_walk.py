@@ -7,37 +7,40 @@ to mark ignored files.
 """
 
 import os
-import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 from msgspec import Struct
 
+from refold.place.gitignore import IgnoreLine, is_ignored, read_lines
 from refold.place.openat import LOOK, DirectoryDescriptors, beneath, kind_of
 from refold.place.port import Kind, Real
 
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
-
-_STAR, _STARS = re.compile(r"\*+"), 3
 _BIGGEST = 1024 * 1024  # bytes: a larger ignore file is no ignore file
+
+# The directory of an ignore file, and its lines.
+_Rules: TypeAlias = tuple[str, tuple[IgnoreLine, ...]]
 
 
 class DirectoryIgnores(Struct, frozen=True):
-    """What is ignored in one directory: by its own rules, and by those above it."""
+    """What is ignored in one directory: by its own rules, and by those above it.
+
+    `ignored`: the directory itself is. Who lists it wants to see it all the same.
+    """
 
     directory: str
-    git: "tuple[tuple[str, GitIgnoreSpec], ...]" = ()  # .gitignore: up to the repository
-    own: "tuple[tuple[str, GitIgnoreSpec], ...]" = ()  # .ignore: these have the last word
+    git: tuple[_Rules, ...] = ()  # .gitignore: up to the repository
+    own: tuple[_Rules, ...] = ()  # .ignore: these have the last word
+    ignored: bool = False
 
     def ignores(self, name: str, *, directory: bool) -> bool:
         if name == ".git":
             return True
         full = os.path.join(self.directory, name)
-        for where, rules in (*reversed(self.own), *reversed(self.git)):
-            path = os.path.relpath(full, where) + ("/" if directory else "")
-            if (said := rules.check_file(path).include) is not None:
-                return said
+        for where, lines in (*reversed(self.own), *reversed(self.git)):
+            path = full[len(where.rstrip("/")) + 1 :]
+            if (ignored := is_ignored(lines, path, directory=directory)) is not None:
+                return ignored
         return False
 
 
@@ -50,11 +53,13 @@ def ignoring(directory: str) -> DirectoryIgnores:
 
 
 def ignoring_in(directory: str, above: DirectoryIgnores) -> DirectoryIgnores:
-    git = () if _is_repository(directory) else above.git
+    top = _is_repository(directory)
+    name = os.path.basename(directory)
     return DirectoryIgnores(
         directory,
-        (*git, *_rules(directory, ".gitignore")),
+        (*(() if top else above.git), *_rules(directory, ".gitignore")),
         (*above.own, *_rules(directory, ".ignore")),
+        not top and (above.ignored or above.ignores(name, directory=True)),
     )
 
 
@@ -108,38 +113,23 @@ def _is_repository(directory: str) -> bool:
     return os.path.lexists(os.path.join(directory, ".git"))
 
 
-def _rules(directory: str, name: str) -> "tuple[tuple[str, GitIgnoreSpec], ...]":
-    lines = _lines(os.path.join(directory, name))
-    if not lines:
-        return ()
-    from pathspec import GitIgnoreSpec
-
-    return ((directory, GitIgnoreSpec.from_lines(lines)),)
+def _rules(directory: str, name: str) -> tuple[_Rules, ...]:
+    lines = read_lines(_text(os.path.join(directory, name)))
+    return ((directory, lines),) if lines else ()
 
 
-def _endless(line: str) -> bool:
-    """Would matching it take too many attempts? Then it is not a valid pattern.
-
-    Each `*` within one name multiplies them, and each `**` between names.
-    """
-    parts = line.split("/")
-    deep = sum(part == "**" for part in parts)
-    return deep > _STARS or any(len(_STAR.findall(part)) > _STARS for part in parts)
-
-
-def _lines(path: str) -> list[str]:
+def _text(path: str) -> str:
     # A link is followed here, as ripgrep does; a pipe is not waited for.
     try:
         number = os.open(path, LOOK & ~os.O_NOFOLLOW)
     except OSError:  # there is none, or it is not ours to read
-        return []
+        return ""
     try:
         about = os.fstat(number)
         if kind_of(about.st_mode) != "file" or about.st_size > _BIGGEST:
-            return []
-        lines = os.read(number, _BIGGEST).decode(errors="replace").splitlines()
-        return [line for line in lines if not _endless(line)]
+            return ""
+        return os.fsdecode(os.read(number, _BIGGEST))
     except OSError:
-        return []
+        return ""
     finally:
         os.close(number)

@@ -124,7 +124,7 @@ class SnapshotRepository:
     ) -> "GitProcess":
         """The same, without waiting for what it prints. It has the files `given_to_it`, too."""
         try:
-            process = programs.start(
+            process = programs.start_bounded(
                 (self._git, *arguments),
                 cwd=folder,
                 env=self._environment(tree or folder, index),
@@ -134,7 +134,6 @@ class SnapshotRepository:
                 pass_fds=(*given_to_it, *(() if held is None else (held,))),
                 process_group=0,  # what a person's Ctrl+C ends is not this
             )
-            programs.bound(process.pid)
         except OSError as error:
             raise GitFailed(
                 f"git could not be started in {escaped(folder)}: {error.strerror}.", ""
@@ -144,7 +143,7 @@ class SnapshotRepository:
     @contextmanager
     def blobs(self) -> Generator["GitBlobReader"]:
         """Read what is kept, one after the other."""
-        process = programs.start(
+        process = programs.start_bounded(
             (self._git, "cat-file", "--batch"),
             cwd=self.directory,
             env=self._environment("/", None),

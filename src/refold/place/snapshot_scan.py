@@ -170,7 +170,7 @@ class _RootScan:
 
     def ignored_in(self, index: Path) -> set[str]:
         try:
-            said = self._git(
+            said = self._look(
                 "ls-files", "-z", "--cached", "--ignored", "--exclude-standard", index=index
             )
         except GitFailed:  # split, sparse, or just being written
@@ -256,7 +256,7 @@ class _RootScan:
 
     def _is_ignored_as_a_whole(self) -> bool:
         try:
-            self._git("check-ignore", "-q", "--no-index", self.root)
+            self._look("check-ignore", "-q", "--no-index", self.root)
         except GitFailed:
             return False
         return True
@@ -266,6 +266,10 @@ class _RootScan:
         _sweep_packs(self._repository.directory / "objects" / "pack")
         with suppress(OSError):
             _copy(self._seeded, self._index)
+
+    def _look(self, *arguments: str, index: Path | None = None) -> bytes:
+        """The output of what compares names with patterns, which can take for ever."""
+        return self._begin(*arguments, index=index).said(seconds=_LONGEST_LOOK)
 
     def _git(self, *arguments: str, given: bytes = b"", index: Path | None = None) -> bytes:
         return self._begin(*arguments, index=index).said(given)

@@ -18,12 +18,14 @@ from refold.errors import ToolFailed
 from refold.place.port import Commands, DirectoryEntry, Files, Real
 from refold.tools.contract import Reply, tool
 from refold.values.display import Note
+from refold.values.path_globs import MAX_PATTERN_CHARS, regex
 from refold.values.printable_names import escaped
 from refold.values.tools import Effect
 
 _MOST_ITEMS = 500
 _MOST_FOUND = 200
 _TIMEOUT = 60.0  # seconds
+_SHOWN = 200  # characters of a pattern that makes no sense
 _RIPGREP = (
     "rg", "--no-config", "--no-messages", "--hidden", "--glob", "!.git",
     "--no-ignore-global", "--no-ignore-exclude",
@@ -93,7 +95,10 @@ def _listed(path: str, files: Files) -> Reply:
     real, name = directory(path, files)
     items = files.items(real)
     rules = ignoring(real)
-    rows = [_row(i, rules.ignores(i.name, directory=i.kind == "directory")) for i in items]
+    rows = [
+        _row(i, rules.ignored or rules.ignores(i.name, directory=i.kind == "directory"))
+        for i in items
+    ]
     rows.sort(key=lambda row: not row.partition("\t")[0].endswith("/"))
     if len(rows) > _MOST_ITEMS:
         rows[_MOST_ITEMS:] = [f"(and {len(rows) - _MOST_ITEMS:,} more; glob finds by name)"]
@@ -158,107 +163,39 @@ def _newest(where: str, found: list[str], files: Files) -> list[str]:
     return sorted(shown, key=age)
 
 
-_TOKEN = r"(?s)\*+|\?|\[!?\]?[^\]/]*\]|\\.|."
 _BRACES = r"(?s)\\.|\[!?\]?[^\]/]*\]|[{},]"
 _MOST = 256  # patterns that braces stand for
-_LONGEST = 4096  # characters, as of a path
-
-_Matches = Callable[[str], object]
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
     """A test on relative paths. Raises `ToolFailed` for a pattern with no sense."""
-    if len(pattern) > _LONGEST:
-        raise ToolFailed(
-            f"The pattern is {len(pattern)} characters long; {_LONGEST} are most."
-        )
     plain = pattern.removeprefix("./")
     whole = "/" in plain
     try:
-        tests = [_of_path(each) for each in _alternatives(plain.lstrip("/"))]
-    except re.error as error:
-        raise ToolFailed(f"The pattern {pattern!r} makes no sense: {error}.") from error
-    if len(tests) == 1 and whole:
-        return lambda path: bool(tests[0](path))
-    if len(tests) == 1:
-        return lambda path: bool(tests[0](path.rpartition("/")[2]))
-    if not whole:
-        return lambda path: any(test(path.rpartition("/")[2]) for test in tests)
-    return lambda path: any(test(path) for test in tests)
+        tests = [
+            re.compile(regex(each), re.DOTALL).fullmatch
+            for each in _alternatives(plain.lstrip("/"))
+        ]
+    except ValueError as error:
+        raise ToolFailed(f"The pattern {_cut(pattern)} makes no sense: {error}.") from error
+
+    def matches(path: str) -> bool:
+        part = path if whole else path.rpartition("/")[2]
+        return any(test(part) for test in tests)
+
+    return matches
 
 
-def _of_path(pattern: str) -> _Matches:
-    parts = pattern.split("/")
-    deep = [at for at, part in enumerate(parts) if part == "**"]
-    if len(deep) > 1:
-        tests = [None if part == "**" else _part(part) for part in parts]
-        return partial(_fits, tests)
-    # The usual case, in one look.
-    if not deep:
-        return re.compile("/".join(map(_regex, parts)), re.DOTALL).fullmatch
-    if deep[0] == len(parts) - 1:
-        before = "".join(f"{_regex(part)}/" for part in parts[:-1])
-        return re.compile(f"{before}.*", re.DOTALL).fullmatch
-    before = "".join(f"{_regex(part)}/" for part in parts[: deep[0]])
-    after = "/".join(map(_regex, parts[deep[0] + 1 :]))
-    return re.compile(f"{before}(?:[^/]+/)*{after}", re.DOTALL).fullmatch
-
-
-def _fits(tests: Sequence[_Matches | None], path: str) -> bool:
-    """Part by part; `reached` are the places in the pattern that the parts so far lead to."""
-    reached = _passing({0}, tests)
-    for part in path.split("/"):
-        if tests[-1] is None and len(tests) - 1 in reached:
-            return True  # a `**` at the end takes all that is left
-        taken = {at for at in reached if at < len(tests) and tests[at] is None}
-        for at in reached:
-            if at < len(tests) and (test := tests[at]) is not None and test(part):
-                taken.add(at + 1)
-        reached = _passing(taken, tests)
-    return len(tests) in reached
-
-
-def _passing(reached: set[int], tests: Sequence[_Matches | None]) -> set[int]:
-    """A `**` that is not the last part may match nothing."""
-    found = set(reached)
-    for at in sorted(reached):
-        while at < len(tests) - 1 and tests[at] is None:
-            at += 1
-            found.add(at)
-    return found
-
-
-def _part(pattern: str) -> _Matches:
-    return re.compile(_regex(pattern), re.DOTALL).fullmatch
-
-
-def _regex(pattern: str) -> str:
-    """The matcher of one part. The text between two `*` is searched once, and cached."""
-    runs = [""]
-    for found in re.finditer(_TOKEN, pattern):
-        if found[0].startswith("*"):
-            runs.append("")
-        else:
-            runs[-1] += _one(found[0])
-    first, *rest = runs
-    if not rest:
-        return first
-    *middle, last = rest
-    return first + "".join(f"(?>[^/]*?{run})" for run in middle if run) + f"[^/]*{last}"
-
-
-def _one(token: str) -> str:
-    """A regular expression for exactly one character."""
-    if token == "?":
-        return "[^/]"
-    if token.startswith("[") and len(token) > 1:
-        inner = token[1:-1].replace("\\", r"\\").replace("[", r"\[")
-        return f"(?!/)[^{inner[1:]}]" if inner.startswith("!") else f"[{inner}]"
-    return re.escape(token[1:] if token.startswith("\\") and len(token) > 1 else token)
+def _cut(pattern: str) -> str:
+    return repr(pattern if len(pattern) <= _SHOWN else f"{pattern[:_SHOWN]}…")
 
 
 def _alternatives(pattern: str) -> Sequence[str]:
     """`a{b,c{d,e}}` is ab, acd and ace. Braces without a partner are literal."""
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise ToolFailed(
+            f"The pattern is {len(pattern)} characters long; {MAX_PATTERN_CHARS} are most."
+        )
     waiting, found = [pattern], list[str]()
     while waiting:
         if len(waiting) + len(found) > _MOST:

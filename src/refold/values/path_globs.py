@@ -1,0 +1,184 @@
+"""Translates the patterns of git to regular expressions that do not backtrack.
+
+`*` and `?` match within a name, `[a-c]`, `[!a-c]` and `[[:digit:]]` one character of it,
+`**` across folders, and `\\` takes the next character literally. Rules, ignore files and globs
+come from outside: a repository brings them, or a model writes them. So no pattern may take
+more than a bounded time: the text between two stars is searched once, at its first place,
+which is as good as any later one. Braces are not patterns of git: `alternatives` spreads them.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+MAX_PATTERN_CHARS = 4096  # as of a path
+_CLASSES = {
+    "alnum": "a-zA-Z0-9", "alpha": "a-zA-Z", "blank": " \\t", "cntrl": "\\x00-\\x1f\\x7f",
+    "digit": "0-9", "graph": "!-~", "lower": "a-z", "print": " -~",
+    "punct": "!-/:-@\\[-`{-~", "space": " \\t\\n\\r\\f\\v", "upper": "A-Z",
+    "xdigit": "0-9a-fA-F",
+}  # fmt: skip
+_LOOSE = re.compile(r"(?s)\*\*/|\*+|\?|\[[!^]?\]?(?:\[:[a-z]*:\]|[^\]])*\]|\\.|.")
+_NAMED = re.compile(r"\[:([a-z]*):\]")
+_WILD = re.compile(r"[*?\[\]\\{}]")
+
+Wild: TypeAlias = Literal["*", "**", "**/"]
+
+
+class _Token(Struct, frozen=True):
+    """A regular expression for exactly one character, or a star."""
+
+    one: str = ""
+    wild: Wild | Literal[""] = ""
+
+
+def regex(pattern: str, *, across: bool = False) -> str:
+    """A regular expression for whole paths without a slash at their beginning.
+
+    `**` crosses folders where it is a whole part of the path; with `across` everywhere.
+    Raises `ValueError` that says what is wrong with the pattern.
+    """
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise ValueError(
+            f"it has {len(pattern):,} characters, {MAX_PATTERN_CHARS:,} are most"
+        )
+    pieces = list(_pieces(_tokens(pattern, across=across)))
+    parts = list[str]()
+    for number, (joint, runs) in enumerate(pieces):
+        last = number == len(pieces) - 1
+        text = _anchored(runs) if last else _first_place(runs)
+        match joint, last:
+            case "", _:
+                parts.append(text)
+            case "**", True:
+                parts.append(f".*{text}")
+            case "**", False:
+                parts.append(f"(?>.*?{text})")
+            case _, True:
+                parts.append(f"(?:.*/)?{text}")
+            case _:
+                parts.append(f"(?>(?:.*?/)??{text})")
+    return "".join(parts)
+
+
+def literal_name(pattern: str) -> str | None:
+    """The one path that it matches; None: it may match several."""
+    if re.search(r"(?<!\\)(?:\\\\)*[*?\[]", pattern):
+        return None
+    return re.sub(r"(?s)\\(.)", r"\1", pattern)
+
+
+def literally(name: str) -> str:
+    """A pattern for exactly this name."""
+    return _WILD.sub(r"\\\g<0>", name)
+
+
+def loosely(pattern: str) -> Iterator[str]:
+    """Its characters, `*` for any text and `?` for one: for names of which parts are unknown."""
+    for token in _LOOSE.finditer(pattern):
+        match token[0]:
+            case "*" | "?" as wild:
+                yield wild
+            case text if text.startswith("*"):
+                yield "*"
+            case text if len(text) > 1 and text[0] == "[":
+                yield "?"
+            case text:
+                yield f"[{text[-1]}]" if text[-1] in "*?[" else text[-1]
+
+
+def _pieces(tokens: Iterator[_Token]) -> Iterator[tuple[str, list[str]]]:
+    """What stands between `**`: what joins it to the piece before, and its runs between `*`."""
+    joint, runs = "", [""]
+    for token in tokens:
+        if not token.wild:
+            runs[-1] += token.one
+        elif token.wild == "*":
+            runs.append("")
+        elif runs != [""] or not joint:  # of two in a row one is enough
+            yield joint, runs
+            joint, runs = token.wild, [""]
+    yield joint, runs
+
+
+def _first_place(runs: list[str]) -> str:
+    first, *rest = runs
+    return first + "".join(f"(?>[^/]*?{run})" for run in rest if run)
+
+
+def _anchored(runs: list[str]) -> str:
+    first, *rest = runs
+    if not rest:
+        return first
+    *middle, last = rest
+    return _first_place([first, *middle]) + f"[^/]*{last}"
+
+
+def _tokens(pattern: str, *, across: bool) -> Iterator[_Token]:
+    at = 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "*":
+            end = at
+            while pattern[end : end + 1] == "*":
+                end += 1
+            token, at = _stars(pattern, at, end, across=across)
+            yield token
+        elif char == "[":
+            one, at = _class(pattern, at)
+            yield _Token(one)
+        elif char == "\\":
+            if at + 1 == len(pattern):
+                raise ValueError("it ends with a backslash, which takes nothing literally")
+            yield _Token(re.escape(pattern[at + 1]))
+            at += 2
+        else:
+            yield _Token("[^/]" if char == "?" else re.escape(char))
+            at += 1
+
+
+def _stars(pattern: str, at: int, end: int, *, across: bool) -> tuple[_Token, int]:
+    begins, ends = at == 0 or pattern[at - 1] == "/", pattern[end : end + 1] in ("", "/")
+    if end - at > 1 and begins and pattern[end : end + 1] == "/":
+        return _Token(wild="**/"), end + 1
+    if end - at > 1 and (across or (begins and ends)):
+        return _Token(wild="**"), end
+    return _Token(wild="*"), end
+
+
+def _class(pattern: str, start: int) -> tuple[str, int]:
+    """The class that begins at `start`, and where it ends."""
+    at = start + 1
+    negated = pattern[at : at + 1] in ("!", "^")
+    at += negated
+    members, first = list[str](), True
+    while first or pattern[at : at + 1] != "]":
+        first = False
+        if at >= len(pattern):
+            raise ValueError(
+                f"the bracket in {pattern[start : start + 20]!r} is not closed"
+            )
+        if named := _NAMED.match(pattern, at):
+            if named[1] not in _CLASSES:
+                raise ValueError(f"there is no class {named[0]!r}")
+            members.append(_CLASSES[named[1]])
+            at = named.end()
+            continue
+        low, at = _member(pattern, at)
+        if pattern[at : at + 1] == "-" and pattern[at + 1 : at + 2] not in ("", "]"):
+            high, at = _member(pattern, at + 1)
+            if low > high:
+                raise ValueError(f"the range {low}-{high} contains nothing")
+            members.append(f"{re.escape(low)}-{re.escape(high)}")
+        else:
+            members.append(re.escape(low))
+    return f"(?!/)[{'^' if negated else ''}{''.join(members)}]", at + 1
+
+
+def _member(pattern: str, at: int) -> tuple[str, int]:
+    at += pattern[at : at + 1] == "\\"
+    if at >= len(pattern):
+        raise ValueError("the bracket is not closed")
+    return pattern[at], at + 1

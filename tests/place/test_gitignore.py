@@ -1,0 +1,83 @@
+"""Ignore files leave out what git leaves out, and no file makes the walk slow."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from refold.place.file_walk import ignoring, walk
+from refold.place.gitignore import is_ignored, read_lines
+from tests.values.test_path_globs import HOSTILE
+
+NAMES = (
+    "a", "a.py", "b.log", "x/a", "x/a.py", "x/y/a.log", "x/y/z/keep.log", "sub/x/b", "#c",
+    "!d", "e ", "[f]", "f", "g\\h", "x1", "x2", "xa", "deep/er/x1", "é", "a*b", "aab",
+)  # fmt: skip
+FILES = [
+    "*.log\n!keep.log\n",
+    "/a\nx/\n",
+    "x/*\n!x/y\n",
+    "x/**\n",
+    "**/a\n",
+    "x/**/a*\n",
+    "\\#c\n\\!d\n",
+    "e \n",
+    "e\\ \n",
+    "[f]\nx[!2a]\n",
+    "\\[f\\]\n",
+    "x[[:digit:]]\n",
+    "sub/x\n",
+    "deep/\n!deep/er/x1\n",
+    "a\\*b\n",
+    "a**b\n",
+    "*\n!*/\n!*.py\n",
+    "# nothing\n\n   \n/\n",
+    "[\na[\n",
+    "\ufeffa\r\nb.log\r\n",
+    "é\n",
+    "g\\\\h\n",
+    "**\n",
+    "*/a\n",
+]
+
+
+def plant(directory: Path, ignore: str) -> None:
+    for name in NAMES:
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    (directory / ".gitignore").write_bytes(ignore.encode())
+    subprocess.run(["git", "init", "-q", directory], check=True, timeout=60)
+
+
+@pytest.mark.slow  # git is a program
+@pytest.mark.parametrize("ignore", FILES)
+def test_the_walk_lists_what_git_lists(ignore: str, tmp_path: Path) -> None:
+    plant(tmp_path, ignore)
+    command = ["git", "-C", str(tmp_path), "-c", "core.excludesFile=/dev/null", "ls-files",
+               "-z", "--others", "--exclude-standard"]  # fmt: skip
+
+    listed = subprocess.run(command, check=True, capture_output=True, timeout=60).stdout
+
+    walked = {
+        str(Path(path).relative_to(tmp_path)) for path in walk(str(tmp_path), lambda: None)
+    }
+    assert walked == {name for name in listed.decode().split("\0") if name}
+
+
+@pytest.mark.parametrize("pattern", [*HOSTILE, "[" * 2000, "x" * 100_000, "!" + HOSTILE[0]])
+def test_no_line_makes_an_ignore_file_slow(pattern: str) -> None:
+    lines = read_lines("\n".join([pattern] * 20))
+
+    assert not is_ignored(lines, "a" * 200 + ".txt", directory=False)
+
+
+def test_all_in_an_ignored_directory_is_ignored_and_can_be_listed(tmp_path: Path) -> None:
+    plant(tmp_path, "x/\n")
+
+    inside = ignoring(str(tmp_path / "x" / "y"))
+
+    assert inside.ignored
+    assert [Path(p).name for p in walk(str(tmp_path / "x" / "y" / "z"), lambda: None)] == [
+        "keep.log"
+    ]

@@ -1,0 +1,111 @@
+"""Patterns match what git says, and none of them takes long."""
+
+import re
+from functools import cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from refold.values.path_globs import literal_name, literally, regex
+
+
+def matches(pattern: str, path: str, *, across: bool = False) -> bool:
+    return bool(re.compile(regex(pattern, across=across), re.DOTALL).fullmatch(path))
+
+
+def by_the_book(pattern: str, path: str, *, across: bool) -> bool:
+    """Letter by letter, with every choice that there is."""
+
+    @cache
+    def rest(at: int, here: int) -> bool:
+        if at == len(pattern):
+            return here == len(path)
+        char = pattern[at]
+        if char != "*":
+            fits = here < len(path) and path[here] != "/" if char == "?" else False
+            return (fits or path[here : here + 1] == char) and rest(at + 1, here + 1)
+        end = at + len(pattern[at:]) - len(pattern[at:].lstrip("*"))
+        begins = at == 0 or pattern[at - 1] == "/"
+        if end - at > 1 and begins and pattern[end : end + 1] == "/":
+            starts = {here} | {n + 1 for n in range(here, len(path)) if path[n] == "/"}
+            return any(rest(end + 1, n) for n in starts)
+        deep = end - at > 1 and (across or (begins and end == len(pattern)))
+        for n in range(here, len(path) + 1):
+            if rest(end, n):
+                return True
+            if path[n : n + 1] == "/" and not deep:
+                return False
+        return False
+
+    return rest(0, 0)
+
+
+@given(
+    some.text(some.sampled_from("ab/**?"), max_size=12),
+    some.text(some.sampled_from("ab/"), max_size=12),
+    some.booleans(),
+)
+def test_a_pattern_matches_as_if_every_choice_were_tried(
+    pattern: str, path: str, across: bool
+) -> None:
+    assert matches(pattern, path, across=across) is by_the_book(
+        pattern, path, across=across
+    )
+
+
+@given(some.text(some.sampled_from("ab/*?[]{}\\!^-é\n"), min_size=1, max_size=8))
+def test_a_name_taken_literally_matches_itself_alone(name: str) -> None:
+    pattern = literally(name)
+
+    assert matches(pattern, name)
+    assert not matches(pattern, f"{name}a")
+    assert literal_name(pattern) == name
+
+
+@pytest.mark.parametrize(
+    ("pattern", "yes", "no"),
+    [
+        ("[a-c]", "abc", "d-/"),
+        ("[!a-c]", "d-é", "abc/"),
+        ("[^a]", "b", "a/"),
+        ("[]a]", "]a", "b"),
+        ("[!]a]", "b", "]a"),
+        ("[a-]", "a-", "b"),
+        ("[[:digit:]x]", "0x", "a:"),
+        (r"[\]\\]", "]\\", "a"),
+        ("[a/b]", "ab", "/"),
+        (r"\[", "[", "a"),
+        ("[&&|~^]", "&|~^", "a"),
+    ],
+)
+def test_a_class_is_one_character_of_a_name(pattern: str, yes: str, no: str) -> None:
+    assert [c for c in yes + no if matches(pattern, c)] == list(yes)
+
+
+# Each of these took a matcher that backtracks longer than anybody waits.
+HOSTILE = [
+    "********x",
+    "*a" * 20 + "y",
+    "?*" * 60 + "y",
+    "**/*a" * 12 + "/y",
+    "**/" * 60 + "y",
+    "**a" * 30 + "**y",
+    "*[ab]" * 30 + "y",
+    "a*" * 500 + "/" + "*a" * 500,
+]
+
+
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize("pattern", HOSTILE)
+def test_no_pattern_takes_more_than_a_bounded_time(pattern: str, across: bool) -> None:
+    for path in ("a" * 255, "/".join(["a" * 60] * 15), "a/" * 500):
+        assert not matches(pattern, path, across=across)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["[", "[a", "[!]", "[[:no:]]", "[b-a]", "a\\", "x" * 5000]
+)
+def test_a_pattern_that_makes_no_sense_is_an_error(pattern: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        regex(pattern)
