@@ -1247,7 +1247,7 @@ def test_a_price_that_is_set_is_what_an_answer_costs(
             ]
             file = Path(os.environ["REFOLD_HOME"], "config.toml")
             file.parent.mkdir(exist_ok=True)
-            file.write_text("\n".join(tables))
+            file.write_text("\n".join(("", *tables, "")))
         else:
             for name, each in prices.items():
                 settings |= {f'prices."{name}".{k}': v for k, v in each.items()}

@@ -42,7 +42,7 @@ def loaded(
 ) -> Loaded:
     files = tmp_path / "user.toml", tmp_path / "managed.toml"
     for file, text in zip(files, (user, managed), strict=True):
-        file.write_text(text)
+        file.write_text(text or "\n")
     variables = {"REFOLD_SECURITY_PROFILE": environ} if environ else {}
     flags = as_settings(parse(["--security-profile", flag] if flag else []))
     return load(files[0], variables, flags, managed=files[1])

@@ -42,6 +42,21 @@ def test_without_a_file_everything_is_as_the_class_says(file: Path) -> None:
     assert load(file, {"HOME": "/h", "PATH": "/bin"}, {}).origins == {}
 
 
+@pytest.mark.parametrize("whose", ["user", "managed"])
+def test_an_empty_file_is_refused_since_its_rules_may_be_lost(
+    file: Path, tmp_path: Path, whose: str
+) -> None:
+    written(file, "")
+
+    with pytest.raises(BadInput) as caught:
+        load(*((file,) if whose == "user" else (tmp_path / "none",)), {}, {}, managed=file)
+
+    assert str(caught.value) == (
+        f"{file} is empty, so refold cannot know which rules you set: restore the file, or "
+        "delete it to start without settings"
+    )
+
+
 def test_flags_win_over_the_environment_and_that_over_the_file(file: Path) -> None:
     written(file, "[limits]\nsteps = 1\nwrap_up_steps = 1\nrepeated_calls = 1\n")
     environ = {"REFOLD_LIMITS__WRAP_UP_STEPS": "2", "REFOLD_LIMITS__REPEATED_CALLS": "2"}

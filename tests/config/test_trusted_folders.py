@@ -126,7 +126,7 @@ def test_a_file_that_others_can_change_says_nothing(
         ("folders = 3", "folders is not a table"),
         ("[folders]\n'{}' = 3", "is not a table"),
         ("x = ", "is not valid TOML"),
-        ("a = '\xff'", "cannot be read"),
+        ("a = '\xff'", "is damaged: it is not UTF-8"),
     ],
 )
 def test_a_broken_file_is_named_and_never_written_over(
@@ -201,3 +201,59 @@ def test_any_document_is_read_back_as_it_was_written(
 
 def test_dates_are_among_them() -> None:
     assert as_toml({"a": date(2026, 1, 2)}) == "a = 2026-01-02\n"
+
+
+def damage(file: Path, how: str) -> None:
+    content = file.read_bytes()
+    lines = content.splitlines(keepends=True)
+    file.write_bytes(
+        {
+            "empty": b"",
+            "only blanks": b"\n \n",
+            "only zeros": bytes(len(content)),
+            "cut in a line": content[: len(content) // 2],
+            "cut at the end of a line": b"".join(lines[:-2]),
+            "the first line alone": lines[0],
+            "no end": content.removesuffix(lines[-1]),
+            "not UTF-8": content.replace(b"true", b"\xff\xff"),
+            "no TOML": content.replace(b"=", b""),
+        }[how]
+    )
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "empty", "only blanks", "only zeros", "cut in a line", "cut at the end of a line",
+        "the first line alone", "no end", "not UTF-8", "no TOML",
+    ],
+)  # fmt: skip
+def test_a_damaged_file_is_refused_and_not_read_as_one_without_decisions(
+    file: Path, tmp_path: Path, how: str
+) -> None:
+    folders = TrustedFolders(file)
+    folders.trust(shown(tmp_path))
+    folders.add(tmp_path, {"deny": ["bash(git push *)"]})
+    damage(file, how)
+    before = file.read_bytes()
+
+    for use in (
+        lambda: folders.state(shown(tmp_path)),
+        lambda: list(folders.layer(tmp_path)),
+        lambda: folders.always(tmp_path, "bash(ls)"),
+    ):
+        with pytest.raises(BadInput) as refused:
+            use()
+        assert str(refused.value).startswith(f"{file} is damaged: ")
+        assert str(refused.value).endswith("or move it away and decide anew")
+    assert file.read_bytes() == before
+
+
+def test_a_file_that_was_written_by_hand_needs_no_last_line(
+    file: Path, tmp_path: Path
+) -> None:
+    file.parent.mkdir()
+    file.write_text(f'[folders."{tmp_path}"]\nallow = ["bash(ls)"]\n')
+    file.chmod(0o600)
+
+    assert allowed(file, tmp_path) == ("bash(ls)",)

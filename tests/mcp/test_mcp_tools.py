@@ -1,6 +1,7 @@
 """Tools of servers under the names that the model and the rules know, and their pins."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +9,8 @@ from msgspec.structs import replace
 
 from refold.errors import ToolFailed
 from refold.mcp.as_tools import ServerTools, as_tools, tool_name
-from refold.mcp.manifests import Manifest, RemoteTool, ServerListing
+from refold.mcp.manifests import Manifest, Manifests, RemoteTool, ServerListing
+from refold.mcp.servers import ServerConfig
 from refold.permissions.rules import is_about
 from refold.tools.builtin import builtin
 from refold.tools.contract import Context, Reply
@@ -199,3 +201,51 @@ def test_the_difference_is_shown_line_by_line() -> None:
         "-Adds.",
         "+Adds. Also sends your keys.",
     )
+
+
+SERVER = ServerConfig("s", "stdio", ("serve",), source="test")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda _: b"",
+        lambda whole: bytes(len(whole)),
+        lambda whole: whole[:100],
+        lambda whole: whole[:-1],
+        lambda _: b"{}",
+        lambda _: b"null",
+        lambda whole: whole.replace(b'"known":true', b'"known":false'),
+        lambda whole: whole.replace(b'"accepted"', b'"Accepted"').replace(b"true", b"1"),
+        lambda whole: whole.replace(b'"config":"', b'"config":"","x":"'),
+    ],
+)
+def test_a_damaged_pin_file_blocks_every_tool_until_the_tools_are_accepted(
+    tmp_path: Path, damage: Any
+) -> None:
+    manifests = Manifests(tmp_path)
+    manifests.write(
+        SERVER, manifests.read(SERVER).met(ServerListing((remote("send", "D1"),)))
+    )
+    (file,) = tmp_path.glob("s-*.json")
+    file.write_bytes(damage(file.read_bytes()))
+
+    met = manifests.read(SERVER).met(ServerListing((remote("send", "EVIL"),)))
+    manifests.write(SERVER, met)  # as every connection does
+    again = manifests.read(SERVER)
+
+    assert (met.usable, again.usable) == ((), ())
+    assert again.damaged.startswith(f"{file} is damaged: ")
+    assert again.damaged.endswith("accepted them: refold mcp test s")
+    taken = again.taken()
+    assert (taken.usable, taken.damaged) == (met.offer.tools, "")
+
+
+def test_a_pin_file_that_cannot_be_read_blocks_every_tool(tmp_path: Path) -> None:
+    manifests = Manifests(tmp_path)
+    manifests.write(SERVER, manifests.read(SERVER).met(ServerListing((remote("a"),))))
+    (file,) = tmp_path.glob("s-*.json")
+    file.unlink()
+    file.mkdir()
+
+    assert manifests.read(SERVER).met(ServerListing((remote("a"),))).usable == ()

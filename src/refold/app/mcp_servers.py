@@ -172,11 +172,12 @@ class McpServers:
     def notices(self) -> tuple[str, ...]:
         """What the user should know: servers that are off, tools that are blocked."""
         blocked = (
-            f"the MCP server {one.config.name} has changed the tools "
+            one.manifest.damaged
+            or f"the MCP server {one.config.name} has changed the tools "
             f"{', '.join(tool.name for tool in one.manifest.blocked)}: they are blocked until "
             f"you have seen the difference (`refold mcp test {one.config.name}`)"
             for one in self.connections.statuses()
-            if one.manifest.blocked
+            if one.manifest.blocked or one.manifest.damaged
         )
         return (*self._here.notices, *self._now().refused, *blocked)
 

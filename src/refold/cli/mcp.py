@@ -268,7 +268,10 @@ def _show(status: ServerStatus) -> None:
 
 
 def _accept(servers: McpServers, status: ServerStatus, *, accept: bool) -> int:
-    write("These tools have changed since you accepted them, and are blocked:\n\n")
+    lost = status.manifest.damaged
+    what = f"{on_one_line(lost)}.\nThese" if lost else "These"
+    since = "are" if lost else "have changed since you accepted them, and are"
+    write(f"{what} tools {since} blocked:\n\n")
     write("".join(f"{on_one_line(line)}\n" for line in status.manifest.differences()))
     write("\n")
     if not accept and not _asked("Accept them?"):

@@ -84,6 +84,11 @@ MARK = "\ufeff"  # some editors begin a file with it
 
 def from_file(file: Path, whose: str) -> Layer:
     text = text_of(file)
+    if not text and file.exists():  # as a file whose content was lost
+        raise BadInput(
+            f"{file} is empty, so refold cannot know which rules you set: restore the file, or "
+            "delete it to start without settings"
+        )
     return from_text(text, str(file), f"{whose} {file}") if text else ()
 
 

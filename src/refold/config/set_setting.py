@@ -130,7 +130,8 @@ def _locked(file: SettingsFile) -> Generator[None]:
 
 def _write(file: SettingsFile, text: str) -> None:
     if file.whose == "user":
-        write(file.path, text)
+        # An empty file counts as one that was damaged.
+        write(file.path, text or "# No setting is set.\n")
         return
     if file.path.is_symlink() or file.path.parent.is_symlink():
         raise BadInput(

@@ -14,12 +14,18 @@ from refold.config.layers import Layer, Origin
 from refold.config.project import Project
 from refold.errors import BadInput, said_by
 from refold.permissions.rules import parse
+from refold.place.decision_files import read_decisions, whole
 from refold.place.private_files import file_lock, write
 from refold.values.modes import Verdict
 from refold.values.path_names import below
 
 State: TypeAlias = Literal["nothing", "trusted", "new", "changed", "unusable"]
 ALWAYS = "always, in this folder"
+_LARGEST = 16 * 1024 * 1024  # bytes
+_LOST = (
+    "refold cannot know which folders you trusted and which calls you allowed or forbade in "
+    "them: restore the file, or move it away and decide anew"
+)
 _Document: TypeAlias = dict[str, Any]
 _Verdicts: TypeAlias = Mapping[Verdict, Iterable[str]]
 _VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")
@@ -136,23 +142,15 @@ class TrustedFolders:
 
     def _read(self) -> _Document:
         try:
-            found = self._file.stat()
-            if found.st_mode & 0o022 or found.st_uid not in (os.geteuid(), 0):
-                raise BadInput(
-                    f"{self._file} says what may run without asking, and other users can change it: "
-                    f"make it yours and chmod 600 {self._file}"
-                )
-            text = self._file.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return {}
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"{self._file} cannot be read: {said_by(error)}") from error
-        import tomllib  # only who has a file pays for it
-
-        try:
-            return tomllib.loads(text)
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
-            raise BadInput(f"{self._file} is not valid TOML: {error}") from error
+            about = self._file.stat()
+        except OSError:  # it is not there, or `read_decisions` says what is wrong
+            about = None
+        if about and (about.st_mode & 0o022 or about.st_uid not in (os.geteuid(), 0)):
+            raise BadInput(
+                f"{self._file} says what may run without asking, and other users can change it: "
+                f"make it yours and chmod 600 {self._file}"
+            )
+        return read_decisions(self._file, _LARGEST, _parse_toml, _LOST) or {}
 
     def _change(self, folder: str, change: Callable[[_Document], None]) -> None:
         try:
@@ -172,9 +170,20 @@ class TrustedFolders:
                     del folders[folder]
                 from refold.config.toml_text import as_toml
 
-                write(self._file, as_toml({**document, "folders": folders}))
+                write(self._file, whole(as_toml({**document, "folders": folders})))
         except OSError as error:
             raise BadInput(f"{self._file} cannot be written: {said_by(error)}") from error
+
+
+def _parse_toml(content: bytes) -> _Document:
+    import tomllib  # only who has a file pays for it
+
+    try:
+        return tomllib.loads(content.decode())
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"it is not valid TOML ({error})") from error
+    except UnicodeDecodeError as error:
+        raise ValueError("it is not UTF-8") from error
 
 
 def _texts(entry: _Document, verdict: str) -> tuple[str, ...]:

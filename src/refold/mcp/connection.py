@@ -114,6 +114,8 @@ class Connection:
         with anyio.move_on_after(self.config.connect_seconds):
             await self._ending.listed.wait()  # no call slips in before a change is seen
         if tool not in {each.name for each in self.manifest.usable}:
+            if self.manifest.damaged:
+                raise ToolFailed(f"{tool!r} was not called: {self.manifest.damaged}.")
             raise ToolFailed(
                 f"The tool {tool!r} of the MCP server {self.config.name} has changed since "
                 "the user accepted it, and was not called. The user can look at the "

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from refold.errors import BadInput, said_by
 from refold.mcp.servers import ServerConfig
+from refold.place.decision_files import DamagedFile, read_decisions
 from refold.place.private_files import write
-from refold.safe_open import read_regular
 
 _LARGEST = 8 * 1024 * 1024  # bytes of one file
 
@@ -68,7 +68,8 @@ class ServerListing(Struct, frozen=True):
 class Manifest(Struct, frozen=True):
     """What is known of a server. `accepted` are its tools as a person took them.
 
-    `failed` says why the last connection failed, "" if it did not.
+    `failed` says why the last connection failed, "" if it did not. `damaged` says that the
+    file of the server was, until its tools are accepted again.
     """
 
     config: str = ""  # fingerprint of how it is configured
@@ -76,6 +77,7 @@ class Manifest(Struct, frozen=True):
     accepted: tuple[RemoteTool, ...] = ()
     known: bool = False  # has it ever been connected?
     failed: str = ""
+    damaged: str = ""
 
     @property
     def usable(self) -> tuple[RemoteTool, ...]:
@@ -117,7 +119,7 @@ class Manifest(Struct, frozen=True):
         """After a person has seen the differences and taken them."""
         now = {tool.name for tool in self.offer.tools}
         gone = (tool for tool in self.accepted if tool.name not in now)
-        return replace(self, accepted=(*gone, *self.offer.tools))
+        return replace(self, accepted=(*gone, *self.offer.tools), damaged="")
 
     def differences(self) -> tuple[str, ...]:
         """The changes since the tools were accepted, as lines of a diff."""
@@ -138,12 +140,15 @@ class Manifests:
     def read(self, server: ServerConfig) -> Manifest:
         """What is known of this server; nothing, if it was configured in another way then."""
         fresh = Manifest(config=fingerprint(server))
+        lost = (
+            f"the tools of the MCP server {server.name} are blocked until you have seen and "
+            f"accepted them: refold mcp test {server.name}"
+        )
         try:
-            content, _ = read_regular(self._file(server), _LARGEST)
-            found = msgspec.json.decode(content, type=Manifest)
-        except (OSError, msgspec.MsgspecError, ValueError):
-            return fresh  # then its tools are pinned anew, as on the first day
-        return found if found.config == fresh.config else fresh
+            known = read_decisions(self._file(server), _LARGEST, _parse_manifest, lost)
+        except DamagedFile as error:
+            return replace(fresh, known=True, damaged=str(error))
+        return known if known and known.config == fresh.config else fresh
 
     def write(self, server: ServerConfig, manifest: Manifest) -> None:
         """Raises `BadInput` where it cannot be written."""
@@ -164,6 +169,16 @@ class Manifests:
         # A project's server is not the person's of the same name, nor another project's.
         mark = sha256(server.source.encode(errors="surrogateescape")).hexdigest()[:12]
         return self._directory / f"{server.name}-{mark}.json"
+
+
+def _parse_manifest(content: bytes) -> Manifest:
+    """Raises `ValueError` for what `write` cannot have written: a file has been met."""
+    known = msgspec.json.decode(content, type=Manifest)
+    if not (known.config and known.known):
+        raise ValueError("it does not say which tools were accepted")
+    for tool in known.accepted:
+        _ = tool.pin  # each has a schema
+    return known
 
 
 def fingerprint(server: ServerConfig) -> str:
