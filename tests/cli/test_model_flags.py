@@ -17,7 +17,12 @@ from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, ReceivedRequest, WireServer, wire_server
 from tests.sandbox_notice import without_sandbox_notice
 
-PNG = b"\x89PNG\r\n\x1a\n and the rest"
+# A picture of one pixel; bytes after its end belong to no picture.
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b55"
+    "0000000a49444154789c636000000002000148afa4710000000049454e44ae4260"
+    "82"
+)
 
 
 class Served:

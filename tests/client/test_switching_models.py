@@ -22,7 +22,12 @@ from refold.testing.wire_server import Answer, ReceivedRequest, WireServer, wire
 from refold.values.usage import Usage
 from tests.provider.strict_servers import complaint
 
-PNG = b"\x89PNG\r\n\x1a\n and the rest"
+# A picture of one pixel; bytes after its end belong to no picture.
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b55"
+    "0000000a49444154789c636000000002000148afa4710000000049454e44ae4260"
+    "82"
+)
 WIRES: tuple[WireName, ...] = (
     "anthropic", "openai-responses", "openai-chat", "gemini", "ollama",
 )  # fmt: skip

@@ -101,10 +101,9 @@ def test_a_very_long_line_is_cut_and_counted(place: ToolDirectory) -> None:
             "models see PNG, JPEG, GIF and WebP",
         ),
         (
-            PNG + bytes(3_700_000),
-            "a is an image, image/png, 3,700,028 bytes, and cannot be shown: 'a' has "
-            "3,700,028 bytes, and models take images of up to 3,700,000: make it smaller "
-            "first",
+            PNG + bytes(30_000_000),
+            "a is an image, image/png, 30,000,028 bytes, and cannot be shown: 'a' has "
+            "30,000,028 bytes, and images may have up to 30,000,000: make it smaller first",
         ),
         (b"BMW is a car\n", "1\tBMW is a car\n(1 line)"),
     ],

@@ -34,6 +34,7 @@ from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.rate_limit import RateLimit
 from refold.session.recorder import Recorder
 from refold.session.session import Session, SessionOptions
+from refold.tools.contract import FittedImage, ImageData
 
 
 class Storage(Struct, frozen=True):
@@ -63,7 +64,9 @@ class SessionOpener:
         """Lock and open a session, new or existing."""
         shared, site = self._shared, self._site
         durable = shared.settings.durability == "kept"
-        record = Recorder(site.store(id_), masks=shared.models.masks, durable=durable)
+        record = Recorder(
+            site.store(id_), masks=shared.models.masks, durable=durable, fit=_fit_image
+        )
         if shared.traces is not None:
             shared.traces.listen(id_, record)
         own = self.turn_context(record, id_, snapshots, child)
@@ -214,3 +217,9 @@ class SessionOpener:
         )
         resources = replace(self._resources, system_prompt=system_prompt)
         return SessionOpener(replace(shared, workspace=workspace), resources, site)
+
+
+def _fit_image(image: ImageData) -> FittedImage:
+    from refold.tools.images import fit_image  # few sessions have one
+
+    return fit_image(image)

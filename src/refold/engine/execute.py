@@ -5,7 +5,7 @@ its length is limited; a longer result is stored as a blob, and the model gets t
 name. `calls` decides whether a call runs at all.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -20,7 +20,7 @@ from refold.engine.budget import ask_outside_conversation
 from refold.engine.checkpoint import files_changed, save
 from refold.engine.nested_call import RunCall, call_within, key_of
 from refold.engine.world import Record, World
-from refold.errors import JournalError, ProviderError, ToolFailed
+from refold.errors import BadInput, JournalError, ProviderError, ToolFailed
 from refold.journal.events.child_events import NestedCallMade
 from refold.journal.events.kinds import Ended
 from refold.journal.state.conversation import OpenCall
@@ -354,9 +354,10 @@ async def completed(id_: str, reply: Reply, world: World, record: Record) -> End
     shown = tuple(_limit_shown(part, world.longest_result) for part in reply.shown)
     shown += _invisible_characters_note(unseen)
     try:
-        images = tuple([await _stored_image(image, record) for image in reply.images])
+        images, notes = await _stored_images(reply.images, record)
     except JournalError as error:  # what was done is done: it must not look undone
-        images, text = (), f"{text}\n(The image could not be kept: {error})"
+        images, notes = (), (f"The image could not be kept: {error}",)
+    text = "\n".join((text, *(f"({note})" for note in notes)))
     end = Ended(id_, "done", text, shown, seen, whole, reply.control, images)
     return replace(end, outside=True) if reply.outside else end
 
@@ -373,8 +374,21 @@ def _invisible_characters_note(unseen: int) -> tuple[Shown, ...]:
     return (Note(f"{many} written out for the model"),)
 
 
-async def _stored_image(image: ImageData, record: Record) -> Image:
-    return Image(await record.put_bytes(image.content), image.kind, image.name)
+async def _stored_images(
+    images: Sequence[ImageData], record: Record
+) -> tuple[tuple[Image, ...], tuple[str, ...]]:
+    """The images as they are sent, and notes on what was done to them."""
+    stored, notes = list[Image](), list[str]()
+    for image in images:
+        try:
+            made, note = await record.put_image(image)
+        except BadInput as error:
+            notes.append(f"The image cannot be shown: {error}")
+            continue
+        stored.append(made)
+        if note:
+            notes.append(f"The image was {note}")
+    return tuple(stored), tuple(notes)
 
 
 def _limit_shown(shown: Shown, limit: int) -> Shown:

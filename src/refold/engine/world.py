@@ -23,9 +23,9 @@ from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
 from refold.place.port import Commands, Files, Snapshots
 from refold.provider.port import Pictures, Provider
-from refold.tools.contract import Tool
+from refold.tools.contract import ImageData, Tool
 from refold.values.live import Live
-from refold.values.messages import ToolCall
+from refold.values.messages import Image, ToolCall
 from refold.values.modes import Effort, HookEvent, Mode
 from refold.values.usage import NO_LIMIT, Budget, Estimate, Usage
 
@@ -286,6 +286,10 @@ class Record(Protocol):
 
     async def put_bytes(self, blob: bytes) -> str:
         """Keep a blob exactly as it is, and give its name."""
+        ...
+
+    async def put_image(self, image: ImageData) -> tuple[Image, str]:
+        """Keep an image as it can be sent, and say what was done to it. Raises `BadInput`."""
         ...
 
     async def get(self, name: str) -> bytes:

@@ -33,7 +33,8 @@ from refold.provider.encoding_cache import (
     body_with,
 )
 from refold.provider.http import Http
-from refold.provider.images import REFUSED, Encodings, Seen, result, seen
+from refold.provider.image_fallback import Hidden, ImageFallback
+from refold.provider.images import BLIND, Encodings, Seen, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
 from refold.provider.sse import Events
 from refold.provider.wire_stream import Reader, deltas
@@ -155,19 +156,21 @@ class Anthropic:
         )
         self._row = IncrementalFold(_Row(), _rowed)
         self._concessions = CapabilityFallback[Extra](_ABOUT)
+        self._images = ImageFallback()
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         model = request.model
         if request.hosted and not self._hosts_mcp:
             request = replace(request, hosted=())
 
-        def ask() -> AsyncGenerator[Delta, None]:
+        def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             without = self._concessions.of(model)
             keeping = "" if "kept" in without else self._keeping
             hosted = () if "hosted" in without else request.hosted
             manner = EchoOptions(keeping, tuple(each.name for each in hosted))
             messages = _marked(
-                request, self._encoded.of(manner, shown="pictures" not in without)
+                request,
+                self._encoded.of(manner, shown="pictures" not in without, hidden=hidden),
             )
             thoughtless = self._row.of(request.messages).thoughtless(keeping)
             body = to_wire(request, messages, without, thoughtless=thoughtless)
@@ -176,7 +179,11 @@ class Anthropic:
             http = _hosting(self._http) if hosted else self._http
             return deltas(http, "/v1/messages", body, model, reader, trace=request.trace)
 
-        return self._concessions.stream(model, ask, _sent(request))
+        def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
+            sent = _sent(request)
+            return self._concessions.stream(model, partial(ask, hidden), sent)
+
+        return self._images.stream(request, concede)
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -195,7 +202,7 @@ _ABOUT: dict[Extra, str] = {
     # First of all: what is said of a kept thought names thinking, too.
     "kept": r"signature|redacted_thinking.*(modified|invalid)|invalid.*redacted_thinking",
     "hosted": r"\bmcp",
-    "pictures": REFUSED,
+    "pictures": BLIND,
     "temperature": r"temperature",
     "off": r"thinking",
     "schema": r"output_config\.format|output_format|schema|grammar|structured",

@@ -35,7 +35,8 @@ from refold.provider.gemini_stream import (
     from_wire,
 )
 from refold.provider.http import Http
-from refold.provider.images import REFUSED, Encodings, Seen, result, seen
+from refold.provider.image_fallback import Hidden, ImageFallback
+from refold.provider.images import BLIND, Encodings, Seen, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
 from refold.provider.sanitize import REFUSED as NO_SYSTEM
 from refold.provider.sanitize import SystemAsUser
@@ -155,15 +156,18 @@ class Gemini:
         )
         self._system_as_user = SystemAsUser()
         self._concessions = CapabilityFallback[Extra](_ABOUT)
+        self._images = ImageFallback()
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         model = request.model
 
-        def ask() -> AsyncGenerator[Delta, None]:
+        def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             without = self._concessions.of(model) | _unknown(model)
             nested = "nested" not in without
             manner = GeminiEncoding(_signing(model, without), nested, self._keeping)
-            encoder = self._encoded.of(manner, shown="pictures" not in without)
+            encoder = self._encoded.of(
+                manner, shown="pictures" not in without, hidden=hidden
+            )
             asked = self._system_as_user.apply(request) if "system" in without else request
             contents = encoder.join(asked.messages, request.pictures)
             body = to_wire(asked, contents, without)
@@ -171,7 +175,11 @@ class Gemini:
             reader = Reader(Events, Chunk, start, from_wire, ending)
             return deltas(self._http, path(model), body, model, reader, trace=request.trace)
 
-        return self._concessions.stream(model, ask, _sent(request))
+        def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
+            sent = _sent(request)
+            return self._concessions.stream(model, partial(ask, hidden), sent)
+
+        return self._images.stream(request, concede)
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -186,7 +194,7 @@ class Gemini:
 _ABOUT: dict[Extra, str] = {
     "system": NO_SYSTEM,
     "nested": r"function.?response\W?parts|multimodal function response",
-    "pictures": REFUSED,
+    "pictures": BLIND,
     "temperature": r"temperature",
     "schema": r"schema|response.?mime.?type",
     "xhigh": r"thinking|invalid argument",

@@ -1,8 +1,8 @@
 """The images of a message as a wire takes them: bytes, or a description instead.
 
 An image is described in words if its bytes are missing or the wire does not accept its
-type. Each wire encodes images itself; `capability_fallback` drops them for a model that
-refuses images.
+type. Each wire encodes images itself; `capability_fallback` drops all of them for a model that
+takes none, and `image_fallback` those that a model refused.
 """
 
 from base64 import b64encode
@@ -12,12 +12,21 @@ from typing import Generic, TypeAlias, TypeVar
 from msgspec import Struct
 
 from refold.provider import sanitize
-from refold.provider.encoding_cache import Encode, Encoded
+from refold.provider.encoding_cache import Encode, Encoded, EncodedPiece
 from refold.provider.port import NO_PICTURES, Pictures
-from refold.values.messages import Image, Part, Text, ToolResult
+from refold.values.messages import Image, Message, Part, Text, ToolResult
 
 Manner = TypeVar("Manner")
-# What a refusal says that is about a picture. No two servers say it alike.
+# What a refusal says of a model that takes no images. No two servers say it alike.
+BLIND = (
+    r"(image|picture|vision|multi-?modal)\b.{0,60}\b(not (support|enabled|available|allowed)"
+    r"|unsupported|only supported|mmproj)"
+    r"|(not|n't|no endpoints?\b.*) (support|accept|take|have)\w*\b.{0,40}"
+    r"\b(image|picture|vision|multi-?modal)s?(_url)?\b(?! (format|type|size|dimension|of|larger))"
+    r"|input_image'. supported values|unknown variant `image_url`|takes no (image|picture)"
+    r"|\bcontent\b.*\b(string|text)\b"
+)
+# What a refusal says that is about an image at all.
 REFUSED = r"image|picture|vision|multi-?modal|\bcontent\b.*\b(string|text)\b"
 KINDS = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
@@ -72,21 +81,36 @@ def blind(encode: Encode) -> Encode:
     return lambda message, _: encode(message, NO_PICTURES)
 
 
+def _without(encode: Encode, hidden: frozenset[str]) -> Encode:
+    """`encode` with a description instead of each image in `hidden`."""
+
+    def encode_rest(message: Message, pictures: Pictures) -> Iterable[EncodedPiece]:
+        return encode(message, {k: v for k, v in pictures.items() if k not in hidden})
+
+    return encode_rest
+
+
 class Encodings(Generic[Manner]):
     """What was sent, for each way of sending it: a manner of the wire's, and blind or not.
 
-    `encode` gives the encoder for a manner.
+    `encode` gives the encoder for a manner. `hidden` names images that are left out; if others
+    are, the conversation is encoded anew.
     """
 
     def __init__(self, encode: Callable[[Manner], Encode]) -> None:
         self._encode = encode
-        self._made: dict[tuple[Manner, bool], Encoded] = {}
+        self._made: dict[tuple[Manner, bool], tuple[frozenset[str], Encoded]] = {}
 
-    def of(self, manner: Manner, *, shown: bool) -> Encoded:
-        if (manner, shown) not in self._made:
+    def of(
+        self, manner: Manner, *, shown: bool, hidden: frozenset[str] = frozenset()
+    ) -> Encoded:
+        made = self._made.get((manner, shown))
+        if made is None or made[0] != hidden:
             encode = self._encode(manner)
-            self._made[manner, shown] = Encoded(encode if shown else blind(encode))
-        return self._made[manner, shown]
+            encode = _without(encode, hidden) if hidden else encode
+            made = hidden, Encoded(encode if shown else blind(encode))
+            self._made[manner, shown] = made
+        return made[1]
 
 
 def _seen(image: Image, pictures: Pictures, kinds: Collection[str]) -> Seen:

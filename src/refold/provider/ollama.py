@@ -10,6 +10,7 @@ https://docs.ollama.com/api
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -20,10 +21,11 @@ from refold.errors import ProviderError, Refused, Unreachable
 from refold.provider import sanitize
 from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import OLLAMA, OLLAMA_LEVELS, level
-from refold.provider.encoding_cache import Encoded, EncodedPiece, body_with
+from refold.provider.encoding_cache import EncodedPiece, body_with
 from refold.provider.error_mapping import StreamError
 from refold.provider.http import Http
-from refold.provider.images import REFUSED, Shown, blind, joined, result, seen
+from refold.provider.image_fallback import Hidden, ImageFallback
+from refold.provider.images import BLIND, Encodings, Shown, joined, result, seen
 from refold.provider.port import (
     NO_PICTURES,
     CallDelta,
@@ -171,9 +173,9 @@ class Ollama:
         self._http, self._window = http, window
         self._models: dict[str, OllamaModel] = {}
         self._names: dict[str, str] = {}  # call id to tool, for results that follow
-        self._encoded = Encoded(self._encode)
-        self._plain = Encoded(blind(self._encode))
+        self._encoded = Encodings[None](lambda _: self._encode)
         self._concessions = CapabilityFallback[Extra](_ABOUT)
+        self._images = ImageFallback()
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         name = request.model
@@ -184,17 +186,19 @@ class Ollama:
             raise Refused(f"{self._http.peer.label}'s {name!r} does not support tools")
         window = self._window or model.window or WINDOW
 
-        def ask() -> AsyncGenerator[Delta, None]:
+        def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             without = self._concessions.of(name)
             shown = model.can("vision") and "pictures" not in without
-            encoded = self._encoded if shown else self._plain
+            encoded = self._encoded.of(None, shown=shown, hidden=hidden)
             messages = encoded.join(request.messages, request.pictures)
             body = to_wire(request, messages, window, model, without)
             reader = Reader(Lines, AnswerLine, OllamaStreamState(), from_wire)
             return deltas(self._http, "/api/chat", body, name, reader, trace=request.trace)
 
-        sent = _sent(request)
-        async with aclosing(self._concessions.stream(name, ask, sent)) as found:
+        def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
+            return self._concessions.stream(name, partial(ask, hidden), _sent(request))
+
+        async with aclosing(self._images.stream(request, concede)) as found:
             async for delta in found:
                 yield delta
 
@@ -229,7 +233,7 @@ class Ollama:
 
 
 _ABOUT: dict[Extra, str] = {
-    "pictures": REFUSED,
+    "pictures": BLIND,
     "schema": r"format|schema|grammar",
     "think": r"think",
 }

@@ -19,7 +19,8 @@ from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import OPENAI, Level, level
 from refold.provider.encoding_cache import EncodedPiece, IncrementalFold, body_with
 from refold.provider.http import Http
-from refold.provider.images import REFUSED, Encodings, Seen, Shown, joined, result, seen
+from refold.provider.image_fallback import Hidden, ImageFallback
+from refold.provider.images import BLIND, Encodings, Seen, Shown, joined, result, seen
 from refold.provider.openai_chat_stream import ChatStreamState, Chunk, ending, from_wire
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
 from refold.provider.sanitize import REFUSED as NO_SYSTEM
@@ -107,18 +108,19 @@ class OpenAIChat:
         self._bridged = IncrementalFold(_Bridged(Log()), partial(_bridged, bridge))
         self._system_as_user = SystemAsUser()
         self._concessions = CapabilityFallback[Extra](_ABOUT)
+        self._images = ImageFallback()
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         model, quirks = request.model, self._quirks
 
-        def ask() -> AsyncGenerator[Delta, None]:
+        def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             without = self._concessions.of(model)
             asked = self._system_as_user.apply(request) if "system" in without else request
             conversation = asked.messages
             if quirks.bridged:
                 conversation = self._bridged.of(conversation).conversation
             encoder = self._encoded.of(
-                "kept" not in without, shown="pictures" not in without
+                "kept" not in without, shown="pictures" not in without, hidden=hidden
             )
             messages = encoder.join(conversation, request.pictures)
             body = to_wire(asked, messages, quirks, without)
@@ -129,7 +131,11 @@ class OpenAIChat:
                 self._http, "/chat/completions", body, model, reader, trace=request.trace
             )
 
-        return self._concessions.stream(model, ask, _sent(request, quirks))
+        def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
+            sent = _sent(request, quirks)
+            return self._concessions.stream(model, partial(ask, hidden), sent)
+
+        return self._images.stream(request, concede)
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -137,7 +143,7 @@ class OpenAIChat:
 
 _ABOUT: dict[Extra, str] = {
     "system": NO_SYSTEM,
-    "pictures": REFUSED,
+    "pictures": BLIND,
     "temperature": r"temperature",
     "cache": r"prompt.?cache.?key",
     "schema": r"response_format|json_schema|schema|grammar|structured",

@@ -21,7 +21,8 @@ from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import OPENAI, Level, level
 from refold.provider.encoding_cache import EchoOptions, EncodedPiece, body_with
 from refold.provider.http import Http
-from refold.provider.images import REFUSED, Encodings, Seen, Shown, joined, result, seen
+from refold.provider.image_fallback import Hidden, ImageFallback
+from refold.provider.images import BLIND, Encodings, Seen, Shown, joined, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
 from refold.provider.responses_stream import (
     TYPES,
@@ -206,18 +207,21 @@ class OpenAIResponses:
             lambda manner: partial(message_to_wire, manner=manner)
         )
         self._concessions = CapabilityFallback[Extra](_ABOUT)
+        self._images = ImageFallback()
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         model = request.model
         if request.hosted and not self._hosts_mcp:
             request = replace(request, hosted=())
 
-        def ask() -> AsyncGenerator[Delta, None]:
+        def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             without = self._concessions.of(model)
             keeping = "" if "kept" in without else self._keeping
             hosted = () if "hosted" in without else request.hosted
             manner = EchoOptions(keeping, tuple(each.name for each in hosted))
-            encoder = self._encoded.of(manner, shown="pictures" not in without)
+            encoder = self._encoded.of(
+                manner, shown="pictures" not in without, hidden=hidden
+            )
             items = encoder.join(request.messages, request.pictures)
             body = to_wire(request, items, without)
             start = ResponsesStreamState(keeping=self._keeping, hosting=manner.hosting)
@@ -226,7 +230,11 @@ class OpenAIResponses:
                 self._http, "/responses", body, model, reader, trace=request.trace
             )
 
-        return self._concessions.stream(model, ask, _sent(request))
+        def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
+            sent = _sent(request)
+            return self._concessions.stream(model, partial(ask, hidden), sent)
+
+        return self._images.stream(request, concede)
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -234,7 +242,7 @@ class OpenAIResponses:
 
 _ABOUT: dict[Extra, str] = {
     "hosted": r"\bmcp\b",
-    "pictures": REFUSED,
+    "pictures": BLIND,
     "temperature": r"temperature",
     "cache": r"prompt.?cache.?key",
     "schema": r"text\.format|json_schema|response_format|schema",

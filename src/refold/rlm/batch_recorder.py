@@ -12,8 +12,9 @@ from msgspec import Struct
 from refold.engine.world import Record
 from refold.journal.events.kinds import Entry, Event
 from refold.journal.state.fold import View, apply
+from refold.tools.contract import ImageData
 from refold.values.live import Live
-from refold.values.messages import ToolCall
+from refold.values.messages import Image, ToolCall
 
 MakeEvents = Callable[[View], Sequence[Event]]
 
@@ -75,6 +76,9 @@ class BatchRecorder:
 
     async def put_bytes(self, blob: bytes) -> str:
         return await self._record.put_bytes(blob)
+
+    async def put_image(self, image: ImageData) -> tuple[Image, str]:
+        return await self._record.put_image(image)
 
     async def get(self, name: str) -> bytes:
         return await self._record.get(name)

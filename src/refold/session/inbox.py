@@ -42,7 +42,6 @@ from refold.journal.state.rights import after_planning, is_switched
 from refold.session.recorder import Recorder
 from refold.tools.contract import ImageData
 from refold.values.control import CompactionKind
-from refold.values.messages import Image
 from refold.values.modes import Effort, Mode
 from refold.values.text import clean, holds_outside, marked
 from refold.values.usage import Budget
@@ -73,9 +72,10 @@ class Inbox:
         """A message for the model: for the running turn, or for the next one.
 
         `typed` is the part that the user wrote, if the message has more: the text of a
-        template, or input from a pipe. None: all of it.
+        template, or input from a pipe. None: all of it. Raises `BadInput` for an image that
+        cannot be shown.
         """
-        shown = tuple([await self._kept(image) for image in images])
+        shown = tuple([(await self._record.put_image(image))[0] for image in images])
 
         def make_events(view: View) -> Sequence[Event]:
             if client_key and client_key in view.account.client_keys:
@@ -236,10 +236,6 @@ class Inbox:
             return () if same(view) else (event,)
 
         return await self._record.append_if(make_events, kept=True, by=self._by)
-
-    async def _kept(self, image: ImageData) -> Image:
-        name = await self._record.put_bytes(image.content)
-        return Image(name, image.kind, image.name)
 
     async def choose_model(self, model: str) -> bool:
         """The model from the next turn on, as provider/model."""

@@ -25,15 +25,19 @@ from refold.journal.store.port import Lease, Store
 from refold.session.hub import Hub
 from refold.session.redactor import MASK, Redactor
 from refold.session.stream_redactor import StreamRedactor
+from refold.tools.contract import FittedImage, ImageData
 from refold.values.live import Live
-from refold.values.messages import ToolCall
+from refold.values.messages import Image, ToolCall
 from refold.values.text import cleaned
 
 MakeEvents = Callable[[View], Sequence[Event]]
 
 
 class Recorder:
-    """Implements the engine's `Record`. `durable` false trades power loss for speed."""
+    """Implements the engine's `Record`. `durable` false trades power loss for speed.
+
+    `fit` makes images as they can be sent; None: they are stored as they are.
+    """
 
     def __init__(
         self,
@@ -42,10 +46,12 @@ class Recorder:
         masks: Redactor | None = None,
         clock: Callable[[], float] = time.time,
         durable: bool = True,
+        fit: Callable[[ImageData], FittedImage] | None = None,
     ) -> None:
         self.view, self.since, self.hub = View(), 0, Hub()
         self._store, self._masks, self._clock = store, masks or Redactor(), clock
         self._durable, self._telling = durable, StreamRedactor(self._masks)
+        self._fit = fit
         self._head, self._epoch = Head(), 0
         self._lock = anyio.Lock()
         self._broken = True  # until the journal is opened again
@@ -118,6 +124,13 @@ class Recorder:
 
     async def put_bytes(self, blob: bytes) -> str:
         return await self._store.put(blob)  # a mask would only break it
+
+    async def put_image(self, image: ImageData) -> tuple[Image, str]:
+        fitted = FittedImage(image)
+        if self._fit is not None:
+            fitted = await anyio.to_thread.run_sync(self._fit, image)
+        name = await self.put_bytes(fitted.image.content)
+        return Image(name, fitted.image.kind, image.name), fitted.note
 
     async def get(self, name: str) -> bytes:
         return await self._store.get(name)

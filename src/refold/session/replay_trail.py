@@ -34,6 +34,7 @@ from refold.journal.events.kinds import (
 from refold.journal.state.fold import View, apply
 from refold.provider.port import CallDelta, Delta, Done, Request, TextDelta, ThinkingDelta
 from refold.session.redactor import MASK
+from refold.tools.contract import ImageData
 from refold.values.live import Live
 from refold.values.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
 from refold.views.system_prompt_diff import differences
@@ -90,6 +91,9 @@ class ReplayRecord:
 
     async def put_bytes(self, blob: bytes) -> str:
         return sha256(blob).hexdigest()
+
+    async def put_image(self, image: ImageData) -> tuple[Image, str]:
+        return Image(await self.put_bytes(image.content), image.kind, image.name), ""
 
     async def get(self, name: str) -> bytes:
         return await self._blobs(name)

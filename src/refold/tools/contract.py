@@ -41,6 +41,13 @@ class ImageData(Struct, frozen=True):
     name: str = ""
 
 
+class FittedImage(Struct, frozen=True):
+    """An image as providers take it. `note` says to a model what was done to it, or ""."""
+
+    image: ImageData
+    note: str = ""
+
+
 class Context(Struct, frozen=True):
     """What any tool can have: a parameter of this type is filled in, and not in the schema.
 

@@ -1,26 +1,46 @@
-"""Image files that models accept: recognizes their type by the first bytes, limits size."""
+"""Images for models: what may be sent, and how an image is made to fit.
 
+`fit_image` is on the way of every image: of a tool, of an MCP server, attached or pasted
+(`session.recorder` calls it). It
+decodes the file in a process with bounds of memory and time, and scales what is too large.
+`provider.image_fallback` leaves out an image that a provider refuses all the same.
+"""
+
+import sys
 from pathlib import Path
+
+import msgspec
+from msgspec import Struct
 
 from refold.errors import BadInput
 from refold.safe_open import read_regular
-from refold.tools.contract import ImageData
+from refold.tools.bounded_process import CannotRead, LimitExceeded, cannot, printed
+from refold.tools.contract import FittedImage, ImageData
+from refold.values.image_files import image_type, pixel_size
 
-MOST = 3_700_000  # bytes: a third more in base64, and that may be 5 MB in most places
 SHOWN = ("image/png", "image/jpeg", "image/gif", "image/webp")
-_KINDS = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-    (b"II*\0", "image/tiff"),
-    (b"MM\0*", "image/tiff"),
-    (b"\0\0\1\0", "image/x-icon"),
-)
+MAX_FILE_BYTES = 30_000_000
+# A third more in base64: Anthropic takes 5 MB of it, Gemini and OpenAI more.
+MAX_SENT_BYTES = 3_700_000
+# Anthropic takes no larger ones where a request has many; OpenAI and Gemini scale to less.
+MAX_SIDE_PIXELS = 2_000
+_MAX_UNSCALED_SIDE_PIXELS = 8_000  # that Anthropic takes where a request has few images
+_MAX_PIXELS = 100_000_000  # that are decoded
+_SMALLEST_SIDE_PIXELS = 250  # to which an image is scaled for its bytes
+_INSTALL = "pip install 'refold[images]' for refold to scale images"
+
+
+class _Printed(Struct, frozen=True):
+    """What the process says: the type, the size it was and is, and the new file, if any."""
+
+    kind: str
+    was: tuple[int, int]
+    now: tuple[int, int]
+    content: bytes = b""
 
 
 def image_data(content: bytes, name: str, size: int = 0) -> ImageData:
-    """What can be shown to a model. Raises `BadInput` for anything else.
+    """An image of a type that models see. Raises `BadInput` for anything else.
 
     `size` is how long it is, where `content` may be only the beginning.
     """
@@ -30,10 +50,10 @@ def image_data(content: bytes, name: str, size: int = 0) -> ImageData:
         raise BadInput(
             f"{name!r} is {kind or 'not an image'}: models see PNG, JPEG, GIF and WebP"
         )
-    if size > MOST:
+    if size > MAX_FILE_BYTES:
         raise BadInput(
-            f"{name!r} has {size:,} bytes, and models take images of up to "
-            f"{MOST:,}: make it smaller first"
+            f"{name!r} has {size:,} bytes, and images may have up to "
+            f"{MAX_FILE_BYTES:,}: make it smaller first"
         )
     return ImageData(content, kind, name)
 
@@ -41,16 +61,100 @@ def image_data(content: bytes, name: str, size: int = 0) -> ImageData:
 def image_file(path: Path, name: str) -> ImageData:
     """The image in a file. Raises `BadInput` where there is none to be shown."""
     try:
-        content, size = read_regular(path, MOST + 1)
+        content, size = read_regular(path, MAX_FILE_BYTES + 1)
     except OSError as error:
         raise BadInput(f"{name!r} cannot be read: {error.strerror or error}") from error
     return image_data(content, name, size)
 
 
-def image_type(content: bytes) -> str:
-    """The media type of an image, or ""."""
-    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        return "image/webp"
-    if content[:2] == b"BM" and content[6:10] == b"\0\0\0\0":  # two letters are too little
-        return "image/bmp"
-    return next((kind for start, kind in _KINDS if content.startswith(start)), "")
+def fit_image(image: ImageData) -> FittedImage:
+    """`image` as every provider takes it. Raises `BadInput` for one that cannot be shown.
+
+    Its type is what its bytes are, whatever it was called.
+    """
+    name = image.name or "the image"
+    image = image_data(image.content, name)
+    try:
+        import PIL
+    except ImportError:
+        return FittedImage(_unscaled(image))
+    del PIL
+    try:
+        made = msgspec.json.decode(
+            printed(print_fitted, image.content, name), type=_Printed
+        )
+    except LimitExceeded as error:
+        raise BadInput(f"{name!r} takes {error} to decode") from error
+    except CannotRead as error:
+        raise BadInput(f"{name!r} cannot be decoded: {error}") from error
+    content = made.content or image.content
+    note = (
+        ""
+        if made.was == made.now
+        else f"scaled from {_size(made.was)} to {_size(made.now)}"
+    )
+    return FittedImage(ImageData(content, made.kind, name), note)
+
+
+def _unscaled(image: ImageData) -> ImageData:
+    """The same without Pillow: what is too large cannot be shown."""
+    width, height = pixel_size(image.content) or (0, 0)
+    if max(width, height) > _MAX_UNSCALED_SIDE_PIXELS:
+        raise BadInput(
+            f"{image.name!r} has {_size((width, height))}, and models take up to "
+            f"{_MAX_UNSCALED_SIDE_PIXELS:,} on a side: {_INSTALL}"
+        )
+    if len(image.content) > MAX_SENT_BYTES:
+        raise BadInput(
+            f"{image.name!r} has {len(image.content):,} bytes, and models take images of up "
+            f"to {MAX_SENT_BYTES:,}: {_INSTALL}"
+        )
+    return image
+
+
+def _size(size: tuple[int, int]) -> str:
+    return f"{size[0]:,} x {size[1]:,} pixels"
+
+
+def print_fitted(_name: str) -> None:
+    """The image on standard input as it can be sent, in a process with bounds."""
+    from io import BytesIO
+    from warnings import simplefilter
+
+    from PIL import Image, ImageOps
+
+    simplefilter("ignore")  # of damage that does not matter, which would be printed
+    Image.MAX_IMAGE_PIXELS = None  # the sizes are compared here
+    content = sys.stdin.buffer.read()
+    try:
+        picture = Image.open(BytesIO(content), formats=("PNG", "JPEG", "GIF", "WEBP"))
+        was, kind = picture.size, Image.MIME.get(picture.format or "", "")
+        if was[0] * was[1] > _MAX_PIXELS:
+            cannot(f"it has {_size(was)}, and {_MAX_PIXELS:,} pixels are decoded")
+        picture.load()
+        if max(was) <= MAX_SIDE_PIXELS and len(content) <= MAX_SENT_BYTES:
+            _print(_Printed(kind, was, was))
+            return
+        picture = ImageOps.exif_transpose(picture)
+        was, side = picture.size, min(MAX_SIDE_PIXELS, max(picture.size))
+        clear = picture.has_transparency_data
+        picture = picture.convert("RGBA" if clear else "RGB")
+        # PNG keeps the letters of a screenshot sharp; WebP holds a photograph as well.
+        formats = ("JPEG",) if kind == "image/jpeg" else ("PNG", "WEBP")
+        while side >= _SMALLEST_SIDE_PIXELS:
+            picture.thumbnail((side, side), Image.Resampling.LANCZOS)
+            for made in formats:
+                out = BytesIO()
+                picture.save(out, made, quality=85)
+                if out.tell() <= MAX_SENT_BYTES:
+                    now = _Printed(Image.MIME[made], was, picture.size, out.getvalue())
+                    _print(now)
+                    return
+            side //= 2
+    except (OSError, SyntaxError, ValueError, EOFError, MemoryError) as error:
+        cannot(str(error).removesuffix(".") or type(error).__name__)
+    cannot("it cannot be made small enough")
+
+
+def _print(made: _Printed) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(made))

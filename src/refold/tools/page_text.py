@@ -11,10 +11,11 @@ from msgspec import Struct
 from refold.errors import BadInput, ToolFailed
 from refold.tools.contract import Reply
 from refold.tools.document_text import html, pdf
-from refold.tools.images import image_data, image_type
+from refold.tools.images import image_data
 from refold.tools.legacy_encodings import DISPLAY_NAMES, legacy_encoding
 from refold.tools.text_files import written
 from refold.values.display import Note
+from refold.values.image_files import image_type
 from refold.values.text import from_outside
 
 _HTML = ("text/html", "application/xhtml+xml")

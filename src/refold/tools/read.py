@@ -14,9 +14,10 @@ from msgspec import Meta
 from refold.errors import BadInput, JournalError, ToolFailed
 from refold.place.port import Files
 from refold.tools.contract import ReadRange, Reply, tool
-from refold.tools.images import image_data, image_type
+from refold.tools.images import image_data
 from refold.tools.text_files import folded, piece, written
 from refold.values.display import Note
+from refold.values.image_files import image_type
 from refold.values.printable_names import escaped
 from refold.values.tools import Effect
 

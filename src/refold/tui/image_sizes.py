@@ -10,10 +10,11 @@ import termios
 
 from msgspec import Struct
 
+from refold.values.image_files import pixel_size
+
 _MOST = 16_384  # pixels of a side
 _MOST_PIXELS = 50_000_000
 _FOLDED, _WHOLE = 12, 40  # rows of the screen
-_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # of JPEG: they begin a picture
 
 
 class CellSize(Struct, frozen=True):
@@ -55,7 +56,7 @@ def cell_size() -> CellSize:
 
 def image_size(content: bytes, cell: CellSize) -> ImageSize | None:
     """The size of a PNG, GIF, JPEG or WebP file; None: it is none, or none to be drawn."""
-    if (found := _pixels(content)) is None:
+    if (found := pixel_size(content)) is None:
         return None
     width, height = found
     if not (0 < width <= _MOST and 0 < height <= _MOST) or width * height > _MOST_PIXELS:
@@ -63,50 +64,3 @@ def image_size(content: bytes, cell: CellSize) -> ImageSize | None:
     across = -(-width // max(cell.width, 1))
     down = -(-height // max(cell.height, 1))
     return ImageSize(width, height, (across, down))
-
-
-def _pixels(content: bytes) -> tuple[int, int] | None:
-    if content.startswith(b"\x89PNG\r\n\x1a\n") and content[12:16] == b"IHDR":
-        return _big(content[16:20]), _big(content[20:24])
-    if content.startswith((b"GIF87a", b"GIF89a")):
-        return _little(content[6:8]), _little(content[8:10])
-    if content.startswith(b"\xff\xd8\xff"):
-        return _of_jpeg(content)
-    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        return _of_webp(content)
-    return None
-
-
-def _of_jpeg(content: bytes) -> tuple[int, int] | None:
-    """In the header of its frame, behind segments that each say how long they are."""
-    at = 2
-    while at + 9 <= len(content) and content[at] == 0xFF:
-        kind = content[at + 1]
-        if kind in _FRAMES:
-            return _big(content[at + 7 : at + 9]), _big(content[at + 5 : at + 7])
-        if kind == 0xFF or 0xD0 <= kind <= 0xD8:  # filled up, or without a length
-            at += 1 if kind == 0xFF else 2
-            continue
-        at += 2 + max(_big(content[at + 2 : at + 4]), 2)
-    return None
-
-
-def _of_webp(content: bytes) -> tuple[int, int] | None:
-    match content[12:16]:
-        case b"VP8X":
-            return _little(content[24:27]) + 1, _little(content[27:30]) + 1
-        case b"VP8L":
-            bits = _little(content[21:25])
-            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-        case b"VP8 ":
-            return _little(content[26:28]) & 0x3FFF, _little(content[28:30]) & 0x3FFF
-        case _:
-            return None
-
-
-def _big(data: bytes) -> int:
-    return int.from_bytes(data, "big")
-
-
-def _little(data: bytes) -> int:
-    return int.from_bytes(data, "little")

@@ -1,0 +1,72 @@
+"""What the first bytes of an image file say: its type, and its size in pixels.
+
+Nothing is decoded, so a file may be broken all the same: `tools.images` decodes it.
+"""
+
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # of JPEG: they begin a picture
+_KINDS = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"II*\0", "image/tiff"),
+    (b"MM\0*", "image/tiff"),
+    (b"\0\0\1\0", "image/x-icon"),
+)
+
+
+def image_type(content: bytes) -> str:
+    """The media type of an image, or ""."""
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return "image/webp"
+    if content[:2] == b"BM" and content[6:10] == b"\0\0\0\0":  # two letters are too little
+        return "image/bmp"
+    return next((kind for start, kind in _KINDS if content.startswith(start)), "")
+
+
+def pixel_size(content: bytes) -> tuple[int, int] | None:
+    """Width and height of a PNG, GIF, JPEG or WebP file, or None."""
+    if content.startswith(b"\x89PNG\r\n\x1a\n") and content[12:16] == b"IHDR":
+        return _big(content[16:20]), _big(content[20:24])
+    if content.startswith((b"GIF87a", b"GIF89a")):
+        return _little(content[6:8]), _little(content[8:10])
+    if content.startswith(b"\xff\xd8\xff"):
+        return _of_jpeg(content)
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return _of_webp(content)
+    return None
+
+
+def _of_jpeg(content: bytes) -> tuple[int, int] | None:
+    """In the header of its frame, behind segments that each say how long they are."""
+    at = 2
+    while at + 9 <= len(content) and content[at] == 0xFF:
+        kind = content[at + 1]
+        if kind in _FRAMES:
+            return _big(content[at + 7 : at + 9]), _big(content[at + 5 : at + 7])
+        if kind == 0xFF or 0xD0 <= kind <= 0xD8:  # filled up, or without a length
+            at += 1 if kind == 0xFF else 2
+            continue
+        at += 2 + max(_big(content[at + 2 : at + 4]), 2)
+    return None
+
+
+def _of_webp(content: bytes) -> tuple[int, int] | None:
+    match content[12:16]:
+        case b"VP8X":
+            return _little(content[24:27]) + 1, _little(content[27:30]) + 1
+        case b"VP8L":
+            bits = _little(content[21:25])
+            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+        case b"VP8 ":
+            return _little(content[26:28]) & 0x3FFF, _little(content[28:30]) & 0x3FFF
+        case _:
+            return None
+
+
+def _big(data: bytes) -> int:
+    return int.from_bytes(data, "big")
+
+
+def _little(data: bytes) -> int:
+    return int.from_bytes(data, "little")
