@@ -40,17 +40,27 @@ class ProviderError(RefoldError):
     answer: bytes = b""
 
 
+class EmptyAnswer(ProviderError):
+    """The model answered properly, and said nothing."""
+
+
 class Overloaded(ProviderError):
     """The provider is busy. Worth another try after `retry_after` seconds.
 
-    `limited`: a rate limit was reached, which lasts longer than an overload.
+    `limited`: a rate limit was reached, which lasts longer than an overload. `overload`: the
+    provider works, but has too much to do, which may last minutes.
     """
 
     def __init__(
-        self, message: str, *, retry_after: float | None = None, limited: bool = False
+        self,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        limited: bool = False,
+        overload: bool = False,
     ) -> None:
         super().__init__(message)
-        self.retry_after, self.limited = retry_after, limited
+        self.retry_after, self.limited, self.overload = retry_after, limited, overload
 
 
 class Unreachable(ProviderError):

@@ -223,7 +223,7 @@ def test_an_empty_answer_has_to_be_paid_for_like_any_other() -> None:
         MemoryStore(), world(Thinking(), price=lambda _, used: used.fresh / 10), "Hi."
     )
 
-    assert (view.turn.outcome, view.turn.spent.cost) == ("failed", 1.0)
+    assert (view.turn.outcome, view.turn.spent.cost) == ("failed", 3.0)  # of three
     assert view.account.spent.usage == Usage(fresh=10, output=5)
 
 

@@ -251,14 +251,15 @@ def test_a_model_that_cannot_be_asked_ends_the_turn_and_not_the_session() -> Non
     assert (failed.turn.outcome, answered.turn.outcome) == ("failed", "answered")
 
 
-def test_an_empty_answer_is_a_failure_and_not_asked_for_again_for_ever() -> None:
-    store = MemoryStore()
+def test_an_empty_answer_is_asked_for_twice_more_and_is_a_failure_then() -> None:
+    provider = ScriptedProvider("", "", "", "Yes.")
 
-    view = run(store, world(ScriptedProvider("")), "Umbrella?")
+    view = run(MemoryStore(), world(provider), "Umbrella?")
 
-    assert (view.turn.outcome, view.turn.reason) == (
+    assert (view.turn.outcome, view.turn.reason, len(provider.heard)) == (
         "failed",
         "the model's answer was empty",
+        3,
     )
 
 

@@ -18,6 +18,7 @@ from refold.provider.fallback import Fallback
 from refold.provider.port import (
     Delta,
     Done,
+    Dropped,
     Provider,
     Request,
     RequestSent,
@@ -112,15 +113,32 @@ def test_a_refusal_of_the_next_says_why_it_was_asked() -> None:
 
 
 @pytest.mark.parametrize("line", ["Yes", [("look", "{}")], Reply("Yes", thinking="Hm")])
-def test_nobody_else_is_asked_once_anything_was_shown(
+def test_fallback_drops_a_response_that_failed_in_the_middle(
     line: str | list[tuple[str, str]] | Reply,
 ) -> None:
     second = ScriptedProvider("Yes.")
 
-    with pytest.raises(Unreachable, match=r"^gone$"):
-        told(chain(FaultyProvider(line, fault=Unreachable("gone"), after=1), second))
+    found = told(chain(FaultyProvider(line, fault=Unreachable("gone"), after=1), second))
 
-    assert second.heard == []
+    at = found.index(Dropped("gone", "Unreachable"))
+    assert at == 1
+    assert words(found[at:]) == "Yes."
+    assert len(second.heard) == 1
+
+
+def test_fallback_leaves_the_last_response_to_the_one_who_asked() -> None:
+    first = FaultyProvider("Yes", fault=Unreachable("gone"))
+    second = FaultyProvider("Yes", fault=Unreachable("gone, too"), after=1)
+    found: list[Delta] = []
+
+    async def use() -> None:
+        async for delta in chain(first, second).stream(request(message("user", "?"))):
+            found.append(delta)
+
+    with pytest.raises(Unreachable, match=r"^gone, too$"):
+        anyio.run(use)
+
+    assert not any(isinstance(delta, Dropped) for delta in found)
 
 
 def test_the_bytes_of_a_trace_are_not_something_shown() -> None:

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from refold.engine.answer_draft import ENDLESS, LONGEST, Draft
-from refold.engine.budget import collect_response
+from refold.engine.collect import Collector
 from refold.engine.world import Model
 from refold.errors import ProviderError, Unreachable
 from refold.provider.port import CallDelta, Delta, Request, TextDelta, ThinkingDelta
@@ -71,4 +71,4 @@ def test_a_model_that_is_asked_beside_the_talk_may_not_talk_for_ever_either() ->
     asked = Request(Log[StoredMessage]())
 
     with pytest.raises(ProviderError, match="more than 2,097,152 characters"):
-        anyio.run(collect_response, asked, Model(Endless()))
+        anyio.run(Collector(Model(Endless())).collect, asked)

@@ -1,6 +1,6 @@
 """When a retrying provider tries again, how long it waits, and when it does not."""
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 
 import anyio
 import pytest
@@ -10,14 +10,17 @@ from refold.provider.error_mapping import Peer, ResponseStart, failure, retry_af
 from refold.provider.port import (
     Delta,
     Done,
+    Dropped,
+    HostedCall,
     Provider,
+    Request,
     RequestSent,
     ResponseBytes,
     Retrying,
     TextDelta,
 )
 from refold.provider.retry import Backoff, RetryingProvider
-from refold.testing.providers import FaultyProvider, Reply
+from refold.testing.providers import FaultyProvider, Reply, ScriptedProvider
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer
 from tests.provider.wires import asking, heard, message, request, words
@@ -55,7 +58,7 @@ def test_a_provider_that_recovers_answers_as_if_nothing_had_been() -> None:
     found = told(patient(inner, waits))
 
     assert [d for d in found if isinstance(d, Retrying)] == [
-        Retrying(1.0, "busy"), Retrying(2.0, "busy"), Retrying(4.0, "busy"),
+        Retrying(1.0, "busy", 2, 4), Retrying(2.0, "busy", 3, 4), Retrying(4.0, "busy", 4, 4),
     ]  # fmt: skip
     assert words(found) == "Yes"
     assert waits.waited == [1.0, 2.0, 4.0]
@@ -87,15 +90,70 @@ def test_what_will_not_change_is_not_asked_again(fault: ProviderError) -> None:
     ["Yes", [("look", "{}")], Reply("Yes", thinking="Hm")],
     ids=["words", "call", "thought"],
 )
-def test_nothing_is_asked_again_once_anything_was_shown(
-    line: str | list[tuple[str, str]] | Reply,
+@pytest.mark.parametrize("fault", [Overloaded("busy", overload=True), Unreachable("reset")])
+def test_retry_drops_a_response_that_failed_in_the_middle(
+    line: str | list[tuple[str, str]] | Reply, fault: ProviderError
 ) -> None:
-    inner = FaultyProvider(line, fault=Overloaded("busy"), after=1)
+    inner = FaultyProvider(line, fault=fault, after=1)
 
-    with pytest.raises(Overloaded):
+    found = told(patient(inner))
+
+    at = found.index(Dropped(str(fault), type(fault).__name__))
+    assert at == 1
+    assert isinstance(found[2], Retrying)
+    whole = told(FaultyProvider(line, fault=fault, times=0))
+    assert [type(d) for d in found[3:]] == [type(d) for d in whole]
+    assert (words(found[3:]), found[-1]) == (words(whole), whole[-1])
+
+
+def test_retry_ends_where_the_provider_has_called_a_tool_itself() -> None:
+    class Hosting:
+        heard = 0
+
+        async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+            self.heard += 1
+            yield HostedCall("1", "mcp__mail__send")
+            raise Unreachable("reset")
+
+    inner = Hosting()
+
+    with pytest.raises(Unreachable, match="reset"):
         told(patient(inner))
 
-    assert len(inner.heard) == 1
+    assert inner.heard == 1
+
+
+def test_retry_after_an_overload_makes_ten_attempts_and_counts_them() -> None:
+    waits, found = Waits(), list[Delta]()
+    inner = FaultyProvider("Yes", fault=Overloaded("busy", overload=True), times=99)
+
+    async def use() -> None:
+        async for delta in patient(inner, waits).stream(request(message("user", "?"))):
+            found.append(delta)
+
+    with pytest.raises(Overloaded):
+        anyio.run(use)
+
+    counts = [(d.attempt, d.attempts) for d in found if isinstance(d, Retrying)]
+    assert counts == [(n, 10) for n in range(2, 11)]
+    assert waits.waited == [4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0, 60.0, 60.0]
+
+
+def test_retry_counts_overloads_and_other_failures_apart() -> None:
+    faults = [Overloaded("busy", overload=True)] * 9 + [Unreachable("reset")] * 3
+    script = ScriptedProvider(*faults, "Yes")
+
+    assert words(told(patient(script))) == "Yes"
+
+
+def test_retry_waits_for_an_overload_without_end_where_the_caller_has_a_limit() -> None:
+    inner = FaultyProvider("Yes", fault=Overloaded("busy", overload=True), times=40)
+    provider = RetryingProvider(inner, Backoff(endless=True), sleep=Waits())
+
+    found = told(provider)
+
+    assert words(found) == "Yes"
+    assert {d.attempts for d in found if isinstance(d, Retrying)} == {0}
 
 
 def test_what_a_provider_asks_for_is_waited_and_a_little_more() -> None:
@@ -181,7 +239,7 @@ def test_a_busy_server_is_asked_the_very_same_thing_again() -> None:
     said, bodies, times = anyio.run(use)
 
     assert (said, len(bodies), times) == ("Yes.", 1, 4)
-    assert waits.waited == [3.0, 2.0, 4.0]
+    assert waits.waited == [3.0, 8.0, 16.0]
 
 
 def test_an_error_event_before_the_first_word_is_asked_again() -> None:

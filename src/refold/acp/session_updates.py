@@ -76,6 +76,8 @@ class SessionUpdates:
                 self._said = _Pieces()
             case documents.AssistantMessage():
                 yield from self._answer(document)
+            case documents.Error(reason=reason, dropped=True):
+                yield answer_chunk(f"\n\n[dropped, the model is asked again: {reason}]\n\n")
             case documents.TodoUpdate(todos=todos):
                 yield AgentPlanUpdate(
                     session_update="plan",

@@ -20,6 +20,7 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
     more_roots: tuple[Path, ...] = ()
     model: str = ""  # this one, whatever the settings say; a role, too
     attended: bool = True  # is there a user to ask?
+    timed: bool = False  # does the client end each turn after a time of its own?
     trust: bool = False  # the files of the folder are trusted, this time
     own_system: str = ""  # instead of our system text
     more_system: str = ""  # added to it

@@ -54,9 +54,12 @@ class Connections:
         environ: Mapping[str, str],
         keys: Mapping[str, str],
         script: "Path | None" = None,
+        *,
+        timed: bool = False,
     ) -> None:
+        """`timed`: whoever asks ends the turn after a time of their own."""
         self._settings, self._paths, self._environ = settings, paths, environ
-        self._script = script
+        self._script, self._timed = script, timed
         self.known = _known(settings)
         of_servers = {name for spec in self.known for name in spec.secret_envs}
         self._secrets = of_servers | key_names(settings.commands)
@@ -165,12 +168,15 @@ class Connections:
             return self._scripted()
         if name.startswith(SMALL):
             return self._in_context(self._kept(self._embedded(name)))
-        http = self._settings.http
+        http, fallback = self._settings.http, self._settings.fallback_models
         backoff = Backoff(
             retries=http.retries,
             longest=http.max_retry_wait_seconds,
-            # Another model answers sooner than a rate limit ends.
-            first_limited=1.0 if self._settings.fallback_models else 8.0,
+            # Another model answers sooner than an overload or a rate limit ends.
+            first_limited=1.0 if fallback else 8.0,
+            first_overloaded=1.0 if fallback else 4.0,
+            longest_overloaded=4.0 if fallback else 60.0,
+            endless=self._timed and not fallback,
         )
         named = self.named(name)
         match named.spec:

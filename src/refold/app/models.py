@@ -49,6 +49,8 @@ class ModelRequest(Protocol):
     def replay(self) -> "Path | None": ...
     @property
     def provider(self) -> Provider | None: ...
+    @property
+    def timed(self) -> bool: ...
 
 
 class ModelTraits(Struct, frozen=True):
@@ -88,7 +90,9 @@ class Models:
     ) -> None:
         self._settings, self._environ = settings, environ
         self._asked = asked
-        self.connections = Connections(settings, paths, environ, keys, asked.script)
+        self.connections = Connections(
+            settings, paths, environ, keys, asked.script, timed=asked.timed
+        )
         windows = {name: own.window for name, own in settings.providers.items()}
         lists = directory_in(paths.state)
         self.figures = ModelFigures(environ, settings.prices, windows, lists)

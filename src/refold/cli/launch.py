@@ -70,6 +70,7 @@ def launch_of(
         more_roots=tuple(dict.fromkeys((*where.roots, *added))),
         model=given.model,
         attended=attended,
+        timed=found.timeout is not None and not attended,
         trust=found.trust,
         own_system=found.system_prompt or "",
         more_system=found.append_system_prompt or "",

@@ -342,8 +342,8 @@ class RlmProgress:
                 calls = len(message.calls)
                 does = "runs code" if calls else "answers"
                 return _joined(f"step {view.turn.steps}: {does}", _used(view.turn.spent))
-            case ModelFailed():
-                return "the model failed"
+            case ModelFailed(dropped=dropped):
+                return f"the model {'is asked again' if dropped else 'failed'}"
             case Ended(_, outcome) if self._leaves.asked > self._cell[0]:
                 asked, failed = self._leaves.asked, self._leaves.failed
                 new = _calls(asked - self._cell[0], failed - self._cell[1])

@@ -37,6 +37,7 @@ TOO_MANY = (
     f"the answer was ended by refold: it has more than {MOST_HOSTED} calls of its own"
 )
 EMPTY = "the model's answer was empty"
+MOST_EMPTY = 2  # empty answers in a row after which the model is asked again
 _SHOWN = 100_000  # characters of an answer that failed
 
 
@@ -162,13 +163,15 @@ class Draft:
             paused=done.paused,
         )
 
-    def failed(self, reason: str, kind: str) -> ModelFailed:
+    def failed(self, reason: str, kind: str, *, dropped: bool = False) -> ModelFailed:
         """That no answer came of it; what there was of one had to be paid for, though."""
         shown = _start_of(self.text) if self.text.strip() else ""
-        if self._done is None and not self._heard:
-            return ModelFailed(reason, kind, shown)
+        if self._done is None and not self._pieces:
+            return ModelFailed(reason, kind, shown, dropped=dropped)
         found = self._charge(self._done or Done())
-        return ModelFailed(reason, kind, shown, found.usage, found.model, found.cost)
+        return ModelFailed(
+            reason, kind, shown, found.usage, found.model, found.cost, dropped
+        )
 
     def partial(self) -> ModelAnswered | None:
         """What the user saw before a stop. Half a call does not count."""

@@ -9,27 +9,18 @@ first. So a tree of sessions exceeds its budget by no more than one session woul
 """
 
 from collections.abc import Callable
-from contextlib import aclosing
 from typing import TypeAlias, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.engine.answer_draft import ENDLESS, LONGEST
-from refold.engine.call_cost import A_TOKEN, Charge, MeasuredCall, charge
+from refold.engine.call_cost import A_TOKEN, Charge
+from refold.engine.collect import Collector, request_size
 from refold.engine.context_usage import tokens
 from refold.engine.world import BudgetGrant, Model, Record
 from refold.errors import ProviderError
 from refold.journal.events.kinds import BudgetSet, Reserved, Settled
 from refold.journal.state.fold import BudgetUsed, View, budget_of, used
-from refold.provider.port import (
-    Done,
-    Request,
-    RequestSent,
-    ResponseBytes,
-    TextDelta,
-    ThinkingDelta,
-)
+from refold.provider.port import Request
 from refold.values.usage import Budget, Estimate, Usage
 
 Price: TypeAlias = Callable[[str, Usage], float | None]
@@ -206,16 +197,17 @@ async def ask_outside_conversation(
     at = await reserve(lambda _: aside, budget, record, grant)
     trace = aide.trace is not None
     request = replace(request, trace=trace, temperature=aide.temperature)
+    collector = Collector(aide)
     try:
         try:
-            came = await collect_response(request, aide)
+            came = await collector.collect(request)
         finally:
             if aide.trace is not None:
                 await record(*await aide.trace.told(record))
     except ProviderError as error:
-        await record(Settled(at, model=aide.name, failed=str(error)))
+        await record(settled(at, aide.name, collector.paid, str(error)))
         raise
-    done, paid = came.done, came.charged(aide)
+    done, paid = came.done, came.paid
     refused = f"the model refused{f': {done.why}' if done.why else ''}"
     failed = refused if done.stop == "refused" else ""
     await record(Settled(at, paid.usage, paid.model, paid.cost, failed))
@@ -224,45 +216,8 @@ async def ask_outside_conversation(
     return came.text
 
 
-class CollectedResponse(Struct, frozen=True):
-    """The whole response to a request outside of the conversation."""
-
-    text: str
-    done: Done
-    call: MeasuredCall
-
-    def charged(self, aide: Model) -> Charge:
-        return charge(self.done, self.call, aide.name, aide.price)
-
-
-async def collect_response(request: Request, aide: Model) -> CollectedResponse:
-    pieces: list[str] = []
-    size = 0
-    done: Done | None = None
-    async with aclosing(aide.provider.stream(request)) as deltas:
-        async for delta in deltas:
-            match delta:
-                case TextDelta(text):
-                    pieces.append(text)
-                    size += len(text)
-                case ThinkingDelta(text):
-                    size += len(text)
-                case Done():
-                    done = delta
-                case RequestSent() | ResponseBytes() if aide.trace is not None:
-                    aide.trace.take(delta)
-                case _:
-                    pass
-            if size > LONGEST:
-                raise ProviderError(ENDLESS)
-    if done is None:
-        raise ProviderError("the response was cut off")
-    call = MeasuredCall(
-        request_size(request), size, len(request.pictures), request.max_output
-    )
-    return CollectedResponse("".join(pieces), done, call)
-
-
-def request_size(request: Request) -> int:
-    """Characters of the words that a model is asked with."""
-    return sum(len(s.message.text) for s in request.messages) + len(request.system)
+def settled(at: int, model: str, paid: Charge | None, failed: str) -> Settled:
+    """The end of a call without a result; `paid` is for responses that were dropped."""
+    if paid is None:
+        return Settled(at, model=model, failed=failed)
+    return Settled(at, paid.usage, paid.model, paid.cost, failed)

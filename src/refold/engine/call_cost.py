@@ -55,6 +55,13 @@ def charge(
     return Charge(by, usage, cost)
 
 
+def sum_of(one: Charge, other: Charge) -> Charge:
+    """The charge for both calls; the model is that of the second."""
+    known = one.cost is not None and other.cost is not None
+    cost = (one.cost or 0.0) + (other.cost or 0.0) if known else None
+    return Charge(other.model, one.usage + other.usage, cost)
+
+
 def plausible_usage(told: Usage, call: MeasuredCall, *, by_agent: bool = False) -> Usage:
     """The reported usage `told`, as far as it is plausible for this call; the rest is
     estimated, and marked.

@@ -29,8 +29,7 @@ from refold.engine.decide import (
     decide,
 )
 from refold.engine.world import Record, World
-from refold.journal.events.kinds import AnswerRejected, Delivered, ModelAsked, TurnEnded
-from refold.journal.state.fold import View
+from refold.journal.events.kinds import AnswerRejected, Delivered, TurnEnded
 
 
 async def run_turn(
@@ -98,25 +97,8 @@ def _event_of(action: Reject | Deliver) -> AnswerRejected | Delivered:
     return Delivered(action.words)
 
 
-def model_asked(action: AskModel, view: View, world: World) -> ModelAsked:
-    """The first event of a step, with the reservation for it."""
-    need = estimate(view, world.model.price)
-    return ModelAsked(action.notes, action.tools, action.because, need.dollars, need.tokens)
-
-
 async def _ask(
     choice: ChosenAction, action: AskModel, world: World, record: Record
 ) -> None:
-    """Call the model, unless there is something else to do by now.
-
-    Another task may have spent the budget meanwhile.
-    """
-    seen = record.view
-    asked = model_asked(action, seen, world)
-
-    def make_events(view: View) -> tuple[ModelAsked, ...]:
-        same = view is seen or decide(view, world.policies) == choice
-        return (asked,) if same else ()
-
-    if await record.append_if(make_events, by=f"policy {choice.by}"):
+    if await model_call.begin(choice, action, world, record):
         await model_call.ask(world, record)

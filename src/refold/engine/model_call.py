@@ -3,6 +3,9 @@
 `ModelAsked` is its start. The response and the starts of its calls are one batch, so a step
 waits for the disk once. In a request every call has a result; one that has not ended yet
 has a text that says so.
+
+A response that fails in the middle, or is empty, is recorded as dropped before the model is
+asked again. Its calls are never run.
 """
 
 from contextlib import aclosing
@@ -10,20 +13,52 @@ from contextlib import aclosing
 import anyio
 from msgspec.structs import replace
 
-from refold.engine.answer_draft import EMPTY, Draft
+from refold.engine.answer_draft import EMPTY, MOST_EMPTY, Draft
+from refold.engine.budget import estimate
 from refold.engine.call_cost import MeasuredCall
 from refold.engine.checkpoint import begin_saving
+from refold.engine.decide import AskModel, ChosenAction, decide
 from refold.engine.world import Record, World
-from refold.errors import ProviderError
-from refold.journal.events.kinds import Event, RequestLogged
+from refold.errors import EmptyAnswer, ProviderError
+from refold.journal.events.kinds import Event, ModelAsked, RequestLogged
 from refold.journal.state.fold import View
-from refold.provider.port import Delta, Request, RequestSent, ResponseBytes, Retrying
+from refold.provider.port import (
+    Delta,
+    Dropped,
+    Request,
+    RequestSent,
+    ResponseBytes,
+    Retrying,
+)
 from refold.values.live import CallComing, Waiting
 from refold.values.messages import Message, StoredMessage, Text, ToolResult
 
 UNDER_WAY = "Still under way."
 
 GO_ON = Message("user", (Text("<reminder>Go on.</reminder>"),))
+
+
+def model_asked(action: AskModel, view: View, world: World) -> ModelAsked:
+    """The start of a model call, with the reservation for it."""
+    need = estimate(view, world.model.price)
+    return ModelAsked(action.notes, action.tools, action.because, need.dollars, need.tokens)
+
+
+async def begin(
+    choice: ChosenAction, action: AskModel, world: World, record: Record
+) -> bool:
+    """Record the start of a model call, unless there is something else to do by now.
+
+    Another task may have spent the budget meanwhile.
+    """
+    seen = record.view
+    asked = model_asked(action, seen, world)
+
+    def make_events(view: View) -> tuple[ModelAsked, ...]:
+        same = view is seen or decide(view, world.policies) == choice
+        return (asked,) if same else ()
+
+    return await record.append_if(make_events, by=f"policy {choice.by}")
 
 
 async def ask(world: World, record: Record) -> None:
@@ -33,7 +68,12 @@ async def ask(world: World, record: Record) -> None:
         request = await _request(world, record)
         async with aclosing(world.model.provider.stream(request)) as deltas:
             async for delta in deltas:
-                _hear(delta, draft, world, record)
+                if isinstance(delta, Dropped):
+                    if not await _drop(delta, draft, world, record):
+                        return
+                    draft = draft_of(record.view, world)
+                else:
+                    _hear(delta, draft, world, record)
     except ProviderError as error:
         failed = draft.failed(str(error), type(error).__name__)
         hosted = await _hosted(draft, world, record)
@@ -48,6 +88,20 @@ async def ask(world: World, record: Record) -> None:
         raise
     else:
         await _answered(draft, world, record)
+
+
+async def _drop(dropped: Dropped, draft: Draft, world: World, record: Record) -> bool:
+    """Record what came as dropped. Is the same request still the next thing to do?
+
+    A stop, a new message or the end of the budget may come first. Only if this is True, the
+    provider repeats the request.
+    """
+    failed = draft.failed(dropped.reason, dropped.kind, dropped=True)
+    await record(*await _traced(world, record), failed)
+    choice = decide(record.view, world.policies)
+    if choice is None or not isinstance(choice.action, AskModel):
+        return False
+    return await begin(choice, choice.action, world, record)
 
 
 def draft_of(view: View, world: World) -> Draft:
@@ -70,8 +124,8 @@ def draft_of(view: View, world: World) -> Draft:
 
 def _hear(delta: Delta, draft: Draft, world: World, record: Record) -> None:
     match delta:
-        case Retrying(wait, reason):
-            record.tell(Waiting(wait, reason))
+        case Retrying(wait, reason, attempt, attempts):
+            record.tell(Waiting(wait, reason, attempt, attempts))
         case RequestSent() | ResponseBytes():
             if world.model.trace:
                 world.model.trace.take(delta)
@@ -94,11 +148,15 @@ async def _request(world: World, record: Record) -> Request:
 
 async def _answered(draft: Draft, world: World, record: Record) -> None:
     asked = record.view.turn.open_request
-    answer = draft.whole(calls=asked is None or asked.tools)
+    tools = asked is None or asked.tools
+    answer = draft.whole(calls=tools)
     traced = await _traced(world, record)
     hosted = await _hosted(draft, world, record)
     if answer is None:
-        await record(*traced, draft.failed(EMPTY, "ProviderError"), *hosted)
+        # Where no call is wanted, it was one: it would be one again.
+        again = tools and not hosted and record.view.turn.empty_in_a_row < MOST_EMPTY
+        failed = draft.failed(EMPTY, EmptyAnswer.__name__, dropped=again)
+        await record(*traced, failed, *hosted)
         return
     made = answer.message.calls
     opening: list[Event] = [*traced, answer, *hosted]

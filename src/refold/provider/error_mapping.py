@@ -16,6 +16,7 @@ from refold.errors import Overloaded, ProviderError, Refused, TooLong
 from refold.values.text import SHORTEST_SECRET, clean
 
 _BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
+_OVERLOADED = frozenset({429, 503, 529})  # it lasts minutes, rather than a moment
 _NEVER_TOO_LONG = frozenset({401, 402, 403, 404, 429})
 # Anthropic, OpenAI and its many relatives, llama.cpp, Ollama: each says it its own way.
 _TOO_LONG = (
@@ -79,7 +80,12 @@ def failure(peer: Peer, reply: ResponseStart) -> ProviderError:
         wait = retry_after(reply.headers, reply.now)
         wait = _retry_info(reply.body) if wait is None else wait
         text = f"{peer.label}: {_trouble(status)} {ending}"
-        return Overloaded(text, retry_after=wait, limited=status == 429)
+        return Overloaded(
+            text,
+            retry_after=wait,
+            limited=status == 429,
+            overload=status in _OVERLOADED,
+        )
     if status in (401, 403) or re.search(_WRONG_KEY, what):
         return Refused(f"{peer.label} refused {_key(peer)} {ending}")
     if status == 404:

@@ -1,9 +1,9 @@
 """A chain of models: if one is unavailable, the next gets the same request.
 
 The chain is a provider itself. It moves on only if the model is unavailable
-(`Overloaded`, `Unreachable`, or not configured), and never once text may have been
-shown. A refusal is an answer: no other model is asked. `retry` belongs inside the links,
-so that each has all of its retries.
+(`Overloaded`, `Unreachable`, or not configured), and drops what came of a response that
+failed in the middle. A refusal is an answer: no other model is asked. `retry` belongs inside
+the links, so that each has all of its retries.
 """
 
 import time
@@ -13,7 +13,16 @@ from contextlib import aclosing
 from msgspec.structs import replace
 
 from refold.errors import BadInput, Overloaded, ProviderError, Refused, Unreachable
-from refold.provider.port import Closable, Delta, Done, Provider, Request, Retrying, seen
+from refold.provider.port import (
+    Attempt,
+    Closable,
+    Delta,
+    Done,
+    Dropped,
+    Provider,
+    Request,
+    Retrying,
+)
 
 # Seconds for which one that failed is not asked first. A turn has many steps, and
 # a dead model must not cost each of them all its tries.
@@ -48,19 +57,20 @@ class Fallback:
         waiting = self._order()
         while waiting:
             link, *waiting = waiting
-            begun = False
+            attempt = Attempt()
             try:
                 async with aclosing(self._ask(link, request)) as deltas:
                     async for delta in deltas:
-                        begun = begun or seen(delta)
-                        yield delta
+                        yield attempt.take(delta)
             except (Overloaded, Unreachable, BadInput) as error:
-                if begun:
+                if attempt.hosted or (attempt.begun and not waiting):
                     raise
                 self._let_rest(link, error)
                 failed.append((link, error))
+                if attempt.begun:
+                    yield Dropped(str(error), type(error).__name__)
             except Refused as error:
-                if begun or not failed:
+                if attempt.begun or not failed:
                     raise
                 why = f"{link.name} was asked because {_told(failed)}"
                 raise type(error)(f"{error} ({why})") from error

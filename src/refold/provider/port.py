@@ -115,11 +115,25 @@ class HostedResult(Struct, frozen=True):
 class Retrying(Struct, frozen=True):
     """Nothing comes yet, and why. For watchers.
 
-    It is asked again after `wait` seconds; 0: it was not asked yet.
+    It is asked again after `wait` seconds; 0: it was not asked yet. That will be attempt
+    `attempt` of `attempts`; 0: they are not counted.
     """
 
     wait: float
     reason: str
+    attempt: int = 0
+    attempts: int = 0
+
+
+class Dropped(Struct, frozen=True):
+    """All pieces so far are void: the response failed in the middle, and another one follows.
+
+    Whoever records the response records this before it takes the next delta, for the request
+    is repeated then. `kind` is the class of the error.
+    """
+
+    reason: str
+    kind: str
 
 
 class RequestSent(Struct, frozen=True):
@@ -153,7 +167,7 @@ class Done(Struct, frozen=True):
 
 
 Delta: TypeAlias = (
-    TextDelta | ThinkingDelta | CallDelta | HostedCall | HostedResult | Retrying | RequestSent | ResponseBytes | Done
+    TextDelta | ThinkingDelta | CallDelta | HostedCall | HostedResult | Retrying | Dropped | RequestSent | ResponseBytes | Done
 )  # fmt: skip
 
 
@@ -163,7 +177,8 @@ class Provider(Protocol):
     `stream` yields deltas and, last, exactly one `Done`. It raises
     `ProviderError` and nothing else (cancellation passes through), keeps no
     conversation between calls, and never runs a tool. A stream that breaks off
-    before its proper end raises; it never ends quietly.
+    before its proper end raises, or yields `Dropped` and begins again; it never
+    ends quietly.
     """
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]: ...
@@ -177,5 +192,21 @@ class Closable(Protocol):
 
 
 def seen(delta: Delta) -> bool:
-    """May a part of the response have been shown? Then the request is not repeated."""
-    return not isinstance(delta, Retrying | RequestSent | ResponseBytes)
+    """Is it a part of the response? Then the request is repeated only after a `Dropped`."""
+    return not isinstance(delta, Retrying | Dropped | RequestSent | ResponseBytes)
+
+
+class Attempt:
+    """The pieces of a response so far, as far as a second attempt depends on them."""
+
+    def __init__(self) -> None:
+        self.begun = self.hosted = False
+
+    def take(self, delta: Delta) -> Delta:
+        if isinstance(delta, Dropped):
+            self.begun = self.hosted = False
+        else:
+            self.begun = self.begun or seen(delta)
+            # The provider has called a tool of a server, and would call it again.
+            self.hosted = self.hosted or isinstance(delta, HostedCall)
+        return delta

@@ -1,8 +1,9 @@
 """A provider that retries after a temporary failure, with exponential backoff.
 
 It wraps a provider and is one. It retries only what may pass by itself (`Overloaded`,
-`Unreachable`), and never once text may have been shown: a second answer would follow
-half of the first.
+`Unreachable`). A response that fails in the middle is dropped (`Dropped`) before the request
+is repeated, unless the provider has called tools of its own in it. `fallback` asks other
+models.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -12,7 +13,15 @@ import anyio
 from msgspec import Struct
 
 from refold.errors import Overloaded, ProviderError, Unreachable
-from refold.provider.port import Closable, Delta, Provider, Request, Retrying, seen
+from refold.provider.port import (
+    Attempt,
+    Closable,
+    Delta,
+    Dropped,
+    Provider,
+    Request,
+    Retrying,
+)
 from refold.values.log_level import WriteLog, quiet
 
 
@@ -28,7 +37,22 @@ class Backoff(Struct, frozen=True):
     first: float = 1.0  # the first ceiling
     least: float = 0.1
     longest: float = 60.0  # a provider that wants more is told to the person instead
+    first_overloaded: float = 4.0  # the first ceiling after an overload without a time
     first_limited: float = 8.0  # the first ceiling after a rate limit without a time
+    longest_overloaded: float = 60.0  # ceiling after both
+    endless: bool = False  # an overload is waited for until the caller's own limit
+
+    def allows(self, retry: int, *, overload: bool) -> bool:
+        """Is there a retry after so many? An overload lasts minutes, and gets more of them."""
+        if overload and self.endless:
+            return self.retries > 0
+        return retry < self.retries * (3 if overload else 1)
+
+    def attempts(self, *, overload: bool) -> int:
+        """The number of attempts, the first one included; 0: they are not counted."""
+        if overload and self.endless:
+            return 0
+        return 1 + self.retries * (3 if overload else 1)
 
     def wait(self, retry: int, asked: float, dice: float) -> float:
         """Before the n-th retry, n from 0, at least as long as the provider asked.
@@ -38,13 +62,14 @@ class Backoff(Struct, frozen=True):
         """
         return asked + max(self.least, dice * min(self.first * 2**retry, self.longest))
 
-    def wait_limited(self, retry: int, dice: float) -> float:
-        """After a rate limit that names no time: three waits last up to about a minute.
+    def wait_overloaded(self, retry: int, dice: float, *, limited: bool) -> float:
+        """After an overload or a rate limit that names no time.
 
-        At least half of the ceiling: limits are counted by the minute, so a short wait would
-        spend a retry for nothing.
+        At least half of the ceiling: both last for minutes, so a short wait would spend a
+        retry for nothing.
         """
-        return (0.5 + dice / 2) * min(self.first_limited * 2**retry, self.longest)
+        first = self.first_limited if limited else self.first_overloaded
+        return (0.5 + dice / 2) * min(first * 2**retry, self.longest_overloaded)
 
 
 class RetryingProvider:
@@ -63,32 +88,35 @@ class RetryingProvider:
         self._sleep, self._dice, self._tell = sleep, dice or _dice, tell
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        retry = 0
+        retries = {True: 0, False: 0}  # after overloads, and after other failures
         while True:
-            begun = False
+            attempt = Attempt()
             try:
                 async with aclosing(self.inner.stream(request)) as deltas:
                     async for delta in deltas:
-                        begun = begun or seen(delta)
-                        yield delta
+                        yield attempt.take(delta)
                 return
             except (Overloaded, Unreachable) as error:
-                if begun or retry >= self._backoff.retries:
+                overload = _is_overload(error)
+                retry = retries[overload]
+                if attempt.hosted or not self._backoff.allows(retry, overload=overload):
                     self._tell("error", f"{request.model}: {error}", request.session)
                     raise
-                wait = self._wait(retry, error)
-                reason = str(error)
+                failure, wait = error, self._wait(retry, error)
             except ProviderError as error:
                 self._tell("error", f"{request.model}: {error}", request.session)
                 raise
+            retries[overload] = retry + 1
             self._tell(
                 "warning",
-                f"{request.model}: {reason}; retrying in {wait:.1f} s",
+                f"{request.model}: {failure}; retrying in {wait:.1f} s",
                 request.session,
             )
-            yield Retrying(wait, reason)
+            if attempt.begun:
+                yield Dropped(str(failure), type(failure).__name__)
+            attempts = self._backoff.attempts(overload=overload)
+            yield Retrying(wait, str(failure), retry + 2, attempts)
             await self._sleep(wait)
-            retry += 1
 
     async def aclose(self) -> None:
         if isinstance(self.inner, Closable):
@@ -103,9 +131,14 @@ class RetryingProvider:
                 "another model",
                 retry_after=asked,
             ) from error
-        if isinstance(error, Overloaded) and error.limited and not asked:
-            return self._backoff.wait_limited(retry, self._dice())
+        if isinstance(error, Overloaded) and _is_overload(error) and not asked:
+            dice, limited = self._dice(), error.limited
+            return self._backoff.wait_overloaded(retry, dice, limited=limited)
         return self._backoff.wait(retry, asked, self._dice())
+
+
+def _is_overload(error: Overloaded | Unreachable) -> bool:
+    return isinstance(error, Overloaded) and (error.overload or error.limited)
 
 
 def _spoken(seconds: float) -> str:

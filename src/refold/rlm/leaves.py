@@ -8,6 +8,7 @@ a crash is not asked again.
 import re
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
+from functools import partial
 
 import anyio
 import msgspec
@@ -15,14 +16,9 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from refold.agents.profile import CodeLimits
-from refold.engine.budget import (
-    ANSWER,
-    NOTHING_LEFT,
-    CollectedResponse,
-    collect_response,
-    reserve,
-)
+from refold.engine.budget import ANSWER, NOTHING_LEFT, reserve, settled
 from refold.engine.call_cost import A_TOKEN
+from refold.engine.collect import CollectedResponse, Collector
 from refold.engine.nested_call import key_of
 from refold.engine.request_log import Trace
 from refold.engine.world import Model, World
@@ -235,11 +231,11 @@ class Leaves:
         text = await reply.read(self._record)
         if asking.question.problem(text):
             return ""
-        settled = await self._settled(text)
+        event = await self._settled(text)
 
         def make_events(view: View) -> tuple[Reserved, Settled]:
             reserved = _reserved(view, asking, aide.name, 0.0, 0)
-            of_it = replace(settled, reserved=view.seq + 1, cached=True)
+            of_it = replace(event, reserved=view.seq + 1, cached=True)
             return reserved, replace(of_it, model=aide.name, cost=0.0)
 
         await self._record.append_if(make_events)
@@ -257,18 +253,22 @@ class Leaves:
             async with self._slots:
                 await self._rate.wait(aide.name)
                 at = await self._reserve(asking, aide, call)
-                came = await self._heard(asked, aide)
+                scope = anyio.CancelScope()
+                collector = Collector(aide, partial(_extend, scope))
+                came = await self._heard(asked, aide, collector, scope)
             if isinstance(came, LeafFailed):
-                failed = str(came)
-                await self._record(Settled(at, model=aide.name, failed=failed))
+                await self._record(settled(at, aide.name, collector.paid, str(came)))
                 raise came
             return await self._settle(at, came, asking, aide)
 
-    async def _heard(self, asked: Request, aide: Model) -> CollectedResponse | LeafFailed:
+    async def _heard(
+        self, asked: Request, aide: Model, collector: Collector, scope: anyio.CancelScope
+    ) -> CollectedResponse | LeafFailed:
+        """The limit is for the model: waits for a busy provider do not count."""
+        scope.deadline = anyio.current_time() + self._leash.call
         try:
-            with anyio.fail_after(self._leash.call):
-                return await collect_response(asked, aide)
-        except TimeoutError:
+            with scope:
+                return await collector.collect(asked)
             return LeafFailed(f"no answer within {self._leash.call:g} seconds")
         except ProviderError as error:
             return LeafFailed(str(error), again=not isinstance(error, Refused))
@@ -298,20 +298,20 @@ class Leaves:
     async def _settle(
         self, at: int, came: CollectedResponse, asking: _LeafCall, aide: Model
     ) -> str:
-        text, done, paid = came.text, came.done, came.charged(aide)
+        text, done, paid = came.text, came.done, came.paid
         problem = asking.question.problem(text)
         failed = f"the answer does not match the schema: {problem}" if problem else ""
         if done.stop == "refused":
             failed = f"the model refused{f': {done.why}' if done.why else ''}"
         elif done.stop == "length" and asking.question.shape is None:
             failed = "the output limit cut the answer off: ask for less at once"
-        settled = await self._settled(text)
-        settled = replace(settled, reserved=at, usage=paid.usage, model=paid.model)
-        await self._record(replace(settled, cost=paid.cost, failed=failed))
+        event = await self._settled(text)
+        event = replace(event, reserved=at, usage=paid.usage, model=paid.model)
+        await self._record(replace(event, cost=paid.cost, failed=failed))
         if failed and not problem:
             raise LeafFailed(failed)
         if self._memo is not None and not failed:
-            reply = ModelReply(settled.text, settled.full_blob)
+            reply = ModelReply(event.text, event.full_blob)
             await self._memo.put(aide.name, asking.key, reply)
         return text
 
@@ -326,6 +326,10 @@ class Leaves:
         lock = self._same.setdefault(key, anyio.Lock()) if self._memo else nullcontext()
         async with lock:
             yield
+
+
+def _extend(scope: anyio.CancelScope, seconds: float) -> None:
+    scope.deadline += seconds
 
 
 def _reserved(

@@ -33,7 +33,7 @@ from refold.engine.execute import (
     denial,
     ended,
 )
-from refold.engine.loop import model_asked
+from refold.engine.model_call import model_asked
 from refold.engine.summarize import compact_conversation, without_tags
 from refold.engine.world import Model, World
 from refold.errors import ProviderError

@@ -25,6 +25,7 @@ from refold.views.screen.blocks import (
     AnswerBlock,
     Block,
     CallBlock,
+    DroppedBlock,
     MessageBlock,
     NoticeBlock,
     Open,
@@ -172,6 +173,10 @@ def item_rows(item: Item, room: int, of: Transcript, *, whole: bool) -> list[Lin
             return _heard(item, room, of, whole=whole)
         case AnswerBlock(text=text):
             return markdown_rows(text, room)
+        case DroppedBlock(text=text):
+            rows = [line(visible(row), "dim") for row in text.splitlines() if row.strip()]
+            mark = line(on_one_line(item.mark), "warn")
+            return [part for row in (*rows, mark) for part in wrapped(row, room)]
         case ThinkingBlock(text=text):
             return thought_rows(text, room, whole=whole)
         case CallBlock():
@@ -190,6 +195,8 @@ def item_text(item: Item | StreamingBlock, label: Callable[[ToolCall], str] = _n
             return item.said
         case AnswerBlock(text=text) | ThinkingBlock(text=text):
             return text
+        case DroppedBlock(text=text):
+            return f"{text}\n{item.mark}".strip()
         case CallBlock():
             diffs = [each.text for each in item.shown if isinstance(each, Diff)]
             return "\n".join(

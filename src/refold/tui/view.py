@@ -28,6 +28,7 @@ from refold.views.children_list import running_summary
 from refold.views.escape import on_one_line
 from refold.views.number_format import duration, money, tokens, window_share
 from refold.views.screen.blocks import CallBlock, MessageBlock
+from refold.views.screen.status import attempt_text
 from refold.views.styled import Line, Piece, Style
 from refold.views.wrap import cells, cut, letters, truncate
 
@@ -176,6 +177,8 @@ def _activity(model: Model) -> list[Line]:
     if now.reason and now.doing == "waiting":
         left = max(now.seconds - spent, 0.0)
         when = f"; retrying in {duration(left)}" if now.seconds else ""
+        if now.attempt:
+            when = f" · {attempt_text(now, left)}"
         said: Line = (("warn", f"{turned} {on_one_line(now.reason)}{when}"),)
     else:
         what = now.doing or ("writing" if model.screen.coming else "working")

@@ -31,10 +31,15 @@ class Progress(Struct, frozen=True, tag="tool_progress"):
 
 
 class Waiting(Struct, frozen=True, tag="retry"):
-    """A wait for the model, and why; it is called again in `seconds`, if not 0."""
+    """A wait for the model, and why; it is called again in `seconds`, if not 0.
+
+    That is attempt `attempt` of `attempts`; 0: they are not counted.
+    """
 
     seconds: float
     reason: str
+    attempt: int = 0
+    attempts: int = 0
 
 
 class ChildMoved(Struct, frozen=True, tag="child_moved"):

@@ -69,6 +69,8 @@ class Tail:
                     yield "plain", f"‹ {_short(message.text)}"
                 for call in message.calls:
                     yield "plain", f"{call.id} {self._label(call)}"
+            case ModelFailed(reason, dropped=True):
+                yield "warn", f"dropped, asked again: {_short(reason)}"
             case ModelFailed(reason):
                 yield "bad", f"failed: {_short(reason)}"
             case Stopped(reason):

@@ -114,7 +114,8 @@ def _said(step: ModelStep, room: int) -> Iterator[Line]:
         case None:
             yield line("no answer yet", "warn")
         case ModelFailed(reason, kind, shown):
-            yield line(f"no answer{used}", "heading")
+            dropped = step.end.dropped
+            yield line(f"{'dropped' if dropped else 'no answer'}{used}", "heading")
             yield from _text(f"{kind}: {reason}" if kind else reason)
             if shown:
                 yield from _text(shown)
@@ -153,7 +154,11 @@ def _answer(step: ModelStep) -> dict[str, object] | None:
         case None:
             return None
         case ModelFailed(reason, kind, shown, model=model):
-            return {"text": shown, "model": model, "failed": reason, "kind": kind}
+            dropped = step.end.dropped
+            return {
+                "text": shown, "model": model, "failed": reason, "kind": kind,
+                "dropped": dropped,
+            }  # fmt: skip
         case ModelAnswered(message) as end:
             thought = "".join(p.text for p in message.parts if isinstance(p, Thinking))
             return {

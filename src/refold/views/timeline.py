@@ -102,7 +102,7 @@ def _answered(end: ModelAnswered | ModelFailed | None) -> str:
     if end is None:
         return ""
     if isinstance(end, ModelFailed):
-        return "failed"
+        return "dropped" if end.dropped else "failed"
     return "stopped" if end.partial else "done"
 
 

@@ -15,6 +15,7 @@ from refold.views.screen.blocks import (
     AnswerBlock,
     Block,
     CallBlock,
+    DroppedBlock,
     MessageBlock,
     NoticeBlock,
     StreamingBlock,
@@ -54,14 +55,21 @@ def _rows(screen: Screen, label: Callable[[ToolCall], str]) -> Iterator[str]:
         yield from _coming(coming)
 
 
+def _said(text: str, mark: str) -> Iterator[str]:
+    if text.strip():
+        yield from _under("‹ ", visible(text))
+    if mark:
+        yield f"  ({mark})"
+
+
 def _block(block: Block, label: Callable[[ToolCall], str], directory: str) -> Iterator[str]:
     match block:
         case MessageBlock():
             yield from _heard(block)
         case AnswerBlock(text=text, partial=partial):
-            yield from _under("‹ ", visible(text))
-            if partial:
-                yield "  (cut off here)"
+            yield from _said(text, "cut off here" if partial else "")
+        case DroppedBlock(text=text):
+            yield from _said(text, on_one_line(block.mark))
         case ThinkingBlock(text=text):
             yield from _under("∴ ", visible(text))
         case CallBlock():

@@ -24,7 +24,8 @@ def within(settled: Budget, lent: Price | None = None) -> Policy:
 
     def budget(view: View) -> EndTurn | None:
         turn, own = view.turn, budget_of(view, settled)
-        if view.conversation.calls or turn.open_request is not None:
+        repeats = turn.open_request is not None and not turn.dropped_in_a_row
+        if view.conversation.calls or repeats:
             return None
         if view.conversation.undelivered and not turn.steps:
             return None  # a turn that ended before it heard its words would begin again

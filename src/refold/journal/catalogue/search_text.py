@@ -74,7 +74,7 @@ def _said(event: Event) -> tuple[str, str]:
         case ModelAnswered(message):
             parts = (message.text[:MOST_SAID], *map(_call, message.calls))
             return "model", "\n".join(filter(None, parts))
-        case ModelFailed(partial_text=words):
+        case ModelFailed(partial_text=words, dropped=False):
             return "model", words[:MOST_SAID]
         case Ended(text=text):
             return "tool", _ends(text)

@@ -177,7 +177,7 @@ def _answered(
                 conversation, calls=calls, chars_per_token=_ratio(conversation, event)
             )
             return _plus(measured, seq, message)
-        case ModelFailed(partial_text=shown) if shown:
+        case ModelFailed(partial_text=shown, dropped=False) if shown:
             return _plus(conversation, seq, Message("assistant", (Text(shown),)))
         case _:
             return conversation

@@ -98,6 +98,8 @@ class Turn(Struct, frozen=True):
     cut_in_a_row: int = 0  # responses in a row that the output limit cut off
     refused_in_a_row: int = 0  # responses in a row in which all calls were refused
     rejected: int = 0  # answers that were sent back
+    dropped_in_a_row: int = 0  # responses that were dropped since the last whole one
+    empty_in_a_row: int = 0  # those of them that were empty
     failed: str | None = None
     too_long: str = ""  # the error of a request that was too long; it is repeated once
     compacted: bool = False  # compacted since that error
@@ -212,6 +214,15 @@ def _answered(turn: Turn, event: ModelAnswered | ModelFailed, at: float) -> Turn
     match event:
         case ModelFailed(reason, kind, shown, usage, cost=cost):
             spent = turn.spent if usage is None else turn.spent.plus(usage, cost)
+            if event.dropped:  # its request stays open: notes and tools are as they were
+                return replace(
+                    turn,
+                    now=at,
+                    reserved=held,
+                    spent=spent,
+                    dropped_in_a_row=turn.dropped_in_a_row + 1,
+                    empty_in_a_row=turn.empty_in_a_row + (kind == "EmptyAnswer"),
+                )
             turn = replace(turn, open_request=None, now=at, reserved=held, spent=spent)
             if kind == "TooLong" and not turn.too_long:
                 return replace(turn, too_long=reason, compacted=False)
@@ -223,6 +234,8 @@ def _answered(turn: Turn, event: ModelAnswered | ModelFailed, at: float) -> Turn
                 now=at,
                 reserved=held,
                 too_long="",
+                dropped_in_a_row=0,
+                empty_in_a_row=0,
                 last_answer=event,
                 model=event.model,
                 steps=turn.steps + 1,

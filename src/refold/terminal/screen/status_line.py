@@ -9,6 +9,7 @@ from math import ceil
 from refold.terminal.screen.printer import Printer
 from refold.views.escape import on_one_line
 from refold.views.number_format import duration
+from refold.views.screen.status import Status, attempt_text
 from refold.views.styled import Line
 
 _FIRST = 10.0  # seconds of silence before a plain display says what is done
@@ -21,7 +22,7 @@ class StatusLine:
 
     def __init__(self, clock: Callable[[], float], wheel: str) -> None:
         self._clock, self._wheel = clock, wheel
-        self._what, self._since = "", 0.0
+        self._what, self._since, self._status = "", 0.0, Status()
         self._until = 0.0  # when the wait is over; 0: unknown
         self._tails: dict[str, str] = {}  # the last line of what each open call prints
 
@@ -29,9 +30,12 @@ class StatusLine:
     def what(self) -> str:
         return self._what
 
-    def now(self, what: str, seconds: float = 0.0) -> None:
-        """This begins. "" for nothing. `seconds`: a wait of this length for another try."""
-        self._what, self._since = what, self._clock()
+    def now(self, what: str, seconds: float = 0.0, status: Status = Status()) -> None:  # noqa: B008 - frozen
+        """This begins. "" for nothing. `seconds`: a wait of this length for another try.
+
+        `status` says which try that is.
+        """
+        self._what, self._since, self._status = what, self._clock(), status
         self._until = self._since + seconds if seconds else 0.0
 
     def tail(self, key: str, text: str) -> None:
@@ -66,8 +70,12 @@ class StatusLine:
         tail = next(reversed(self._tails.values()), _HINT if hint else "")
         what = self._what or ("writing" if writes else "waiting")
         if self._until:
-            left = max(0, ceil(self._until - self._clock()))
-            shown: Line = (("accent", turned), ("dim", f" retrying in {left} s  "))
+            left = max(0.0, self._until - self._clock())
+            shown: Line = (("accent", turned), ("dim", f" retrying in {ceil(left)} s  "))
+            if self._status.attempt:
+                what = attempt_text(self._status, left)
+                shown = (("accent", turned), ("warn", f" {what}  "))
+                tail = on_one_line(self._status.reason)
         else:
             shown = (("accent", turned), ("dim", f" {what} {duration(spent)}  "))
         if below:

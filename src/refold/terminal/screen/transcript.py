@@ -34,12 +34,13 @@ from refold.views.children_list import (
     report_rows,
     running_summary,
 )
-from refold.views.escape import visible
+from refold.views.escape import on_one_line, visible
 from refold.views.number_format import duration
 from refold.views.screen.blocks import (
     AnswerBlock,
     Block,
     CallBlock,
+    DroppedBlock,
     MessageBlock,
     NoticeBlock,
     Open,
@@ -87,6 +88,7 @@ class TranscriptPrinter:
         self._last = ""  # the call whose line was printed last, with nothing after it
         self._put: set[str] = set()  # calls that were asked about here, until they run
         self._dense = False  # what was printed last is a line or two: the next stands close
+        self._dropped = ""  # why the last response was dropped
         self._retried = ""  # why the model is called again, as printed last
         self._made: dict[str, int] = {}  # by the code of each call that runs
         self._at_work = _SubagentActivity(clock)
@@ -163,10 +165,8 @@ class TranscriptPrinter:
         match block:
             case MessageBlock():
                 self._heard(block)
-            case AnswerBlock(text=text):
-                if new := self._speech.text_not_printed(text):
-                    self._says(begins=self._speech.say(new))
-                    self._close()
+            case AnswerBlock() | DroppedBlock():
+                self._said(block)
             case ThinkingBlock(text=text):
                 if new := self._speech.thinking_not_printed(text):
                     self._speech.think(new)
@@ -185,6 +185,15 @@ class TranscriptPrinter:
                 self._printer.lines(turn_rows(block, usage=self.usage))
             case _:
                 assert_never(block)
+
+    def _said(self, block: AnswerBlock | DroppedBlock) -> None:
+        if new := self._speech.text_not_printed(block.text):
+            self._says(begins=self._speech.say(new))
+            self._close()
+        if isinstance(block, DroppedBlock):
+            self._close()
+            self._dropped = block.reason
+            self._beside(line(on_one_line(block.mark), "warn"))
 
     def _heard(self, block: MessageBlock) -> None:
         if _stands(block, self.own):
@@ -249,13 +258,20 @@ class TranscriptPrinter:
     def _does(self, before: Status, now: Status) -> None:
         if not now.tries:
             self._retried = ""
-        elif now.tries > before.tries and now.reason != self._retried:
-            self._retried = now.reason  # once in a series: the status line counts down
-            wait = f"; retrying in {duration(now.seconds)}" if now.seconds else ""
-            self._printer.say(visible(now.reason) + wait, "warn")
+        elif now.tries > before.tries:
+            self._tell_wait(now)
         # A question that was put here has taken the line; the work may have gone on.
         if now.doing != self._doing.what or now.tries != before.tries:
-            self._doing.now(now.doing, now.seconds)
+            self._doing.now(now.doing, now.seconds, now)
+
+    def _tell_wait(self, now: Status) -> None:
+        """Once in a series of attempts, where no status line counts them."""
+        known = (self._retried, self._dropped)
+        if (now.attempt and self._printer.look.moves) or now.reason in known:
+            return
+        self._retried = now.reason
+        wait = f"; retrying in {duration(now.seconds)}" if now.seconds else ""
+        self._printer.say(visible(now.reason) + wait, "warn")
 
     def _says(self, *, begins: bool) -> None:
         if begins:

@@ -40,6 +40,7 @@ from refold.views.screen.blocks import (
     AnswerBlock,
     Block,
     CallBlock,
+    DroppedBlock,
     MessageBlock,
     NoticeBlock,
     ThinkingBlock,
@@ -181,6 +182,12 @@ class _Drawn(Struct):
                 cut = [element("p", "(cut off here)", class_="dim")] if partial else []
                 words = element("div", self.prose(text), class_="words")
                 return element("div", words, *cut, class_="said")
+            case DroppedBlock(text=text):
+                words = element("div", self.prose(text), class_="words")
+                mark = element("p", f"({block.mark})", class_="dim")
+                return element(
+                    "div", *([words] if text.strip() else []), mark, class_="said"
+                )
             case ThinkingBlock(text=text):
                 summary = element("summary", element("span", "thought", class_="label"))
                 inside = element("div", element("p", text), class_="inside")

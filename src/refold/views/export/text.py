@@ -31,6 +31,7 @@ from refold.views.screen.blocks import (
     AnswerBlock,
     Block,
     CallBlock,
+    DroppedBlock,
     MessageBlock,
     NoticeBlock,
     ThinkingBlock,
@@ -153,9 +154,9 @@ def _block(
             for image in block.images:
                 yield f">\n> [image: {_words(image.name or image.media_type)}]\n"
         case AnswerBlock(text=text, partial=partial):
-            yield how.contained(visible(text).rstrip()) + "\n"
-            if partial:
-                yield "\n*(cut off here)*\n"
+            yield from _said(text, "cut off here" if partial else "", how)
+        case DroppedBlock(text=text):
+            yield from _said(text, block.mark, how)
         case ThinkingBlock(text=text):
             yield _folded("thought", _fence(text))
         case CallBlock():
@@ -164,6 +165,13 @@ def _block(
             yield f"*{_words(bare([line]))}*\n"
         case TurnEndBlock():
             yield _over(block)
+
+
+def _said(text: str, mark: str, how: _How) -> Iterator[str]:
+    if text.strip():
+        yield how.contained(visible(text).rstrip()) + "\n"
+    if mark:
+        yield f"\n*({_words(mark)})*\n"
 
 
 def _called(

@@ -53,6 +53,20 @@ class AnswerBlock(Struct, frozen=True, kw_only=True, tag="words"):
     partial: bool = False
 
 
+class DroppedBlock(Struct, frozen=True, kw_only=True, tag="dropped"):
+    """What had come of a response that failed: it was dropped, and the model asked again."""
+
+    seq: int
+    at: float
+    text: str  # "": nothing that can be read
+    reason: str
+
+    @property
+    def mark(self) -> str:
+        """The sentence that stands below the text."""
+        return f"dropped, the model is asked again: {self.reason}"
+
+
 class ThinkingBlock(Struct, frozen=True, kw_only=True, tag="thought"):
     seq: int
     at: float
@@ -122,8 +136,8 @@ class StreamingBlock(Struct, frozen=True, kw_only=True, tag="coming"):
 
 Open: TypeAlias = MessageBlock | CallBlock
 Block: TypeAlias = (
-    MessageBlock | AnswerBlock | ThinkingBlock | CallBlock | NoticeBlock | TurnEndBlock
-)
+    MessageBlock | AnswerBlock | DroppedBlock | ThinkingBlock | CallBlock | NoticeBlock | TurnEndBlock
+)  # fmt: skip
 
 
 def result_rows(

@@ -28,6 +28,7 @@ from refold.views.screen.blocks import (
     AnswerBlock,
     Block,
     CallBlock,
+    DroppedBlock,
     MessageBlock,
     Open,
     StreamingBlock,
@@ -55,7 +56,7 @@ def coming(so_far: tuple[StreamingBlock, ...], live: Live) -> tuple[StreamingBlo
 
 
 def said(entry: Entry) -> Iterator[Block]:
-    """What an answer says, its calls left out. What a failed one had said stays."""
+    """What an answer says, its calls left out. What a failed one had said stays, marked."""
     match entry.event:
         case ModelAnswered(message) as answer:
             for part in _joined(message.parts):
@@ -66,6 +67,8 @@ def said(entry: Entry) -> Iterator[Block]:
                     )  # fmt: skip
                 elif isinstance(part, Thinking) and part.text.strip():
                     yield ThinkingBlock(seq=entry.seq, at=entry.at, text=part.text)
+        case ModelFailed(reason, partial_text=text, dropped=True):
+            yield DroppedBlock(seq=entry.seq, at=entry.at, text=text, reason=reason)
         case ModelFailed(partial_text=text, model=model) if text.strip():
             yield AnswerBlock(
                 seq=entry.seq, at=entry.at, text=text, model=model, partial=True

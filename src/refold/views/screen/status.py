@@ -4,6 +4,7 @@ The client has the clock, and shows how long it takes.
 """
 
 from collections.abc import Sequence
+from math import ceil
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -43,6 +44,8 @@ class Status(Struct, frozen=True):
     reason: str = ""  # why nothing comes, while that is so
     seconds: float = 0.0  # and how long until the model is asked again; 0: nobody knows
     tries: int = 0  # how often that was so for this answer
+    attempt: int = 0  # the number of the next attempt; 0: they are not counted
+    attempts: int = 0  # the most there are; 0: not limited
 
 
 def after(status: Status, entry: Entry, waiting: Sequence[Open]) -> Status:
@@ -78,10 +81,17 @@ def meanwhile(status: Status, live: Live, at: float) -> Status:
             return Status("thinking", at, tries=status.tries)
         case CallComing(name):
             return Status(f"writing a call of {on_one_line(name)}", at)
-        case Waiting(seconds, reason):
-            return Status("waiting", at, reason, seconds, status.tries + 1)
+        case Waiting(seconds, reason, attempt, attempts):
+            tries = status.tries + 1
+            return Status("waiting", at, reason, seconds, tries, attempt, attempts)
         case _:
             return status
+
+
+def attempt_text(status: Status, left: float) -> str:
+    """Which attempt at a model call comes next, and in how many seconds."""
+    most = f" of {status.attempts}" if status.attempts else ""
+    return f"attempt {status.attempt}{most}, next in {ceil(max(left, 0.0))} s, Esc stops"
 
 
 def begun(waiting: Sequence[Open]) -> Status:

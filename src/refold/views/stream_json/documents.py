@@ -253,7 +253,8 @@ class Error(Placed, frozen=True, kw_only=True, tag="error"):
     """A model call failed; or, without `seq`, an order cannot be obeyed.
 
     `line` is its number on stdin, `client_key` that of the order,
-    `partial` what had arrived of the response.
+    `partial` what had arrived of the response. A `dropped` one is asked for again: the turn
+    continues without what had arrived.
     """
 
     kind: str
@@ -261,6 +262,7 @@ class Error(Placed, frozen=True, kw_only=True, tag="error"):
     seq: Seq | UnsetType = UNSET
     line: int | UnsetType = UNSET
     partial: str | UnsetType = UNSET
+    dropped: bool | UnsetType = UNSET
     client_key: str | UnsetType = UNSET
 
 

@@ -191,10 +191,11 @@ def _of_model(event: Event, seq: int) -> Iterator[OfEvent]:
             yield documents.ModelStart(seq=seq)
         case kinds.ModelAnswered() as answer:
             yield from _answer(answer, seq)
-        case kinds.ModelFailed(reason, kind, partial):
+        case kinds.ModelFailed(reason, kind, partial, dropped=dropped):
             yield documents.Error(
-                kind=kind, reason=reason, seq=seq, partial=partial or UNSET
-            )
+                kind=kind, reason=reason, seq=seq, partial=partial or UNSET,
+                dropped=dropped or UNSET,
+            )  # fmt: skip
         case kinds.AnswerRejected(notes):
             yield documents.AnswerRejected(seq=seq, reason="\n".join(notes))
         case _:
@@ -440,8 +441,11 @@ def _of_live(live: Live, after: int) -> LiveDocument:
             return live_documents.CallBegun(after=after, name=name)
         case Progress(call_id, text):
             return live_documents.ToolProgress(after=after, call_id=call_id, text=text)
-        case Waiting(seconds, reason):
-            return live_documents.Retry(after=after, seconds=seconds, reason=reason)
+        case Waiting(seconds, reason, attempt, attempts):
+            return live_documents.Retry(
+                after=after, seconds=seconds, reason=reason, attempt=attempt,
+                attempts=attempts,
+            )  # fmt: skip
         case SubagentDelta(node, piece):
             return live_documents.WithinChild(after=after, node=node, live=piece)
         case ChildMoved(node, agent, title, steps, tokens, cost, label):
@@ -462,8 +466,8 @@ def live_of(document: LiveDocument) -> Live:
             return CallComing(name)
         case live_documents.ToolProgress(call_id=call_id, text=text):
             return Progress(call_id, text)
-        case live_documents.Retry(seconds=seconds, reason=reason):
-            return Waiting(seconds, reason)
+        case live_documents.Retry() as wait:
+            return Waiting(wait.seconds, wait.reason, wait.attempt, wait.attempts)
         case live_documents.WithinChild(node=node, live=piece):
             return SubagentDelta(node, piece)
         case live_documents.ChildMoved() as moved:

@@ -56,10 +56,15 @@ class ToolProgress(_Piece, frozen=True, kw_only=True, tag="tool_progress"):
 
 
 class Retry(_Live, frozen=True, kw_only=True, tag="retry"):
-    """The provider is asked again, after `seconds`."""
+    """The provider is asked again, after `seconds`.
+
+    That is attempt `attempt` of `attempts`; 0: they are not counted.
+    """
 
     seconds: float
     reason: str
+    attempt: int = 0
+    attempts: int = 0
 
 
 class WithinChild(_Live, frozen=True, kw_only=True, tag="within"):

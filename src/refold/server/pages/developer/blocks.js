@@ -23,7 +23,7 @@ export function renderBlock(block, context, waits = false) {
   return RENDER[block.kind](block, context, waits);
 }
 
-const RENDER = { heard, words, thought, called, news, turn_over: turnOver };
+const RENDER = { heard, words, dropped, thought, called, news, turn_over: turnOver };
 
 function heard(block, context, waits) {
   const tools = block.sender === "person" && !context.readOnly() ? h("span", { class: "tools" },
@@ -48,6 +48,11 @@ function pictures(block, context) {
 function words(block) {
   return h("div", { class: "words" }, h("div", { class: "prose" }, markdown(block.text, t.lines)),
     block.partial ? h("p", { class: "tag" }, t.cutOff) : null);
+}
+
+function dropped(block) {
+  return h("div", { class: "words" }, block.text.trim() ? h("div", { class: "prose" }, markdown(block.text, t.lines)) : null,
+    h("p", { class: "tag" }, onOneLine(t.dropped(block.reason))));
 }
 
 function thought(block, context) {
@@ -175,6 +180,7 @@ export function labelOf(block) {
     case "heard": return block.sender === "person" ? t.you : block.sender;
     case "words": return t.product;
     case "thought": return t.thought;
+    case "dropped": return t.dropped(block.reason);
     case "called": return `${block.tool} ${t.stages[block.stage]}`;
     case "turn_over": return t.said.over;
     default: return t.news[block.what]?.(block.doc) ?? block.what;

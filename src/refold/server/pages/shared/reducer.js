@@ -160,6 +160,11 @@ const REDUCERS = {
   plan_rejected: (screen, doc) => judgedPlan(screen, doc),
   error(screen, doc) {
     if (!doc.seq) return screen; // about an order: `session` hears of it
+    if (doc.dropped) {
+      const at = doc.at ?? 0;
+      const dropped = { kind: "dropped", seq: doc.seq, at, text: doc.partial ?? "", reason: doc.reason };
+      return withStatus(plus(screen, dropped), ofCalls(screen.open));
+    }
     const next = doc.partial?.trim() ? plus(screen, words(doc, doc.partial, true, "")) : screen;
     return withStatus(next, ofCalls(next.open));
   },
@@ -289,6 +294,7 @@ const REDUCERS = {
     const { status } = screen;
     return { ...screen, status: {
       doing: "waiting", reason: doc.reason, seconds: doc.seconds, tries: status.tries + 1,
+      attempt: doc.attempt ?? 0, attempts: doc.attempts ?? 0,
     } };
   },
   status(screen, doc) {
@@ -441,7 +447,7 @@ function streamed(screen, doc, kind) {
   const { doing } = screen.status;
   if (kind === "words") return doing && piece.trim() ? withStatus(next, "") : next;
   if (doing !== "waiting") return next;
-  return { ...next, status: { ...next.status, doing: "thinking", reason: "", seconds: 0 } };
+  return { ...next, status: { ...next.status, doing: "thinking", reason: "", seconds: 0, attempt: 0, attempts: 0 } };
 }
 
 /** A piece may come again after a reconnect: what lies behind the characters that are there. */
@@ -464,7 +470,7 @@ function lastOfText(text, count) {
   return text.length <= count ? text : [...text.slice(-2 * count)].slice(-count).join("");
 }
 
-const noStatus = () => ({ doing: "", reason: "", seconds: 0, tries: 0 });
+const noStatus = () => ({ doing: "", reason: "", seconds: 0, tries: 0, attempt: 0, attempts: 0 });
 
 function withStatus(screen, doing) {
   return screen.status.doing === doing ? screen : { ...screen, status: { ...noStatus(), doing } };

@@ -590,9 +590,9 @@ class Page {
 /** What it does now, in words. */
 export function statusWords(screen, t) {
   if (!screen.turn && !screen.status.doing.startsWith("requesting")) return "";
-  const { doing, reason, seconds, tries } = screen.status;
+  const { doing, reason, seconds, tries, attempt, attempts } = screen.status;
   if (screen.stopped) return t.stopping ?? "";
-  if (doing === "waiting") return t.retry(reason, seconds, tries);
+  if (doing === "waiting") return t.retry(reason, seconds, attempt || tries + 1, attempts);
   if (doing.startsWith("writing a call of ")) return t.coming(doing.slice(18));
   if (doing.startsWith("requesting a ")) return t.purpose(doing.slice(13));
   if (doing === "running") {

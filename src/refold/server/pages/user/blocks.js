@@ -25,7 +25,7 @@ export function renderBlock(block, context, waits = false) {
   return RENDER[block.kind](block, context, waits);
 }
 
-const RENDER = { heard, words, thought, called, news, turn_over: turnOver };
+const RENDER = { heard, words, dropped, thought, called, news, turn_over: turnOver };
 
 function heard(block, context, waits) {
   if (block.sender !== "person") return null; // reports of helpers are for the model
@@ -47,6 +47,10 @@ function pictures(images, context) {
 
 function words(block) {
   return h("div", { class: "words prose" }, markdown(block.text, t.lines));
+}
+
+function dropped() {
+  return h("p", { class: "tag" }, t.dropped());
 }
 
 function thought(block, context) {
@@ -141,6 +145,7 @@ export function labelOf(block) {
     case "heard": return t.you;
     case "words": return t.product;
     case "thought": return t.thought;
+    case "dropped": return t.dropped();
     case "called": return `${t.activity(block.tool, block.stage)}: ${t.stages[block.stage]}`;
     case "turn_over": return t.said.over;
     default: return t.news[block.what]?.(block.doc) ?? "";

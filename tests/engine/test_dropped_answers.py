@@ -1,0 +1,215 @@
+"""Responses that fail in the middle, or are empty: dropped, counted, and asked for again."""
+
+from collections.abc import AsyncGenerator
+
+import anyio
+import pytest
+
+from refold.engine.collect import Collector
+from refold.engine.policies.budget import within
+from refold.engine.policies.conversation import converse
+from refold.engine.policies.turn_end import stopping
+from refold.engine.world import Model
+from refold.errors import Overloaded, ProviderError, Unreachable
+from refold.journal.events.kinds import ModelAnswered, ModelAsked, ModelFailed, Started
+from refold.journal.store.port import MemoryStore
+from refold.provider.fallback import Fallback
+from refold.provider.port import Delta, Dropped, Provider, Request, TextDelta
+from refold.provider.retry import RetryingProvider
+from refold.testing.providers import FaultyProvider, Reply, ScriptedProvider, deltas
+from refold.values.growing import Log
+from refold.values.messages import StoredMessage
+from refold.values.usage import Budget, Usage
+from refold.views.screen.blocks import AnswerBlock, DroppedBlock
+from refold.views.screen.screen import screen_of
+from tests.engine.house import OPEN_HAND, entries, run, world
+
+BUSY = Overloaded("busy", overload=True)
+RESET = Unreachable("reset")
+
+
+def patient(inner: Provider) -> RetryingProvider:
+    async def sleep(seconds: float) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    return RetryingProvider(inner, sleep=sleep)
+
+
+class Breaking:
+    """Says the n-th line; where the line is a fault, half of `half` comes before it."""
+
+    def __init__(self, half: Reply, *lines: str | Reply | ProviderError) -> None:
+        self._half, self._lines = half, lines
+        self.heard: list[Request] = []
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        line = self._lines[len(self.heard)]
+        self.heard.append(request)
+        fault = line if isinstance(line, ProviderError) else None
+        reply = self._half if fault else line
+        assert not isinstance(reply, ProviderError)
+        pieces = deltas(reply if isinstance(reply, Reply) else Reply(reply), 0)
+        for delta in pieces[: len(pieces) // 2] if fault else pieces:
+            await anyio.lowlevel.checkpoint()
+            yield delta
+        if fault:
+            raise fault
+
+
+HALF = Reply("I look first.", (("weather", '{"city": "Oslo"}'),))
+
+
+@pytest.mark.parametrize("fault", [BUSY, RESET], ids=["overload", "reset"])
+def test_a_dropped_answer_is_recorded_and_never_sent(fault: ProviderError) -> None:
+    provider, store = Breaking(HALF, fault, "Yes."), MemoryStore()
+
+    view = run(store, world(patient(provider)), "Umbrella?")
+
+    kinds = [type(e.event) for e in entries(store)]
+    failed = next(e.event for e in entries(store) if isinstance(e.event, ModelFailed))
+    assert (view.turn.outcome, view.turn.answer) == ("answered", "Yes.")
+    assert (failed.dropped, failed.partial_text) == (True, "I look first.")
+    assert [k for k in kinds if k in (ModelAsked, ModelFailed, ModelAnswered)] == [
+        ModelAsked, ModelFailed, ModelAsked, ModelAnswered,
+    ]  # fmt: skip
+    assert provider.heard[0].messages[:] == provider.heard[1].messages[:]
+
+
+def test_a_call_of_a_dropped_answer_never_runs() -> None:
+    orders: list[str] = []
+    booking = Reply("", (("book", '{"what": "taxi"}'),))
+    whole = [*deltas(booking, 0)][:-1]
+
+    class Cut:
+        times = 0
+
+        async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+            self.times += 1
+            for delta in whole if self.times == 1 else deltas(Reply("Done."), 1):
+                yield delta
+            if self.times == 1:
+                raise RESET
+
+    store = MemoryStore()
+    view = run(store, world(patient(Cut()), orders, rules=OPEN_HAND), "Taxi!")
+
+    assert (view.turn.outcome, orders) == ("answered", [])
+    assert not any(isinstance(e.event, Started) for e in entries(store))
+
+
+def test_what_ran_before_a_dropped_answer_runs_once() -> None:
+    orders: list[str] = []
+    call = Reply("", (("book", '{"what": "taxi"}'),))
+    provider = Breaking(HALF, call, RESET, BUSY, "Booked.")
+
+    view = run(MemoryStore(), world(patient(provider), orders, rules=OPEN_HAND), "Taxi!")
+
+    assert (view.turn.outcome, orders) == ("answered", ["taxi"])
+
+
+def test_the_usage_of_a_dropped_answer_is_estimated_and_counted() -> None:
+    def price(model: str, usage: Usage) -> float:
+        return usage.input * 1.0 + usage.output * 2.0
+
+    provider, store = Breaking(HALF, RESET, "Yes."), MemoryStore()
+    view = run(store, world(patient(provider), price=price), "Umbrella?")
+
+    ends = [e.event for e in entries(store)]
+    (failed,) = [e for e in ends if isinstance(e, ModelFailed)]
+    (answer,) = [e for e in ends if isinstance(e, ModelAnswered)]
+    assert failed.usage is not None
+    assert failed.usage.estimated
+    assert failed.usage.output > 0
+    assert failed.cost
+    assert answer.cost
+    assert view.account.spent.dollars == failed.cost + answer.cost
+    assert view.turn.spent.dollars == failed.cost + answer.cost
+    assert view.turn.reserved == ()
+
+
+def test_the_next_model_answers_when_the_first_breaks_off() -> None:
+    first = FaultyProvider("I look", fault=BUSY, after=3, times=99)
+    second = ScriptedProvider("Yes.")
+    chain = Fallback([("a/one", lambda: patient(first)), ("b/two", lambda: second)])
+    store = MemoryStore()
+
+    view = run(store, world(chain), "Umbrella?")
+
+    drops = [e.event for e in entries(store) if isinstance(e.event, ModelFailed)]
+    assert (view.turn.outcome, view.turn.answer) == ("answered", "Yes.")
+    assert (len(first.heard), len(drops)) == (10, 10)
+    assert all(each.dropped for each in drops)
+
+
+def test_a_budget_that_dropped_answers_used_up_ends_the_turn() -> None:
+    first = FaultyProvider("I look", fault=BUSY, after=3, times=99)
+    policies = (stopping, within(Budget(dollars=2.5)), converse)
+
+    view = run(
+        MemoryStore(),
+        world(patient(first), policies=policies, price=lambda *_: 1.0),
+        "Umbrella?",
+    )
+
+    assert (view.turn.outcome, len(first.heard)) == ("budget", 3)
+
+
+def test_an_answer_that_keeps_breaking_off_fails_the_turn() -> None:
+    provider = FaultyProvider("I look", fault=RESET, after=3, times=99)
+    store = MemoryStore()
+
+    view = run(store, world(patient(provider)), "Umbrella?")
+
+    ends = [e.event for e in entries(store) if isinstance(e.event, ModelFailed)]
+    assert (view.turn.outcome, view.turn.reason) == ("failed", "reset")
+    assert [each.dropped for each in ends] == [True, True, True, False]
+
+
+def test_the_screen_marks_what_was_dropped() -> None:
+    store = MemoryStore()
+    run(store, world(patient(Breaking(HALF, BUSY, "Yes."))), "Umbrella?")
+
+    blocks = screen_of(entries(store)).blocks
+
+    said = [b for b in blocks if isinstance(b, AnswerBlock | DroppedBlock)]
+    assert [(type(b), b.text) for b in said] == [
+        (DroppedBlock, "I look first."), (AnswerBlock, "Yes."),
+    ]  # fmt: skip
+    assert isinstance(said[0], DroppedBlock)
+    assert said[0].mark == "dropped, the model is asked again: busy"
+
+
+def test_an_empty_answer_is_asked_for_again() -> None:
+    provider, store = ScriptedProvider("", Reply(thinking="Hm"), "Yes."), MemoryStore()
+
+    view = run(store, world(provider), "Umbrella?")
+
+    assert (view.turn.outcome, view.turn.answer) == ("answered", "Yes.")
+    assert provider.heard[0].messages[:] == provider.heard[2].messages[:]
+    assert view.account.spent.answers == 3
+
+
+def test_a_call_outside_the_conversation_counts_what_was_dropped() -> None:
+    async def use() -> tuple[str, float | None]:
+        model = Model(patient(Breaking(HALF, RESET, "", "Yes.")), price=lambda *_: 1.0)
+        collector = Collector(model)
+        came = await collector.collect(Request(Log[StoredMessage]()))
+        return came.text, came.paid.cost
+
+    assert anyio.run(use) == ("Yes.", 3.0)
+
+
+def test_a_failed_call_outside_the_conversation_counts_what_had_come() -> None:
+    class Dropping:
+        async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+            yield TextDelta("I")
+            yield Dropped("busy", "Overloaded")
+            raise BUSY
+
+    async def use() -> float | None:
+        collector = Collector(Model(Dropping(), price=lambda *_: 1.0))
+        with pytest.raises(Overloaded):
+            await collector.collect(Request(Log[StoredMessage]()))
+        return collector.paid.cost if collector.paid else None
+
+    assert anyio.run(use) == 1.0
