@@ -71,6 +71,10 @@ class Refused(ProviderError):
     """The provider will not do this however often it is asked."""
 
 
+class BadRequest(Refused):
+    """Refused for a reason that is not recognized: it may be the length of the request."""
+
+
 class TooLong(Refused):
     """The request does not fit the model's window."""
 

@@ -329,7 +329,7 @@ def test_what_a_provider_refuses_as_too_long_is_told_shorter_and_asked_again() -
 
     assert view.turn.outcome == "answered"
     (made,) = compactions(store)
-    assert made.reason == "it was refused as too long: only 2,000 tokens fit"
+    assert made.reason == "the request was refused: only 2,000 tokens fit"
 
 
 def test_what_is_refused_as_too_long_again_ends_the_turn() -> None:

@@ -189,9 +189,9 @@ def test_refused_as_too_long_it_is_told_shorter_also_after_it_was_once_before() 
 
     reasons = [c.reason for c in compactions(store)]
     assert view.turn.outcome == "answered"
-    assert sum("refused as too long" in r for r in reasons) == 2
+    assert sum("the request was refused" in r for r in reasons) == 2
     assert any(
-        "were full" in r for r in reasons[: reasons.index("it was refused as too long: no")]
+        "were full" in r for r in reasons[: reasons.index("the request was refused: no")]
     )
 
 

@@ -220,7 +220,7 @@ def test_reasoning_that_nothing_followed_does_not_go_back() -> None:
     [
         ({"code": "rate_limit_exceeded", "message": "busy"}, "Overloaded"),
         ({"code": "server_error", "message": "broken"}, "Overloaded"),
-        ({"code": "invalid_prompt", "message": "no"}, "Refused"),
+        ({"code": "invalid_prompt", "message": "no"}, "BadRequest"),
         ({"code": "insufficient_quota", "message": "no money"}, "Refused"),
         ({"code": "context_length_exceeded", "message": "too big"}, "TooLong"),
         ({"code": "brand_new", "message": "odd"}, "Overloaded"),

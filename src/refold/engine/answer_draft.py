@@ -280,9 +280,17 @@ def _start_of(text: str) -> str:
 
 
 def _json(arguments: str) -> Raw:
-    try:  # models send line breaks; a journal line must not hold one
-        return Raw(msgspec.json.format(arguments.strip() or "{}", indent=-1).encode())
+    written = arguments.strip() or "{}"
+    try:
+        if not written.startswith("{"):
+            raise msgspec.DecodeError
+        # Models send line breaks; a journal line must not hold one.
+        return Raw(msgspec.json.format(written, indent=-1).encode())
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        from refold.values.json_repair import repaired_object
+
+        if (repaired := repaired_object(written)) is not None:
+            return Raw(repaired)
         # The seam will tell the model.
         return Raw(msgspec.json.encode(clean(arguments)))
 

@@ -21,6 +21,8 @@ from refold.provider.anthropic_stream import (
     WIRE,
     AnthropicStreamState,
     Event,
+    ending,
+    events_of_body,
     from_wire,
 )
 from refold.provider.capability_fallback import CapabilityFallback
@@ -175,7 +177,8 @@ class Anthropic:
             thoughtless = self._row.of(request.messages).thoughtless(keeping)
             body = to_wire(request, messages, without, thoughtless=thoughtless)
             start = AnthropicStreamState(keeping=self._keeping, hosting=manner.hosting)
-            reader = Reader(Events, Event, start, from_wire, types=TYPES)
+            splitter = partial(Events, events_of_body)
+            reader = Reader(splitter, Event, start, from_wire, ending, types=TYPES)
             http = _hosting(self._http) if hosted else self._http
             return deltas(http, "/v1/messages", body, model, reader, trace=request.trace)
 

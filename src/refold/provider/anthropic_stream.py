@@ -78,12 +78,50 @@ def from_wire(
             return replace(_stopped(reading, delta or _Delta()), used=used), ()
         case "message_stop":
             return reading, _finished(reading)
-        case "error":
-            error = event.error or _Error()
-            status = _STATUS_OF.get(error.type, 500)
-            return reading, (StreamError(status, error.message or error.type),)
         case _:
-            return reading, ()
+            return reading, _ended_early(reading, event)
+
+
+def ending(reading: AnthropicStreamState, marked: bool) -> Done | None:
+    """The end of a response whose last event is missing: the reason for its end was there."""
+    if reading.block is not None or not reading.stop:
+        return None
+    return _done(reading)
+
+
+def events_of_body(body: bytes) -> list[bytes]:
+    """The events of a response that was not streamed."""
+    match _decoded(Raw(body)):
+        case {"type": "message", "content": [*blocks], **message}:
+            start = {"type": "message_start", "message": message}
+            whole = (
+                event
+                for index, block in enumerate(blocks)
+                for event in (
+                    {"type": "content_block_start", "index": index, "content_block": block},
+                    {"type": "content_block_stop", "index": index},
+                )
+            )
+            delta = {"stop_reason": message.get("stop_reason")}
+            end = {"type": "message_delta", "delta": delta, "usage": message.get("usage")}
+            stop = {"type": "message_stop"}
+            return [msgspec.json.encode(each) for each in (start, *whole, end, stop)]
+        case {"type": "error"}:
+            return [body]
+        case _:
+            return []
+
+
+def _ended_early(
+    reading: AnthropicStreamState, event: Event
+) -> tuple[Done | StreamError, ...]:
+    if event.type == "error":
+        error = event.error or _Error()
+        status = _STATUS_OF.get(error.type, 500)
+        return (StreamError(status, error.message or error.type),)
+    # Some go-betweens send nothing but these behind the reason for the end.
+    done = ending(reading, False) if event.type == "ping" else None
+    return (done,) if done else ()
 
 
 class _Usage(Struct, frozen=True):
@@ -278,6 +316,10 @@ def _stopped(reading: AnthropicStreamState, delta: _Delta) -> AnthropicStreamSta
 def _finished(reading: AnthropicStreamState) -> tuple[Delta | StreamError, ...]:
     if reading.block and reading.block.type == "tool_use":
         return (StreamError(500, "the answer ended in the middle of a call"),)
+    return (_done(reading),)
+
+
+def _done(reading: AnthropicStreamState) -> Done:
     used = reading.used
     thought = (used.output_tokens_details or {}).get("thinking_tokens", 0)
     usage = Usage(
@@ -290,7 +332,7 @@ def _finished(reading: AnthropicStreamState) -> tuple[Delta | StreamError, ...]:
     stop = _STOPS.get(reading.stop, "calls" if reading.called else "end")
     why = reading.why if stop == "refused" else ""
     paused = reading.stop == _PAUSED
-    return (Done(usage, stop, reading.model, why=why, paused=paused),)
+    return Done(usage, stop, reading.model, why=why, paused=paused)
 
 
 def _updated(before: _Usage, after: _Usage | None) -> _Usage:

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 from refold.errors import (
     BadInput,
+    BadRequest,
     Overloaded,
     ProviderError,
     Refused,
@@ -64,6 +65,7 @@ DELTAS: dict[str, type[Delta]] = {
     "done": Done,
 }
 ERRORS: dict[str, type[ProviderError]] = {
+    "BadRequest": BadRequest,
     "TooLong": TooLong,
     "Refused": Refused,
     "Overloaded": Overloaded,

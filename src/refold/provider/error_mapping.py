@@ -12,18 +12,36 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from refold.errors import Overloaded, ProviderError, Refused, TooLong
+from refold.errors import BadRequest, Overloaded, ProviderError, Refused, TooLong
 from refold.values.text import SHORTEST_SECRET, clean
 
 _BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 _OVERLOADED = frozenset({429, 503, 529})  # it lasts minutes, rather than a moment
 _NEVER_TOO_LONG = frozenset({401, 402, 403, 404, 429})
-# Anthropic, OpenAI and its many relatives, llama.cpp, Ollama: each says it its own way.
-_TOO_LONG = (
-    r"prompt is too long|prompt too long|context[ _]length|context[ _]window|context limit"
-    r"|available context size|exceed_context_size|maximum context|request_too_large"
-    r"|too many (input )?tokens|input token count|reduce the length of the messages"
+_BAD_REQUEST = frozenset({400, 422})
+# Error codes of a request that is too long: OpenAI and its relatives, llama.cpp, Anthropic,
+# Cohere and others.
+_TOO_LONG_CODES = (
+    r"context_length_exceeded|context_window_exceeded|exceed_context_size|request_too_large"
+    r"|input_too_long|prompt_too_long|input_tokens_exceeded"
+    r"|contextwindowexceeded|context_overflow|tokens_limit_reached|payload_too_large"
 )
+# Where there is no code, the words: each server has its own.
+_TOO_LONG = (
+    r"\b(prompt|input|request|conversation|messages?)( [a-z]+)? (is|are) too (long|large)"
+    r"|(prompt|input|request) too (long|large)"
+    r"|context[ _-]?(length|window|limit|size|overflow)|maximum context|\bn_ctx\b|\bn_keep\b"
+    r"|too many (input |prompt )?tokens|input token count"
+    r"|\b(prompt|input|request|context|tokens?)\b.{0,60}\bexceed\w*"
+    r".{0,60}\b(length|limit|tokens?|window)\b"
+    r"|\bexceed\w* .{0,30}\b(context|token|prompt|input)s? (limit|length|window)\b"
+    r"|\bmaximum (prompt|model|input|sequence) length|\bmax(imum)?_?(model|seq|input)_?len"
+    r"|longer than the (maximum|model)"
+    r"|reduce (the length of|your) (the )?(messages?|prompt|input)"
+    r"|`inputs`.{0,60}must (have less|be <=)"
+    r"|(does not|doesn't|cannot) fit (in|into|the)\b.{0,30}\b(context|window)\b"
+)
+_LARGER_THAN_LIMIT = r"request too large for"  # any minute
 _NO_MONEY = (
     r"insufficient[_ ]quota|billing_(error|hard_limit)|credit balance|payment required"
 )
@@ -72,7 +90,7 @@ def failure(peer: Peer, reply: ResponseStart) -> ProviderError:
     what = f"{code} {said}".lower()
     status = reply.status
     ending = f"({status}): {quoted(said)}" if said else f"({status})"
-    if status not in _NEVER_TOO_LONG and (status == 413 or re.search(_TOO_LONG, what)):
+    if _is_too_long(status, code.lower(), said.lower()):
         return TooLong(f"The conversation does not fit {_model(peer, reply)} {ending}")
     if status == 402 or re.search(_NO_MONEY, what):
         return Refused(f"{peer.label}: not enough credit on this account {ending}")
@@ -97,7 +115,19 @@ def failure(peer: Peer, reply: ResponseStart) -> ProviderError:
             f"{peer.base_url} redirects to {reply.headers.get('location', '?')!r} ({status})"
             f": {_address(peer)}"
         )
-    return Refused(f"{peer.label} refused the request for {_model(peer, reply)} {ending}")
+    kind = BadRequest if status in _BAD_REQUEST else Refused
+    return kind(f"{peer.label} refused the request for {_model(peer, reply)} {ending}")
+
+
+def _is_too_long(status: int, code: str, said: str) -> bool:
+    """By the status, then by the code, and by the words last."""
+    if status == 413:
+        return True
+    if status == 429:  # a rate limit, unless no minute is long enough
+        return bool(re.search(_LARGER_THAN_LIMIT, said))
+    if status in _NEVER_TOO_LONG:
+        return False
+    return bool(re.search(_TOO_LONG_CODES, code) or re.search(_TOO_LONG, said))
 
 
 def _trouble(status: int) -> str:

@@ -172,7 +172,7 @@ class Gemini:
             contents = encoder.join(asked.messages, request.pictures)
             body = to_wire(asked, contents, without)
             start = GeminiStreamState(keeping=self._keeping)
-            reader = Reader(Events, Chunk, start, from_wire, ending)
+            reader = Reader(Events, Chunk, start, from_wire, ending, over=b"[DONE]")
             return deltas(self._http, path(model), body, model, reader, trace=request.trace)
 
         def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:

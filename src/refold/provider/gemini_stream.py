@@ -80,9 +80,9 @@ def from_wire(
     return reading, tuple(found)
 
 
-def ending(reading: GeminiStreamState) -> Done | None:
+def ending(reading: GeminiStreamState, marked: bool) -> Done | None:
     """The end of an answer, if it may end here: nothing but the close comes after."""
-    if not reading.finish:
+    if not (reading.finish or marked):
         return None
     stop = _STOPS.get(reading.finish, "refused" if reading.finish in _REFUSED else "end")
     if stop == "end" and reading.calls:

@@ -192,7 +192,9 @@ class Ollama:
             encoded = self._encoded.of(None, shown=shown, hidden=hidden)
             messages = encoded.join(request.messages, request.pictures)
             body = to_wire(request, messages, window, model, without)
-            reader = Reader(Lines, AnswerLine, OllamaStreamState(), from_wire)
+            reader = Reader(
+                Lines, AnswerLine, OllamaStreamState(), from_wire, think_tags=True
+            )
             return deltas(self._http, "/api/chat", body, name, reader, trace=request.trace)
 
         def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:

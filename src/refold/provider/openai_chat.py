@@ -126,7 +126,9 @@ class OpenAIChat:
             body = to_wire(asked, messages, quirks, without)
             splitter = Events if quirks.stream else WholeBody
             start = ChatStreamState(keeping=quirks.details)
-            reader = Reader(splitter, Chunk, start, from_wire, ending, over=b"[DONE]")
+            reader = Reader(
+                splitter, Chunk, start, from_wire, ending, over=b"[DONE]", think_tags=True
+            )
             return deltas(
                 self._http, "/chat/completions", body, model, reader, trace=request.trace
             )

@@ -33,6 +33,7 @@ class ChatStreamState(Struct, frozen=True):
 
     calls: "tuple[_Known, ...]" = ()
     used: "_Usage | None" = None
+    counted: bool = False  # has the usage of all of it come, and nothing since?
     finish: str = ""
     refused: bool = False
     model: str = ""
@@ -52,21 +53,30 @@ def from_wire(
             used=chunk.usage or reading.used,
             model=reading.model or chunk.model or "",
         )
+    if chunk.choices:  # a body that was not streamed has all, whatever it says of its end
+        counted = any(choice.message is not None for choice in chunk.choices)
+    else:
+        counted = bool(chunk.usage and chunk.usage.completion_tokens)
+    if counted != reading.counted:
+        reading = replace(reading, counted=counted)
     found: list[Delta | StreamError] = []
     for choice in chunk.choices or ():
         reading, told = _said(reading, choice)
         found += told
-        if choice.finish_reason == "error":  # a go-between tells us that its source failed
-            found.append(StreamError(502, "the model's own server failed"))
+        if broken := _broken_end(choice):
+            found.append(StreamError(502, broken))
         elif choice.finish_reason:
             reading = replace(reading, finish=choice.finish_reason)
             found += _kept(reading)
     return reading, tuple(found)
 
 
-def ending(reading: ChatStreamState) -> Done | None:
-    """The end of a response, if it may end here: usage comes after its text."""
-    if not reading.finish:
+def ending(reading: ChatStreamState, marked: bool) -> Done | None:
+    """The end of a response, if it may end here: usage comes after its text.
+
+    `[DONE]` or the last usage is an end, too: several servers give no reason for it.
+    """
+    if not (reading.finish or marked or reading.counted):
         return None
     stop = _STOPS.get(reading.finish, "end")
     why = reading.finish if stop == "refused" else ""
@@ -80,7 +90,7 @@ def ending(reading: ChatStreamState) -> Done | None:
 
 class _Function(Struct, frozen=True):
     name: str | None = None
-    arguments: str | None = None
+    arguments: str | dict[str, Any] | None = None  # several send the object itself
 
 
 class _Call(Struct, frozen=True):
@@ -110,6 +120,7 @@ class _Choice(Struct, frozen=True):
     delta: _Delta | None = None
     message: _Delta | None = None  # the whole of it, from one that does not stream
     finish_reason: str | None = None
+    native_finish_reason: str | None = None  # OpenRouter: that of its source
 
 
 class _Usage(Struct, frozen=True):
@@ -137,6 +148,19 @@ _STOPS: dict[str, Stop] = {
     "length": "length",
     "content_filter": "refused",
 }
+
+
+def _broken_end(choice: _Choice) -> str:
+    """What went wrong, where the reason for the end says that this is no response."""
+    reason = choice.finish_reason or ""
+    if reason == "error":  # a go-between tells us that its source failed
+        return "the model's own server failed"
+    if reason == "abort":  # vLLM, SGLang and LMDeploy, when they are shut down or overrun
+        return "the model's server stopped in the middle"
+    for why in (reason, choice.native_finish_reason or ""):
+        if why.upper().endswith(("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL")):
+            return f"the model made a call that cannot be read ({why})"
+    return ""
 
 
 def _said(
@@ -184,7 +208,7 @@ def _called(reading: ChatStreamState, call: _Call) -> tuple[ChatStreamState, Cal
     then only a new id shows that this is another call.
     """
     function = call.function or _Function()
-    arguments, name = function.arguments or "", function.name or ""
+    arguments, name = _written(function.arguments), function.name or ""
     known, theirs, id_ = reading.calls, call.index, call.id or ""
     if theirs is None:
         theirs = known[-1].theirs if known else 0
@@ -195,6 +219,12 @@ def _called(reading: ChatStreamState, call: _Call) -> tuple[ChatStreamState, Cal
             return reading, CallDelta(ours, arguments)
     calls = (*known, _Known(theirs, id_))
     return replace(reading, calls=calls), CallDelta(len(known), arguments, id_, name)
+
+
+def _written(arguments: str | dict[str, Any] | None) -> str:
+    if isinstance(arguments, dict):
+        return msgspec.json.encode(arguments).decode()
+    return arguments or ""
 
 
 def _usage(used: _Usage) -> Usage:

@@ -29,6 +29,8 @@ from refold.provider.responses_stream import (
     WIRE,
     Event,
     ResponsesStreamState,
+    ending,
+    events_of_body,
     from_wire,
 )
 from refold.provider.sse import Events
@@ -225,7 +227,10 @@ class OpenAIResponses:
             items = encoder.join(request.messages, request.pictures)
             body = to_wire(request, items, without)
             start = ResponsesStreamState(keeping=self._keeping, hosting=manner.hosting)
-            reader = Reader(Events, Event, start, from_wire, types=TYPES)
+            splitter = partial(Events, events_of_body)
+            reader = Reader(
+                splitter, Event, start, from_wire, ending, over=b"[DONE]", types=TYPES
+            )
             return deltas(
                 self._http, "/responses", body, model, reader, trace=request.trace
             )

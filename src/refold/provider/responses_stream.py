@@ -27,6 +27,7 @@ class Event(Struct, frozen=True):
 
     type: str
     delta: str | None = None
+    arguments: str | None = None
     output_index: int | None = None
     item_id: str | None = None
     item: Any = None
@@ -67,6 +68,7 @@ class ResponsesStreamState(Struct, frozen=True):
     calls: "tuple[_Known, ...]" = ()
     heard: bool = False  # has any item begun?
     fed: bool = False  # have words come for the message or reasoning that is open?
+    open_items: int = 0  # that have begun and not ended
     refused: bool = False
     keeping: str = WIRE  # the name under which reasoning is kept for its maker
     hosting: tuple[str, ...] = ()  # the MCP servers that it was asked to connect to
@@ -88,8 +90,33 @@ def from_wire(
             return refused, (TextDelta(event.delta or ""),)
         case "response.function_call_arguments.delta":
             return _argued(reading, event, event.delta)
+        case "response.function_call_arguments.done":
+            return _argued_whole(reading, event)
         case _:
             return _turned(reading, event)
+
+
+def ending(reading: ResponsesStreamState, marked: bool) -> Done | None:
+    """The end of a response that ends with `[DONE]` alone: all of its items are whole."""
+    if not (marked and reading.heard) or reading.open_items:
+        return None
+    stop: Stop = "calls" if reading.calls else "end"
+    return Done(stop="refused" if reading.refused else stop)
+
+
+def events_of_body(body: bytes) -> list[bytes]:
+    """The events of a response that was not streamed."""
+    try:
+        found: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return [body]
+    match found:
+        case {"output": [*_], "status": str(status)}:
+            return [msgspec.json.encode({"type": f"response.{status}", "response": found})]
+        case {"type": str()}:
+            return [body]
+        case _:
+            return []
 
 
 TYPES = frozenset(
@@ -98,6 +125,7 @@ TYPES = frozenset(
         "response.completed",
         "response.failed",
         "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
         "response.incomplete",
         "response.output_item.added",
         "response.output_item.done",
@@ -126,9 +154,12 @@ def _turned(
     """Items begin and end, and so does the answer."""
     match event.type:
         case "response.output_item.added":
-            return _opened(replace(reading, heard=True, fed=False), event)
+            open_items = reading.open_items + 1
+            began = replace(reading, heard=True, fed=False, open_items=open_items)
+            return _opened(began, event)
         case "response.output_item.done":
-            return _closed(reading, event)
+            left = max(reading.open_items - 1, 0)
+            return _closed(replace(reading, open_items=left), event)
         case "response.completed" | "response.incomplete" | "response.failed":
             ended = event.response or _Response()
             return _finished(reading, ended, event.type.removeprefix("response."))
@@ -176,6 +207,16 @@ def _argued(
         now = (*reading.calls[:ours], replace(known, fed=True), *reading.calls[ours + 1 :])
         reading = replace(reading, calls=now)
     return reading, (CallDelta(ours, piece),)
+
+
+def _argued_whole(
+    reading: ResponsesStreamState, event: Event
+) -> tuple[ResponsesStreamState, tuple[Delta, ...]]:
+    """The arguments at once, from a server that has not sent them in pieces."""
+    ours = _place(reading, event.output_index, event.item_id)
+    if ours is None or reading.calls[ours].fed:
+        return reading, ()
+    return _argued(reading, event, event.arguments)
 
 
 def _closed(

@@ -5,9 +5,13 @@ and lines that start with a colon only keep the connection alive. Each wire pars
 own events.
 """
 
+from collections.abc import Callable
+
 import msgspec
+from msgspec import Raw
 
 _LONGEST = 64 * 1024 * 1024  # of one line or event; more is no answer of a model
+_JSON_STARTS = (b"{", b"[")  # no line of an event stream begins so
 
 
 class LineTooLong(ValueError):
@@ -47,17 +51,31 @@ class Lines:
 class Events:
     """The data of whole events. One without an empty line behind it, at the end of all,
     counts if it is whole JSON or ends the stream: some servers leave that line out.
+
+    A body that begins as JSON is no event stream: the server did not stream. `of_body` makes
+    events of it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, of_body: "Callable[[bytes], list[bytes]] | None" = None) -> None:
         self._lines, self._data = Lines(), list[bytes]()
         self._first = True
+        self._of_body = of_body or json_values
+        self._body: WholeBody | None = None
 
     def feed(self, chunk: bytes) -> list[bytes]:
+        if self._body is not None:
+            return self._body.feed(chunk)
         found: list[bytes] = []
         for line in self._lines.feed(chunk):
-            if self._first:  # some servers begin with a byte order mark
+            if self._body is not None:
+                self._body.feed(line + b"\n")
+                continue
+            if self._first and line:  # some servers begin with a byte order mark
                 line, self._first = line.removeprefix(b"\xef\xbb\xbf"), False
+                if line.lstrip()[:1] in _JSON_STARTS:
+                    self._body = WholeBody()
+                    self._body.feed(line + b"\n")
+                    continue
             if not line:
                 if self._data:
                     found.append(b"\n".join(self._data))
@@ -70,8 +88,23 @@ class Events:
 
     def end(self) -> list[bytes]:
         found = self.feed(b"\n" if any(self._lines.end()) else b"")
+        if self._body is not None:
+            return [event for body in self._body.end() for event in self._of_body(body)]
         last, self._data = b"\n".join(self._data), []
         return [*found, last] if _is_whole(last) else found
+
+
+def json_values(body: bytes) -> list[bytes]:
+    """A body as events: one value, the items of an array, or one value on each line."""
+    for text in (body, b"[" + b",".join(filter(None, body.splitlines())) + b"]"):
+        try:
+            if text.lstrip().startswith(b"["):
+                return [bytes(raw) for raw in msgspec.json.decode(text, type=list[Raw])]
+            msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+        return [text]
+    return [body]  # whoever reads it will say what is wrong
 
 
 def _is_whole(data: bytes) -> bool:

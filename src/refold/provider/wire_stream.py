@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.errors import ProviderError, Unreachable
+from refold.provider.connect import Broken
 from refold.provider.error_mapping import Peer, StreamError, no_stream, quoted, troubled
 from refold.provider.http import Http, HttpResponse
 from refold.provider.port import (
@@ -25,6 +26,7 @@ from refold.provider.port import (
     ThinkingDelta,
 )
 from refold.provider.sse import LineTooLong
+from refold.provider.think_tags import ThinkTags
 from refold.values.text import clean
 from refold.values.usage import Usage
 
@@ -42,17 +44,19 @@ class Reader(Struct, Generic[State, Event], frozen=True):
     """How a wire reads a response.
 
     `step` is pure: the state so far and an event in, the next state and deltas out.
-    `ending` is called when nothing more arrives: it returns the `Done`, or None if the
-    response was cut off.
+    `ending` is called when nothing more arrives, with whether the event `over` came: it
+    returns the `Done`, or None if the response was cut off. `think_tags`: the text may begin
+    with thinking between tags.
     """
 
     splitter: Callable[[], Splitter]
     event: type[Event]
     start: State
     step: Callable[[State, Event], tuple[State, tuple[Delta | StreamError, ...]]]
-    ending: Callable[[State], Done | None] = lambda _: None
+    ending: Callable[[State, bool], Done | None] = lambda _, __: None
     over: bytes = b""  # an event that is no JSON and says that this was all
     types: frozenset[str] = frozenset()  # what events there are, where they have types
+    think_tags: bool = False
 
 
 async def deltas(
@@ -71,13 +75,15 @@ async def deltas(
     if trace:
         yield RequestSent(f"POST {http.peer.base_url}{path}", body)
     hearing = StreamState(reader, http.peer, model)
+    tags = ThinkTags() if reader.think_tags else None
     try:
         async with http.post(path, body, model=model) as answer:
             while not hearing.over:
-                chunk = await answer.read()
+                chunk = await _next_chunk(answer, hearing)
                 if trace and chunk:
                     yield ResponseBytes(chunk)
-                for delta in _texts_joined(hearing.hear(chunk)):
+                found = _texts_joined(hearing.hear(chunk))
+                for delta in found if tags is None else tags.split(found):
                     if isinstance(delta, Done):
                         answer.enough()
                     yield delta
@@ -87,6 +93,16 @@ async def deltas(
         if trace and error.answer:
             yield ResponseBytes(error.answer)
         raise
+
+
+async def _next_chunk(answer: HttpResponse, hearing: "StreamState[Any, Any]") -> bytes:
+    """Empty, too, where the connection breaks behind a response that is complete."""
+    try:
+        return await answer.read()
+    except Broken:
+        if not hearing.can_end:
+            raise
+        return b""
 
 
 def _texts_joined(found: Iterable[Delta]) -> Iterator[Delta]:
@@ -123,13 +139,18 @@ class StreamState(Generic[State, Event]):
     def nothing_came(self) -> bool:
         return self._state == self._reader.start
 
+    @property
+    def can_end(self) -> bool:
+        """Was there an end marker, even if more may come?"""
+        return self._reader.ending(self._state, False) is not None
+
     def hear(self, chunk: bytes) -> Iterator[Delta]:
         """What a chunk says; an empty one says that no more comes."""
         decode, step, over = self._decoder.decode, self._reader.step, self._reader.over
-        joined = self._halves.joined
+        joined, marked = self._halves.joined, False
         for data in _split(self._splitter, chunk, self._peer):
             if data == over:
-                self.over = True
+                self.over = marked = True
                 break
             try:  # not in a function of its own: every piece of every answer is here
                 event = decode(data)
@@ -151,7 +172,7 @@ class StreamState(Generic[State, Event]):
                     case _:
                         yield delta
         self.over = self.over or not chunk
-        if self.over and (done := self._reader.ending(self._state)):
+        if self.over and (done := self._reader.ending(self._state, marked)):
             self.done = True
             yield done
 
@@ -201,6 +222,8 @@ def _odd(
 
         found: Any = json.loads(data)
         match found:
+            case None:  # a keep-alive of some go-betweens
+                return None
             case {"type": str(name)} if types and name not in types:
                 return None
             case _:

@@ -238,13 +238,28 @@ def arguments_object(raw: bytes | Raw) -> dict[str, object]:
     try:
         found = msgspec.json.decode(raw, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ToolFailed(f"The arguments are not a JSON object: {error}") from error
+        raise ToolFailed(
+            f"The arguments are not a JSON object: {_why(raw, error)}"
+        ) from error
     if not keys_are_unique(raw, found) and (key := repeated_key(raw)) is not None:
         raise ToolFailed(
             f"The arguments have the key {key!r} twice in one object, and it is unclear "
             "which value counts. Give it once. Nothing was done."
         )
     return found
+
+
+def _why(raw: bytes | Raw, error: Exception) -> str:
+    """What is wrong with them. Arguments that are no JSON are recorded as a string."""
+    try:
+        written = msgspec.json.decode(raw, type=str)
+        msgspec.json.decode(written)
+    except msgspec.DecodeError as found:
+        inner = not bytes(raw).startswith(b'"')
+        return str(error if inner else found)
+    except (UnicodeError, RecursionError):
+        pass
+    return str(error)
 
 
 ToolFunction = Callable[..., object]

@@ -2,7 +2,8 @@
 
 It works in batches, because after each the provider reads the whole prompt uncached. A
 compaction that the user or the model requested happens at once, and so does one after a
-provider refused a request as too long. If a conversation cannot fit the window at all, the
+provider refused a request as too long, or refused one that has grown without a reason that is
+recognized. If a conversation cannot fit the window at all, the
 turn ends before a request is sent.
 """
 
@@ -36,7 +37,7 @@ def compacting(shares: CompactionShares) -> Policy:
             and not view.turn.compacted
         ):
             return CompactConversation(
-                "full", f"it was refused as too long: {view.turn.too_long}", wanted=True
+                "full", f"the request was refused: {view.turn.too_long}", wanted=True
             )
         if conversation.size == conversation.compacted_size:
             return None

@@ -224,7 +224,9 @@ def _answered(turn: Turn, event: ModelAnswered | ModelFailed, at: float) -> Turn
                     empty_in_a_row=turn.empty_in_a_row + (kind == "EmptyAnswer"),
                 )
             turn = replace(turn, open_request=None, now=at, reserved=held, spent=spent)
-            if kind == "TooLong" and not turn.too_long:
+            # A request that was accepted until it grew may be too long, whatever is said of it.
+            grown = kind == "BadRequest" and turn.steps > 0
+            if (kind == "TooLong" or grown) and not turn.too_long:
                 return replace(turn, too_long=reason, compacted=False)
             return replace(turn, failed=reason, answer=shown or turn.answer)
         case ModelAnswered():

@@ -112,6 +112,7 @@ class Embedded:
             openai_chat_stream.from_wire,
             openai_chat_stream.ending,
             over=b"[DONE]",
+            think_tags=True,
         )
         async with self._server.lease(plain.system[: plain.shared]) as address:
             http = await self._connected(address)

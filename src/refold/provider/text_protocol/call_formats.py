@@ -81,14 +81,18 @@ def broken_call(text: str) -> ParsedCall | None:
         return None
     given = _GIVEN.search(text)
     raw = text[given.end() :] if given else text
-    # As a JSON string they can never be valid arguments.
-    return ParsedCall(named[1], msgspec.json.encode(clean(raw.strip())).decode())
+    return ParsedCall(named[1], _never_valid(raw.strip()))
 
 
 def unmade(call: ParsedCall, why: str) -> ParsedCall:
-    # As a JSON string they can never be valid arguments.
-    said = msgspec.json.encode(clean(call.arguments)).decode()
-    return ParsedCall(call.name, said, why=why)
+    return ParsedCall(call.name, _never_valid(call.arguments), why=why)
+
+
+def _never_valid(arguments: str) -> str:
+    """These can never be valid arguments. An object in a string may be decoded once: see
+    `values.json_repair`.
+    """
+    return msgspec.json.encode(msgspec.json.encode(clean(arguments)).decode()).decode()
 
 
 def call_with(name: str, given: Mapping[str, str], tools: Tools) -> ParsedCall:

@@ -1,0 +1,103 @@
+"""Thinking that a model writes into its text, between tags, as thinking.
+
+Local models are often served without the parser that would tell the two apart. Only the
+beginning of a response counts: a tag further on is something that the model writes about.
+`text_protocol` reads calls from a text, not thinking.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from refold.provider.port import Delta, Done, TextDelta, ThinkingDelta
+
+_TAGS = {
+    "<think>": "</think>", "<thinking>": "</thinking>", "<thought>": "</thought>",
+    "<reasoning>": "</reasoning>", "<seed:think>": "</seed:think>", "[THINK]": "[/THINK]",
+    "◁think▷": "◁/think▷", "<|START_THINKING|>": "<|END_THINKING|>",
+}  # fmt: skip
+_LONGEST = max(map(len, _TAGS))
+
+
+class ThinkTags:
+    """The deltas of one response."""
+
+    def __init__(self) -> None:
+        self._passed = False  # what follows is no thinking
+        self._held = ""  # the beginning of the text, or what may begin a closing tag
+        self._closer = ""  # of the tag that is open
+        self._thought: list[str] = []
+
+    def split(self, found: Iterable[Delta]) -> Iterator[Delta]:
+        """The next deltas, with the thinking apart."""
+        for delta in found:
+            if self._passed:
+                yield delta
+            else:
+                yield from self._split(delta)
+
+    def _split(self, delta: Delta) -> Iterator[Delta]:
+        match delta:
+            case TextDelta(text):
+                self._held += text
+                yield from self._thinking() if self._closer else self._beginning()
+            case ThinkingDelta():
+                yield delta
+            case Done():
+                yield from self._end(delta)
+                yield delta
+            case _:  # a call, which ends the thinking that was not closed
+                yield from self._release()
+                yield delta
+
+    def _beginning(self) -> Iterator[Delta]:
+        text = self._held.lstrip()
+        for opener, closer in _TAGS.items():
+            if text.startswith(opener):
+                self._held, self._closer = text[len(opener) :], closer
+                yield from self._thinking()
+                return
+            if text.startswith(closer):  # its opening tag was part of the prompt
+                self._held = text[len(closer) :].lstrip()
+                text = self._held
+        if len(text) < _LONGEST and any(tag.startswith(text) for tag in _all_tags()):
+            return  # it may become one
+        yield from self._release()
+
+    def _thinking(self) -> Iterator[Delta]:
+        thought, closer, rest = self._held.partition(self._closer)
+        if not closer:
+            keep = _beginning_at_end(thought, self._closer)
+            thought, self._held = (
+                thought[: len(thought) - keep],
+                thought[len(thought) - keep :],
+            )
+        if thought:
+            self._thought.append(thought)
+            yield ThinkingDelta(thought)
+        if closer:
+            self._held, self._closer = rest.lstrip(), ""
+            if self._held:
+                yield from self._release()
+
+    def _release(self) -> Iterator[Delta]:
+        """Pass on what is held, and all that follows."""
+        self._passed = True
+        if self._held:
+            yield ThinkingDelta(self._held) if self._closer else TextDelta(self._held)
+        self._held = ""
+
+    def _end(self, done: Done) -> Iterator[Delta]:
+        """A tag that is never closed held the answer, too."""
+        unclosed = bool(self._closer) and done.stop == "end"
+        yield from self._release()
+        if unclosed:
+            yield TextDelta("".join(self._thought).strip())
+
+
+def _all_tags() -> Iterator[str]:
+    yield from _TAGS
+    yield from _TAGS.values()
+
+
+def _beginning_at_end(text: str, tag: str) -> int:
+    """The number of characters at the end of `text` with which `tag` may begin."""
+    return next((n for n in range(len(tag) - 1, 0, -1) if text.endswith(tag[:n])), 0)
