@@ -489,7 +489,7 @@ def mine(**more: object) -> dict[str, object]:
 
 
 async def retries(build: Build) -> object:
-    async with wire_server(lambda _: Answer(b"{}", 529)) as server:
+    async with wire_server(lambda _: Answer(b"{}", 500)) as server:
         settings = mine(
             providers__mine__base_url=server.url, http__max_retry_wait_seconds=0.01
         )

@@ -90,9 +90,8 @@ class Models:
     ) -> None:
         self._settings, self._environ = settings, environ
         self._asked = asked
-        self.connections = Connections(
-            settings, paths, environ, keys, asked.script, timed=asked.timed
-        )
+        connections = partial(Connections, script=asked.script, timed=asked.timed)
+        self.connections = connections(settings, paths, environ, keys)
         windows = {name: own.window for name, own in settings.providers.items()}
         lists = directory_in(paths.state)
         self.figures = ModelFigures(environ, settings.prices, windows, lists)

@@ -39,6 +39,7 @@ from refold.provider.port import (
     CallDelta,
     Delta,
     Done,
+    Dropped,
     HostedCall,
     HostedResult,
     Pictures,
@@ -62,6 +63,7 @@ DELTAS: dict[str, type[Delta]] = {
     "hosted_call": HostedCall,
     "hosted_result": HostedResult,
     "retrying": Retrying,
+    "dropped": Dropped,
     "done": Done,
 }
 ERRORS: dict[str, type[ProviderError]] = {

@@ -69,7 +69,9 @@ class Backoff(Struct, frozen=True):
         retry for nothing.
         """
         first = self.first_limited if limited else self.first_overloaded
-        return (0.5 + dice / 2) * min(first * 2**retry, self.longest_overloaded)
+        return (0.5 + dice / 2) * min(
+            first * 2**retry, self.longest_overloaded, self.longest
+        )
 
 
 class RetryingProvider:

@@ -144,10 +144,7 @@ class ModelAnswered(Struct, frozen=True):
 
 
 class ModelFailed(Struct, frozen=True):
-    """No response came, or an empty one. `partial_text` was already shown to the user.
-
-    A `dropped` response is asked for again: its text and calls never enter the conversation.
-    """
+    """No response came, or an empty one. `partial_text` was already shown to the user."""
 
     reason: str
     kind: str = ""  # the class of the error
@@ -155,7 +152,7 @@ class ModelFailed(Struct, frozen=True):
     usage: Usage | None = None  # if the provider reported it: it is billed, too
     model: str = ""
     cost: float | None = None
-    dropped: bool = False  # the turn continues with the same request
+    dropped: bool = False  # it is asked for again, and never enters the conversation
 
 
 class RequestLogged(Struct, frozen=True):

@@ -1,0 +1,328 @@
+"""How real servers deviate from their protocols, and a server that does so now and then.
+
+Each deviation was reported of a gateway, a local server or a model. `deviations` is the table;
+`Deviating` answers requests with a script and lets the weather of a provider happen: overloads,
+broken connections, and some deviation in a share of its answers. The same seed gives the same.
+
+    async with wire_server(Deviating("openai-chat", reply, seed=7, rate=0.03)) as server:
+        ...
+
+`wire_answers` writes what a server sends that keeps to its protocol.
+"""
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from refold.testing.providers import Reply
+from refold.testing.wire_answers import (
+    SSE,
+    WireName,
+    answer,
+    anthropic_events,
+    gemini_events,
+    openai_events,
+    responses_events,
+    sse,
+)
+from refold.testing.wire_server import Answer, ReceivedRequest
+
+# What a client makes of it: the answer; another request; or a result that says what is wrong
+# with the arguments of a call, which does not run.
+Outcome: TypeAlias = Literal["accepted", "asked again", "told"]
+Event: TypeAlias = dict[str, Any]
+
+JSON = {"content-type": "application/json"}
+DONE = b"data: [DONE]\n\n"
+OVERLOADED = b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}'
+
+
+class Deviation(Struct, frozen=True):
+    """One way to deviate on one wire. `calls`: it needs an answer with a call."""
+
+    name: str
+    wire: WireName
+    outcome: Outcome
+    make: Callable[[Reply], Answer]
+    calls: bool = False
+
+
+def deviations(wire: WireName | None = None) -> tuple[Deviation, ...]:
+    """The table: those of a wire, or all."""
+    return tuple(each for each in _TABLE if wire in (None, each.wire))
+
+
+class Deviating:
+    """Answers for `wire_server`: those of `reply`, in bad weather.
+
+    Every `reset_every`-th answer breaks off in the middle (0: none does); while `overloaded`
+    says so, requests are refused with 529; and a share of `rate` of the other answers deviates.
+    `happened` counts what was done, by name.
+    """
+
+    def __init__(
+        self,
+        wire: WireName,
+        reply: Callable[[ReceivedRequest], Reply],
+        *,
+        seed: int = 0,
+        rate: float = 0.03,
+        reset_every: int = 0,
+        overloaded: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._wire, self._reply, self._random = wire, reply, Random(seed)
+        self._rate, self._reset_every, self._overloaded = rate, reset_every, overloaded
+        self._streams = 0
+        self.happened: dict[str, int] = {}
+
+    def __call__(self, heard: ReceivedRequest) -> Answer:
+        if self._overloaded():
+            self._count("overloaded")
+            return Answer(OVERLOADED, 529, JSON)
+        reply = self._reply(heard)
+        self._streams += 1
+        if self._reset_every and self._streams % self._reset_every == 0:
+            self._count("reset")
+            return cut_in_the_middle(self._wire, reply)
+        if self._random.random() < self._rate:
+            known = [d for d in deviations(self._wire) if reply.calls or not d.calls]
+            deviation = self._random.choice(known)
+            self._count(deviation.name)
+            return deviation.make(reply)
+        return answer(self._wire, reply)
+
+    def _count(self, name: str) -> None:
+        self.happened[name] = self.happened.get(name, 0) + 1
+
+
+def cut_in_the_middle(wire: WireName, reply: Reply) -> Answer:
+    """The first half of the answer, and then the connection breaks."""
+    whole = answer(wire, reply)
+    assert isinstance(whole.body, bytes)
+    return Answer(whole.body[: len(whole.body) // 2], headers=whole.headers, then="cut")
+
+
+def _chat(
+    change: Callable[[list[Event]], list[Event]], *, end: bytes = DONE
+) -> Callable[[Reply], Answer]:
+    def make(reply: Reply) -> Answer:
+        events = change([*openai_events(reply)])
+        return Answer(b"".join(map(sse, events)) + end, headers=SSE)
+
+    return make
+
+
+def _ending(reason: object) -> Callable[[list[Event]], list[Event]]:
+    """Every chunk has this reason for the end."""
+
+    def change(events: list[Event]) -> list[Event]:
+        return [
+            {**e, "choices": [{**c, "finish_reason": reason} for c in e["choices"]]}
+            if any(c["finish_reason"] for c in e["choices"])
+            else e
+            for e in events
+        ]
+
+    return change
+
+
+def _arguments(write: Callable[[str], object]) -> Callable[[Reply], Answer]:
+    """Each call comes in one piece, with these arguments."""
+
+    def make(reply: Reply) -> Answer:
+        plain = [
+            *openai_events(Reply(reply.text, (), reply.thinking, "calls", reply.usage))
+        ]
+        about = {k: v for k, v in plain[0].items() if k != "choices"}
+        calls = [
+            {"index": n, "id": f"c{n}", "type": "function",
+             "function": {"name": name, "arguments": write(arguments)}}
+            for n, (name, arguments) in enumerate(reply.calls)
+        ]  # fmt: skip
+        choice = {"index": 0, "delta": {"tool_calls": calls}, "finish_reason": None}
+        events = [*plain[:-2], {**about, "choices": [choice]}, *plain[-2:]]
+        return Answer(b"".join(map(sse, events)) + DONE, headers=SSE)
+
+    return make
+
+
+def _chat_body(reply: Reply) -> Answer:
+    calls = [
+        {"id": f"c{n}", "type": "function", "function": {"name": name, "arguments": given}}
+        for n, (name, given) in enumerate(reply.calls)
+    ]
+    message = {"role": "assistant", "content": reply.text, "tool_calls": calls}
+    *_, last = openai_events(reply)
+    choice = {"index": 0, "message": message, "finish_reason": None}
+    return _json({**last, "object": "chat.completion", "choices": [choice]})
+
+
+def _chat_lines(reply: Reply) -> Answer:
+    events = openai_events(reply)
+    return Answer(b"\n".join(map(msgspec.json.encode, events)), headers=JSON)
+
+
+def _thinking_between(opener: str, closer: str) -> Callable[[Reply], Answer]:
+    def make(reply: Reply) -> Answer:
+        text = f"{opener}{reply.thinking or 'Hm.'}{closer}\n\n{reply.text}"
+        return answer("openai-chat", Reply(text, reply.calls, "", reply.stop, reply.usage))
+
+    return make
+
+
+def _cut_behind(wire: WireName, marker: bytes) -> Callable[[Reply], Answer]:
+    def make(reply: Reply) -> Answer:
+        whole = answer(wire, reply)
+        assert isinstance(whole.body, bytes)
+        end = whole.body.index(b"\n\n", whole.body.index(marker)) + 2
+        return Answer(whole.body[:end], headers=whole.headers, then="cut")
+
+    return make
+
+
+def _framed(
+    wire: WireName, frame: Callable[[bytes], bytes | tuple[bytes, ...]]
+) -> Callable[[Reply], Answer]:
+    def make(reply: Reply) -> Answer:
+        whole = answer(wire, reply)
+        assert isinstance(whole.body, bytes)
+        return Answer(frame(whole.body), headers=whole.headers)
+
+    return make
+
+
+def _broken_by(wire: WireName, event: bytes) -> Callable[[Reply], Answer]:
+    """An error, or something that is none of the protocol, after the first half."""
+
+    def make(reply: Reply) -> Answer:
+        whole = answer(wire, reply)
+        assert isinstance(whole.body, bytes)
+        events = whole.body.split(b"\n\n")
+        half = b"\n\n".join(events[: max(len(events) // 2, 3)])
+        return Answer(half + b"\n\n" + event + b"\n\n", headers=whole.headers)
+
+    return make
+
+
+def _without(wire: WireName, *types: str, end: bytes = b"") -> Callable[[Reply], Answer]:
+    """Without the events of these types."""
+    events = anthropic_events if wire == "anthropic" else responses_events
+
+    def make(reply: Reply) -> Answer:
+        kept = [each for each in events(reply) if each["type"] not in types]
+        return Answer(b"".join(map(sse, kept)) + end, headers=SSE)
+
+    return make
+
+
+def _pings_for_ever(reply: Reply) -> Answer:
+    body = _without("anthropic", "message_stop")(reply).body
+    assert isinstance(body, bytes)
+    ping = sse({"type": "ping"})
+    return Answer((body, ping, ping), headers=SSE, then="hang")
+
+
+def _anthropic_body(reply: Reply) -> Answer:
+    blocks: list[Event] = [{"type": "text", "text": reply.text}] if reply.text else []
+    blocks += [
+        {
+            "type": "tool_use",
+            "id": f"t{n}",
+            "name": name,
+            "input": msgspec.Raw(given.encode()),
+        }
+        for n, (name, given) in enumerate(reply.calls)
+    ]
+    *_, delta, _stop = anthropic_events(reply)
+    reason = delta["delta"]["stop_reason"]
+    usage = {"input_tokens": 10, "output_tokens": 5}
+    body = {"type": "message", "role": "assistant", "model": "claude-1", "content": blocks}
+    return _json({**body, "stop_reason": reason, "usage": usage})
+
+
+def _responses_body(reply: Reply) -> Answer:
+    *_, last = responses_events(reply)
+    return _json(last["response"])
+
+
+def _gemini_body(reply: Reply) -> Answer:
+    return _json([*gemini_events(reply)])
+
+
+def _json(body: object) -> Answer:
+    return Answer(msgspec.json.encode(body), headers=JSON)
+
+
+def _empty(wire: WireName) -> Callable[[Reply], Answer]:
+    return lambda reply: answer(wire, Reply(usage=reply.usage))
+
+
+def _line_break(arguments: str) -> str:
+    """A raw line break within the first string that has room for one."""
+    return arguments.replace('":"', '":"\n', 1).replace('": "', '": "\n', 1)
+
+
+def _object(arguments: str) -> object:
+    return msgspec.json.decode(arguments)
+
+
+def _comma(arguments: str) -> str:
+    return f"{arguments.rstrip().removesuffix('}')},}}"
+
+
+_OVERLOAD: Mapping[WireName, bytes] = {
+    "anthropic": b"event: error\ndata: " + OVERLOADED,
+    "openai-chat": b'data: {"error":{"message":"Overloaded","code":529}}',
+    "openai-responses": b'data: {"type":"error","code":"server_is_overloaded","message":"no"}',
+    "gemini": b'data: {"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}',
+}
+_EACH = (*_OVERLOAD,)
+_OWN = "openai-chat"
+
+_TABLE: tuple[Deviation, ...] = (
+    Deviation("no reason for the end", _OWN, "accepted", _chat(_ending(None))),
+    Deviation("an empty reason for the end", _OWN, "accepted", _chat(_ending(""))),
+    Deviation("an unknown reason for the end", _OWN, "accepted", _chat(_ending("eos"))),
+    Deviation("the last usage is the end", _OWN, "accepted", _chat(_ending(None), end=b"")),
+    Deviation("no [DONE]", _OWN, "accepted", _chat(list, end=b"")),
+    Deviation("cut behind the reason for the end", _OWN, "accepted", _cut_behind(_OWN, b'finish_reason":"')),
+    Deviation("cut behind the reason for the end", "anthropic", "accepted", _cut_behind("anthropic", b'stop_reason":"')),
+    Deviation("cut behind the reason for the end", "gemini", "accepted", _cut_behind("gemini", b'finishReason":"')),
+    Deviation("no message_stop", "anthropic", "accepted", _without("anthropic", "message_stop")),
+    Deviation("nothing but pings behind the end", "anthropic", "accepted", _pings_for_ever),
+    Deviation("[DONE] instead of response.completed", "openai-responses", "accepted", _without("openai-responses", "response.completed", end=DONE)),
+    Deviation("arguments in their last event only", "openai-responses", "accepted", _without("openai-responses", "response.function_call_arguments.delta")),
+    Deviation("a JSON body", _OWN, "accepted", _chat_body),
+    Deviation("a JSON body", "anthropic", "accepted", _anthropic_body),
+    Deviation("a JSON body", "openai-responses", "accepted", _responses_body),
+    Deviation("a JSON body", "gemini", "accepted", _gemini_body),
+    Deviation("lines of JSON", _OWN, "accepted", _chat_lines),
+    Deviation("events of null", _OWN, "accepted", _framed(_OWN, lambda body: body.replace(b"\n\n", b"\n\ndata: null\n\n"))),
+    Deviation("choices are null", _OWN, "accepted", _chat(lambda es: [{**es[0], "choices": None}, *es])),
+    Deviation("deltas are null", _OWN, "accepted", _chat(lambda es: [{**es[0], "choices": [{"index": 0, "delta": None}]}, *es])),
+    Deviation("counts are null", _OWN, "accepted", _chat(lambda es: [*es[:-1], {**es[-1], "usage": {"prompt_tokens": None}}])),
+    Deviation("arguments are an object", _OWN, "accepted", _arguments(_object), calls=True),
+    Deviation("arguments are encoded twice", _OWN, "accepted", _arguments(lambda a: msgspec.json.encode(a).decode()), calls=True),
+    Deviation("a line break in a string", _OWN, "accepted", _arguments(_line_break), calls=True),
+    Deviation("a trailing comma", _OWN, "accepted", _arguments(_comma), calls=True),
+    Deviation("thinking between tags", _OWN, "accepted", _thinking_between("<think>", "</think>")),
+    Deviation("thinking between other tags", _OWN, "accepted", _thinking_between("[THINK]", "[/THINK]")),
+    Deviation("a closing tag that nothing opened", _OWN, "accepted", lambda r: answer(_OWN, Reply(f"</think>\n\n{r.text}", r.calls, r.thinking, r.stop, r.usage))),
+    *(Deviation("line ends of Windows", w, "accepted", _framed(w, lambda body: body.replace(b"\n", b"\r\n"))) for w in _EACH),
+    *(Deviation("no space behind the colon", w, "accepted", _framed(w, lambda body: body.replace(b"data: ", b"data:"))) for w in _EACH),
+    *(Deviation("control events", w, "accepted", _framed(w, lambda body: b"\xef\xbb\xbf: hi\n\nretry: 1000\n\nid: 3\n\n" + body)) for w in _EACH),
+    *(Deviation("single bytes", w, "accepted", _framed(w, lambda body: tuple(body[n : n + 1] for n in range(len(body))))) for w in _EACH),
+    *(Deviation("an empty answer", w, "asked again", _empty(w)) for w in (*_EACH, "ollama")),
+    *(Deviation("cut in the middle", w, "asked again", lambda r, w=w: cut_in_the_middle(w, r)) for w in (*_EACH, "ollama")),
+    *(Deviation("overloaded in the middle", w, "asked again", _broken_by(w, event)) for w, event in _OVERLOAD.items()),
+    *(Deviation("an event that cannot be read", w, "asked again", _broken_by(w, b"data: Internal Server Error")) for w in _EACH),
+    Deviation("its source has failed", _OWN, "asked again", _chat(_ending("error"))),
+    Deviation("stopped by the server", _OWN, "asked again", _chat(_ending("abort"))),
+    Deviation("a call was filtered", _OWN, "asked again", _chat(_ending("function_call_filter: MALFORMED_FUNCTION_CALL"))),
+    Deviation("arguments are cut", _OWN, "told", _arguments(lambda a: a[:-2]), calls=True),
+    Deviation("noise behind the arguments", _OWN, "told", _arguments(lambda a: a + "\n</tool_call>"), calls=True),
+    Deviation("single quotes", _OWN, "told", _arguments(lambda a: a.replace('"', "'")), calls=True),
+)  # fmt: skip
