@@ -125,9 +125,7 @@ class Http(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     connect_seconds: Seconds = 10.0  # seconds to connect
     idle_seconds: Seconds = 120.0  # seconds without any data, before or within a response
-    retries: AtLeast0 = (
-        3  # retries of a request that failed; after an overload three times as many
-    )
+    retries: AtLeast0 = 3  # retries of a failed request; thrice that after an overload
     max_retry_wait_seconds: Seconds = 60.0  # longest Retry-After that is waited for
 
 

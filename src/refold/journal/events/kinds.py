@@ -144,7 +144,10 @@ class ModelAnswered(Struct, frozen=True):
 
 
 class ModelFailed(Struct, frozen=True):
-    """No response came, or an empty one. `partial_text` was already shown to the user."""
+    """No response came, or an empty one. `partial_text` was already shown to the user.
+
+    A `dropped` response is asked for again; its text and calls never enter the conversation.
+    """
 
     reason: str
     kind: str = ""  # the class of the error
@@ -152,7 +155,7 @@ class ModelFailed(Struct, frozen=True):
     usage: Usage | None = None  # if the provider reported it: it is billed, too
     model: str = ""
     cost: float | None = None
-    dropped: bool = False  # it is asked for again, and never enters the conversation
+    dropped: bool = False  # the turn continues with the same request
 
 
 class RequestLogged(Struct, frozen=True):
