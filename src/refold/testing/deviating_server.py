@@ -73,7 +73,8 @@ class Deviating:
         reset_every: int = 0,
         overloaded: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._wire, self._reply, self._random = wire, reply, Random(seed)
+        self._wire: WireName = wire
+        self._reply, self._random = reply, Random(seed)
         self._rate, self._reset_every, self._overloaded = rate, reset_every, overloaded
         self._streams = 0
         self.happened: dict[str, int] = {}
