@@ -70,7 +70,7 @@ def test_each_value_says_where_it_comes_from_and_what_it_overrides(
         "limits.steps = 7  # environment variable REFOLD_LIMITS__STEPS\n"
         "    instead of 8  # project-local .refold/config.local.toml:2\n"
         f"    instead of 9  # user {file}:4\n"
-        "    instead of 50  # default\n"
+        "    instead of 0  # default\n"
         f"limits.wrap_up_steps = 2  # user {file}:5\n"
         "    instead of 3  # default\n"
         "limits.command_memory_mib = 0  # default\n",
@@ -495,7 +495,7 @@ def test_a_session_sees_its_flags_too(folder: Path, home: Path) -> None:
 
     assert anyio.run(look) == (
         "limits.steps = 3  # command line",
-        "    instead of 50  # default",
+        "    instead of 0  # default",
         "environment variable REFOLD_LIMITS__STEPZ: there is no setting 'limits.stepz'; "
         "did you mean 'REFOLD_LIMITS__STEPS'?",
     )

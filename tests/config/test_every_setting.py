@@ -235,6 +235,20 @@ going_round = answers_to("look", '{"n": 1}', '{"n": 2}')
 failing = answers_to("fail", '{"n": N}')
 
 
+async def searching(build: Build) -> object:
+    """How many responses that only search are let through, of twelve."""
+
+    @tool(Effect.LOOK)
+    async def web_search(query: str) -> Reply:
+        """Search."""
+        return Reply(f"nothing about {query}")
+
+    words = [[("web_search", f'{{"query": "words {n}"}}')] for n in range(12)]
+    provider = ScriptedProvider(*words, "Done.")
+    await said_by(build(provider=provider, tools=(web_search,)))
+    return len(provider.heard)
+
+
 async def sums_up(build: Build) -> object:
     provider = ScriptedProvider(*looks(4), "Summary.")
     await said_by(build(provider=provider, settings={"limits.steps": 4}))
@@ -988,6 +1002,7 @@ CHANGED: dict[str, Change] = {
     "limits.repeated_calls": Change(2, 3, 2, same_calls),
     "limits.alternating_calls": Change(2, 7, 5, going_round),
     "limits.repeated_errors": Change(2, 4, 2, failing),
+    "limits.repeated_searches": Change(2, 6, 4, searching),
     "limits.final_summary": Change(False, True, False, sums_up),
     "reminders": Change(False, True, False, is_reminded),
     "limits.refused_responses": Change(2, 3, 2, refused_answers),
@@ -1033,6 +1048,7 @@ SLOW_BY_DEFAULT = {
         ("limits.repeated_calls", answers_to("look", '{"n": 1}')),
         ("limits.alternating_calls", going_round),
         ("limits.repeated_errors", failing),
+        ("limits.repeated_searches", searching),
     ],
 )
 def test_a_rule_against_circles_is_off_at_zero(key: str, probe: Probe, build: Any) -> None:

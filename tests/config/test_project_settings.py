@@ -366,7 +366,7 @@ def a_socket(at: Path) -> None:
             lambda at: at.write_text(f"{'a.' * 30_000}a = 1"),
             "cannot be read: a line is mostly dots",
         ),
-        (lambda at: at.write_text("[limits]\nsteps = 0"), "limits.steps cannot be 0"),
+        (lambda at: at.write_text("[limits]\nsteps = -1"), "limits.steps cannot be -1"),
         (lambda at: at.write_text(f"'{'k' * 60_000}' = 1"), "there is no setting 'kkk"),
         (
             lambda at: at.write_text("[permissions]\nallow=['bash(']"),

@@ -148,9 +148,9 @@ def test_an_empty_variable_sets_nothing_and_our_other_variables_are_no_settings(
         ("[providers.mine]\nbase_urls = 'x'",
          "there is no setting 'providers.mine.base_urls'; did you mean 'base_url'?"),
         ("[limits]\nsteps = 'many'", "the setting limits.steps cannot be 'many': Expected `int`"),
-        ("[limits]\nsteps = 0", "the setting limits.steps cannot be 0: Expected `int` >= 1"),
+        ("[limits]\nsteps = -1", "the setting limits.steps cannot be -1: Expected `int` >= 0"),
         *((f"[limits]\n{name} = 51", f"the setting limits.{name} cannot be 51: Expected `int` <= 50")
-          for name in ("repeated_calls", "alternating_calls", "repeated_errors")),
+          for name in ("repeated_calls", "alternating_calls", "repeated_errors", "repeated_searches")),
         ("[limits]\nresult_chars = 0", "the setting limits.result_chars cannot be 0: Expected `int` >= 1000"),
         ("[http]\nidle_seconds = -1.0", "the setting http.idle_seconds cannot be -1.0: Expected `float` > 0"),
         ("[http]\nidle_seconds = nan", "the setting http.idle_seconds cannot be nan: Expected `float` > 0"),

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from refold.app.policies import policies
 from refold.config.settings import Settings
-from refold.engine.decide import Policy, decide
+from refold.engine.decide import EndTurn, Policy, decide
 from refold.journal.events.kinds import ModelAnswered, Stopped
 from refold.journal.state.conversation import Conversation, OpenCall
 from refold.journal.state.fold import View
@@ -27,7 +27,7 @@ CALL = OpenCall(ToolCall("call-0", "weather", Raw(b"{}")), "called")
 WORDS = Message("assistant", (Text("It rains."),))
 LAST_WORD = Turn(1, steps=1, last_answer=ModelAnswered(WORDS), answer="It rains.")
 CORRECTED = LIMITS.corrections  # as often as an answer is sent back
-OVER = LIMITS.steps + 1  # steps, the summary counted in
+OVER = LIMITS.turn_steps(watched=False) + 1  # steps, the summary counted in
 
 
 def view(turn: Turn, *calls: OpenCall) -> View:
@@ -88,3 +88,34 @@ def test_the_first_wins_and_in_the_other_order_it_would_not(
     assert then is not None
     assert (now.by, then.by) == (first, second)
     assert now.action != then.action
+
+
+@pytest.mark.parametrize(
+    ("own", "setting", "watched", "last"),
+    [
+        (0, 0, False, 50),
+        (0, 0, True, None),
+        (20, 0, True, 20),  # an agent's own limit
+        (20, 30, True, 20),
+        (0, 30, True, 30),
+        (80, 0, False, 50),
+    ],
+)
+def test_step_limit_is_50_unless_a_person_looks_on_or_a_limit_is_set(
+    own: int, setting: int, watched: bool, last: int | None
+) -> None:
+    settings = replace(Settings(), limits=replace(LIMITS, steps=setting))
+    (limit,) = [
+        policy
+        for policy in policies(settings, None, own, watched=watched)
+        if policy.__name__ == "step_limit"
+    ]
+
+    ends = (
+        steps for steps in range(1, 200) if isinstance(limit(steps_done(steps)), EndTurn)
+    )
+    assert next(ends, None) == (last and last + 1)  # a response sums up at the limit
+
+
+def steps_done(steps: int) -> View:
+    return view(Turn(1, steps=steps))

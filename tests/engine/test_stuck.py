@@ -18,7 +18,7 @@ from msgspec import Struct
 from refold.config.settings import Limits
 from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.step_limit import at_most
-from refold.engine.policies.stuck import FAILED, REPEATED, not_stuck
+from refold.engine.policies.stuck import FAILED, REPEATED, SEARCHED, not_stuck
 from refold.engine.policies.turn_end import joined_up
 from refold.errors import ToolFailed
 from refold.journal.events.kinds import Compacted, Entry, ModelAsked, TurnEnded
@@ -79,6 +79,12 @@ async def grep(pattern: str, path: str = ".", *, outcomes: Outcomes) -> Reply:
 
 
 @tool(Effect.LOOK)
+async def web_fetch(url: str, *, outcomes: Outcomes) -> Reply:
+    """Read a page."""
+    return outcomes.plain()
+
+
+@tool(Effect.LOOK)
 async def list_files(path: str = ".", *, outcomes: Outcomes) -> Reply:
     """List."""
     return outcomes.plain()
@@ -112,7 +118,7 @@ async def bash(command: str, *, outcomes: Outcomes) -> Reply:
 
 
 TOOLS = (
-    *(read_file, grep, list_files, edit_file, web_search),
+    *(read_file, grep, list_files, edit_file, web_search, web_fetch),
     *(todo_write, bash, think),
 )
 
@@ -340,6 +346,10 @@ def test_honest_work_is_let_alone(work: str) -> None:
 
 READ = step("read_file", "x = 1", path="a.py")
 SWITCHES = {
+    "repeated_searches": (
+        [step("web_search", f"nothing for {n}", query=f"words {n}") for n in range(9)],
+        6,
+    ),
     "repeated_calls": ([READ] * 9, 4),
     "alternating_calls": ([READ, step("list_files", "a.py")] * 5, 7),
     "repeated_errors": (
@@ -362,7 +372,8 @@ def test_each_rule_has_a_switch(rule: str) -> None:
 @pytest.mark.parametrize(
     ("rule", "limit", "after"),
     [("repeated_calls", 1, 2), ("repeated_calls", 5, 6), ("alternating_calls", 1, 5), ("alternating_calls", 4, 9),
-     ("repeated_errors", 1, 1), ("repeated_errors", 6, 6)],
+     ("repeated_errors", 1, 1), ("repeated_errors", 6, 6),
+     ("repeated_searches", 1, 2), ("repeated_searches", 4, 8)],
 )  # fmt: skip
 def test_each_rule_counts_as_far_as_its_setting_says(
     rule: str, limit: int, after: int
@@ -379,6 +390,8 @@ def test_each_rule_counts_as_far_as_its_setting_says(
          "read_file was called 4 times with the same arguments and the same result"),
         ("repeated_errors", FAILED.format(names="grep", times=3),
          "grep failed 4 times with the same error"),
+        ("repeated_searches", SEARCHED.format(times=3),
+         "the web was searched 6 times in a row, and no page was read"),
     ],
 )  # fmt: skip
 def test_the_model_and_the_person_are_told_what_it_was_and_how_often(
@@ -391,6 +404,16 @@ def test_the_model_and_the_person_are_told_what_it_was_and_how_often(
     notes = [e.event.notes for e in entries(store) if isinstance(e.event, ModelAsked)]
     assert [note for each in notes for note in each] == [nudge]
     assert view.turn.reason == reason
+
+
+def test_searches_with_a_page_read_between_them_are_no_circle() -> None:
+    search = [step("web_search", f"nothing for {n}", query=f"words {n}") for n in range(8)]
+    read = [step("web_fetch", f"page {n}", url=f"https://a.example/{n}") for n in range(8)]
+    pairs = zip(search[::2], search[1::2], read, strict=False)
+
+    view = turn([each for triple in pairs for each in triple])
+
+    assert (view.turn.outcome, view.turn.steps) == ("answered", 13)
 
 
 def test_a_circle_in_a_talk_that_was_made_shorter_is_still_one() -> None:

@@ -57,6 +57,7 @@ class Desk:
             directory=self.here,
             provider=ScriptedProvider(*answers),
             attended=True,
+            watched=True,
             keep=keep,
         )
         app = App(settings, places, os.environ, options)

@@ -130,7 +130,7 @@ ROWS: Mapping[str, Typing] = {
     "budget": Typing("/budget 2", seen=(r".*\$2.*",)),
     "iterations": Typing("/iterations", "/iterations 2", "look", "/iterations 0",
         "/iterations off", answers=([LOOK], [LOOK], "A summary."), seen=(
-            "A turn may have 50 model responses, by limits.steps.",
+            "A turn may have any number of model responses; /iterations N limits it.",
             "A turn may have 2 model responses, set for this session.",
             "step limit: 2 responses were allowed.*", "type /iterations N, .* not '0'")),
     "timeline": Typing("look", "/timeline", "/timeline 1", answers=([LOOK], "Hi."), seen=(

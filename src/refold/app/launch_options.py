@@ -21,6 +21,7 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
     model: str = ""  # this one, whatever the settings say; a role, too
     attended: bool = True  # is there a user to ask?
     timed: bool = False  # does the client end each turn after a time of its own?
+    watched: bool = False  # does a person look on: a terminal, a page, an editor?
     trust: bool = False  # the files of the folder are trusted, this time
     own_system: str = ""  # instead of our system text
     more_system: str = ""  # added to it

@@ -43,11 +43,13 @@ def policies(
     lent: Price | None = None,
     *,
     coded: bool = False,
+    watched: bool = False,
 ) -> tuple[Policy, ...]:
     """The policies of a turn, first to last.
 
     `steps` limits a turn, too: the stricter limit applies. `lent` has the prices if the
-    budget is a grant (a subagent). `coded`: the agent acts by writing code. Raises `BadInput` for an invalid `schema`.
+    budget is a grant (a subagent). `coded`: the agent acts by writing code. `watched`: a person
+    looks on, and no limit of steps is needed. Raises `BadInput` for an invalid `schema`.
     """
     limits, compaction = settings.limits, compacting(shares(settings))
     return (
@@ -69,12 +71,17 @@ def policies(
         not_refused(limits.refused_responses),
         # Before `converse`: the summary at the limit is the end of the steps, no answer.
         at_most(
-            min(steps or limits.steps, limits.steps),
+            _stricter(steps, limits.turn_steps(watched=watched)),
             limits.wrap_up_steps,
             summary=limits.final_summary,
         ),
         joined_up(limits.continuations, code=coded),
-        *not_stuck(limits.repeated_calls, limits.alternating_calls, limits.repeated_errors),
+        *not_stuck(
+            limits.repeated_calls,
+            limits.alternating_calls,
+            limits.repeated_errors,
+            limits.repeated_searches,
+        ),
         # Notes: they add up, and the model reads them in this order.
         going_on,
         after_a_stop,
@@ -88,6 +95,11 @@ def policies(
         *((drawing(budget(settings), lent),) if lent is not None else ()),
         *telling(budget(settings), lent=lent is not None),
     )
+
+
+def _stricter(*limits: int) -> int:
+    """The least of the limits; 0 is none."""
+    return min(filter(None, limits), default=0)
 
 
 def load_policies(

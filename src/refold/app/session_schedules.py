@@ -94,7 +94,7 @@ class SessionSchedules:
                 r for r in dict.fromkeys((*allow, *rights.granted)) if not _plans(r)
             ),
             budget=rights.budget or budget(settings),
-            steps=rights.steps or settings.limits.steps,
+            steps=rights.steps or settings.limits.turn_steps(watched=False),
         )
 
 
@@ -131,7 +131,7 @@ def rights_of(settings: Settings, options: LaunchOptions) -> SavedRights:
         _spelled(rules.ask),
         _spelled(rules.deny),
         budget(settings),
-        settings.limits.steps,
+        settings.limits.turn_steps(watched=False),
         sandbox.profile,
         sandbox.network,
         sandbox.writable,
@@ -143,7 +143,7 @@ def narrowed(settings: Settings, saved: SavedRights) -> Settings:
     """The settings of today for a run with these rights."""
     rules, sandbox, own = settings.permissions, settings.sandbox, settings.budget
     profile = min(saved.sandbox, sandbox.profile, key=_STRICTEST.index)
-    limit = saved.budget
+    limit, steps = saved.budget, settings.limits.turn_steps(watched=False)
     return replace(
         settings,
         permission_mode="default" if saved.mode == "bypass" else saved.mode,
@@ -159,7 +159,7 @@ def narrowed(settings: Settings, saved: SavedRights) -> Settings:
             network=sandbox.network and saved.network,
             writable=tuple(each for each in sandbox.writable if each in saved.writable),
         ),
-        limits=replace(settings.limits, steps=min(settings.limits.steps, saved.steps)),
+        limits=replace(settings.limits, steps=min(steps, saved.steps)),
         budget=replace(
             own,
             dollars=_least(own.dollars, limit.dollars),

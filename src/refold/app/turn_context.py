@@ -274,7 +274,10 @@ class TurnContext:
         if key not in self._policies:
             shared = self._shared
             lent = shared.models.price if self._child else None
-            own = policies(shared.settings, self._schema, steps, lent, coded=coded)
+            watched = shared.options.watched and self._child is None
+            own = policies(
+                shared.settings, self._schema, steps, lent, coded=coded, watched=watched
+            )
             # No rank of theirs is another's where the order could matter.
             self._policies[key] = (*own, *self._hooked(), *shared.policies)
         return self._policies[key]

@@ -37,13 +37,13 @@ def run(found: Namespace) -> int:
 
 def _opened(found: Namespace) -> int:
     _ask_about_the_folder(found)
-    launch = launch_of(found, attended=True)
+    launch = launch_of(found, attended=True, watched=True)
     if not launch.app.models.chosen():
         from refold.cli.first_run import first_run
 
         if not first_run(launch.app):
             return 0
-        launch = launch_of(found, attended=True)
+        launch = launch_of(found, attended=True, watched=True)
     launch.app.workspace.sandbox.begin()  # it is tried while the rest is loaded
     return anyio.run(_run, found, launch)
 

@@ -57,6 +57,7 @@ def launch_of(
     found: Namespace,
     *,
     attended: bool,
+    watched: bool = False,
     notes: bool = True,
 ) -> Launch:
     """One start, with the settings of all layers and the options of the command line."""
@@ -71,6 +72,7 @@ def launch_of(
         model=given.model,
         attended=attended,
         timed=found.timeout is not None and not attended,
+        watched=watched,
         trust=found.trust,
         own_system=found.system_prompt or "",
         more_system=found.append_system_prompt or "",
@@ -104,6 +106,7 @@ def options_at(
     """What every start has that a page, an editor or another agent asks for."""
     return LaunchOptions(
         directory=directory,
+        watched=True,
         script=_file(script),
         notices=tuple(filter(None, (loaded.unheeded,))),
         given=loaded.given,

@@ -124,7 +124,10 @@ def launch_at(found: Namespace, directory: Path, attended: bool) -> Launch:
         flags["permission_mode"] = MODES[found.permission_mode]
     loaded = load_here(directory, places, os.environ, flags)
     options = replace(
-        options_at(loaded, directory, found.script), model=found.model, attended=attended
+        options_at(loaded, directory, found.script),
+        model=found.model,
+        attended=attended,
+        watched=False,
     )
     app = App(loaded.settings, places, os.environ, options)
     # What the other agent says are not the words of the user: no notes are made of them.

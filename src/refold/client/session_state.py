@@ -108,8 +108,9 @@ class SessionState:
 
     @property
     def steps(self) -> int:
-        """How many model responses a turn may have."""
-        return self.view.rights.steps or self.settings.limits.steps
+        """How many model responses a turn may have; 0: as many as it takes."""
+        watched = self._app.options.watched
+        return self.view.rights.steps or self.settings.limits.turn_steps(watched=watched)
 
     @property
     def todos(self) -> tuple[Todo, ...]:

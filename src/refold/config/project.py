@@ -39,7 +39,7 @@ _FREE = frozenset({
     "models.main", "models.small", "models.big", "models.judge", "effort", "fallback_models",
     "permissions.allow", "permissions.ask", "permissions.deny",
     "limits.steps", "limits.wrap_up_steps", "limits.continuations", "limits.corrections",
-    "limits.repeated_calls", "limits.refused_responses", "limits.result_chars", "limits.output_tokens",
+    "limits.repeated_calls", "limits.repeated_searches", "limits.refused_responses", "limits.result_chars", "limits.output_tokens",
     "preset", "instructions",
 })  # fmt: skip
 # Only these values.

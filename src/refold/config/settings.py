@@ -51,10 +51,13 @@ class Sandbox(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     readable: tuple[Word, ...] = ()  # more that `python` and read-only commands can read
 
 
+_UNWATCHED_STEPS = 50  # model responses in a turn that only a program sees
+
+
 class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits of a turn. A step is one model response."""
 
-    steps: AtLeast1 = 50  # model responses in one turn
+    steps: AtLeast0 = 0  # model responses in one turn; 0: 50, unlimited if you look on
     wrap_up_steps: AtLeast0 = 3  # steps left when the model is told to wrap up
     continuations: AtLeast0 = 3  # times in a row that a cut-off response is continued
     corrections: AtLeast0 = 3  # times that a response with the wrong schema is sent back
@@ -62,6 +65,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     repeated_calls: InARow = 3  # same calls and results in a row before a warning; 0: off
     alternating_calls: InARow = 3  # rounds of A-B-A-B before a warning; 0: off
     repeated_errors: InARow = 4  # same error in a row before the turn ends; 0: off
+    repeated_searches: InARow = 3  # responses in a row that only search; 0: off
     refused_responses: AtLeast1 = 3  # responses in a row in which every call was refused
     result_chars: AtLeast1000 = 30_000  # characters of one tool result that the model sees
     output_tokens: AtLeast0 = 0  # tokens of one model response; 0: the provider's default
@@ -69,6 +73,10 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     answer_seconds: Seconds = 3600.0  # that a client over stdio has to answer
     command_processes: AtLeast1 = 512  # processes of one command, with all that it starts
     command_memory_mib: AtLeast0 = 0  # MiB that a command may use; 0: 3/4 of the machine's
+
+    def turn_steps(self, *, watched: bool) -> int:
+        """How many model responses a turn may have; 0: no limit, as a person looks on."""
+        return self.steps or (0 if watched else _UNWATCHED_STEPS)
 
 
 class Spending(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -21,7 +21,7 @@ GO_ON = "<reminder>Go on where you stopped.</reminder>"
 
 
 def at_most(steps: int, warn: int = 3, *, summary: bool = True) -> Policy:
-    """End a turn after `steps` responses; warn the model `warn` responses before.
+    """End a turn after `steps` responses, 0 for no limit; warn the model `warn` before.
 
     With `summary`, one more response, without calls, sums up the turn. A limit that the
     user set for the session replaces `steps`.
@@ -30,6 +30,8 @@ def at_most(steps: int, warn: int = 3, *, summary: bool = True) -> Policy:
     def step_limit(view: View) -> EndTurn | Note | None:
         turn = view.turn
         allowed = view.rights.steps or steps
+        if not allowed:
+            return None
         left = allowed - turn.steps
         # Where no call is wanted, one instead of words is an answer that says nothing.
         silent = left == 0 and turn.failed == EMPTY

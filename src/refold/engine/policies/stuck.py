@@ -1,9 +1,9 @@
 """Warns a model that repeats itself, and then ends the turn; also if every call is refused.
 
-Three rules, each with a setting of its own: the same call again, a cycle of a few calls,
-the same error. They compare calls with their results: a build that is polled changes its
-output, a model that goes in circles does not. Calls that wait are ignored; the step limit
-bounds them anyway.
+Four rules, each with a setting of its own: the same call again, a cycle of a few calls,
+the same error, searches without reading what they find. The first three compare calls with
+their results: a build that is polled changes its output, a model that goes in circles does
+not. Calls that wait are ignored; the budget bounds them anyway.
 """
 
 import re
@@ -30,6 +30,11 @@ FAILED = (
     "<reminder>{names} failed {times} times in a row with the same error. Read the error, "
     "find its cause, and try something else.</reminder>"
 )
+SEARCHED = (
+    "<reminder>You have searched the web {times} times in a row, and read none of the pages. Read "
+    "the most promising ones, or answer with what you have, and say what you could not "
+    "find.</reminder>"
+)
 
 ASIDE = frozenset(("think",))  # changes nothing, so it makes no difference
 LONG = 5.0  # seconds: a call that takes so long, and succeeds, may be waiting
@@ -40,16 +45,21 @@ _WAITS = (
     r"|\s--(?:wait|watch|follow|retry)\b|\brollout status\b"
 )
 _LONGEST_ROUND = 6  # answers
+_SEARCHES = frozenset(("web_search",))
 
 
 def not_stuck(
-    repeated_calls: int = 3, alternating_calls: int = 3, repeated_errors: int = 4
+    repeated_calls: int = 3,
+    alternating_calls: int = 3,
+    repeated_errors: int = 4,
+    repeated_searches: int = 3,
 ) -> tuple[Policy, ...]:
     """The rules that are on. 0 switches one off."""
     rules = (
         (repeated_calls, not_repeating(repeated_calls)),
         (alternating_calls, not_alternating(alternating_calls)),
         (repeated_errors, not_failing(repeated_errors, nudged_at=repeated_calls)),
+        (repeated_searches, not_searching(repeated_searches)),
     )
     return tuple(rule for limit, rule in rules if limit)
 
@@ -114,6 +124,20 @@ def not_failing(times: int, nudged_at: int = 0) -> Policy:
         return None if said else Note(FAILED.format(names=names, times=found))
 
     return repeated_errors
+
+
+def not_searching(times: int) -> Policy:
+    """Say so after `times` responses in a row that only search, and stop at twice as many."""
+
+    def repeated_searches(view: View) -> EndTurn | Note | None:
+        searches = takewhile(lambda answer: answer.names <= _SEARCHES, _newest(view))
+        count = sum(1 for _ in islice(searches, 2 * times))
+        if count >= 2 * times:
+            why = f"the web was searched {count} times in a row, and no page was read"
+            return EndTurn("stuck", why)
+        return Note(SEARCHED.format(times=count)) if count == times else None
+
+    return repeated_searches
 
 
 def _newest(view: View) -> Iterator[CallGroup]:

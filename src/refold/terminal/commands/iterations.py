@@ -9,6 +9,10 @@ async def run(here: Terminal, rest: str) -> None:
         if rest != "off" and not (rest.isascii() and rest.isdecimal() and int(rest) > 0):
             raise BadInput(f"type /iterations N, or /iterations off, not {rest!r}")
         await here.session.set_steps(0 if rest == "off" else int(rest))
-    chosen = here.session.view.rights.steps
+    chosen, steps = here.session.view.rights.steps, here.session.steps
     where = "set for this session" if chosen else "by limits.steps"
-    here.printer.say(f"A turn may have {here.session.steps} model responses, {where}.")
+    here.printer.say(
+        f"A turn may have {steps} model responses, {where}."
+        if steps
+        else "A turn may have any number of model responses; /iterations N limits it."
+    )
