@@ -647,6 +647,10 @@ async def reaches_the_network(build: Build) -> object:
         return "reached" in str(await told_by(f"echo > {name} && echo reached")(build))
 
 
+async def makes_namespaces(build: Build) -> object:
+    return "made one" in str(await told_by("unshare -U true && echo made one")(build))
+
+
 async def too_many_processes(build: Build) -> object:
     command = "for n in {1..30}; do sleep 0.6 & done; wait"
     return "processes at a time" in str(await told_by(command)(build))
@@ -979,6 +983,7 @@ CHANGED: dict[str, Change] = {
     "permissions.deny": Change(["act(x)"], True, False, runs_though_bypassed),
     "sandbox.profile": Change("read-only", True, False, writes_where_it_works),
     "sandbox.network": Change(True, False, True, reaches_the_network),
+    "sandbox.user_namespaces": Change(True, False, True, makes_namespaces),
     "sandbox.writable": Change(["~/kept"], False, True, writes_in_another_directory),
     "sandbox.readable": Change(["~/kept"], False, True, reads_in_another_directory),
     "agent": Change("explore", True, False, may_write),

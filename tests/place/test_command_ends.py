@@ -216,13 +216,16 @@ LEAVER = """
 import anyio, os, sys
 from pathlib import Path
 from refold.place.limits import Limits
+from refold.values.tools import Confinement
 from tests.place.walled import walled
+
+CALM = "sleep 1002 & setsid sleep 1002 & sleep 1002"
 
 async def main():
     with walled(Path(sys.argv[1]), profile=sys.argv[2]) as ws:
         await ws.commands.run(
-            "sleep 1002 & setsid sleep 1002 & sleep 1002", cwd=str(ws.root), seconds=100,
-            on_output=print,
+            " ".join(sys.argv[3:]) or CALM, cwd=str(ws.root), seconds=100, on_output=print,
+            confines=Confinement(writes=True),
         )
 
 anyio.run(main)
@@ -249,6 +252,66 @@ def test_who_was_killed_leaves_nobody_for_long(
         assert reap_strays() >= 3
     until = time.monotonic() + 30
     # The shell above them goes a moment later.
+    while (sleepers(1002) or marked(nobody_is_left)) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert sleepers(1002) == []
+
+
+# Makes the first process of the sandbox call prctl(PR_SET_PDEATHSIG, 0), then sleeps.
+_CLEARS = """
+import ctypes, os, platform, sys
+libc = ctypes.CDLL(None); libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+if platform.machine() == "x86_64":
+    libc.ptrace({how}, 1, None, None)
+    {stop}
+    os.waitpid(1, 0x40000000)
+    regs = (ctypes.c_ulong * 27)(); libc.ptrace(12, 1, None, regs)
+    changed = (ctypes.c_ulong * 27)(*regs)
+    memory = open("{memory}", "r+b", buffering=0)
+    memory.seek(regs[16]); code = memory.read(3); memory.seek(regs[16])
+    memory.write(bytes([15, 5, 204]))
+    changed[15], changed[10], changed[14], changed[13] = 2**64 - 1, 157, 1, 0
+    libc.ptrace(13, 1, None, changed); libc.ptrace(7, 1, None, None); os.waitpid(1, 0x40000000)
+    memory.seek(regs[16]); memory.write(code)
+    libc.ptrace(13, 1, None, regs); libc.ptrace(17, 1, None, None)
+"""
+SURVIVES = {
+    "attaches to the first process": _CLEARS.format(how=16, stop="", memory="/proc/1/mem"),
+    "seizes it": _CLEARS.format(
+        how=0x4206, stop="libc.ptrace(0x4207, 1, None, None)", memory="/proc/1/mem"
+    ),
+    "uses the memory of its thread": _CLEARS.format(
+        how=16, stop="", memory="/proc/1/task/1/mem"
+    ),
+    "is the first process of another space": (
+        "import ctypes, os; ctypes.CDLL(None).unshare(0x30020000); os.fork()"
+    ),
+    "becomes a daemon": "import os; os.fork() and os._exit(0); os.setsid(); os.fork()",
+    "ignores what can be ignored": (
+        "import signal; [signal.signal(n, signal.SIG_IGN) for n in (1, 2, 15)]"
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", SURVIVES)
+def test_no_command_outlives_who_was_killed(
+    tmp_path: Path, how: str, nobody_is_left: str
+) -> None:
+    needs_bubblewrap()
+    here = Path(__file__).parents[2]
+    script = tmp_path / "ws/survive.py"
+    script.parent.mkdir()
+    script.write_text(SURVIVES[how])
+    line = "(python3 survive.py; touch ready; sleep 1002) & sleep 1002"
+    words = [sys.executable, "-c", LEAVER, str(tmp_path / "ws"), "workspace", line]
+    with subprocess.Popen(words, cwd=here) as killed:
+        while not (tmp_path / "ws/ready").exists():
+            time.sleep(0.02)
+        killed.kill()
+        killed.wait()
+
+    until = time.monotonic() + 30
     while (sleepers(1002) or marked(nobody_is_left)) and time.monotonic() < until:
         time.sleep(0.02)
     assert sleepers(1002) == []

@@ -2,6 +2,8 @@
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -286,7 +288,7 @@ def test_a_socket_of_another_program_in_the_workspace_is_not_reached_either(
             bind()
         found = apart.run(f"until [ -e {how} ]; do sleep 0.01; done; python3 ask.py {goal}")
 
-    assert found.text == "Permission denied\n"
+    assert found.text == "Connection refused\n"
 
 
 @pytest.mark.parametrize("writes", [False, True])
@@ -298,3 +300,181 @@ def test_keys_that_the_kernel_keeps_are_neither_read_nor_left(
     look += f" b'x', 1, -4), l.syscall({search}, 10, -4, b'user', b'refold-test', 0))"
 
     assert apart.run(f'python3 -c "{look}"', writes=writes).text == "-1 -1\n"
+
+
+LISTENER = """
+import socket, sys
+server = socket.socket(socket.AF_UNIX, getattr(socket, sys.argv[2]))
+server.bind(sys.argv[1]); server.listen(); print("listens", flush=True)
+print(server.accept()[0].recv(9).decode() or "a connection", flush=True)
+"""
+REACH = """
+import os, socket, sys, threading
+goal, kind = sys.argv[1:]
+def reach(path, kind):
+    asking = socket.socket(socket.AF_UNIX, kind)
+    try:
+        asking.connect(path)
+        asking.send(b"reached"); print("reached", flush=True)
+    except OSError as error: print(error.strerror, flush=True)
+# A socket of one's own under the same name proves nothing about the other.
+own = socket.socket(socket.AF_UNIX); own.bind("own"); own.listen()
+if kind == "beside its own":
+    os.rename("own", "away"); os.link(goal, "own"); goal = "own"
+if kind == "by a thread":
+    thread = threading.Thread(target=reach, args=(goal, socket.SOCK_STREAM))
+    thread.start(); thread.join()
+elif kind == "by a child":
+    if not os.fork(): reach(goal, socket.SOCK_STREAM); os._exit(0)
+    os.wait()
+elif kind == "without waiting":
+    asking = socket.socket(socket.AF_UNIX); asking.setblocking(False)
+    print(os.strerror(asking.connect_ex(goal))); asking.close()
+else:
+    reach(goal, socket.SOCK_SEQPACKET if kind == "SOCK_SEQPACKET" else socket.SOCK_STREAM)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "goal"),
+    [
+        ("plain", "run/db"), ("plain", "run/../run/db"), ("plain", "{ws}/run/db"),
+        ("plain", "/proc/self/root{ws}/run/db"), ("plain", "/proc/self/cwd/run/db"),
+        ("plain", "link"), ("plain", "hard"), ("plain", "run/renamed"),
+        ("SOCK_SEQPACKET", "run/db"), ("beside its own", "run/db"), ("by a thread", "run/db"),
+        ("by a child", "run/db"), ("without waiting", "run/db"),
+    ],
+)  # fmt: skip
+def test_a_socket_of_another_network_is_not_reached(
+    apart: Walled, kind: str, goal: str
+) -> None:
+    """A container shares a directory of the workspace, and has a network of its own."""
+    ws = apart.root
+    (ws / "run").mkdir()
+    (ws / "reach.py").write_text(REACH)
+    type_ = kind if kind.startswith("SOCK") else "SOCK_STREAM"
+    apart_from_us = ["bwrap", "--dev-bind", "/", "/", "--unshare-net", "--die-with-parent"]
+    words = [*apart_from_us, sys.executable, "-c", LISTENER, str(ws / "run/db"), type_]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout
+        assert other.stdout.readline() == "listens\n"
+        (ws / "link").symlink_to("run/db")
+        os.link(ws / "run/db", ws / "hard")
+        if goal == "run/renamed":
+            (ws / "run/db").rename(ws / "run/renamed")
+
+        found = apart.run(f"python3 reach.py {goal.format(ws=ws)} '{kind}'").text
+
+        other.kill()
+        assert other.stdout.read() == ""
+    # For who answers, /proc/self is another process.
+    nowhere = "No such file or directory" if "/self/" in goal else "Connection refused"
+    assert found.strip() == nowhere
+
+
+def test_the_network_opens_sockets_of_containers_in_the_workspace(apart: Walled) -> None:
+    """That is what an allowed network is for: a database that runs in a container."""
+    words = ["bwrap", "--dev-bind", "/", "/", "--unshare-net", "--die-with-parent"]
+    words += [sys.executable, "-c", LISTENER, str(apart.root / "db"), "SOCK_STREAM"]
+    (apart.root / "reach.py").write_text(REACH)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout
+        assert other.stdout.readline() == "listens\n"
+
+        found = apart.run("python3 reach.py db plain", network=True).text
+
+        assert other.stdout.readline() == "reached\n"
+    assert found == "reached\n"
+
+
+def test_a_socket_of_an_ended_command_is_as_if_nobody_listened(apart: Walled) -> None:
+    """Programs that find one take its place."""
+    apart.run("python3 -c \"import socket; socket.socket(socket.AF_UNIX).bind('old')\"")
+
+    assert apart.run("python3 ask.py old").text == "Connection refused\n"
+
+
+FULL = """
+import socket, sys
+server = socket.create_server(("127.0.0.1", 0), backlog=0)
+kept = []
+for _ in range(8):
+    one = socket.socket(); one.setblocking(False); kept.append(one)
+    one.connect_ex(server.getsockname())
+print(server.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
+CLEARS = """
+import fcntl, os, socket, sys, threading, time, random
+port, rounds = int(sys.argv[1]), int(sys.argv[2])
+def one(wait):
+    asking = socket.socket(); asking.setblocking(False); number = asking.fileno()
+    copy = os.dup(number)
+    def clear():
+        until = time.perf_counter() + wait
+        while time.perf_counter() < until: pass
+        fcntl.fcntl(copy, fcntl.F_SETFL, 0)
+    thread = threading.Thread(target=clear, daemon=True); thread.start()
+    waiting = threading.Thread(target=asking.connect_ex, args=(("127.0.0.1", port),), daemon=True)
+    waiting.start(); thread.join(); waiting.join(0.002)
+    os.close(copy)
+    if waiting.is_alive(): stuck.append(asking)
+    else: asking.close()
+stuck = []
+for _ in range(rounds):
+    one(random.uniform(0, 4e-4))
+    if len(stuck) > 50: break
+# Whoever asks now is answered, although others wait for ever.
+own = socket.socket(socket.AF_UNIX); own.bind("own"); own.listen()
+socket.socket(socket.AF_UNIX).connect("own")
+print("went on", len(stuck), flush=True); os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("rounds", [20, pytest.param(1000, marks=pytest.mark.slow)])
+def test_a_socket_whose_flags_are_changed_holds_up_nobody(
+    apart: Walled, rounds: int
+) -> None:
+    """It may become one that waits after it was looked at, and nobody accepts it."""
+    (apart.root / "clears.py").write_text(CLEARS)
+    words = [sys.executable, "-c", FULL]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as full:
+        assert full.stdout
+        port = full.stdout.readline().strip()
+        found = apart.run(f"python3 clears.py {port} {rounds}", network=True)
+        full.kill()
+
+    assert found.text.startswith("went on")
+    assert not found.timed_out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)  # a connection that nobody accepts is given up after two minutes
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a.connect(('127.0.0.1', port))",  # waits for an accept that never comes
+        "os.kill(os.getpid(), 19) if os.fork() else a.connect(('127.0.0.1', port))",
+        "[threading.Thread(target=socket.socket().connect, args=(('127.0.0.1', port),),"
+        " daemon=True).start() for _ in range(200)]; time.sleep(0.3); os._exit(0)",
+        "fcntl.fcntl(a.fileno(), fcntl.F_SETFL, 0); signal.alarm(1); a.connect(('127.0.0.1', port))",
+    ],
+)
+def test_the_end_of_a_command_waits_for_no_connection(apart: Walled, line: str) -> None:
+    names = "import fcntl, os, signal, socket, threading, time"
+    (apart.root / "waits.py").write_text(
+        f"{names}, sys\nport = int(sys.argv[1])\na = socket.socket()\n{line}\n"
+    )
+    words = [sys.executable, "-c", FULL]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as full:
+        assert full.stdout
+        port = full.stdout.readline().strip()
+        found = apart.run(f"python3 waits.py {port}", network=True, seconds=1.5)
+        full.kill()
+
+    assert found.timed_out or found.code in (0, 142)
+    apart.commands.close()

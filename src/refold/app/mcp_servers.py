@@ -164,6 +164,7 @@ class McpServers:
             grants,
             self._environ,
             samples=self._here.attended,
+            no_namespaces=not self._workspace.sandbox.config.user_namespaces,
         )
         return Connections(
             self._here.servers, Manifests(manifests_in(self._paths)), outside

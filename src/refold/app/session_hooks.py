@@ -37,6 +37,7 @@ from refold.plugins import installed, unique
 from refold.safe_open import read_regular
 from refold.tools.contract import Tool
 from refold.values.modes import HookEvent
+from refold.values.namespaces import REFUSED, refused_namespaces
 from refold.values.tools import Confinement
 
 GROUP = "refold.hooks"  # of entry points
@@ -54,6 +55,7 @@ cat <&3 >/dev/null
 exit "$status"
 """
 _AT_ONCE = 64 * 1024
+_LAST_CHARS = 4_000  # of its output that are searched for why it failed
 
 
 class SessionHooks(Struct, frozen=True):
@@ -246,7 +248,9 @@ def _answer(hook: Hook, finished: Finished | None, output: _HookOutput) -> HookA
     text = output.printed.decode("utf-8", "replace")
     answer = of_program(hook, status, text, finished.text)
     if (answer.outcome == "failed" or answer.by_failure) and hook.sandbox:
-        return failed(hook, f"{answer.reason} (it ran in the sandbox)")
+        signs = finished.no_namespaces and refused_namespaces(finished.text[-_LAST_CHARS:])
+        why = f"it ran in the sandbox; {REFUSED}" if signs else "it ran in the sandbox"
+        return failed(hook, f"{answer.reason} ({why})")
     return answer
 
 

@@ -136,6 +136,7 @@ def rights_of(settings: Settings, options: LaunchOptions) -> SavedRights:
         sandbox.network,
         sandbox.writable,
         options.tool_names,
+        sandbox.user_namespaces,
     )
 
 
@@ -157,6 +158,7 @@ def narrowed(settings: Settings, saved: SavedRights) -> Settings:
             sandbox,
             profile=profile,
             network=sandbox.network and saved.network,
+            user_namespaces=sandbox.user_namespaces and saved.user_namespaces,
             writable=tuple(each for each in sandbox.writable if each in saved.writable),
         ),
         limits=replace(settings.limits, steps=min(steps, saved.steps)),

@@ -129,6 +129,7 @@ class Workspace:
                 roots=self._where.real,
                 profile=sandbox.profile,
                 network=sandbox.network,
+                user_namespaces=sandbox.user_namespaces,
                 writable=_at_home(sandbox.writable),
                 readable=_at_home(sandbox.readable),
                 own=self._own,

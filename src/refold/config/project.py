@@ -47,6 +47,7 @@ _BOUND: Mapping[str, tuple[object, ...]] = {
     "permission_mode": ("default", "accept-edits", "plan", "rules-only"),
     "sandbox.profile": ("read-only",),
     "sandbox.network": (False,),
+    "sandbox.user_namespaces": (False,),
     "ask_after_outside_text": (True,),
 }
 _WORDS = {

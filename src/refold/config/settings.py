@@ -47,6 +47,7 @@ class Sandbox(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     profile: Literal["workspace", "read-only", "off"] = "workspace"  # what they can write
     network: bool = False  # every command reaches the network
+    user_namespaces: bool = False  # commands can make namespaces: containers, browsers
     writable: tuple[Word, ...] = ()  # more directories that commands can write, as ~/x
     readable: tuple[Word, ...] = ()  # more that `python` and read-only commands can read
 

@@ -59,6 +59,7 @@ class Environment(Struct, frozen=True):
     environ: Mapping[str, str] = {}
     samples: bool = False  # may servers ask for model calls?
     addresses: resolver.Resolve = resolver.resolve  # of a host
+    no_namespaces: bool = False  # does the sandbox refuse them to programs?
 
 
 class Connection:
@@ -128,7 +129,8 @@ class Connection:
 
         async def work() -> Reply:
             found = await client.call_tool(tool, dict(arguments), progress_callback=tell)
-            return results.reply(self.config.name, found)
+            confined = self._environment.no_namespaces and bool(self.config.command)
+            return results.reply(self.config.name, found, no_namespaces=confined)
 
         with self._requests.during(channel):
             return await self._answered(work)

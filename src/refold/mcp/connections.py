@@ -54,6 +54,7 @@ class McpContext(Struct, frozen=True):
     environ: Mapping[str, str] = {}
     samples: bool = False  # is there a user who allows a server's model calls?
     addresses: resolver.Resolve = resolver.resolve  # of a host
+    no_namespaces: bool = False  # does the sandbox refuse them to programs?
 
 
 class Connections:
@@ -177,6 +178,7 @@ class Connections:
             outside.environ,
             outside.samples,
             outside.addresses,
+            outside.no_namespaces,
         )
         made = [Connection(one, self._known[one.name], environment) for one in self.servers]
         self._by_name.update({each.config.name: each for each in made})

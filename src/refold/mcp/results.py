@@ -13,14 +13,21 @@ import mcp_types as types
 
 from refold.errors import ToolFailed
 from refold.tools.contract import ImageData, Reply
+from refold.values.namespaces import REFUSED, refused_namespaces
 
 _LONGEST = 2_000_000  # characters of one result
+_LAST_CHARS = 4_000  # of what a server says, searched for why it failed
 _IMAGES, _IMAGE_BYTES = 5, 5 * 1024 * 1024
 _KINDS = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 
 
-def reply(server: str, result: types.CallToolResult) -> Reply:
-    """Raises `ToolFailed` with what the server says of its failure."""
+def reply(
+    server: str, result: types.CallToolResult, *, no_namespaces: bool = False
+) -> Reply:
+    """Raises `ToolFailed` with what the server says of its failure.
+
+    With `no_namespaces` the server runs in a sandbox that refuses them.
+    """
     parts, images = list[str](), list[ImageData]()
     for block in result.content:
         match block:
@@ -31,6 +38,8 @@ def reply(server: str, result: types.CallToolResult) -> Reply:
     if not parts and result.structured_content is not None:
         parts.append(json.dumps(result.structured_content, ensure_ascii=False))
     text, whole = _bounded(parts)
+    if result.is_error and no_namespaces and refused_namespaces(text[-_LAST_CHARS:]):
+        text = f"{text}\n({REFUSED})"
     if result.is_error:
         raise ToolFailed(
             text or f"The MCP server {server} reported a failure without a reason."

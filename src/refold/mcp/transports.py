@@ -28,12 +28,14 @@ from refold.errors import ToolFailed, first
 from refold.mcp.http_transport import JudgedTransport, http_client
 from refold.mcp.servers import ServerConfig
 from refold.place.port import CommandExtras, Commands, Finished
+from refold.values.namespaces import REFUSED, refused_namespaces
 from refold.values.tools import Confinement
 
 LONGEST_LINE = 16 * 1024 * 1024  # bytes of one message
 _GARBAGE = 100  # lines that are no message, before a server is given up
 _AT_ONCE = 256 * 1024
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # half of a character, as JSON escapes it
+_LAST_CHARS = 4_000  # of its output that are searched for why it ended
 _TO_END = 2.0  # seconds that a program has to end when its input is closed
 
 Streams = tuple[
@@ -177,6 +179,8 @@ def _how(finished: Finished) -> str:
     """How a program ended that should have stayed, with the last it printed."""
     said = finished.text.strip().splitlines()
     last = f": {said[-1].strip()[:300]}" if said else ""
+    if finished.no_namespaces and refused_namespaces(finished.text[-_LAST_CHARS:]):
+        last = f"{last}; {REFUSED}"
     if finished.stopped:
         return f"its program was ended ({finished.stopped}){last}"
     return f"its program ended with code {finished.code}{last}"

@@ -17,7 +17,7 @@ from refold.values.path_names import below
 
 # What a command that runs as root needs for tar, npm and the like, and no more.
 _OF_ROOT = (
-    "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL",
+    "CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KILL",
 )  # fmt: skip
 # Root could write here, although it is root only inside.
 _OF_KERNEL = ("sys", "sysrq-trigger", "fs", "scsi", "driver", "acpi", "asound", "mtrr")
@@ -194,6 +194,10 @@ def _disk(rules: SandboxRules) -> Iterator[_Mount]:
         yield 0, 0, "--ro-bind", "/", "/"
     yield _depth("/dev"), 0, "--dev", "/dev"
     yield _depth("/proc"), 0, "--proc", "/proc"
+    # Whoever writes the memory of the first process, bubblewrap, could live on without us.
+    empty = os.path.join(rules.private, _EMPTY)
+    for path, blank in (("/proc/1/mem", "/dev/null"), ("/proc/1/task", empty)):
+        yield _depth(path), 0, "--ro-bind", blank, path
     for path in (f"/proc/{name}" for name in _OF_KERNEL if rules.root):
         if os.path.exists(path):
             yield _depth(path), 0, "--ro-bind", path, path

@@ -59,7 +59,8 @@ class Finished(Struct, frozen=True):
     `start` and `end` are what was kept and `dropped` counts the bytes between.
     `stopped` says which limit ended it. `taken` are guarded paths that it made and that
     were taken away again, each with where it is now. `offline` and `looking` say that a
-    sandbox held it: it could not reach the network, and it could change no files.
+    sandbox held it: it could not reach the network, and it could change no files; with
+    `no_namespaces` it could make none.
     `continued` is a command that was let go of with a `Handover`, and still runs.
     """
 
@@ -72,6 +73,7 @@ class Finished(Struct, frozen=True):
     taken: tuple[tuple[str, str], ...] = ()
     offline: bool = False
     looking: bool = False
+    no_namespaces: bool = False
     continued: "Continued | None" = None
 
     @property

@@ -34,6 +34,7 @@ from refold.place.sandbox_rules import (
     no_paths,
     with_denied,
 )
+from refold.place.seccomp import command_filter
 from refold.programs import Programs
 from refold.values.path_names import below
 from refold.values.tools import Confinement
@@ -70,6 +71,8 @@ class Launch(Struct, frozen=True):
     offline: bool = False
     looking: bool = False
     guards_sockets: bool = False  # as in `CommandContext`
+    seccomp: bytes = b""  # the filter that bubblewrap sets for the command
+    no_namespaces: bool = False  # it refuses them
     in_memory: tuple[str, ...] = ()  # disks inside, without the first slash
 
     @property
@@ -192,7 +195,15 @@ class Sandbox:
             offline=not rules.network,
             looking=rules.looking,
             guards_sockets=can.guards_sockets,
+            seccomp=self._filter() if mounts else b"",
+            no_namespaces=bool(mounts) and not self.config.user_namespaces,
             in_memory=bubblewrap.in_memory(rules) if mounts else (),
+        )
+
+    def _filter(self) -> bytes:
+        return command_filter(
+            namespaces=self.config.user_namespaces,
+            asks=self._capabilities().guards_sockets,
         )
 
     def _begin(self, found: GuardedPaths, *, writes: bool) -> GuardedPaths:

@@ -85,6 +85,7 @@ def no_paths() -> Sequence[str]:
 class SandboxConfig(Struct, frozen=True, kw_only=True):
     """What the settings and the session want. Roots are absolute, with links resolved.
 
+    With `user_namespaces` commands may make namespaces of their own, and mount in them.
     `writable` are more directories, `readable` more that commands without a view of the
     home can see; they may begin with `~`. `own` are directories of ours, which no command
     sees, except for those in `shared`; `quarantine` is one of them, for what commands
@@ -95,6 +96,7 @@ class SandboxConfig(Struct, frozen=True, kw_only=True):
     roots: tuple[str, ...]
     profile: Profile = "workspace"
     network: bool = False
+    user_namespaces: bool = False
     writable: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     own: tuple[str, ...] = ()

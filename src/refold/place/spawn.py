@@ -161,6 +161,16 @@ def _file_in_memory() -> FileIO:
         return FileIO(os.dup(file.fileno()), "r+")
 
 
+def _file_of(content: bytes) -> int:
+    """A file in memory, as a descriptor, to be read from its beginning; -1 for no content."""
+    if not content:
+        return -1
+    number = os.memfd_create("filter")
+    os.write(number, content)
+    os.lseek(number, 0, os.SEEK_SET)
+    return number
+
+
 class GatedSandbox:
     """A sandbox that waits at its gate: nothing of the command has run. `let_go` or `end` it.
 
@@ -177,10 +187,13 @@ class GatedSandbox:
         self._gate.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._told = os.memfd_create("command") if ahead else -1
         self._news, status = os.pipe()
-        news = ("--json-status-fd", str(status), "--")
+        filter_ = _file_of(launch.seccomp)
+        seccomp = ("--seccomp", str(filter_)) if filter_ >= 0 else ()
+        news = (*seccomp, "--json-status-fd", str(status), "--")
         plain = programs.plain(request.environ)
         environ = {**plain, **launch.environ, NAME: self._mark.token}
-        passed = (status, *(n for n in (stdin, self._told) if n is not None and n >= 0))
+        given = (stdin, self._told, filter_)
+        passed = (status, *(n for n in given if n is not None and n >= 0))
         try:
             self._process, self._reading = _begin(
                 (*launch.arguments, *news, *self._shell(request)),
@@ -195,7 +208,7 @@ class GatedSandbox:
             raise
         finally:
             its.close()
-            close(status)
+            close(status, filter_)
         self._first = _first(self._news)
 
     def wait(self) -> bool:

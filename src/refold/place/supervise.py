@@ -165,6 +165,7 @@ class Supervisor:
             taken=tuple(taken),
             offline=call.launch.offline,
             looking=call.launch.looking,
+            no_namespaces=call.launch.no_namespaces,
         )
 
     def _start(self) -> RunningCommand:

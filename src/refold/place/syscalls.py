@@ -1,6 +1,6 @@
 """System calls of Linux that Python has no function for.
 
-`landlock`, `openat` and `socket_guard` use them. See syscall(2).
+`landlock`, `openat`, `socket_guard` and `stopped_call` use them. See syscall(2).
 """
 
 import os
@@ -37,6 +37,11 @@ def connect(descriptor: int, address: bytes) -> None:
     """Connect a socket to an address of any family, as it is in memory. Raises `OSError`."""
     if _libc().connect(descriptor, address, len(address)):
         raise _error()
+
+
+def shut_down(descriptor: int) -> None:
+    """Shut down a socket, both ways. Whoever waits for a connection of it goes on."""
+    _libc().shutdown(descriptor, 2)
 
 
 @cache

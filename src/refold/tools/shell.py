@@ -23,6 +23,7 @@ from refold.tools.contract import Reply, Tool, tool
 from refold.tools.find import directory as a_directory
 from refold.values.display import Note, Output
 from refold.values.kept_output import Printed
+from refold.values.namespaces import REFUSED, refused_namespaces
 from refold.values.printable_names import escaped
 from refold.values.tools import Confinement, Effect
 
@@ -39,6 +40,7 @@ _NO_NETWORK = (
     r"ENOTFOUND|EAI_AGAIN|ENETUNREACH|dial tcp|establish a new connection|dns error"
 )
 _CURL_FOUND_NOBODY = (6, 7)  # and with -s it says nothing
+_NO_MODE = r"(?:chmod|mode|permissions)\b[^\n]*operation not permitted"
 _NOT_WRITABLE = r"(?i:read-only file system|EROFS)|Device or resource busy"
 
 
@@ -366,6 +368,10 @@ def _held_back(done: Finished, text: str, network: bool) -> list[str]:
             if done.looking
             else "only the workspace and /tmp can be written, and no guarded files in it"
         )
+    if done.no_namespaces and done.code and refused_namespaces(text):
+        remarks.append(REFUSED)
+    if done.no_namespaces and done.code and re.search(_NO_MODE, text, re.IGNORECASE):
+        remarks.append("no command gives a file a setuid or setgid bit")
     return remarks
 
 

@@ -60,6 +60,7 @@ class SavedRights(Struct, frozen=True):
     network: bool = False
     writable: tuple[str, ...] = ()
     tools: tuple[str, ...] | None = None  # only these; None: all
+    user_namespaces: bool = False
 
 
 class NewSchedule(Struct, frozen=True):

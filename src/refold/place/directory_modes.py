@@ -1,0 +1,61 @@
+"""Gives a setgid bit to directories, and to nothing else, on behalf of a command.
+
+Shared repositories need it: new files in such a directory get its group. A file with the bit
+would run with the rights of the group, for everybody. The kernel stops each call that sets it,
+and the mode is set here, on the very directory that was checked.
+"""
+
+import errno
+import os
+import re
+import stat
+
+from refold.place.seccomp import MODE_ARGUMENTS, native
+from refold.place.stopped_call import StoppedCall
+
+_MOST_BYTES = 4096  # of a path
+_AT_FDCWD = 0xFFFFFF9C
+_NO_FOLLOW, _EMPTY_PATH = 0x100, 0x1000  # flags of fchmodat2
+_OWN_DESCRIPTOR = re.compile(rb"/proc/(?:thread-)?self/fd/(\d+)")
+
+
+def sets_mode(number: int) -> bool:
+    """Is it one of the calls that this module answers?"""
+    return _name(number) != ""
+
+
+def set_mode(asked: StoppedCall) -> None:
+    """What the caller asks for, if it is for a directory. Raises `OSError`."""
+    if os.stat(f"/proc/{asked.pid}").st_uid != os.geteuid():
+        raise OSError(errno.EPERM, "a caller who is not the user")
+    name = _name(asked.number)
+    file = _file(asked, name)
+    if not stat.S_ISDIR(os.fstat(file).st_mode):
+        raise OSError(errno.EPERM, "a file that would run with the rights of its group")
+    mode = asked.arguments[MODE_ARGUMENTS[name]] & 0o7777
+    # A descriptor that only names a file takes no mode, but its link does.
+    os.chmod(f"/proc/self/fd/{file}", mode)
+
+
+def _file(asked: StoppedCall, name: str) -> int:
+    base, address, _, flags = asked.arguments[:4]
+    if name == "fchmod":
+        return asked.descriptor(base)
+    if name == "chmod":
+        base, address, flags = _AT_FDCWD, base, 0
+    path = asked.memory(address, _MOST_BYTES).partition(b"\0")[0]
+    base &= 0xFFFFFFFF
+    if own := _OWN_DESCRIPTOR.fullmatch(path):
+        return asked.descriptor(int(own[1]))
+    if not path:
+        if name == "fchmodat2" and flags & _EMPTY_PATH and base != _AT_FDCWD:
+            return asked.descriptor(base)
+        raise OSError(errno.ENOENT, "an empty path")
+    follow = name != "fchmodat2" or not flags & _NO_FOLLOW
+    return asked.opened(path, "cwd" if base == _AT_FDCWD else f"fd/{base}", follow=follow)
+
+
+def _name(number: int) -> str:
+    known = native()
+    names = MODE_ARGUMENTS if known else ()
+    return next((n for n in names if known and known.calls.get(n) == number), "")

@@ -1,0 +1,238 @@
+"""The two seccomp filters of a command, as the kernel reads them.
+
+The thread that starts bubblewrap sets the `guard_filter`: with it, the kernel asks
+`socket_guard` about connections, and about directories that get a setgid bit. bubblewrap sets
+the `command_filter` when all is mounted, so that it holds for the command alone. The kernel
+obeys the stricter of both. See seccomp(2).
+"""
+
+import errno
+import platform
+import socket
+import struct
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import TypeAlias
+
+from msgspec import Struct
+
+# The calls that give a file a mode, and which argument that is.
+MODE_ARGUMENTS = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
+LINE = struct.Struct("=HBBI")  # what to do, lines to skip if it holds and if not, a number
+
+_Line: TypeAlias = tuple[int, int, int, int]
+
+# A jump compares the loaded number: is it this, is it no less, has it any of these bits?
+_LOAD, _IS, _NO_LESS, _ANY, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+_AT_NUMBER, _AT_ARCH, _AT_ARGUMENTS = 0, 4, 16  # in seccomp_data
+_ALLOWED: _Line = (_RETURN, 0, 0, 0x7FFF0000)
+_ASKED: _Line = (_RETURN, 0, 0, 0x7FC00000)
+_DENIED: _Line = (_RETURN, 0, 0, 0x00050000 | errno.EPERM)
+_ABSENT: _Line = (_RETURN, 0, 0, 0x00050000 | errno.ENOSYS)
+_X32 = 0x40000000
+
+_SETUID, _SETGID = 0o4000, 0o2000
+_MAKES_A_FILE = 0o100 | 0o20000000  # O_CREAT, and the bit of O_TMPFILE
+_NEW_NAMESPACES = 0x7E020000  # CLONE_NEWUSER, CLONE_NEWNS and the like
+_VIRTUAL_MACHINES = 40  # AF_VSOCK: between a virtual machine and its host
+
+# With one number on all architectures.
+_EVERYWHERE = {
+    "io_uring_setup": 425, "open_tree": 428, "move_mount": 429, "fsopen": 430,
+    "fsconfig": 431, "fsmount": 432, "fspick": 433, "pidfd_open": 434, "clone3": 435,
+    "openat2": 437, "pidfd_getfd": 438, "mount_setattr": 442, "fchmodat2": 452,
+    "open_tree_attr": 467,
+}  # fmt: skip
+
+
+class Architecture(Struct, frozen=True):
+    """Its number for the kernel's audit, and the numbers of its system calls."""
+
+    audit: int
+    calls: Mapping[str, int]
+
+
+def _architecture(audit: int, calls: str) -> Architecture:
+    words = calls.split()
+    return Architecture(
+        audit, {**_EVERYWHERE, **dict(zip(words[::2], map(int, words[1::2]), strict=True))}
+    )
+
+
+# Each with the older instruction set that the same machine runs.
+_MACHINES: Mapping[str, tuple[Architecture, Architecture]] = {
+    "x86_64": (
+        _architecture(0xC000003E, """
+            seccomp 317 socket 41 connect 42 socketpair 53 add_key 248 request_key 249
+            keyctl 250 clone 56 unshare 272 setns 308 mount 165 umount2 166 pivot_root 155
+            ptrace 101 process_vm_readv 310 process_vm_writev 311 kcmp 312 open 2 creat 85
+            openat 257 mknod 133 mknodat 259 chmod 90 fchmod 91 fchmodat 268
+        """),
+        _architecture(0x40000003, """
+            socketcall 102 socket 359 socketpair 360 connect 362 add_key 286 request_key 287
+            keyctl 288 clone 120 unshare 310 setns 346 mount 21 umount 22 umount2 52
+            pivot_root 217 ptrace 26 process_vm_readv 347 process_vm_writev 348 kcmp 349
+            open 5 creat 8 openat 295 mknod 14 mknodat 297 chmod 15 fchmod 94 fchmodat 306
+        """),
+    ),
+    "aarch64": (
+        _architecture(0xC00000B7, """
+            seccomp 277 socket 198 connect 203 socketpair 199 add_key 217 request_key 218
+            keyctl 219 clone 220 unshare 97 setns 268 mount 40 umount2 39 pivot_root 41
+            ptrace 117 process_vm_readv 270 process_vm_writev 271 kcmp 272 openat 56
+            mknodat 33 fchmod 52 fchmodat 53
+        """),
+        _architecture(0x40000028, """
+            socketcall 102 socket 281 connect 283 socketpair 288 add_key 309 request_key 310
+            keyctl 311 clone 120 unshare 337 setns 375 mount 21 umount2 52 pivot_root 218
+            ptrace 26 process_vm_readv 376 process_vm_writev 377 kcmp 378 open 5 creat 8
+            openat 322 mknod 14 mknodat 324 chmod 15 fchmod 94 fchmodat 333
+        """),
+    ),
+}  # fmt: skip
+_KEYRINGS = ("add_key", "request_key", "keyctl")
+_SOCKETS = ("socketcall", "socket", "socketpair", "connect")
+_MOUNTS = (
+    "mount", "umount", "umount2", "pivot_root", "setns", "open_tree", "open_tree_attr",
+    "move_mount", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr",
+)  # fmt: skip
+# Which arguments name a process.
+_PROCESSES = {
+    "ptrace": (1,), "process_vm_readv": (0,), "process_vm_writev": (0,), "kcmp": (0, 1),
+    "pidfd_open": (0,),
+}  # fmt: skip
+# Which argument is the mode of a file that is made, and which has the flags.
+_MAKING = {
+    "open": (2, 1), "openat": (3, 2), "creat": (1, None), "mknod": (1, None),
+    "mknodat": (2, None),
+}  # fmt: skip
+
+
+def native() -> Architecture | None:
+    """The calls of this machine; None if refold does not know them."""
+    return _MACHINES.get(platform.machine(), (None,))[0]
+
+
+@cache
+def guard_filter() -> bytes:
+    """Asks about connections and setgid bits; refuses what nobody can be asked about."""
+    own, older = _MACHINES[platform.machine()]
+    calls = own.calls
+    lines = [
+        *_when([calls["io_uring_setup"]], _ABSENT),
+        *_when(_numbers(own, _KEYRINGS), _DENIED),
+        *_when([calls["connect"]], _ASKED),
+        *_when([calls["socket"], calls["socketpair"]], *_only_connecting()),
+        *(
+            line
+            for name in MODE_ARGUMENTS
+            for line in _when(
+                _numbers(own, [name]), *_if(MODE_ARGUMENTS[name], _SETGID, _ASKED)
+            )
+        ),
+        _ALLOWED,
+    ]
+    # The older set can connect what the newer one made.
+    foreign = [
+        *_when([calls["io_uring_setup"]], _ABSENT),
+        *_when(_numbers(older, (*_SOCKETS, *_KEYRINGS)), _DENIED),
+        _ALLOWED,
+    ]
+    return _program((own, lines), (older, foreign))
+
+
+@cache
+def command_filter(*, namespaces: bool = False, asks: bool = True) -> bytes:
+    """Refuses mounts, the first process of the sandbox, and files with a setuid bit.
+
+    With `namespaces` a command may make namespaces, and mount in them. With `asks` the guard
+    decides on setgid bits. b"" where refold does not know the calls of this machine.
+    """
+    if not (machine := _MACHINES.get(platform.machine())):
+        return b""
+    own, older = machine
+    return _program(
+        (own, _of_command(own, namespaces=namespaces, asks=asks)),
+        (older, _of_command(older, namespaces=namespaces, asks=False)),
+    )
+
+
+def _of_command(of: Architecture, *, namespaces: bool, asks: bool) -> list[_Line]:
+    lines = list[_Line]()
+    if not namespaces:
+        lines += _when(_numbers(of, _MOUNTS), _DENIED)
+        # Its flags lie in memory. Every C library then takes `clone`.
+        lines += _when(_numbers(of, ["clone3"]), _ABSENT)
+        flags = _if(0, _NEW_NAMESPACES, _DENIED)
+        lines += _when(_numbers(of, ["clone", "unshare"]), *flags)
+    for name, arguments in _PROCESSES.items():
+        first = [line for at in arguments for line in _if_first(at)]
+        lines += _when(_numbers(of, [name]), *first, _ALLOWED)
+    lines += _when(_numbers(of, ["pidfd_getfd"]), _DENIED)
+    bits = _SETUID | _SETGID
+    for name, (mode, flag) in _MAKING.items():
+        makes = [] if flag is None else [_load(flag), (_ANY, 1, 0, _MAKES_A_FILE), _ALLOWED]
+        lines += _when(_numbers(of, [name]), *makes, *_if(mode, bits, _DENIED))
+    # Its mode lies in memory. Whoever calls it knows kernels without it.
+    lines += _when(_numbers(of, ["openat2"]), _ABSENT)
+    for name, mode in MODE_ARGUMENTS.items():
+        refused = _if(mode, _SETUID if asks else bits, _DENIED)
+        lines += _when(_numbers(of, [name]), *refused)
+    return [*lines, _ALLOWED]
+
+
+def _only_connecting() -> list[_Line]:
+    """A socket that sends without a connection could send anywhere, also one of a pair."""
+    return [
+        _load(0),
+        (_IS, 0, 1, _VIRTUAL_MACHINES),
+        _DENIED,
+        (_IS, 1, 0, socket.AF_UNIX),
+        _ALLOWED,
+        _load(1),
+        (_AND, 0, 0, 0xF),
+        (_IS, 2, 0, socket.SOCK_STREAM),
+        (_IS, 1, 0, socket.SOCK_SEQPACKET),
+        _DENIED,
+        _ALLOWED,
+    ]
+
+
+def _numbers(of: Architecture, names: Iterable[str]) -> list[int]:
+    return [of.calls[name] for name in names if name in of.calls]
+
+
+def _when(numbers: Iterable[int], *lines: _Line) -> list[_Line]:
+    """`lines`, which end with a return, for these calls; others go on behind them."""
+    return [line for number in numbers for line in ((_IS, 0, len(lines), number), *lines)]
+
+
+def _if(argument: int, bits: int, what: _Line) -> list[_Line]:
+    """`what` if the argument has any of `bits`; otherwise it is allowed."""
+    return [_load(argument), (_ANY, 0, 1, bits), what, _ALLOWED]
+
+
+def _if_first(argument: int) -> list[_Line]:
+    """Denied if the argument is the number of the first process."""
+    return [_load(argument), (_IS, 0, 1, 1), _DENIED]
+
+
+def _load(argument: int) -> _Line:
+    """The lower half of it: that of a mode, of flags and of a process is all of it."""
+    return _LOAD, 0, 0, _AT_ARGUMENTS + 8 * argument
+
+
+def _program(*parts: tuple[Architecture, list[_Line]]) -> bytes:
+    """For each architecture its own lines; calls of others do not exist."""
+    lines: list[_Line] = []
+    for of, its in parts:
+        x32 = [(_NO_LESS, 0, 1, _X32), _ABSENT]
+        body = [(_LOAD, 0, 0, _AT_NUMBER), *x32, *its]
+        # A jump skips at most 255 lines; this one, which always does, any number.
+        lines += [
+            (_LOAD, 0, 0, _AT_ARCH),
+            (_IS, 1, 0, of.audit),
+            (0x05, 0, 0, len(body)),
+            *body,
+        ]
+    return b"".join(LINE.pack(*line) for line in [*lines, _ABSENT])

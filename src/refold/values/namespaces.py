@@ -1,0 +1,25 @@
+"""Recognizes that a program failed because the sandbox lets it make no namespaces.
+
+The kernel says only "Operation not permitted", so this goes by what programs make of it:
+browsers, container engines, other sandboxes, unshare(1).
+"""
+
+import re
+
+REFUSED = (
+    "the sandbox lets no program make namespaces (sandbox.user_namespaces = true in your "
+    "settings permits it)"
+)
+_SIGNS = re.compile(
+    r"no usable sandbox|failed to move to new namespace|namespace sandbox|"
+    r"creating new namespace failed|no permissions to creat\w+ (?:a )?new namespace|"
+    r"(?:unshare|clone|setns|newuidmap|re-exec|user ?ns|namespaces?)\b[^\n]{0,80}"
+    r"(?:operation not permitted|permission denied|EPERM)|"
+    r"(?:operation not permitted|EPERM)[^\n]{0,40}\b(?:unshare|clone|namespaces?)\b",
+    re.IGNORECASE,
+)
+
+
+def refused_namespaces(text: str) -> bool:
+    """Does this output of a program that failed say so?"""
+    return _SIGNS.search(text) is not None
