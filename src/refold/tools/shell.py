@@ -23,7 +23,6 @@ from refold.tools.contract import Reply, Tool, tool
 from refold.tools.find import directory as a_directory
 from refold.values.display import Note, Output
 from refold.values.kept_output import Printed
-from refold.values.namespaces import REFUSED, refused_namespaces
 from refold.values.printable_names import escaped
 from refold.values.tools import Confinement, Effect
 
@@ -368,9 +367,16 @@ def _held_back(done: Finished, text: str, network: bool) -> list[str]:
             if done.looking
             else "only the workspace and /tmp can be written, and no guarded files in it"
         )
-    if done.no_namespaces and done.code and refused_namespaces(text):
-        remarks.append(REFUSED)
-    if done.no_namespaces and done.code and re.search(_NO_MODE, text, re.IGNORECASE):
+    if done.no_namespaces and done.code:
+        remarks += _refused_by_kernel(text)
+    return remarks
+
+
+def _refused_by_kernel(text: str) -> list[str]:
+    from refold.values.namespaces import REFUSED, refused_namespaces  # of few commands
+
+    remarks = [REFUSED] if refused_namespaces(text) else []
+    if re.search(_NO_MODE, text, re.IGNORECASE):
         remarks.append("no command gives a file a setuid or setgid bit")
     return remarks
 
