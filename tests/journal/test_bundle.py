@@ -10,11 +10,16 @@ import msgspec
 import pytest
 
 from refold.errors import BadInput
-from refold.journal.bundle.archive import member
+from refold.journal.bundle.archive import end_of_archive, member
 from refold.journal.bundle.pack import SessionPacker
 from refold.journal.bundle.unpack import ImportedSession, unpack
 from refold.journal.events import codec
-from refold.journal.events.child_events import ChildBorn
+from refold.journal.events.child_events import (
+    ChildBorn,
+    VariableInjected,
+    VariablesRestored,
+    VariablesSaved,
+)
 from refold.journal.events.kinds import (
     Ended,
     Event,
@@ -182,6 +187,36 @@ def test_a_journal_that_shrinks_meanwhile_is_told_and_no_tar_is_made_of_it(
 def test_what_no_tar_holds_is_told() -> None:
     with pytest.raises(BadInput, match=r"events\.jsonl cannot be exported, 8,589,934,592"):
         list(member("events.jsonl", 8 << 30, []))
+
+
+def test_an_export_leaves_python_variables_out_and_an_import_takes_none(
+    tmp_path: Path,
+) -> None:
+    one, two = homes(tmp_path)
+    path = one.path(ID)
+    path.mkdir()
+    index, part, files, whole = with_blobs(path, b"index", b"part", b"files", b"whole")
+    plant(
+        path,
+        [
+            *begun("Hello"),
+            VariableInjected("context", index, files_blob=files),
+            VariablesSaved("c0", index, parts=(part,)),
+            VariablesRestored(index, parts=(part,)),
+            Said("Look", images=(Image(whole, "image/png"),)),
+        ],
+    )
+
+    document = packed(one)
+    end = end_of_archive()
+    earlier = b"".join(member(f"blobs/{part}", 4, [b"part"])) + end
+    made = unpacked(two, document.removesuffix(end) + earlier)
+
+    assert document.count(b"blobs/") == 1
+    assert (made.blobs, made.lacking) == (1, 0)
+    assert [p.name for p in two.path(made.id).glob("blobs/*")] == [whole]
+    assert packed(two, made.id) == document
+    assert [d for p in (path, two.path(made.id)) for d in check(p).damages] == []
 
 
 def test_what_happens_after_an_import_is_exported_with_it(tmp_path: Path) -> None:

@@ -278,7 +278,7 @@ class App:
         session_options = SessionOptions(
             settings.permission_mode,
             settings.limits.question_seconds or None,
-            settings.memory,
+            settings.memory and self.options.takes_notes,
             given,
             self.options.checks,
             self.options.schedule,

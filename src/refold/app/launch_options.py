@@ -31,6 +31,7 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
     schema: Raw | None = None  # JSON Schema that final answers have to match
     checks: str = ""  # the session whose claims a new one checks
     schedule: int = 0  # the schedule that a new session is a run of
+    own_words: bool = True  # the user writes the messages; false: another agent does
     keep: bool = True  # false: the journal ends with the process
     notices: tuple[str, ...] = ()  # what else a person has to be told at the start
     given: RunLimits = NOTHING  # what of the settings only this start was told
@@ -45,6 +46,11 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
         str, object
     ] = {}  # of an editor or a program, as `mcpServers` in .mcp.json
     editor: Editor | None = None  # has files of the directories open
+
+    @property
+    def takes_notes(self) -> bool:
+        """Whether the messages of this start can become notes: they are the user's own."""
+        return self.keep and self.own_words and not self.schedule
 
 
 class DeclaredStart(Struct, frozen=True):

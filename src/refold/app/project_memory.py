@@ -26,6 +26,8 @@ from refold.journal.events import codec
 from refold.journal.events.kinds import (
     Answered,
     Entry,
+    Forked,
+    Imported,
     MemoryExtracted,
     ModelAnswered,
     Said,
@@ -323,13 +325,16 @@ def heard_in(
     """The user's messages after that event, as far as the user wrote them.
 
     Answers to questions count; the text of a template, and of an approved plan, does not. A
-    message that was sent while the session worked elsewhere is not `here`.
+    message that was sent while the session worked elsewhere is not `here`. What precedes an
+    import was said by somebody else, and what precedes a fork belongs to the original.
     """
     found: list[PersonWords] = []
     private, elsewhere = False, False
     for entry in entries:
-        if isinstance(entry.event, SessionStarted | SessionResumed):
-            private = entry.event.no_memory
+        if isinstance(entry.event, Imported | Forked):
+            found.clear()
+        elif isinstance(entry.event, SessionStarted | SessionResumed):
+            private = entry.event.no_memory or _is_scheduled(entry.event)
             if entry.event.directory:
                 elsewhere = not here(entry.event.directory)
         elif entry.seq > after and not (private or elsewhere):
@@ -344,6 +349,11 @@ def heard_in(
             if own:
                 found.append(PersonWords(entry.seq, entry.at, own))
     return tuple(found)
+
+
+def _is_scheduled(event: SessionStarted | SessionResumed) -> bool:
+    """The prompt of a schedule may have been written by an agent, or hold a request's body."""
+    return isinstance(event, SessionStarted) and event.schedule > 0
 
 
 def _without_the_plan(words: str) -> str:

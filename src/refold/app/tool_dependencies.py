@@ -434,7 +434,7 @@ class ToolDependencies:
         off = {
             *(() if self._choices else (task.name,)),
             *(() if settings.skills else _OF_SKILLS),
-            *(() if settings.memory and options.keep else _OF_MEMORY),
+            *(() if settings.memory and options.takes_notes else _OF_MEMORY),
             *(() if options.keep else _OF_BOARD),
             *(() if options.keep and child is None else _OF_PERSON),
         }

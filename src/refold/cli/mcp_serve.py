@@ -128,7 +128,7 @@ def launch_at(found: Namespace, directory: Path, attended: bool) -> Launch:
         model=found.model,
         attended=attended,
         watched=False,
+        own_words=False,
     )
     app = App(loaded.settings, places, os.environ, options)
-    # What the other agent says are not the words of the user: no notes are made of them.
     return Launch(app, flags, command_names, notes=False)

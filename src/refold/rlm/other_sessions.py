@@ -11,7 +11,7 @@ import anyio
 from refold.agents.children import Children, ChildRequest, CodeInputs
 from refold.errors import BadInput, JournalError
 from refold.journal.events import codec
-from refold.journal.events.kinds import TurnEnded
+from refold.journal.events.kinds import Imported, TurnEnded
 from refold.journal.home import JournalDirectory
 from refold.journal.state.fold import View, fold
 from refold.rlm.initial_variables import InitialVariables
@@ -73,12 +73,14 @@ class OtherSessions:
 
 def _view(lines: Sequence[bytes], turn: str, name: str) -> View:
     """The state whose variables are wanted: after all turns, or after `turn`."""
-    entries = [entry for entry, _ in codec.decode(lines)]
+    entries = whole = [entry for entry, _ in codec.decode(lines)]
     if turn:
         ends = [n for n, e in enumerate(entries) if isinstance(e.event, TurnEnded)]
         if not turn.isdecimal() or not 0 < int(turn) <= len(ends):
             raise BadInput(f"{name} has {len(ends)} turns that ended, and no turn {turn}")
         entries = entries[: ends[int(turn) - 1] + 1]
+    if any(isinstance(e.event, Imported) for e in whole[len(entries) :]):
+        raise BadInput(f"{name} was imported after its turn {turn}, without its variables")
     view = fold(entries)
     if not view.conversation.variables:
         when = f" after its turn {turn}" if turn else ""

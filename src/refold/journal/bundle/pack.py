@@ -2,7 +2,7 @@
 
 Reads only, and holds no more than a line or a piece of a blob at a time, so it works while
 the session runs and for any length. What is damaged is left out and reported. Checkpoints
-are not included: they are copies of files.
+and Python variables are not included: they are copies of files, and values that nobody masked.
 """
 
 import os
@@ -27,7 +27,7 @@ from refold.journal.events.kinds import Imported
 from refold.journal.home import CHILDREN
 from refold.journal.state.children import CHILD
 from refold.journal.store import blobs, log_file, writer_lock
-from refold.journal.store.blobs import NAMING, blobs_of, is_name
+from refold.journal.store.blobs import NAMING, is_name, shared_blobs_of
 from refold.journal.store.tree_reader import is_written
 
 
@@ -206,7 +206,7 @@ class _Walk:
             case None:
                 pass
             case _:
-                self._blobs |= dict.fromkeys(blobs_of(event))
+                self._blobs |= dict.fromkeys(shared_blobs_of(event))
 
 
 def _lies_in(path: Path) -> bool:

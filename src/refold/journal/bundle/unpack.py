@@ -33,7 +33,7 @@ from refold.journal.home import CHILDREN, JournalDirectory
 from refold.journal.state.children import CHILD
 from refold.journal.state.fold import View, apply
 from refold.journal.store import blobs, log_file
-from refold.journal.store.blobs import blobs_of, is_name
+from refold.journal.store.blobs import is_name, shared_blobs_of, variable_blobs_of
 from refold.journal.store.disk import Disk, as_journal_errors, make_directories
 from refold.journal.store.fork import sweep
 
@@ -66,6 +66,7 @@ class _Part(Struct, frozen=True):
     path: Path
     children: tuple[str, ...]
     blobs: frozenset[str]
+    dropped: frozenset[str]  # of Python variables: earlier versions exported them
 
 
 def unpack(
@@ -204,6 +205,10 @@ class _Extraction:
         session, part = next(reversed(self._parts.items()), ("", None))
         if above != f"{session}/{blobs.NAME}".lstrip("/") or part is None:
             raise self._reading.wrong("an exported session has no such file here")
+        if name in part.dropped:
+            for _ in self._reading.pieces():
+                pass
+            return
         if name not in part.blobs or name in self._kept:
             raise self._reading.wrong(f"no event here names a blob {name[:80]!r}")
         make_directories(part.path / blobs.NAME, self._disk)
@@ -234,7 +239,7 @@ class _Walk:
         self.view = View()
         self._head, self._epoch = Head(), 0
         self._children = list[str]()
-        self._blobs = set[str]()
+        self._blobs, self._variables = set[str](), set[str]()
 
     def see(self, good: ValidLine) -> None:
         says, number = good.says, good.head.seq
@@ -246,7 +251,7 @@ class _Walk:
                 says.seq, event, says.at, says.epoch, says.turn, says.by, says.cause
             )
             self.view = apply(self.view, entry)
-            named = set(blobs_of(event))
+            named, variables = set(shared_blobs_of(event)), set(variable_blobs_of(event))
         # Whatever a fold stumbles over here, such as arguments that nest without end, it
         # would stumble over whenever that session is opened.
         except (
@@ -257,9 +262,10 @@ class _Walk:
             RecursionError,
         ) as error:
             raise Corrupt(number, f"no session can hold this event ({error})") from error
-        if not all(map(is_name, named)):
+        if not all(map(is_name, named | variables)):
             raise Corrupt(number, "a blob's name in it is not valid")
         self._blobs |= named
+        self._variables |= variables
         self._head, self._epoch = good.head, max(self._epoch, says.epoch)
 
     def then(self, news: Imported, now: float) -> bytes:
@@ -270,7 +276,8 @@ class _Walk:
 
     def part(self, path: Path) -> _Part:
         children = tuple(child.name for child in self.view.children.children)
-        return _Part(path, children, frozenset(self._blobs))
+        named = frozenset(self._blobs)
+        return _Part(path, children, named, frozenset(self._variables) - named)
 
 
 class _Out:

@@ -101,20 +101,19 @@ def _holds(path: Path, name: str) -> bool:
         return False
 
 
-_KINDS = (
-    Said,
-    Ended,
-    RequestLogged,
-    Settled,
-    VariableInjected,
-    VariablesSaved,
-    VariablesRestored,
-)
-NAMING = frozenset(kind.__name__ for kind in _KINDS)
+_MASKED = (Said, Ended, RequestLogged, Settled)
+_RAW = (VariableInjected, VariablesSaved, VariablesRestored)
+NAMING = frozenset(kind.__name__ for kind in (*_MASKED, *_RAW))
 
 
 def blobs_of(event: Event) -> Iterator[str]:
     """The names of the blobs that an event refers to."""
+    yield from shared_blobs_of(event)
+    yield from variable_blobs_of(event)
+
+
+def shared_blobs_of(event: Event) -> Iterator[str]:
+    """Those that an export contains: what the model or the user was shown, masked."""
     match event:
         case Said(images=images):
             yield from (image.blob for image in images)
@@ -122,11 +121,20 @@ def blobs_of(event: Event) -> Iterator[str]:
             yield from filter(None, (whole, *(image.blob for image in images)))
         case Settled(full_blob=whole) if whole:
             yield whole
+        case RequestLogged(_, request, answer):
+            yield from filter(None, (request, answer))
+        case _:
+            return
+
+
+def variable_blobs_of(event: Event) -> Iterator[str]:
+    """Those of Python variables. They are not masked, for a masked value would be another
+    value, so they stay on this machine: no export contains them and no import takes them.
+    """
+    match event:
         case VariableInjected(blob=blob, files_blob=listed):
             yield from filter(None, (blob, listed))
         case VariablesSaved() | VariablesRestored():
             yield from (event.blob, *event.parts)
-        case RequestLogged(_, request, answer):
-            yield from filter(None, (request, answer))
         case _:
             return

@@ -14,8 +14,9 @@ from msgspec import DecodeError, Struct
 from refold.errors import Corrupt, JournalError, WrongFormat
 from refold.journal.events import codec
 from refold.journal.events.codec import Head, Line
+from refold.journal.events.kinds import Imported
 from refold.journal.store import log_file, writer_lock
-from refold.journal.store.blobs import NAMING, Blobs, blobs_of
+from refold.journal.store.blobs import NAMING, Blobs, shared_blobs_of, variable_blobs_of
 from refold.journal.store.disk import Disk, as_journal_errors
 
 Kind: TypeAlias = Literal["changed", "extra", "gap"]
@@ -55,6 +56,7 @@ def check(directory: Path) -> JournalCheck:
     except WrongFormat as error:
         damage = Damage(path, error.line, error.what, "nothing")
         return JournalCheck(directory, len(walk.hashes), len(walk.blobs), (damage,))
+    walk.blobs = {**walk.variables, **walk.blobs}
     damages = [
         *walk.damages,
         *_at_the_end(walk, len(whole), torn),
@@ -84,6 +86,7 @@ class _Walk:
         self.path, self.head = path, Head()
         self.damages = list[Damage]()
         self.blobs = dict[str, int]()  # the line that names it first
+        self.variables = dict[str, int]()  # of Python, in the same form
         self.hashes = dict[int, str]()  # of the events that are good
         self._suspect: _Suspect | None = None
 
@@ -121,11 +124,15 @@ class _Walk:
         return False
 
     def _see_blobs(self, number: int, line: Line) -> None:
+        if line.kind == Imported.__name__:
+            self.variables.clear()  # they are never imported
         if line.kind not in NAMING:
             return
         event = codec.load(line.kind, line.data)
-        for name in blobs_of(event):
+        for name in shared_blobs_of(event):
             self.blobs.setdefault(name, number)
+        for name in variable_blobs_of(event):
+            self.variables.setdefault(name, number)
 
     def _settle(self, kind: Kind | None) -> None:
         """The suspected line is identified: report it and continue from there."""
