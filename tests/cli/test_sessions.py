@@ -21,7 +21,7 @@ from refold.journal.events.kinds import (
     SessionResumed,
     SessionStarted,
 )
-from refold.journal.home import JournalDirectory
+from refold.journal.home import JournalDirectory, current_directory
 from refold.place.checkpoints import Checkpoints, snapshot_directory
 from refold.session.recorder import Recorder
 
@@ -401,6 +401,32 @@ def test_the_catalogue_is_made_anew_when_it_is_asked_for(shell: Shell) -> None:
     assert re.fullmatch(r"1 session, 2 messages, [\d.]+ s, [\d.]+ kB\n", out)
     assert (built["sessions"], built["messages"]) == (1, 2)
     assert shell.documents("list") == before
+
+
+def test_reindex_repairs_sessions_whose_directory_was_masked(
+    shell: Shell, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(workspace.parent))
+    shell.said("mend the roof")  # so that its directory is known
+    for id_, stored in (
+        ("20260101-000000-aaaa", f"[secret]/{workspace.name}"),
+        ("20260101-000000-bbbb", f"[secret:3f2a]/{workspace.name}"),
+        ("20260101-000000-cccc", "[secret]/nowhere"),
+        ("20260101-000000-dddd", "[secret]"),
+    ):
+        anyio.run(_opened_and_left, id_, Path(stored))
+    times = {p: p.stat().st_mtime_ns for p in home().root.glob("*/events.jsonl")}
+
+    code, out, err = shell.sessions("reindex")
+
+    assert code == 0
+    assert out.count(f"it works in {workspace} again") == 2
+    assert err.count("was not repaired: which directory that was is not known") == 2
+    at = {each.id: current_directory(each.path) for each in home().sessions()}
+    assert at["20260101-000000-aaaa"] == at["20260101-000000-bbbb"] == str(workspace)
+    assert {p: p.stat().st_mtime_ns for p in times} == times
+    assert [shell.sessions("check", id_)[0] for id_ in at] == [0] * 5
+    assert "stored under" not in shell.sessions("reindex")[1]
 
 
 @pytest.mark.slow

@@ -899,6 +899,15 @@ async def logs_its_start(build: Build) -> object:
     return file.exists() and " opened in " in file.read_text()
 
 
+async def masks_a_word(build: Build) -> object:
+    os.environ["DEPLOY_WORD"] = "production"
+    try:
+        async with build(provider=ScriptedProvider("To production.")).session() as session:
+            return (await session.run("Where to?")).text.startswith("To production")
+    finally:
+        del os.environ["DEPLOY_WORD"]
+
+
 async def is_sent_to_the_collector_of_the_environment(build: Build) -> object:
     name = "OTEL_EXPORTER_OTLP_ENDPOINT"
     async with wire_server(lambda _: Answer(b"{}")) as server:
@@ -973,6 +982,7 @@ CHANGED: dict[str, Change] = {
     "memory": Change(False, True, False, is_told_notes),
     "titles": Change(False, "A dripping gutter", "", finds_a_title),
     "log_requests": Change(True, False, True, traces),
+    "secret_variables": Change(["DEPLOY_WORD"], True, False, masks_a_word),
     "log_level": Change("error", True, False, logs_its_start),
     "security_profile": Change("open", False, True, runs_unasked),
     "permission_mode": Change("bypass", False, True, runs_unasked),

@@ -5,7 +5,15 @@ import json
 import pytest
 
 from refold.errors import BadInput
-from refold.mcp.servers import OAuthConfig, ServerConfig, in_words, read, resolved, secrets
+from refold.mcp.servers import (
+    OAuthConfig,
+    ServerConfig,
+    client_secret,
+    in_words,
+    named_values,
+    read,
+    resolved,
+)
 
 FILE = ".mcp.json"
 STDIO = {"command": "server", "args": ["--fast"], "env": {"TOKEN": "${TOKEN}"}}
@@ -65,8 +73,16 @@ def test_a_missing_variable_is_named_and_the_server_stays_off() -> None:
         resolved(one(**STDIO), {})
 
 
-def test_values_of_variables_and_headers_are_secrets() -> None:
-    assert secrets(one(**STDIO), {"TOKEN": "hidden"}) == ("hidden",)
+def test_each_value_that_a_server_gets_has_the_names_that_may_say_secret() -> None:
+    headers = {"Authorization": "Bearer ${T}"}
+    far = one(url="https://x.example/mcp", headers=headers)
+
+    assert ("TOKEN", "hidden") in named_values(one(**STDIO), {"TOKEN": "hidden"})
+    assert named_values(far, {"T": "k"}) == (
+        ("T", "k"),
+        ("Authorization", "Bearer k"),
+        ("Authorization", "k"),
+    )
 
 
 def test_headers_are_not_sent_without_tls() -> None:
@@ -147,4 +163,4 @@ def test_the_secret_of_a_client_may_be_a_variable_and_is_masked() -> None:
     assert resolved(found, {"SECRET": "hidden"}).oauth == OAuthConfig(
         "mine", "hidden", scopes="a b"
     )
-    assert "hidden" in secrets(found, {"SECRET": "hidden"})
+    assert client_secret(found, {"SECRET": "hidden"}) == "hidden"

@@ -1,6 +1,8 @@
 """No key, and nothing that looks like one, is ever written."""
 
 import re
+import stat
+from pathlib import Path
 
 import anyio
 import msgspec
@@ -9,8 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from refold.config.mask_key import read_mask_key
 from refold.errors import JournalError
-from refold.journal.events.kinds import Ended, Event, Frame, ModelAnswered, Noted, Said
+from refold.journal.events.child_events import WorktreeEntered
+from refold.journal.events.kinds import (
+    Checkpointed,
+    Ended,
+    Event,
+    Frame,
+    ModelAnswered,
+    Noted,
+    Said,
+    SessionResumed,
+    SessionStarted,
+)
 from refold.journal.store.port import MemoryStore
 from refold.session.hub import Subscription
 from refold.session.recorder import Recorder
@@ -172,3 +186,64 @@ def test_a_blob_goes_by_the_name_of_what_is_kept() -> None:
         return await record.get(name)
 
     assert anyio.run(main) == b"[secret]"
+
+
+def test_a_tag_tells_values_apart_and_is_the_same_wherever_one_value_occurs() -> None:
+    masks = Redactor(['correct horse "é"'], lambda: b"k" * 32)
+    other = Redactor(['correct horse "é"'], lambda: b"j" * 32)
+    value = 'correct horse "é"'
+    numbered = "1\t" + PEM.replace("\n", "\n2\t")
+
+    mask = masks.masked(value)
+
+    assert re.fullmatch(r"\[secret:[0-9a-f]{4}\]", mask)
+    assert masks.masked({"a": (value,)}) == {"a": (mask,)}
+    assert masks.mask(msgspec.json.encode(value)) == b'"' + mask.encode() + b'"'
+    assert masks.masked(PEM) != mask != other.masked(value)
+    assert masks.masked(numbered) == f"1\t{masks.masked(PEM)}"
+    assert masks.mask(msgspec.json.encode(numbered)) == msgspec.json.encode(
+        masks.masked(numbered)
+    )
+    assert masks.masked(mask) == mask
+
+
+def test_the_key_of_the_tags_is_kept_and_private(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+
+    keys = {read_mask_key(data), read_mask_key(data)}
+
+    assert [len(key) for key in keys] == [32]
+    assert stat.S_IMODE((data / "mask.key").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("what", ["damaged", "a link", "no directory"])
+def test_a_key_that_cannot_be_read_is_one_for_this_process(
+    tmp_path: Path, what: str
+) -> None:
+    data = tmp_path / "data"
+    if what == "no directory":
+        data.write_text("")
+    else:
+        data.mkdir()
+        (tmp_path / "far").write_bytes(b"x" * 32)
+        if what == "damaged":
+            (data / "mask.key").write_bytes(b"short")
+        else:
+            (data / "mask.key").symlink_to(tmp_path / "far")
+
+    key = read_mask_key(data)
+
+    assert (len(key), key == b"x" * 32) == (32, False)
+
+
+def test_the_directory_of_a_session_is_never_masked() -> None:
+    place = "/home/hunter2-hunter2/p2"
+    masks = Redactor(["hunter2-hunter2"])
+
+    for event in (
+        SessionStarted(place, roots=(place,)),
+        SessionResumed(directory=place, roots=(place,)),
+        Checkpointed(((place, "0" * 40),)),
+        WorktreeEntered(place, place),
+    ):
+        assert masks.masked(event) == event

@@ -81,7 +81,8 @@ class App:
         brought, more_policies, self._left_out = _of_packages(options, own, self.log)
         self.tools = _named_tools((*own, *brought), options.tool_names)
         where = WorkspaceDirectories(options.directory, options.more_roots)
-        self.workspace = Workspace(settings, paths, environ, where)
+        find = self.models.masks.pieces
+        self.workspace = Workspace(settings, paths, environ, where, find_secrets=find)
         self.workspace.open_in(options.editor)
         check_tools(self.workspace.rules, (*builtin(), *self.tools))
         policies(settings, options.schema)  # a bad schema raises now

@@ -24,10 +24,11 @@ from refold.app.remote_servers import RemoteServers, RemoteTurn
 from refold.app.search_places import USER_MCP_FILE
 from refold.app.workspace import Workspace
 from refold.config.folder_settings import project_here
-from refold.config.paths import MCP_FILES, Paths
+from refold.config.paths import MCP_FILES, Paths, home
 from refold.config.project import LARGEST
+from refold.config.secret_values import passwords_in, secrets_by_name
 from refold.errors import BadInput, ToolFailed
-from refold.mcp.servers import ServerConfig, read, resolved, secrets
+from refold.mcp.servers import ServerConfig, client_secret, named_values, read, resolved
 from refold.place.port import Commands
 from refold.provider.port import Delta, Provider, Request
 from refold.safe_open import read_regular
@@ -146,7 +147,12 @@ class McpServers:
         self._here, self._workspace, self._paths = here, workspace, paths
         self._environ, self._log, self._learn = environ, log, learn
         for server in (*here.servers, *here.remote):
-            learn(*secrets(server, environ))
+            values = named_values(server, environ)
+            learn(
+                client_secret(server, environ),
+                *secrets_by_name(values, (home(environ), *workspace.roots)),
+                *passwords_in(value for _, value in values),
+            )
         self.remote = RemoteServers(here.remote, environ)
         self._offered: tuple[object, ServerTools] | None = None
 

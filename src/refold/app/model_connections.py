@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from refold.config.api_keys import Keys
+from refold.config.mask_key import read_mask_key
 from refold.config.paths import Paths
 from refold.config.settings import Provider as OwnProvider
 from refold.config.settings import Settings
@@ -63,8 +64,11 @@ class Connections:
         self.known = _known(settings)
         of_servers = {name for spec in self.known for name in spec.secret_envs}
         self._secrets = of_servers | key_names(settings.commands)
-        held = (environ.get(name, "") for name in self._secrets)
-        self.masks = Redactor((*held, *keys.values()))  # every key we hold, once we hold it
+        held = (
+            environ.get(name, "") for name in (*settings.secret_variables, *self._secrets)
+        )
+        # Every key that we hold, once we hold it.
+        self.masks = Redactor((*held, *keys.values()), partial(read_mask_key, paths.data))
         self.log = Logbook(paths.state, settings.log_level, self.masks.mask)
         self.keys = Keys(settings.providers, environ, keys, self.masks.learn)
         self._open: dict[str, Provider] = {}

@@ -56,9 +56,10 @@ from refold.memory.project import PendingSessions, project_of
 from refold.provider.port import Delta, Provider, Request
 from refold.session.inbox import APPROVED, EDITED, REVISE
 from refold.session.recorder import Recorder
-from refold.session.redactor import MASK, Redactor
+from refold.session.redactor import Redactor
 from refold.values.growing import Log
 from refold.values.messages import Message, StoredMessage, Text
+from refold.values.secret_mask import has_mask
 from refold.values.usage import NO_LIMIT
 
 AideFor: TypeAlias = Callable[[View], Model | None]
@@ -219,7 +220,7 @@ class ProjectMemory:
         return normal(text) in normal(self._of_the_folder())
 
     def holds_secret(self, text: str) -> bool:
-        return bool(_PASSWORD.search(text)) or MASK in self._masks.mask(text.encode())
+        return bool(_PASSWORD.search(text)) or has_mask(self._masks.mask(text.encode()))
 
     def _is_of_here(self, directory: str) -> bool:
         """Whether that session was about this project.
@@ -326,7 +327,7 @@ def heard_in(
 
     Answers to questions count; the text of a template, and of an approved plan, does not. A
     message that was sent while the session worked elsewhere is not `here`. What precedes an
-    import was said by somebody else, and what precedes a fork belongs to the original.
+    import was said by another user, and what precedes a fork belongs to the original.
     """
     found: list[PersonWords] = []
     private, elsewhere = False, False

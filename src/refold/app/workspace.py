@@ -39,6 +39,7 @@ from refold.place.port import (
 from refold.skills.directories import shipped
 from refold.tools.contract import Tool
 from refold.values.log_level import WriteLog
+from refold.values.secret_mask import FindSecrets, without_secrets
 
 if TYPE_CHECKING:
     from refold.code.source_code import CodeWorkspace
@@ -80,6 +81,7 @@ class Workspace:
         environ: Mapping[str, str],
         where: WorkspaceDirectories,
         main: "Workspace | None" = None,
+        find_secrets: FindSecrets = without_secrets,
     ) -> None:
         self._settings, self._paths, self._environ = settings, paths, environ
         self._where, self._home, self._main = where, home(environ), main
@@ -88,6 +90,7 @@ class Workspace:
         )
         # Commands run what skills bring; ours may lie where a sandbox hides things.
         self._shared = (os.path.join(self._own[0], "skills"), os.path.realpath(shipped()))
+        self.find_secrets = main.find_secrets if main else find_secrets
         self._code: CodeWorkspace | None = None
         self._code_lock = Lock()  # two sessions may ask first at once
         self.rules: Sequence[Rule] = rules_of(settings.permissions)
@@ -97,6 +100,7 @@ class Workspace:
             where.more,
             unread=self._unread if hides else None,
             unshown=self._unshown,
+            find_secrets=self.find_secrets,
         )
         limits = settings.limits
         self.commands = ShellCommands(

@@ -33,7 +33,7 @@ _NOT_SETTINGS = frozenset(
         "REFOLD_REQUIRE_PEERS",
     }
 )
-_LISTS = ("fallback_models", "sandbox.writable", "sandbox.readable")
+_LISTS = ("fallback_models", "secret_variables", "sandbox.writable", "sandbox.readable")
 
 
 class Origin(Struct, frozen=True):

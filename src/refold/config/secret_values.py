@@ -1,10 +1,13 @@
-"""Which variables and settings are secret, and text without secrets.
+"""Which values of variables and settings are secret, and text without secrets.
 
-For output and logs outside a session; within one, its redactor does this.
+In this order: what the user marked in `secret_variables`, our own credentials, what looks like a
+well-known kind of secret (`session.secret_patterns`), and the value of a variable whose name says
+secret, unless it is a word, a path, or a part of the paths that a session works with.
 """
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import cast
 
@@ -12,16 +15,22 @@ from refold.config.credentials import read
 from refold.config.paths import Paths
 from refold.errors import BadInput
 from refold.session.redactor import MASK, Redactor
+from refold.values.text import SHORTEST_SECRET
 
 _SECRET = re.compile(
     r"(?:^|[_.-])(?:API_?)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|AUTH)S?$", re.IGNORECASE
 )
+# Headers that say it in another way.
+_SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
+_LONGEST_WORD = 14  # letters
+_WORD = re.compile(r"[a-z]+|[A-Z]+|[A-Z][a-z]+")
+_UNSPEAKABLE = re.compile(r"[^aeiouy]{5}|[aeiouy]{4}|^[^aeiouy]+$", re.IGNORECASE)
 _LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")  # user:password@ of an address
 
 
 def masks_of(environ: Mapping[str, str], places: Paths | None) -> Redactor:
     """Never raises: keys that cannot be read cannot be shown either."""
-    values = [value for name, value in environ.items() if is_secret(name)]
+    values = list(secrets_by_name(environ.items(), ()))
     if places is not None:
         with suppress(BadInput):
             values += read(places.credentials).values()
@@ -31,6 +40,47 @@ def masks_of(environ: Mapping[str, str], places: Paths | None) -> Redactor:
 def is_secret(name: str) -> bool:
     """Whether a variable or setting of this name holds a secret."""
     return bool(_SECRET.search(name))
+
+
+def secrets_by_name(
+    variables: Iterable[tuple[str, str]], directories: Iterable[str]
+) -> Iterator[str]:
+    """The values of variables whose name says secret. `directories` are those of a session.
+
+    Of a header like `Authorization: Bearer …`, the last word counts, too.
+    """
+    around = tuple(directories)
+    for name, value in variables:
+        if not (is_secret(name) or name.lower() in _SECRET_HEADERS):
+            continue
+        for each in dict.fromkeys((value, value.rpartition(" ")[2])):
+            if _can_be_secret(each) and not any(each in path for path in around):
+                yield each
+
+
+def passwords_in(values: Iterable[str]) -> Iterator[str]:
+    """The passwords in addresses (`scheme://user:password@host`)."""
+    for value in values:
+        for login in _LOGIN.findall(value):
+            password = login.partition(":")[2]
+            if _can_be_secret(password):
+                yield password
+
+
+def _can_be_secret(value: str) -> bool:
+    """Whether a value is long enough, and neither a word nor a path."""
+    if len(value) < SHORTEST_SECRET or _is_word(value):
+        return False
+    if value.startswith(("~/", "./", "../", "file:")):
+        return False
+    first = value.split("/")[1] if value.startswith("/") else ""
+    return not (first and os.path.isdir(f"/{first}"))
+
+
+def _is_word(value: str) -> bool:
+    """Whether it looks like a word of a language: one case, not long, and speakable."""
+    speakable = not _UNSPEAKABLE.search(value)
+    return len(value) <= _LONGEST_WORD and bool(_WORD.fullmatch(value)) and speakable
 
 
 def clean(text: str, masks: Redactor) -> str:

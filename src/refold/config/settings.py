@@ -243,6 +243,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     )  # for slash commands
     fallback_models: tuple[str, ...] = ()  # models to use while the main one is unavailable
     log_requests: bool = False  # save model requests and responses as sent, secrets masked
+    secret_variables: tuple[
+        str, ...
+    ] = ()  # environment variables whose values are always masked
     log_level: LogLevel = "info"  # the lowest level that is written to `refold logs`
     security_profile: SecurityProfile = ""  # mode, sandbox and rules by one name; "": none
     permission_mode: Mode = "default"  # what runs without asking

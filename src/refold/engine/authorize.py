@@ -14,13 +14,15 @@ import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
+from refold.errors import ToolFailed
 from refold.journal.events.kinds import Entry
 from refold.journal.state.fold import View
 from refold.permissions.facts import Access, Decision, Facts, Target
-from refold.permissions.rules import LEAVE_PLAN, Rule, parse
+from refold.permissions.rules import COMMANDS, LEAVE_PLAN, Rule, parse
 from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
 from refold.values.modes import Mode, Verdict
+from refold.values.secret_mask import MASK, masks_in
 from refold.values.tools import Confinement, Effect
 
 SESSION = "this session"
@@ -201,6 +203,25 @@ class ResolvedCall(Struct, frozen=True):
     hash: str
 
 
+def check_masks(tool: Tool, arguments: Mapping[str, object]) -> None:
+    """Raise for a mask where it would be taken for the value. File tools put values back.
+
+    A pattern or a path may have a "[secret]" of its own, so without a tag only a command that
+    writes is refused.
+    """
+    text = str(arguments.get("command", "")) if tool.name in COMMANDS else ""
+    writes = ">" in text or "<<" in text
+    if tool.dry_run or tool.effect not in (Effect.RUN, Effect.CHANGE):
+        return
+    mask = next((m for m in masks_in(arguments) if writes or m != MASK), "")
+    if mask:
+        raise ToolFailed(
+            f"{mask} stands for a secret value that you were not shown, so {tool.name} would "
+            "use the mask instead of the value. Change the file with edit_file, read the value "
+            "from its file or variable in the command, or ask the user. Nothing was done."
+        )
+
+
 class _CachedDecision(Struct, frozen=True):
     """`led` is where the paths led that were followed on the way to it."""
 
@@ -227,6 +248,7 @@ class PreparedCalls:
         if found is None or found.tool is not tool or found.call != call:
             self.drop(call.id)
             arguments = tool.parse(call.arguments)
+            check_masks(tool, arguments)
             found = PreparedCall(call, tool, arguments, unresolved_access(tool, arguments))
             self._prepared[call.id] = found
             if len(self._prepared) > _MOST:

@@ -8,6 +8,7 @@ others count. Pure. `app.mcp_servers` finds the files, and `connections` starts 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
@@ -162,7 +163,7 @@ def resolved(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
         )
 
     def fill(text: str) -> str:
-        return _VARIABLE.sub(lambda m: environ.get(m[1], "") or m[2] or "", text)
+        return _filled(text, environ)
 
     def fill_all(pairs: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
         return tuple((name, fill(value)) for name, value in pairs)
@@ -187,11 +188,22 @@ def resolved(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
     return found
 
 
-def secrets(config: ServerConfig, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Values that the server gets and no journal should hold."""
-    used = (environ.get(name, "") for name in config.variables)
-    given = (*(v for _, v in config.headers), config.oauth.client_secret)
-    return tuple(filter(None, (*used, *given)))
+def named_values(
+    config: ServerConfig, environ: Mapping[str, str]
+) -> tuple[tuple[str, str], ...]:
+    """The values that the server gets, each by the name of its variable, entry or header.
+
+    A value may be there under several names: any of them can say that it is secret.
+    """
+    values = [(name, environ.get(name, "")) for name in config.variables]
+    for name, text in (*config.environment, *config.headers):
+        values.append((name, _filled(text, environ)))
+        values += ((name, environ.get(each, "")) for each, _ in _defaults(text))
+    return tuple(filter(itemgetter(1), values))
+
+
+def client_secret(config: ServerConfig, environ: Mapping[str, str]) -> str:
+    return _filled(config.oauth.client_secret, environ)
 
 
 def in_words(file: ServerFile) -> tuple[str, ...]:
@@ -215,6 +227,10 @@ def _texts(config: ServerConfig) -> Iterator[str]:
 def _defaults(text: str) -> Iterator[tuple[str, str | None]]:
     for found in _VARIABLE.finditer(text):
         yield found[1], found[2]
+
+
+def _filled(text: str, environ: Mapping[str, str]) -> str:
+    return _VARIABLE.sub(lambda m: environ.get(m[1], "") or m[2] or "", text)
 
 
 def _check_url(config: ServerConfig) -> None:

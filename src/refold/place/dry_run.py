@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from hashlib import sha256
 
 from refold.errors import ToolFailed
+from refold.place.file_secrets import FileSecrets, check_masks
 from refold.place.port import AT_MOST, DirectoryEntry, Files, FileWrite, Kind, Real, Why
 
 
@@ -65,6 +66,7 @@ class DryRunFiles:
         self.put_all([FileWrite(real, None, expect)])
 
     def put_all(self, puts: Sequence[FileWrite]) -> None:
+        check_masks(puts, self)
         for put in puts:
             there = self.kind(put.real) != "nothing"
             found = sha256(self.read(put.real)).hexdigest() if there else ""
@@ -79,3 +81,6 @@ class DryRunFiles:
 
     def remarks(self) -> Sequence[str]:
         return self._files.remarks()
+
+    def secrets(self, before: str, name: str) -> FileSecrets:
+        return self._files.secrets(before, name)

@@ -18,6 +18,7 @@ from anyio import to_thread
 from msgspec import Struct
 
 from refold.errors import ToolFailed
+from refold.place.file_secrets import FileSecrets, check_masks
 from refold.place.files import DiskFiles
 from refold.place.port import (
     AT_MOST,
@@ -166,6 +167,7 @@ class EditorFiles:
         self.put_all([FileWrite(real, None, expect)])
 
     def put_all(self, puts: Sequence[FileWrite]) -> None:
+        check_masks(puts, self)
         # Of several files, all or none are changed, which an editor does not promise.
         match puts:
             case [FileWrite(executable=None, content=bytes() as content) as put]:
@@ -178,6 +180,9 @@ class EditorFiles:
 
     def remarks(self) -> Sequence[str]:
         return tuple(self._said)
+
+    def secrets(self, before: str, name: str) -> FileSecrets:
+        return self._disk.secrets(before, name)
 
     def _save_all(self) -> bool:
         any_saved = False

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from refold.errors import ToolFailed
 from refold.place.openat import (
@@ -27,6 +28,10 @@ from refold.place.openat import (
 from refold.place.port import AT_MOST, DirectoryEntry, Files, FileWrite, Kind, Real, Why
 from refold.values.path_names import below
 from refold.values.printable_names import escaped, unescaped
+from refold.values.secret_mask import FindSecrets, first_tag, without_secrets
+
+if TYPE_CHECKING:
+    from refold.place.file_secrets import FileSecrets
 
 _TRIES = 10
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -35,7 +40,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 class DiskFiles:
     """Files below `root`, from which relative paths start, and `more_roots`.
 
-    `unread` gives the reason why a file may not be read, or ""; `unshown` why its content
+    `find_secrets` finds what a model was shown as masks. `unread` gives the reason why a file may not be read, or ""; `unshown` why its content
     is not shown to a caller that named only a folder above it.
     """
 
@@ -46,10 +51,12 @@ class DiskFiles:
         unread: Why | None = None,
         unshown: Why | None = None,
         opening: Opening = beneath,
+        find_secrets: FindSecrets = without_secrets,
     ) -> None:
         roots = [os.path.realpath(r) for r in (root, *more_roots)]
         self._folders = DirectoryDescriptors(roots, opening)
         self._unread, self._unshown = unread, unshown
+        self._find_secrets = find_secrets
         self._judged: frozenset[str] | None = None
 
     def only(self, reals: Collection[str]) -> "DiskFiles":
@@ -147,7 +154,9 @@ class DiskFiles:
 
     def put_all(self, puts: Sequence[FileWrite]) -> None:
         from refold.place.atomic_write import put_all  # most only look
+        from refold.place.file_secrets import check_masks
 
+        check_masks(puts, self)
         put_all(puts, self._folders, self.called)
 
     async def save_first(self) -> bool:
@@ -155,6 +164,11 @@ class DiskFiles:
 
     def remarks(self) -> Sequence[str]:
         return ()
+
+    def secrets(self, before: str, name: str) -> "FileSecrets":
+        from refold.place.file_secrets import FileSecrets  # only for what is written
+
+        return FileSecrets(before, name, self._find_secrets)
 
     def within(self, real: Real) -> bool:
         """Whether it is below a root."""
@@ -200,6 +214,11 @@ class DiskFiles:
                 "give the path alone, as /home/me/notes.txt."
             )
         full = self._full(path)
+        if (tag := first_tag(path)) and not os.path.lexists(full):
+            raise ToolFailed(
+                f"{tag} in the path stands for a secret value, and no file has that "
+                "name: find the file by another part of its path."
+            )
         if "\\" in path and not os.path.lexists(full):
             # The model writes a strange name as it was shown: escaped.
             meant = self._full(unescaped(path))

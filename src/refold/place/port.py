@@ -17,6 +17,8 @@ from refold.values.tools import Confinement
 if TYPE_CHECKING:
     from anyio import CancelScope
 
+    from refold.place.file_secrets import FileSecrets
+
 Kind: TypeAlias = Literal["file", "directory", "link", "other", "nothing"]
 
 Real = NewType("Real", str)  # absolute, links followed: what `Files.real` gives
@@ -196,6 +198,9 @@ class Files(Protocol):
     An editor may have text of a file that is not saved. `read` returns it for the files of
     `only`; `save_first` has it saved, and says whether there was any. `remarks` are clauses
     about what the editor did in this call, for the model and the user.
+
+    `secrets` puts values back into text for a file, given its text before. `put_all` writes no
+    line with a mask that the file did not have.
     """
 
     def real(self, path: str) -> Real: ...
@@ -214,6 +219,7 @@ class Files(Protocol):
     def put_all(self, puts: Sequence[FileWrite]) -> None: ...
     async def save_first(self) -> bool: ...
     def remarks(self) -> Sequence[str]: ...
+    def secrets(self, before: str, name: str) -> "FileSecrets": ...
 
 
 class Editor(Protocol):

@@ -23,11 +23,12 @@ from refold.journal.events.kinds import Entry, Event, JournalRepaired, ModelAnsw
 from refold.journal.state.fold import View, apply, cause_of, fold
 from refold.journal.store.port import Lease, Store
 from refold.session.hub import Hub
-from refold.session.redactor import MASK, Redactor
+from refold.session.redactor import Redactor
 from refold.session.stream_redactor import StreamRedactor
 from refold.tools.contract import FittedImage, ImageData
 from refold.values.live import Live
 from refold.values.messages import Image, ToolCall
+from refold.values.secret_mask import has_mask
 from refold.values.text import cleaned
 
 MakeEvents = Callable[[View], Sequence[Event]]
@@ -146,7 +147,7 @@ class Recorder:
             return self._calls[call.id]
         found = self.view.conversation.call(call.id)
         ours = found is not None and found.called > self.since
-        return call if ours or MASK not in bytes(call.arguments) else None
+        return call if ours or not has_mask(bytes(call.arguments)) else None
 
     async def _begin(self) -> None:
         """Open the journal to write, follow the chain, fold, and say what was lost."""

@@ -3,11 +3,13 @@
 There are two kinds: known values (provider keys), and values that look like a well-known
 kind of secret (`secret_patterns`). The same value always gets the same replacement, so a
 redacted journal folds like any other. `stream_redactor` handles text that arrives in
-pieces.
+pieces; `values.secret_mask` puts values back into their own file.
 """
 
-from collections.abc import Iterable
-from typing import Any, TypeVar, cast
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b
+from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -15,22 +17,43 @@ from msgspec.structs import replace
 
 from refold.journal.events import codec
 from refold.session import secret_patterns
+from refold.values import secret_mask
+from refold.values.secret_mask import TextPiece
 from refold.values.text import SHORTEST_SECRET, clean
 
 T = TypeVar("T")
 
-MASK = b"[secret]"
+MASK = secret_mask.MASK.encode()
+_TAG_BYTES = 2
+# A tag is made of so many bytes of a value: of a longer one, streamed text has only those.
+_TAGGED_BYTES = secret_patterns.STREAMED_BYTES
+# Between the lines of a key in PEM form: as in a file, in JSON, and with the numbers that
+# `read_file` shows.
+_LINE_END = rb"(?:\\[nr]|[\r\n])+(?:[0-9]+(?:\t|\\t))?"
 # Fields whose words are ours and not somebody's text. A key that happens to be one of
 # them ("assistant") must not make an event into something else.
 _STRUCTURE = frozenset({
     "role", "stop", "outcome", "verdict", "kind", "when", "why", "mode", "id", "call_id",
     "provider_id", "media_type", "wire", "name", "sender", "client_key", "full_blob", "before", "after",
+    # A session works in a directory whatever is in its name.
+    "directory", "roots", "trees", "tree",
 })  # fmt: skip
+
+_Piece: TypeAlias = tuple[bytes, bytes]  # a part of a text, and its mask if it is a secret
 
 
 class Redactor:
-    def __init__(self, values: Iterable[str] = ()) -> None:
-        self._exact: tuple[bytes, ...] = ()
+    """`read_key` gives the key of this installation, with which each value gets a tag of its own.
+    It is called when the first secret is masked. Without one, all have the same mask.
+    """
+
+    def __init__(
+        self, values: Iterable[str] = (), read_key: Callable[[], bytes] | None = None
+    ) -> None:
+        self._exact: tuple[
+            tuple[bytes, bytes], ...
+        ] = ()  # how they are written, and values
+        self._read_key, self._key = read_key, b""
         self.learn(*values)
 
     def learn(self, *values: str) -> None:
@@ -40,8 +63,21 @@ class Redactor:
         # What is no Unicode can stand in no event either.
         usable = {clean(v) for v in values if len(v) >= SHORTEST_SECRET}
         # As in an event and as in a blob; the longest first, for one may begin another.
-        written = {form for v in usable for form in (codec.as_in_json(v), v.encode())}
-        self._exact = tuple(sorted({*self._exact, *written}, key=len, reverse=True))
+        written = {
+            (form, v.encode()) for v in usable for form in (codec.as_in_json(v), v.encode())
+        }
+        known = {*self._exact, *written}
+        self._exact = tuple(sorted(known, key=lambda each: (-len(each[0]), each[0])))
+
+    def mask_of(self, value: bytes) -> bytes:
+        """What stands for this secret. Only who has the key can tell one value by its tag."""
+        if self._read_key is None:
+            return MASK
+        self._key = self._key or self._read_key()
+        if b"-----BEGIN" in value:
+            value = re.sub(_LINE_END, b"\n", value)
+        tag = blake2b(value[:_TAGGED_BYTES], key=self._key, digest_size=_TAG_BYTES)
+        return b"[secret:%b]" % tag.hexdigest().encode()
 
     def masked(self, value: T) -> T:
         """An event, or a part of one, without its secrets. Its shape stays."""
@@ -75,18 +111,39 @@ class Redactor:
 
     def mask(self, data: bytes) -> bytes:
         """`data`, which is JSON or plain text, without its secrets."""
-        return secret_patterns.masked(self.without_known(data), MASK)
+        return secret_patterns.masked(self.without_known(data), self.mask_of)
 
     def without_known(self, data: bytes) -> bytes:
         """The first step of that: only known values are replaced."""
-        for value in self._exact:
-            if value in data:
-                data = data.replace(value, MASK)
+        for form, value in self._exact:
+            if form in data:
+                data = data.replace(form, self.mask_of(value))
         return data
+
+    def pieces(self, text: str) -> Sequence[TextPiece]:
+        """`text` with its secrets apart, each with its mask. The masks and the rest, joined, are
+        what `mask` makes of it.
+        """
+        pieces = [(text.encode("utf-8", "surrogatepass"), b"")] if text else []
+        for form, value in self._exact:
+            if any(form in data for data, _ in pieces):
+                mask = self.mask_of(value)
+                pieces = [new for piece in pieces for new in _split(piece, form, mask)]
+        shown = _shown(pieces)
+        for shape in secret_patterns.shapes_in(shown):
+            for match in reversed(list(shape.finditer(shown))):
+                mask = self.mask_of(match[0])
+                pieces = list(_apart(pieces, match.start(), match.end(), mask))
+            shown = _shown(pieces)
+        return [
+            TextPiece(data.decode("utf-8", "surrogatepass"), mask.decode())
+            for data, mask in pieces
+            if data
+        ]
 
     def known_from(self, data: bytes) -> int:
         """Where at the end of `data` a known value may have begun; its length if nowhere."""
-        cut = min((_begun(value, data) for value in self._exact), default=len(data))
+        cut = min((_begun(form, data) for form, _ in self._exact), default=len(data))
         # One that is all there is not cut for the sake of another that begins in it.
         while cut < len(data) and (across := self._across(data, cut)) != -1:
             cut = across
@@ -94,10 +151,41 @@ class Redactor:
 
     def _across(self, data: bytes, cut: int) -> int:
         found = (
-            data.find(value, max(0, cut - len(value) + 1), cut + len(value) - 1)
-            for value in self._exact
+            data.find(form, max(0, cut - len(form) + 1), cut + len(form) - 1)
+            for form, _ in self._exact
         )
         return min((at for at in found if at != -1), default=-1)
+
+
+def _shown(pieces: Sequence[_Piece]) -> bytes:
+    return b"".join(mask or data for data, mask in pieces)
+
+
+def _split(piece: _Piece, value: bytes, mask: bytes) -> Iterator[_Piece]:
+    """A piece with each `value` in it apart."""
+    data, masked = piece
+    if masked or value not in data:
+        yield piece
+        return
+    first, *rest = data.split(value)
+    yield first, b""
+    for each in rest:
+        yield value, mask
+        yield each, b""
+
+
+def _apart(pieces: Sequence[_Piece], start: int, end: int, mask: bytes) -> Iterator[_Piece]:
+    """The pieces with what is shown at `start` to `end` apart. No mask is within that."""
+    at = 0
+    for data, masked in pieces:
+        size = len(masked or data)
+        if masked or not at <= start < at + size:
+            yield data, masked
+        else:
+            yield data[: start - at], b""
+            yield data[start - at : end - at], mask
+            yield data[end - at :], b""
+        at += size
 
 
 def _begun(value: bytes, data: bytes) -> int:

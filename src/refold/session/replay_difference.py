@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from refold.journal.events import codec
 from refold.journal.events.kinds import Compacted, Event, Judged
-from refold.session.redactor import MASK
+from refold.values.secret_mask import has_mask
 from refold.values.text import cleaned
 
 # Times, epochs and hashes of lines are the envelope's, and never compared. Of events:
@@ -77,7 +77,7 @@ def difference(then: Event, now: Event) -> Found | None:
         return None
     was, would_be = plain(then), plain(now)
     ignored = IGNORED.get(kind, frozenset[str]())
-    if isinstance(then, Compacted) and MASK.decode() in then.summary:
+    if isinstance(then, Compacted) and has_mask(then.summary):
         ignored = ignored | {"after"}  # counted before a secret was masked
     for field in {**was, **would_be}:
         if field not in ignored and was.get(field) != would_be.get(field):

@@ -33,10 +33,10 @@ from refold.journal.events.kinds import (
 )
 from refold.journal.state.fold import View, apply
 from refold.provider.port import CallDelta, Delta, Done, Request, TextDelta, ThinkingDelta
-from refold.session.redactor import MASK
 from refold.tools.contract import ImageData
 from refold.values.live import Live
 from refold.values.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
+from refold.values.secret_mask import has_mask
 from refold.views.system_prompt_diff import differences
 
 Blobs = Callable[[str], Awaitable[bytes]]
@@ -201,7 +201,7 @@ class RecordedModel:
 
 def holds_mask(call: ToolCall) -> bool:
     """Did it hold a secret? Then only the mask of that was kept."""
-    return MASK in bytes(call.arguments)
+    return has_mask(bytes(call.arguments))
 
 
 def recorded_deltas(answer: ModelAnswered) -> Iterator[Delta]:

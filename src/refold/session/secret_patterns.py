@@ -4,13 +4,14 @@ Values that are known to be secret are in `redactor`.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import reduce
 
 # Where a word begins: inside JSON also after the escape of a line break and its like,
 # and on a terminal after an order that colours what follows.
 _EDGE = rb"(?:\b|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4})|(?<=[0-9;\[]m)|(?<=\[K))"
 SEEN_BEFORE = 6  # bytes that an edge looks at, at most
+STREAMED_BYTES = 256  # of a secret that arrives in pieces: what follows is one already
 # How each kind begins, the letters that follow, and how many of them. Each takes all of its
 # word: behind the mask of half a word, another kind would seem to begin.
 _TOKENS = (
@@ -28,7 +29,8 @@ _TOKENS = (
 _SEGMENT = rb"eyJ[A-Za-z0-9_-]{10,}"
 _JWT = _EDGE + _SEGMENT + rb"\." + _SEGMENT + rb"\.[A-Za-z0-9_-]{10,}"
 # Only what a key is made of may stand between: nothing else can hide behind a mask.
-_PEM_BODY = rb"(?:\\[nr]|[A-Za-z0-9+/=\r\n])*"
+# `read_file` numbers the lines, with a tab.
+_PEM_BODY = rb"(?:\\[nrt]|[A-Za-z0-9+/=\r\n\t])*"
 _PEM = (
     rb"-----BEGIN [A-Z ]*PRIVATE KEY-----"
     + _PEM_BODY
@@ -46,16 +48,22 @@ _SHAPES: tuple[tuple[bytes, bytes], ...] = (
 )
 
 _WORD = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
-_PEM_LETTERS = _WORD.rstrip(b"_-") + b"+/=\r\n"
+_PEM_LETTERS = _WORD.rstrip(b"_-") + b"+/=\r\n\t"
 _PEM_BEGIN = b"-----BEGIN "
 
 
-def masked(data: bytes, mask: bytes, at: int = 0) -> bytes:
-    """`data` with `mask` in the place of what looks like a secret and begins at `at` or later."""
+def masked(data: bytes, mask_of: Callable[[bytes], bytes], at: int = 0) -> bytes:
+    """`data` with a mask in the place of what looks like a secret and begins at `at` or later."""
+    for shape in shapes_in(data):
+        data = b"".join(_masked(data, shape, mask_of, at))
+    return data
+
+
+def shapes_in(data: bytes) -> Iterator[re.Pattern[bytes]]:
+    """The patterns that may match in `data`, in their order."""
     for start, shape in _SHAPES:
         if start in data:
-            data = b"".join(_masked(data, shape, mask, at))
-    return data
+            yield re.compile(shape)
 
 
 def possible_secret_start(data: bytes, at: int) -> int:
@@ -91,11 +99,13 @@ def endless(coming: bytes) -> re.Pattern[bytes] | None:
     return None
 
 
-def _masked(data: bytes, shape: bytes, mask: bytes, at: int) -> Iterator[bytes]:
+def _masked(
+    data: bytes, shape: re.Pattern[bytes], mask_of: Callable[[bytes], bytes], at: int
+) -> Iterator[bytes]:
     done = 0
-    for found in re.compile(shape).finditer(data, at):
+    for found in shape.finditer(data, at):
         yield data[done : found.start()]
-        yield mask
+        yield mask_of(found[0])
         done = found.end()
     yield data[done:]
 

@@ -19,12 +19,12 @@ from refold.journal.events.kinds import (
     TurnEnded,
 )
 from refold.session import secret_patterns
-from refold.session.redactor import MASK, Redactor
+from refold.session.redactor import Redactor
 from refold.values.live import CallComing, Live, Progress, TextCame, ThinkingCame
 
 # Bytes. What goes on after that many is a secret already, or none that ends in a key:
 # an RSA key of 16,384 bits takes 12,700.
-_SURE, _MOST = 256, 16_384
+_SURE, _MOST = secret_patterns.STREAMED_BYTES, 16_384
 _TEXT, _THINKING = "text", "thinking"
 
 
@@ -133,7 +133,7 @@ class _Stream:
         if not data:
             return b""
         at = len(self._before)
-        found = secret_patterns.masked(self._before + data, MASK, at)
+        found = secret_patterns.masked(self._before + data, self._masks.mask_of, at)
         self._before = found[-secret_patterns.SEEN_BEFORE :]
         return found[at:]
 

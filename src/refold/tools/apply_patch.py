@@ -27,6 +27,7 @@ from refold.values.text import restored
 from refold.values.tools import Effect
 
 if TYPE_CHECKING:
+    from refold.place.file_secrets import FileSecrets
     from refold.tools.patch_format import Hunk, Section
 
 _NO_TEXT = DiffText("@@ the file was not text @@", 0, 0)
@@ -92,6 +93,7 @@ class _Asked:
 
     def _add(self, real: Real, section: "Section") -> None:
         name = self._free(real, "change it with *** Update File")
+        self._files.secrets("", name).restored(section.content)
         data = section.content.encode()
         self._put(FileWrite(real, data, "", executable=section.executable))
         made = change("", section.content)
@@ -109,7 +111,7 @@ class _Asked:
     def _update(self, real: Real, section: "Section") -> None:
         name = self._files.called(real)
         before = current(real, self._files, self._known)
-        data, made, remarks = _updated(before, section, name)
+        data, made, remarks = _updated(before, section, name, self._files)
         to = self._files.real(section.moved_to) if section.moved_to else real
         if to != real:
             self._move(real, to, before, data, made)
@@ -151,19 +153,31 @@ class _Asked:
 
 
 def _updated(
-    before: bytes, section: "Section", name: str
+    before: bytes, section: "Section", name: str, files: Files
 ) -> tuple[bytes, DiffText, tuple[str, ...]]:
     if not section.hunks:
         return before, DiffText("", 0, 0), ()
     was = written(before)
     if was is None:
         raise ToolFailed(f"{name} is not text: a patch cannot change it.")
-    found = hunked(was, section.hunks, name)
+    secrets = files.secrets(was.plain, name)
+    hunks = [_with_values(hunk, secrets) for hunk in section.hunks]
+    found = hunked(was, hunks, name)
     made = change(was.plain, found.text.replace("\r\n", "\n"))
     remarks = [f"In {name} {remark}." for remark in found.remarks]
     if note := syntax_note(name, was.plain, found.text.replace("\r\n", "\n")):
         remarks.append(note)
     return encoded(was, found.text, name), made, tuple(remarks)
+
+
+def _with_values(hunk: "Hunk", secrets: "FileSecrets") -> "Hunk":
+    """The hunk with the secrets of the file. A line that stays or goes may have had none."""
+    rows = list[tuple[str, str]]()
+    for sign, text in hunk.rows:
+        line = secrets.restored(text) if sign == "+" else secrets.as_in_file(text)
+        rows += ((sign, part) for part in line.split("\n"))  # a key may have several lines
+    headers = tuple(map(secrets.as_in_file, hunk.headers))
+    return replace(hunk, rows=tuple(rows), headers=headers)
 
 
 _NAMED = 10  # places in a sentence

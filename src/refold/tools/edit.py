@@ -8,7 +8,7 @@ error shows the nearest text. `place` replaces the file atomically.
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from anyio import to_thread
 from msgspec import Meta, Struct
@@ -24,6 +24,9 @@ from refold.values.display import Diff, Note
 from refold.values.printable_names import escaped
 from refold.values.text import restored
 from refold.values.tools import Effect
+
+if TYPE_CHECKING:
+    from refold.place.file_secrets import FileSecrets
 
 _NO_TEXT = DiffText("", 0, 0)
 _NUMBERS = r"(?m)^\d+\t"
@@ -72,6 +75,7 @@ def _write(
     real = files.real(path)
     name = files.called(real)
     if files.kind(real) == "nothing":
+        content = files.secrets("", name).restored(content)
         data = content.encode()
         files.write(real, data, expect="")
         made = change("", content)
@@ -80,6 +84,7 @@ def _write(
     before = current(real, files, known)
     was = written(before)
     content = restored(content, was.text) if was else content
+    content = files.secrets(was.plain if was else "", name).restored(content)
     data, recoded = _as_before(content, was)
     if data == before:
         return _unchanged(real, name, data)
@@ -104,6 +109,7 @@ def _edit(
     if was is None:
         raise ToolFailed(f"{name} is not text: edit_file cannot change it.")
     old, new = as_in_file(old, was.plain), as_in_file(new, was.plain)
+    old, new = files.secrets(was.plain, name).replacement(old, new)
     found = places(was.plain, old, new, name, all=all)
     after = was.replaced(found, old, new)
     data = encoded(was, after, name)
@@ -172,9 +178,10 @@ def _edit_all(
     if was is None:
         raise ToolFailed(f"{name} is not text: multi_edit cannot change it.")
     now, count = was, 0
+    secrets = files.secrets(was.plain, name)
     for number, edit in enumerate(edits, 1):
         try:
-            now, times = _edited(now, edit, name)
+            now, times = _edited(now, edit, name, secrets)
         except ToolFailed as error:
             raise ToolFailed(
                 f"Edit {number} of {len(edits)}: {error} No edit was done."
@@ -191,9 +198,12 @@ def _edit_all(
     return add_syntax_note(reply, name, was.plain, now.plain)
 
 
-def _edited(now: EditableText, edit: Edit, name: str) -> tuple[EditableText, int]:
+def _edited(
+    now: EditableText, edit: Edit, name: str, secrets: "FileSecrets"
+) -> tuple[EditableText, int]:
     check_sendable(edit.new, "new")
     old, new = as_in_file(edit.old, now.plain), as_in_file(edit.new, now.plain)
+    old, new = secrets.replacement(old, new, now.plain)
     found = places(now.plain, old, new, name, all=edit.all)
     return replace(now, text=now.replaced(found, old, new)), len(found)
 

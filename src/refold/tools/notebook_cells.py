@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.errors import ToolFailed
 from refold.place.port import Files
@@ -71,6 +72,7 @@ def edited(path: str, edit: CellEdit, files: Files, known: Mapping[str, str]) ->
     name = files.called(real)
     before = current(real, files, known)
     was, book = _opened(before, name)
+    edit = replace(edit, source=files.secrets(_sources(book), name).restored(edit.source))
     match edit.mode:
         case "replace":
             number = _number(book, edit.cell, name)
@@ -114,6 +116,12 @@ def _opened(content: bytes, name: str) -> tuple[EditableText, _Notebook]:
         raise ToolFailed(f"{name} is not a Jupyter notebook with cells.") from e
     assert was is not None  # or there would have been no JSON
     return was, _Notebook(text, cells, top, layout(text), ids)
+
+
+def _sources(book: _Notebook) -> str:
+    """The text of all cells, as a model reads it."""
+    cells = (book.cell(number)["source"] for number in range(len(book.cells)))
+    return "\n".join(each if isinstance(each, str) else "".join(each) for each in cells)
 
 
 def _is_start(cell: str | int) -> bool:

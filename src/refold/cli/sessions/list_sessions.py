@@ -15,8 +15,10 @@ from refold.cli.output import columns
 from refold.cli.sessions.catalogue_notice import WaitNotice
 from refold.config.paths import here
 from refold.headless.streams import print_error, print_note, write
+from refold.journal.catalogue.catalogue import Catalogue
 from refold.journal.catalogue.session_card import Card, without_old_runs, works_in
 from refold.journal.home import JournalDirectory
+from refold.views.escape import on_one_line
 from refold.views.number_format import in_bytes, many
 from refold.views.session_list import card_document, card_line, hit_document, hit_lines
 
@@ -33,20 +35,34 @@ _KEYS: dict[str, Callable[[Card], object]] = {
 def run(home: JournalDirectory, found: Namespace) -> int:
     catalogue = home.catalogue(WaitNotice(), print_error)
     if found.what == "reindex":
-        built = catalogue.rebuild()
-        if found.json:
-            _line(msgspec.to_builtins(built))
-        else:
-            write(
-                f"{many(built.sessions, 'session')}, {many(built.messages, 'message')}, "
-                f"{built.seconds:.1f} s, {in_bytes(built.bytes)}\n"
-            )
-        return 0
+        return _reindex(home, catalogue, found)
     wanted = _wanted(found)
     if found.what == "search":
         return _search(home, found, wanted)
     cards = [card for card in catalogue.cards() if wanted(card)]
     _list(cards, found)
+    return 0
+
+
+def _reindex(home: JournalDirectory, catalogue: Catalogue, found: Namespace) -> int:
+    from refold.cli.sessions.masked_directories import repair
+
+    masked = repair(home, os.environ, here())
+    built = catalogue.rebuild()
+    if found.json:
+        _line({**msgspec.to_builtins(built), "masked": msgspec.to_builtins(masked)})
+        return 0
+    write(
+        f"{many(built.sessions, 'session')}, {many(built.messages, 'message')}, "
+        f"{built.seconds:.1f} s, {in_bytes(built.bytes)}\n"
+    )
+    for each in masked:
+        stored = f"{each.session} was stored under {on_one_line(each.stored)!r}"
+        if each.directory and not each.problem:
+            write(f"{stored}: it works in {on_one_line(each.directory)} again\n")
+        else:
+            why = each.problem or "which directory that was is not known"
+            print_error(f"{stored}, and was not repaired: {on_one_line(why)}")
     return 0
 
 

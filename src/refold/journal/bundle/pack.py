@@ -2,7 +2,7 @@
 
 Reads only, and holds no more than a line or a piece of a blob at a time, so it works while
 the session runs and for any length. What is damaged is left out and reported. Checkpoints
-and Python variables are not included: they are copies of files, and values that nobody masked.
+and Python variables are not included: they are copies of files, and values that are not masked.
 """
 
 import os

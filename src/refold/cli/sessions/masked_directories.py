@@ -1,0 +1,111 @@
+"""Finds sessions whose directory was stored with the mask of a secret, and repairs them.
+
+Earlier versions could take a part of a path for a secret. What it was is looked for among the
+directories that exist: a journal is only continued, with the event of a resumed session that
+names the directory, and only if one directory fits.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import anyio
+from msgspec import Struct
+
+from refold.config.paths import home as home_directory
+from refold.errors import RefoldError
+from refold.journal.events.kinds import SessionResumed
+from refold.journal.home import JournalDirectory, current_directories
+from refold.journal.store import log_file
+from refold.session.recorder import Recorder
+from refold.values.secret_mask import ANY_MASK, has_mask
+
+
+class MaskedDirectory(Struct, frozen=True):
+    """A session, the directory that its journal names, and the one that it means.
+
+    `directory` is "" if that is not known; `problem` says why it could not be repaired.
+    """
+
+    session: str
+    stored: str
+    directory: str = ""
+    problem: str = ""
+
+
+def repair(
+    home: JournalDirectory, environ: Mapping[str, str], here: Path
+) -> tuple[MaskedDirectory, ...]:
+    """Repair every session that is stored so. Waits for the disk."""
+    sessions = {each.id: current_directories(each.path) for each in home.sessions()}
+    masked = {
+        id_: at
+        for id_, at in sessions.items()
+        if any(map(has_mask, (at.directory, *at.roots)))
+    }
+    if not masked:
+        return ()
+    known = (str(here), *(at.directory for at in sessions.values()))
+    places = _Places(known, home_directory(environ), environ)
+    return tuple(
+        _repaired(home, id_, at.directory, at.roots, places) for id_, at in masked.items()
+    )
+
+
+def _repaired(
+    home: JournalDirectory, id_: str, stored: str, roots: Sequence[str], places: "_Places"
+) -> MaskedDirectory:
+    meant = places.meant(stored)
+    more = [places.meant(each) for each in roots]
+    if not meant or not all(more):
+        return MaskedDirectory(id_, stored)
+    try:
+        anyio.run(_append, home, id_, SessionResumed(directory=meant, roots=tuple(more)))
+    except RefoldError as error:
+        return MaskedDirectory(id_, stored, meant, str(error))
+    return MaskedDirectory(id_, stored, meant)
+
+
+async def _append(home: JournalDirectory, id_: str, event: SessionResumed) -> None:
+    """Its time stays as it was: `-c` resumes the session that the user used last."""
+    file = home.path(id_) / log_file.NAME
+    before = file.stat()
+    record = Recorder(home.store(id_))
+    try:
+        await record(event, kept=True, by="reindex")
+    finally:
+        await record.close()
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+class _Places:
+    """What a masked directory may be: one that is known, one in the home, or one below a
+    directory that is above a known one or the value of a variable.
+    """
+
+    def __init__(self, known: Sequence[str], home: str, environ: Mapping[str, str]) -> None:
+        self._known = {each for each in known if os.path.isabs(each) and not has_mask(each)}
+        above = {str(up) for each in self._known for up in Path(each).parents}
+        named = {value for value in environ.values() if os.path.isabs(value)}
+        self._home, self._above = home, (above | named) - {"/"}
+
+    def meant(self, stored: str) -> str:
+        """The directory that fits best, or "" if none does, or several do."""
+        if not has_mask(stored):
+            return stored
+        if not re.sub(ANY_MASK, "", stored).strip("/"):
+            return ""  # any directory would fit
+        for fitting in self._fitting(stored):
+            there = {os.path.realpath(each) for each in fitting if os.path.isdir(each)}
+            if there:
+                return there.pop() if len(there) == 1 else ""
+        return ""
+
+    def _fitting(self, stored: str) -> Iterator[Iterable[str]]:
+        first, *rest = re.split(ANY_MASK, stored)
+        pattern = "(.+)".join(map(re.escape, (first, *rest)))
+        yield (each for each in self._known if re.fullmatch(pattern, each))
+        if not first:
+            yield (self._home.join(("", *rest)),)
+            yield (value.join(("", *rest)) for value in self._above)

@@ -1,0 +1,28 @@
+"""The key of this installation, with which the masks of secrets get their tags.
+
+It is created when it is first needed. Whoever has it and a mask can test whether a value is the
+one that was masked, so it is private, and no export contains it.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+
+from refold.safe_open import made, read_regular
+
+NAME = "mask.key"
+_BYTES = 32
+
+
+def read_mask_key(data: Path) -> bytes:
+    """The key in the data directory. Where none can be stored, one for this process."""
+    from secrets import token_bytes  # few starts mask anything
+
+    file = data / NAME
+    with suppress(OSError):
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            made(file, token_bytes(_BYTES))
+        key, size = read_regular(file, _BYTES, follow=False)
+        if size == _BYTES:
+            return key
+    return token_bytes(_BYTES)

@@ -1,0 +1,68 @@
+"""The text that stands for a secret. Pure.
+
+A model reads `KEY = "[secret:3f2a]"`. `session.redactor` decides what is secret and makes the
+mask; `place.file_secrets` puts the value back into its own file.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias, cast
+
+from msgspec import Struct
+
+MASK = "[secret]"  # without a tag: what is printed, and in journals of earlier versions
+_BEGINS, _BEGINS_BYTES = "[secret", b"[secret"
+ANY_MASK = r"\[secret(?::[0-9a-f]{4})?\]"
+_TAGGED = r"\[secret:[0-9a-f]{4}\]"
+_ANY_BYTES = ANY_MASK.encode()
+
+
+class TextPiece(Struct, frozen=True):
+    """A part of a text. `mask` stands for it if it is a secret, otherwise it is ""."""
+
+    text: str
+    mask: str = ""
+
+
+FindSecrets: TypeAlias = Callable[[str], Sequence[TextPiece]]
+
+
+def has_mask(text: str | bytes) -> bool:
+    if isinstance(text, bytes):
+        return _BEGINS_BYTES in text and bool(re.search(_ANY_BYTES, text))
+    return _BEGINS in text and bool(re.search(ANY_MASK, text))
+
+
+def first_mask(text: str) -> str:
+    """The first mask in it, or ""."""
+    match = re.search(ANY_MASK, text)
+    return match[0] if match else ""
+
+
+def first_tag(text: str) -> str:
+    """The first mask with a tag, or "". A path or a pattern may have "[secret]" of its own."""
+    match = re.search(_TAGGED, text) if _BEGINS in text else None
+    return match[0] if match else ""
+
+
+def masks_in(value: object) -> Iterator[str]:
+    """The masks in any text of a JSON value."""
+    match value:
+        case str() if _BEGINS in value:
+            yield from re.findall(ANY_MASK, value)
+        case dict():
+            for pair in cast("dict[object, object]", value).items():
+                yield from masks_in(pair)
+        case list() | tuple():
+            for item in cast("Sequence[object]", value):
+                yield from masks_in(item)
+        case Struct():
+            for name in value.__struct_fields__:
+                yield from masks_in(getattr(value, name))
+        case _:
+            return
+
+
+def without_secrets(text: str) -> Sequence[TextPiece]:
+    """Of text in which nothing is looked for."""
+    return (TextPiece(text),) if text else ()

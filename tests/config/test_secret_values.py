@@ -1,0 +1,63 @@
+"""Which values of variables are taken for secrets."""
+
+import pytest
+
+from refold import Agent
+from refold.config.secret_values import passwords_in, secrets_by_name
+from refold.testing.providers import ScriptedProvider
+
+AROUND = ("/home/alexander/work", "/home/alexander")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secrets"),
+    [
+        ("API_KEY", "a1b2c3d4e5", ["a1b2c3d4e5"]),
+        ("GITHUB_TOKEN", "abcdefghijklmnopqrst", ["abcdefghijklmnopqrst"]),
+        ("DB_PASSWORD", "correct-horse", ["correct-horse"]),
+        ("MAIL_PASSWORD", "qxzvbkwmtrplsdfg", ["qxzvbkwmtrplsdfg"]),
+        ("AWS_SECRET", "/Ab1/x+Yz09876543", ["/Ab1/x+Yz09876543"]),
+        ("Authorization", "Bearer a1b2c3d4", ["Bearer a1b2c3d4", "a1b2c3d4"]),
+        ("API_KEY", "short", []),
+        ("CACHE_KEY", "production", []),
+        ("CACHE_KEY", "Development", []),
+        ("SSH_KEY", "/etc/ssh/id_ed25519", []),
+        ("SSH_KEY", "~/.ssh/id_ed25519", []),
+        ("SSH_KEY", "./id_ed25519", []),
+        ("USER_KEY", "alexander", []),
+        ("HOME_KEY", "/home/alexander", []),
+        ("NODE_ENV", "a1b2c3d4e5", []),
+        ("HOME", "/home/alexander", []),
+        ("Accept", "application/json", []),
+    ],
+)
+def test_a_value_is_secret_if_its_name_and_its_look_say_so(
+    name: str, value: str, secrets: list[str]
+) -> None:
+    assert list(secrets_by_name([(name, value)], AROUND)) == secrets
+
+
+def test_the_password_of_an_address_is_a_secret() -> None:
+    addresses = ["postgres://me:pa55word99@db/x", "https://example.org/a", "x://me@db"]
+
+    assert list(passwords_in(addresses)) == ["pa55word99"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shows"),
+    [
+        ("NODE_ENV", "production", True),
+        ("HOME_DIRECTORY", "/home/alexander", True),
+        ("DEPLOY_TOKEN", "production", True),
+        ("DEPLOY_TOKEN", "a1b2c3d4e5", False),
+    ],
+)
+def test_a_session_masks_the_values_of_secret_variables(
+    name: str, value: str, shows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    agent = Agent(provider=ScriptedProvider(f"It is {value}."))
+
+    text = agent.run("What is it?").text
+
+    assert (value in text) is shows

@@ -1,0 +1,298 @@
+"""A mask never lands in a file, and a value never in another file or another line."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from msgspec import Struct
+
+from refold.errors import ToolFailed
+from refold.place.file_secrets import FileSecrets
+from refold.place.files import DiskFiles
+from refold.place.port import Files
+from refold.session.redactor import Redactor
+from refold.tools.apply_patch import apply_patch
+from refold.tools.contract import Reply, Tool
+from refold.tools.edit import edit_file, multi_edit, write_file
+from refold.tools.file_versions import digest
+from refold.tools.notebook_edit import notebook_edit
+from refold.values.secret_mask import ANY_MASK, has_mask
+
+# Put together here, so that nobody takes this file for a leak.
+TOKEN = "ghp_" + "a1" * 18
+OTHER = "sk-" + "ant-api03-" + "x1" * 20
+KNOWN = "hunter2-hunter2"
+PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nowIB/+=\n-----END RSA PRIVATE KEY-----"
+VALUES = (TOKEN, OTHER, KNOWN, PEM)
+MASKS = Redactor([KNOWN], lambda: b"k" * 32)
+TEXT = f'a = 1\nKEY = "{TOKEN}"\nOTHER = "{OTHER}"  # {KNOWN}\npem = """{PEM}"""\nb = 2\n'
+
+
+def shown(text: str) -> str:
+    """As a model reads it."""
+    return MASKS.masked(text)
+
+
+class Folder(Struct, frozen=True):
+    root: Path
+
+    @property
+    def files(self) -> Files:
+        return DiskFiles(self.root, find_secrets=MASKS.pieces)
+
+    def call(self, tool: Tool, **arguments: object) -> str:
+        """The result, or why there is none."""
+        files = self.files
+        known = {
+            str(p): digest(p.read_bytes()) for p in self.root.rglob("*") if p.is_file()
+        }
+
+        async def run() -> Reply:
+            means = {"files": files, "known": known, "unread": frozenset[str]()}
+            needs = {name: means[name] for name in tool.signature().needs}
+            return await tool.run(**arguments, **needs)
+
+        try:
+            return anyio.run(run).text
+        except ToolFailed as error:
+            return str(error)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    (tmp_path / "a.py").write_text(TEXT)
+    return Folder(tmp_path)
+
+
+def test_a_file_that_is_written_as_it_was_shown_keeps_its_values(folder: Folder) -> None:
+    folder.call(write_file, path="a.py", content=shown(TEXT).replace("b = 2", "b = 3"))
+
+    assert (folder.root / "a.py").read_text() == TEXT.replace("b = 2", "b = 3")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_values_come_back_in_any_encoding_and_with_any_line_end(
+    folder: Folder, encoding: str, end: str
+) -> None:
+    file, text = folder.root / "a.py", f"é = 1\nKEY = {TOKEN}\nb = 2\n"
+    file.write_bytes(text.replace("\n", end).encode(encoding))
+
+    folder.call(write_file, path="a.py", content=shown(text).replace("b = 2", "b = 3"))
+
+    after = text.replace("b = 2", "b = 3").replace("\n", end)
+    assert file.read_bytes().decode(encoding) == after
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('KEY = "{}"\n', 'KEY = "{}"\nc = 3\n'),
+        ('"{}"\nOTHER', '"{}"\nc = 3\nOTHER'),
+        ("a = 1\nKEY", "a = 2\nKEY"),
+    ],
+)
+def test_an_edit_finds_and_keeps_a_value(folder: Folder, old: str, new: str) -> None:
+    mask = shown(TOKEN)
+
+    said = folder.call(edit_file, path="a.py", old=old.format(mask), new=new.format(mask))
+
+    assert said.startswith("Edited a.py")
+    expected = TEXT.replace(old.format(TOKEN), new.format(TOKEN))
+    assert (folder.root / "a.py").read_text() == expected
+
+
+def test_an_edit_can_remove_a_value(folder: Folder) -> None:
+    folder.call(edit_file, path="a.py", old=shown(TOKEN), new="<from the environment>")
+
+    assert TOKEN not in (folder.root / "a.py").read_text()
+
+
+def test_several_edits_keep_a_value_and_none_changes_its_line(folder: Folder) -> None:
+    mask = shown(TOKEN)
+    edits = [
+        {"old": "a = 1", "new": "a = 2"},
+        {"old": f'KEY = "{mask}"', "new": f'KEY = "{mask}"\nc = 3'},
+    ]
+    sly = [
+        {"old": "2\nKEY = ", "new": "2\nprint("},
+        {"old": f'"{mask}"', "new": f'"{mask}")'},
+    ]
+
+    assert "Edited" in folder.call(multi_edit, path="a.py", edits=converted(edits))
+    assert "stands for a secret" in folder.call(
+        multi_edit, path="a.py", edits=converted(sly)
+    )
+    assert (folder.root / "a.py").read_text() == TEXT.replace("a = 1", "a = 2").replace(
+        f'"{TOKEN}"', f'"{TOKEN}"\nc = 3'
+    )
+
+
+def converted(edits: Sequence[dict[str, str]]) -> object:
+    import msgspec
+
+    raw = msgspec.json.encode({"path": "a.py", "edits": edits})
+    return multi_edit.parse(raw)["edits"]
+
+
+def test_a_patch_finds_and_keeps_values_of_several_lines(folder: Folder) -> None:
+    lines = shown(TEXT).splitlines()
+    patch = "\n".join(
+        ["*** Begin Patch", "*** Update File: a.py", "@@", f" {lines[0]}", f" {lines[1]}",
+         f" {lines[2]}", f"-{lines[3]}", f"+{lines[3]}", "+c = 3", " b = 2", "*** End Patch"]
+    )  # fmt: skip
+
+    assert "Changed a.py" in folder.call(apply_patch, patch=patch)
+    assert (folder.root / "a.py").read_text() == TEXT.replace("b = 2", "c = 3\nb = 2")
+
+
+def test_a_notebook_keeps_the_value_of_a_cell(folder: Folder) -> None:
+    import json
+
+    def cell(source: Sequence[str]) -> dict[str, object]:
+        return {"cell_type": "markdown", "metadata": {}, "source": source}
+
+    book = {"cells": [cell(["x\n", f'key = "{TOKEN}"']), cell(["y"])], "metadata": {}}
+    file = folder.root / "n.ipynb"
+    file.write_text(json.dumps({**book, "nbformat": 4, "nbformat_minor": 2}, indent=1))
+
+    said = folder.call(
+        notebook_edit, path="n.ipynb", cell=1, source=f'z\nkey = "{shown(TOKEN)}"'
+    )
+    refused = folder.call(
+        notebook_edit, path="n.ipynb", cell=2, source=f"print({shown(TOKEN)})"
+    )
+
+    assert "Changed cell 1" in said
+    assert "stands for a secret" in refused
+    sources = [each["source"] for each in json.loads(file.read_text())["cells"]]
+    assert sources == [["z\n", f'key = "{TOKEN}"'], ["y"]]
+
+
+HERE = shown(f'KEY = "{TOKEN}"')
+PLAIN = re.sub(ANY_MASK, "[secret]", HERE)
+REFUSED: dict[str, Callable[[Folder], str]] = {
+    "a new file": lambda f: f.call(write_file, path="b.py", content=HERE),
+    "a new file with a mask of earlier versions": lambda f: f.call(
+        write_file, path="b.py", content=PLAIN
+    ),
+    "a new file by a patch": lambda f: f.call(
+        apply_patch,
+        patch=f"*** Begin Patch\n*** Add File: b.py\n+{HERE}\n*** End Patch",
+    ),
+    "another line": lambda f: f.call(
+        write_file, path="a.py", content=f"print({shown(TOKEN)})\n"
+    ),
+    "the same line with a comment": lambda f: f.call(
+        write_file, path="a.py", content=f"{HERE}  # new\n"
+    ),
+    "another value in the line": lambda f: f.call(
+        write_file, path="a.py", content=f'KEY = "{shown(OTHER)}"\n'
+    ),
+    "a mask that was made up": lambda f: f.call(
+        write_file, path="a.py", content='KEY = "[secret:0000]"\n'
+    ),
+    "an edit that moves a value": lambda f: f.call(
+        edit_file, path="a.py", old="a = 1", new=f"print({shown(TOKEN)})"
+    ),
+    "an edit that looks for a value of another file": lambda f: f.call(
+        edit_file, path="a.py", old="[secret:0000]", new="x"
+    ),
+    "bytes that a client uploads": lambda f: uploaded(f, HERE.encode()),
+    "bytes in UTF-16": lambda f: uploaded(f, HERE.encode("utf-16")),
+    "a path": lambda f: f.call(write_file, path=f"{shown(TOKEN)}/b.py", content="x"),
+}
+
+
+def uploaded(folder: Folder, content: bytes) -> str:
+    files = folder.files
+    try:
+        files.write(files.real("b.py"), content, expect="")
+    except ToolFailed as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("attempt", REFUSED.values(), ids=REFUSED.keys())
+def test_a_mask_is_refused(folder: Folder, attempt: Callable[[Folder], str]) -> None:
+    said = attempt(folder)
+
+    assert "stands for" in said
+    assert [p.name for p in folder.root.iterdir()] == ["a.py"]
+    assert (folder.root / "a.py").read_text() == TEXT
+
+
+def test_text_that_only_looks_like_a_mask_stays_where_it_was(folder: Folder) -> None:
+    text = "const [secret] = useState()\ntag [secret:3f2a]\nx = 1\n"
+    (folder.root / "b.js").write_text(text)
+
+    folder.call(write_file, path="b.js", content=text.replace("x = 1", "x = 2"))
+
+    assert (folder.root / "b.js").read_text() == text.replace("x = 1", "x = 2")
+
+
+def test_a_journal_of_an_earlier_version_has_masks_without_tags(folder: Folder) -> None:
+    plain = re.sub(ANY_MASK, "[secret]", shown(TEXT))
+
+    folder.call(write_file, path="a.py", content=plain.replace("b = 2", "b = 3"))
+
+    assert (folder.root / "a.py").read_text() == TEXT.replace("b = 2", "b = 3")
+
+
+def test_two_values_that_look_alike_are_not_exchanged() -> None:
+    """Two lines that differ in nothing but values with the same tag: neither is put back."""
+    text = f"KEY={TOKEN}\nKEY={OTHER}\n"
+    alike = Redactor((), lambda: b"k")
+    alike.mask_of = lambda _: b"[secret:aaaa]"  # pyright: ignore[reportAttributeAccessIssue]
+    secrets = FileSecrets(text, "a", alike.pieces)
+
+    with pytest.raises(ToolFailed, match="stands for a secret value"):
+        secrets.restored("KEY=[secret:aaaa]\n")
+
+
+@given(some.text(some.sampled_from('ab "=\n\t\\é'), max_size=5), some.data())
+def test_the_pieces_of_a_text_are_what_is_masked(begin: str, data: some.DataObject) -> None:
+    words = some.sampled_from((*VALUES, *"ab \n=", "-----", "ghp_", "[secret]"))
+    text = begin + "".join(data.draw(some.lists(words, max_size=8)))
+
+    pieces = MASKS.pieces(text)
+
+    assert "".join(piece.text for piece in pieces) == text
+    assert "".join(piece.mask or piece.text for piece in pieces) == shown(text)
+
+
+LINES = some.sampled_from(
+    ("a = 1", "", "  b", *(f"{n} = '{v}'" for n in "xy" for v in (TOKEN, OTHER, KNOWN)))
+)
+
+
+@given(some.lists(LINES, max_size=6), some.lists(LINES, max_size=4), some.data())
+def test_whatever_is_written_no_mask_lands_and_no_value_leaves_its_line(
+    mine: list[str], others: list[str], data: some.DataObject
+) -> None:
+    """Lines are kept, removed, exchanged, and taken from another file, and then cut."""
+    text, foreign = "\n".join(mine), "\n".join(others)
+    lines = [*shown(text).split("\n"), *shown(foreign).split("\n")]
+    written = "\n".join(data.draw(some.lists(some.sampled_from(lines), max_size=8)))
+    at = data.draw(some.integers(0, len(written)))
+    written = (
+        written[:at] + data.draw(some.sampled_from(("", "#", "\n", " "))) + written[at:]
+    )
+
+    try:
+        result = FileSecrets(text, "a", MASKS.pieces).restored(written)
+    except ToolFailed:
+        assert has_mask(written)
+        return
+
+    assert not has_mask(result)
+    own = set(mine)
+    assert [
+        line
+        for line in result.split("\n")
+        if line not in own and any(value in line for value in VALUES)
+    ] == []
