@@ -156,7 +156,10 @@ def test_a_notebook_keeps_the_value_of_a_cell(folder: Folder) -> None:
     def cell(source: Sequence[str]) -> dict[str, object]:
         return {"cell_type": "markdown", "metadata": {}, "source": source}
 
-    book = {"cells": [cell(["x\n", f'key = "{TOKEN}"']), cell(["y"])], "metadata": {}}
+    book: dict[str, object] = {
+        "cells": [cell(["x\n", f'key = "{TOKEN}"']), cell(["y"])],
+        "metadata": {},
+    }
     file = folder.root / "n.ipynb"
     file.write_text(json.dumps({**book, "nbformat": 4, "nbformat_minor": 2}, indent=1))
 
