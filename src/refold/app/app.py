@@ -26,7 +26,8 @@ from refold.app.tool_dependencies import SessionResources, SharedResources
 from refold.app.turn_context import MovingTurnContext, TurnContext, agent_of, model_of
 from refold.app.workspace import Workspace, WorkspaceDirectories, check_tools
 from refold.config.credentials import read as stored_keys
-from refold.config.paths import Paths
+from refold.config.paths import Paths, home
+from refold.config.secret_values import secrets_by_name
 from refold.config.settings import Settings
 from refold.engine.decide import Policy
 from refold.errors import BadInput
@@ -77,6 +78,8 @@ class App:
         self.home = JournalDirectory(paths.data / "sessions")
         keys = stored_keys(paths.credentials)
         self.models = Models(settings, paths, environ, keys, options, before)
+        around = home(environ), self.directory
+        self.models.masks.learn(*secrets_by_name(environ.items(), around))
         own = (*builtin(), *options.more_tools) if options.tools is None else options.tools
         brought, more_policies, self._left_out = _of_packages(options, own, self.log)
         self.tools = _named_tools((*own, *brought), options.tool_names)

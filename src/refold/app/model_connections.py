@@ -13,7 +13,6 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from refold.config.api_keys import Keys
-from refold.config.mask_key import read_mask_key
 from refold.config.paths import Paths
 from refold.config.settings import Provider as OwnProvider
 from refold.config.settings import Settings
@@ -68,12 +67,17 @@ class Connections:
             environ.get(name, "") for name in (*settings.secret_variables, *self._secrets)
         )
         # Every key that we hold, once we hold it.
-        self.masks = Redactor((*held, *keys.values()), partial(read_mask_key, paths.data))
+        self.masks = Redactor((*held, *keys.values()), self._mask_key)
         self.log = Logbook(paths.state, settings.log_level, self.masks.mask)
         self.keys = Keys(settings.providers, environ, keys, self.masks.learn)
         self._open: dict[str, Provider] = {}
         self._late: dict[str, LazyProvider] = {}
         self._closing: list[ConnectedProvider] = []
+
+    def _mask_key(self) -> bytes:
+        from refold.config.mask_key import read_mask_key  # few starts mask anything
+
+        return read_mask_key(self._paths.data)
 
     def provider(self, name: str) -> Provider:
         """Who answers for `name`. Never raises; the answer may be why not."""

@@ -12,8 +12,7 @@ from msgspec import Struct
 
 from refold.agents.profile import Acting
 from refold.app.model_connections import SCRIPT, SMALL, Connections, Unconnected
-from refold.config.paths import Paths, home
-from refold.config.secret_values import secrets_by_name
+from refold.config.paths import Paths
 from refold.config.settings import RoleOptions, Roles, Settings
 from refold.errors import BadInput
 from refold.provider import catalog
@@ -42,8 +41,6 @@ class ModelRequest(Protocol):
 
     @property
     def model(self) -> str: ...
-    @property
-    def directory(self) -> "Path": ...
     @property
     def script(self) -> "Path | None": ...
     @property
@@ -95,8 +92,6 @@ class Models:
         self._asked = asked
         connections = partial(Connections, script=asked.script, timed=asked.timed)
         self.connections = connections(settings, paths, environ, keys)
-        around = home(environ), str(asked.directory)
-        self.masks.learn(*secrets_by_name(environ.items(), around))
         windows = {name: own.window for name, own in settings.providers.items()}
         lists = directory_in(paths.state)
         self.figures = ModelFigures(environ, settings.prices, windows, lists)
