@@ -78,15 +78,11 @@ class App:
         self.home = JournalDirectory(paths.data / "sessions")
         keys = stored_keys(paths.credentials)
         self.models = Models(settings, paths, environ, keys, options, before)
-        around = home(environ), self.directory
-        self.models.masks.learn(*secrets_by_name(environ.items(), around))
+        _learn_secrets(self)
         own = (*builtin(), *options.more_tools) if options.tools is None else options.tools
         brought, more_policies, self._left_out = _of_packages(options, own, self.log)
         self.tools = _named_tools((*own, *brought), options.tool_names)
-        where = WorkspaceDirectories(options.directory, options.more_roots)
-        find = self.models.masks.pieces
-        self.workspace = Workspace(settings, paths, environ, where, find_secrets=find)
-        self.workspace.open_in(options.editor)
+        self.workspace = _workspace(self)
         check_tools(self.workspace.rules, (*builtin(), *self.tools))
         policies(settings, options.schema)  # a bad schema raises now
         self.agents.find(settings.agent, "main")
@@ -311,6 +307,21 @@ class App:
             unread=self.workspace.files.unread,
         )
         return SystemPromptBuilder(self.settings, self.paths, self.environ, ground)
+
+
+def _workspace(app: App) -> Workspace:
+    """The one that the session is started in."""
+    where = WorkspaceDirectories(app.options.directory, app.options.more_roots)
+    find = app.models.masks.pieces
+    workspace = Workspace(app.settings, app.paths, app.environ, where, find_secrets=find)
+    workspace.open_in(app.options.editor)
+    return workspace
+
+
+def _learn_secrets(app: App) -> None:
+    """Mask the values of variables whose names say that they are secret."""
+    around = home(app.environ), app.directory
+    app.models.masks.learn(*secrets_by_name(app.environ.items(), around))
 
 
 def workspace_of(app: App, view: View) -> Workspace:
