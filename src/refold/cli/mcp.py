@@ -36,6 +36,7 @@ from refold.views.escape import on_one_line
 
 _PATIENCE = 120.0  # seconds; each server has a time of its own to connect
 _SHOWN = 100  # characters of a description
+_MAX_REPORTS, _MAX_REPORT_CHARS = 50, 500
 
 
 def add_arguments(mcp: ArgumentParser) -> None:
@@ -215,7 +216,8 @@ def _test(name: str, places: Paths, directory: Path, *, accept: bool) -> int:
     settings = load_here(directory, places, os.environ, {}).settings
     workspace = Workspace(settings, places, os.environ, WorkspaceDirectories(directory))
     only = ConfiguredServers((server,))
-    servers = McpServers(only, workspace, places, os.environ, _tell, lambda *_: None)
+    tell = _Tell()
+    servers = McpServers(only, workspace, places, os.environ, tell, lambda *_: None)
     try:
         anyio.run(servers.connections.settled, _PATIENCE)
         (status,) = servers.connections.statuses()
@@ -293,6 +295,17 @@ def _configured(places: Paths, directory: Path) -> ConfiguredServers:
     return configured(str(directory), places, os.environ)
 
 
-def _tell(level: Level, what: str, session: str = "") -> None:
-    if level in ("warning", "error"):
-        print_error(on_one_line(what))
+class _Tell:
+    """Prints what a server reports, up to a limit: it may report without end."""
+
+    def __init__(self) -> None:
+        self._lines = 0
+
+    def __call__(self, level: Level, what: str, session: str = "") -> None:
+        if level not in ("warning", "error"):
+            return
+        self._lines += 1
+        if self._lines <= _MAX_REPORTS:
+            print_error(on_one_line(what)[:_MAX_REPORT_CHARS])
+        elif self._lines == _MAX_REPORTS + 1:
+            print_error("it reports more, which is not shown")

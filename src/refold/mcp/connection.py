@@ -16,11 +16,13 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from msgspec import Struct
 from msgspec.structs import replace
+from pydantic import ValidationError
 
 from refold import __version__
 from refold.errors import ToolFailed, first
 from refold.mcp import results, transports
 from refold.mcp.channel import Channel
+from refold.mcp.flood import FloodGate, screened
 from refold.mcp.grants import GrantStore, NoGrants
 from refold.mcp.http_transport import JudgedTransport
 from refold.mcp.manifests import (
@@ -45,6 +47,7 @@ State: TypeAlias = Literal["waiting", "connecting", "connected", "failed"]
 _TRIES = 5  # connections in a row that end soon, before a server is given up
 _SOON = 30.0  # seconds: a connection that lived longer was good
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before it is tried again
+_LISTS_AT_ONCE, _BETWEEN_LISTS = 5, 2.0  # readings of its lists, then seconds between two
 _PAGES, _MOST = 50, 1_000  # of a list; tools, prompts or resources
 
 
@@ -197,17 +200,21 @@ class Connection:
 
     async def _watch(self, client: Client, ending: ConnectionEnd) -> None:
         """Read its lists again when they have changed, until the connection ends."""
+        readings = 0
         while not ending.ended:
             await ending.news.wait()
+            if readings >= _LISTS_AT_ONCE:  # it may change them without end
+                await anyio.sleep(_BETWEEN_LISTS)
             ending.news = anyio.Event()
             if (changes := ending.changes) and not ending.ended:
+                readings += 1
                 with anyio.fail_after(self.config.connect_seconds):
                     await self._list(client)
                 ending.read(changes)
 
     def _client_over(self, config: ServerConfig, transport: str) -> Client:
         return Client(
-            self._streams(config, transport),
+            self._screened(config, transport),
             read_timeout_seconds=config.call_seconds,
             sampling_callback=self._requests.sample if self._environment.samples else None,
             elicitation_callback=self._requests.elicit,
@@ -215,6 +222,12 @@ class Connection:
             message_handler=self._message,
             client_info=types.Implementation(name="refold", version=__version__),
         )
+
+    def _screened(
+        self, config: ServerConfig, transport: str
+    ) -> AbstractAsyncContextManager[Any]:
+        gate = FloodGate(lambda what: self._log("warning", what), self._ending.change)
+        return screened(self._streams(config, transport), gate)
 
     def _streams(
         self, config: ServerConfig, transport: str
@@ -297,6 +310,8 @@ class Connection:
     async def _message(self, message: object) -> None:
         if isinstance(message, _CHANGES):
             self._ending.change()
+        elif isinstance(message, ValidationError):  # a call may wait for what it was
+            self._ending.because(transports.reason(message))
 
     def _lost(self) -> None:
         self._client, self.state = None, "failed"

@@ -6,10 +6,11 @@ named the server, so it may be at private addresses, but not at public and priva
 `oauth_network` does the same for logins, whose addresses others name.
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 import httpx2
 
+from refold.mcp.message_limits import readable
 from refold.provider.connect import Endpoint, proxy_for
 from refold.provider.resolver import (
     AddressRefused,
@@ -19,6 +20,8 @@ from refold.provider.resolver import (
     resolve,
 )
 
+_SEPARATORS = {"application/json": b"", "text/event-stream": b"\n"}
+_MAX_MESSAGE = 16 * 1024 * 1024  # bytes
 _PORTS = {"https": 443, "http": 80}
 _CONNECT_SECONDS, _READ_SECONDS = 30.0, 300.0  # as the SDK has them
 
@@ -43,12 +46,14 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
             if not proxy or isinstance(error, AddressRefused):
                 raise httpx2.ConnectError(str(error), request=request) from error
             addresses = ()
+        request.headers["accept-encoding"] = "identity"  # what is packed has no known size
         if proxy:  # it resolves the name itself, perhaps as one that we cannot
-            return await self._through(proxy).handle_async_request(request)
+            return _screened(await self._through(proxy).handle_async_request(request))
         failed: httpx2.TransportError = httpx2.ConnectError("its name has no address")
         for address in addresses:
             try:
-                return await self._direct.handle_async_request(_sent_to(address, request))
+                sent = _sent_to(address, request)
+                return _screened(await self._direct.handle_async_request(sent))
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 failed = error
         raise failed
@@ -75,6 +80,55 @@ def http_client(
     return httpx2.AsyncClient(
         headers=headers, timeout=timeout, auth=auth, transport=transport, trust_env=False
     )
+
+
+def _screened(response: httpx2.Response) -> httpx2.Response:
+    """The same answer, with messages that are within the limits of `message_limits`."""
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body = response.stream
+    if kind not in _SEPARATORS or response.headers.get("content-encoding"):
+        return response
+    assert isinstance(body, httpx2.AsyncByteStream)
+    headers = [(n, v) for n, v in response.headers.items() if n != "content-length"]
+    return httpx2.Response(
+        response.status_code,
+        headers=headers,
+        stream=_Messages(body, _SEPARATORS[kind]),
+        extensions=response.extensions,
+    )
+
+
+class _Messages(httpx2.AsyncByteStream):
+    """A body of messages: one, or the data of events, each on a line."""
+
+    def __init__(self, body: httpx2.AsyncByteStream, separator: bytes) -> None:
+        self._body, self._separator = body, separator
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        rest = bytearray()
+        async for piece in self._body:
+            rest += piece
+            if len(rest) > _MAX_MESSAGE:
+                raise httpx2.ReadError(
+                    f"it sent more than {_MAX_MESSAGE >> 20} MiB at once"
+                )
+            if self._separator and self._separator in piece:
+                *lines, last = rest.split(self._separator)
+                rest = bytearray(last)
+                for line in lines:
+                    yield _within_limits(bytes(line)) + self._separator
+        if rest:
+            yield _within_limits(bytes(rest))
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+def _within_limits(line: bytes) -> bytes:
+    before, data, message = line.partition(b"data:")
+    if before or not data:
+        return readable(line)
+    return data + readable(message)
 
 
 def _sent_to(address: str, request: httpx2.Request) -> httpx2.Request:

@@ -26,6 +26,7 @@ from pydantic import ValidationError
 
 from refold.errors import ToolFailed, first
 from refold.mcp.http_transport import JudgedTransport, http_client
+from refold.mcp.message_limits import readable
 from refold.mcp.servers import ServerConfig
 from refold.place.port import CommandExtras, Commands, Finished
 from refold.values.namespaces import REFUSED, refused_namespaces
@@ -220,6 +221,8 @@ async def _pass_on(
     """Whether the line is a message. Empty lines do not count as garbage."""
     if not line.strip():
         return True
+    if not (line := readable(line)):
+        return True  # it answered nothing
     message = _message(line)
     if message is None:
         return False

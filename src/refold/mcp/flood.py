@@ -1,0 +1,125 @@
+"""Limits on how many messages a server sends without being asked: notices, progress, changes.
+
+Each kind has a number that may come at once and a rate. What is more is left out, and one sentence
+says so. Nothing is lost that counts: progress and log messages are only shown, and that a list has
+changed is noted without the message. `message_limits` bounds each message.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import anyio
+import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from msgspec import Struct
+
+from refold.mcp.message_limits import with_few_parts
+
+_Incoming = SessionMessage | Exception
+Streams = tuple[
+    MemoryObjectReceiveStream[_Incoming], MemoryObjectSendStream[SessionMessage]
+]
+
+
+class Allowance(Struct, frozen=True):
+    """`at_once` messages, and `each_second` from then on. `what` they are, for a sentence."""
+
+    what: str
+    at_once: int
+    each_second: float
+
+
+_LOG = Allowance("log messages", 100, 10.0)
+_PROGRESS = Allowance("reports of progress", 200, 20.0)
+_CHANGES = Allowance("changes of its lists", 10, 1.0)
+_NOTICES = Allowance("notices", 100, 20.0)
+_REQUESTS = Allowance("requests", 100, 20.0)
+_ALLOWANCES = {
+    "notifications/message": _LOG,
+    "notifications/progress": _PROGRESS,
+    "notifications/tools/list_changed": _CHANGES,
+    "notifications/prompts/list_changed": _CHANGES,
+    "notifications/resources/list_changed": _CHANGES,
+}
+
+
+class FloodGate:
+    """Of one connection. `say` gets a sentence, `changed` is called for a change left out."""
+
+    def __init__(self, say: Callable[[str], None], changed: Callable[[], None]) -> None:
+        self._say, self._changed = say, changed
+        self._buckets = dict[str, _Bucket]()
+
+    def passes(self, message: types.JSONRPCMessage) -> bool:
+        """Whether the session gets it. Answers to requests always pass."""
+        match message:
+            case types.JSONRPCNotification():
+                allowance = _ALLOWANCES.get(message.method, _NOTICES)
+            case types.JSONRPCRequest():
+                allowance = _REQUESTS
+            case _:
+                return True
+        bucket = self._buckets.setdefault(allowance.what, _Bucket(allowance))
+        if bucket.take(anyio.current_time()):
+            return True
+        if not bucket.overflowed:
+            bucket.overflowed = True
+            self._say(
+                f"sends more than {allowance.each_second:g} {allowance.what} in a second: "
+                "the rest are left out"
+            )
+        if allowance is _CHANGES:
+            self._changed()
+        return False
+
+
+@asynccontextmanager
+async def screened(
+    transport: AbstractAsyncContextManager[Streams], gate: FloodGate
+) -> AsyncGenerator[Streams]:
+    """The streams of a transport, without what is more than a session should get."""
+    async with transport as (read, write):
+        forward, incoming = anyio.create_memory_object_stream[_Incoming](0)
+        async with anyio.create_task_group() as group:
+            group.start_soon(_forward, read, forward, gate)
+            try:
+                yield incoming, write
+            finally:
+                incoming.close()
+                group.cancel_scope.cancel()
+
+
+async def _forward(
+    read: MemoryObjectReceiveStream[_Incoming],
+    session: MemoryObjectSendStream[_Incoming],
+    gate: FloodGate,
+) -> None:
+    async with session:
+        try:
+            async for item in read:
+                if isinstance(item, Exception):
+                    await session.send(item)
+                elif gate.passes(item.message):
+                    few = with_few_parts(item.message)
+                    same = few is item.message
+                    await session.send(item if same else SessionMessage(few, item.metadata))
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            return  # the session has ended
+
+
+class _Bucket:
+    def __init__(self, allowance: Allowance) -> None:
+        self._allowance, self._left, self._filled = allowance, float(allowance.at_once), 0.0
+        self.overflowed = False
+
+    def take(self, now: float) -> bool:
+        if not self._filled:
+            self._filled = now
+        gained = (now - self._filled) * self._allowance.each_second
+        self._left = min(self._allowance.at_once, self._left + gained)
+        self._filled = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True

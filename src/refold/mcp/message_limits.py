@@ -1,0 +1,111 @@
+"""Limits on one message of a server, before it is parsed: levels, values, parts of a result.
+
+Parsers give up on JSON that is nested deeply, and say so to no one: the call would wait to its time
+limit. A small message of many empty values takes a hundred times its size in memory. So a result
+beyond a limit becomes an error that answers the same request, and in a list of tools what is too
+deep is cut out: `as_tools` then refuses that tool, and the others work. `flood` limits how many
+messages there are, and `transports` how long one is.
+"""
+
+import json
+import re
+from typing import Any, cast
+
+import mcp_types as types
+from msgspec import Struct
+
+MAX_LEVELS = 150  # of a message; parsers here stop at 200
+MAX_VALUES = 200_000  # objects and lists
+MAX_PARTS = 1_000  # of one result or resource
+
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+_ID = re.compile(rb'\s*+:\s*+(-?[0-9]{1,18}|"[^"\\]{0,200}")')
+_LAST_ID = re.compile(
+    rb'"id"\s*+:\s*+(-?[0-9]{1,18}|"[^"\\]{0,200}")\s*+(?:,\s*+"jsonrpc"\s*+:\s*+"2.0"\s*+)?\}\s*+\Z'
+)
+_TAIL = 400  # bytes, in which a message that ends with its id has it
+_LISTS = frozenset((b'"tools"', b'"prompts"', b'"resources"', b'"resourceTemplates"'))
+_LEFT_OUT = b'"[left out: it is nested too deeply]"'
+_INTERNAL_ERROR = -32603
+
+
+def readable(message: bytes) -> bytes:
+    """The same message if it is within the limits, or one that takes its place.
+
+    Empty for a message that answers nothing, as a notice that is nested too deeply.
+    """
+    if message.count(b"{") + message.count(b"[") <= MAX_LEVELS:
+        return message
+    scan = _scan(message)
+    if scan.values > MAX_VALUES:
+        return _failure(scan.id, f"has more than {MAX_VALUES:,} objects and lists")
+    if scan.cut is None:
+        return message
+    if scan.is_listing:
+        return scan.cut
+    return _failure(scan.id, f"is nested more than {MAX_LEVELS} levels deep")
+
+
+def with_few_parts(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
+    """The same message, with at most `MAX_PARTS` parts of a result, and a part that says so."""
+    if not isinstance(message, types.JSONRPCResponse):
+        return message
+    result: dict[str, Any] = message.result
+    for key in ("content", "contents", "messages"):
+        parts: object = result.get(key)
+        if isinstance(parts, list) and len(cast("list[object]", parts)) > MAX_PARTS:
+            kept = cast("list[object]", parts)[:MAX_PARTS]
+            left = len(cast("list[object]", parts)) - MAX_PARTS
+            if key == "content":
+                text = f"[{left:,} more parts of the result were left out]"
+                kept.append({"type": "text", "text": text})
+            message = message.model_copy(update={"result": {**result, key: kept}})
+    return message
+
+
+class _Scan(Struct, frozen=True):
+    """`cut` is the message without what is too deep; None if nothing is."""
+
+    values: int
+    id: bytes
+    is_listing: bool = False
+    cut: bytes | None = None
+
+
+def _scan(message: bytes) -> _Scan:
+    level = values = copied = start = 0
+    pieces, request, is_listing = list[bytes](), b"", False
+    for token in _TOKEN.finditer(message):
+        match message[token.start()]:
+            case 0x7B | 0x5B:  # { [
+                level += 1
+                values += 1
+                if values > MAX_VALUES:  # the rest is not looked at: it may be long
+                    last = _LAST_ID.search(message, max(0, len(message) - _TAIL))
+                    return _Scan(values, request or (last[1] if last else b""))
+                if level == MAX_LEVELS + 1:
+                    start = token.start()
+            case 0x7D | 0x5D:  # } ]
+                if level == MAX_LEVELS + 1:
+                    pieces += (message[copied:start], _LEFT_OUT)
+                    copied = token.end()
+                level -= 1
+            case _ if level == 1 and token[0] == b'"id"':
+                found = _ID.match(message, token.end())
+                request = found[1] if found else request
+            case _ if level == 2 and token[0] in _LISTS:
+                is_listing = True
+            case _:
+                pass
+    cut = b"".join((*pieces, message[copied:])) if pieces else None
+    return _Scan(values, request, is_listing, cut)
+
+
+def _failure(request: bytes, what: str) -> bytes:
+    if not request:
+        return b""
+    text = json.dumps(f"its answer {what}, and was not read")
+    return (
+        b'{"jsonrpc":"2.0","id":%b,"error":{"code":%d,"message":%b}}'
+        % (request, _INTERNAL_ERROR, text.encode())
+    )  # fmt: skip
