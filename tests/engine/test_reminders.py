@@ -148,7 +148,8 @@ def test_another_directory_is_told_once_to_who_goes_on_there() -> None:
 
     lived(with_todos("Here.", *looks(1), "There.", "Still."), store, live)
 
-    assert notes(store) == [(), (OTHER_PLACE.format(directory="/there"),), (), ()]
+    there = OTHER_PLACE.format(directory="/there⟦U+003C⟧/reminder>")
+    assert notes(store) == [(), (there,), (), ()]
 
 
 # Plan mode. ---------------------------------------------------------------------------

@@ -25,10 +25,23 @@ from refold.app.search_places import USER_MCP_FILE
 from refold.app.workspace import Workspace
 from refold.config.folder_settings import project_here
 from refold.config.paths import MCP_FILES, Paths, home
-from refold.config.project import LARGEST
-from refold.config.secret_values import passwords_in, secrets_by_name
+from refold.config.project import LARGEST, project
+from refold.config.secret_values import (
+    masks_of,
+    may_be_secret,
+    passwords_in,
+    secrets_by_name,
+)
+from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput, ToolFailed
-from refold.mcp.servers import ServerConfig, client_secret, named_values, read, resolved
+from refold.mcp.servers import (
+    ServerConfig,
+    client_secret,
+    named_values,
+    read,
+    resolved,
+    variable_mark,
+)
 from refold.place.port import Commands
 from refold.provider.port import Delta, Provider, Request
 from refold.safe_open import read_regular
@@ -118,6 +131,8 @@ def configured(
                 continue
             try:
                 resolved(one, environ)
+                if source not in own:
+                    _check_variables(one, paths, environ, trust=trust)
             except BadInput as error:
                 notices.append(str(error))
                 continue
@@ -130,6 +145,47 @@ def configured(
     if here and find_spec("mcp") is None:
         here, notices = (), [*notices, _NOT_INSTALLED]
     return ConfiguredServers(here, tuple(notices), remote)
+
+
+def project_servers(directory: Path, paths: Paths) -> tuple[ServerConfig, ...]:
+    """The servers that files of this folder name, whether they count or not."""
+    found = project(directory, paths.settings)
+    return tuple(
+        server
+        for file in found.files
+        if file.name in MCP_FILES
+        for server in read(file.content, os.path.join(found.folder, file.name)).servers
+    )
+
+
+def variables_to_allow(
+    server: ServerConfig, paths: Paths, environ: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The variables of a project's server that are set, and that the user has not allowed it."""
+    names = [name for name in server.variables if name in environ]
+    if not names:
+        return ()
+    allowed = TrustedFolders(paths.folders).variables(os.path.dirname(server.source))
+    return tuple(name for name in names if variable_mark(server, name) not in allowed)
+
+
+def _check_variables(
+    server: ServerConfig, paths: Paths, environ: Mapping[str, str], *, trust: bool
+) -> None:
+    """Raises `BadInput` for a project's server that would get what the user did not allow it.
+
+    `trust`: the user trusts the folder for this start, without having seen what it names.
+    """
+    names = variables_to_allow(server, paths, environ)
+    if names and trust:
+        masks = masks_of(environ, paths)
+        names = tuple(n for n in names if may_be_secret(n, environ[n], masks))
+    if names:
+        which = " and ".join(f"${{{name}}}" for name in names)
+        raise BadInput(
+            f"the MCP server {server.name!r} in {server.source} is off: it would get your "
+            f"{which}; to allow it: refold mcp allow {server.name} {' '.join(names)}"
+        )
 
 
 class McpServers:

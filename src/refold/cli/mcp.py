@@ -1,4 +1,4 @@
-"""`refold mcp add|list|remove|test|login|logout|serve`: MCP servers, and what changed in them.
+"""`refold mcp add|list|remove|test|allow|login|logout|serve`: MCP servers, and what changed in them.
 
 A list starts nothing: it shows what is known. `test` connects to one server and shows the
 tools that differ from those that the user accepted. `app.mcp_servers` finds the servers.
@@ -18,6 +18,7 @@ from refold.app.mcp_servers import (
     McpServers,
     configured,
     manifests_in,
+    project_servers,
     user_file,
 )
 from refold.app.workspace import Workspace, WorkspaceDirectories
@@ -25,12 +26,13 @@ from refold.cli import mcp_login, mcp_serve
 from refold.cli.output import confirmed
 from refold.config.folder_settings import ignored_settings, load_here, project_here
 from refold.config.paths import MCP_FILES, Paths, here, paths
+from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.headless.streams import print_error, write
 from refold.mcp.connections import ServerStatus
 from refold.mcp.manifests import Manifest, Manifests
 from refold.mcp.server_file_edit import add, remove
-from refold.mcp.servers import ServerConfig
+from refold.mcp.servers import ServerConfig, variable_mark
 from refold.values.log_level import Level
 from refold.views.escape import on_one_line
 
@@ -73,6 +75,11 @@ def add_arguments(mcp: ArgumentParser) -> None:
     )
     test.add_argument("name", metavar="NAME")
     test.add_argument("-y", "--yes", action="store_true", help="accept changed tools")
+    allow = what.add_parser(
+        "allow", help="let a server of this directory have variables of yours"
+    )
+    allow.add_argument("name", metavar="NAME")
+    allow.add_argument("variables", nargs="+", metavar="VARIABLE")
     mcp_login.add_arguments(what)
     serving = what.add_parser(
         "serve", help="serve as an MCP server that works on tasks of other agents"
@@ -92,6 +99,8 @@ def run(found: Namespace) -> int:
             return _remove(found.name, _file(found, places, directory))
         case "serve":
             return mcp_serve.run(found)
+        case "allow":
+            return _allow(found.name, found.variables, places, directory)
         case "login" | "logout":
             server = _named(found.name, _configured(places, directory))
             return mcp_login.run(found, server, places)
@@ -229,6 +238,30 @@ def _test(name: str, places: Paths, directory: Path, *, accept: bool) -> int:
     finally:
         servers.close()
         workspace.close()
+    return 0
+
+
+def _allow(name: str, variables: Sequence[str], places: Paths, directory: Path) -> int:
+    servers = project_servers(directory, places)
+    server = next((one for one in servers if one.name == name), None)
+    if server is None:
+        there = ", ".join(one.name for one in servers) or "none"
+        raise BadInput(
+            f"no file of {directory} has an MCP server {name!r}: there is {there}; servers of "
+            "your own mcp_servers.json need no permission"
+        )
+    if strange := [each for each in variables if each not in server.variables]:
+        raise BadInput(
+            f"the MCP server {name!r} does not name {' and '.join(strange)}: it names "
+            f"{', '.join(server.variables) or 'no variable'}"
+        )
+    folder = os.path.dirname(server.source)
+    marks = [variable_mark(server, each) for each in variables]
+    TrustedFolders(places.folders).allow_variables(folder, marks)
+    write(
+        f"The MCP server {name} ({on_one_line(server.summary)}) gets your "
+        f"{', '.join(variables)}, until its entry in {on_one_line(server.source)} changes.\n"
+    )
     return 0
 
 

@@ -43,9 +43,11 @@ def run(found: Namespace) -> int:
             directory = _directory(found.directory)
             there = project(directory, places.settings)
             new = untrusted(directory, folders)
-            return _add(
-                folders, TrustOffer(there, folders.state(there), new), ask=not found.yes
-            )
+            offer = TrustOffer(there, folders.state(there), new)
+            status = _add(folders, offer, ask=not found.yes)
+            if status == 0:
+                _allow_variables(directory, places, ask=not found.yes)
+            return status
         case "list":
             return _list(folders, places, as_json=found.json)
         case _:
@@ -71,6 +73,25 @@ def _add(folders: TrustedFolders, offer: TrustOffer, *, ask: bool) -> int:
         return 1
     write("".join(f"{line}\n" for line in offer.take(folders)))
     return 0
+
+
+def _allow_variables(directory: Path, places: Paths, *, ask: bool) -> None:
+    """Ask about each variable that a server of the folder would get. `--yes` allows none."""
+    from refold.app.mcp_servers import project_servers, variables_to_allow
+    from refold.mcp.servers import variable_mark
+
+    folders = TrustedFolders(places.folders)
+    for server in project_servers(directory, places):
+        for name in variables_to_allow(server, places, os.environ):
+            gets = f"the MCP server {server.name} ({on_one_line(server.summary)})"
+            if ask and confirmed(f"Let {gets} have your variable {name}?"):
+                folder = os.path.dirname(server.source)
+                folders.allow_variables(folder, [variable_mark(server, name)])
+            else:
+                write(
+                    f"{gets[0].upper()}{gets[1:]} does not get your {name}, and is off; to "
+                    f"allow it: refold mcp allow {server.name} {name}\n"
+                )
 
 
 def _list(folders: TrustedFolders, places: Paths, *, as_json: bool) -> int:

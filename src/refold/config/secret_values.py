@@ -25,6 +25,10 @@ _SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
 _LONGEST_WORD = 14  # letters
 _WORD = re.compile(r"[a-z]+|[A-Z]+|[A-Z][a-z]+")
 _UNSPEAKABLE = re.compile(r"[^aeiouy]{5}|[aeiouy]{4}|^[^aeiouy]+$", re.IGNORECASE)
+_SOUNDS_SECRET = re.compile(
+    r"KEY|TOKEN|SECRET|PASS|AUTH|CRED|PRIVATE|COOKIE|SESSION|(?:^|_)(?:PAT|DSN|JWT)(?:_|$)",
+    re.IGNORECASE,
+)
 _LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")  # user:password@ of an address
 
 
@@ -81,6 +85,21 @@ def _is_word(value: str) -> bool:
     """Whether it looks like a word of a language: one case, not long, and speakable."""
     speakable = not _UNSPEAKABLE.search(value)
     return len(value) <= _LONGEST_WORD and bool(_WORD.fullmatch(value)) and speakable
+
+
+def may_be_secret(name: str, value: str, masks: Redactor) -> bool:
+    """Whether a variable should not go to another program unless the user said so.
+
+    Wider than `is_secret`, which masks what is shown: a name that only sounds so counts, a
+    credential in the value, and a password in an address.
+    """
+    content = value.encode("utf-8", "replace")
+    return bool(
+        is_secret(name)
+        or _SOUNDS_SECRET.search(name)
+        or _LOGIN.search(value)
+        or masks.mask(content) != content
+    )
 
 
 def clean(text: str, masks: Redactor) -> str:

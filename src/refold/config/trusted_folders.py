@@ -113,6 +113,19 @@ class TrustedFolders:
 
         self._change(os.path.realpath(folder), change)
 
+    def allow_variables(self, folder: Path | str, marks: Iterable[str]) -> None:
+        """The user lets servers of this folder's files have variables: `variable_mark`s."""
+
+        def change(entry: _Document) -> None:
+            before = _texts(entry, "variables")
+            entry["variables"] = [*before, *(m for m in marks if m not in before)]
+
+        self._change(os.path.realpath(folder), change)
+
+    def variables(self, folder: Path | str) -> frozenset[str]:
+        """The marks of the variables that the user allowed in this folder."""
+        return frozenset(_texts(self._entry(os.path.realpath(folder)), "variables"))
+
     def layer(self, folder: Path | str) -> Layer:
         """The rules that the user set for this folder, as a layer."""
         entry = self._entry(os.path.realpath(folder))

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from refold.hooks.configuration import GUARDS, Hook
 from refold.values.modes import HookEvent
-from refold.values.text import clean, marked
+from refold.values.text import escape_outside
 
 BLOCKS = 2  # the exit status
 MOST = 1024 * 1024  # bytes that a hook may print
@@ -122,7 +122,7 @@ def _text(said: Mapping[str, object], name: str) -> str:
 
 def _cut(text: str, most: int) -> str:
     # Invisible characters are meant for the model only.
-    text = marked(clean(text))[0].strip()
+    text = escape_outside(text).strip()
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

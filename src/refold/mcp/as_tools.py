@@ -26,7 +26,7 @@ from refold.tools.contract import (
     arguments_object,
     tool,
 )
-from refold.values.text import clean, marked
+from refold.values.text import escape_outside
 from refold.values.tools import Effect
 
 PREFIX = "mcp__"
@@ -120,7 +120,7 @@ def _tool(server: str, name: str, remote: RemoteTool, call: Call) -> McpTool:
     ) -> Reply:
         return await call(server, remote.name, arguments, context, complete)
 
-    words, _ = marked(clean(remote.description))
+    words = escape_outside(remote.description)
     about = words if len(words) <= _DESCRIPTION else f"{words[: _DESCRIPTION - 1]}…"
     signature = Signature(
         _Arguments, _parameters(remote), ("complete",), "context", "arguments"
@@ -152,8 +152,31 @@ def _parameters(remote: RemoteTool) -> Raw:
     if not isinstance(schema.get("properties", {}), dict):
         raise BadInput("the properties of its schema are not an object")
     _check_references(schema)
+    schema = _escaped(schema)
     kept = {key: value for key, value in schema.items() if key not in ("$schema", "title")}
     return Raw(msgspec.json.encode({"properties": {}, **kept, "type": "object"}))
+
+
+def _escaped(part: Any) -> Any:
+    """A part of a schema with all its texts as a user would see them.
+
+    Raises `BadInput` for a name that is not: the model could not call the tool by it.
+    """
+    match part:
+        case str():
+            return escape_outside(part)
+        case list():
+            return [_escaped(each) for each in cast("list[object]", part)]
+        case dict():
+            names = cast("dict[str, object]", part)
+            if bad := next((name for name in names if escape_outside(name) != name), ""):
+                raise BadInput(
+                    f"its schema has the name {escape_outside(bad)[:100]!r}, which holds "
+                    "characters that cannot be seen"
+                )
+            return {name: _escaped(below) for name, below in names.items()}
+        case _:
+            return part
 
 
 def _check_references(schema: Mapping[str, Any]) -> None:

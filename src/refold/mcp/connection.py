@@ -41,6 +41,7 @@ from refold.provider import resolver
 from refold.provider.http import unreachable_because
 from refold.tools.contract import Reply
 from refold.values.log_level import Level
+from refold.values.text import escape_marks, escape_outside
 
 State: TypeAlias = Literal["waiting", "connecting", "connected", "failed"]
 
@@ -157,7 +158,7 @@ class Connection:
             texts = (
                 results.block_text(self.config.name, m.content) for m in found.messages
             )
-            return Reply("\n\n".join(texts))
+            return Reply(escape_outside("\n\n".join(texts)))
 
         return (await self._answered(work)).text
 
@@ -213,8 +214,9 @@ class Connection:
                 ending.read(changes)
 
     def _client_over(self, config: ServerConfig, transport: str) -> Client:
+        gate = FloodGate(lambda what: self._log("warning", what), self._ending.change)
         return Client(
-            self._screened(config, transport),
+            screened(self._streams(config, transport), gate),
             read_timeout_seconds=config.call_seconds,
             sampling_callback=self._requests.sample if self._environment.samples else None,
             elicitation_callback=self._requests.elicit,
@@ -223,28 +225,18 @@ class Connection:
             client_info=types.Implementation(name="refold", version=__version__),
         )
 
-    def _screened(
-        self, config: ServerConfig, transport: str
-    ) -> AbstractAsyncContextManager[Any]:
-        gate = FloodGate(lambda what: self._log("warning", what), self._ending.change)
-        return screened(self._streams(config, transport), gate)
-
     def _streams(
         self, config: ServerConfig, transport: str
     ) -> AbstractAsyncContextManager[Any]:
-        match transport:
-            case "stdio":
-                commands = self._environment.commands(config)
-                return transports.stdio(
-                    config, commands, self._ending, lambda line: self._log("info", line)
-                )
-            case "sse":
-                return transports.sse(config, self._network(), self._login(config))
-            case _:
-                return transports.http(config, self._network(), self._login(config))
-
-    def _network(self) -> JudgedTransport:
-        return JudgedTransport(self._environment.environ, self._environment.addresses)
+        outside = self._environment
+        if transport == "stdio":
+            commands = outside.commands(config)
+            return transports.stdio(
+                config, commands, self._ending, lambda line: self._log("info", line)
+            )
+        network = JudgedTransport(outside.environ, outside.addresses)
+        over = transports.sse if transport == "sse" else transports.http
+        return over(config, network, self._login(config))
 
     def _login(self, config: ServerConfig) -> ServerLogin | None:
         """None where the file has a header for it."""
@@ -294,7 +286,7 @@ class Connection:
         except MCPError as error:
             if transports.was_closed(error):
                 ending.because("the connection was lost")
-            why = f": {ending.why}" if ending.ended else f": {error}"
+            why = escape_marks(f": {ending.why}" if ending.ended else f": {error}")
             raise ToolFailed(f"The MCP server {name} failed{why}.") from error
         except ToolFailed:
             raise

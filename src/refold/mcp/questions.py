@@ -12,6 +12,7 @@ import mcp_types as types
 
 from refold.errors import ToolFailed
 from refold.tools.contract import Context
+from refold.values.text import escape_outside
 
 _ANSWER, _DECLINE, _SKIP = "answer", "decline", "skip"
 _DEFAULT = "default: "
@@ -30,18 +31,16 @@ async def elicited(
     server: str, params: types.ElicitRequestParams, context: Context
 ) -> types.ElicitResult:
     """The user's answer. Runs where the session runs."""
-    message = f"The MCP server {server} asks: {params.message[:_LONGEST]}"
+    message = f"The MCP server {server} asks: {escape_outside(params.message[:_LONGEST])}"
     try:
         if isinstance(params, types.ElicitRequestURLParams):
-            opened = (
-                f"{message}\nIt wants you to open {params.url[:_LONGEST]} in your browser"
-            )
+            opened = f"{message}\nIt wants you to open {escape_outside(params.url[:_LONGEST])} in your browser"
             taken = await context.ask(opened, ("done", _DECLINE))
             return types.ElicitResult(action="accept") if taken == "done" else declined()
         fields, required = _fields(params.requested_schema)
         if len(fields) > _MOST_FIELDS:
             return declined()
-        names = f" ({', '.join(fields)})" if fields else ""
+        names = f" ({', '.join(map(escape_outside, fields))})" if fields else ""
         if await context.ask(f"{message}{names}", (_ANSWER, _DECLINE)) != _ANSWER:
             return declined()
         content = dict[str, Value]()
@@ -74,7 +73,7 @@ async def _field(
     unchanged = f"{_DEFAULT}{default}"[:_LONGEST]
     if default is not None:
         options = (unchanged, *options)
-    question = f"{server}, {name}: {about}"
+    question = f"{server}, {escape_outside(name)}: {escape_outside(about)}"
     answer = await context.ask(question, options if needed else (*options, _SKIP))
     if default is not None and answer in (unchanged, _SKIP):
         return default

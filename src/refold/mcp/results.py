@@ -14,6 +14,7 @@ import mcp_types as types
 from refold.errors import ToolFailed
 from refold.tools.contract import ImageData, Reply
 from refold.values.namespaces import REFUSED, refused_namespaces
+from refold.values.text import escape_marks
 
 _LONGEST = 2_000_000  # characters of one result
 _LAST_CHARS = 4_000  # of what a server says, searched for why it failed
@@ -90,7 +91,7 @@ def _image(block: types.ImageContent, images: list[ImageData]) -> str:
 
 
 def _bounded(parts: Iterable[str]) -> tuple[str, bool]:
-    text = "\n".join(parts)
+    text = escape_marks("\n".join(parts))
     if len(text) <= _LONGEST:
         return text, True
     half = _LONGEST // 2

@@ -8,6 +8,7 @@ others count. Pure. `app.mcp_servers` finds the files, and `connections` starts 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from operator import itemgetter
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
@@ -204,6 +205,14 @@ def named_values(
 
 def client_secret(config: ServerConfig, environ: Mapping[str, str]) -> str:
     return _filled(config.oauth.client_secret, environ)
+
+
+def variable_mark(config: ServerConfig, variable: str) -> str:
+    """Stands for one variable of one server as it is written: another address is another mark."""
+    names = [name for name, _ in (*config.environment, *config.headers)]
+    written = (config.transport, *names, *_texts(config))
+    mark = sha256("\0".join(written).encode(errors="surrogateescape")).hexdigest()[:16]
+    return f"{variable} for {config.name} {mark}"
 
 
 def in_words(file: ServerFile) -> tuple[str, ...]:

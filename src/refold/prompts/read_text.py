@@ -16,7 +16,7 @@ from refold.place.port import Real
 from refold.safe_open import read_regular
 from refold.values.path_names import below
 from refold.values.printable_names import escaped
-from refold.values.text import seen
+from refold.values.text import escape_marks, seen
 
 
 class Unreadable(Exception):
@@ -79,7 +79,7 @@ def text_of(found: Content) -> str:
 def cleaned(text: str) -> CleanText:
     """Without what no reader of the file could see: it may be there for the model only."""
     shown = seen(text)
-    return CleanText(shown, len(text) - len(shown))
+    return CleanText(escape_marks(shown), len(text) - len(shown))
 
 
 def _refuse_odd(about: os.stat_result) -> None:

@@ -27,7 +27,7 @@ from refold.skills.discovery import FILE, LARGEST, Skill, SkillScan, found
 from refold.skills.front_matter import BadFrontMatter, split
 from refold.values.path_names import below
 from refold.values.printable_names import escaped
-from refold.values.text import seen
+from refold.values.text import escape_marks, seen
 
 _LARGEST_FILE = 2 * 1024 * 1024  # bytes of a file that is shown as text
 _MOST_FILES, _DEEPEST = 100, 4  # of a skill's files that are listed
@@ -182,7 +182,7 @@ def _body(skill: Skill) -> str:
     bound = skill.folder if skill.whose == "project" else ""
     try:
         content = content_of(os.path.join(skill.folder, FILE), bound, LARGEST)
-        return seen(split(content.decode("utf-8")).body)
+        return escape_marks(seen(split(content.decode("utf-8")).body))
     except FileNotFoundError as error:
         raise ToolFailed(f"The skill {skill.name} has gone.") from error
     except (UnicodeDecodeError, BadFrontMatter, ToolFailed) as error:

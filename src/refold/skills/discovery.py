@@ -13,7 +13,7 @@ from refold.skills.directories import SkillFolder, Whose, content_of, listed, sh
 from refold.skills.front_matter import BadFrontMatter, FrontMatter, split
 from refold.values.path_names import below
 from refold.values.printable_names import escaped
-from refold.values.text import seen
+from refold.values.text import escape_marks, seen
 
 
 class Skill(Struct, frozen=True):
@@ -129,7 +129,9 @@ def _skill(folder: str, name: str, place: SkillFolder) -> _Read | None:
         raise _Wrong(f"{FILE}: {str(error).rstrip('.')}") from error
     front = front_of(content)
     _check(front, name)
-    description = " ".join(seen(front.values.get("description") or "").split())
+    description = " ".join(
+        escape_marks(seen(front.values.get("description") or "")).split()
+    )
     hidden = (front.values.get("disable-model-invocation") or "").lower() == "true"
     skill = Skill(name, description, folder, place.called, place.whose, not hidden)
     return _Read(skill, content)

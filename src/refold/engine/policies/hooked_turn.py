@@ -14,6 +14,7 @@ from refold.engine.policies.conversation import due, is_last_word
 from refold.journal.state.conversation import REQUESTERS
 from refold.journal.state.fold import View
 from refold.values.modes import HookEvent
+from refold.values.text import escape_marks
 
 if TYPE_CHECKING:
     from refold.hooks.configuration import Hook
@@ -49,7 +50,7 @@ def hooked_turn(
 def hook_context(view: View) -> Note | None:
     """What hooks add, with the next request."""
     found = view.hook_runs.context
-    return Note(ADDS.format(text=_tame("\n".join(found)))) if found else None
+    return Note(ADDS.format(text=escape_marks("\n".join(found)))) if found else None
 
 
 def _points(view: View, end: HookEvent) -> Sequence[RunHook]:
@@ -66,7 +67,9 @@ def _points(view: View, end: HookEvent) -> Sequence[RunHook]:
 def _consequence(view: View) -> Reject | EndTurn | None:
     runs = view.hook_runs
     if runs.sent_back:
-        return Reject(tuple(NOT_YET.format(reason=_tame(each)) for each in runs.sent_back))
+        return Reject(
+            tuple(NOT_YET.format(reason=escape_marks(each)) for each in runs.sent_back)
+        )
     nothing_new = not due(view) and _last(view) < view.turn.seq
     if runs.refused and nothing_new:
         return EndTurn("failed", REFUSED.format(reason=runs.refused))
@@ -85,7 +88,3 @@ def _ends(view: View) -> bool:
 def _last(view: View) -> int:
     messages = view.conversation.messages
     return messages[-1].seq if messages else 0
-
-
-def _tame(text: str) -> str:
-    return text.replace("</reminder>", "")

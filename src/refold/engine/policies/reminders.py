@@ -10,6 +10,7 @@ from refold.journal.state.background import BackgroundCommand, end_text
 from refold.journal.state.fold import View
 from refold.journal.state.reminders import TODOS
 from refold.values.path_names import near
+from refold.values.text import escape_marks
 
 OPEN_TODOS = (
     "<reminder>These todos are open:\n{todos}\nKeep the list true with todo_write: mark what "
@@ -80,5 +81,5 @@ def _listed(lines: list[str]) -> str:
 
 
 def _tame(text: str) -> str:
-    """On one line, and without an end of the reminder."""
-    return " ".join(text.split()).replace("</reminder>", "")
+    """On one line, which cannot end the reminder."""
+    return escape_marks(" ".join(text.split()))

@@ -1,0 +1,163 @@
+"""Variables that a project's MCP file names: passed only where the user allowed each one."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from refold.app.mcp_servers import configured
+from refold.cli.main import main
+from refold.config.paths import Paths, paths
+from refold.config.project import project
+from refold.config.trusted_folders import TrustedFolders
+
+SECRET = {"ANTHROPIC_API_KEY": "sk-ant-1234567890abcdef"}
+URL = {"url": "https://x.example/${V}"}
+PLACES: Mapping[str, object] = {
+    "url": URL,
+    "header": {"url": "https://x.example/", "headers": {"A": "Bearer ${V}"}},
+    "env": {"command": "serve", "env": {"A": "${V}"}},
+    "args": {"command": "serve", "args": ["--key=${V}"]},
+    "default": {"command": "serve", "args": ["${V:-none}"]},
+    "client": {"url": "https://x.example/", "oauth": {"clientSecret": "${V}"}},
+}
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def places_of(work: Path) -> Paths:
+    return paths({"REFOLD_HOME": str(work.parent / "home")})
+
+
+def name_server(work: Path, said: object, variable: str) -> None:
+    text = json.dumps({"mcpServers": {"s": said}}).replace("${V", "${" + variable)
+    (work / ".mcp.json").write_text(text)
+
+
+def started(
+    work: Path, environ: Mapping[str, str], *, trust: bool = False
+) -> tuple[bool, str]:
+    """Is the server on, and what is the user told?"""
+    found = configured(str(work), places_of(work), environ, trust=trust)
+    return bool(found.servers), "\n".join(found.notices)
+
+
+def trust(work: Path) -> None:
+    places = places_of(work)
+    TrustedFolders(places.folders).trust(project(work, places.settings))
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_key_of_the_user_goes_to_no_server_of_a_project_unasked(
+    work: Path, place: str, flag: bool
+) -> None:
+    name_server(work, PLACES[place], "ANTHROPIC_API_KEY")
+    trust(work)
+
+    on, told = started(work, SECRET, trust=flag)
+
+    assert not on
+    assert "it would get your ${ANTHROPIC_API_KEY}" in told
+    assert told.endswith("to allow it: refold mcp allow s ANTHROPIC_API_KEY")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AWS_SECRET_ACCESS_KEY", "x"), ("GITHUB_PAT", "x"), ("PGPASSWORD", "x"),
+        ("DATABASE_URL", "postgres://me:word@db.example/x"),
+        ("HARMLESS", "sk-ant-1234567890abcdef"), ("COPY", "a sk-ant-1234567890abcdef z"),
+        ("SESSION_COOKIE", "x"), ("NPM_AUTH", "x"), ("MY_CREDENTIALS", "x"),
+    ],
+)  # fmt: skip
+def test_with_trust_alone_no_variable_is_passed_that_may_be_a_secret(
+    work: Path, name: str, value: str
+) -> None:
+    name_server(work, URL, name)
+
+    on, told = started(work, {**SECRET, name: value}, trust=True)
+
+    assert not on
+    assert f"refold mcp allow s {name}" in told
+    assert value not in told.replace(str(work), "") or value == "x"
+
+
+def test_with_trust_alone_an_ordinary_variable_is_passed(work: Path) -> None:
+    name_server(work, URL, "PROJECT")
+
+    assert started(work, {**SECRET, "PROJECT": "alpha"}, trust=True) == (True, "")
+
+
+def test_in_a_trusted_folder_each_variable_is_allowed_by_itself(work: Path) -> None:
+    said = {"url": "https://x.example/${A}/${B}"}
+    name_server(work, said, "")
+    trust(work)
+    environ = {"A": "1", "B": "2"}
+
+    before = started(work, environ)
+    one = main(["mcp", "allow", "s", "A"])
+    half = started(work, environ)
+    both = main(["mcp", "allow", "s", "A", "B"])
+    after = started(work, environ)
+
+    assert (one, both) == (0, 0)
+    assert "${A} and ${B}; to allow it: refold mcp allow s A B" in before[1]
+    assert "${B}; to allow it: refold mcp allow s B" in half[1]
+    assert after == (True, "")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"url": "https://evil.example/${V}"},
+        {"url": "https://x.example/${V}", "headers": {"B": "${V}"}},
+        {"command": "sh", "args": ["-c", "${V}"]},
+    ],
+)
+def test_a_server_that_is_written_in_another_way_gets_nothing_that_was_allowed(
+    work: Path, changed: object
+) -> None:
+    name_server(work, URL, "ANTHROPIC_API_KEY")
+    main(["mcp", "allow", "s", "ANTHROPIC_API_KEY"])
+    allowed = started(work, SECRET, trust=True)
+    name_server(work, changed, "ANTHROPIC_API_KEY")
+
+    assert allowed == (True, "")
+    assert started(work, SECRET, trust=True)[0] is False
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["t", "A"], "has an MCP server 't': there is s"),
+        (["s", "B"], "the MCP server 's' does not name B: it names A"),
+    ],
+)
+def test_a_mistake_is_named(
+    work: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    name_server(work, URL, "A")
+
+    assert main(["mcp", "allow", *words]) != 0
+    assert told in capsys.readouterr().err
+
+
+def test_trust_with_yes_names_the_variables_and_allows_none(
+    work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name_server(work, URL, "ANTHROPIC_API_KEY")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET["ANTHROPIC_API_KEY"])
+
+    assert main(["trust", "add", "--yes"]) == 0
+
+    assert "refold mcp allow s ANTHROPIC_API_KEY" in capsys.readouterr().out
+    assert started(work, SECRET)[0] is False
