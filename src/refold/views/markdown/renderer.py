@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from refold.views.markdown.blocks import Blocks, Container, Leaf
 from refold.views.markdown.highlight import Highlighter
-from refold.views.markdown.spans import SpanOptions, Spans
+from refold.views.markdown.spans import SpanOptions, Spans, stops
 from refold.views.markdown.tables import table
 from refold.views.styled import Line, Piece, Style
 from refold.views.wrap import StreamWrapper, hard_wrap, wrap
@@ -32,6 +32,7 @@ _CLOSERS = {
     "](": ("x)", "x))", 'x")', "x')", "x>)"),
 }  # fmt: skip
 _RULE = 40  # cells
+_FEW_STOPS, _CHARS_FOR_STOP = 50, 8
 _END: Piece = ("plain", "\n")
 # By level; deeper ones look like the last. Without styles their marks are printed.
 _HEADINGS: tuple[Style, ...] = ("title", "heading", "subheading")
@@ -63,6 +64,7 @@ class MarkdownRenderer:
         self._size, self._going_on = 0, False
         self._open: _OpenParagraph | None = None
         self._unseen = 0  # characters since its rows were laid out
+        self._wait = 0  # characters until that is worth its time again
 
     @property
     def whole_rows(self) -> bool:
@@ -80,12 +82,15 @@ class MarkdownRenderer:
             return self._flow.put("plain", text)
         first, *more = text.split("\n")
         out = self._hold(first)
+        self._unseen += len(first)
         for part in more:
             out += self._end_line()
-            out += self._settled_rows()
+            if self._unseen >= self._wait:
+                out += self._settled_rows()
             out += self._hold(part)
-        self._unseen += len(text)
-        if self._unseen >= min(self._room() or WIDEST, WIDEST):  # one more row, about
+            self._unseen += len(part) + 1
+        row = min(self._room() or WIDEST, WIDEST)  # one more of them, about
+        if self._unseen >= max(row, self._wait):
             out += self._settled_rows()
         return out
 
@@ -168,7 +173,7 @@ class MarkdownRenderer:
 
     def _settled_rows(self) -> list[Piece]:
         """Rows of the open paragraph that nothing can change any more."""
-        self._unseen = 0
+        self._unseen = self._wait = 0
         room = self._open.room if self._open else self._room()
         leaf = self._open_paragraph(room) if room else None
         if leaf is None:
@@ -177,6 +182,9 @@ class MarkdownRenderer:
         wide = _Margin(leaf, room, signs=self._signs).left
         if sum(map(len, leaf.lines)) <= min(wide, WIDEST) and len(leaf.lines) == 1:
             return []
+        # A paragraph of marks is parsed again and again: the more work, the less often.
+        many = stops("\n".join(leaf.lines)) - _FEW_STOPS
+        self._wait = max(0, _CHARS_FOR_STOP * many)
         settled = self._settled(leaf, wide)
         if settled <= done:
             return []

@@ -27,10 +27,14 @@ _STYLES: dict[str, Style] = {"strong": "strong", "em": "emphasis", "s": "dim"}
 _RANK: tuple[Style, ...] = ("strong", "emphasis", "dim")
 _PLAIN = ("plain", "strong")
 _LINKED = ("plain", "strong", "emphasis")
-_SPECIAL = re.compile(r"[\\`*_\[\]<>&~!]|://")
+_SPECIAL = re.compile(r"[\\`*_\[\]<&~!]|://")
+# The parser stops at each of these, and tries what it knows.
+_STOPS = re.compile(r"[\n!#$%&*+\-:<=>@\[\\\]^_`{}~]")
+_MAX_PROTOCOL_CHARS = 6  # "https", and what stands before it
 _PROTOCOL = re.compile(r"(?<![A-Za-z0-9.+-])https?$", re.IGNORECASE)
 _REST = re.compile(r"://[^\s<>`|]*[^\s<>`|?!.,:;*_~'\"\])}]")
-_MOST = 200
+_MAX_OPENERS = 200  # of what the parser searches an end for
+_MAX_STOPS = 1000  # in a block; more than a quarter of its characters
 _BREAK = re.compile(r"<br ?/?>", re.IGNORECASE)
 _OPENED = re.compile(r"(?:https?://|file://|mailto:)[!-~]{1,2000}")
 _PLACE = re.compile(r"(?:[^\W_][\w-]*\.)+[^\W\d_]{2,}|\d+(?:\.\d+){3}|://|@", re.IGNORECASE)
@@ -91,8 +95,15 @@ class Spans:
 
 
 def _is_simple(text: str) -> bool:
-    """No marks; or so many opening ones that parsing would take seconds."""
-    return not _SPECIAL.search(text) or sum(map(text.count, "[&<")) > _MOST
+    """No marks; or so many that parsing would take seconds."""
+    if not _SPECIAL.search(text) or sum(map(text.count, "[&<")) > _MAX_OPENERS:
+        return True
+    return stops(text) > _MAX_STOPS
+
+
+def stops(text: str) -> int:
+    """At how many places the parser stops: what its work depends on."""
+    return len(_STOPS.findall(text))
 
 
 class _Walk:
@@ -177,13 +188,15 @@ class _Walk:
 
 def _address(state: "StateInline", silent: bool) -> bool:
     """A URL without marks is a link, too, whatever marks its letters would be."""
-    before = _PROTOCOL.search(state.pending)
+    if not state.src.startswith("://", state.pos):
+        return False
+    before = _PROTOCOL.search(state.pending[-_MAX_PROTOCOL_CHARS:])
     rest = _REST.match(state.src, state.pos) if before else None
     if before is None or rest is None or state.linkLevel:
         return False
     if not silent:
         url = before[0] + rest[0]
-        state.pending = state.pending[: before.start()]
+        state.pending = state.pending[: -len(before[0])]
         begin = state.push("link_open", "", 1)
         begin.markup, begin.attrs = "autolink", {"href": state.md.normalizeLink(url)}
         state.push("text", "", 0).content = url
