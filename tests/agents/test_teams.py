@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncGenerator, Callable, Sequence
+from random import Random
 from typing import Any
 
 import anyio
@@ -16,6 +17,7 @@ from refold.journal.board.task_graph import Board, BoardEvent, folded
 from refold.journal.events.kinds import (
     ChildBorn,
     ChildEnded,
+    Delivered,
     MailSent,
     Said,
     TeammateIdled,
@@ -297,6 +299,53 @@ def test_mail_wakes_an_idle_teammate_and_a_leader_that_waits() -> None:
     assert session.view.turn.outcome == "answered"
 
 
+class SlowBoard(LoggedBoard):
+    """One on a disk: it is read in another thread, and much can happen meanwhile."""
+
+    def __init__(self, log: list[tuple[str, str]], random: Random) -> None:
+        super().__init__(log)
+        self._random = random
+
+    async def tasks(self) -> Sequence[BoardTask]:
+        for _ in range(self._random.randrange(60)):
+            await anyio.lowlevel.checkpoint()
+        return await super().tasks()
+
+    async def claim(self, id_: int, by: str, key: str) -> BoardTask:
+        for _ in range(self._random.randrange(60)):
+            await anyio.lowlevel.checkpoint()
+        return await super().claim(id_, by, key)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hundred", [0, 1])
+def test_mail_that_comes_while_a_teammate_looks_for_work_begins_a_turn(
+    hundred: int,
+) -> None:
+    """The leader sends it before its last word, when all others are idle."""
+    lost = list[int]()
+    for seed in range(hundred * 100, hundred * 100 + 100):
+        tree = TeamTree(ScriptedConversations({
+            "Go": [[spawn("ann"), spawn("bob")], *[[called("list_teammates")]] * (seed % 8),
+                   [mail("ann", "More."), mail("bob", "More.")], *["End."] * 6],
+            "You are ann": ["First.", "Did more.", "Did more."],
+            "You are bob": ["First.", "Did more.", "Did more."],
+        }))  # fmt: skip
+        tree.board = SlowBoard(tree.log, Random(seed))
+
+        run(tree)
+
+        for member in ("root/child-1", "root/child-2"):
+            heard = {
+                seq for each in tree.events(member, Delivered) for seq in each.messages
+            }
+            said = {e.seq for e in tree.entries(member) if isinstance(e.event, Said)}
+            if len(tree.mail(member)) != 1 or said - heard:
+                lost.append(seed)
+
+    assert lost == []
+
+
 def test_a_teammate_is_asked_to_end_and_ends_with_a_last_word() -> None:
     tree = TeamTree(ScriptedConversations({
         "Go": [[spawn("ann"), spawn("bob")], [called("shutdown_teammate", name="ann", reason="Enough.")],
@@ -338,7 +387,10 @@ def test_a_plan_is_sent_and_reviewed_by_mail() -> None:
 
 @pytest.mark.parametrize(("calls", "why"), [
     ([spawn("Ann")], "A teammate cannot be called 'Ann'"),
-    ([spawn("lead")], "A teammate cannot be called 'lead'"),
+    *(([spawn(name)], f"A teammate cannot be called {name!r}") for name in (
+        "lead", "user", "system", "root", "person", "parent", "child-2", "child1", "shell", "board",
+        "assistant", "background-1", "hook", "mail",
+    )),
     ([spawn("ann"), spawn("ann")], "There is or was a teammate 'ann': give another name."),
     ([spawn(f"m{n}") for n in range(6)], "A team has 5 teammates at most: one must end first."),
     ([mail("eve", "Hello.")], "There is no teammate 'eve'. There are no others."),

@@ -175,10 +175,13 @@ def test_the_next_task_is_the_first_free_one_and_first_of_all_ones_own() -> None
 
 
 @pytest.mark.parametrize(("change", "by", "why"), [
-    (TaskChange(status="in_progress"), "bob", "task 1 is in progress with ann"),
-    (TaskChange(status="done"), "bob", "task 1 is in progress with ann: only that one, or a person, says that it is done"),
+    *((change, "bob", "task 1 is in progress with ann: only that one, or a person, changes it") for change in (
+        TaskChange(status="done"), TaskChange(status="pending"), TaskChange(status="cancelled"),
+        TaskChange(status="in_progress"), TaskChange(owner="bob"), TaskChange(subject="b"),
+        TaskChange(status="pending", owner="bob"), TaskChange(blocked_by=()), TaskChange(metadata={"a": "b"}),
+    )),
 ])  # fmt: skip
-def test_what_another_works_on_is_not_taken_and_not_declared_done(
+def test_a_task_that_another_session_works_on_is_not_changed(
     change: TaskChange, by: str, why: str
 ) -> None:
     found = board(NewTask("a"))
@@ -197,7 +200,7 @@ def test_a_task_that_is_given_back_has_no_owner_unless_one_is_named() -> None:
     found = board(NewTask("a"))
     found = after(found, found.claimed(1, "ann"))
 
-    back = moved(found, 1, TaskChange(status="pending"), "bob").task(1)
+    back = moved(found, 1, TaskChange(status="pending"), "ann").task(1)
     handed = moved(found, 1, TaskChange(status="pending", owner="bob")).task(1)
 
     assert (back.status, back.owner) == ("pending", "")

@@ -22,7 +22,14 @@ MOST = 5  # teammates at a time
 LONGEST = 8_000  # characters of one mail
 _READ = 20  # mails that `inbox` gives
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,19}")
-_RESERVED = ("lead", "person", "parent", "shell", "board", "all")
+# Who else sends messages, records events, or is meant by a word in a message.
+_RESERVED = (
+    "lead", "leader", "person", "user", "human", "parent", "root", "main", "system",
+    "developer", "assistant", "agent", "model", "tool", "hook", "shell", "board", "mail",
+    "all", "everyone", "team", "code", "place", "journal", "rules", "memory", "titles",
+    "import", "budget", "policy", "refold", "background", "monitor", "schedule",
+)  # fmt: skip
+_OF_OTHERS = re.compile(r"(?:child|background|monitor|schedule|task|session|agent)[-_]?\d*")
 _TAGS = re.compile(r"(?i)<(?=\s*/?\s*(?:mail|child|reminder)\b)")
 Spawn = Callable[[str, TeammateRequest], Awaitable[str]]
 
@@ -90,10 +97,10 @@ def check_new(name: str, view: View) -> None:
     """Raises `ToolFailed` where no teammate can be started, or none with this name."""
     if len(view.children.team) >= MOST:
         raise ToolFailed(f"A team has {MOST} teammates at most: one must end first.")
-    if not _NAME.fullmatch(name) or name in _RESERVED:
+    if not _NAME.fullmatch(name) or name in _RESERVED or _OF_OTHERS.fullmatch(name):
         raise ToolFailed(
             f"A teammate cannot be called {name!r}: give up to 20 small letters and digits, "
-            f"and none of {', '.join(_RESERVED)}."
+            "and no name that means another sender, such as lead, user, system or child-1."
         )
     if any(each.born.teammate == name for each in view.children.children):
         raise ToolFailed(f"There is or was a teammate {name!r}: give another name.")

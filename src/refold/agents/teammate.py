@@ -86,6 +86,8 @@ class Teammate:
             if await self._find_task():
                 continue
             await self._leader.append_if(self._idling, by=self._child.name)
+            if self._session.view.conversation.undelivered:
+                continue  # it came while the board was read
             left = until - anyio.current_time()
             if not self._all_is_done and left > 0:
                 with anyio.move_on_after(min(left, self._poll)):
@@ -148,8 +150,8 @@ class Teammate:
         """Get no mail from here on. False: some has come."""
 
         def make_events(view: View) -> Sequence[Event]:
-            unread = delivered(self._child, view, self._session.view)
-            return () if unread else (ChildStopped(self._child.name, reason),)
+            stopped = ChildStopped(self._child.name, reason)
+            return () if self._has_unread(view) else (stopped,)
 
         if await self._leader.append_if(make_events, by=self._child.name):
             return True
@@ -160,9 +162,14 @@ class Teammate:
         child = view.children.child(self._child.name)
         if child is None or child.idle or child.end is not None:
             return ()
-        if delivered(self._child, view, self._session.view):
-            return ()
-        return (TeammateIdled(child.name),)
+        return () if self._has_unread(view) else (TeammateIdled(child.name),)
+
+    def _has_unread(self, leader: View) -> bool:
+        """Is there mail on its way, or in its own journal, where `mail` has just put it?"""
+        member = self._session.view
+        return bool(
+            member.conversation.undelivered or delivered(self._child, leader, member)
+        )
 
     @property
     def _all_is_done(self) -> bool:

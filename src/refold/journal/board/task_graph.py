@@ -99,6 +99,11 @@ class Board(Struct, frozen=True):
 
     def changed(self, id_: int, change: TaskChange, by: str) -> TaskUpdated | None:
         old = self._stored(id_)
+        if old.status == "in_progress" and old.owner not in ("", by) and by != PERSON:
+            raise BadInput(
+                f"task {id_} is in progress with {old.owner}: only that one, or a person, "
+                "changes it"
+            )
         new = old
         if change.subject is not UNSET:
             new = replace(new, subject=_subject(change.subject))
@@ -147,12 +152,6 @@ class Board(Struct, frozen=True):
                 self._check_free(task, by)
                 return replace(task, status=status, owner=task.owner or by)
             case "done":
-                mine = task.owner in ("", by)
-                if task.status == "in_progress" and not mine and by != PERSON:
-                    raise BadInput(
-                        f"task {task.id} is in progress with {task.owner}: only that one, or "
-                        "a person, says that it is done"
-                    )
                 return replace(task, status=status, owner=task.owner or by)
             case "pending":
                 return replace(task, status=status, owner=task.owner if given else "")
