@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from refold.config.folder_settings import untrusted
-from refold.config.paths import Paths, home
+from refold.config.paths import Paths, home, user_trees
 from refold.config.settings import Settings
 from refold.config.trusted_folders import TrustedFolders
 from refold.journal.events.kinds import SystemPromptSet
@@ -47,6 +47,7 @@ from refold.values.printable_names import escaped
 SHELL = "bash"  # that is what commands run in
 _PROMPTS = "prompts"
 _SECRETS = "it may contain secrets"
+_NOWHERE = Facts()  # what is protected by its name alone
 _TOKENS = frozenset(
     (".git", ".git-credentials", ".npmrc", ".yarnrc", ".yarnrc.yml", ".envrc")
 )
@@ -106,7 +107,10 @@ class SystemPromptBuilder:
         self._home = home(environ)
         self._directory = ground.roots[0]
         self.root = root_of(self._directory)
-        self._own = tuple(map(os.path.realpath, (paths.config, paths.data, paths.state)))
+        self._own = Facts(
+            own=tuple(map(os.path.realpath, (paths.config, paths.data, paths.state))),
+            trees=user_trees(paths, ground.roots),
+        )
         self._trusted: str | None = None
         self._found: _Found | None = None
 
@@ -247,9 +251,8 @@ class SystemPromptBuilder:
         return (*theirs, PresetFolder(own, escaped(own), "/"))
 
 
-def _secret(real: str, own: tuple[str, ...] = ()) -> str:
-    found = protected(real, Facts(own=own), writes=False)
-    return _SECRETS if found else ""
+def _secret(real: str, facts: Facts = _NOWHERE) -> str:
+    return _SECRETS if protected(real, facts, writes=False) else ""
 
 
 def _holds_tokens(way: str) -> str:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.config.layers import rules_of
-from refold.config.paths import Paths, home
+from refold.config.paths import Paths, home, user_trees
 from refold.config.settings import Settings
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
@@ -257,7 +257,7 @@ class Workspace:
             home=self._home,
             own=self._own,
             shared=self._shared,
-            trees=(os.path.realpath(self._paths.data / "worktrees"),),
+            trees=user_trees(self._paths, self._where.real),
             sandboxed=self.sandbox.confines,
             asks_after_outside_text=self._settings.ask_after_outside_text,
             follow=self.files.real,

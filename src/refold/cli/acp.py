@@ -42,7 +42,7 @@ def run(found: Namespace) -> int:
     except ImportError as error:
         raise RefoldError(f"{_MISSING} ({error})") from error
     places = paths(os.environ)
-    directories = HostPaths(here(), places.state / "server", places.data / "checkpoints")
+    directories = HostPaths(here(), places.server, places.data / "checkpoints")
     host = Host(
         JournalDirectory(places.data / "sessions"),
         directories,

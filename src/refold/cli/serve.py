@@ -102,7 +102,7 @@ def run(found: Namespace, *, opens: bool = False) -> int:
     if found.show_token:
         write(f"{own.bearer}\n")
         return 0
-    directories = HostPaths(here(), places.state / "server", places.data / "checkpoints")
+    directories = HostPaths(here(), places.server, places.data / "checkpoints")
     host = Host(
         JournalDirectory(places.data / "sessions"),
         directories,

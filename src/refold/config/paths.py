@@ -5,7 +5,7 @@ directory specification puts them.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -32,6 +32,11 @@ class Paths(Struct, frozen=True):
         return self.config / "credentials.toml"
 
     @property
+    def server(self) -> Path:
+        """Of the server. Conversations with a workspace of their own have it in `workspaces`."""
+        return self.state / "server"
+
+    @property
     def folders(self) -> Path:
         return self.config / "folders.toml"
 
@@ -49,6 +54,17 @@ def paths(environ: Mapping[str, str]) -> Paths:
         _xdg(environ, "XDG_DATA_HOME", ".local/share"),
         _xdg(environ, "XDG_STATE_HOME", ".local/state"),
     )
+
+
+def user_trees(paths: Paths, roots: Sequence[str]) -> tuple[str, ...]:
+    """Directories in ours with files of the user, for a session that works in these `roots`.
+
+    They are worktrees, and the workspace that the server made for this conversation; those
+    of other conversations are none. Links are followed.
+    """
+    made = os.path.realpath(paths.server / "workspaces")
+    own = (root for root in roots if os.path.dirname(root) == made)
+    return (os.path.realpath(paths.data / "worktrees"), *own)
 
 
 def home(environ: Mapping[str, str]) -> str:
