@@ -170,7 +170,7 @@ def test_every_kind_of_news_changes_the_view_or_is_kept_for_others() -> None:
         news.Ended("a", "done", "", (diff,)), news.Rewound(1), news.Stopped("enough"),
         news.TurnEnded("answered"), news.ModeChanged("bypass"), news.ModelChosen("a/b"), news.JournalRepaired("half a line"),
         news.EffortChosen("high"), news.MessageEdited(1, "Stay."), news.MessageWithdrawn(2), news.AnswerRejected(("Not that shape.",)),
-        news.PlanAnswered(4, True), news.Checkpointed((("/w", "t1"),)), news.FilesRestored(5, 6),
+        news.PlanAnswered(4, True), news.Checkpointed((("/w", "t1"),)), news.FilesRestored(5, 6), news.FileUploaded("/w/a", 3, "0" * 64, 5),
         news.CompactionRequested(), news.Compacted("full", preserved="what was said"),
         news.Reserved("summary", "a/b"), news.Settled(4, Usage(1)), news.BudgetSet(Budget(2.0)), news.StepLimitSet(5),
         news.AgentChosen("explore"), news.ExternalEditsFound((("/f", "changed"),)), news.MemoryExtracted(3),

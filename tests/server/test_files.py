@@ -4,9 +4,10 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
+import anyio
 import pytest
 
-from tests.server.serving import server
+from tests.server.serving import Answer, Client, order, said, server
 
 pytestmark = pytest.mark.anyio
 
@@ -85,19 +86,139 @@ async def test_a_file_name_with_line_breaks_has_no_address(tmp_path: Path) -> No
     assert "set-cookie" not in {each.lower() for each in found.headers}
 
 
-async def test_an_upload_is_a_file_of_the_workspace(tmp_path: Path) -> None:
+async def put(client: Client, id_: str, path: str, data: bytes, **headers: str) -> Answer:
+    """Upload it; `headers` are written with underscores."""
+    more = {name.replace("_", "-"): value for name, value in headers.items()}
+    binary = {**client.token, "Content-Type": "application/octet-stream", **more}
+    return await client.ask("PUT", f"/api/conversations/{id_}/files/{path}", data, binary)
+
+
+async def test_upload_is_a_file_of_the_workspace(tmp_path: Path) -> None:
     async with server(tmp_path) as client:
         id_ = await client.begin()
-        address = f"/api/conversations/{id_}/files/new/a.bin"
-        binary = {**client.token, "Content-Type": "application/octet-stream"}
-        first = await client.ask("PUT", address, b"\x00one", binary)
-        second = await client.ask("PUT", address, b"\x00two", binary)
-        back = await client.ask("GET", address)
-        large = await client.ask("PUT", address, b"x" * (10 * 1024 * 1024 + 1), binary)
+        first = await put(client, id_, "new/a.bin", b"\x00one")
+        back = await client.ask("GET", f"/api/conversations/{id_}/files/new/a.bin")
+        large = await put(client, id_, "new/a.bin", b"x" * (10 * 1024 * 1024 + 1))
         listed = await client.ask("GET", f"/api/conversations/{id_}/files?path=new")
 
-    assert (first.status, second.status, large.status) == (201, 201, 413)
-    assert back.body == b"\x00two"
+    assert (first.status, first.json) == (201, {"path": "new/a.bin", "size": 4})
+    assert (large.status, back.body) == (413, b"\x00one")
+    assert back.headers["etag"] == first.headers["etag"]
     assert [(f["path"], f["kind"], f["size"]) for f in listed.json] == [
         (os.path.join("new", "a.bin"), "file", 4)
     ]
+
+
+async def test_upload_replaces_a_file_only_with_its_etag(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("original")
+    async with server(tmp_path) as client:
+        id_ = await client.begin()
+        blind = await put(client, id_, "a.md", b"blind")
+        assert (tmp_path / "a.md").read_text() == "original"
+        known = (await client.ask("GET", f"/api/conversations/{id_}/files/a.md")).headers
+        old = await put(client, id_, "a.md", b"x", if_match='"0"')
+        missing = await put(client, id_, "b.md", b"x", if_match="*")
+        right = await put(client, id_, "a.md", b"new", if_match=known["etag"])
+        again = await put(client, id_, "a.md", b"x", if_match=known["etag"])
+        any_ = await put(client, id_, "a.md", b"newest", if_match="*")
+
+    answers = [blind, old, missing, right, again, any_]
+    assert [answer.status for answer in answers] == [428, 412, 412, 201, 412, 201]
+    assert "If-Match" in blind.json["reason"]
+    assert (tmp_path / "a.md").read_text() == "newest"
+    assert not (tmp_path / "b.md").exists()
+
+
+async def test_upload_beside_a_file_gets_the_next_name(tmp_path: Path) -> None:
+    (tmp_path / "a.tar.gz").write_text("original")
+    (tmp_path / "folder").mkdir()
+    async with server(tmp_path) as client:
+        id_ = await client.begin()
+        names = list[str]()
+        for path in ("a.tar.gz", "a.tar.gz", "folder", "none"):
+            names.append((await put(client, id_, f"{path}?rename=true", b"x")).json["path"])
+
+    assert names == ["a.tar-1.gz", "a.tar-2.gz", "folder-1", "none"]
+    assert (tmp_path / "a.tar.gz").read_text() == "original"
+
+
+async def test_upload_of_many_at_once_loses_none(tmp_path: Path) -> None:
+    async with server(tmp_path) as client:
+        id_ = await client.begin()
+        paths = list[str]()
+
+        async def one(number: int) -> None:
+            done = await put(client, id_, "a.txt?rename=true", str(number).encode())
+            paths.append(done.json["path"])
+
+        async with anyio.create_task_group() as group:
+            for number in range(8):
+                group.start_soon(one, number)
+
+    assert len(set(paths)) == 8
+    assert {path.read_text() for path in tmp_path.glob("a*.txt")} == set("01234567")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git/hooks/pre-commit", ".git/config", ".GIT/config", ".env", "sub/.git/hooks/x",
+        ".gitmodules", ".refold/hooks.json", ".mcp.json", ".claude/settings.json", "k.pem",
+        ".vscode/tasks.json", ".husky/pre-commit", ".bashrc",
+    ],
+)  # fmt: skip
+async def test_upload_to_a_protected_file_is_refused(tmp_path: Path, path: str) -> None:
+    (tmp_path / ".git").mkdir()
+    async with server(tmp_path) as client:
+        id_ = await client.begin(mode="bypass")
+        answers = [
+            await put(client, id_, path, b"x"),
+            await put(client, id_, path, b"x", if_match="*"),
+            await put(client, id_, f"{path}?rename=true", b"x"),
+        ]
+
+    assert [answer.status for answer in answers] == [403] * 3
+    assert "protected" in answers[0].json["reason"]
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == []
+
+
+async def test_upload_that_a_rule_forbids_is_refused(tmp_path: Path) -> None:
+    flags = {"permissions.deny": ["write_file(*.txt)"]}
+    async with server(tmp_path, flags=flags) as client:
+        id_ = await client.begin()
+        refused = await put(client, id_, "a.txt", b"x")
+        allowed = await put(client, id_, "a.md", b"x")
+
+    assert (refused.status, allowed.status) == (403, 201)
+    assert not (tmp_path / "a.txt").exists()
+
+
+@pytest.mark.slow
+async def test_upload_goes_back_with_the_message_after_it(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("original")
+    async with server(tmp_path, "One.", "Two.") as client:
+        id_ = await client.begin()
+        seqs = list[int]()
+        async with client.follow(id_) as socket:
+            await said(socket, "status")
+            for text in ("before", "after"):
+                if text == "after":
+                    await put(client, id_, "b.md", b"b")
+                    await put(client, id_, "a.md", b"replaced", if_match="*")
+                await order(socket, "user_message", text=text)
+                documents = await said(socket, "result")
+                seqs += [d["seq"] for d in documents if d["type"] == "user_message"]
+                uploaded = [d["path"] for d in documents if d["type"] == "file_uploaded"]
+            await order(socket, "rewind", to=seqs[1], what="both")
+            restored = (await said(socket, "files_restored"))[-1]
+
+        assert uploaded == [str(tmp_path / "b.md"), str(tmp_path / "a.md")]
+        assert (tmp_path / "a.md").read_text() == "original"
+        assert not (tmp_path / "b.md").exists()
+        async with client.follow(id_) as socket:
+            await said(socket, "status")
+            await order(socket, "rewind", to=restored["seq"], what="files")
+            await said(socket, "files_restored")
+
+    assert (tmp_path / "a.md").read_text() == "replaced"
+    assert (tmp_path / "b.md").read_text() == "b"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from refold.place.port import Files, Real
     from refold.session.hub import Subscription
     from refold.session.pending_requests import Permission, PlanToJudge, Questions, Request
+    from refold.session.upload import FileExists, OtherContent, Upload
     from refold.skills.slash_commands import ShortcutInfo, Shortcuts
     from refold.tools.contract import ImageData, Tool
     from refold.tools.images import image_data
@@ -48,6 +49,7 @@ _MODULES = {
     "place.port": ("Files", "Real"),
     "session.hub": ("Subscription",),
     "session.pending_requests": ("Permission", "PlanToJudge", "Questions", "Request"),
+    "session.upload": ("FileExists", "OtherContent", "Upload"),
     "skills.slash_commands": ("ShortcutInfo", "Shortcuts"),
     "tools.contract": ("ImageData", "Tool"),
     "tools.images": ("image_data",),
@@ -60,6 +62,7 @@ __all__ = [
     "ChildAsked",
     "ChildEnded",
     "Entry",
+    "FileExists",
     "Files",
     "Frame",
     "Hit",
@@ -68,6 +71,7 @@ __all__ = [
     "ListedNote",
     "Node",
     "OpenCall",
+    "OtherContent",
     "Permission",
     "Plan",
     "PlanToJudge",
@@ -82,6 +86,7 @@ __all__ = [
     "Subscription",
     "TaskBoard",
     "Tool",
+    "Upload",
     "View",
     "events",
     "image_data",

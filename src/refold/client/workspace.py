@@ -23,6 +23,7 @@ from refold.values.display import Diff
 if TYPE_CHECKING:
     from refold.app.entered_worktree import SessionWorktree
     from refold.journal.board.board_file import TaskBoard
+    from refold.session.upload import Upload
     from refold.views.rewind_points import RewindPoint, RewindPreview, RewindReport, What
 
 _NAMED = r"(?<![^\s(\[])@(?:\"([^\"]+)\"|(\S+))"
@@ -134,6 +135,35 @@ class SessionWorkspace:
         except ToolFailed as error:
             raise BadInput(f"the files cannot be compared: {error}") from error
         return tuple(Diff(each.path, each.kind, text) for each, text in found)
+
+    def refusal(self, path: str) -> str:
+        """Why the user's clients may not write this file, or "": it is protected, or a rule
+        forbids it. No question is asked there that could allow it.
+        """
+        from refold.permissions.decide import decide
+        from refold.permissions.facts import Access, Target, protected
+        from refold.values.tools import Effect
+
+        workspace = workspace_of(self._app, self._engine.view)
+        facts, real = workspace.facts(), workspace.files.real(path)
+        if any(protected(each, facts, writes=True) for each in (real, path)):
+            return "it is protected: it holds secrets or decides what runs"
+        access = Access("write_file", Effect.CHANGE, files=(Target(path, real),))
+        decision = decide(access, "bypass", workspace.rules, facts)
+        return decision.reason if decision.verdict == "deny" else ""
+
+    async def upload(self, wanted: "Upload") -> str:
+        """Put a file of the user there, with checkpoints around it; gives its path.
+
+        Raises `BadInput` with nothing written.
+        """
+        from refold.session.upload import upload
+
+        files = self.files.only(())
+        try:
+            return await upload(self._engine, files, self._snapshots, wanted)
+        except ToolFailed as error:
+            raise BadInput(f"{wanted.path!r} cannot be written: {error}") from error
 
     async def rewind(
         self, seq: int, what: "What" = "both", *, force: bool = False

@@ -5,7 +5,7 @@ their schemas are put into the OpenAPI from the same types. The routes are in `r
 `files` and `app`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -22,8 +22,11 @@ T = TypeVar("T")
 Route = TypeVar("Route", bound=Callable[..., Awaitable[Response]])
 _REFERENCE = "#/components/schemas/{name}"
 _JSON = "application/json"
-_REFUSALS = (400, 401, 403, 404, 405, 409, 413, 415, 421, 422, 429, 503)
-_STATUSES = {"NotThere": 404, "Held": 409, "BadInput": 400}
+_REFUSALS = (400, 401, 403, 404, 405, 409, 412, 413, 415, 421, 422, 428, 429, 503)
+_STATUSES = {
+    "NotThere": 404, "Protected": 403, "Held": 409, "BadInput": 400,
+    "FileExists": 428, "OtherContent": 412,
+}  # fmt: skip
 
 
 class Problem(Struct, frozen=True):
@@ -41,6 +44,10 @@ class MediaTypes(Struct, frozen=True):
 
 class NotThere(BadInput):
     """What a path names does not exist."""
+
+
+class Protected(BadInput):
+    """A file that only a question to the user could open."""
 
 
 class Api:
@@ -107,8 +114,10 @@ class Api:
         return {_JSON: {"schema": found}}
 
 
-def json_of(value: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type=_JSON)
+def json_of(
+    value: object, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    return Response(msgspec.json.encode(value), status, headers, media_type=_JSON)
 
 
 async def body_of(request: Request, kind: type[T]) -> T:

@@ -11,18 +11,19 @@ from typing import Annotated
 from urllib.parse import quote
 
 from anyio import to_thread
-from fastapi import Query, Request, Response
+from fastapi import Header, Query, Request, Response
 from msgspec import Struct
 
 from refold.client.host import Conversation, Host
-from refold.client.types import Files, Real
-from refold.errors import ToolFailed
-from refold.server.api import Api, NotThere, json_of
-from refold.server.guard import LONGEST_UPLOAD
+from refold.client.types import FileExists, Files, OtherContent, Real, Upload
+from refold.errors import BadInput, ToolFailed
+from refold.server.api import Api, NotThere, Protected, json_of
 from refold.server.rest import conversation
 
 _FILES = "/api/conversations/{id_}/files"
 _BINARY = "application/octet-stream"
+_RENAME = "keep a file that is there, and store this one as name-1"
+_IF_MATCH = "the ETag of the file to be replaced, or *"
 
 
 class WorkspaceFile(Struct, frozen=True):
@@ -56,15 +57,33 @@ def add_files(api: Api, host: Host) -> None:
         """A file of the workspace, as an attachment."""
         there = await conversation(host, id_)
         data = await to_thread.run_sync(_read, there, path)
-        return Response(data, media_type=_BINARY, headers=_attachment(path))
+        headers = {**_attachment(path), "etag": _etag(data)}
+        return Response(data, media_type=_BINARY, headers=headers)
 
     @api.route("PUT", f"{_FILES}/{{path:path}}", Uploaded, status=201, body=_BINARY)
-    async def upload(request: Request, id_: str, path: str) -> Response:
-        """Put a file into the workspace, whole or not at all; one that is there is replaced."""
+    async def upload(
+        request: Request,
+        id_: str,
+        path: str,
+        rename: Annotated[bool, Query(description=_RENAME)] = False,
+        if_match: Annotated[str, Header(max_length=200, description=_IF_MATCH)] = "",
+    ) -> Response:
+        """Put a file into the workspace, whole or not at all, with checkpoints around it.
+
+        A file that is there is replaced only with `If-Match`. Protected files are refused.
+        """
         there = await conversation(host, id_)
         data = await request.body()
-        await to_thread.run_sync(_write, there, path, data)
-        return json_of(Uploaded(path, len(data)), 201)
+        await to_thread.run_sync(_check_upload, there, path)
+        wanted = Upload(path, data, _digest(if_match), rename)
+        try:
+            path = await there.session.workspace.upload(wanted)
+        except (FileExists, OtherContent):
+            raise
+        except BadInput as error:
+            raise NotThere(str(error)) from error
+        made = Uploaded(path, len(data))
+        return json_of(made, 201, {"etag": _etag(data)})
 
 
 def _place(there: Conversation, path: str) -> tuple[Files, Real]:
@@ -108,15 +127,19 @@ def _read(there: Conversation, path: str) -> bytes:
         raise NotThere(f"{path!r} cannot be downloaded: {error}") from error
 
 
-def _write(there: Conversation, path: str, data: bytes) -> None:
-    files, real = _place(there, path)
-    try:
-        known = files.kind(real) != "nothing"
-        before = files.read(real, LONGEST_UPLOAD * 10) if known else None
-        expect = "" if before is None else hashlib.sha256(before).hexdigest()
-        files.write(real, data, expect=expect)
-    except ToolFailed as error:
-        raise NotThere(f"{path!r} cannot be written: {error}") from error
+def _check_upload(there: Conversation, path: str) -> None:
+    _, real = _place(there, path)
+    if why := there.session.workspace.refusal(real):
+        raise Protected(f"{path!r} was not written: {why}")
+
+
+def _etag(data: bytes) -> str:
+    return f'"{hashlib.sha256(data).hexdigest()}"'
+
+
+def _digest(if_match: str) -> str:
+    """The SHA-256 of `If-Match`, or "*"; "" for none."""
+    return if_match.strip().removeprefix("W/").strip('"')
 
 
 def _attachment(path: str) -> dict[str, str]:

@@ -231,6 +231,7 @@ class Session:
             news.Settled(seq, None, "a/s", None, "no line"), news.AnswerRejected(("no",)),
             news.HookRan("PostToolUse", "tidy", outcome="failed", reason="it ended with status 1"),
             news.MessageEdited(2, "x"), news.MessageEdited(2), news.MessageWithdrawn(2), news.ExternalEditsFound((("/w/a", "changed"),)), news.FilesRestored(3, 4, 2),
+            news.FileUploaded("/w/a", 3, "0" * 64, 2),
         ]))  # fmt: skip
 
     def _child(self) -> None:

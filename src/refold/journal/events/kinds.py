@@ -38,6 +38,11 @@ from refold.journal.events.child_events import (
     WorktreeEntered,
     WorktreeLeft,
 )
+from refold.journal.events.file_events import (
+    Checkpointed,
+    FilesRestored,
+    FileUploaded,
+)
 from refold.values.control import CompactionKind, Control
 from refold.values.display import Diff, Shown
 from refold.values.live import Live
@@ -283,26 +288,6 @@ class PlanAnswered(Struct, frozen=True):
     text: str = ""
 
 
-class Checkpointed(Struct, frozen=True):
-    """A checkpoint of files: for each root of the workspace, its snapshot.
-
-    `left_out` are files that are too large. `changed` are the differences from the
-    checkpoint before, as (real path, "created", "changed" or "deleted").
-    """
-
-    trees: tuple[tuple[str, str], ...]
-    left_out: tuple[str, ...] = ()
-    changed: tuple[tuple[str, str], ...] = ()
-
-
-class FilesRestored(Struct, frozen=True):
-    """The files were restored to `checkpoint`. Restoring `before` undoes it."""
-
-    checkpoint: int  # the seq of a `Checkpointed`
-    before: int  # the seq of the one that was made just before
-    files: int = 0  # number of files that were changed
-
-
 class CompactionRequested(Struct, frozen=True):
     """The user asked to compact. `focus` says what the summary must preserve."""
 
@@ -462,7 +447,7 @@ Event: TypeAlias = (
     | CompactionRequested | Compacted | Reserved | Settled | BudgetSet | StepLimitSet | AgentChosen
     | ExternalEditsFound | Imported | MemoryExtracted | TeamsSwitched | TracingSwitched | MailSent | TeammateIdled | ChildBorn | ChildGranted | ChildAsked | ChildAnswered | ChildStopped | ChildEnded
     | NestedCallMade | VariableInjected | VariablesSaved | VariablesRestored | Forked
-    | BackgroundStarted | BackgroundEnded | WorktreeEntered | WorktreeLeft | Checkpointed | FilesRestored | ModelChosen | HookRan
+    | BackgroundStarted | BackgroundEnded | WorktreeEntered | WorktreeLeft | Checkpointed | FilesRestored | FileUploaded | ModelChosen | HookRan
     | EffortChosen | Renamed | Tagged | Titled | Noted | Unknown
 )  # fmt: skip
 

@@ -15,6 +15,7 @@ from refold.journal.events.kinds import (
     Ended,
     Entry,
     FilesRestored,
+    FileUploaded,
     Imported,
     Rewound,
     Said,
@@ -28,7 +29,7 @@ from refold.values.growing import Log
 
 KINDS = (
     Checkpointed, FilesRestored, Started, Ended, Said, Rewound, Imported, SessionStarted,
-    SessionResumed, WorktreeEntered, WorktreeLeft,
+    SessionResumed, WorktreeEntered, WorktreeLeft, FileUploaded,
 )  # fmt: skip
 _EXCERPT = 300  # characters of a message, to recognize it
 
@@ -58,6 +59,10 @@ class Checkpoints(Struct, frozen=True):
     restored: Log[int] = field(default_factory=Log[int])  # the seqs of `FilesRestored`
     disturbed: bool = False  # a call or a restore followed the newest checkpoint
     doubtful: bool = False  # files may have changed in an unknown way since
+    # The checkpoint before the files that were uploaded for the next message; 0: none were.
+    before_upload: int = 0
+    # Messages with such files, and that checkpoint.
+    uploaded: Log[tuple[int, int]] = field(default_factory=Log[tuple[int, int]])
     points: Log[RewindTarget] = field(default_factory=Log[RewindTarget])
     # Those of earlier working directories, for when the session returns to one.
     elsewhere: "tuple[Checkpoints, ...]" = ()
@@ -78,8 +83,12 @@ class Checkpoints(Struct, frozen=True):
     def at(self, seq: int) -> Checkpoint | None:
         """The checkpoint with the files as they were just before event `seq`.
 
-        None: there is no later checkpoint, so the files have not changed.
+        Files that were uploaded for a message are part of it. None: there is no later
+        checkpoint, so the files have not changed.
         """
+        near = bisect_left(self.uploaded, seq, key=_message)
+        if near < len(self.uploaded) and self.uploaded[near][0] == seq:
+            seq = self.uploaded[near][1]
         after = bisect_left(self.checkpoints, seq, key=_seq)
         found = self.checkpoints[after] if after < len(self.checkpoints) else None
         if after == 0 or (found and found.seq == seq):
@@ -105,15 +114,12 @@ def apply(saved: Checkpoints, entry: Entry) -> Checkpoints:
             return replace(saved, checkpoints=made, disturbed=False, doubtful=False)
         case Imported(directory=directory):  # its snapshots and files are not here
             return Checkpoints(directory)
-        case Started():
-            return saved if saved.disturbed else replace(saved, disturbed=True)
-        case Ended(outcome=outcome):
-            return replace(saved, doubtful=True) if outcome == "unknown" else saved
+        case Started() | FileUploaded():
+            return _disturbed(saved, entry.event)
+        case Ended(outcome="unknown"):
+            return replace(saved, doubtful=True)
         case FilesRestored(checkpoint):
-            back = saved.restored.plus(entry.seq)
-            point = RewindTarget(entry.seq, entry.at, "restored", to=checkpoint)
-            found = replace(saved, restored=back, disturbed=True, doubtful=True)
-            return replace(found, points=saved.points.plus(point))
+            return _restored(saved, entry, checkpoint)
         case (
             SessionStarted(directory)
             | SessionResumed(directory=directory)
@@ -122,9 +128,31 @@ def apply(saved: Checkpoints, entry: Entry) -> Checkpoints:
         ):
             return _in(saved, directory) if directory else saved
         case Said() | Rewound():
-            return replace(saved, points=saved.points.plus(_point(entry, entry.event)))
+            return _with_point(saved, entry, entry.event)
         case _:
             return saved
+
+
+def _disturbed(saved: Checkpoints, event: Started | FileUploaded) -> Checkpoints:
+    if isinstance(event, Started):  # what was uploaded before it is not for a message alone
+        return replace(saved, disturbed=True, before_upload=0)
+    first = saved.before_upload or event.checkpoint
+    return replace(saved, disturbed=True, before_upload=first)
+
+
+def _restored(saved: Checkpoints, entry: Entry, checkpoint: int) -> Checkpoints:
+    back = saved.restored.plus(entry.seq)
+    point = RewindTarget(entry.seq, entry.at, "restored", to=checkpoint)
+    found = replace(saved, restored=back, disturbed=True, doubtful=True)
+    return replace(found, points=saved.points.plus(point))
+
+
+def _with_point(saved: Checkpoints, entry: Entry, event: Said | Rewound) -> Checkpoints:
+    saved = replace(saved, points=saved.points.plus(_point(entry, event)))
+    if not saved.before_upload or isinstance(event, Rewound) or event.sender != "person":
+        return saved
+    uploaded = saved.uploaded.plus((entry.seq, saved.before_upload))
+    return replace(saved, uploaded=uploaded, before_upload=0)
 
 
 def _point(entry: Entry, event: Said | Rewound) -> RewindTarget:
@@ -145,3 +173,7 @@ def _in(saved: Checkpoints, directory: str) -> Checkpoints:
 
 def _seq(checkpoint: Checkpoint) -> int:
     return checkpoint.seq
+
+
+def _message(uploaded: tuple[int, int]) -> int:
+    return uploaded[0]

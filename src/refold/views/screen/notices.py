@@ -23,6 +23,7 @@ from refold.journal.events.kinds import (
     Entry,
     ExternalEditsFound,
     FilesRestored,
+    FileUploaded,
     Imported,
     JournalRepaired,
     MessageEdited,
@@ -60,7 +61,7 @@ from refold.views.wrap import cut
 
 KINDS = frozenset((
     Compacted, ChildBorn, ChildEnded, Rewound, MessageEdited, ModelChosen, EffortChosen, ModeChanged,
-    AgentChosen, JournalRepaired, AnswerRejected, Settled, ExternalEditsFound, FilesRestored, PlanAnswered, Forked,
+    AgentChosen, JournalRepaired, AnswerRejected, Settled, ExternalEditsFound, FilesRestored, FileUploaded, PlanAnswered, Forked,
     Imported, Renamed, Tagged, BudgetSet, StepLimitSet, Stopped, TeamsSwitched, TracingSwitched, MailSent,
     ModelAnswered, ModelFailed, HookRan, BackgroundEnded, WorktreeEntered, WorktreeLeft,
 ))  # fmt: skip
@@ -188,6 +189,8 @@ def _of_files_and_plans(entry: Entry) -> Line | None:
     match entry.event:
         case ExternalEditsFound(files):
             return line(changed_elsewhere(files), "dim")
+        case FileUploaded(path, size):
+            return line(f"Uploaded: {on_one_line(path)} ({size:,} bytes)", "dim")
         case FilesRestored(checkpoint, files=count):
             many = "1 file was" if count == 1 else f"{count} files were"
             return line(f"{many} restored to event {checkpoint}.", "dim")

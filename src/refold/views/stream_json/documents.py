@@ -215,6 +215,13 @@ class Checkpoint(Written, frozen=True, kw_only=True, tag="checkpoint"):
     changed: Sequence[Change]
 
 
+class FileUploaded(Written, frozen=True, kw_only=True, tag="file_uploaded"):
+    """The user put a file into the workspace."""
+
+    path: str
+    size: int
+
+
 class FilesRestored(Written, frozen=True, kw_only=True, tag="files_restored"):
     """The files are restored to `checkpoint`; `before` is the one that undoes it."""
 

@@ -73,7 +73,7 @@ Request: TypeAlias = documents.ToolApprovalRequest | documents.Question
 OfEvent: TypeAlias = (
     documents.UserMessage | documents.TurnStart | documents.AssistantMessage | documents.AnswerRejected | documents.ToolCall
     | documents.ToolApprovalRequest | documents.ToolApprovalResult | documents.Question | documents.ToolResult | documents.Diff | documents.PlanReady
-    | documents.PlanApproved | documents.PlanRejected | documents.Checkpoint | documents.FilesRestored | documents.Rewound | documents.MessageEdited | documents.MessageWithdrawn | documents.Error
+    | documents.PlanApproved | documents.PlanRejected | documents.Checkpoint | documents.FilesRestored | documents.FileUploaded | documents.Rewound | documents.MessageEdited | documents.MessageWithdrawn | documents.Error
     | documents.Interrupted | documents.TodoUpdate | documents.CompactAsked | documents.Compact | documents.SideCall | documents.SideCallUsage | documents.Memory
     | documents.FilesChangedElsewhere | BudgetChosen | StepsChosen | ModeChanged | ModelChanged
     | EffortChanged | AgentChanged | documents.Notice | documents.TurnEnd | subagent_documents.SubagentStart | subagent_documents.SubagentEnd
@@ -329,6 +329,8 @@ def _of_files_and_plans(event: Event, seq: int) -> Iterator[OfEvent]:
             yield documents.FilesRestored(
                 seq=seq, checkpoint=checkpoint, before=before, files=files
             )
+        case kinds.FileUploaded(path, size):
+            yield documents.FileUploaded(seq=seq, path=path, size=size)
         case kinds.ExternalEditsFound(files):
             yield documents.FilesChangedElsewhere(seq=seq, files=_changes(files))
         case _:

@@ -33,6 +33,8 @@ export const get = (path) => request("GET", path);
 export const post = (path, json = {}) => request("POST", path, { json });
 export const patch = (path, json) => request("PATCH", path, { json });
 export const put = (path, bytes) => request("PUT", path, { bytes });
+/** Put a file there that replaces none: the answer has the path that it got. */
+export const putBeside = (path, bytes) => put(`${path}?rename=true`, bytes);
 export const remove = (path) => request("DELETE", path);
 
 /** The address of something of a conversation. Each part of a path is escaped by itself. */

@@ -70,8 +70,8 @@ export class FilesPanel {
     for (const file of files) {
       try {
         const path = this.folder ? `${this.folder}/${file.name}` : file.name;
-        await api.put(addressOf(this.id, path), await file.arrayBuffer());
-        this.say(this.texts.uploaded(file.name));
+        const done = await api.putBeside(addressOf(this.id, path), await file.arrayBuffer());
+        this.say(this.texts.uploaded(done.path.split("/").pop(), file.name));
       } catch (error) {
         this.complain(error);
         return;

@@ -312,7 +312,7 @@ const REDUCERS = {
   },
 };
 for (const type of [
-  "answer_rejected", "files_changed_elsewhere", "message_edited", "files_restored", "steps",
+  "answer_rejected", "files_changed_elsewhere", "file_uploaded", "message_edited", "files_restored", "steps",
   "notice",
 ]) REDUCERS[type] = (screen, doc) => news(screen, doc);
 

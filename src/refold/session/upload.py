@@ -1,0 +1,121 @@
+"""Puts a file of the user into the workspace: recorded, with checkpoints around it.
+
+`place` writes the file, whole or not at all. A name that exists is taken only where the user said
+which file is replaced. `session.rewind` takes an upload back together with the message after it.
+"""
+
+import os
+from hashlib import sha256
+
+import anyio
+from msgspec import Struct
+
+from refold.errors import BadInput, ToolFailed
+from refold.journal.events.kinds import Checkpointed, FileUploaded
+from refold.place.port import Files, Real, Snapshots
+from refold.session.session import Session
+
+MAX_NAMES = 1_000  # of one file that are tried
+_MAX_REPLACED_BYTES = 100 * 1024 * 1024
+
+
+class FileExists(BadInput):
+    """A file is there, and nothing says that it is to be replaced."""
+
+
+class OtherContent(BadInput):
+    """The file to be replaced is not there, or is not what the client knows."""
+
+
+class Upload(Struct, frozen=True):
+    """`replaces` is what the client knows of the file that is there: its SHA-256, "*" for any
+    content, "" for no file. With `renames`, a file that is there stays, and this one is stored
+    beside it.
+    """
+
+    path: str
+    content: bytes
+    replaces: str = ""
+    renames: bool = False
+
+
+async def upload(
+    session: Session, files: Files, snapshots: Snapshots | None, wanted: Upload
+) -> str:
+    """Write the file, and give the path that it has. Raises `BadInput`, with nothing written."""
+    await _checkpoint(session, snapshots)
+    before = session.view.checkpoints.seq
+    real = Real("")
+    with anyio.CancelScope(shield=True):  # what was written has to be recorded
+        real = await anyio.to_thread.run_sync(_write, files, wanted)
+        digest = sha256(wanted.content).hexdigest()
+        event = FileUploaded(real, len(wanted.content), digest, before)
+        await session.record(event, kept=True, by="person")
+        if snapshots is not None:
+            snapshots.dirty()
+        await _checkpoint(session, snapshots)
+    name = os.path.basename(real)
+    return os.path.join(os.path.dirname(wanted.path), name)
+
+
+async def _checkpoint(session: Session, snapshots: Snapshots | None) -> None:
+    """Record the files as they are, unless the journal has that."""
+    if snapshots is None:
+        return
+    try:
+        snapshots.forget()  # other programs may have changed anything since
+        taken = await snapshots.taken()
+    except ToolFailed as error:
+        snapshots.failed(str(error))
+        return
+    saved = session.view.checkpoints
+    if taken.trees != saved.trees or saved.disturbed:
+        await session.record(Checkpointed(taken.trees, taken.left_out), by="place")
+
+
+def _write(files: Files, wanted: Upload) -> Real:
+    if wanted.renames:
+        return _write_beside(files, wanted)
+    real = files.real(wanted.path)
+    kind = files.kind(real)
+    if kind not in ("nothing", "file"):
+        raise BadInput(f"{wanted.path!r} is a {kind}: choose another name")
+    there = files.read(real, _MAX_REPLACED_BYTES) if kind == "file" else None
+    _check(wanted, there)
+    expect = "" if there is None else sha256(there).hexdigest()
+    files.write(real, wanted.content, expect=expect)
+    return real
+
+
+def _check(wanted: Upload, there: bytes | None) -> None:
+    if not wanted.replaces:
+        if there is not None:
+            raise FileExists(
+                f"{wanted.path!r} exists: send If-Match with its ETag to replace it, or "
+                "rename=true to keep both"
+            )
+        return
+    digest = None if there is None else sha256(there).hexdigest()
+    if digest is None or wanted.replaces not in ("*", digest):
+        has = "is not there" if digest is None else "has other content by now"
+        raise OtherContent(f"{wanted.path!r} {has}: read it again, then replace it")
+
+
+def _write_beside(files: Files, wanted: Upload) -> Real:
+    """The first free name. Two uploads at once get two names: no file is ever replaced."""
+    stem, ending = os.path.splitext(wanted.path)
+    for number in range(MAX_NAMES):
+        path = f"{stem}-{number}{ending}" if number else wanted.path
+        real = files.real(path)
+        if files.kind(real) != "nothing":
+            continue
+        try:
+            files.write(real, wanted.content, expect="")
+        except ToolFailed:
+            if files.kind(real) == "nothing":  # else it was taken just now
+                raise
+            continue
+        return real
+    raise BadInput(
+        f"{wanted.path!r} and {MAX_NAMES - 1} more of its names exist: rename it"
+    )
