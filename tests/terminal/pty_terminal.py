@@ -1,6 +1,7 @@
 """A program in a pseudo terminal, and the screen a person would see."""
 
 import os
+import re
 import sys
 import termios
 import time
@@ -12,7 +13,7 @@ import pyte
 STAGE = Path(__file__).with_name("stage.py")
 CTRL_C, ENTER, ESC = "\x03", "\r", "\x1b"
 _KEPT = 5_000  # lines above the screen
-_PATIENCE = 60  # seconds; a busy machine takes ten
+_PATIENCE = 15  # seconds; a busy machine takes ten
 
 
 class Terminal:
@@ -63,6 +64,19 @@ class Terminal:
     def type(self, text: str) -> None:
         self._sent = len(self.raw)
         self.child.send(text)
+
+    def answer(self, key: str) -> None:
+        """Answer the question that waits: keys are answers once a choice is highlighted."""
+        self.until("› 1 ")
+        self.type(key)
+
+    def choose(self, label: str) -> None:
+        """Highlight the choice that begins so with arrows, and take it."""
+        self.until("› 1 ")
+        row = " ".join(self.text.split())
+        number = re.search(rf"(\d) {re.escape(label)}", row)
+        assert number is not None, self.text
+        self.type("\x1b[B" * (int(number[1]) - 1) + "\r")
 
     def until(self, shown: str) -> None:
         """Wait until this can be read on the screen."""

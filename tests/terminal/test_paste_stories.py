@@ -30,8 +30,7 @@ def working(starts: Starts, here: Path) -> Terminal:
     (here / "held.sh").write_text(held, encoding="utf-8")
     at = starts("held")
     at.type("go" + ENTER)
-    at.until("n no, and why")
-    at.type("s")
+    at.choose("this session")
     at.until_there(here / "begun")
     return at
 

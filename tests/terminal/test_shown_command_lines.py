@@ -286,7 +286,7 @@ def left(at: Terminal) -> int:
             at.type("\x04")
         elif last != answered and re.search(r"\[y/N\]$", last):
             at.type("y" + ENTER)
-        elif last.endswith("ctrl+c stop"):
+        elif last.endswith("esc no, and stop"):
             at.type("y")
         else:
             continue

@@ -39,11 +39,10 @@ def test_an_edit_is_allowed_and_a_command_is_not(starts: Starts, tmp_path: Path)
     at.until("›")
     at.type("be friendly" + ENTER)
     at.until("Edit hello.py?")
-    at.until("s this session: edit_file(./hello.py)")
-    at.type("y")
+    at.until("2 this session: edit_file(./hello.py)")
+    at.answer("y")
     at.until("May bash run this?")
-    at.until("n no, and why")
-    at.type("n")
+    at.answer("n")
     at.until("why not?")
     at.type("not now" + ENTER)
     at.until("12% of window")
@@ -60,7 +59,7 @@ def test_an_edit_is_allowed_and_a_command_is_not(starts: Starts, tmp_path: Path)
         "hi", "hello"
     )
     # The questions and what was going on were taken back: only what was decided stays.
-    assert "y once" not in at.text
+    assert "1 once" not in at.text
     assert "why not?" not in at.text
     assert "thinking" not in at.text
 
@@ -104,8 +103,7 @@ def test_ctrl_c_twice_stops_streaming_and_commands(starts: Starts) -> None:
         at.until("›")
         at.type("go" + ENTER)
         if story == "command":
-            at.until("n no, and why")
-            at.type("y")
+            at.answer("y")
             at.until("running")
         else:
             at.until("word word")
@@ -124,8 +122,7 @@ def test_words_typed_while_it_works_are_heard(starts: Starts) -> None:
     at = starts("command")
     at.until("›")
     at.type("go" + ENTER)
-    at.until("n no, and why")
-    at.type("y")
+    at.answer("y")
     at.until("running")
     at.type("hurry up")
     at.until("› hurry up")
@@ -155,7 +152,7 @@ def test_what_was_typed_before_a_question_is_no_answer_to_it(
     at.type("y")
     at.until("› y")
     at.type(ESC)
-    at.until("n no, and why")
+    at.until("› 1 once")
     at.type(CTRL_C)
     at.until("\nstopped at a question")
 
@@ -167,7 +164,7 @@ def test_ctrl_c_at_a_question_stops_the_turn(starts: Starts) -> None:
     at = starts("command")
     at.until("›")
     at.type("go" + ENTER)
-    at.until("n no, and why")
+    at.until("› 1 once")
     at.type(CTRL_C)
     at.until("\nstopped at a question")
 
@@ -177,11 +174,9 @@ def test_a_narrow_terminal_breaks_nothing(starts: Starts) -> None:
     at = starts("edit", size=(60, 24))
     at.until("›")
     at.type("be friendly" + ENTER)
-    at.until("stop")
-    at.type("y")
+    at.answer("y")
     at.until("python3 hello.py")
-    at.until("stop")
-    at.type("y")
+    at.answer("y")
     at.until("says hello.")
 
     assert "I will look first." in at.rows
@@ -240,11 +235,13 @@ def test_a_dumb_terminal_gets_nothing_but_text(starts: Starts) -> None:
     at = starts("edit", TERM="dumb")
     at.until(">")
     at.type("be friendly\n")
-    at.until("n no, and why")
+    at.until("> 1 once")
     at.type("y\n")
     at.until("May bash")
     at.until("bash(python3 hello.py)")
-    at.type("n\nno time\n")
+    at.type("n\n")
+    at.until("why not?")
+    at.type("no time\n")
     at.until("says hello.")
     at.until("$0.0054")
     at.type("exit\n")
@@ -259,7 +256,7 @@ def test_ctrl_c_in_a_dumb_terminal_asks_too(starts: Starts, tmp_path: Path) -> N
     at = starts("command", TERM="dumb")
     at.until(">")
     at.type("go\n")
-    at.until("n no, and why")
+    at.until("> 1 once")
     at.type("y\n")
     at.until("yes, once")
     at.until_there(tmp_path / "begun")
@@ -314,11 +311,9 @@ def test_the_first_run_leads_to_the_tour(starts: Starts, tmp_path: Path) -> None
     at.until("Enter begins")
     at.type(ENTER)
     at.until("Edit greet.sh?")
-    at.until("n no, and why")
-    at.type("y")
+    at.answer("y")
     at.until("May bash run this?")
-    at.until("n no, and why")
-    at.type("n")
+    at.answer("n")
     at.until("why not?")
     at.type(ENTER)
     at.until("Enter shows the journal")
@@ -366,7 +361,7 @@ def test_the_tour_can_be_left_at_any_time(starts: Starts) -> None:
         at.until("Enter begins")
         if left == "at a question":
             at.type(ENTER)
-            at.until("n no, and why")
+            at.until("› 1 once")
             at.type(CTRL_C)
         else:
             at.type("q")
@@ -382,15 +377,12 @@ def test_always_is_shown_saved_and_holds_in_the_next_session(
     at = starts("edit")
     at.until("›")
     at.type("be friendly" + ENTER)
-    at.until("a always")
-    at.type("a")
+    at.choose("always")
     at.until("Always allowed in this folder, in .folders.toml:")
-    at.until("y save it")
-    at.type("y")
+    at.choose("save it")
     at.until("yes, and edit_file(./hello.py) always")
     at.until("May bash run this?")
-    at.until("n no, and why")
-    at.type("n")
+    at.answer("n")
     at.until("why not?")
     at.type(ENTER)
     at.until("12% of window")
@@ -413,14 +405,11 @@ def test_a_plan_is_edited_approved_and_carried_out(starts: Starts, tmp_path: Pat
     at.until("›")
     at.type("/plan be friendly" + ENTER)
     at.until("The plan: A friendlier hello")
-    at.until("e edit")
-    at.type("e")
+    at.choose("edit")
     at.until("Change the farewell")
-    at.until("e edit")
-    at.type("y")
+    at.answer("y")
     at.until("Edit hello.py?")
-    at.until("n no, and why")
-    at.type("y")
+    at.answer("y")
     at.until("Carried out.")
     at.until(" s\n\n›")
     at.type("/plan list" + ENTER)
@@ -429,7 +418,7 @@ def test_a_plan_is_edited_approved_and_carried_out(starts: Starts, tmp_path: Pat
 
     assert at.end() == 0
     assert "  └ approved, as you edited it, in mode default" in at.rows
-    assert "e edit" not in at.text
+    assert "3 edit" not in at.text
 
 
 @pytest.mark.slow
@@ -437,12 +426,11 @@ def test_a_plan_goes_back_with_feedback_and_can_wait(starts: Starts) -> None:
     at = starts("revise", size=(50, 80))
     at.until("›")
     at.type("/plan be friendly" + ENTER)
-    at.until("f feedback")
-    at.type("f")
+    at.choose("feedback")
     at.until("feedback ›")
     at.type("shorter" + ENTER)
     at.until("The plan: Simpler")
-    at.until("f feedback")
+    at.until("4 feedback")
     at.type(CTRL_C)
     at.until("The plan waits")
     at.until("plan ›")
@@ -460,13 +448,11 @@ def test_a_plan_is_typed_where_there_is_no_editor(starts: Starts) -> None:
     at = starts("plan", EDITOR="", VISUAL="", size=(50, 80))
     at.until("›")
     at.type("/plan be friendly" + ENTER)
-    at.until("e edit")
-    at.type("e")
+    at.choose("edit")
     at.until("1. **Change** the greeting")
     at.type(", kindly" + ENTER)
     at.until("Change the greeting, kindly")
-    at.until("e edit")
-    at.type("n")
+    at.answer("n")
     at.until("rejected")
     at.until("plan ›")
     at.type("\x04")
@@ -489,7 +475,7 @@ def test_questions_are_answered(starts: Starts, term: str) -> None:
     at.type("1,3" + enter)
     at.until("(3 of 3)")
     at.until("your answer")
-    at.type(enter)
+    at.type(ESC + enter if term == "dumb" else enter)
     at.until("Thank you.")
     at.until(f" s\n\n{sign}")
     at.type("\x04")
@@ -540,12 +526,12 @@ def test_a_question_that_nobody_answers_is_a_no(starts: Starts, tmp_path: Path) 
     at = starts("command", PATIENCE="0.5")
     at.until("›")
     at.type("go" + ENTER)
-    at.until("n no, and why")
+    at.until("1 once")
     at.until("no: no answer came within 0.5 s")
     at.until("As you like.")
 
     assert not (tmp_path / "begun").exists()
-    assert "n no, and why" not in at.text
+    assert "no, and why" not in at.text
 
 
 @pytest.mark.slow
@@ -553,7 +539,7 @@ def test_the_end_of_a_padded_command_is_seen_before_it_is_allowed(starts: Starts
     at = starts("hidden")
     at.until("›")
     at.type("go" + ENTER)
-    at.until("n no, and why")
+    at.until("› 1 once")
 
     assert "ls … 3000 spaces … ; echo \\u202egone\\u200b" in at.text
     assert "2 hidden characters are written out" in at.text
@@ -585,7 +571,7 @@ def test_the_settings_of_a_folder_are_shown_and_asked_about_once(
         assert ("for one start" in at.text) == (answer == "n")
         at.type("go" + ENTER)
         if answer == "n":
-            at.until("n no, and why")
+            at.until("› 1 once")
             at.type(CTRL_C)
             at.until("stopped at a question")
         else:
@@ -631,11 +617,9 @@ def test_what_is_always_allowed_is_kept_outside_the_folder(
         at.until("›")
         at.type("go" + ENTER)
         if first:
-            at.until("a always")
-            at.type("a")
+            at.choose("always")
             at.until("folders.toml:")
-            at.until("y save it")
-            at.type("y")
+            at.choose("save it")
         at.until("Written.")
         at.until(" s\n\n›")
         at.type("/permissions" + ENTER)
@@ -661,8 +645,7 @@ def test_alt_enter_queues_words_for_after_the_turn(starts: Starts) -> None:
     at = starts("command")
     at.until("›")
     at.type("go" + ENTER)
-    at.until("n no, and why")
-    at.type("y")
+    at.answer("y")
     at.until("running")
     at.type("and then this")
     at.until("› and then this")
@@ -688,8 +671,7 @@ def test_esc_alone_takes_back_what_was_typed_while_it_works(starts: Starts) -> N
     at = starts("command")
     at.until("›")
     at.type("go" + ENTER)
-    at.until("n no, and why")
-    at.type("y")
+    at.answer("y")
     at.until("running")
     at.type("never mind")
     at.until("› never mind")

@@ -162,8 +162,7 @@ def test_lines_that_are_pasted_while_it_works_are_words_and_not_sent(
 ) -> None:
     at = starts("command")
     at.type("go" + ENTER)
-    at.until("n no, and why")
-    at.type("y")
+    at.answer("y")
     at.until_there(tmp_path / "begun")
     at.type(pasted("one\ntwo\n"))
     at.until("› [pasted 2 lines]")
@@ -260,8 +259,7 @@ def test_a_command_of_ones_own_ends_with_the_pipe_that_it_writes_to(starts: Star
 def test_a_command_of_ones_own_runs_beside_the_work(starts: Starts, tmp_path: Path) -> None:
     at = starts("command")
     at.type("go" + ENTER)
-    at.until("n no, and why")
-    at.type("y")
+    at.answer("y")
     at.until_there(tmp_path / "begun")
     at.type("!echo beside; cat hello.txt" + ENTER)
     at.until("\nbeside\n")

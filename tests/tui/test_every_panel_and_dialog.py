@@ -23,7 +23,16 @@ from tests.tui.test_full_screen_stories import (
 
 F3, F4, F5, F6 = "\x1bOR", "\x1bOS", "\x1b[15~", "\x1b[17~"
 CTRL_U = "\x15"
-READS = {"choice", "brief", "words", "secret", "pick", "aside", "edit"}  # of the reader
+READS = {
+    "choose",
+    "choice",
+    "brief",
+    "words",
+    "secret",
+    "pick",
+    "aside",
+    "edit",
+}  # of the reader
 # The panels, and where each is opened and used.
 OF_PANELS = {
     "todos": "test_panels_search_and_palette",
@@ -47,6 +56,7 @@ OF_DIALOGS = {
     "prompts/permission.py: _refused": "test_a_refusal_with_its_reason_reaches_the_model",
     "prompts/permission.py: _write_rule": "test_a_rule_is_written_and_saved",
     "prompts/permission.py: ask": "test_a_message_an_approved_edit_and_the_answer",
+    "prompts/permission.py: choose": "test_a_message_an_approved_edit_and_the_answer",
     "prompts/picker.py: pick": "test_agent_model_and_theme_are_picked_from_lists",
     "prompts/plan.py: _edited": "test_a_plan_is_edited_in_an_editor_that_gets_the_whole_terminal",
     "prompts/plan.py: _feedback": "test_a_plan_is_sent_back_with_feedback",
@@ -99,7 +109,9 @@ def _functions_that_ask(tree: ast.AST) -> set[str]:
 
 def _asks(function: ast.expr) -> bool:
     match function:
-        case ast.Name("pick"):
+        case ast.Name("pick" | "ask_one"):
+            return True
+        case ast.Attribute(ast.Name("self" | "put"), "choose"):
             return True
         case ast.Attribute(ast.Name(of) | ast.Attribute(attr=of), name):
             return name in READS and of.endswith("reader")
@@ -128,7 +140,7 @@ def test_subagents_are_watched_answered_and_stopped_in_their_panel(
     at = opens(*CHILDREN, size=(30, 100))
     ready(at)
     at.type("go" + ENTER)
-    at.until("y once")
+    at.until("› 1 once")
     at.type(F3)
     at.until("Subagents")
     at.until("asks: write_file a")
@@ -137,8 +149,7 @@ def test_subagents_are_watched_answered_and_stopped_in_their_panel(
         at.type(TAB + key + ENTER)
         at.until("Esc closes")
         at.until(f"Create {file}?")
-        time.sleep(0.6)  # a letter right after a key is no answer
-        at.type("y")
+        at.answer("y")
         at.until_gone(f"Create {file}?")
     at.until("word word")
     at.type(F4)
@@ -162,9 +173,7 @@ def test_changes_cost_and_plan_have_their_panels(opens: Opens) -> None:
     )
     ready(at)
     at.type("go" + ENTER)
-    at.until("approve")
-    time.sleep(0.6)
-    at.type("a")
+    at.choose("approve, accept edits")
     at.until("Now hello.py says hello.")
     at.type(F4)
     at.until("Changed files")
@@ -189,10 +198,9 @@ def test_several_questions_are_decided_with_one_key(opens: Opens, tmp_path: Path
     ready(at)
     at.type("go" + ENTER)
     at.until("view and decide all 2")
-    time.sleep(0.6)
-    at.type("o")
+    at.choose("view and decide all 2")
     at.until("all of them, once")
-    at.type("y")
+    at.choose("all of them, once")
     at.until("Now hello.py says hello.")
 
     assert {each.name for each in (tmp_path / "work").iterdir()} == {"a", "b", "hello.py"}
@@ -205,18 +213,16 @@ def test_a_rule_is_written_and_saved(opens: Opens, tmp_path: Path) -> None:
     )  # fmt: skip
     ready(at)
     at.type("go" + ENTER)
-    at.until("write a rule")
-    time.sleep(0.6)
-    at.type("w")
+    at.choose("write a rule")
     at.until("rule: ")
     at.type(CTRL_U + "nonsense(" + ENTER)
     at.until("nonsense")
     at.until("rule: ")
     at.type(CTRL_U + "write_file(./a.*)" + ENTER)
     at.until("this session: write_file(./a.*)")
-    at.type("a")
+    at.choose("always")
     at.until("Always allowed in this folder")
-    at.type("y")
+    at.choose("save it")
     at.until("Now hello.py says hello.")
 
     (saved,) = (tmp_path / "home").rglob("folders.toml")
@@ -228,9 +234,7 @@ def test_a_plan_is_sent_back_with_feedback(opens: Opens) -> None:
     at = opens(PLAN, PLAN, flags=("--permission-mode", "plan"))
     ready(at)
     at.type("plan it" + ENTER)
-    at.until("approve")
-    time.sleep(0.6)
-    at.type("f")
+    at.choose("feedback")
     at.until("what should be different?")
     at.type("shorter" + ENTER)
     at.until("Revise it and show it again:")

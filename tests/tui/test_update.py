@@ -53,8 +53,10 @@ from refold.tui.messages import (
     TranscriptLoaded,
     Typed,
     Unqueued,
+    WakeAfter,
     Watch,
     Withdrawn,
+    Woken,
 )
 from refold.tui.model import Dialog, Model
 from refold.tui.update import update
@@ -64,6 +66,7 @@ from refold.values.display import Output
 from refold.values.live import ChildMoved, TextCame
 from refold.values.messages import ToolCall
 from refold.views.picker import Picker, PickerItem
+from refold.views.question_keys import Choice, Menu
 from refold.views.screen.blocks import MessageBlock
 from refold.views.screen.blocks import NoticeBlock as Notice
 from refold.views.styled import bare, line
@@ -514,3 +517,71 @@ def test_the_full_screen_has_each_block_and_calls_under_way_in_their_order(
                 block.said if isinstance(block, MessageBlock) else bare([block.line])
             ).split()
             assert not said or not said[0].isalnum() or said[0] in exported
+
+
+MENU = Menu(
+    tuple(Choice(id_, id_.upper(), widens=id_ not in "yn") for id_ in "ysawen"), "stop"
+)
+
+
+def settled(model: Model, *messages: Message) -> tuple[Model, list[Command]]:
+    """As `after`, without the commands that only paint the question again."""
+    model, done = after(model, *messages)
+    return model, [command for command in done if not isinstance(command, WakeAfter)]
+
+
+SENTENCES = some.sampled_from([
+    "hey do you", "try harder", "please be quicker", "and you too", "yes, but write a test",
+    "no wait", "y", "n", "1 more thing", "2", "e", "always ask", "session 3 is done.",
+])  # fmt: skip
+PAUSES = some.floats(0.01, 5.0)
+
+
+@given(
+    SENTENCES, some.lists(PAUSES, min_size=30, max_size=30), some.integers(1, 25),
+    some.sampled_from([MENU, Menu(free_text=True), replace(MENU, send_leaves=True)]),
+)  # fmt: skip
+def test_question_is_not_answered_by_typing_in_the_full_screen(
+    sentence: str, pauses: list[float], comes: int, menu: Menu
+) -> None:
+    model, done, at = working(), list[Command](), 50.0
+    for number, letter in enumerate(sentence, 1):
+        at += pauses[number]
+        model, commands = settled(model, Typed(letter, at))
+        done += commands
+        if number == min(comes, len(sentence)):
+            model, _ = settled(model, Asked(7, (line("?"),), (), at=at + 0.001, menu=menu))
+
+    assert (model.composer.field.text, done) == (sentence, [])
+    assert "a question waits" in text(model)
+    sent, done = settled(model, Key("enter", at + pauses[0]))
+    assert done[:2] == [Remember(sentence), Submit(sentence, "now")]
+    assert done[2:] == ([Answer(7, key="esc")] if menu.send_leaves else [])
+    assert sent.composer.field.text == ""
+
+
+def test_question_is_answered_once_it_is_calm_in_the_full_screen() -> None:
+    asked = Asked(7, (line("?"),), (), at=100.0, menu=MENU)
+    model = settled(working(), Typed("x", 99.0), Key("backspace", 99.5), asked)[0]
+
+    assert "› 1 Y" not in text(model)
+    calm, _ = settled(model, Woken(100.7))
+    assert "› 1 Y (y) · 2 S" in text(calm)
+    assert settled(calm, Typed("y", 101.0))[1] == [Answer(7, "y")]
+    assert settled(calm, Key("enter", 101.0))[1] == [Answer(7, "y")]
+    assert settled(calm, Key("down", 101.0), Key("enter", 101.1))[1] == [Answer(7, "s")]
+    assert settled(calm, Typed("3", 101.0), Key("enter", 101.1))[1] == []
+    assert settled(calm, Typed("3", 101.0), Key("enter", 101.8))[1] == [Answer(7, "a")]
+    assert settled(calm, Key("esc", 101.0))[1] == [Answer(7, key="esc")]
+
+
+def test_question_waits_behind_a_list_that_is_open() -> None:
+    model, _ = settled(
+        working(), PaletteLoaded(Picker("All", ())), Typed("yes", 100.0),
+        Asked(7, (line("May it?"),), (), at=100.1, menu=MENU),
+    )  # fmt: skip
+
+    assert "a question waits" in text(model)
+    left, done = after(model, Key("esc", 105.0))
+    assert "May it?" in text(left)
+    assert done == [WakeAfter(0.7)]

@@ -39,6 +39,7 @@ from refold.terminal.work import Work
 from refold.testing.providers import Reply, deltas
 from refold.values.messages import Message, ToolResult
 from refold.views.escape import visible
+from refold.views.question_keys import Menu
 from refold.views.styled import Line, line
 from refold.views.wrap import cut
 
@@ -248,7 +249,7 @@ def _reply(step: int, *, refused: bool) -> Reply:
 class _Unattended:
     """Without a terminal, the tour answers yes itself."""
 
-    lively = hears = False
+    lively = hears = edits = False
 
     def __init__(self, paper: Printer) -> None:
         self._paper = paper
@@ -259,8 +260,13 @@ class _Unattended:
     async def brief(self, prompt: Line, text: str = "") -> str | Key:
         return ""
 
-    async def aside(self, prompt: Line, text: str = "") -> str | QueuedMessage | Key:
+    async def aside(
+        self, prompt: Callable[[], Line], text: str = ""
+    ) -> str | QueuedMessage | Key:
         return ""
+
+    async def choose(self, menu: Menu, prompt: Line = ()) -> str | Key:
+        return await self.choice(prompt, menu.ids)
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:
         if "y" not in keys:

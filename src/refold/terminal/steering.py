@@ -11,11 +11,13 @@ from refold.client.types import ImageData
 from refold.terminal.input.reader import Key, QueuedMessage, TerminalReader
 from refold.terminal.screen.printer import Printer
 from refold.views.escape import on_one_line, visible
+from refold.views.question_keys import WAITS, DraftMessage
 from refold.views.styled import Line
 
 _INSTEAD = "type what to do instead · Enter stops · {esc} continues\n"
 _STEER = "Enter: send at the next step · Alt+Enter: after this turn · Esc: discard\n"
 _STEER_PLAIN = "sent at the next step · Esc and Enter: discard\n"
+_WAITS = f"{WAITS}: Enter sends your message first\n"
 _LATER = ("\x1b\r", "\x1b\n")  # Alt+Enter at the end of text that came in one piece
 
 
@@ -46,7 +48,7 @@ class NoCommands:
 class Steering:
     """`delayed` are the commands that have to wait until the turn is over.
 
-    `obeyed` is called after one that ran at once.
+    `obeyed` is called after one that ran at once. `question_waits`: for the end of the input.
     """
 
     def __init__(
@@ -56,7 +58,9 @@ class Steering:
         reader: TerminalReader,
         commands: Commands,
         obeyed: Callable[[], None],
+        question_waits: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._question_waits = question_waits
         self._session, self._printer, self._reader = session, printer, reader
         self._commands, self._obeyed = commands, obeyed
         self.delayed: list[str] = []
@@ -81,17 +85,22 @@ class Steering:
         if typed.endswith(_LATER):
             found = QueuedMessage(typed[:-2])
         elif found == typed or "\n" in typed[:-1]:  # no whole line yet, or more than one
-            found = await self._reader.aside(self._steer(), typed.rstrip("\r\n"))
+            found = await self._reader.aside(self._steer, typed.rstrip("\r\n"))
         if isinstance(found, Key):
             return
-        words = found.words if isinstance(found, QueuedMessage) else found
+        later = isinstance(found, QueuedMessage)
+        await self.send(DraftMessage(found.words if later else found, later))
+
+    async def send(self, draft: DraftMessage) -> None:
+        """Send a message, or run a command."""
+        words = draft.words
         if not words.strip():
             return
         if self._commands.is_command(words):
             await self.command(words)
             return
         shown = with_images(words, self._session, self._printer)
-        when = "next" if isinstance(found, QueuedMessage) else "now"
+        when = "next" if draft.later else "now"
         await self._session.say(words, when=when, images=shown)
 
     async def edit_queued(self) -> None:
@@ -110,7 +119,8 @@ class Steering:
 
     def _steer(self) -> Line:
         said = _STEER if self._reader.lively else _STEER_PLAIN
-        return (("dim", said), ("person", "› "))
+        waits: Line = (("warn", _WAITS),) if self._question_waits() else ()
+        return (*waits, ("dim", said), ("person", "› "))
 
     async def command(self, typed: str) -> None:
         """Run it now, or after the turn."""

@@ -63,14 +63,15 @@ class Work:
         self._transcript.usage = session.settings.terminal.show_tokens
         self._transcript.hint = reader.hears
         self._lock = PromptLock(reader.typed)
-        self._asker = Asker(session, printer, reader)
         self._steering = Steering(
             session,
             printer,
             reader,
             commands or NoCommands(),
             self._lock.heard,  # a Ctrl+C was meant for the command
+            lambda: self._asker.waiting() is not None,
         )
+        self._asker = Asker(session, printer, reader, self._steering.send)
         self.under_way, self._over = False, anyio.Event()
         self._bell = Bell(anyio.current_time, session.settings.notify_seconds)
         self._pressed_at, self._hears = -math.inf, False
@@ -200,6 +201,8 @@ class Work:
                     await self._cursor.more()
             found = self._asker.waiting() or found
             await self._cursor.caught_up(found.call.since or self._session.view.seq)
+            if self._lock.asking:  # somebody types: the question is announced there
+                self._reader.redraw()
             async with self._taken():
                 if self._asker.is_open(found.id):
                     self._ring("a question for you")

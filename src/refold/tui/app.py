@@ -208,8 +208,7 @@ class App:
             self._following.may_work.set()
         self._group.start_soon(self._following.run, self._live)
 
-    async def _interrupted(self) -> None:
-        """Ctrl+C came as a signal: it does what the key does."""
+    async def _interrupted(self) -> None:  # Ctrl+C came as a signal
         self.post(m.Key("ctrl+c", anyio.current_time()))
 
     async def _end(self, reason: str) -> None:
@@ -271,6 +270,8 @@ class App:
                 await self._command(typed)
             case m.CycleMode():
                 await set_next_mode(self.session)
+            case m.WakeAfter(seconds):
+                await _wake_after(seconds, self.post)
             case m.LoadPalette():
                 found = await anyio.to_thread.run_sync(palette, self.session)
                 self.post(m.PaletteLoaded(found))
@@ -321,11 +322,11 @@ class App:
         self._start(run)
 
     async def _edit(self, text: str) -> None:
-        if not (command := editor_of(os.environ)):
+        if command := editor_of(os.environ):
+            new = await self._foreground.edited(text, command, "message.md")
+            self.post(m.Edited(new.removesuffix("\n")))
+        else:
             self._printer.say("Set $VISUAL or $EDITOR to write in an editor.", "warn")
-            return
-        new = await self._foreground.edited(text, command, "message.md")
-        self.post(m.Edited(new.removesuffix("\n")))
 
     @property
     def plans(self) -> plans.PlanQueue:
@@ -349,3 +350,8 @@ class App:
         if self._bell.over:
             write(ring_bell(os.environ, f"refold: {why}"))
         self._bell.seen()
+
+
+async def _wake_after(seconds: float, post: Callable[[m.Message], None]) -> None:
+    await anyio.sleep(seconds)
+    post(m.Woken(anyio.current_time()))

@@ -48,6 +48,7 @@ from refold.values.live import ChildMoved
 from refold.views.background_list import last_line
 from refold.views.escape import on_one_line
 from refold.views.notices import notification
+from refold.views.question_keys import DraftMessage
 from refold.views.screen.screen import screen_of
 from refold.views.styled import Line
 
@@ -86,7 +87,7 @@ class SessionFollower:
     ) -> None:
         self._session, self._display, self._post = session, display, display.post
         self._printer, self._reader = printer, reader
-        self._asker = Asker(session, printer, reader)
+        self._asker = Asker(session, printer, reader, self._send_draft)
         self._watch = (
             session.watch()
         )  # what comes while earlier events are loaded waits there
@@ -239,6 +240,9 @@ class SessionFollower:
                 self._display.say(sentence(error))
             finally:
                 self._reader.forget()
+
+    async def _send_draft(self, draft: DraftMessage) -> None:
+        """The screen sends drafts itself."""
 
     async def _judge_plans(self) -> None:
         while True:

@@ -40,6 +40,7 @@ from refold.tui.messages import (
 from refold.tui.screen_modes import write
 from refold.tui.transcript import split_rows
 from refold.views.picker import OnMove, Picker, Search, picker_at
+from refold.views.question_keys import DraftMessage, Menu
 from refold.views.styled import Line, Piece
 
 _HIGH = 100_000  # rows: a question is shown whole, and scrolled
@@ -168,7 +169,7 @@ class DialogReader:
     `edit` leaves the screen for an editor and comes back.
     """
 
-    lively = hears = True
+    lively = hears = edits = True
 
     def __init__(
         self, questions: Questions, edit: Edit, body: list[Line] | None = None
@@ -188,11 +189,16 @@ class DialogReader:
     async def brief(self, prompt: Line, text: str = "") -> str | Key:
         return _key_or_text(await self._ask(prompt, text=text))
 
-    async def aside(self, prompt: Line, text: str = "") -> str | QueuedMessage | Key:
-        found = await self._ask(prompt, text=text)
+    async def aside(
+        self, prompt: Callable[[], Line], text: str = ""
+    ) -> str | QueuedMessage | Key:
+        found = await self._ask(prompt(), text=text)
         return (
             QueuedMessage(found.text) if found.key == "alt+enter" else _key_or_text(found)
         )
+
+    async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key:
+        return _key_or_text(await self._ask(prompt, menu=menu))
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:
         found = await self._ask(prompt, keys=keys)
@@ -248,13 +254,13 @@ class DialogReader:
 
     async def _ask(
         self, prompt: Line, *, keys: str = "", text: str = "", secret: bool = False,
-        many: bool = False,
+        many: bool = False, menu: Menu | None = None,
     ) -> Answer:  # fmt: skip
         body, follows = tuple(self._body), self._shown > 0
         self._shown = len(body)
         found = await self._questions.ask(
             lambda number, at: Asked(
-                number, body, prompt, keys, text, secret, many, follows, at
+                number, body, prompt, keys, text, secret, many, follows, at, menu
             )
         )
         return found if isinstance(found, Answer) else Answer(found.number, key="esc")

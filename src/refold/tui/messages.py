@@ -15,6 +15,7 @@ from refold.tui.image_sizes import ImageSize
 from refold.values.control import BoardTask
 from refold.values.modes import Effort, Mode
 from refold.views.picker import CompletionItem, Picker
+from refold.views.question_keys import Menu
 from refold.views.screen.screen import Screen
 from refold.views.styled import Line
 
@@ -106,7 +107,8 @@ class Asked(Struct, frozen=True):
     """A command or a session asks the person, under this number.
 
     `body` is what they are asked about, `prompt` the last line. With `keys`, one of them is
-    the answer; without, a text, which begins as `text`. `secret`: it is not shown.
+    the answer; without, a text, which begins as `text`. `menu` is a question that the person did
+    not begin: what is typed meanwhile is a message. `secret`: it is not shown.
     `many`: it may have several lines.
     """
 
@@ -119,6 +121,7 @@ class Asked(Struct, frozen=True):
     many: bool = False
     follows: bool = False  # more rows of a body that was shown before: its end is shown
     at: float = 0.0
+    menu: Menu | None = None
 
 
 class AskedToPick(Struct, frozen=True):
@@ -126,6 +129,12 @@ class AskedToPick(Struct, frozen=True):
 
     number: int
     picker: Picker
+
+
+class Woken(Struct, frozen=True):
+    """The seconds of `WakeAfter` have passed."""
+
+    at: float
 
 
 class Matched(Struct, frozen=True):
@@ -226,7 +235,7 @@ Message: TypeAlias = (
     Key | Typed | Paste | Mouse | Resized | Tick | News | Loaded | FactsChanged | RowsPrinted | Asked
     | AskedToPick | Matched | Withdrawn | Offered | PaletteLoaded | TranscriptLoaded | OutputLoaded | BoardRead
     | OutputsRead | Edited | ImagePasted | ImagesMeasured
-    | Unqueued | Remembered | ViKeys
+    | Unqueued | Remembered | ViKeys | Woken
 )  # fmt: skip
 
 
@@ -329,6 +338,12 @@ class MeasureImages(Struct, frozen=True):
     names: tuple[str, ...]
 
 
+class WakeAfter(Struct, frozen=True):
+    """Send `Woken` after this time, for a question looks different then."""
+
+    seconds: float
+
+
 class CycleMode(Struct, frozen=True):
     pass
 
@@ -353,6 +368,6 @@ class Quit(Struct, frozen=True):
 
 Command: TypeAlias = (
     Send | Submit | EditQueued | RunCommand | Answer | Picked | Selected | FindMatches | Complete | LoadPalette | Watch | Follow
-    | Copy | PasteImage | MeasureImages | EditOutside | CycleMode | Suspend | Repaint | Remember | Quit
+    | WakeAfter | Copy | PasteImage | MeasureImages | EditOutside | CycleMode | Suspend | Repaint | Remember | Quit
 )  # fmt: skip
 Commands: TypeAlias = Sequence[Command]

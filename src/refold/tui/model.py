@@ -12,6 +12,7 @@ from refold.tui.transcript import Anchor, Transcript
 from refold.values.display import Diff
 from refold.values.growing import Log
 from refold.views.picker import Picker
+from refold.views.question_keys import Menu
 from refold.views.screen.screen import Screen
 
 PANEL_COLUMNS = 44  # of a panel at the side
@@ -20,11 +21,15 @@ COMPACT = 60  # columns below which the status line is short
 
 
 class Dialog(Struct, frozen=True):
-    """A question in place of the input. `scroll` is the first row of its body that is shown."""
+    """A question in place of the input. `scroll` is the first row of its body that is shown.
+
+    With a `menu`, the input stays below it once it has text.
+    """
 
     asked: Asked
     field: TextField
     scroll: int = 0
+    menu: Menu | None = None
 
 
 class OpenPicker(Struct, frozen=True):
@@ -85,7 +90,10 @@ class Model(Struct, frozen=True):
     overlay: Overlay | None = None
     waiting: tuple[Asked, ...] = ()
     watching: WatchedNode | None = None
-    typed_at: float = 0.0  # when the person last typed something into the input
+    typed_at: float = (
+        0.0  # when the person last pressed a key, but for arrows at a question
+    )
+    clock: float = 0.0  # of the same clock, when something happened last
     interrupted_at: float = float("-inf")  # when Ctrl+C was pressed last
     escaped_at: float = float("-inf")  # when Esc was, with nothing to stop
     hint: str = ""  # a short answer to the last key, until the next one

@@ -31,6 +31,13 @@ from refold.views.picker import (
     with_matches,
     with_query,
 )
+from refold.views.question_keys import (
+    CALM_SECONDS,
+    Menu,
+    menu_line,
+    press_key,
+    type_text,
+)
 from refold.views.styled import Line
 from refold.views.wrap import cells, truncate, wrap_line
 
@@ -41,7 +48,7 @@ _LAST = 1_000_000  # a row behind the last one
 
 
 def asked(model: Model, found: Asked) -> Model:
-    if isinstance(model.overlay, Dialog):
+    if model.overlay is not None:
         return replace(model, waiting=(*model.waiting, found))
     return replace(model, overlay=_begun(found), focus="input")
 
@@ -51,20 +58,22 @@ def withdrawn(model: Model, number: int) -> Model:
     model = replace(model, waiting=waiting)
     match model.overlay:
         case Dialog(Asked(number=open_)) | OpenPicker(number=open_) if open_ == number:
-            return _next_question(model)
+            return replace(model, overlay=None)
         case _:
             return model
 
 
-def _next_question(model: Model) -> Model:
-    if not model.waiting:
-        return replace(model, overlay=None)
+def with_next_question(model: Model) -> Model:
+    """Put the question that waits longest, if nothing else is in place of the input."""
+    if model.overlay is not None or not model.waiting:
+        return model
     first, *rest = model.waiting
-    return replace(model, overlay=_begun(first), waiting=tuple(rest))
+    return replace(model, overlay=_begun(first), waiting=tuple(rest), focus="input")
 
 
 def _begun(found: Asked) -> Dialog:
-    return Dialog(found, field_of(found.text), _LAST if found.follows else 0)
+    scroll = _LAST if found.follows else 0
+    return Dialog(found, field_of(found.text), scroll, found.menu)
 
 
 def dialog_key(model: Model, dialog: Dialog, key: str) -> Updated:
@@ -95,9 +104,65 @@ def dialog_letters(model: Model, dialog: Dialog, text: str, at: float) -> Update
         return replace(
             model, overlay=replace(dialog, field=inserted(dialog.field, text))
         ), ()
-    if asked.at - model.typed_at < _AHEAD and at - asked.at < _AHEAD:
+    if len(text) > 1 or (asked.at - model.typed_at < _AHEAD and at - asked.at < _AHEAD):
         return replace(model, hint="That key came before the question."), ()
-    return _answered(model, Answer(asked.number, text[:1]))
+    return _answered(model, Answer(asked.number, text))
+
+
+def menu_key(model: Model, dialog: Dialog, key: str, at: float) -> Updated | None:
+    """A key at a question that the person did not begin. None: it is for the input."""
+    menu = dialog.menu or Menu()
+    if key in _PAGES:
+        return dialog_key(model, dialog, key)
+    pressed = press_key(menu, key, typed=_has_text(model, dialog), calm=is_calm(model, at))
+    if pressed.action != "select":
+        model = replace(model, typed_at=at)
+    number, dialog = dialog.asked.number, replace(dialog, menu=pressed.menu)
+    model = replace(model, overlay=dialog)
+    match pressed.action:
+        case "leave":
+            return _answered(model, Answer(number, key=key))
+        case "answer":
+            return _answered(model, Answer(number, pressed.value or dialog.field.whole))
+        case "edit" if menu.writing:
+            field = edited(dialog.field, key) or dialog.field
+            return replace(model, overlay=replace(dialog, field=field)), ()
+        case "edit" | "send":
+            return None
+        case _:
+            return model, ()
+
+
+def menu_text(
+    model: Model, dialog: Dialog, text: str, at: float, *, pasted: bool = False
+) -> tuple[Updated, str]:
+    """What text does there, and what of it is for the input."""
+    menu = dialog.menu or Menu()
+    calm = is_calm(model, at) and (menu.free_text or not pasted)
+    pressed = type_text(menu, text, typed=_has_text(model, dialog), calm=calm)
+    dialog = replace(dialog, menu=pressed.menu)
+    model = replace(model, overlay=dialog, typed_at=at)
+    match pressed.action:
+        case "answer":
+            return _answered(model, Answer(dialog.asked.number, pressed.value)), ""
+        case "write":
+            field = inserted(dialog.field, pressed.value)
+            return (replace(model, overlay=replace(dialog, field=field)), ()), ""
+        case "draft":
+            return (model, ()), pressed.value
+        case _:
+            return (model, ()), ""
+
+
+def is_calm(model: Model, at: float) -> bool:
+    """Has the question been shown, and no key come, for long enough?"""
+    asked_at = model.overlay.asked.at if isinstance(model.overlay, Dialog) else at
+    return at - max(asked_at, model.typed_at) >= CALM_SECONDS
+
+
+def _has_text(model: Model, dialog: Dialog) -> bool:
+    writing = dialog.menu is not None and dialog.menu.writing
+    return bool(dialog.field.text if writing else model.composer.field.text)
 
 
 def dialog_scrolled(model: Model, dialog: Dialog, by: int) -> Model:
@@ -107,7 +172,7 @@ def dialog_scrolled(model: Model, dialog: Dialog, by: int) -> Model:
 
 
 def _answered(model: Model, answer: Answer) -> Updated:
-    return _next_question(model), (answer,)
+    return replace(model, overlay=None), (answer,)
 
 
 def choosing_key(model: Model, found: OpenPicker, key: str) -> Updated:
@@ -174,6 +239,14 @@ def _body_size(model: Model, dialog: Dialog) -> tuple[int, int]:
 
 def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, int] | None]:
     asked, room = dialog.asked, max(model.width - 2, 2)
+    typed, drafts = _has_text(model, dialog), False
+    above_input: list[Line] = []
+    if (menu := dialog.menu) is not None:
+        drafts = typed and not menu.writing
+        calm = is_calm(model, model.clock)
+        row = menu_line(menu, typed=typed, calm=calm)
+        if menu.choices or drafts or not (calm or typed):
+            above_input = [row]
     body = [part for row in asked.body for part in _broken(row, room)]
     many, seen = _body_size(model, dialog)
     start = max(0, min(dialog.scroll, many - seen))
@@ -184,10 +257,12 @@ def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, in
         rows.append((("dim", f" {left}"),))
     prompt = [part for row in _lines(asked.prompt) for part in _broken(row, room)]
     *above, last = prompt or [()]
+    if above_input:
+        above = [part for row in above_input for part in _broken(row, room)]
     rows += _indented(prompt if asked.keys else above)
     if model.hint:
         rows.append((("warn", f" {model.hint}"),))
-    if asked.keys:
+    if asked.keys or above_input:
         return rows, None
     indent = 1 + sum(cells(text) for _, text in last)
     if indent > room // 2:

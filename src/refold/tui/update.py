@@ -15,6 +15,7 @@ from refold.tui import composer as inputs
 from refold.tui.keys import KEYS, keys_rows
 from refold.tui.messages import (
     PANELS,
+    Answer,
     Asked,
     AskedToPick,
     BoardRead,
@@ -57,8 +58,10 @@ from refold.tui.messages import (
     Typed,
     Unqueued,
     ViKeys,
+    WakeAfter,
     Watch,
     Withdrawn,
+    Woken,
 )
 from refold.tui.model import (
     Dialog,
@@ -75,7 +78,10 @@ from refold.tui.overlays import (
     dialog_key,
     dialog_letters,
     matched,
+    menu_key,
+    menu_text,
     narrowed,
+    with_next_question,
     withdrawn,
 )
 from refold.tui.panels import TITLES, panel_entries
@@ -90,19 +96,31 @@ from refold.tui.vi import Vi
 from refold.tui.view import areas
 from refold.tui.watching import printed_by, watched
 from refold.views.picker import with_query
+from refold.views.question_keys import CALM_SECONDS, Menu
 from refold.views.styled import Line
 
 TWICE = 2.0  # seconds in which a second Ctrl+C or Esc means more
 
 
 def update(model: Model, message: Message) -> Updated:
+    model = replace(model, clock=max(model.clock, getattr(message, "at", 0.0)))
     new, commands = _ON[type(message)](model, message)
+    new = with_next_question(new)
+    if _awaits_calm(new) and _awaits_calm(new) != _awaits_calm(model):
+        commands = (*commands, WakeAfter(CALM_SECONDS))
     if _followed(new) != _followed(model):
         _, panel = _followed(new)
         commands = (*commands, Follow(panel))
     if model.watching and not new.watching:
         commands = (*commands, Watch(""))
     return new, commands
+
+
+def _awaits_calm(model: Model) -> tuple[int, float] | None:
+    """The question whose keys depend on the time, and when the last one was pressed."""
+    if not isinstance(model.overlay, Dialog) or model.overlay.menu is None:
+        return None
+    return model.overlay.asked.number, model.typed_at
 
 
 def _followed(model: Model) -> tuple[str, PanelName]:
@@ -150,7 +168,7 @@ def _with_queued(model: Model, found: Unqueued) -> Model:
 def _key(model: Model, message: Key) -> Updated:
     model, key, at = replace(model, hint=""), message.name, message.at
     if model.overlay is not None and not _passes(model.overlay, key):
-        return _overlay_key(model, model.overlay, key)
+        return _overlay_key(model, model.overlay, key, at)
     if (action := KEYS.get(key)) is not None:
         return _action(model, action, at)
     if model.watching is not None and key == "esc":
@@ -172,17 +190,17 @@ def _passes(overlay: Overlay, key: str) -> bool:
     return isinstance(overlay, Dialog) and action in _BESIDE_QUESTION
 
 
-def _overlay_key(model: Model, overlay: Overlay, key: str) -> Updated:
+def _overlay_key(model: Model, overlay: Overlay, key: str, at: float) -> Updated:
     match overlay:
         case Dialog():
-            return _beside_question(model, overlay, key)
+            return _beside_question(model, overlay, key, at)
         case OpenPicker():
-            return choosing_key(model, overlay, key)
+            return choosing_key(replace(model, typed_at=at), overlay, key)
         case TextSearch():
-            return finding_key(model, overlay, key)
+            return finding_key(replace(model, typed_at=at), overlay, key)
 
 
-def _beside_question(model: Model, dialog: Dialog, key: str) -> Updated:
+def _beside_question(model: Model, dialog: Dialog, key: str, at: float) -> Updated:
     """While a question is put, panels can be used, and a subagent be watched."""
     if model.focus == "panel" and key not in ("ctrl+c", "ctrl+d"):
         return _panel_key(model, key)
@@ -190,21 +208,23 @@ def _beside_question(model: Model, dialog: Dialog, key: str) -> Updated:
         return replace(model, focus="panel", panel_row=0), ()
     if key == "esc" and model.watching is not None:
         return replace(model, watching=None), ()
-    return dialog_key(model, dialog, key)
+    if dialog.menu is None:
+        return dialog_key(model, dialog, key)
+    answered = menu_key(model, dialog, key, at)
+    return _input_key(model, key, at) if answered is None else answered
 
 
 def _typed(model: Model, message: Typed) -> Updated:
     model, text, at = replace(model, hint=""), message.text, message.at
     match model.overlay:
-        case Dialog() if model.focus == "panel":
-            return _panel_key(replace(model, typed_at=at), text)
         case Dialog() as dialog:
-            return dialog_letters(model, dialog, text, at)
+            return _typed_at_question(model, dialog, text, at)
         case OpenPicker() as choosing:
+            model = replace(model, typed_at=at)
             picker = with_query(choosing.picker, choosing.picker.query + text)
             return narrowed(model, choosing, picker)
         case TextSearch() as finding:
-            return find(model, inserted(finding.field, text).text)
+            return find(replace(model, typed_at=at), inserted(finding.field, text).text)
         case None:
             pass
     match model.focus:
@@ -219,8 +239,29 @@ def _typed(model: Model, message: Typed) -> Updated:
             return _composed(model, inputs.typed(model.composer, text))
 
 
+def _typed_at_question(model: Model, dialog: Dialog, text: str, at: float) -> Updated:
+    if model.focus == "panel":
+        return _panel_key(replace(model, typed_at=at), text)
+    if dialog.menu is None:
+        return dialog_letters(model, dialog, text, at)
+    (model, done), rest = menu_text(model, dialog, text, at)
+    return _composed(model, inputs.typed(model.composer, rest)) if rest else (model, done)
+
+
 def _paste(model: Model, message: Paste) -> Updated:
-    model, text = replace(model, hint="", typed_at=message.at), message.text
+    match model.overlay:
+        case Dialog() as dialog if dialog.menu is not None:
+            pasted = menu_text(
+                replace(model, hint=""), dialog, message.text, message.at, pasted=True
+            )
+            (model, done), rest = pasted
+            composer = inputs.with_paste(model.composer, rest)
+            return _composed(model, composer) if rest else (model, done)
+        case _:
+            return _pasted(replace(model, hint="", typed_at=message.at), message.text)
+
+
+def _pasted(model: Model, text: str) -> Updated:
     match model.overlay:
         case Dialog(asked) as dialog if not asked.keys:
             text = text if asked.many else " ".join(text.split())
@@ -356,7 +397,12 @@ def _submit(model: Model, when: Literal["now", "next"]) -> Updated:
         return model, ()
     kept = inputs.remembered(model.composer, text)
     model = replace(model, composer=inputs.emptied(kept), anchor=None)
-    return model, (Remember(text), Submit(text, when))
+    sent = (Remember(text), Submit(text, when))
+    match model.overlay:
+        case Dialog(asked, menu=Menu(send_leaves=True)):
+            return replace(model, overlay=None), (*sent, Answer(asked.number, key="esc"))
+        case _:
+            return model, sent
 
 
 def _with_panel(model: Model, name: str) -> Model:
@@ -436,6 +482,7 @@ _ON: Mapping[type, Callable[[Model, Any], Updated]] = {
     ),
     Unqueued: _told(_with_queued),
     Remembered: _told(_with_history),
+    Woken: _told(lambda model, m: model),
     ViKeys: _told(
         lambda model, m: replace(
             model, composer=replace(model.composer, vi=Vi() if m.on else None)

@@ -27,6 +27,7 @@ from refold.tui.transcript import visible_rows
 from refold.views.children_list import running_summary
 from refold.views.escape import on_one_line
 from refold.views.number_format import duration, money, tokens, window_share
+from refold.views.question_keys import WAITS
 from refold.views.screen.blocks import CallBlock, MessageBlock
 from refold.views.screen.status import attempt_text
 from refold.views.styled import Line, Piece, Style
@@ -156,6 +157,10 @@ def _bottom(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
         case Dialog() as dialog:
             more, cursor = dialog_rows(model, dialog)
             more = [_rule(model), *more[1:]] if model.watching else more
+            if dialog.menu is not None and model.composer.field.text:
+                draft, at = _composer(model)
+                cursor = at and (at[0] + len(more), at[1])
+                more += draft
         case OpenPicker() as choosing:
             more, cursor = choosing_rows(model, choosing)
         case TextSearch() as finding:
@@ -306,6 +311,8 @@ def _rule(model: Model) -> Line:
 def _status(model: Model) -> Line:
     """Model, effort, mode, branch; on the right context, cost and todos."""
     facts, seen = model.facts, model.screen.view
+    if model.waiting and not isinstance(model.overlay, Dialog):
+        return (("warn", cut(f" {WAITS}: Esc shows it", model.width)),)
     if model.hint and not isinstance(model.overlay, Dialog):
         return (("warn", cut(f" {model.hint}", model.width)),)
     name = on_one_line(facts.model)

@@ -7,6 +7,7 @@ key.
 
 import codecs
 import os
+import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
@@ -25,6 +26,15 @@ from refold.terminal.input.keys import (
 )
 from refold.terminal.input.reader import Key, QueuedMessage
 from refold.terminal.screen.printer import Printer
+from refold.views.question_keys import (
+    CALM_SECONDS,
+    DraftMessage,
+    Menu,
+    Pressed,
+    menu_line,
+    press_key,
+    type_text,
+)
 from refold.views.styled import Line
 
 _ESC = "\x1b"
@@ -33,10 +43,15 @@ _ESC = "\x1b"
 class LineReader:
     """Reads from the file descriptor `source`."""
 
-    lively = False
+    lively = edits = False
 
-    def __init__(self, printer: Printer, source: int = 0) -> None:
-        self._printer, self._source = printer, source
+    def __init__(
+        self,
+        printer: Printer,
+        source: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._printer, self._source, self._clock = printer, source, clock
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.hears = os.isatty(source)
         self._read = ""
@@ -61,8 +76,31 @@ class LineReader:
             return found
         return Key.ESC if found.strip(" ") == _ESC else text + found
 
-    async def aside(self, prompt: Line, text: str = "") -> str | QueuedMessage | Key:
-        return await self.brief(prompt, text)
+    async def aside(
+        self, prompt: Callable[[], Line], text: str = ""
+    ) -> str | QueuedMessage | Key:
+        return await self.brief(prompt(), text)
+
+    async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key:
+        if self.hears and (line := await self._line_before_question()) is not None:
+            return DraftMessage(line)
+        shown_at = self._clock()
+        while True:
+            found = await self._line(prompt or menu_line(menu, typed=False, calm=True))
+            if isinstance(found, Key):
+                return found
+            if found.strip(" ") == _ESC:
+                return Key.ESC
+            calm = not self.hears or self._clock() - shown_at >= CALM_SECONDS
+            pressed = line_pressed(menu, found, calm=calm)
+            match pressed.action:
+                case "answer" | "write":
+                    return pressed.value
+                case "draft" if self.hears:
+                    return DraftMessage(found)
+                case _:
+                    ids = f"1 to {len(menu.choices)}" if menu.choices else "an answer"
+                    self._printer.say(f"Type {ids} and Enter.", "dim")
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:
         if self.hears:  # a line that was typed before the question is no answer to it
@@ -162,6 +200,16 @@ class LineReader:
             (style, text.replace("›", sign)) for style, text in self._prompt
         )
 
+    async def _line_before_question(self) -> str | None:
+        """A line that was sent before the question; None once none has come for a while."""
+        self._take_in()
+        with canonical_mode(self._source), anyio.move_on_after(CALM_SECONDS):
+            await self._whole_line()
+        if "\n" not in self._read:
+            return None
+        line, _, self._read = self._read.partition("\n")
+        return line.removesuffix("\r")
+
     def _take_in(self) -> None:
         self._read += self._decoder.decode(unread_input(self._source))
 
@@ -179,3 +227,17 @@ class LineReader:
             data = b""
         self._over = not data
         self._read += self._decoder.decode(data, final=not data)
+
+
+def line_pressed(menu: Menu, line: str, *, calm: bool) -> Pressed:
+    """A line that came while the question was shown, as keys: its text, and Enter.
+
+    `calm`: the question has been shown for a while. An empty line counts only then.
+    """
+    text = line.strip()
+    if not text:
+        return press_key(menu, "enter", typed=False, calm=calm)
+    pressed = type_text(menu, text, typed=False, calm=True)
+    if pressed.action == "select":
+        return press_key(pressed.menu, "enter", typed=False, calm=True)
+    return pressed

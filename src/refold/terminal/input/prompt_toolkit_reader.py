@@ -32,6 +32,7 @@ from prompt_toolkit.layout.processors import TabsProcessor
 
 from refold.terminal.input.completion import Complete, names_a_file
 from refold.terminal.input.editor import edited
+from refold.terminal.input.line_editor.choosing import Answered, QuestionPrompt
 from refold.terminal.input.line_editor.drawing import (
     ESC_ALONE,
     colouring,
@@ -56,6 +57,7 @@ from refold.terminal.screen.printer import Printer
 from refold.values.text import clean
 from refold.views.escape import on_one_line
 from refold.views.picker import OnMove, Picker, Search
+from refold.views.question_keys import DraftMessage, Menu
 from refold.views.styled import Line, Piece
 from refold.views.wrap import wrap_line
 
@@ -63,13 +65,13 @@ _FAR_ENOUGH = 4_096  # characters before the cursor that can matter
 _TYPED_AHEAD = 0.5  # seconds in which that comes, also on a busy machine
 _MENU = 11  # rows for the menu of completions, the one below it included
 _VI = {InputMode.INSERT: "i", InputMode.REPLACE: "r", InputMode.REPLACE_SINGLE: "r"}
-_Answer = str | QueuedMessage | Key
+_Answer = str | QueuedMessage | DraftMessage | Answered | Key
 
 
 class PromptToolkitReader:
     """`complete` gives what could stand at the cursor."""
 
-    lively = hears = True
+    lively = hears = edits = True
 
     def __init__(
         self,
@@ -90,6 +92,7 @@ class PromptToolkitReader:
         self._asking: anyio.CancelScope | None = None
         self._began = 0.0
         self._draft, self._shortcuts = "", False  # what was typed before a shortcut
+        self._unsent = ""  # a draft that was typed at a question
         self._keyboard = Keyboard(self._input, printer, self._pasted)
         self._elsewhere = ExternalEditor(printer, self._pasted)
         take = self._keys.image
@@ -97,7 +100,8 @@ class PromptToolkitReader:
 
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         self._began, self._keyboard.parser.fed = time.monotonic(), 0
-        self._draft, begun, self._shortcuts = "", text or self._draft, not text
+        begun = text or f"{self._draft}{self._take_unsent()}"
+        self._draft, self._shortcuts = "", not text
         self._editor.reserve_space_for_menu = max(min(_MENU, self._printer.status_room), 6)
         try:
             found = await self._ask(
@@ -110,10 +114,26 @@ class PromptToolkitReader:
         return _now(found)
 
     async def brief(self, prompt: Line, text: str = "") -> str | Key:
-        return _now(await self._short_line(prompt, text, leaving()))
+        return _now(await self._short_line(lambda: prompt, text, leaving()))
 
-    async def aside(self, prompt: Line, text: str = "") -> str | QueuedMessage | Key:
-        return await self._short_line(prompt, text, sending())
+    async def aside(
+        self, prompt: Callable[[], Line], text: str = ""
+    ) -> str | QueuedMessage | Key:
+        found = await self._short_line(prompt, text, sending())
+        return found if isinstance(found, QueuedMessage) else _now(found)
+
+    async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key:
+        open_ = QuestionPrompt(menu, prompt, self._pasted, time.monotonic)
+        found: _Answer = Key.CTRL_C
+        with open_.at(self._short) as more:
+            try:
+                found = await self._ask(
+                    self._short, open_.row, default=self._take_unsent(), **more
+                )
+            finally:
+                if not isinstance(found, DraftMessage) and not open_.menu.writing:
+                    self._unsent = self._short.default_buffer.text
+        return found if isinstance(found, DraftMessage) else _now(found)
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:
         self._keyboard.forget()
@@ -149,7 +169,13 @@ class PromptToolkitReader:
         return self._keyboard.quiet()
 
     async def typed(self) -> str:
-        return CTRL_C if self._pressed_ahead() else await self._keyboard.typed()
+        if self._pressed_ahead():
+            return CTRL_C
+        return self._take_unsent() or await self._keyboard.typed()
+
+    def _take_unsent(self) -> str:
+        text, self._unsent = self._unsent, ""
+        return text
 
     def vi(self, on: bool | None = None) -> bool:
         on = not self._is_vi if on is None else on
@@ -180,6 +206,7 @@ class PromptToolkitReader:
     def redraw(self) -> None:
         if self._asking is not None:
             self._editor.app.invalidate()
+            self._short.app.invalidate()
 
     @cached_property
     def _common(self) -> dict[str, Any]:
@@ -221,10 +248,12 @@ class PromptToolkitReader:
         found.app.ttimeoutlen = found.app.timeoutlen = ESC_ALONE
         return found
 
-    async def _short_line(self, prompt: Line, text: str, keys: KeyBindings) -> _Answer:
+    async def _short_line(
+        self, prompt: Callable[[], Line], text: str, keys: KeyBindings
+    ) -> _Answer:
         bound = merge_key_bindings([pasting(self._pasted), keys])
         return await self._ask(
-            self._short, lambda: prompt, default=text, key_bindings=bound, is_password=False
+            self._short, prompt, default=text, key_bindings=bound, is_password=False
         )
 
     async def _ask(
@@ -247,16 +276,7 @@ class PromptToolkitReader:
                 answer = Key.CTRL_D
         self._asking = None
         self._keyboard.marking_pastes()
-        return self._whole(answer)
-
-    def _whole(self, answer: _Answer) -> _Answer:
-        match answer:
-            case str():
-                return clean(self._pasted.whole(answer))
-            case QueuedMessage(words):
-                return QueuedMessage(clean(self._pasted.whole(words)))
-            case Key():
-                return answer
+        return _whole(answer, self._pasted)
 
     def _keep_draft(self, text: str) -> bool:
         """A shortcut was pressed. False: it does not hold at this prompt."""
@@ -295,8 +315,29 @@ class PromptToolkitReader:
         )
 
 
+def _whole(answer: _Answer, pasted: Pasted) -> _Answer:
+    """The answer with its pastes in place of their marks."""
+    match answer:
+        case str():
+            return clean(pasted.whole(answer))
+        case QueuedMessage(words):
+            return QueuedMessage(clean(pasted.whole(words)))
+        case DraftMessage(words, later):
+            return DraftMessage(clean(pasted.whole(words)), later)
+        case Answered(choice, text):
+            return Answered(choice, clean(pasted.whole(text)))
+        case Key():
+            return answer
+
+
 def _now(answer: _Answer) -> str | Key:
-    return answer.words if isinstance(answer, QueuedMessage) else answer
+    match answer:
+        case QueuedMessage(words) | DraftMessage(words):
+            return words
+        case Answered(choice, text):
+            return choice or text
+        case _:
+            return answer
 
 
 # What could stand at the cursor, as the line editor's menu shows it.

@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 from msgspec import Struct
 
 from refold.views.picker import OnMove, Picker, Search
+from refold.views.question_keys import DraftMessage, Menu
 from refold.views.styled import Line
 
 CTRL_C = "\x03"  # as a key that came before the terminal took it for a signal again
@@ -75,8 +76,10 @@ class TerminalReader(Protocol):
     drawn anew with `redraw`, where that can be done. A key of `SHORTCUTS` ends it, if no
     text was there, and what was typed until then is there the next time. `brief` is
     for one line whose prompt is taken away afterwards, with Esc as a way out. `aside` is
-    the same, and Alt+Enter gives what was typed as `QueuedMessage`.
-    `choice` gives the one key of `keys` that was pressed, or "" for another one. `secret`
+    the same, and Alt+Enter gives what was typed as `QueuedMessage`; its prompt is drawn anew with
+    `redraw`. `choose` asks a question that nobody here began, so that somebody may be typing: it
+    gives the id of a choice, or a text where `menu` takes one below `prompt`, or the draft that was
+    sent instead. `choice`, for what the user has begun, gives the one key of `keys` that was pressed, or "" for another one. `secret`
     shows nothing of what is typed. `interrupt` is for a Ctrl+C that came as a signal: the
     question under way is answered with it; false if there is none. `put_aside` ends `words`
     with `Key.ASIDE`, and what was typed is there the next time; false if no prompt is open.
@@ -98,7 +101,10 @@ class TerminalReader(Protocol):
     def hears(self) -> bool: ...
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key: ...
     async def brief(self, prompt: Line, text: str = "") -> str | Key: ...
-    async def aside(self, prompt: Line, text: str = "") -> str | QueuedMessage | Key: ...
+    async def aside(
+        self, prompt: Callable[[], Line], text: str = ""
+    ) -> str | QueuedMessage | Key: ...
+    async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key: ...
     async def choice(self, prompt: Line, keys: str) -> str | Key: ...
     async def secret(self, prompt: Line) -> str | Key: ...
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str: ...
@@ -109,4 +115,9 @@ class TerminalReader(Protocol):
     def redraw(self) -> None: ...
     def vi(self, on: bool | None = None) -> bool | None:
         """The keys of vi, or those of Emacs; None: the others. None: no line editor."""
+        ...
+
+    @property
+    def edits(self) -> bool:
+        """Can a text that is there already be changed?"""
         ...

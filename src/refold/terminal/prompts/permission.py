@@ -3,8 +3,9 @@
 If the question is answered by another client, the caller cancels `ask`.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from refold.values.modes import Mode
 from refold.views.call_summary import label
 from refold.views.children_list import child_label
 from refold.views.escape import on_one_line, visible
+from refold.views.question_keys import Choice, DraftMessage, Menu
 from refold.views.questions import (
     CallToApprove,
     asker_line,
@@ -28,20 +30,21 @@ from refold.views.questions import (
 from refold.views.styled import Line, line
 
 STOPPED = "stopped at a question"
-_SAVE: Line = (
-    ("strong", "y "), ("plain", "save it"), ("strong", " · n "), ("plain", "back "),
-)  # fmt: skip
-_ALL: Line = (
-    ("strong", "y "), ("plain", "all of them, once"), ("strong", " · n "),
-    ("plain", "none of them, and why"), ("strong", " · esc "),
-    ("plain", "one by one"), ("dim", " · ctrl+c stop "),
-)  # fmt: skip
+_SAVE = Menu((Choice("y", "save it", widens=True), Choice("n", "back")), "back")
+_ALL = Menu(
+    (Choice("y", "all of them, once", widens=True), Choice("n", "none of them, and why")),
+    "one by one",
+)
+_NARROW = "ynv"  # choices that give no more rights than this call needs
 
 # A mode that would not ask: as a choice, and as the answer.
 _EASIER: Mapping[Mode, tuple[str, str]] = {
     "accept-edits": ("accept edits from here on", "edits run without asking"),
     "sandbox": ("mode sandbox from here on", "sandboxed commands run without asking"),
 }
+
+
+SendDraft: TypeAlias = Callable[[DraftMessage], Awaitable[None]]
 
 
 class PermissionAnswer(Struct, frozen=True):
@@ -57,16 +60,29 @@ class PermissionAnswer(Struct, frozen=True):
 
 
 async def ask(
-    request: Permission, session: Session, printer: Printer, reader: TerminalReader
+    request: Permission,
+    session: Session,
+    printer: Printer,
+    reader: TerminalReader,
+    send_draft: SendDraft,
 ) -> PermissionAnswer:
-    """Show the question until one of its keys is pressed."""
-    put = _Question(request, session, printer, reader)
+    """Show the question until one of its choices is taken."""
+    put = _Question(request, session, printer, partial(choose, reader, send_draft), reader)
     printer.gap()
     put.show()
     while True:
-        pressed = await reader.choice(put.choices, put.keys)
+        pressed = await put.choose(put.menu)
         if (answer := await put.answer(pressed)) is not None:
             return answer
+
+
+async def choose(
+    reader: TerminalReader, send_draft: SendDraft, menu: Menu, prompt: Line = ()
+) -> str | Key:
+    """Ask until there is an answer. A draft that is sent meanwhile is none."""
+    while isinstance(answer := await reader.choose(menu, prompt), DraftMessage):
+        await send_draft(answer)
+    return answer
 
 
 def already_allowed(request: Permission, session: Session) -> PermissionAnswer | None:
@@ -129,9 +145,10 @@ class _Question:
         request: Permission,
         session: Session,
         printer: Printer,
+        choose: Callable[[Menu], Awaitable[str | Key]],
         reader: TerminalReader,
     ) -> None:
-        self._request, self._session = request, session
+        self._request, self._session, self.choose = request, session, choose
         self._who = child_label(request.who, session.view.children)
         self._permissions = session.permissions
         self._asked = _to_approve(request, session)
@@ -160,8 +177,12 @@ class _Question:
         return next((mode for mode in modes if unasked(request, mode)), None)
 
     @property
-    def choices(self) -> Line:
-        return _choices(self.rule, self._easier, self.keys, len(self._together))
+    def menu(self) -> Menu:
+        labels = _labels(self.rule, self._easier, len(self._together))
+        return Menu(
+            tuple(Choice(key, labels[key], key not in _NARROW) for key in self.keys),
+            "no, and stop",
+        )
 
     def show(self, *, whole: bool = False) -> None:
         self._printer.lines(asker_line(self._who))
@@ -184,16 +205,13 @@ class _Question:
                 return await _refused(self._reader)
             case "o" if self._together:
                 return await self._decide_all(self._together)
-            case "e" | Key.SHIFT_TAB if self._easier:
+            case "e" if self._easier:
                 said = f"yes, and {_EASIER[self._easier][1]} from here on"
                 return PermissionAnswer(True, said, mode=self._easier)
-            case "w" | "r" | "v" if pressed in self.keys:
-                await self._without_answer(pressed)
-            case Key.CTRL_C | Key.CTRL_D:
+            case Key():
                 return PermissionAnswer(False, "stopped", stop=True)
             case _:
-                hint = f"Press {', '.join(self.keys)}, or Ctrl+C to stop the turn."
-                self._printer.say(hint, "dim")
+                await self._without_answer(pressed)
         return None
 
     async def _without_answer(self, pressed: str) -> None:
@@ -207,7 +225,7 @@ class _Question:
 
     async def _write_rule(self) -> None:
         """The person edits the rule that `s` and `a` add. What cannot be used is said."""
-        edits = self._reader.vi() is not None  # else what was typed cannot be changed
+        edits = self._reader.edits
         text = self.rule
         while True:
             prompt = line("rule: " if edits else f"rule ({on_one_line(text)}): ", "dim")
@@ -232,7 +250,7 @@ class _Question:
             self._show(_to_approve(each, self._session), 0)
         others = tuple(each for each in asked if each != self._request)
         while True:
-            match await self._reader.choice(_ALL, "yn"):
+            match await self.choose(_ALL):
                 case "y":
                     said = f"yes to all {len(asked)}, once"
                     return PermissionAnswer(True, said, also=others)
@@ -247,14 +265,14 @@ class _Question:
                     self.show()
                     return None
                 case _:
-                    self._printer.say("Press y, n, Esc, or Ctrl+C to stop the turn.", "dim")
+                    pass
 
     async def _always(self) -> PermissionAnswer | None:
         """The rule once more, and where it will stand."""
         rule, where = on_one_line(self.rule), on_one_line(self._permissions.saved_in)
         self._printer.say(f"Always allowed in this folder, in {where}:", "dim")
         self._printer.line((("plain", "  "), ("accent", rule)))
-        match await self._reader.choice(_SAVE, "yn"):
+        match await self.choose(_SAVE):
             case "y":
                 said = f"yes, and {rule} always"
                 return PermissionAnswer(True, said, "", "always", self.rule)
@@ -278,11 +296,10 @@ async def _refused(reader: TerminalReader) -> PermissionAnswer | None:
             return PermissionAnswer(False, "stopped", stop=True)
 
 
-def _choices(rule: str, easier: Mode | None, keys: str, together: int) -> Line:
-    shown = on_one_line(rule)
-    meanings = {
+def _labels(rule: str, easier: Mode | None, together: int) -> Mapping[str, str]:
+    return {
         "y": "once",
-        "s": f"this session: {shown}",
+        "s": f"this session: {on_one_line(rule)}",
         "a": "always",
         "r": "another rule",
         "w": "write a rule",
@@ -291,9 +308,3 @@ def _choices(rule: str, easier: Mode | None, keys: str, together: int) -> Line:
         "o": f"view and decide all {together}",
         "v": "view all",
     }
-    parts: list[tuple[str, str]] = [(key, meanings[key]) for key in keys]
-    row: Line = ()
-    for key, meaning in parts:
-        sign = f"{' · ' if row else ''}{key} "
-        row = (*row, ("strong", sign), ("plain", meaning))
-    return (*row, ("dim", " · ctrl+c stop "))

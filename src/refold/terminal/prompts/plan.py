@@ -15,14 +15,15 @@ from refold.client.session import Session
 from refold.client.types import Entry, Plan, PlanToJudge, events
 from refold.errors import RefoldError
 from refold.terminal.input.editor import editor_of
-from refold.terminal.input.reader import Key, TerminalReader
+from refold.terminal.input.reader import TerminalReader
 from refold.terminal.screen.markdown import print_words
 from refold.terminal.screen.printer import Printer
+from refold.terminal.steering import with_images
 from refold.values.modes import Mode
 from refold.views.escape import on_one_line, visible
+from refold.views.question_keys import Choice, DraftMessage, Menu
 from refold.views.styled import Line, line
 
-_HINT = "Press y, a, e, f or n; Esc leaves the plan waiting."
 _LATER = "The plan waits: /execute approves it, /plan shows it again, a message continues planning."
 
 
@@ -81,6 +82,11 @@ async def put(
             verdict = await _judge(plan, before, printer, reader)
         finally:
             leave()
+    if isinstance(verdict, DraftMessage):
+        when = "next" if verdict.later else "now"
+        images = with_images(verdict.words, session, printer)
+        await session.say(verdict.words, when=when, images=images)
+        return False
     if verdict is None and not answered:
         printer.say(_LATER, "dim")
         return False
@@ -103,13 +109,13 @@ async def _send(verdict: PlanVerdict, plan: Plan, session: Session) -> bool:
 
 async def _judge(
     plan: Plan, before: Mode, printer: Printer, reader: TerminalReader
-) -> PlanVerdict | None:
+) -> PlanVerdict | DraftMessage | None:
     """`before` is the mode before the plan. Edits are accepted only if the person says so."""
     text = plan.text
     _show(plan.title, text, printer)
     asks = before in ("default", "accept-edits")
     while True:
-        match await reader.choice(_keys("" if asks else before), "yaefn"):
+        match await reader.choose(_menu("" if asks else before)):
             case "y":
                 mode = "default" if asks else ""
                 return _approved(plan, text, mode, mode or before)
@@ -128,20 +134,20 @@ async def _judge(
                     return PlanVerdict(False, said, feedback=words)
             case "n":
                 return PlanVerdict(False, "rejected")
-            case Key.ESC | Key.CTRL_C | Key.CTRL_D:
-                return None
+            case DraftMessage() as draft:
+                return draft
             case _:
-                printer.say(_HINT, "dim")
+                return None
 
 
-def _keys(stays: Mode | Literal[""]) -> Line:
+def _menu(stays: Mode | Literal[""]) -> Menu:
     """`stays`: the mode that goes on, where it is not one in which edits ask."""
     yes = f"approve, in mode {stays}" if stays else "approve, ask for each edit"
-    return (
-        ("strong", "y "), ("plain", yes), ("strong", " · a "), ("plain", "approve, accept edits"),
-        ("strong", " · e "), ("plain", "edit"), ("strong", " · f "), ("plain", "feedback"),
-        ("strong", " · n "), ("plain", "reject"), ("dim", " · esc later "),
+    choices = (
+        Choice("y", yes), Choice("a", "approve, accept edits", widens=True),
+        Choice("e", "edit"), Choice("f", "feedback"), Choice("n", "reject"),
     )  # fmt: skip
+    return Menu(choices, "later", send_leaves=True)
 
 
 def _approved(plan: Plan, text: str, mode: ModeAfterPlan, follows: Mode) -> PlanVerdict:

@@ -4,7 +4,9 @@ One question at a time, in the order in which they arose. The first answer wins,
 another client; if the time limit for questions passes, the answer is no.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeAlias
 
 import anyio
 
@@ -13,18 +15,31 @@ from refold.client.types import ChildAnswered, Entry, Permission, Questions, eve
 from refold.errors import first
 from refold.terminal.input.reader import Key, TerminalReader
 from refold.terminal.prompts import permission
-from refold.terminal.prompts.permission import PermissionAnswer
+from refold.terminal.prompts.permission import PermissionAnswer, SendDraft
 from refold.terminal.screen.printer import Printer
 from refold.values.display import AskedQuestion
 from refold.values.modes import Mode
 from refold.views.escape import on_one_line, visible
+from refold.views.question_keys import Menu
 from refold.views.questions import asker_line, chosen, hint, question_lines
 from refold.views.styled import Line
 
+_TEXT = Menu(leave="no answer", free_text=True)
+AskOne: TypeAlias = Callable[[Menu, Line], Awaitable[str | Key]]
+
 
 class Asker:
-    def __init__(self, session: Session, printer: Printer, reader: TerminalReader) -> None:
+    """`send_draft` sends what the user typed and sent instead of an answer."""
+
+    def __init__(
+        self,
+        session: Session,
+        printer: Printer,
+        reader: TerminalReader,
+        send_draft: SendDraft,
+    ) -> None:
         self._session, self._printer, self._reader = session, printer, reader
+        self._send_draft = send_draft
         self._put: tuple[str, anyio.CancelScope] | None = None
         self._answered: events.Answered | ChildAnswered | None = (
             None  # what was put, by somebody
@@ -97,10 +112,13 @@ class Asker:
 
     async def _ask(self, request: Permission | Questions) -> permission.PermissionAnswer:
         if isinstance(request, Questions):
-            return await _answers(request, self._printer, self._reader)
+            ask_one = partial(permission.choose, self._reader, self._send_draft)
+            return await _answers(request, self._printer, ask_one)
         if (yes := permission.already_allowed(request, self._session)) is not None:
             return yes
-        return await permission.ask(request, self._session, self._printer, self._reader)
+        return await permission.ask(
+            request, self._session, self._printer, self._reader, self._send_draft
+        )
 
     def _elsewhere(self) -> str:
         late = self._session.late
@@ -113,16 +131,14 @@ class Asker:
 # What the model asks the person: options by number, or words.
 #
 # Every question is answered, if only with nothing, and all answers go out together.
-async def _answers(
-    found: Questions, printer: Printer, reader: TerminalReader
-) -> PermissionAnswer:
+async def _answers(found: Questions, printer: Printer, ask_one: AskOne) -> PermissionAnswer:
     """Put the questions one by one. Ctrl+C stops the turn."""
     answers: list[str] = []
     for number, asked in enumerate(found.questions, 1):
         printer.gap()
         printer.lines(asker_line(found.who))
         printer.lines(question_lines(asked, number, len(found.questions), printer.room))
-        answer = await _answer(asked, printer, reader)
+        answer = await _answer(asked, printer, ask_one)
         if answer is None:
             return PermissionAnswer(False, "stopped", stop=True)
         answers.append(answer)
@@ -133,12 +149,10 @@ async def _answers(
     )
 
 
-async def _answer(
-    asked: AskedQuestion, printer: Printer, reader: TerminalReader
-) -> str | None:
+async def _answer(asked: AskedQuestion, printer: Printer, ask_one: AskOne) -> str | None:
     prompt: Line = (("dim", f"{hint(asked)}\n"), ("person", "answer › "))
     while True:
-        match await reader.brief(prompt):
+        match await ask_one(_TEXT, prompt):
             case str(words):
                 answer = chosen(words, asked)
                 if answer is not None:

@@ -41,8 +41,8 @@ startPage({
     const modes = h("select", {
       "aria-label": texts.mode, on: { change: () => page.tried(page.order({ type: "set_mode", mode: modes.value })) },
     }, Object.keys(texts.modes).map((m) => h("option", { value: m, selected: m === mode }, m)));
-    const chip = (label, value, command) => value ? h("button", {
-      type: "button", class: "chip", title: label, "aria-label": `${label}: ${value}`, on: { click: () => page.composer.setText(`/${command} `) },
+    const chip = (label, value, kind) => value ? h("button", {
+      type: "button", class: "chip", title: label, "aria-label": `${label}: ${value}`, on: { click: () => page.choose(kind, label, value) },
     }, value) : null;
     fill(element, h("span", { class: `chip chip-mode mode-${mode}` }, modes), chip(texts.model, model, "model"),
       chip(texts.agent, agent, "agent"), chip(texts.effort, effort, "effort"),

@@ -2,6 +2,7 @@
 // a turn runs the choice of when the message is read. What becomes of it is decided by the page.
 
 import { fill, h, icon, iconButton } from "./dom.js";
+import { Drafts, NEW } from "./drafts.js";
 
 const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 const LARGEST = 3_700_000; // bytes: what models take
@@ -19,11 +20,14 @@ export class Composer {
     this.on = on;
     this.images = [];
     this.running = false;
+    this.drafts = new Drafts();
+    this.pictures = new Map(); // of the drafts of other conversations
+    this.at = NEW;
     this.text = h("textarea", {
       id: "message", rows: "1", placeholder: texts.placeholder, "aria-label": texts.composer,
       "aria-autocomplete": "list", "aria-controls": "suggestions", "aria-haspopup": "listbox",
       on: {
-        input: () => this.changed(), keydown: (e) => this.key(e), paste: (e) => this.pasted(e),
+        input: () => this.typed(), keydown: (e) => this.key(e), paste: (e) => this.pasted(e),
         // A click on a suggestion takes the focus, too. Whoever is back by then still types.
         blur: () => setTimeout(() => { if (document.activeElement !== this.text) this.offer([]); }, 120),
       },
@@ -56,6 +60,7 @@ export class Composer {
       h("div", { class: "box-row" }, iconButton("clip", texts.attach, () => this.picker.click()), this.picker,
         h("span", { class: "drop-note", "aria-hidden": "true" }, texts.dropHere),
         h("span", { class: "room" }), this.stopButton, this.sendButton)));
+    this.text.value = this.drafts.get(NEW);
     this.changed();
   }
 
@@ -69,10 +74,51 @@ export class Composer {
     this.running = running;
   }
 
+  /** The box is for this conversation now, and has its draft. */
+  setConversation(id) {
+    if (id === this.at) return;
+    this.pictures.set(this.at, this.images);
+    this.at = id;
+    this.images = this.pictures.get(id) ?? [];
+    this.pictures.delete(id);
+    this.showThumbs();
+    this.text.value = this.drafts.get(id);
+    this.complain("");
+    this.changed();
+  }
+
+  /** The conversation that was new has this id: what is in the box belongs to it. */
+  began(id) {
+    if (this.at !== NEW) return;
+    this.drafts.move(NEW, id);
+    this.at = id;
+  }
+
+  /** The conversation is gone, and its draft with it. */
+  forget(id) {
+    this.drafts.set(id, "");
+    this.pictures.delete(id);
+  }
+
   setText(text) {
     this.text.value = text;
-    this.changed();
+    this.typed();
     this.text.focus();
+  }
+
+  /** Put text where the user types, as if it was typed. */
+  insert(text) {
+    this.text.setRangeText(text, this.text.selectionStart, this.text.selectionEnd, "end");
+    this.typed();
+    this.text.focus();
+  }
+
+  /** Put text behind the draft of a conversation, which may not be the one in the box. */
+  add(text, id = this.at) {
+    const draft = id === this.at ? this.text.value : this.drafts.get(id);
+    const joined = `${draft}${!draft || /\s$/.test(draft) ? "" : " "}${text}`;
+    if (id === this.at) this.setText(joined);
+    else this.drafts.set(id, joined);
   }
 
   /** A text that comes back; what was typed meanwhile stands below it. */
@@ -85,6 +131,11 @@ export class Composer {
     this.showThumbs();
     this.text.value = "";
     this.complain("");
+    this.typed();
+  }
+
+  typed() {
+    this.drafts.set(this.at, this.text.value);
     this.changed();
   }
 
@@ -103,17 +154,25 @@ export class Composer {
     if (typeof done === "string") return this.complain(done);
     if (done) return this.clear();
     const when = this.running ? this.when.querySelector("input:checked").value : "start";
-    const images = this.images;
+    const { images, at } = this;
     this.clear();
     try {
       await this.on.send({ text, images: images.map((i) => i.data), when });
     } catch (error) {
-      if (!this.text.value) this.text.value = text;
-      this.images = images;
-      this.showThumbs();
-      this.changed();
+      this.notSent(text, images, at === NEW ? this.at : at);
       this.complain(this.texts.sentFailed(error.message));
     }
+  }
+
+  notSent(text, images, id) {
+    if (id !== this.at) {
+      if (!this.drafts.get(id)) this.drafts.set(id, text);
+      return;
+    }
+    if (!this.text.value) this.text.value = text;
+    this.images = [...images, ...this.images];
+    this.showThumbs();
+    this.typed();
   }
 
   complain(text) {
@@ -193,7 +252,7 @@ export class Composer {
     const end = this.text.selectionStart;
     this.text.setRangeText(put, from, end, "end");
     this.text.focus();
-    this.changed();
+    this.typed();
   }
 
   // Pictures.

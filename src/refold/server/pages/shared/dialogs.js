@@ -57,6 +57,22 @@ export function choice(name, options, value = "") {
     h("option", { value: key, selected: key === value }, label)));
 }
 
+/** Choose one of `offers`, or type another name. */
+export function askChoice(texts, label, value, offers, submit) {
+  const list = h("datalist", { id: "offers" }, offers.map((offer) => h("option", { value: offer.name }, offer.about)));
+  const input = h("input", {
+    type: "text", value, list: list.id, autocomplete: "off", spellcheck: "false", autofocus: true, required: true,
+    on: { focus: () => input.select() },
+  });
+  return ask({
+    title: label, texts, action: texts.save, body: [field(label, input), list],
+    submit: async () => {
+      await submit(input.value.trim());
+      return true;
+    },
+  });
+}
+
 /** Go back to before a message: which of conversation and files. */
 export function askRewind(texts, submit) {
   const radios = Object.entries(texts.rewindWhat).map(([what, label], n) => h("label", { class: "option" },

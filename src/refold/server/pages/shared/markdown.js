@@ -3,6 +3,8 @@
 // text grows, only its last open block is parsed again.
 
 import { h } from "./dom.js";
+import { exact } from "./escape.js";
+import { misleads } from "./links.js";
 import hljs from "./vendor/highlight.js";
 import { Marked } from "./vendor/marked.js";
 import DOMPurify from "./vendor/purify.js";
@@ -90,6 +92,8 @@ function finished(fragment, labels, colours = true) {
   for (const link of fragment.querySelectorAll("a[href]")) {
     link.target = "_blank";
     link.rel = "noopener noreferrer";
+    link.title = exact(link.href);
+    if (misleads(link)) link.after(h("span", { class: "link-target" }, ` (${exact(link.href)})`));
   }
   for (const table of fragment.querySelectorAll("table")) {
     const room = h("div", { class: "table-room", tabindex: "0", role: "region", "aria-label": labels.table });

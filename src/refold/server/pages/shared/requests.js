@@ -1,26 +1,43 @@
 // What waits for a person, as cards above the message box: a call to approve, questions of the
 // model, a plan. A card shows the whole of what would be done. It is one per request: an answer
-// is about the hash that was shown, and a card goes when anybody has answered.
+// is about the hash that was shown, and a card goes when anybody has answered. Which key answers
+// says `question_keys.js`; keys in a field or on a button are those of every page.
 
 import { diffCount, diffView } from "./diff.js";
 import { fill, h, icon, isTyping } from "./dom.js";
 import { exact, hiddenIn, onOneLine } from "./escape.js";
 import { markdown } from "./markdown.js";
+import { CALM_SECONDS, newMenu, pressKey, typeText } from "./question_keys.js";
 import { waiting } from "./reducer.js";
 
 let number = 0;
 const newId = () => `request-${(number += 1)}`;
+const CALM = CALM_SECONDS * 1000; // milliseconds
+const KEYS = { Enter: "enter", Escape: "esc", ArrowUp: "up", ArrowDown: "down", ArrowLeft: "left", ArrowRight: "right" };
+const FIELDS = "input:not([type=radio]):not([type=checkbox]), textarea, select";
 
 export class Requests {
-  /** `send(order)` is a promise; `say(text)` tells a screen reader. */
-  constructor(element, texts, { send, say, directory, subject }) {
+  /**
+   * `send(order)` is a promise; `say(text)` tells a screen reader; `stop()` stops the turn;
+   * `composer` has the draft, which gets what is typed and answers nothing.
+   */
+  constructor(element, texts, { send, say, directory, subject, stop, composer }) {
     this.element = element;
     this.texts = texts;
     this.send = send;
     this.say = say;
     this.directory = directory;
     this.subject = subject; // the words of a call that a person reads first
+    this.stop = stop;
+    this.composer = composer;
     this.cards = new Map();
+    this.lastKey = this.keyBefore = -Infinity; // but for arrows
+    document.addEventListener("keydown", (event) => this.noteKey(event), true);
+  }
+
+  noteKey(event) {
+    if (event.key.startsWith("Arrow") || ["Shift", "Control", "Alt", "Meta"].includes(event.key)) return;
+    [this.keyBefore, this.lastKey] = [this.lastKey, performance.now()];
   }
 
   show(screen, readOnly) {
@@ -37,8 +54,17 @@ export class Requests {
       this.cards.set(key, card);
       this.element.append(card.element);
       this.say(card.said);
-      if (!isTyping()) card.element.focus({ preventScroll: true });
+      this.focusWhenCalm(card);
     }
+  }
+
+  // The focus moves to a card only once nobody types: keys would go elsewhere than meant.
+  focusWhenCalm(card) {
+    if (!card.element.isConnected || this.element.contains(document.activeElement)) return;
+    const at = document.activeElement;
+    const free = at === document.body || at === null || (at.id === "message" && !isTyping());
+    if (free && performance.now() - this.lastKey >= CALM) card.element.focus({ preventScroll: true });
+    else if (free || isTyping()) setTimeout(() => this.focusWhenCalm(card), CALM / 2);
   }
 
   remove(key, card) {
@@ -56,7 +82,7 @@ export class Requests {
   }
 
   card(request, readOnly) {
-    const card = { mine: false };
+    const card = { mine: false, shownAt: performance.now() };
     const id = newId();
     const made = {
       plan: () => this.plan(request, card), question: () => this.question(request, card),
@@ -65,23 +91,50 @@ export class Requests {
     card.said = made.said;
     card.problem = h("p", { class: "problem", role: "alert", hidden: true });
     card.actions = made.actions;
+    card.choices = made.choices;
+    card.menu = newMenu(made.choices.map(({ id, widens = false }) => ({ id, widens })), made.menu);
+    this.mark(card);
     if (readOnly) for (const button of made.actions.querySelectorAll("button")) button.disabled = true;
     card.element = h("section", {
       class: `request request-${request.type}`, role: "dialog", "aria-labelledby": id, tabindex: "-1",
       data: { call: request.call_id ?? `plan-${request.seq}` },
-      on: { keydown: (event) => this.key(event, made) },
+      on: { keydown: (event) => this.key(event, card) },
     },
     h("header", { class: "request-head" }, icon(made.icon), h("h2", { id }, made.title)),
     h("div", { class: "request-body", tabindex: "0" }, made.body), made.rule, card.problem, made.actions);
     return card;
   }
 
-  key(event, made) {
-    if (event.target.matches("input, textarea, select, button") || event.ctrlKey || event.metaKey
-      || event.altKey) return;
-    if (made.keys?.[event.key]) {
-      event.preventDefault();
-      made.keys[event.key]();
+  key(event, card) {
+    if (event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.matches(FIELDS) || (event.target.matches("button, input") && [" ", "Enter"].includes(event.key))) return;
+    const named = KEYS[event.key];
+    if (!named && [...event.key].length !== 1) return;
+    const state = {
+      typed: Boolean(this.composer.text.value),
+      calm: performance.now() - Math.max(this.keyBefore, card.shownAt) >= CALM,
+    };
+    const done = named ? pressKey(card.menu, named, state) : typeText(card.menu, event.key, state);
+    card.menu = done.menu;
+    this.mark(card);
+    if (done.action !== "edit") event.preventDefault();
+    this.carryOut(card, done);
+  }
+
+  carryOut(card, { action, value }) {
+    if (action === "answer") (card.choices.find((choice) => choice.id === value) ?? card.choices[0])?.take();
+    else if (action === "draft") this.composer.insert(value);
+    else if (action === "write") write(card.element.querySelector("input[type=text]"), value);
+    else if (action === "send") this.composer.send();
+    else if (action === "leave" && card.menu.send_leaves) this.composer.text.focus();
+    else if (action === "leave") this.stop();
+  }
+
+  /** Show which choice Enter would take, and the digit of each. */
+  mark(card) {
+    for (const [n, choice] of card.choices.entries()) {
+      choice.button.classList.toggle("is-chosen", n === card.menu.selected && !card.menu.writing);
+      choice.button.dataset.digit = card.menu.choices.length ? n + 1 : "";
     }
   }
 
@@ -106,7 +159,9 @@ export class Requests {
     const t = this.texts.request;
     const changes = request.changes ?? [];
     const args = request.arguments ?? {};
-    const why = h("input", { type: "text", class: "why", placeholder: t.why, "aria-label": t.why });
+    const why = h("input", {
+      type: "text", class: "why", placeholder: t.why, "aria-label": t.why, on: { keydown: onEnter(() => respond(false)) },
+    });
     const rules = request.once ? [] : request.rules;
     const rule = this.rules(rules);
     const respond = (allowed, grant = "") => this.answer(card, {
@@ -116,11 +171,14 @@ export class Requests {
     const button = (label, click, kind = "") => h("button", {
       type: "button", class: `button ${kind}`, on: { click },
     }, label);
-    const actions = h("div", { class: "actions" },
-      button(t.allow, () => respond(true), "primary"),
-      rules.length ? button(t.allowSession, () => respond(true, "session")) : null,
-      rules.length ? button(t.allowAlways, () => respond(true, "always")) : null,
-      h("span", { class: "refuse" }, why, button(t.deny, () => respond(false), "danger")));
+    const choices = [{ id: "y", button: button(t.allow, () => respond(true), "primary"), take: () => respond(true) }];
+    if (rules.length) {
+      choices.push({ id: "s", widens: true, button: button(t.allowSession, () => respond(true, "session")), take: () => respond(true, "session") });
+      choices.push({ id: "a", widens: true, button: button(t.allowAlways, () => respond(true, "always")), take: () => respond(true, "always") });
+    }
+    choices.push({ id: "n", button: button(t.deny, () => respond(false), "danger"), take: () => why.focus() });
+    const buttons = choices.map((choice) => choice.button);
+    const actions = h("div", { class: "actions" }, buttons.slice(0, -1), h("span", { class: "refuse" }, why, buttons.at(-1)));
     const hidden = hiddenIn(JSON.stringify([args, changes]).replace(/\\[nrt]/g, ""));
     const asked = t.reasonOf(request.reason);
     const body = [
@@ -134,7 +192,7 @@ export class Requests {
       title: this.headline(request.tool ?? "", changes), icon: "shield", body, actions,
       rule: request.once ? h("p", { class: "reason" }, t.once) : rule.element,
       said: `${this.texts.said.asks} ${this.headline(request.tool ?? "", changes)}`,
-      keys: { y: () => respond(true), n: () => why.focus() },
+      choices,
     };
   }
 
@@ -205,19 +263,24 @@ export class Requests {
     const mode = h("select", { "aria-label": t.mode },
       h("option", { value: "" }, t.modeBefore), h("option", { value: "default" }, t.modeDefault),
       h("option", { value: "accept-edits" }, t.modeEdits));
-    const feedback = h("input", { type: "text", class: "why", placeholder: t.feedback, "aria-label": t.feedback });
+    const feedback = h("input", {
+      type: "text", class: "why", placeholder: t.feedback, "aria-label": t.feedback, on: { keydown: onEnter(() => judge(false)) },
+    });
     const judge = (approved) => this.answer(card, {
       type: "plan_approval", plan: plan.seq, approved, feedback: approved ? "" : feedback.value,
       text: approved && text.value !== plan.text ? text.value : "", mode: approved ? mode.value : "",
     });
-    const actions = h("div", { class: "actions" },
-      h("button", { type: "button", class: "button primary", on: { click: () => judge(true) } }, t.approve),
-      edit, h("label", { class: "mode" }, `${t.mode} `, mode),
-      h("span", { class: "refuse" }, feedback,
-        h("button", { type: "button", class: "button", on: { click: () => judge(false) } }, t.reject)));
+    const approve = h("button", { type: "button", class: "button primary", on: { click: () => judge(true) } }, t.approve);
+    const reject = h("button", { type: "button", class: "button", on: { click: () => judge(false) } }, t.reject);
+    const actions = h("div", { class: "actions" }, approve, edit, h("label", { class: "mode" }, `${t.mode} `, mode),
+      h("span", { class: "refuse" }, feedback, reject));
     return {
       title: t.title(onOneLine(plan.title)), icon: "list", body: [shown, text], actions,
-      said: this.texts.said.plan,
+      said: this.texts.said.plan, menu: { send_leaves: true }, choices: [
+        { id: "y", button: approve, take: () => judge(true) },
+        { id: "e", button: edit, take: () => edit.click() },
+        { id: "n", button: reject, take: () => feedback.focus() },
+      ],
     };
   }
 
@@ -230,13 +293,14 @@ export class Requests {
       type: "question_response", call_id: request.call_id, hash: request.hash,
       answers: fields.map((field) => (skip ? "" : field.value())),
     });
-    const actions = h("div", { class: "actions" },
-      h("button", { type: "button", class: "button primary", on: { click: () => respond(false) } }, t.send),
+    const send = h("button", { type: "button", class: "button primary", on: { click: () => respond(false) } }, t.send);
+    const actions = h("div", { class: "actions" }, send,
       h("button", { type: "button", class: "button quiet", on: { click: () => respond(true) } }, t.skip));
     const who = request.who ? h("p", { class: "who" }, this.texts.asks(onOneLine(request.who))) : null;
     return {
       title: t.title, icon: "question", body: [who, ...fields.map((f) => f.element)], actions,
       said: `${this.texts.said.question} ${request.questions[0]?.question ?? ""}`,
+      menu: { free_text: true }, choices: [],
     };
   }
 
@@ -257,4 +321,19 @@ export class Requests {
       .filter(Boolean).join(", ");
     return { element, value };
   }
+}
+
+/** Enter in a field does this; a line that an input method composes is left alone. */
+function onEnter(act) {
+  return (event) => {
+    if (event.key !== "Enter" || event.isComposing) return;
+    event.preventDefault();
+    act();
+  };
+}
+
+function write(field, text) {
+  if (!field) return;
+  field.focus();
+  field.setRangeText(text, field.selectionStart, field.selectionEnd, "end");
 }

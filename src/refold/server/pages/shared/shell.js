@@ -5,8 +5,9 @@
 import * as api from "./api.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
-import { ask, askNewChat, askRewind, field } from "./dialogs.js";
+import { ask, askChoice, askNewChat, askRewind, field } from "./dialogs.js";
 import { fill, h, icon, iconButton } from "./dom.js";
+import { mention, NEW } from "./drafts.js";
 import { onOneLine } from "./escape.js";
 import { FilesPanel, listFolder } from "./files.js";
 import { waiting } from "./reducer.js";
@@ -18,6 +19,7 @@ const LIST_EVERY = 15_000;
 const SEARCH_PAUSE = 200;
 const SAY_EVERY = 400; // milliseconds between two announcements
 const FIRST = ["new", "plan", "options"]; // commands that need no conversation
+const EFFORTS = ["low", "medium", "high", "max"];
 const SAID = 600; // characters of an answer that a screen reader is told
 
 export function startPage(skin) {
@@ -83,6 +85,7 @@ class Page {
     this.requests = new Requests(this.requestsElement, t, {
       send: (order) => this.order(order), say: (text) => this.say(text),
       directory: () => this.conversation?.screen.directory ?? "", subject: (args) => this.skin.subject(args),
+      stop: () => this.stop(), composer: this.composer,
     });
     this.transcript = new Transcript(this.scroller, this.skin, this.context());
     this.makeTabs();
@@ -218,6 +221,7 @@ class Page {
     this.drop();
     if (push) history.pushState(null, "", `?c=${encodeURIComponent(id)}`);
     this.app.dataset.at = id;
+    this.composer.setConversation(id);
     this.conversation = new Conversation(id, {
       changed: (screen) => this.changed(screen), state: (name, seconds) => this.setLight(name, seconds),
       gone: () => this.gone(), held: (by) => this.held(by),
@@ -263,11 +267,12 @@ class Page {
 
   leave(push = true) {
     this.drop();
+    this.composer.setConversation(NEW);
     if (push) history.pushState(null, "", location.pathname);
     this.title.textContent = this.texts.untitled;
     document.title = this.texts.title;
     this.setLight("none");
-    this.welcome = this.skin.welcome({ use: (text) => this.composer.setText(text) });
+    this.welcome = this.skin.welcome({ use: (text) => this.composer.add(text) });
     this.scroller.append(this.welcome);
     this.offerCutOff(this.welcome);
     this.showList();
@@ -335,6 +340,7 @@ class Page {
   async begin(wanted = {}) {
     if (this.conversation) return;
     const made = await api.post("/api/conversations", wanted);
+    this.composer.began(made.id);
     this.open(made.id);
     this.tell(made.notices);
   }
@@ -385,6 +391,14 @@ class Page {
     this.refreshList();
   }
 
+  /** Choose a model, an agent or an effort from a list; the draft stays as it is. */
+  async choose(kind, label, value) {
+    const offers = kind === "effort" ? EFFORTS.map((name) => ({ name, about: "" }))
+      : await api.get(`/api/${kind}s`).then(named).catch(() => []);
+    await askChoice(this.texts, label, value, offers, (name) => this.order({ type: `set_${kind}`, [kind]: name }));
+    this.composer.text.focus();
+  }
+
   options() {
     return askOptions(this.texts, this.conversation.screen, { limits: this.skin.limits, send: (order) => this.order(order) });
   }
@@ -396,6 +410,7 @@ class Page {
       body: h("p", {}, this.texts.deleteQuestion), submit: () => api.remove(api.of(id)).then(() => true),
     });
     if (done) {
+      this.composer.forget(id);
       this.leave();
       this.refreshList();
     }
@@ -415,11 +430,12 @@ class Page {
   async uploadFiles(files) {
     try {
       await this.begin();
+      const { id } = this.conversation;
       for (const file of files) {
-        await api.put(api.of(this.conversation.id, "files", file.name), await file.arrayBuffer());
-        this.say(this.texts.uploaded(file.name));
+        const { path } = await api.putBeside(api.of(id, "files", file.name), await file.arrayBuffer());
+        this.say(this.texts.uploaded(path, file.name));
+        this.composer.add(mention(path), id);
       }
-      this.composer.setText(`${this.composer.text.value}${files.map((f) => `@${f.name} `).join("")}`);
       this.panelNow?.filesChanged?.();
     } catch (error) {
       this.composer.complain(this.texts.dialogFailed(error.message));

@@ -1,0 +1,162 @@
+"""The keys of a question at the line editor: what `views.question_keys` says of each, done here.
+
+The buffer of the prompt has the user's draft, or the answer in free text.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+from msgspec import Struct
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application.current import get_app
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.key_binding import (
+    KeyBindings,
+    KeyBindingsBase,
+    KeyPressEvent,
+    merge_key_bindings,
+)
+from prompt_toolkit.keys import Keys
+
+from refold.terminal.input.line_editor.key_bindings import LEAVING, pasting
+from refold.terminal.input.line_editor.pastes import Pasted
+from refold.terminal.input.reader import Key
+from refold.views.question_keys import (
+    CALM_SECONDS,
+    DraftMessage,
+    Menu,
+    Pressed,
+    menu_line,
+    press_key,
+    type_text,
+)
+from refold.views.styled import Line
+
+_ARROWS = ("up", "down", "left", "right")
+
+
+class Answered(Struct, frozen=True):
+    """The choice, or the text that was written where `choice` is ""."""
+
+    choice: str
+    text: str
+
+
+class QuestionPrompt:
+    """One question while it is open. `clock` gives seconds that only go forward."""
+
+    def __init__(
+        self, menu: Menu, prompt: Line, pasted: Pasted, clock: Callable[[], float]
+    ) -> None:
+        self.menu = menu
+        self._prompt, self._pasted, self._clock = prompt, pasted, clock
+        self._last_key = self._key_before = clock()  # what was typed earlier is a draft
+        self.row: Callable[[], Line] = lambda: self.line("")
+
+    @contextmanager
+    def at(self, session: PromptSession[Any]) -> Generator[dict[str, Any]]:
+        """Use this prompt for the question. What it is to be called with comes along."""
+        app = session.app
+        app.key_processor.before_key_press += self.key_came
+        self.row = lambda: self.line(session.default_buffer.text)
+        try:
+            yield {
+                "key_bindings": self.bindings(),
+                "is_password": False,
+                "pre_run": self.redraw_when_calm,
+            }
+        finally:
+            app.key_processor.before_key_press -= self.key_came
+
+    def line(self, text: str) -> Line:
+        """What stands before the cursor, with `text` in the buffer."""
+        calm, typed = self._is_calm(self._last_key), bool(text)
+        row = menu_line(self.menu, typed=typed, calm=calm)
+        if typed and not self.menu.writing:
+            return (*row, ("person", "\n› "))
+        if not self._prompt or (not calm and not typed):
+            return row
+        return self._prompt
+
+    def key_came(self, _: object) -> None:
+        """Note the time of each key, before it is handled."""
+        self._key_before, self._last_key = self._last_key, self._clock()
+
+    def redraw_when_calm(self) -> None:
+        app = get_app()
+        if app.loop is not None:
+            app.loop.call_later(CALM_SECONDS, app.invalidate)
+
+    def bindings(self) -> KeyBindingsBase:
+        keys = sending_draft(lambda: self.menu.writing)
+        untyped = Condition(lambda: not get_app().current_buffer.text)
+        for name in _ARROWS:
+
+            @keys.add(name, filter=untyped)
+            def _(event: KeyPressEvent, name: str = name) -> None:
+                self._press(event, name)
+
+        @keys.add("enter")
+        def _(event: KeyPressEvent) -> None:
+            self._press(event, "enter")
+
+        @keys.add("<any>")
+        def _(event: KeyPressEvent) -> None:
+            if event.data.isprintable():
+                self._type(event, event.data, calm=self._is_calm(self._key_before))
+
+        @keys.add(Keys.BracketedPaste)
+        def _(event: KeyPressEvent) -> None:
+            calm = self.menu.free_text and self._is_calm(self._key_before)
+            self._type(event, self._pasted.shown(event.data), calm=calm)
+
+        return merge_key_bindings([pasting(self._pasted), keys])
+
+    def _is_calm(self, last: float) -> bool:
+        return self._clock() - last >= CALM_SECONDS
+
+    def _press(self, event: KeyPressEvent, key: str) -> None:
+        text = event.current_buffer.text
+        calm = self._is_calm(self._key_before)
+        pressed = press_key(self.menu, key, typed=bool(text), calm=calm)
+        if pressed.action == "select":
+            self._last_key = self._key_before  # an arrow is no typing
+        self._do(event, pressed)
+
+    def _type(self, event: KeyPressEvent, text: str, *, calm: bool) -> None:
+        typed = bool(event.current_buffer.text)
+        self._do(event, type_text(self.menu, text, typed=typed, calm=calm))
+
+    def _do(self, event: KeyPressEvent, pressed: Pressed) -> None:
+        self.menu = pressed.menu
+        buffer: Buffer = event.current_buffer
+        match pressed.action:
+            case "answer":
+                event.app.exit(result=Answered(pressed.value, buffer.text))
+            case "send":
+                event.app.exit(result=DraftMessage(buffer.text))
+            case "draft" | "write":
+                buffer.insert_text(pressed.value)
+            case _:
+                pass
+        self.redraw_when_calm()
+
+
+def sending_draft(writing: Callable[[], bool]) -> KeyBindings:
+    """Esc, Ctrl+C and Ctrl+D leave the question; Alt+Enter sends a draft for after the turn."""
+    keys = KeyBindings()
+    for name, key in LEAVING:
+
+        @keys.add(name)
+        def _(event: KeyPressEvent, key: Key = key) -> None:
+            event.app.exit(result=key)
+
+    @keys.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        text = event.current_buffer.text
+        if text.strip() and not writing():
+            event.app.exit(result=DraftMessage(text, later=True))
+
+    return keys

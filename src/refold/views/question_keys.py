@@ -1,0 +1,148 @@
+"""The table of states and keys of a question that waits for the user. Pure.
+
+`press_key` and `type_text` are the whole table; `server/pages/shared/question_keys.js` is the same
+in JavaScript, and both are tested against `tests/views/question_keys.json`. A question is in one
+of these states:
+
+- *draft*: the message that the user types has text. All text goes into it, and Enter sends it.
+- *busy*: there is no draft, but a key came within the last `CALM_SECONDS`, or the question has
+  not been shown for so long. Text begins a draft, and Enter does nothing.
+- *calm*: Enter gives the highlighted choice, `y` and `n` give theirs, a digit highlights one. Other
+  text begins a draft, or the answer itself where the question takes free text.
+- *writing*: that answer has text. Enter gives it.
+
+Arrows highlight a choice whenever nothing is typed. No letter gives a choice that widens rights.
+Displays keep the text and the clock, and decide nothing about keys themselves.
+"""
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.views.styled import Line, Style
+
+CALM_SECONDS = 0.7
+WAITS = "a question waits"
+_MAX_DIGIT = 9
+_STEPS = {"up": -1, "left": -1, "down": 1, "right": 1}
+_LEAVES = ("esc", "ctrl+c", "ctrl+d")
+
+
+class Choice(Struct, frozen=True):
+    """`id` is one letter; that of a choice that `widens` rights is no key for it."""
+
+    id: str
+    label: str
+    widens: bool = False
+
+    @property
+    def direct(self) -> bool:
+        return self.id in ("y", "n") and not self.widens
+
+
+class Menu(Struct, frozen=True):
+    """The choices of a question, and which one is highlighted: at the beginning the first.
+
+    `leave` says what Esc does. `free_text`: the answer may be text, and with `writing`, what is
+    typed is that. `digit` has highlighted a choice; it is text if more text follows.
+    `send_leaves`: a message makes the question wait for later.
+    """
+
+    choices: tuple[Choice, ...] = ()
+    leave: str = ""
+    free_text: bool = False
+    selected: int = 0
+    digit: str = ""
+    writing: bool = False
+    send_leaves: bool = False
+
+    @property
+    def ids(self) -> str:
+        return "".join(choice.id for choice in self.choices)
+
+
+Action: TypeAlias = Literal[
+    "answer", "select", "draft", "write", "send", "leave", "edit", "wait"
+]
+
+
+class Pressed(Struct, frozen=True):
+    """What a key does.
+
+    It answers with the choice `value`, or with the text that was written; highlights another
+    choice; puts the text `value` into the draft, or into the answer; sends the draft; leaves the
+    question; edits the text, as it would without a question; or does nothing but wait.
+    """
+
+    action: Action
+    menu: Menu
+    value: str = ""
+
+
+class DraftMessage(Struct, frozen=True):
+    """The draft that the user sent while a question waited; `later`: for after the turn."""
+
+    words: str
+    later: bool = False
+
+
+def press_key(menu: Menu, key: str, *, typed: bool, calm: bool) -> Pressed:
+    """What a key with a name does, as `enter`. `typed`: the draft or the answer has text."""
+    if key in _LEAVES:
+        return Pressed("leave", _reset(menu))
+    if typed:
+        end: Action = "answer" if menu.writing else "send"
+        return Pressed(end if key == "enter" else "edit", menu)
+    if key in _STEPS and menu.choices:
+        at = (menu.selected + _STEPS[key]) % len(menu.choices)
+        return Pressed("select", replace(_reset(menu), selected=at))
+    if key != "enter":
+        return Pressed("edit", menu)
+    if not calm or not (menu.choices or menu.free_text):
+        return Pressed("wait", menu)
+    value = menu.choices[menu.selected].id if menu.choices else ""
+    return Pressed("answer", menu, value)
+
+
+def type_text(menu: Menu, text: str, *, typed: bool, calm: bool) -> Pressed:
+    """What text does that is typed or pasted. `typed`: there is some already."""
+    if typed:
+        return Pressed("write" if menu.writing else "draft", menu, text)
+    if calm and not menu.digit:
+        if any(choice.id == text and choice.direct for choice in menu.choices):
+            return Pressed("answer", menu, text)
+        if text in _digits(menu):
+            selected = replace(_reset(menu), selected=int(text) - 1, digit=text)
+            return Pressed("select", selected)
+    writing = menu.free_text and calm
+    begun = replace(_reset(menu), writing=writing)
+    return Pressed("write" if writing else "draft", begun, menu.digit + text)
+
+
+def _reset(menu: Menu) -> Menu:
+    return replace(menu, selected=0, digit="", writing=False)
+
+
+def _digits(menu: Menu) -> tuple[str, ...]:
+    return tuple(str(number + 1) for number in range(min(len(menu.choices), _MAX_DIGIT)))
+
+
+def menu_line(menu: Menu, *, typed: bool, calm: bool) -> Line:
+    """The choices in a row. One is highlighted only while Enter would give it."""
+    drafts = typed and not menu.writing
+    open_ = calm and not drafts
+    row: Line = ()
+    for at, choice in enumerate(menu.choices):
+        here = open_ and at == menu.selected
+        style: Style = "strong" if here else "plain" if open_ else "dim"
+        mark = "› " if here else ""
+        letter = f" ({choice.id})" if choice.direct else ""
+        before = " · " if row else ""
+        row = (*row, ("dim", before), (style, f"{mark}{at + 1} {choice.label}{letter}"))
+    before = " · " if row else ""
+    if drafts:
+        return (*row, ("warn", f"{before}{WAITS}: Enter sends your message first "))
+    if not calm and not menu.writing:
+        return (*row, ("warn", f"{before}{WAITS} "))
+    return (*row, ("dim", f"{before}esc {menu.leave} ")) if menu.leave else row

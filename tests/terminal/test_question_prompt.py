@@ -1,0 +1,136 @@
+"""Typing never answers a question at the line editor, nor in a terminal that sends whole lines."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as some
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input.defaults import create_pipe_input
+from prompt_toolkit.key_binding.key_processor import KeyPress
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.output import DummyOutput
+
+from refold.terminal.input.line_editor.choosing import Answered, QuestionPrompt
+from refold.terminal.input.line_editor.pastes import Pasted
+from refold.terminal.input.line_reader import line_pressed
+from refold.terminal.input.reader import Key
+from refold.views.question_keys import Choice, DraftMessage, Menu
+from refold.views.styled import bare
+
+MENU = Menu(
+    tuple(Choice(id_, id_.upper(), widens=id_ not in "yn") for id_ in "ysawen"), "stop"
+)
+SENTENCES = some.sampled_from([
+    "hey do you", "try harder", "please be quicker", "and you too", "yes, but write a test",
+    "no wait", "1 more thing", "always ask", "session 3 is done.", "e.g. this", "w 2 3",
+])  # fmt: skip
+Stroke = tuple[float, str]  # seconds before it, and the key
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def typed(menu: Menu, *strokes: Stroke) -> tuple[object, str, str]:
+    """What the prompt gives after these keys, its row, and the text; "" while it is open."""
+    clock = Clock()
+
+    async def story() -> tuple[object, str, str]:
+        with create_pipe_input() as keys, create_app_session(keys, DummyOutput()):
+            return await _at_prompt(menu, clock, strokes)
+
+    return _run(story())
+
+
+async def _at_prompt(
+    menu: Menu, clock: Clock, strokes: tuple[Stroke, ...]
+) -> tuple[object, str, str]:
+    session = PromptSession[object]()
+    question = QuestionPrompt(menu, (), Pasted(), clock)
+    processor, buffer = session.app.key_processor, session.default_buffer
+    processor.before_key_press += question.key_came
+    opened = asyncio.Event()
+    asked = asyncio.ensure_future(
+        session.prompt_async(key_bindings=question.bindings(), pre_run=opened.set)
+    )
+    await opened.wait()
+    for pause, key in strokes:
+        clock.now += pause
+        processor.feed(KeyPress(*_NAMED.get(key, (key, key))))
+        processor.process_keys()
+        if session.app.future is not None and session.app.future.done():
+            return await asked, "", buffer.text
+    row = bare([question.line(buffer.text)])
+    text = buffer.text
+    session.app.exit(result=None)
+    await asked
+    return "", row, text
+
+
+_NAMED: dict[str, tuple[Any, str]] = {
+    "enter": (Keys.ControlM, "\r"), "down": (Keys.Down, ""), "ctrl+c": (Keys.ControlC, ""),
+}  # fmt: skip
+
+
+def _run(story: Coroutine[Any, Any, tuple[object, str, str]]) -> tuple[object, str, str]:
+    return asyncio.run(story)
+
+
+@given(SENTENCES, some.lists(some.floats(0.01, 5.0), min_size=30, max_size=30))
+def test_question_is_not_answered_by_typing_at_the_line_editor(
+    sentence: str, pauses: list[float]
+) -> None:
+    first = min(pauses[0], 0.6)  # the first letter was on its way when the question came
+    strokes = [(first if not n else pauses[n], letter) for n, letter in enumerate(sentence)]
+
+    answer, row, text = typed(MENU, *strokes)
+
+    assert (answer, text) == ("", sentence)
+    assert "a question waits" in row
+    assert typed(MENU, *strokes, (pauses[-1], "enter"))[0] == DraftMessage(sentence)
+
+
+def test_question_is_answered_once_it_is_calm_at_the_line_editor() -> None:
+    assert typed(MENU, (0.8, "y"))[0] == Answered("y", "")
+    assert typed(MENU, (0.8, "enter"))[0] == Answered("y", "")
+    assert typed(MENU, (0.1, "enter"), (0.8, "enter"))[0] == Answered("y", "")
+    assert typed(MENU, (0.1, "enter"), (0.3, "enter"))[0] == ""
+    assert typed(MENU, (0.8, "down"), (0.1, "enter"))[0] == Answered("s", "")
+    assert typed(MENU, (0.8, "3"), (0.1, "enter"))[0] == ""
+    assert typed(MENU, (0.8, "3"), (0.8, "enter"))[0] == Answered("a", "")
+    assert typed(MENU, (0.8, "3"), (0.1, " "), (0.1, "x"))[2] == "3 x"
+    assert typed(MENU, (0.1, "x"), (0.1, "ctrl+c"))[0] is Key.CTRL_C
+
+
+def test_question_takes_free_text_at_the_line_editor() -> None:
+    menu = Menu(free_text=True)
+
+    assert typed(menu, (0.8, "y"), (0.1, "1"), (0.1, "enter"))[0] == Answered("", "y1")
+    assert typed(menu, (0.1, "y"), (0.8, "1"), (0.1, "enter"))[0] == DraftMessage("y1")
+    assert typed(menu, (0.8, "enter"))[0] == Answered("", "")
+
+
+@given(SENTENCES, some.booleans())
+def test_question_is_not_answered_by_a_line_of_text(sentence: str, calm: bool) -> None:
+    pressed = line_pressed(MENU, sentence, calm=calm)
+
+    assert (pressed.action, pressed.value) == ("draft", sentence)
+
+
+def test_question_is_answered_by_a_line_with_a_choice() -> None:
+    def value(line: str, *, calm: bool = True) -> tuple[str, str]:
+        pressed = line_pressed(MENU, line, calm=calm)
+        return pressed.action, pressed.value
+
+    assert value("y") == ("answer", "y")
+    assert value(" n ") == ("answer", "n")
+    assert value("3") == ("answer", "a")
+    assert value("a") == ("draft", "a")
+    assert value("") == ("answer", "y")
+    assert value("", calm=False) == ("wait", "")

@@ -1,0 +1,82 @@
+"""Typing never answers a question: the table of states and keys, and its displays."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from msgspec.structs import replace
+
+from refold.views.question_keys import (
+    CALM_SECONDS,
+    Choice,
+    Menu,
+    Pressed,
+    menu_line,
+    press_key,
+    type_text,
+)
+from refold.views.styled import bare
+
+CORPUS = json.loads((Path(__file__).parent / "question_keys.json").read_text("utf-8"))
+MENU = Menu(
+    tuple(Choice(id_, id_.upper(), widens=id_ not in "yn") for id_ in "ysawen"), "stop"
+)
+
+
+@pytest.mark.parametrize("story", CORPUS, ids=[story["name"] for story in CORPUS])
+def test_question_keys_do_what_the_corpus_says(story: dict[str, Any]) -> None:
+    choices = tuple(Choice(id_, "", widens) for id_, widens in story["choices"])
+    menu = Menu(choices, free_text=bool(story["free_text"]))
+    for step in story["steps"]:
+        press, state = step["press"], {"typed": step["typed"], "calm": step["calm"]}
+        if "key" in press:
+            pressed = press_key(menu, press["key"], **state)
+        else:
+            pressed = type_text(menu, press["text"], **state)
+        menu = pressed.menu
+        shown = pressed.action, pressed.value, menu.selected
+        assert shown == (step["action"], step["value"], step["selected"])
+
+
+@given(some.text(min_size=1), some.booleans(), some.booleans(), some.integers(0, 5))
+def test_question_keys_no_text_gives_a_choice_that_widens(
+    text: str, typed: bool, calm: bool, selected: int
+) -> None:
+    pressed = type_text(replace(MENU, selected=selected), text, typed=typed, calm=calm)
+
+    assert pressed.action != "answer" or pressed.value in ("y", "n")
+
+
+@given(
+    some.lists(some.tuples(some.sampled_from("yn12 aeh.\n"), some.booleans()), max_size=9),
+)
+def test_question_keys_text_is_lost_only_as_an_answer(
+    strokes: list[tuple[str, bool]],
+) -> None:
+    menu, draft = MENU, ""
+    for text, calm in strokes:
+        pressed = type_text(menu, text, typed=bool(draft), calm=calm)
+        menu, draft = pressed.menu, draft + pressed.value * (pressed.action == "draft")
+        if pressed == Pressed("answer", menu, text):
+            return
+
+    assert draft + menu.digit == "".join(text for text, _ in strokes)
+
+
+def test_question_keys_highlight_a_choice_only_where_enter_would_give_it() -> None:
+    def row(*, typed: bool, calm: bool) -> str:
+        return bare([menu_line(MENU, typed=typed, calm=calm)])
+
+    choices = "1 Y (y) · 2 S · 3 A · 4 W · 5 E · 6 N (n)"
+    assert row(typed=False, calm=True) == f"› {choices} · esc stop "
+    assert row(typed=False, calm=False) == f"{choices} · a question waits "
+    assert row(typed=True, calm=True) == (
+        f"{choices} · a question waits: Enter sends your message first "
+    )
+
+
+def test_question_keys_are_calm_after_less_than_a_second() -> None:
+    assert 0.5 < CALM_SECONDS < 1
