@@ -230,6 +230,8 @@ class App:
                 self._left.set()
             case m.Watch() | m.Follow() if self._following is not None:
                 self._following.look_at(command)
+            case m.WakeAfter(seconds):
+                self._start(partial(_wake_after, seconds, self.post))
             case m.FindMatches() | m.Complete() | m.PasteImage() | m.MeasureImages():
                 self._start(partial(self._look_up, command))
             case _:
@@ -270,8 +272,6 @@ class App:
                 await self._command(typed)
             case m.CycleMode():
                 await set_next_mode(self.session)
-            case m.WakeAfter(seconds):
-                await _wake_after(seconds, self.post)
             case m.LoadPalette():
                 found = await anyio.to_thread.run_sync(palette, self.session)
                 self.post(m.PaletteLoaded(found))
@@ -289,8 +289,7 @@ class App:
             self._work()
             await self._terminal.say(text, self._clipboard.named(text), when=when)
 
-    def _work(self) -> None:
-        """There may be something to do; a turn that was cut off may go on."""
+    def _work(self) -> None:  # there may be something to do
         if self._following is not None:
             self._following.ordered()
 

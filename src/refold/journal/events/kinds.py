@@ -19,12 +19,15 @@ from msgspec import Raw, Struct
 from refold.journal.events.child_events import (
     BackgroundEnded,
     BackgroundStarted,
+    Checkpointed,
     ChildAnswered,
     ChildAsked,
     ChildBorn,
     ChildEnded,
     ChildGranted,
     ChildStopped,
+    FilesRestored,
+    FileUploaded,
     Forked,
     HookRan,
     MailSent,
@@ -37,11 +40,6 @@ from refold.journal.events.child_events import (
     VariablesSaved,
     WorktreeEntered,
     WorktreeLeft,
-)
-from refold.journal.events.file_events import (
-    Checkpointed,
-    FilesRestored,
-    FileUploaded,
 )
 from refold.values.control import CompactionKind, Control
 from refold.values.display import Diff, Shown

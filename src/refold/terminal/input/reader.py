@@ -77,7 +77,7 @@ class TerminalReader(Protocol):
     text was there, and what was typed until then is there the next time. `brief` is
     for one line whose prompt is taken away afterwards, with Esc as a way out. `aside` is
     the same, and Alt+Enter gives what was typed as `QueuedMessage`; its prompt is drawn anew with
-    `redraw`. `choose` asks a question that nobody here began, so that somebody may be typing: it
+    `redraw`. `choose` asks a question that comes by itself, so that the user may be typing: it
     gives the id of a choice, or a text where `menu` takes one below `prompt`, or the draft that was
     sent instead. `choice`, for what the user has begun, gives the one key of `keys` that was pressed, or "" for another one. `secret`
     shows nothing of what is typed. `interrupt` is for a Ctrl+C that came as a signal: the
