@@ -14,8 +14,7 @@ from refold.config.layers import Layer, Origin
 from refold.config.project import Project
 from refold.errors import BadInput, said_by
 from refold.permissions.rules import parse
-from refold.place.decision_files import read_decisions, whole
-from refold.place.private_files import file_lock, write
+from refold.place.private_files import file_lock, read_decisions, whole, write
 from refold.values.modes import Verdict
 from refold.values.path_names import below
 

@@ -17,8 +17,7 @@ from msgspec.structs import replace
 
 from refold.errors import BadInput, said_by
 from refold.mcp.servers import ServerConfig
-from refold.place.decision_files import DamagedFile, read_decisions
-from refold.place.private_files import write
+from refold.place.private_files import DamagedFile, read_decisions, write
 
 _LARGEST = 8 * 1024 * 1024  # bytes of one file
 

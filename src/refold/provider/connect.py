@@ -16,7 +16,6 @@ from anyio.streams.tls import TLSStream
 from msgspec import Struct
 
 from refold.errors import BadInput
-from refold.provider.resolver import resolve
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _NEXT_ADDRESS_SECONDS = 0.25
@@ -82,6 +81,8 @@ async def dial(
     if proxy:
         stream = await _through(proxy, where)
     else:
+        from refold.provider.resolver import resolve  # not before a connection is made
+
         addresses = addresses or await resolve(where.host, where.port)
         stream = await _connect_first(addresses, where.port)
     if not where.tls:
@@ -156,6 +157,8 @@ async def _through(proxy: str, where: Endpoint) -> ByteStream:
         asking += (
             f"Proxy-Authorization: Basic {base64.b64encode(user.encode()).decode()}\r\n"
         )
+    from refold.provider.resolver import resolve
+
     port = parts.port or 8080
     stream = await _connect_first(await resolve(parts.hostname, port), port)
     try:

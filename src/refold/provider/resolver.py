@@ -9,16 +9,18 @@ request decides which of them it may reach.
 
 import socket
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import TYPE_CHECKING
 
 import anyio
 
-from refold.values.web_address import AddressKind, address_kind, is_private
+if TYPE_CHECKING:
+    from refold.values.web_address import AddressKind
 
 # The IP addresses of a host and port. Raises `OSError`.
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
-_NAMED_INSIDE: Collection[AddressKind] = frozenset(("loopback", "private"))
-_ALL_INSIDE: Collection[AddressKind] = frozenset(("loopback", "private", "reserved"))
+_NAMED_INSIDE: "Collection[AddressKind]" = frozenset(("loopback", "private"))
+_ALL_INSIDE: "Collection[AddressKind]" = frozenset(("loopback", "private", "reserved"))
 _SHOWN_ADDRESSES = 3
 
 
@@ -26,11 +28,13 @@ class AddressRefused(OSError):
     """A name leads to an address that the request must not reach. The message says which."""
 
 
-def kinds_of_users_host(host: str) -> Collection[AddressKind]:
+def kinds_of_users_host(host: str) -> "Collection[AddressKind]":
     """What the addresses may be of a host that the user named in a rule, a file or a command.
 
     No name may lead to a reserved address; one that the user wrote as an address may be any.
     """
+    from refold.values.web_address import is_private
+
     return _ALL_INSIDE if is_private(host) else _NAMED_INSIDE
 
 
@@ -46,7 +50,7 @@ async def resolve(host: str, port: int) -> Sequence[str]:
 async def judged(
     host: str,
     port: int,
-    also: Collection[AddressKind] = (),
+    also: "Collection[AddressKind]" = (),
     resolve: Resolve = resolve,
 ) -> Sequence[str]:
     """The addresses of a host, if each may be connected to.
@@ -60,7 +64,7 @@ async def judged(
 
 
 def check_addresses(
-    host: str, addresses: Sequence[str], also: Collection[AddressKind] = ()
+    host: str, addresses: Sequence[str], also: "Collection[AddressKind]" = ()
 ) -> None:
     """Raises `AddressRefused` for one that is neither public nor of a kind in `also`.
 
@@ -81,7 +85,9 @@ def check_addresses(
         raise AddressRefused(f"{place} is {_in_words(wrong[0])}: nothing was sent")
 
 
-def kinds_of(addresses: Sequence[str]) -> frozenset[AddressKind]:
+def kinds_of(addresses: Sequence[str]) -> "frozenset[AddressKind]":
+    from refold.values.web_address import address_kind  # a request to a model needs none
+
     return frozenset(address_kind(address) for address in addresses)
 
 
