@@ -69,7 +69,7 @@ def test_a_change_that_nobody_can_allow_is_denied_and_listed(
     code = main(["-p", "Write", "--script", path, "--output-format", "json"])
 
     (found,) = documents(capfd.readouterr().out)
-    assert (code, found["outcome"], found["text"]) == (0, "answered", "I may not.")
+    assert (code, found["outcome"], found["text"]) == (4, "answered", "I may not.")
     assert [d["tool"] for d in found["denials"]] == ["write_file"]
     assert not (workspace / "a.txt").exists()
 
@@ -496,7 +496,7 @@ def test_settings_of_a_folder_do_not_count_until_they_are_trusted(
     (workspace / ".refold/config.toml").write_text(rules)
     path = script(workspace, WRITE, {"text": "Well."})
 
-    assert main(["-p", "Write", "--script", path]) == 0
+    assert main(["-p", "Write", "--script", path]) == 4
     said = capfd.readouterr().err
     assert not (workspace / "a.txt").exists()
     assert "not trusted" in said
@@ -589,7 +589,7 @@ def test_a_question_left_open_is_refused_where_nobody_is_there(
 
     code = main(["-p", "-c", "--script", script(workspace, {"text": "I may not."})])
 
-    assert (code, capfd.readouterr().out) == (0, "I may not.\n")
+    assert (code, capfd.readouterr().out) == (4, "I may not.\n")
     assert not (workspace / "a.txt").exists()
 
 

@@ -276,3 +276,17 @@ def test_a_program_that_a_limit_cut_off_is_not_printed_as_an_answer(
 
     assert (code, out) == (6, "")
     assert (document["outcome"], document["text"]) == ("budget", "")
+
+
+def test_rlm_prints_no_program_where_the_step_limit_ends_it(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = {"text": "```python\nprint(3)\n```"}
+    assert main(["config", "set", "python.rlm_steps", "2"]) == 0
+    capfd.readouterr()
+
+    code = main(["rlm", "How many?", "--rlm", "--script", script(folder, *[program] * 3)])
+
+    out, err = capfd.readouterr()
+    assert (code, out) == (2, "")
+    assert "step_limit: 2 responses were allowed" in err

@@ -82,7 +82,11 @@ def launch_of(
         tool_names=() if found.no_tools else found.tools,
         schema=schema(found.json_schema) if found.json_schema is not None else None,
         keep=not found.no_session,
-        notices=tuple(filter(None, (*where.notices, ignored, *declared.notices))),
+        notices=tuple(
+            filter(
+                None, (*where.notices, ignored, *loaded.loaded.unknown, *declared.notices)
+            )
+        ),
         given=loaded.given,
         agents=declared.profiles,
         more_tools=declared.tools,

@@ -152,6 +152,7 @@ class NothingAsked(Struct, frozen=True):
     record: None = None
     replay: None = None
     provider: Provider | None = None
+    timed: bool = False
 
 
 class ProviderModels(Struct, frozen=True):

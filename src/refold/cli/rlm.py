@@ -5,6 +5,7 @@ with --json one document; the way, its reason and the progress go to stderr.
 """
 
 import os
+import re
 import sys
 import time
 from argparse import ArgumentParser, Namespace
@@ -61,7 +62,7 @@ from refold.views.escape import on_one_line
 from refold.views.notices import ESTIMATED
 from refold.views.number_format import dollars, duration, estimate_sign, money, tokens
 from refold.views.stream_json.documents import Result
-from refold.views.stream_json.turn_result import EXIT_CODES, result
+from refold.views.stream_json.turn_result import exit_code, result
 from refold.views.wrap import cut
 
 AGENT = "rlm"
@@ -163,14 +164,19 @@ async def _ask(
     finally:
         await launch.aclose()
     _tell(document, as_json=found.json)
-    return TIMED_OUT if timed_out else EXIT_CODES[str(document["outcome"])]
+    return TIMED_OUT if timed_out else exit_code(session.view)
 
 
 def _is_program(view: View) -> bool:
-    """Was the last response code to be run? Then a limit cut the turn before any answer."""
+    """Was the last response code to be run? Then a limit cut the turn before any answer.
+
+    At a limit the model is asked to sum up, and code comes as text: a response of nothing else.
+    """
     last = next((s.message for s in reversed(view.conversation.messages)
                  if s.message.role == "assistant"), None)  # fmt: skip
-    return view.turn.outcome in _CUT and last is not None and bool(last.calls)
+    if view.turn.outcome not in _CUT or last is None:
+        return False
+    return bool(last.calls) or not re.sub(_FENCED, "", view.turn.answer).strip()
 
 
 def _beginning(given: Material) -> InitialVariables:
@@ -230,6 +236,7 @@ def _app(
 
 # The outcomes with an answer; with others the last text is not one.
 _GIVEN = ("answered", "final", "step_limit", "budget")
+_FENCED = r"(?ms)^```.*?(?:^```\s*$|\Z)"
 _CUT = ("step_limit", "budget", "stuck")
 
 

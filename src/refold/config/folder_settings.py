@@ -44,8 +44,9 @@ class FolderSettings(Struct, frozen=True):
 
     @property
     def unheeded(self) -> str:
-        """Which settings of the folder are ignored, and why; "" if none are."""
-        return ignored_settings(self.project, self.state)
+        """Which settings are ignored, and why; "" if none are."""
+        ignored = ignored_settings(self.project, self.state)
+        return "; ".join(filter(None, (ignored, *self.loaded.unknown)))
 
 
 def ignored_settings(found: Project, state: State, named: str = "") -> str:

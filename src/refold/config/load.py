@@ -77,11 +77,19 @@ _NO_UTF8 = r"[\ud800-\udfff]"  # bytes of a variable or a flag that are none
 _LONGEST = 300  # letters of a value in an error
 
 
+class UnknownSetting(BadInput):
+    """There is no setting of this name."""
+
+
 class Loaded(Struct, frozen=True):
-    """The settings, and where each value that is no default came from."""
+    """The settings, and where each value that is no default came from.
+
+    `unknown` are sentences about environment variables that name no setting.
+    """
 
     settings: Settings
     origins: dict[str, Origin]
+    unknown: tuple[str, ...] = ()
 
 
 def load(
@@ -93,9 +101,31 @@ def load(
 ) -> Loaded:
     """Read every layer. Raises `BadInput` for the first thing that is wrong.
 
-    The layers `between` win over the user's file and nothing else.
+    The layers `between` win over the user's file and nothing else. A variable that names no
+    setting is left out: it may be another program's, or a secret that a server is to get.
     """
-    return combined(layer() for layer in layers_of(file, environ, flags, between, managed))
+    known, unknown = _known_variables(environ)
+    layers = layers_of(file, known, flags, between, managed)
+    return replace(combined(layer() for layer in layers), unknown=unknown)
+
+
+def _known_variables(
+    environ: Mapping[str, str],
+) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """The variables without those that name no setting, and a sentence for each of these."""
+    unknown = dict[str, str]()
+    for name in environ:
+        if name.startswith("REFOLD_"):
+            try:
+                list(checked_layer(from_environment({name: environ[name]})))
+            except UnknownSetting as error:
+                unknown[name] = str(error)
+            except BadInput:
+                pass  # it is reported with its layer
+    if not unknown:
+        return environ, ()
+    known = {name: text for name, text in environ.items() if name not in unknown}
+    return known, tuple(unknown.values())
 
 
 def layers_of(
@@ -227,7 +257,7 @@ def _check(key: str, found: Origin, given: str) -> None:
 
         if asked in RENAMED:
             now = _as_written(RENAMED[asked], found)
-            raise BadInput(
+            raise UnknownSetting(
                 f"{found.before_error}the setting {given!r} was renamed to {now!r}"
             )
         settings = [name for name, value in known.items() if value != {}]
@@ -236,7 +266,7 @@ def _check(key: str, found: Origin, given: str) -> None:
         hint = f"did you mean {near[0]!r}?" if near else "refold config show lists all"
         if inside := [name for name in known if name.startswith(f"{asked}.")]:
             hint = f"it is a table of settings, such as {inside[0]}"
-        raise BadInput(
+        raise UnknownSetting(
             f"{found.before_error}there is no setting {_cut(repr(given))}; {hint}"
         )
     texts = (given, *_items(found.value))

@@ -200,14 +200,6 @@ class StreamWriter:
         return View() if self._session is None else self._session.view
 
 
-def exit_code(document: "Result", *, unread: bool) -> int:
-    """What a script learns without reading. An answer that did not get out is no 0."""
-    from refold.views.stream_json.turn_result import EXIT_CODES
-
-    found = EXIT_CODES[document.outcome]
-    return found or int(unread)
-
-
 def _line(document: "Document") -> str:
     return msgspec.json.encode(document).decode() + "\n"
 

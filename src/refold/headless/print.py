@@ -22,7 +22,7 @@ from refold.client.protocol import Continue
 from refold.client.session import Session
 from refold.client.types import Frame, ImageData
 from refold.errors import BadInput, RefoldError, first, said_by
-from refold.headless.output import WAITING, StreamWriter, exit_code
+from refold.headless.output import WAITING, StreamWriter
 from refold.headless.stop_signals import StopSignals
 from refold.headless.streams import print_error
 from refold.headless.task import INTERRUPTED, TIMED_OUT, Task, closed
@@ -108,11 +108,13 @@ class _Run:
             message = HeadlessPrompt(words, (*self._images, *named.images), typed)
             timed_out = await turn(session, message, out, task.timeout, stops)
             out.model_asked.set()  # or none was
+        from refold.views.stream_json.turn_result import exit_code  # loaded by then
+
         document = self._document()
         if timed_out:
             late = f"it took longer than {task.timeout:g} s"
             document = replace(document, reason=late)
-        code = TIMED_OUT if timed_out else exit_code(document, unread=out.gone)
+        code = TIMED_OUT if timed_out else exit_code(session.view)
         if task.verify:
             from refold.client.verify import claims_of
 
@@ -121,7 +123,7 @@ class _Run:
             document = replace(document, claims=claims_of(report.checked))
             code = code or report.code
         await out.end(document)
-        return code or int(out.gone)
+        return code or int(out.gone)  # an answer that did not get out is no success
 
     def _document(self) -> "Result":
         document = self._out.result(time.monotonic() - self._began)

@@ -120,6 +120,7 @@ class Turn(Struct, frozen=True):
     waited: float = 0.0  # seconds for the user's decisions, without those still open
     nested: tuple[ToolCall, ...] = ()  # open calls made by code within other calls
     denials: tuple[Denial, ...] = ()  # of subagents, too
+    allowed: int = 0  # calls that were not refused
     changed: Mapping[str, str] = _NOTHING  # real path to "created", "changed", "deleted"
     # Real path to lines that the edits of this turn took away and did not put back.
     lost_lines: Mapping[str, tuple[str, ...]] = MappingProxyType({})
@@ -290,6 +291,7 @@ def _ended(turn: Turn, end: Ended, at: float) -> Turn:
     was_refused = end.outcome == "refused"
     ended, refused = turn.ended_calls[0] + 1, turn.ended_calls[1] + was_refused
     changed: dict[str, Any] = {"now": at, "ended_calls": (ended, refused)}
+    changed["allowed"] = turn.allowed + (not was_refused)
     if ended >= len(calls):
         changed["refused_in_a_row"] = (
             turn.refused_in_a_row + 1 if refused == len(calls) else 0
@@ -359,5 +361,6 @@ def _over(turn: Turn, event: Stopped | TurnEnded | Imported, seq: int) -> Turn:
         as_json=turn.as_json,
         spent=turn.spent,
         denials=turn.denials,
+        allowed=turn.allowed,
         changed=turn.changed,
     )

@@ -21,6 +21,17 @@ EXIT_CODES: Mapping[str, int] = {
 }  # fmt: skip
 
 
+_ANSWERED = ("answered", "final")
+_DENIED = EXIT_CODES["denied"]
+
+
+def exit_code(view: View) -> int:
+    """Of the newest turn. An answer for which every call was denied is no success."""
+    outcome, _ = came_to(view)
+    all_denied = view.turn.denials and not view.turn.allowed
+    return _DENIED if all_denied and outcome in _ANSWERED else EXIT_CODES[outcome]
+
+
 def came_to(view: View) -> tuple[str, str]:
     """Outcome and reason of the newest turn, or of a stop before it could begin."""
     turn = view.turn
@@ -61,7 +72,7 @@ def _structured(view: View, outcome: str) -> object:
     """The answer as data, where it was asked for in a shape and has it."""
     if bytes(view.conversation.system_prompt.schema) == b"null":
         return UNSET
-    if outcome not in ("answered", "final"):
+    if outcome not in _ANSWERED:
         return None
     try:
         return value_in(view.turn.answer)
