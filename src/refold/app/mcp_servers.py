@@ -129,15 +129,15 @@ def configured(
                     "one of this name"
                 )
                 continue
+            if one.remote and source not in own:
+                notices.append(_NOT_CHOSEN.format(name=one.name, source=source))
+                continue
             try:
                 resolved(one, environ)
                 if source not in own:
                     _check_variables(one, paths, environ, trust=trust)
             except BadInput as error:
                 notices.append(str(error))
-                continue
-            if one.remote and source not in own:
-                notices.append(_NOT_CHOSEN.format(name=one.name, source=source))
                 continue
             found[one.name] = one
     remote = tuple(one for one in found.values() if one.remote)
