@@ -286,7 +286,7 @@ class Connection:
         except MCPError as error:
             if transports.was_closed(error):
                 ending.because("the connection was lost")
-            why = escape_marks(f": {ending.why}" if ending.ended else f": {error}")
+            why = f": {ending.why if ending.ended else escape_marks(str(error))}"
             raise ToolFailed(f"The MCP server {name} failed{why}.") from error
         except ToolFailed:
             raise

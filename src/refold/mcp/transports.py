@@ -30,6 +30,7 @@ from refold.mcp.message_limits import readable
 from refold.mcp.servers import ServerConfig
 from refold.place.port import CommandExtras, Commands, Finished
 from refold.values.namespaces import REFUSED, refused_namespaces
+from refold.values.text import escape_marks
 from refold.values.tools import Confinement
 
 LONGEST_LINE = 16 * 1024 * 1024  # bytes of one message
@@ -55,8 +56,8 @@ class ConnectionEnd:
         self.listed.set()
 
     def because(self, why: str) -> None:
-        """It has ended. The first reason counts."""
-        self.why, self.ended = self.why or why, True
+        """It has ended. The first reason counts; it may quote what the server says."""
+        self.why, self.ended = self.why or escape_marks(why), True
         self.news.set()
         self.listed.set()
 
