@@ -95,6 +95,7 @@ def test_matching_lines_come_by_file_without_what_is_ignored(place: ToolDirector
         "src/deep/only.py", "1: needle",
         "src/kept.log", "1: needle",
         "(10 lines in 10 files)",
+        "Not shown: binary (a binary file that matches).",
     ]  # fmt: skip
 
 
@@ -133,6 +134,39 @@ def test_only_the_files_are_named(
     place: ToolDirectory, arguments: dict[str, object], files: list[str]
 ) -> None:
     assert search(place, files_only=True, **arguments)[:-1] == files
+
+
+@pytest.mark.slow  # much is searched
+@pytest.mark.parametrize("size", [1_000_000, 19_000_000])
+def test_a_line_that_is_too_long_to_be_shown_is_not_silently_missing(
+    place: ToolDirectory, size: int
+) -> None:
+    (place.directory / "long.json").write_text("x" * size + " needle\n")
+    (place.directory / "short.txt").write_text("x\n")
+
+    for pattern in ("x", "needle"):
+        found = "\n".join(search(place, pattern=pattern, glob="{long,short}.*"))
+
+        assert "long.json" in found
+        assert "Nothing was found" not in found
+    assert "long.json" in "\n".join(search(place, path="long.json", pattern="x+"))
+
+
+def test_a_binary_file_that_matches_is_named_when_it_is_searched(
+    place: ToolDirectory,
+) -> None:
+    assert search(place, path="binary") == [
+        "No line can be shown.",
+        "Not shown: binary (a binary file that matches).",
+    ]
+    assert search(place, path="binary", pattern="nowhere") == ["Nothing was found."]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
+def test_a_file_that_cannot_be_read_is_named(place: ToolDirectory) -> None:
+    (place.directory / "a.py").chmod(0)
+
+    assert "a.py" in search(place, pattern="nowhere")[-1]
 
 
 def test_a_pattern_that_looks_like_an_option_is_a_pattern(place: ToolDirectory) -> None:
@@ -298,7 +332,7 @@ def test_what_may_not_be_read_is_not_found_by_what_is_in_it(hidden: ToolDirector
     found = search(hidden, context=2)
 
     assert not [line for line in found if ".hidden" in line or "deep" in line]
-    assert found[-1] == "(7 lines in 7 files)"
+    assert found[-2] == "(7 lines in 7 files)"
     assert search(hidden, pattern="needle and needle") == ["Nothing was found."]
 
 

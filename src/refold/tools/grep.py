@@ -6,6 +6,7 @@ its own, because that is the only way to stop a pattern that never finishes.
 
 import binascii
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -28,6 +29,13 @@ from refold.values.tools import Effect
 _MOST_LINES = 300
 _LONGEST_LINE = 400  # characters
 _TIMEOUT = 60.0  # seconds
+_NOTHING = "Nothing was found."
+_MOST_NAMED = 20  # files without lines
+_NAMES = ("--files-with-matches", "--null")
+_BINARY = "a binary file that matches"
+_LONG = "it matches, in lines that are too long"
+_CUT = {"": "there were too many, or too long ones: narrow the search"}
+_COMPLAINT = re.compile(rb"(?:rg: )?(.+): ([^:]+) \(os error \d+\)")
 _OURS = (
     "import sys; sys.path[:] = sys.argv[1].split(':');"
     "from refold.tools.grep_walk import main; main(sys.argv[2])"
@@ -67,13 +75,31 @@ async def grep(  # noqa: PLR0913 - the parameters are the schema
     wanted = GrepQuery(pattern, below, ignore_case, 0 if files_only else context)
     by = _by_ripgrep if commands.has("rg") else _by_walking
     line = await to_thread.run_sync(by, where, wanted)
+    done = await _run(line, where, commands)
+    lines, left_out = _found(done, pattern)
+    if done.dropped:
+        left_out |= await _dropped(line, {each.path for each in lines}, where, commands)
+    matches = matcher(glob) if glob else lambda _: True
+    lines = [each for each in lines if matches(each.path)]
+    left_out = {path: why for path, why in left_out.items() if not path or matches(path)}
+    paths = {*left_out, *(each.path for each in lines)}
+    hidden = await to_thread.run_sync(partial(_hidden, paths, where, files))
+    lines = [each for each in lines if each.path not in hidden]
+    called = partial(_called, files, where)
+    reply = _reply(lines, wanted, files_only, called)
+    return _naming(
+        reply, {path: why for path, why in left_out.items() if path not in hidden}, called
+    )
+
+
+async def _run(line: Sequence[str], where: str, commands: Commands) -> Finished:
     from shlex import join
 
-    done = await commands.run(join(line), cwd=where, seconds=_TIMEOUT)
-    matches = matcher(glob) if glob else None
-    found = [f for f in _found(done, pattern) if matches is None or matches(f.path)]
-    found = await to_thread.run_sync(partial(_readable, found, where, files))
-    return _reply(found, wanted, files_only, partial(_called, files, where))
+    # What it complains of comes last, and never within a line of its output.
+    script = (
+        f'exec 3>&1; said=$({join(line)} 2>&1 >&3 3>&-); code=$?; echo "$said"; exit $code'
+    )
+    return await commands.run(script, cwd=where, seconds=_TIMEOUT)
 
 
 def _start(path: str, files: Files) -> tuple[str, str]:
@@ -94,7 +120,10 @@ def _start(path: str, files: Files) -> tuple[str, str]:
 def _by_ripgrep(where: str, wanted: GrepQuery) -> Sequence[str]:
     options = ["--ignore-case"] if wanted.ignore_case else []
     options += [f"--context={wanted.context}", f"--regexp={wanted.pattern}"]
-    return (*ripgrep(where), "--json", "--crlf", *options, "--", wanted.path)
+    program, *usual = ripgrep(where)
+    usual = [each for each in usual if each != "--no-messages"]
+    options += ["--json", "--crlf", "--binary"]
+    return (program, *usual, *options, "--", wanted.path)
 
 
 def _by_walking(_where: str, wanted: GrepQuery) -> Sequence[str]:
@@ -103,8 +132,8 @@ def _by_walking(_where: str, wanted: GrepQuery) -> Sequence[str]:
     return (sys.executable, "-I", "-c", _OURS, path, msgspec.json.encode(wanted).decode())
 
 
-def _found(done: Finished, pattern: str) -> list[MatchedLine]:
-    """The lines that were printed, by path and number."""
+def _found(done: Finished, pattern: str) -> tuple[list[MatchedLine], dict[str, str]]:
+    """The lines that were printed, by path and number, and files without lines, each with why."""
     if done.timed_out:
         raise ToolFailed(
             f"The search took longer than {_TIMEOUT:.0f} s: give a narrower path "
@@ -115,8 +144,35 @@ def _found(done: Finished, pattern: str) -> list[MatchedLine]:
     if done.code and done.code > 1 and not news:
         why = done.text.strip().rpartition("\n")[2].removeprefix("error: ")
         raise ToolFailed(f'The pattern "{escaped(pattern)}" makes no sense: {why}.')
+    left_out = {
+        _path(data): _BINARY if kind == "end" else str(data["why"])
+        for kind, data in news
+        if kind == "skipped" or (kind == "end" and data.get("binary_offset") is not None)
+    }
+    for complaint in map(_COMPLAINT.fullmatch, printed):
+        if complaint:
+            path = os.fsdecode(complaint[1]).removeprefix("./")
+            left_out[path] = os.fsdecode(complaint[2]).lower()
     lines = (_line(kind, data) for kind, data in news if kind in ("match", "context"))
-    return sorted(lines, key=lambda line: (line.path, line.number))
+    shown = (line for line in lines if line.path not in left_out)
+    return sorted(shown, key=lambda line: (line.path, line.number)), left_out
+
+
+async def _dropped(
+    line: Sequence[str], shown: set[str], where: str, commands: Commands
+) -> dict[str, str]:
+    """The files that match and of which no line was kept. "": there were more lines."""
+    if "--json" not in line:
+        return _CUT
+    names = [word for word in line if word != "--json"]
+    done = await _run((*names[:1], *_NAMES, *names[1:]), where, commands)
+    found = [*done.start.split(b"\0"), *done.end.split(b"\0")]
+    paths = {os.fsdecode(name).strip("\n").removeprefix("./") for name in found}
+    return {path: _LONG for path in sorted(paths - shown) if path} or _CUT
+
+
+def _path(data: dict[str, Any]) -> str:
+    return _text(data["path"]).removeprefix("./")
 
 
 def _decoded(line: bytes) -> tuple[str, dict[str, Any]] | None:
@@ -129,8 +185,7 @@ def _decoded(line: bytes) -> tuple[str, dict[str, Any]] | None:
 
 def _line(kind: str, data: dict[str, Any]) -> MatchedLine:
     text = _said(data["lines"]).rstrip("\r\n")
-    path = _text(data["path"]).removeprefix("./")
-    return MatchedLine(path, data["line_number"] or 0, text, kind == "match")
+    return MatchedLine(_path(data), data["line_number"] or 0, text, kind == "match")
 
 
 def _text(found: dict[str, str]) -> str:
@@ -145,11 +200,23 @@ def _said(found: dict[str, str]) -> str:
     return text.plain if text else _text(found)
 
 
-def _readable(found: Sequence[MatchedLine], where: str, files: Files) -> list[MatchedLine]:
-    """Without what may not be read, whichever program has read it."""
-    paths = {line.path for line in found}
-    hidden = {p for p in paths if files.unshown(Real(os.path.join(where, p)))}
-    return [line for line in found if line.path not in hidden]
+def _hidden(paths: set[str], where: str, files: Files) -> set[str]:
+    """What may not be read, whichever program has read it."""
+    return {p for p in paths if p and files.unshown(Real(os.path.join(where, p)))}
+
+
+def _naming(reply: Reply, left_out: dict[str, str], called: partial[str]) -> Reply:
+    """The same, with the files of which it says nothing."""
+    if not left_out:
+        return reply
+    names = [
+        f"{called(path) if path else 'more lines'} ({why})"
+        for path, why in left_out.items()
+    ]
+    more = f", and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    sentence = f"Not shown: {', '.join(names[:_MOST_NAMED])}{more}."
+    begins = "No line can be shown." if reply.text == _NOTHING else reply.text
+    return Reply(f"{begins}\n{sentence}", reply.shown)
 
 
 def _called(files: Files, where: str, path: str) -> str:
@@ -164,7 +231,7 @@ def _reply(
     about = f"{_count(matches, 'line')} in {_count(len(paths), 'file')}"
     note = (Note(f"searched for {escaped(wanted.pattern)}: {about}"),)
     if not found:
-        return Reply("Nothing was found.", note)
+        return Reply(_NOTHING, note)
     rows = [called(path) for path in paths] if files_only else list(_rows(found, called))
     cut = len(rows) > _MOST_LINES
     more = f"; only the first {_MOST_LINES} are shown: narrow the search" if cut else ""

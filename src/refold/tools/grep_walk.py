@@ -20,6 +20,8 @@ from refold.tools.grep import GrepQuery
 from refold.tools.text_files import written
 from refold.values.text import clean
 
+_LONGEST_LINE = 200_000  # characters; fewer are shown
+
 
 def main(wanted: str) -> None:
     asked = msgspec.json.decode(wanted, type=GrepQuery)
@@ -31,7 +33,10 @@ def main(wanted: str) -> None:
     here = os.path.realpath(os.curdir)
     files = DiskFiles(here)
     for path in _paths(here, asked.path, files):
-        content = _content(Real(os.path.join(here, path)), files)
+        content, why = _content(Real(os.path.join(here, path)), files)
+        if why or (written(content) is None and pattern.search(content.decode("latin-1"))):
+            _print_skipped(path, why or "a binary file that matches")
+            continue
         for kind, number, line in _hits(content, pattern, asked.context):
             _print(kind, path, number, line)
 
@@ -43,12 +48,12 @@ def _paths(here: str, path: str, files: Files) -> Iterator[str]:
         yield from (os.path.relpath(found, here) for found in walk(here, lambda: None))
 
 
-def _content(real: Real, files: Files) -> bytes:
-    """The file, through the same door as any other; nothing of what cannot be read."""
+def _content(real: Real, files: Files) -> tuple[bytes, str]:
+    """The file, through the same door as any other, or why it cannot be read."""
     try:
-        return files.read(real)
-    except ToolFailed:
-        return b""
+        return files.read(real), ""
+    except ToolFailed as error:
+        return b"", f"not searched: {str(error).rstrip('.')}"
 
 
 def _hits(
@@ -65,8 +70,19 @@ def _hits(
             yield ("match" if at in hits else "context"), at + 1, lines[at]
 
 
+def _print_skipped(path: str, why: str) -> None:
+    line = msgspec.json.encode(
+        {"type": "skipped", "data": {"path": _carried(path), "why": why}}
+    )
+    sys.stdout.buffer.write(line + b"\n")
+
+
 def _print(kind: str, path: str, number: int, line: str) -> None:
-    data = {"path": _carried(path), "lines": {"text": clean(line)}, "line_number": number}
+    data = {
+        "path": _carried(path),
+        "lines": {"text": clean(line[:_LONGEST_LINE])},
+        "line_number": number,
+    }
     sys.stdout.buffer.write(msgspec.json.encode({"type": kind, "data": data}) + b"\n")
 
 
