@@ -9,7 +9,7 @@ supply theirs.
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from refold.config.folder_settings import untrusted
 from refold.config.paths import Paths, home, user_trees
 from refold.config.settings import Settings
 from refold.config.trusted_folders import TrustedFolders
+from refold.errors import BadInput
 from refold.journal.events.kinds import SystemPromptSet
 from refold.permissions.facts import Facts, protected
 from refold.place.port import Real
@@ -216,10 +217,26 @@ class SystemPromptBuilder:
             if below(file.path, trusted)
             and os.path.realpath(file.path) != os.path.realpath(own)
         ]
-        theirs = read(files, self._home, self._unread)
+        theirs = self._of_folder(files, trusted)
         return Instructions(
             (*mine.pieces, *theirs.pieces), (*mine.notices, *theirs.notices)
         )
+
+    def _of_folder(self, files: Sequence[InstructionFile], trusted: str) -> Instructions:
+        """In the versions that the user trusts, until they have seen what changed."""
+        if self._ground.trust:
+            return read(files, self._home, self._unread)
+        from refold.config.trusted_versions import (
+            TrustedVersions,
+        )  # of trusted folders only
+
+        try:
+            versions = TrustedVersions(self._paths.data, trusted)
+            theirs = read(files, self._home, self._unread, versions.trusted)
+            versions.record_first()
+        except BadInput as error:
+            return Instructions((), (str(error),))
+        return theirs
 
     def _unread(self, real: str) -> str:
         secret = _secret(real, self._own) or _holds_tokens(os.path.relpath(real, self.root))

@@ -18,7 +18,7 @@ from refold.cli.launch import (
     settings_of,
 )
 from refold.cli.output import said_yes
-from refold.client.folder_trust import TrustOffer
+from refold.client.folder_trust import TrustOffer, changed_texts
 from refold.client.launch import Launch
 from refold.client.session import Session
 from refold.config.paths import paths
@@ -51,16 +51,19 @@ def _opened(found: Namespace) -> int:
 def _ask_about_the_folder(found: Namespace) -> None:
     """Show the settings of the folder and its instructions for the model, and ask."""
     here = settings_of(found)
-    offer = TrustOffer(here.project, here.state, here.texts)
+    places = paths(os.environ)
+    folders = TrustedFolders(places.folders)
+    changes = () if found.trust else changed_texts(here.project.folder, places, folders)
+    offer = TrustOffer(here.project, here.state, here.texts, changes)
     if not offer:
         return
     sys.stdout.write("".join(f"{line}\n" for line in offer.shown()))
     sys.stdout.write(f"\n{offer.question} [y/N] ")
     sys.stdout.flush()
     if said_yes():
-        offer.take(TrustedFolders(paths(os.environ).folders))
+        offer.take(folders, places.data)
     else:
-        sys.stdout.write("They are ignored.\n")
+        sys.stdout.write(f"{offer.keep(folders, places.data)}\n")
 
 
 Converse: TypeAlias = Callable[

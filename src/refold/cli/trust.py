@@ -11,11 +11,12 @@ from pathlib import Path
 import msgspec
 
 from refold.cli.output import confirmed
-from refold.client.folder_trust import TrustOffer
+from refold.client.folder_trust import TrustOffer, changed_texts
 from refold.config.folder_settings import untrusted
 from refold.config.paths import Paths, paths
 from refold.config.project import project, texts
 from refold.config.trusted_folders import TrustedFolders
+from refold.config.trusted_versions import forget_versions
 from refold.errors import BadInput
 from refold.headless.streams import write
 from refold.prompts.repository import root_of
@@ -43,18 +44,22 @@ def run(found: Namespace) -> int:
             directory = _directory(found.directory)
             there = project(directory, places.settings)
             new = untrusted(directory, folders)
-            offer = TrustOffer(there, folders.state(there), new)
-            status = _add(folders, offer, ask=not found.yes)
+            changes = changed_texts(directory, places, folders, again=True)
+            offer = TrustOffer(there, folders.state(there), new, changes)
+            status = _add(folders, offer, places.data, ask=not found.yes)
             if status == 0:
                 _allow_variables(directory, places, ask=not found.yes)
             return status
         case "list":
             return _list(folders, places, as_json=found.json)
         case _:
-            return _remove(folders, Path(found.directory or ".").expanduser().absolute())
+            folder = Path(found.directory or ".").expanduser().absolute()
+            code = _remove(folders, folder)
+            forget_versions(places.data, os.path.realpath(folder))
+            return code
 
 
-def _add(folders: TrustedFolders, offer: TrustOffer, *, ask: bool) -> int:
+def _add(folders: TrustedFolders, offer: TrustOffer, data: Path, *, ask: bool) -> int:
     folder = on_one_line(offer.project.folder)
     if offer.state == "unusable":
         raise BadInput(f"{offer.project.problem}; {offer.project.folder} is not trusted")
@@ -69,9 +74,9 @@ def _add(folders: TrustedFolders, offer: TrustOffer, *, ask: bool) -> int:
     write("".join(f"{line}\n" for line in offer.lines()))
     what = "these settings" if not offer.texts.found else "these"
     if ask and not confirmed(f"Use {what} in {folder}?"):
-        write("They are ignored.\n")
+        write(f"{offer.keep(folders, data)}\n")
         return 1
-    write("".join(f"{line}\n" for line in offer.take(folders)))
+    write("".join(f"{line}\n" for line in offer.take(folders, data)))
     return 0
 
 

@@ -198,7 +198,7 @@ class Launch:
         app = self.app
         if tuple(map(str, (place.directory, *place.roots))) == app.workspace.roots:
             return app
-        from refold.client.folder_trust import TrustOffer
+        from refold.client.folder_trust import TrustOffer, changed_texts
         from refold.config.folder_settings import load_here
         from refold.config.trusted_folders import TrustedFolders
 
@@ -208,9 +208,13 @@ class Launch:
         here = await anyio.to_thread.run_sync(load)
         # Of a folder that we work in already they have been asked.
         if str(place.directory) != app.directory:
-            offer = TrustOffer(here.project, here.state, here.texts)
+            folders = TrustedFolders(app.paths.folders)
+            changes = (
+                changed_texts(place.directory, app.paths, folders) if not trust else ()
+            )
+            offer = TrustOffer(here.project, here.state, here.texts, changes)
             if offer and await ask(offer.shown(), offer.question):
-                offer.take(TrustedFolders(app.paths.folders))
+                offer.take(folders, app.paths.data)
                 here = await anyio.to_thread.run_sync(load)
         options = replace(
             app.options,

@@ -31,6 +31,9 @@ _MOST_IMPORTS = 1_000  # that are looked for, in all files
 _LONGEST = 1_000  # letters of a path that is looked for
 _LONGEST_CALLED = 120  # letters of one that is told
 Unread = Callable[[str], str]  # why a file may not be read, or ""
+# The text to send of a file (by its real path) that has this text now; None: not yet known.
+TrustedText = Callable[[str, str], str | None]
+NEW = "it is new since you trusted this folder: `refold trust add` shows it"
 
 
 class InstructionFile(Struct, frozen=True):
@@ -72,22 +75,31 @@ def of_project(directory: str, root: str) -> tuple[InstructionFile, ...]:
     return tuple(found)
 
 
-def read(files: Iterable[InstructionFile], home: str, unread: Unread) -> Instructions:
+def _as_it_is(real: str, text: str) -> str:
+    return text
+
+
+def read(
+    files: Iterable[InstructionFile],
+    home: str,
+    unread: Unread,
+    trusted: TrustedText = _as_it_is,
+) -> Instructions:
     """Read these files and what they import, each once. What a file imports comes right
     before it.
 
     The nearest are read first, so that they have room before the others. `home` is the
     meaning of `~`.
     """
-    reading = _Reading(home, unread)
+    reading = _Reading(home, unread, trusted)
     told = [reading.told_of(file) for file in reversed(tuple(files))]
     pieces = tuple(piece for each in reversed(told) for piece in each)
     return Instructions(pieces, reading.notices())
 
 
 class _Reading:
-    def __init__(self, home: str, unread: Unread) -> None:
-        self._home, self._unread = home, unread
+    def __init__(self, home: str, unread: Unread, trusted: TrustedText) -> None:
+        self._home, self._unread, self._trusted = home, unread, trusted
         self._pieces = list[PromptFile]()
         self._notices = list[str]()
         self._seen = set[str]()  # real paths
@@ -139,6 +151,15 @@ class _Reading:
         found = content_at(real, file.within, LARGEST)  # the one that may be read
         self._bytes += len(found.data)
         clean = cleaned(text_of(found))
+        text = self._trusted(real, clean.text)
+        if text is None:
+            raise Unreadable(NEW)
+        if text != clean.text:
+            self._notices.append(
+                f"{file.called} changed since you trusted it, so the version that you trusted is "
+                "used: `refold trust add` shows the change"
+            )
+            return text, 0
         if clean.hidden:
             self._notices.append(
                 f"{file.called}: {clean.hidden:,} invisible characters were left out"
