@@ -211,7 +211,7 @@ echo a &
 A=1 ls
 A=1
 export A=1
-(ls)
+{ ls; }
 { ls; }
 ! ls
 ls | sh

@@ -76,7 +76,7 @@ def test_keys_are_asked_about_however_they_are_named(command: str) -> None:
         ("ls &", "`&` leaves something running in the background"),
         ("X=1 ls", "`X=1` sets a variable that may change what programs do"),
         ("cat ~/x", "`~/x` may stand for a home directory or be a comment"),
-        ("if ls; then ls; fi", "`if` chooses the next command while it runs"),
+        ("while ls; do ls; done", "`while` chooses the next command while it runs"),
         (
             "cat <<END\n$x\nEND",
             "`$x` is replaced in the here-document: put quotes around END",

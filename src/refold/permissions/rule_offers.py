@@ -10,6 +10,7 @@ any allow rule.
 """
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from refold.permissions.facts import Access, Facts, Target
@@ -47,8 +48,7 @@ def offers(access: Access, facts: Facts) -> tuple[str, ...]:
     holds `*` cannot be written as one.
     """
     if is_command(access):
-        part = _acting(access, facts)
-        found = (_useful(part), _exact(part)) if part else ()
+        found = _of_parts(_acting(access, facts))
     else:
         found = (_folder(access, facts), narrowest(access, facts))
     return tuple(dict.fromkeys(rule for rule in found if rule))
@@ -57,8 +57,8 @@ def offers(access: Access, facts: Facts) -> tuple[str, ...]:
 def narrowest(access: Access, facts: Facts) -> str:
     """The rule that covers this call and as little else as can be, or ""."""
     if is_command(access):
-        part = _acting(access, facts)
-        return _exact(part) if part else ""
+        parts = _acting(access, facts)
+        return _exact(parts[0]) if len(parts) == 1 else ""
     if access.files:
         return _for_file(access, access.files[0], facts) if len(access.files) == 1 else ""
     if not access.subject or access.tool.startswith("mcp__"):
@@ -98,8 +98,22 @@ def _folder(access: Access, facts: Facts) -> str:
     return f"{access.tool}({folder}/**)" if plain else ""
 
 
-def _acting(access: Access, facts: Facts) -> "SimpleCommand | None":
-    """The one command that does more than look; None: several, or it has patterns."""
+def _of_parts(parts: "Sequence[SimpleCommand]") -> tuple[str, ...]:
+    """Rules each of which covers all of `parts`."""
+    from refold.permissions.shell.command_patterns import covers
+
+    if len(parts) == 1:
+        return (_useful(parts[0]), _exact(parts[0]))
+    return tuple(
+        rule
+        for one in parts
+        if (rule := _useful(one))
+        and all(covers(rule.removeprefix("bash(")[:-1], part) for part in parts)
+    )
+
+
+def _acting(access: Access, facts: Facts) -> "tuple[SimpleCommand, ...]":
+    """The commands that do more than look; none if one of them has patterns."""
     from refold.permissions.shell.read_only import survey
 
     looked = survey(
@@ -111,10 +125,9 @@ def _acting(access: Access, facts: Facts) -> "SimpleCommand | None":
     acting = [found.part for found in looked if found.problem] or [f.part for f in looked][
         :1
     ]
-    if len(acting) != 1 or any(word.glob for word in acting[0].words):
-        return None
-    (part,) = acting
-    return None if part.values[0] == "[" else part
+    if any(word.glob or part.values[0] == "[" for part in acting for word in part.words):
+        return ()
+    return tuple(acting)
 
 
 def _useful(part: "SimpleCommand") -> str:

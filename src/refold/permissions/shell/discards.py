@@ -190,6 +190,8 @@ def _keeps(word: str, rest: list[str]) -> bool:
             return staged and not any(_is(each, ("-W", "--worktree")) for each in rest)
         case "rm":
             return "--cached" in rest
+        case "diff" | "log" | "show":  # they read, and write where `--output` says
+            return not any(each.startswith("--o") or MARKS.search(each) for each in rest)
         case "commit":  # of which most words are a message
             return not any(_shortened(each, "--amend") for each in rest)
         case _:

@@ -2,7 +2,8 @@
 
 Words, quotes around literal text, `|`, `&&`, `||`, `;` and newlines; input from a file,
 from a literal here-document or text; output to /dev/null and between the two outputs;
-`time`, harmless settings before a command, and loops over literal words. Any other syntax
+`time`, harmless settings before a command, loops over literal words, `if`, and groups in
+parentheses. Any other syntax
 makes a script not plain: it may be harmless, but it needs approval. `quoting` parses the
 words; the commands are judged elsewhere.
 """
@@ -32,6 +33,13 @@ _INPUT = re.compile(r"<[ \t]*(?=[^<>&|;()\s])")
 _NAME = re.compile(r"[a-z][a-z0-9]{0,15}(?=[ \t])")
 _WORD = re.compile(r"([a-z]+)(?=[ \t\n;|]|$)")
 _NUMBERS = re.compile(r"\{(\d{1,4})\.\.(\d{1,4})\}(?=[ \t\n;])")
+_GROUPS_AT_MOST = 20  # in each other
+_THEN, _AFTER_THEN = frozenset({"then"}), frozenset({"elif", "else", "fi"})
+_FI, _DONE = frozenset({"fi"}), frozenset({"done"})
+_NO_END = {
+    "for": "begins a loop that has no end", "if": "begins a choice that has no end",
+    "(": "begins a group that has no end",
+}  # fmt: skip
 _TIMED = re.compile(r"time(?:[ \t]+-p)?(?=[ \t])")
 _ASSIGNS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]]*\])?\+?=")
 _PRINTERS = ("echo", "printf")
@@ -72,7 +80,8 @@ class SimpleCommand(Struct, frozen=True):
     """A simple command, and the operator before it ("" for the first).
 
     `reads` are files that it gets as input, `fed` a text. `before` is what a grammar takes
-    for its first words, `settings` are those before it.
+    for its first words, `settings` are those before it. With `apart`, a group or an `if`
+    has ended or begun since the command before: it says nothing about where this one runs.
     """
 
     words: tuple[ShellWord, ...]
@@ -83,6 +92,7 @@ class SimpleCommand(Struct, frozen=True):
     settings: tuple[str, ...] = ()
     loops: tuple[Loop, ...] = ()
     text: str = ""
+    apart: bool = False
 
     @property
     def values(self) -> list[str]:
@@ -119,8 +129,8 @@ def split_script(text: str) -> PlainScript:
         return PlainScript(problem=str(error))
 
 
-class _Reader:
-    """Reads a script from its beginning to its end, once."""
+class _WordReader:
+    """Reads words, and what stands between them, from the beginning of a script on."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
@@ -128,47 +138,8 @@ class _Reader:
         self._loops: list[tuple[str, Loop]] = []
         self._made = 0
         self._documents: list[tuple[str, bool, bool]] = []
-
-    def script(self) -> tuple[SimpleCommand, ...]:
-        self._list(inside=False)
-        if self._documents:
-            raise NotPlain(self._documents[0][0], "never ends the here-document")
-        return tuple(self._parts)
-
-    def _list(self, *, inside: bool) -> None:
-        """Commands and what joins them, up to the end or the `done` of a loop."""
-        after, done = "", False  # was there a command since `after`?
-        while self._blanks() < len(self._text):
-            if operator := _OPERATOR.match(self._text, self._at):
-                self._operator(operator[0], done=done)
-                if done:
-                    after, done = operator[0], False
-                continue
-            if done:
-                raise not_read(self._text, self._at)
-            keyword = _WORD.match(self._text, self._at)
-            if inside and keyword and keyword[0] == "done":
-                if after not in (";", "\n"):
-                    raise NotPlain("done", "ends a loop where no command can begin")
-                return
-            if keyword and keyword[0] == "for" and after != "|":
-                self._loop(after)
-            else:
-                self._simple(after)
-            done = True
-        if inside:
-            raise NotPlain("for", "begins a loop that has no end")
-        if not done and after not in ("", ";", "\n"):
-            raise NotPlain(after, "has nothing after it")
-
-    def _operator(self, operator: str, *, done: bool) -> None:
-        if not done and operator != "\n":
-            raise NotPlain(operator, "has nothing before it")
-        self._at += len(operator)
-        if operator == "\n":
-            for end, tabs, literal in self._documents:
-                self._document(end, tabs=tabs, literal=literal)
-            self._documents.clear()
+        self._depth = self._groups = 0  # of groups and `if`, and of groups alone
+        self._apart = False
 
     def _blanks(self) -> int:
         """Past blanks, and past a comment where one can begin."""
@@ -181,52 +152,6 @@ class _Reader:
             again = _BLANKS.match(self._text, self._at) if found[0] else None
             self._at = again.end() if again else self._at
         return self._at
-
-    def _simple(self, after: str) -> None:
-        start = self._at
-        before = self._time() if after != "|" else ""
-        settings = list[str]()
-        while found := _ASSIGNS.match(self._text, self._at):
-            settings.append(self._setting(found))
-        words, reads, fed = list[ShellWord](), list[ShellWord](), False
-        end = start
-        while self._blanks() < len(self._text) and not _OPERATOR.match(
-            self._text, self._at
-        ):
-            if found := _HARMLESS.match(self._text, self._at):
-                self._at = found.end()
-            elif found := _TEXT.match(self._text, self._at):
-                self._at = found.end()
-                self._next()
-                fed = True
-            elif found := _DOCUMENT.match(self._text, self._at):
-                self._at = found.end()
-                name = found[2] or found[3] or found[4]
-                self._documents.append((name, bool(found[1]), not found[4]))
-                fed = True
-            elif found := _INPUT.match(self._text, self._at):
-                self._at = found.end()
-                reads.append(self._input())
-            else:
-                words.append(self._next())
-            end = self._at
-        whole = self._text[start:end]
-        loops = tuple(loop for _, loop in self._loops)
-        told = (*before.split(), *(settings if before else ()))
-        self._parts.append(
-            _checked(
-                SimpleCommand(
-                    tuple(words),
-                    after,
-                    tuple(reads),
-                    fed,
-                    told,
-                    tuple(settings),
-                    loops,
-                    whole,
-                )
-            )
-        )
 
     def _time(self) -> str:
         found = _TIMED.match(self._text, self._at)
@@ -261,7 +186,8 @@ class _Reader:
         """The next word. It may not cross the end of a line where a here-document follows."""
         start = self._at
         marks = {name: loop.mark for name, loop in self._loops}
-        found, self._at = word(self._text, self._at, marks)
+        grouped = self._groups > 0
+        found, self._at = word(self._text, self._at, marks, grouped=grouped)
         if self._documents and "\n" in self._text[start : self._at]:
             raise NotPlain(self._text[start : self._at], "continues over several lines")
         return found
@@ -280,6 +206,169 @@ class _Reader:
                 )
             self._at += len(newline)
         raise NotPlain(f"<<{end}", "begins a here-document that has no end")
+
+    def _ends(self) -> bool:
+        closes = self._groups > 0 and self._text[self._at] == ")"
+        return closes or _OPERATOR.match(self._text, self._at) is not None
+
+    def _line(self, start: int) -> str:
+        return self._text[start:].partition("\n")[0]
+
+
+class _Reader(_WordReader):
+    """Reads the commands of a script to its end, once."""
+
+    def script(self) -> tuple[SimpleCommand, ...]:
+        self._list("", frozenset())
+        if self._documents:
+            raise NotPlain(self._documents[0][0], "never ends the here-document")
+        return tuple(self._parts)
+
+    def _list(self, opened: str, ends: frozenset[str]) -> str:
+        """Commands and what joins them, up to one of `ends` or to the end. Which was it?"""
+        after, done = "", False  # was there a command since `after`?
+        while self._blanks() < len(self._text):
+            if ")" in ends and self._text[self._at] == ")":
+                self._not_open(after, done=done)
+                return ")"
+            if operator := _OPERATOR.match(self._text, self._at):
+                self._operator(operator[0], done=done)
+                if done:
+                    after, done = operator[0], False
+                continue
+            if done:
+                raise not_read(self._text, self._at)
+            keyword = _WORD.match(self._text, self._at)
+            if keyword and keyword[0] in ends:
+                if after not in (";", "\n"):
+                    raise NotPlain(keyword[0], "stands where no command can begin")
+                return keyword[0]
+            self._command(after, keyword[0] if keyword else "")
+            done = True
+        if ends:
+            raise NotPlain(opened, _NO_END[opened])
+        self._not_open(after, done=done)
+        return ""
+
+    def _not_open(self, after: str, *, done: bool) -> None:
+        if not done and after not in ("", ";", "\n"):
+            raise NotPlain(after, "has nothing after it")
+
+    def _command(self, after: str, keyword: str) -> None:
+        if keyword == "for" and after != "|":
+            self._loop(after)
+        elif keyword == "if":
+            self._choice(after)
+        elif self._text[self._at] == "(":
+            self._group(after)
+        else:
+            self._simple(after)
+
+    def _group(self, after: str) -> None:
+        """`( … )`: what it changes ends with it."""
+        start, first = self._at, len(self._parts)
+        self._at += 1
+        if self._text[self._at : self._at + 1] == "(":
+            raise not_read(self._text, start)
+        self._groups += 1
+        self._nested("(", frozenset(")"))
+        self._groups -= 1
+        self._at += 1
+        self._end_of_compound(start, first, after)
+
+    def _choice(self, after: str) -> None:
+        """`if …; then …; fi`: any of its commands may run."""
+        start, first = self._at, len(self._parts)
+        self._at += len("if")
+        word, groups, self._groups = "if", self._groups, 0
+        for ends in (_THEN, _AFTER_THEN):
+            word = self._nested("if", ends)
+            self._at += len(word)
+        while word == "elif":
+            for ends in (_THEN, _AFTER_THEN):
+                word = self._nested("if", ends)
+                self._at += len(word)
+        if word == "else":
+            word = self._nested("if", _FI)
+            self._at += len(word)
+        self._groups = groups
+        self._end_of_compound(start, first, after)
+
+    def _nested(self, opened: str, ends: frozenset[str]) -> str:
+        first = len(self._parts)
+        if self._depth >= _GROUPS_AT_MOST or self._documents:
+            raise NotPlain(opened, "is nested in a way that refold does not parse")
+        self._depth, self._apart = self._depth + 1, True
+        end = self._list(opened, ends)
+        self._depth, self._apart = self._depth - 1, True
+        if len(self._parts) == first or self._documents:
+            raise NotPlain(opened, "begins a group with nothing in it")
+        return end
+
+    def _end_of_compound(self, start: int, first: int, after: str) -> None:
+        self._parts[first] = structs.replace(self._parts[first], after=after)
+        while self._blanks() < len(self._text) and (
+            found := _HARMLESS.match(self._text, self._at)
+        ):
+            self._at = found.end()
+        rest = self._text[self._at : self._at + 1]
+        if rest and rest not in " \t\n;|&)":
+            raise NotPlain(self._line(start), "is a group that refold cannot parse")
+
+    def _operator(self, operator: str, *, done: bool) -> None:
+        if not done and operator != "\n":
+            raise NotPlain(operator, "has nothing before it")
+        self._at += len(operator)
+        if operator == "\n":
+            for end, tabs, literal in self._documents:
+                self._document(end, tabs=tabs, literal=literal)
+            self._documents.clear()
+
+    def _simple(self, after: str) -> None:
+        start = self._at
+        before = self._time() if after != "|" else ""
+        settings = list[str]()
+        while found := _ASSIGNS.match(self._text, self._at):
+            settings.append(self._setting(found))
+        words, reads, fed = list[ShellWord](), list[ShellWord](), False
+        end = start
+        while self._blanks() < len(self._text) and not self._ends():
+            if found := _HARMLESS.match(self._text, self._at):
+                self._at = found.end()
+            elif found := _TEXT.match(self._text, self._at):
+                self._at = found.end()
+                self._next()
+                fed = True
+            elif found := _DOCUMENT.match(self._text, self._at):
+                self._at = found.end()
+                name = found[2] or found[3] or found[4]
+                self._documents.append((name, bool(found[1]), not found[4]))
+                fed = True
+            elif found := _INPUT.match(self._text, self._at):
+                self._at = found.end()
+                reads.append(self._input())
+            else:
+                words.append(self._next())
+            end = self._at
+        whole = self._text[start:end]
+        loops = tuple(loop for _, loop in self._loops)
+        told = (*before.split(), *(settings if before else ()))
+        self._parts.append(
+            _checked(
+                SimpleCommand(
+                    tuple(words),
+                    after,
+                    tuple(reads),
+                    fed,
+                    told,
+                    tuple(settings),
+                    loops,
+                    whole,
+                    self._apart,
+                )
+            )
+        )
+        self._apart = False
 
     def _loop(self, after: str) -> None:
         """`for name in words; do … done`."""
@@ -301,7 +390,9 @@ class _Reader:
         self._skip_to_do(start)
         self._loops.append((name[0], loop))
         first = len(self._parts)
-        self._list(inside=True)
+        groups, self._groups = self._groups, 0
+        self._list("for", _DONE)
+        self._groups = groups
         self._loops.pop()
         if len(self._parts) == first:
             raise NotPlain(self._line(start), "begins a loop with nothing in it")
@@ -334,9 +425,6 @@ class _Reader:
         if found is None or self._documents:
             raise NotPlain(self._line(start), "begins a loop that refold cannot parse")
         self._at = found.end()
-
-    def _line(self, start: int) -> str:
-        return self._text[start:].partition("\n")[0]
 
 
 def _checked(part: SimpleCommand) -> SimpleCommand:

@@ -63,6 +63,7 @@ _PRINTED = frozenset(
 )
 _LONGEST = 60  # characters of a part that is named
 _ENDS = re.compile(r"[ \t\n;|&]|$")
+_ENDS_IN_GROUP = re.compile(r"[ \t\n;|&)]|$")
 
 
 class ShellWord(Struct, frozen=True):
@@ -92,8 +93,13 @@ def shown(part: str) -> str:
     return f"`{line if len(line) <= _LONGEST else line[:_LONGEST] + '…'}`"
 
 
-def word(text: str, at: int, loops: Mapping[str, str]) -> tuple[ShellWord, int]:
-    """The word that begins at `at`, and where it ends. `loops` are their marks by name."""
+def word(
+    text: str, at: int, loops: Mapping[str, str], *, grouped: bool = False
+) -> tuple[ShellWord, int]:
+    """The word that begins at `at`, and where it ends. `loops` are their marks by name.
+
+    If `grouped`, a closing parenthesis ends it, too.
+    """
     if found := _ALONE.match(text, at):
         return ShellWord(found[0].removeprefix("\\")), found.end()
     value, bare, start = "", "", at
@@ -117,7 +123,9 @@ def word(text: str, at: int, loops: Mapping[str, str]) -> tuple[ShellWord, int]:
             break
         at = found.end()
     # Digits before a redirection are no word.
-    ends = _ENDS.match(text, at) or (text[at] in "<>" and not text[start:at].isdigit())
+    ends = (_ENDS_IN_GROUP if grouped else _ENDS).match(text, at) or (
+        text[at] in "<>" and not text[start:at].isdigit()
+    )
     if at == start or not ends:
         raise _unread(text, start, at)
     if _UNSURE.search(bare):

@@ -51,7 +51,7 @@ def survey(
     every: tuple[str, ...] = (posixpath.normpath(cwd),)
     sure = every
     for at, part in enumerate(parts):
-        here = sure if part.after == "&&" else every
+        here = sure if part.after == "&&" and not part.apart else every
         piped = part.after == "|" or (at + 1 < len(parts) and parts[at + 1].after == "|")
         home = len(every) == 1
         if part.values[0] == "cd" and not piped:

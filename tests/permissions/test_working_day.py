@@ -1,0 +1,96 @@
+"""Sixty harmless commands of a working day: none is a nuisance in mode `sandbox` or `default`."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from refold.permissions.rule_offers import offers
+from tests.permissions.places import bash, judged, place, rules
+
+COMMANDS = yaml.safe_load(Path(__file__).with_name("everyday.yaml").read_text("utf-8"))
+# Mode `default` asks about these each time: they redirect into a file, assign a variable, or
+# insert what another command prints, and no rule sees that.
+WITHOUT_A_RULE = (
+    "ls src > files.txt", "echo 'a line' >> notes.txt", "printf '%s\\n' one two > list.txt",
+    "wc -l $(git ls-files)", "x=$(git rev-parse HEAD); echo $x", "export A=1; echo $A",
+    "A=1 B=2 env", "PYTHONPATH=src python -m pytest -q",
+    'for f in *.py; do python -m py_compile "$f"; done',
+    'while read -r line; do echo "$line"; done < f', "[[ -d src ]] && ls src",
+)  # fmt: skip
+
+
+def test_there_are_sixty() -> None:
+    assert len(set(COMMANDS)) == 60
+    assert set(WITHOUT_A_RULE) <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_harmless_command_runs_unasked_in_mode_sandbox(command: str) -> None:
+    assert judged(command, "sandbox").verdict == "allow"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_harmless_command_runs_unasked_or_offers_a_rule(command: str) -> None:
+    found = judged(command)
+    offered = offers(bash(command), place())
+
+    usual = found.verdict == "allow" or (bool(offered) and not found.once)
+    assert usual == (command not in WITHOUT_A_RULE)
+    for rule in offered:
+        allowed = [rule.removeprefix("bash(")[:-1]]
+        assert judged(command, allow=allowed).verdict == "allow"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "(ls)", "(cd src; ls)", "(cd src && ls) | head", "( (ls) ; ls )", "(ls) 2>/dev/null",
+        "if true; then ls; fi", "if test -f a; then cat a; else ls; fi | head",
+        "if ls a; then ls; elif ls b; then ls; else ls; fi", "(if ls; then ls; fi; ls)",
+        "for f in a b; do (cat $f); done", "(cat <<END\nx\nEND\n)", "if ls; then (ls); fi && ls",
+    ],
+)  # fmt: skip
+def test_groups_and_choices_of_read_only_commands_run_unasked(command: str) -> None:
+    assert judged(command).verdict == "allow"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "(ls; rm x)", "(rm x)", "if rm x; then ls; fi", "if ls; then rm x; fi",
+        "if ls; then ls; else rm x; fi", "if ls; then ls; elif rm x; then ls; fi",
+        "(cd /etc; cat passwd)", "(cd src) && cat ../x", "(cd src && ls) && cat ../x",
+        "if cd src; then ls; fi && cat ../x", "if cd ..; then cat x; fi", "(ls) > f",
+        "(ls) >> f", "(ls) < /etc/shadow", "(ls) &", "((ls))", "(ls", "ls)", "(ls))", "()",
+        "if ls; then ls", "if ls; fi", "if ls; then; fi", "if; then ls; fi", "then ls",
+        "(ls) rm x", "(ls)rm x", "(ls) (rm x)", "if ls; then ls; fi rm x", "fi",
+        "if ls; then ls; fi; rm x", "(ls) | sh", "ls() { rm x; }", "(ls() (rm x); ls)",
+        "if ls; then ls; fi > f", "(" * 30 + "ls" + ")" * 30,
+    ],
+)  # fmt: skip
+def test_a_group_hides_nothing(command: str) -> None:
+    assert judged(command).verdict == "ask"
+
+
+@pytest.mark.parametrize(
+    "command", ["(ls; rm x)", "if ls; then rm x; fi", "if rm x; then ls; fi", "( (rm x) )"]
+)
+def test_a_deny_rule_holds_in_groups_and_choices(command: str) -> None:
+    assert judged(command, "bypass", deny=["rm *"]).verdict == "deny"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["git diff --output=.git/refs/heads/main", "git log --outpu x", "git diff --o*"],
+)
+def test_git_that_reads_may_not_write_over_history(command: str) -> None:
+    assert judged(command, "sandbox").verdict == "ask"
+
+
+def test_one_rule_for_two_commands_covers_no_third() -> None:
+    (rule,) = offers(bash("ruff check . && ruff format ."), place())
+
+    for more in ("ruff check . && rm x", "ruff check . > f", "(ruff check .; sh x)"):
+        found = judged(more, allow=[rule.removeprefix("bash(")[:-1]])
+        assert found.verdict == "ask", rules(allow=[rule])
