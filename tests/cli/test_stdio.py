@@ -435,6 +435,19 @@ def test_an_order_that_is_none_names_the_nearest(line: object, said: str) -> Non
         order_in(msgspec.json.encode(line))
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type": "queue", "text": "a", "text": "b"}',
+        b'{"type": "queue", "text": "a", "text": "\\ud83d"}',
+        b'{"type": "queue", "text": "a", "t\\u0065xt": "b"}',
+    ],
+)
+def test_an_order_with_a_key_that_stands_twice_is_refused(line: bytes) -> None:
+    with pytest.raises(BadInput, match="the key 'text' stands twice in it"):
+        order_in(line)
+
+
 def test_the_mark_that_some_systems_put_before_a_text_is_none_of_it() -> None:
     assert order_in(b'\xef\xbb\xbf{"type": "queue", "text": "x"}') == Queue("x")
 

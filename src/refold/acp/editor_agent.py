@@ -84,6 +84,9 @@ def _in_protocol(method: _Method[P, T]) -> _Method[P, T]:
     return call
 
 
+_MAX_ID_CHARS = 60  # of a session's id
+
+
 class EditorAgent:
     """For one editor. `group` has the tasks of its sessions."""
 
@@ -311,8 +314,9 @@ class EditorAgent:
 
     async def _conversation(self, id_: str, given: EditorConversation) -> Conversation:
         # A name with a slash is that of a subagent, or leads out of the sessions.
-        if "/" in id_ or not await to_thread.run_sync(self._host.stored.exists, id_):
-            raise BadInput(f"there is no session {id_!r}")
+        known = len(id_) <= _MAX_ID_CHARS and "/" not in id_ and "\0" not in id_
+        if not known or not await to_thread.run_sync(self._host.stored.exists, id_):
+            raise BadInput(f"there is no session {id_[:_MAX_ID_CHARS]!r}")
         _name(given, id_)
         return await self._host.open(id_, given)
 

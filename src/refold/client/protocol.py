@@ -14,6 +14,7 @@ from msgspec import Meta, Struct
 from refold.errors import BadInput, said_by
 from refold.tools.contract import ImageData
 from refold.values.control import CompactionKind
+from refold.values.json_check import repeated_key
 from refold.values.modes import Effort
 from refold.values.text import clean
 
@@ -301,10 +302,13 @@ _TYPES = tuple(str(each.__struct_config__.tag) for each in get_args(Order))
 
 def order_in(line: bytes) -> Order:
     """The order in this line. Raises `BadInput` that says what is wrong."""
+    text = line.removeprefix(BOM_UTF8)
     try:
-        found = msgspec.json.decode(_whole(line.removeprefix(BOM_UTF8)), type=Order | User)
+        found = msgspec.json.decode(_whole(text), type=Order | User)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"this is not an order: {_in_words(said_by(error))}") from error
+    if (key := repeated_key(text)) is not None:
+        raise BadInput(f"this is not an order: the key {key[:60]!r} stands twice in it")
     return _as_ours(found.message) if isinstance(found, User) else found
 
 

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 
 from refold.errors import BadInput, RefoldError, said_by
 from refold.server.guard import Rejected
+from refold.values.json_check import repeated_key
 
 T = TypeVar("T")
 Route = TypeVar("Route", bound=Callable[..., Awaitable[Response]])
@@ -124,11 +125,14 @@ async def body_of(request: Request, kind: type[T]) -> T:
     """Raises `BadInput` for a body that is not of this type."""
     data = await request.body()
     try:
-        return msgspec.json.decode(data, type=kind)
+        value = msgspec.json.decode(data, type=kind)
     except (ValueError, RecursionError) as error:
         raise BadInput(
             f"the body is not what is expected here: {said_by(error)}"
         ) from error
+    if (key := repeated_key(data)) is not None:
+        raise BadInput(f"the body is not what is expected here: {key[:60]!r} stands twice")
+    return value
 
 
 async def failed(request: Request, error: Exception) -> Response:

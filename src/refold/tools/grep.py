@@ -79,7 +79,7 @@ async def grep(  # noqa: PLR0913 - the parameters are the schema
     lines, left_out = _found(done, pattern)
     if done.dropped:
         left_out |= await _dropped(line, {each.path for each in lines}, where, commands)
-    matches = matcher(glob) if glob else lambda _: True
+    matches = matcher(glob or "**")
     lines = [each for each in lines if matches(each.path)]
     left_out = {path: why for path, why in left_out.items() if not path or matches(path)}
     paths = {*left_out, *(each.path for each in lines)}
