@@ -350,3 +350,45 @@ def test_requests_that_nobody_kept_are_said_to_be_none(
 
     assert main(["sessions", "requests", id_]) == 1
     assert "run it with --log-requests" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("limit", ["0.0001", "5"])
+def test_limit_in_dollars_is_refused_for_a_model_of_unknown_price(
+    served: Served, capfd: pytest.CaptureFixture[str], limit: str
+) -> None:
+    code = main(["-p", "hi", "-m", "mine/other", "--max-budget-usd", limit])
+
+    err = capfd.readouterr().err
+    assert (code, served.bodies) == (6, [])
+    assert "the price of mine/other is not known" in err
+    assert "--max-tokens" in err
+    assert "[prices]" in err
+
+
+def test_limit_in_tokens_holds_for_a_model_of_unknown_price(served: Served) -> None:
+    limits = ["--max-budget-usd", "1", "--max-tokens", "100000"]
+
+    assert main(["-p", "hi", "-m", "mine/other", *limits]) == 0
+    assert main(["-p", "hi", "-m", "mine/main", "--max-budget-usd", "1"]) == 0
+    assert main(["-p", "hi", "-m", "mine/other"]) == 0
+    assert [body["model"] for body in served.bodies] == ["other", "main", "other"]
+
+
+def test_limit_in_dollars_is_refused_for_a_fallback_model_of_unknown_price(
+    served: Served, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["-p", "hi", "--fallback-model", "mine/other", "--max-budget-usd", "1"])
+
+    assert (code, served.bodies) == (6, [])
+    assert "the price of mine/other is not known" in capfd.readouterr().err
+
+
+def test_limit_in_dollars_of_the_settings_is_refused_as_well(
+    served: Served, home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with (home / "refold" / "config.toml").open("a") as file:
+        file.write("\n[budget]\ndollars = 5.0\n")
+
+    assert main(["-p", "hi", "-m", "mine/other"]) == 6
+    assert main(["-p", "hi"]) == 0
+    assert [body["model"] for body in served.bodies] == ["main"]

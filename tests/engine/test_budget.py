@@ -10,8 +10,14 @@ from hypothesis import strategies as some
 from msgspec import Raw
 from msgspec.structs import replace
 
-from refold.engine.budget import Price, ask_outside_conversation, shortfall
-from refold.engine.policies.budget import telling, within
+from refold.engine.budget import (
+    Price,
+    Remainder,
+    ask_outside_conversation,
+    remainder,
+    shortfall,
+)
+from refold.engine.policies.budget import enforceable, telling, within
 from refold.engine.policies.conversation import converse
 from refold.engine.policies.step_limit import going_on
 from refold.engine.request_log import Trace
@@ -258,6 +264,53 @@ def test_the_model_is_told_while_there_is_still_some_left() -> None:
         (8, told[6].replace("42%", "23%").replace("$0.22", "$0.12")),
         (10, told[6].replace("42%", "4%").replace("$0.22", "$0.02")),
     ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "left"),
+    [
+        (ModelAsked(dollars=3.0, tokens=10), Remainder(0.25, "$1.00 of $4.00")),
+        (ModelAsked(dollars=None, tokens=300), Remainder(0.625, "500 of 800 tokens")),
+        (ModelAsked(dollars=0.0, tokens=10), Remainder(0.5, "1 of 2 model calls")),
+    ],
+)
+def test_reminder_counts_in_the_unit_of_the_nearest_limit(
+    asked: ModelAsked, left: Remainder
+) -> None:
+    view = fold([Entry(1, TurnStarted(0)), Entry(2, asked)])
+    calls = 2 if asked.dollars == 0.0 else None
+
+    assert remainder(view, Budget(4.0, 800, calls)) == left
+
+
+@pytest.mark.parametrize(
+    ("budget", "cost", "refused"),
+    [
+        (Budget(dollars=1.0), None, True),
+        (Budget(dollars=1.0), 0.0, False),
+        (Budget(dollars=1.0, tokens=1000), None, False),
+        (Budget(calls=3), None, False),
+    ],
+)
+def test_limit_that_cannot_be_kept_is_refused(
+    budget: Budget, cost: float | None, refused: bool
+) -> None:
+    model = ScriptedProvider("Hello.")
+
+    async def main() -> View:
+        price: Price = lambda model, usage: cost  # noqa: E731
+        policies = (enforceable(budget, price), converse, within(budget))
+        given = world(model, policies=policies, name="x/main")
+        session = await opened(MemoryStore(), given)
+        await session.inbox.say("Go.")
+        return await session.go()
+
+    turn = anyio.run(main).turn
+
+    assert (turn.outcome, len(model.heard)) == (
+        ("budget", 0) if refused else ("answered", 1)
+    )
+    assert ("the price of x/main is not known" in turn.reason) == refused
 
 
 def test_what_a_dead_process_had_set_aside_stays_counted() -> None:

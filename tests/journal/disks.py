@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from refold.journal.store.disk import Disk
@@ -117,6 +118,22 @@ class Unpowered(Mortal):
         """
         self.die()
         self._leave(self._root, tail)
+
+    def lose_blocks(self, path: Path, size: int, lost: Collection[int], end: int) -> None:
+        """Die, and leave of a file what was synced, and of the rest only some blocks.
+
+        Blocks of `size` bytes with the numbers in `lost` read as zeros where they were not
+        synced; the file has `end` more bytes than were synced, if it had so many.
+        """
+        self.die()
+        kept, now = self._contents.get(path.stat().st_ino, b""), path.read_bytes()
+        left = bytearray(now[: len(kept) + end])
+        for number in lost:
+            start, after = number * size, (number + 1) * size
+            for at in range(max(start, len(kept)), min(after, len(left))):
+                left[at] = 0
+        self._contents[path.stat().st_ino] = bytes(left)
+        path.write_bytes(left)
 
     def _leave(self, directory: Path, tail: float) -> None:
         safe = self._names.setdefault(directory, {})

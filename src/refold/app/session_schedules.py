@@ -29,6 +29,7 @@ from refold.journal.schedules.schedule_book import (
 )
 from refold.journal.state.fold import View
 from refold.session.recorder import Recorder
+from refold.values.usage import DEFAULT_TOKENS
 
 _WIDER = ("accept-edits", "sandbox", "bypass")
 _STRICTEST: tuple[SandboxProfile, ...] = ("read-only", "workspace", "off")
@@ -145,6 +146,8 @@ def narrowed(settings: Settings, saved: SavedRights) -> Settings:
     rules, sandbox, own = settings.permissions, settings.sandbox, settings.budget
     profile = min(saved.sandbox, sandbox.profile, key=_STRICTEST.index)
     limit, steps = saved.budget, settings.limits.turn_steps(watched=False)
+    if limit.tokens is None and own.tokens == DEFAULT_TOKENS:
+        own = replace(own, tokens=0)  # only dollars were limited: see `config.load.combined`
     return replace(
         settings,
         permission_mode="default" if saved.mode == "bypass" else saved.mode,

@@ -27,6 +27,7 @@ from refold.app.tool_dependencies import (
 )
 from refold.config.settings import RoleOptions, Settings
 from refold.engine.decide import Policy
+from refold.engine.policies.budget import enforceable
 from refold.engine.request_log import Trace
 from refold.engine.world import Background, Lineage, Model, Shared, SystemPrompt, World
 from refold.errors import BadInput
@@ -38,6 +39,7 @@ from refold.prompts.system_text import RenderedPrompt
 from refold.provider.port import Provider
 from refold.session.recorder import Recorder
 from refold.values.tools import Effect
+from refold.values.usage import DEFAULT_TOKENS, Budget
 
 if TYPE_CHECKING:
     from refold.app.remote_servers import RemoteTurn
@@ -202,7 +204,7 @@ class TurnContext:
             helper_model=None
             if shared.models.scripted
             else partial(_aide, shared, self._trace),
-            budget=budget(settings),
+            budget=self._budget,
             shares=shares(settings),
             watches=settings.reminders,
             lineage=(
@@ -215,6 +217,13 @@ class TurnContext:
             results=self._results,
             edit_checks=self._tool_dependencies.edit_checks(files),
         )
+
+    @property
+    def _budget(self) -> Budget:
+        own = budget(self._shared.settings)
+        if self._shared.models.scripted and own.tokens is None:
+            return replace(own, tokens=DEFAULT_TOKENS)  # a script costs nothing
+        return own
 
     def _told(self, agent: Profile, traits: ModelTraits, view: View) -> RenderedPrompt:
         """The system text of the next turn, and what of it had no room."""
@@ -279,7 +288,10 @@ class TurnContext:
                 shared.settings, self._schema, steps, lent, coded=coded, watched=watched
             )
             # No rank of theirs is another's where the order could matter.
-            self._policies[key] = (*own, *self._hooked(), *shared.policies)
+            kept = enforceable(
+                self._budget, shared.models.price, shared.settings.fallback_models
+            )
+            self._policies[key] = (kept, *own, *self._hooked(), *shared.policies)
         return self._policies[key]
 
     def _hooked(self) -> tuple[Policy, ...]:

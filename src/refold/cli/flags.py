@@ -215,6 +215,12 @@ def _add_output(parser: ArgumentParser) -> None:
     add(
         "--max-budget-usd", type=dollars, metavar="USD", help="limit of what one turn costs"
     )
+    add(
+        "--max-tokens",
+        type=_tokens,
+        metavar="N",
+        help="limit of the tokens of one turn, for a model without a known price",
+    )
     add("--timeout", type=seconds, metavar="SECONDS", help="stop after this time")
     add("--no-session", action="store_true", help="do not save the session")
     add("--verify", action="store_true",

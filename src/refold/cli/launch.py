@@ -201,6 +201,7 @@ def _given_start(found: Namespace, directory: Path) -> _GivenStart:
         "subagents.teams": found.teams,
         "memory": False if found.no_memory else None,
         "budget.dollars": found.max_budget_usd,
+        "budget.tokens": found.max_tokens,
         "security_profile": found.security_profile,
         "permission_mode": _mode(found),
         "terminal.display": found.display,

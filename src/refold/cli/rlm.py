@@ -95,6 +95,12 @@ def add_arguments(rlm: ArgumentParser) -> None:
         metavar="USD",
         help="limit of the total cost",
     )
+    add(
+        "--max-tokens",
+        type=parser.count,
+        metavar="N",
+        help="limit of all tokens, for a model without a known price",
+    )
     add("--timeout", type=parser.seconds, metavar="SECONDS", help="stop after this time")
     add("--trust", action="store_true", help="trust this directory's instructions")
     add("--script", metavar="FILE", help="take the model's responses from a script")
@@ -221,7 +227,8 @@ def _app(
 ) -> App:
     """Settings from all layers; notes of other sessions are not sent."""
     places = paths(os.environ)
-    chosen = {"budget.dollars": found.max_budget_usd, "memory": False, **(more or {})}
+    limits = {"budget.dollars": found.max_budget_usd, "budget.tokens": found.max_tokens}
+    chosen = {**limits, "memory": False, **(more or {})}
     loaded: FolderSettings = load_here(
         options.directory, places, os.environ, chosen, trust=found.trust
     )

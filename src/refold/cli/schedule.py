@@ -193,6 +193,9 @@ def _take_new(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--max-budget-usd", type=float, metavar="USD", help="limit of each run"
     )
+    parser.add_argument(
+        "--max-tokens", type=int, metavar="N", help="limit of the tokens of each run"
+    )
 
 
 def _new(found: Namespace) -> NewSchedule:
@@ -201,6 +204,7 @@ def _new(found: Namespace) -> NewSchedule:
         "permissions.allow": tuple(found.allow),
         "permission_mode": MODES.get(found.permission_mode or ""),
         "budget.dollars": found.max_budget_usd,
+        "budget.tokens": found.max_tokens,
     }
     said = {key: value for key, value in flags.items() if value is not None}
     if not (found.at or found.every or found.webhook):

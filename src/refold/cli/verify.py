@@ -21,7 +21,7 @@ from refold.claims.observed import SessionRecord, seen_in
 from refold.claims.refute import SCHEMA, Verdict, asked, merged, order, verdicts
 from refold.claims.sources import CurrentFiles, records
 from refold.cli import session_argument
-from refold.cli.parser import dollars, seconds
+from refold.cli.parser import count, dollars, seconds
 from refold.client.verify import SecondCheck, VerifyReport, claims_of_turn, document, lines
 from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
@@ -57,6 +57,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add("-m", "--model", metavar="PROVIDER/MODEL", help="model of --deep")
     add("--max-budget-usd", type=dollars, metavar="USD", help="limit of what --deep costs")
+    add("--max-tokens", type=count, metavar="N", help="limit of the tokens of --deep")
     add("--timeout", type=seconds, metavar="SECONDS", help="time limit of --deep")
     add(
         "--script",
@@ -178,6 +179,7 @@ def _app(found: Namespace, node: Node) -> App:
         "memory": False,
         "permission_mode": "default",
         "budget.dollars": found.max_budget_usd,
+        "budget.tokens": found.max_tokens,
     }
     here = load_here(folder, places, os.environ, flags)
     options = LaunchOptions(

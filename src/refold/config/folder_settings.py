@@ -120,7 +120,8 @@ def untrusted(directory: Path | str, folders: TrustedFolders) -> FolderTexts:
     return FolderTexts(there.root, tuple(new))
 
 
-_MODE, _STEPS, _DOLLARS = "permission_mode", "limits.steps", "budget.dollars"
+_MODE, _STEPS = "permission_mode", "limits.steps"
+_DOLLARS, _TOKENS = "budget.dollars", "budget.tokens"
 
 
 def limits_from_flags(loaded: Loaded) -> RunLimits:
@@ -135,6 +136,7 @@ def limits_from_flags(loaded: Loaded) -> RunLimits:
         mode=settings.permission_mode if _MODE in flagged else None,
         steps=settings.limits.steps if _STEPS in flagged else 0,
         dollars=settings.budget.dollars if _DOLLARS in flagged else 0.0,
+        tokens=settings.budget.tokens if _TOKENS in flagged else 0,
     )
 
 
@@ -147,6 +149,7 @@ def as_flags(given: RunLimits) -> dict[str, object]:
         _MODE: given.mode,
         _STEPS: given.steps or None,
         _DOLLARS: given.dollars or None,
+        _TOKENS: given.tokens or None,
     }
 
 

@@ -35,6 +35,8 @@ from refold.errors import BadInput
 from refold.provider.settings import Override, ProgramSettings
 from refold.values.modes import MODES
 
+_DOLLARS, _TOKENS = "budget.dollars", "budget.tokens"
+
 if TYPE_CHECKING:
     from msgspec import Struct
     from msgspec.inspect import Type
@@ -158,6 +160,10 @@ def combined(layers: Iterable[Layer]) -> Loaded:
             found = Origin(both, f"{before.origin}, {found.origin}")
         origins[key] = found
     settings = msgspec.convert(_nested(origins), Settings, strict=False)
+    if settings.budget.dollars and _DOLLARS in origins and _TOKENS not in origins:
+        # A limit in dollars was chosen: the default in tokens must not pass for it where the
+        # price is not known. `engine.policies.budget` refuses such a model.
+        settings = replace(settings, budget=replace(settings.budget, tokens=0))
     rules_of(settings.permissions)
     return Loaded(settings, origins)
 

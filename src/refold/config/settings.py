@@ -10,6 +10,7 @@ from msgspec import Meta, Struct, field
 
 from refold.provider.settings import Context, Format, Override, ProgramSettings
 from refold.values.modes import Effort, Mode
+from refold.values.usage import DEFAULT_TOKENS
 
 AtLeast0: TypeAlias = Annotated[int, Meta(ge=0)]
 InARow: TypeAlias = Annotated[int, Meta(ge=0, le=50)]
@@ -84,7 +85,7 @@ class Spending(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The budget of one turn, subagents included. 0: no limit."""
 
     dollars: NotNegative = 5.0  # US dollars, for models with a known price
-    tokens: AtLeast0 = 2_000_000  # uncached tokens, for models without a known price
+    tokens: AtLeast0 = DEFAULT_TOKENS  # uncached tokens, for models without a known price
     calls: AtLeast0 = 0  # model calls
     seconds: NotNegative = 0.0  # seconds; checked between steps
 

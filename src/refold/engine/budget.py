@@ -11,6 +11,7 @@ first. So a tree of sessions exceeds its budget by no more than one session woul
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.engine.call_cost import A_TOKEN, Charge
@@ -32,6 +33,20 @@ _Number = TypeVar("_Number", int, float)
 def exhausted(view: View, budget: Budget) -> str:
     """Which part of the budget is used up, in words; "" where there is still some."""
     return _over(used(view), budget)
+
+
+def unenforceable(model: str, cost: float | None, budget: Budget) -> str:
+    """Why a limit in dollars cannot be kept for this model; "" where it can.
+
+    `cost` of any call is None if the price is not known. A limit in tokens holds then.
+    """
+    if budget.dollars is None or budget.tokens is not None or cost is not None:
+        return ""
+    return (
+        f"the price of {model} is not known, so a limit of ${budget.dollars:g} cannot be kept: "
+        f"limit the tokens with --max-tokens or budget.tokens, or give the price of {model} "
+        "under [prices] in the settings"
+    )
 
 
 def shortfall(now: BudgetUsed, budget: Budget, need: Estimate) -> str:
@@ -69,20 +84,33 @@ def _over(now: BudgetUsed, budget: Budget) -> str:
     return ""
 
 
-def share_left(view: View, budget: Budget) -> float:
-    """The smallest share of any part of the budget that is left, 0 to 1."""
+class Remainder(Struct, frozen=True):
+    """The part of a budget of which the smallest share is left, 0 to 1, and how much that is."""
+
+    share: float = 1.0
+    words: str = ""
+
+
+def remainder(view: View, budget: Budget) -> Remainder:
+    """What is left, in the unit of the limit that will end the turn."""
     now = used(view)
-    shares = [
-        1 - have / most
-        for have, most in (
-            (now.dollars, budget.dollars),
-            (now.tokens, None if now.priced else budget.tokens),
-            (now.calls, budget.calls),
-            (now.seconds, budget.seconds),
-        )
+    limits = (
+        (now.dollars, budget.dollars, "${:,.2f} of ${:,.2f}"),
+        (now.tokens, None if now.priced else budget.tokens, "{:,.0f} of {:,.0f} tokens"),
+        (now.calls, budget.calls, "{:,.0f} of {:,.0f} model calls"),
+        (now.seconds, budget.seconds, "{:,.0f} of {:,.0f} seconds"),
+    )
+    remainders = [
+        Remainder(max(0.0, 1 - have / most), words.format(max(0.0, most - have), most))
+        for have, most, words in limits
         if most
     ]
-    return max(0.0, min(shares, default=1.0))
+    return min(remainders, key=lambda part: part.share, default=Remainder())
+
+
+def share_left(view: View, budget: Budget) -> float:
+    """The smallest share of any part of the budget that is left, 0 to 1."""
+    return remainder(view, budget).share
 
 
 async def request_more(
@@ -163,6 +191,8 @@ async def reserve(
             return ()
         asks = Estimate(found.dollars, found.tokens)
         own = budget_of(view, budget)
+        if reason := unenforceable(found.model, found.dollars, own):
+            raise ProviderError(reason)
         lent = grant is not None and bool(shortfall(used(view), own, asks))
         if view.turn.seq and (lent or exhausted(view, own)):
             need = asks

@@ -1,5 +1,9 @@
 """Publishes events and live news to the watchers of a session.
 
+Watchers hear of an event when it is written, and of an acknowledgement when it is kept: the
+end of a turn, a message, an answer to a question, the start of a call that has effects. What
+comes after an acknowledgement waits with it. Listeners in this process hear of all events at once.
+
 Events are what was written; live news (pieces of text, progress) may be missed and is never
 recorded. Each frame is numbered (seq, n): the n-th piece of live news after event `seq`. A
 watcher that joins late first gets what open responses and calls have produced, so it sees
@@ -13,6 +17,7 @@ from math import inf
 from typing import TypeAlias
 
 import anyio
+from msgspec import Struct
 
 from refold.journal.events.kinds import (
     ChildEnded,
@@ -105,12 +110,21 @@ class Subscription:
         return Frame(frame.seq, frame.n, _joined(pieces))
 
 
+class _Unkept(Struct, frozen=True):
+    """A frame that waits, and for whom. `kept`: only for those before it."""
+
+    frame: Frame
+    kept: bool
+    watches: tuple[Subscription, ...]
+
+
 class Hub:
     def __init__(self) -> None:
         self._watches: list[Subscription] = []
         self._listeners: list[Callable[[Entry], None]] = []
         self._seq = self._n = 0
         self._open: dict[str, list[Live]] = {}  # what was said so far, by what says it
+        self._unkept = deque[_Unkept]()  # an acknowledgement first, and what came after it
 
     def watch(
         self, limit: float = inf, *, live: float = inf, only: Kinds = ()
@@ -140,7 +154,7 @@ class Hub:
         for watch in tuple(self._watches):
             watch.close()
 
-    def publish(self, entry: Entry) -> None:
+    def publish(self, entry: Entry, *, kept: bool = True) -> None:
         self._seq, self._n = entry.seq, 0
         match entry.event:
             case Ended(call_id=call_id):
@@ -158,7 +172,20 @@ class Hub:
                 pass
         for listener in tuple(self._listeners):
             listener(entry)
-        self._send(Frame(entry.seq, 0, entry))
+        self._send(Frame(entry.seq, 0, entry), kept=kept)
+
+    @property
+    def waits(self) -> bool:
+        """Is there an acknowledgement that is not kept yet?"""
+        return bool(self._unkept)
+
+    def release(self, seq: int) -> None:
+        """All events up to `seq` are kept: send what waited for that."""
+        while self._unkept and (self._unkept[0].kept or self._unkept[0].frame.seq <= seq):
+            unkept = self._unkept.popleft()
+            for watch in unkept.watches:
+                if not watch.closed:
+                    watch.put(unkept.frame)
 
     def tell(self, live: Live) -> None:
         self._n += 1
@@ -179,7 +206,11 @@ class Hub:
                 pass
         self._send(Frame(self._seq, self._n, live))
 
-    def _send(self, frame: Frame) -> None:
+    def _send(self, frame: Frame, *, kept: bool = True) -> None:
+        if self._unkept or not kept:
+            # Who joins meanwhile has read these from the view.
+            self._unkept.append(_Unkept(frame, kept, tuple(self._watches)))
+            return
         for watch in tuple(self._watches):
             watch.put(frame)
 

@@ -81,6 +81,7 @@ class Recorder:
             async with self._lock:
                 self._broken = True
                 await self._store.release()
+                self.hub.release(self.view.seq)  # all of it is kept
 
     async def __call__(self, *events: Event, kept: bool = False, by: str = "agent") -> View:
         await self.append_if(lambda _: events, kept=kept, by=by)
@@ -97,10 +98,13 @@ class Recorder:
                 if self._broken:
                     await self._begin()
                 events = make_events(self.view)
+                waits = kept and self._durable
                 if events:
-                    await self._write(events, by)
-            if events and kept and self._durable:
+                    await self._write(events, by, kept=not waits)
+                seq = self.view.seq
+            if events and waits:
                 await self._keep()  # outside the lock: others write meanwhile
+                self.hub.release(seq)
         await anyio.lowlevel.checkpoint()  # a stop that came meanwhile takes hold here
         return bool(events)
 
@@ -159,10 +163,14 @@ class Recorder:
         self._head, self._epoch = head, lease.epoch
         self.since, self._broken = self.view.seq, False
         self._calls.clear()
+        if self.hub.waits:  # a sync had failed
+            await self._keep()
+            self.hub.release(self.view.seq)
         if lost := _what_is_lost(lease, self._head):
             await self._write([JournalRepaired(lost)], "journal")
 
-    async def _write(self, events: Sequence[Event], by: str) -> None:
+    async def _write(self, events: Sequence[Event], by: str, *, kept: bool = True) -> None:
+        """`kept` false: watchers hear of the events when they are kept."""
         head, view, at = self._head, self.view, self._clock()
         entries: list[Entry] = []
         lines: list[bytes] = []
@@ -189,7 +197,7 @@ class Recorder:
         for entry in entries:
             for told in self._telling.before(entry.event):
                 self.hub.tell(told)
-            self.hub.publish(entry)
+            self.hub.publish(entry, kept=kept)
 
     def _forget_calls(self) -> None:
         """Forget the calls that are over."""
@@ -236,7 +244,10 @@ class Recorder:
 def _what_is_lost(lease: Lease, head: Head) -> str:
     """What a crash or a cut took from the end of the journal, in words."""
     found: list[str] = []
-    if lease.cut:
+    if b"\0" in lease.cut:
+        lost = f"the last {len(lease.cut):,} bytes, of which the disk had lost a part"
+        found.append(f"{lost} when the power failed; they were not synced")
+    elif lease.cut:
         found.append(f"half a line of {len(lease.cut)} bytes, written when it crashed")
     noted = lease.head[0]
     if noted > head.seq:

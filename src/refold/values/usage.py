@@ -102,6 +102,7 @@ class Estimate(Struct, frozen=True):
 
 
 NO_LIMIT = Budget()
+DEFAULT_TOKENS = 2_000_000  # of a budget in which nobody has chosen a limit
 
 
 class RunLimits(Struct, frozen=True, omit_defaults=True):
@@ -117,6 +118,7 @@ class RunLimits(Struct, frozen=True, omit_defaults=True):
     mode: Mode | None = None
     steps: int = 0
     dollars: float = 0.0
+    tokens: int = 0
 
 
 NOTHING = RunLimits()

@@ -4,10 +4,20 @@ A subagent's budget is a grant: before it is used up, more is requested, as long
 any.
 """
 
-from refold.engine.budget import Price, estimate, exhausted, share_left, shortfall
+from collections.abc import Sequence
+
+from refold.engine.budget import (
+    Price,
+    Remainder,
+    estimate,
+    exhausted,
+    remainder,
+    shortfall,
+    unenforceable,
+)
 from refold.engine.decide import EndTurn, Note, Policy, RequestBudget
 from refold.journal.state.fold import View, budget_of, used
-from refold.values.usage import Budget
+from refold.values.usage import Budget, Usage
 
 _TOLD_AT = (0.5, 0.25, 0.1)  # of it are left
 LEFT = (
@@ -40,6 +50,28 @@ def within(settled: Budget, lent: Price | None = None) -> Policy:
     return budget
 
 
+def enforceable(settled: Budget, price: Price, fallbacks: Sequence[str] = ()) -> Policy:
+    """Ends a turn before a model is called whose price is not known, if only dollars are limited.
+
+    `fallbacks` are the models that may answer instead.
+    """
+
+    def enforceable_budget(view: View) -> EndTurn | None:
+        if view.conversation.calls or view.turn.open_request is not None:
+            return None
+        if view.conversation.undelivered and not view.turn.steps:
+            return None  # a turn that ended before it heard its words would begin again
+        own = budget_of(view, settled)
+        models = (view.conversation.system_prompt.model, *fallbacks)
+        reasons = (
+            unenforceable(model, price(model, Usage(1)), own) for model in models if model
+        )
+        reason = next(filter(None, reasons), "")
+        return EndTurn("budget", reason) if reason else None
+
+    return enforceable_budget
+
+
 def drawing(settled: Budget, price: Price) -> Policy:
     """For a child: the next call has to fit into what was lent, or more is asked for."""
 
@@ -68,19 +100,16 @@ def _below(mark: float, floor: float, settled: Budget, *, lent: bool) -> Policy:
     name = f"budget_{mark:.0%}"
 
     def policy(view: View) -> Note | None:
-        own, turn = budget_of(view, settled), view.turn
+        turn = view.turn
         if not turn.steps or name in turn.noted_by:
             return None
-        share = view.rights.share_left if lent else share_left(view, own)
-        if not floor < share <= mark:
+        left = remainder(view, budget_of(view, settled))
+        if lent:
+            left = Remainder(view.rights.share_left)
+        if not floor < left.share <= mark:
             return None
-        return Note(LEFT.format(left=share, much="" if lent else _much(view, own)))
+        much = f" ({left.words})" if left.words else ""
+        return Note(LEFT.format(left=left.share, much=much))
 
     policy.__name__ = name
     return policy
-
-
-def _much(view: View, own: Budget) -> str:
-    if own.dollars is None:
-        return ""
-    return f" (${max(0.0, own.dollars - used(view).dollars):.2f} of ${own.dollars:.2f})"

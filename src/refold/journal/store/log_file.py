@@ -21,6 +21,7 @@ from refold.journal.store.disk import Disk
 from refold.journal.store.writer_lock import lock, unlock
 
 NAME = "events.jsonl"
+_TURN_OVER, _TURN_BEGUN = b'"kind":"TurnEnded"', b'"kind":"TurnStarted"'
 MOST_UNKEPT = 16_000_000  # bytes in memory; more are synced before the next write
 
 
@@ -63,16 +64,16 @@ class LogFile:
             return False
 
     def mend(self, kept: int, names: Sequence[Path] = ()) -> bytes:
-        """Take the file as it is found, cut off half a line at its end, and keep it.
+        """Take the file as it is found, cut off what has no end or is a hole, and keep it.
 
         `kept` bytes are known to be safe; what follows them is written anew,
         for an earlier writer may have failed to sync it. Gives what was cut off.
         """
         data = self._path.read_bytes()
-        end = data.rfind(b"\n") + 1
+        end = end_of_lines(data, kept)
         if end < len(data):
             self._disk.truncate(self._file, end)
-        self.size, self.count, self._torn = end, data.count(b"\n"), False
+        self.size, self.count, self._torn = end, data.count(b"\n", 0, end), False
         self.kept, self._names = min(kept, end), list(names)
         self._unkept = [data[self.kept : end]] if self.kept < end else []
         self._doubtful = bool(self._unkept)
@@ -162,6 +163,24 @@ class LogFile:
         for directory in names:
             with suppress(PermissionError):  # made in a place that we cannot look into
                 self._disk.sync_directory(directory)
+
+
+def end_of_lines(data: bytes, kept: int) -> int:
+    """Where the lines end that can be continued: before half a line, and before a hole.
+
+    After a power failure any block that was not synced may be missing, also in the middle: it
+    reads as zeros, which no line holds. Up to `kept` bytes everything was synced, and a hole
+    there is damage that `codec` reports. `kept` may be out of date, so a hole is damage, too,
+    if a whole turn and the start of another follow: the end of a turn is synced.
+    """
+    end = data.rfind(b"\n") + 1
+    hole = data.find(b"\0", 0, end)
+    if hole < kept:
+        return end
+    over = data.find(_TURN_OVER, hole)
+    if over >= 0 and data.find(_TURN_BEGUN, over) >= 0:
+        return end
+    return data.rfind(b"\n", 0, hole) + 1
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:

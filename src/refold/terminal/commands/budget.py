@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from refold.errors import BadInput
 from refold.terminal.terminal import Terminal
-from refold.values.usage import NO_LIMIT, Budget
+from refold.values.usage import DEFAULT_TOKENS, NO_LIMIT, Budget
 from refold.views.cost import budget_lines
 
 _HOW = (
@@ -31,7 +31,9 @@ def parsed(text: str, now: Budget) -> Budget:
     kind, _, number = text.rpartition(" ")
     match kind.strip().lower():
         case "" | "usd":
-            return replace(now, dollars=_amount(number, text))
+            # Nobody has chosen the default in tokens: it must not pass for a limit in dollars.
+            tokens = None if now.tokens == DEFAULT_TOKENS else now.tokens
+            return replace(now, dollars=_amount(number, text), tokens=tokens)
         case "tokens" | "calls" as limit:
             count = _amount(number, text)
             if not count.is_integer():

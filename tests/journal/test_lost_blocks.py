@@ -1,0 +1,146 @@
+"""A power failure takes any subset of the blocks that were not synced.
+
+What was kept is there afterwards, what opens is a prefix of what was written, and damage in
+the part that was synced is reported and not cut off.
+"""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.errors import Corrupt
+from refold.journal.events.kinds import Event, JournalRepaired, Said, TurnEnded, TurnStarted
+from refold.journal.store import log_file, writer_lock
+from refold.journal.store.file import FileStore
+from refold.journal.store.log_file import end_of_lines
+from refold.session.recorder import Recorder
+from tests.journal.disks import Careless, Unpowered
+from tests.journal.journals import THREADS, as_file, lines
+
+
+def said(numbers: range) -> list[Event]:
+    return [Said(f"{number} " + "x" * (37 * number % 700)) for number in numbers]
+
+
+@given(
+    kept=st.integers(0, 12),
+    more=st.integers(0, 24),
+    block=st.sampled_from([512, 4096]),
+    lost=st.sets(st.integers(0, 40)),
+    end=st.integers(0, 20_000),
+    pen=st.sampled_from(["newest", "missing", "zeros"]),
+)
+def test_any_subset_of_unsynced_blocks_opens_as_a_prefix(
+    tmp_path_factory: pytest.TempPathFactory,
+    kept: int,
+    more: int,
+    block: int,
+    lost: set[int],
+    end: int,
+    pen: str,
+) -> None:
+    base = tmp_path_factory.mktemp("disk")
+    directory, disk = base / "sessions" / "one", Unpowered(base)
+    events = said(range(kept + more))
+
+    async def write() -> list[Event]:
+        record = Recorder(FileStore(directory, THREADS, disk))
+        for number, event in enumerate(events):
+            await record(event, kept=number == kept - 1)
+        return [entry.event for entry in await record.entries()]
+
+    async def resume() -> list[Event]:
+        record = Recorder(FileStore(directory, THREADS, Careless()))
+        await record.open()
+        entries = [entry.event for entry in await record.entries()]
+        await record.close()
+        return entries
+
+    before = anyio.run(write)
+    if before:
+        disk.lose_blocks(directory / log_file.NAME, block, lost, end)
+        note = directory / writer_lock.NAME
+        if pen == "missing":
+            note.unlink()
+        elif pen == "zeros":
+            note.write_bytes(bytes(note.stat().st_size))
+
+    after = anyio.run(resume)
+
+    left = [event for event in after if not isinstance(event, JournalRepaired)]
+    assert left == before[: len(left)]
+    assert len(left) >= kept
+
+
+def test_what_a_hole_cost_is_recorded(tmp_path: Path) -> None:
+    directory = tmp_path / "one"
+    found, _ = lines(said(range(6)))
+    data = as_file(found)
+    hole = len(as_file(found[:3])) + 5
+    directory.mkdir()
+    (directory / log_file.NAME).write_bytes(data[:hole] + bytes(9) + data[hole + 9 :])
+
+    async def resume() -> list[Event]:
+        record = Recorder(FileStore(directory, THREADS, Careless()))
+        await record.open()
+        return [entry.event for entry in await record.entries()]
+
+    *left, repaired = anyio.run(resume)
+
+    assert left == said(range(3))
+    cut = len(data) - len(as_file(found[:3]))
+    assert repaired == JournalRepaired(
+        f"the last {cut:,} bytes, of which the disk had lost a part when the power failed; "
+        "they were not synced"
+    )
+
+
+def test_hole_in_the_synced_part_is_damage(tmp_path: Path) -> None:
+    directory = tmp_path / "one"
+
+    async def write() -> None:
+        record = Recorder(FileStore(directory, THREADS))
+        await record(*said(range(6)), kept=True)
+        await record.close()
+
+    anyio.run(write)
+    path = directory / log_file.NAME
+    data = path.read_bytes()
+    path.write_bytes(data[:300] + bytes(9) + data[309:])
+
+    with pytest.raises(Corrupt):
+        anyio.run(Recorder(FileStore(directory, THREADS, Careless())).open)
+
+    assert len(path.read_bytes()) == len(data)
+
+
+def test_hole_before_a_whole_turn_is_damage_whatever_the_note_says() -> None:
+    """The end of a turn is synced, so all that was written before it had been."""
+    events = [*said(range(2)), TurnStarted(1), TurnEnded("answered"), TurnStarted(2)]
+    found, _ = lines(events)
+    data = b"\0" * 9 + as_file(found)[9:]
+
+    assert end_of_lines(data, 0) == len(data)
+    assert end_of_lines(b"\0" * 9 + as_file(found[:4])[9:], 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "kept", "end"),
+    [
+        (b"one\ntwo\n", 0, 8),
+        (b"one\ntw", 0, 4),
+        (b"one\n\0\0\0\nfour\n", 4, 4),
+        (b"one\nt\0\0\0our\n", 4, 4),
+        (b"one\nt\0\0\0our\n", 8, 12),  # it was synced: damage
+        (b"one\ntwo\n\0\0\0", 4, 8),
+        (b"\0\0\0\0two\n", 0, 0),
+        (b"\0\0\0\0two\n", 4, 8),
+    ],
+)
+def test_lines_end_before_a_hole_that_was_not_synced(
+    data: bytes, kept: int, end: int
+) -> None:
+    assert end_of_lines(data, kept) == end

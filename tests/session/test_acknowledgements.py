@@ -1,0 +1,99 @@
+"""Watchers hear of an event when it is written, and of an acknowledgement when it is kept."""
+
+import anyio
+import pytest
+
+from refold.errors import JournalError
+from refold.journal.events.kinds import Ended, Entry, Said, TurnEnded
+from refold.journal.store.port import MemoryStore
+from refold.session.hub import Subscription
+from refold.session.recorder import Recorder
+from refold.values.live import TextCame
+
+TURN = TurnEnded("answered")
+
+
+class SlowDisk(MemoryStore):
+    """Keeps nothing before `done` is set; `fails` says that a sync fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keeping, self.done, self.fails = anyio.Event(), anyio.Event(), False
+
+    async def keep(self) -> None:
+        self.keeping.set()
+        await self.done.wait()
+        if self.fails:
+            self.fails = False
+            raise JournalError("the disk is broken")
+
+
+async def sent(watch: Subscription) -> list[object]:
+    """What the watcher was sent and has not taken yet."""
+    frames = watch.frames()
+    found = [await anext(frames) for _ in range(watch.waiting)]
+    return [f.item.event if isinstance(f.item, Entry) else f.item for f in found]
+
+
+def test_acknowledgement_is_published_when_it_is_kept() -> None:
+    async def story() -> None:
+        disk = SlowDisk()
+        record = Recorder(disk)
+        await record(Said("one"))
+        watch, heard, joined = record.hub.watch(), list[object](), list[Subscription]()
+        record.hub.subscribe(lambda entry: heard.append(entry.event))
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: record(TURN, kept=True))
+            await disk.keeping.wait()
+            joined.append(record.hub.watch())
+            await record(Said("two"))  # it is written, and waits for what came before
+            record.tell(TextCame("three"))
+            assert (watch.waiting, joined[0].waiting) == (0, 0)
+            assert heard == [TURN, Said("two")]  # those who work hear of it at once
+            assert record.view.turn.outcome == "answered"
+            disk.done.set()
+        assert await sent(watch) == [TURN, Said("two"), TextCame("three")]
+        assert await sent(joined[0]) == [Said("two"), TextCame("three")]
+        await record(Said("four"))
+        assert watch.waiting == 1
+
+    anyio.run(story)
+
+
+def test_events_that_acknowledge_nothing_are_published_when_written() -> None:
+    async def story() -> None:
+        record = Recorder(SlowDisk())
+        watch = record.hub.watch()
+        await record(Ended("c", "done", "wet"))
+        assert watch.waiting == 1
+
+    anyio.run(story)
+
+
+def test_without_durability_nothing_waits_for_the_disk() -> None:
+    async def story() -> None:
+        record = Recorder(SlowDisk(), durable=False)
+        watch = record.hub.watch()
+        await record(TURN, kept=True)
+        assert watch.waiting == 1
+
+    anyio.run(story)
+
+
+def test_acknowledgement_that_could_not_be_kept_is_published_after_the_next_sync() -> None:
+    async def story() -> None:
+        disk = SlowDisk()
+        record = Recorder(disk)
+        await record(Said("one"))
+        watch = record.hub.watch()
+        disk.fails = True
+        disk.done.set()
+        with pytest.raises(JournalError):
+            await record(TURN, kept=True)
+        assert watch.waiting == 0
+
+        await record(Said("two"))
+
+        assert await sent(watch) == [TURN, Said("two")]
+
+    anyio.run(story)
