@@ -204,7 +204,7 @@ class TurnContext:
             helper_model=None
             if shared.models.scripted
             else partial(_aide, shared, self._trace),
-            budget=self._budget,
+            budget=_budget(shared),
             shares=shares(settings),
             watches=settings.reminders,
             lineage=(
@@ -217,13 +217,6 @@ class TurnContext:
             results=self._results,
             edit_checks=self._tool_dependencies.edit_checks(files),
         )
-
-    @property
-    def _budget(self) -> Budget:
-        own = budget(self._shared.settings)
-        if self._shared.models.scripted and own.tokens is None:
-            return replace(own, tokens=DEFAULT_TOKENS)  # a script costs nothing
-        return own
 
     def _told(self, agent: Profile, traits: ModelTraits, view: View) -> RenderedPrompt:
         """The system text of the next turn, and what of it had no room."""
@@ -288,10 +281,12 @@ class TurnContext:
                 shared.settings, self._schema, steps, lent, coded=coded, watched=watched
             )
             # No rank of theirs is another's where the order could matter.
-            kept = enforceable(
-                self._budget, shared.models.price, shared.settings.fallback_models
+            self._policies[key] = (
+                _enforceable(shared),
+                *own,
+                *self._hooked(),
+                *shared.policies,
             )
-            self._policies[key] = (kept, *own, *self._hooked(), *shared.policies)
         return self._policies[key]
 
     def _hooked(self) -> tuple[Policy, ...]:
@@ -314,6 +309,18 @@ class TurnContext:
             from refold.engine.run_hooks import at_end
 
             await at_end(self._world(self._record.view), self._record)
+
+
+def _budget(shared: SharedResources) -> Budget:
+    own = budget(shared.settings)
+    if shared.models.scripted and own.tokens is None:
+        return replace(own, tokens=DEFAULT_TOKENS)  # a script costs nothing
+    return own
+
+
+def _enforceable(shared: SharedResources) -> Policy:
+    fallbacks = shared.settings.fallback_models
+    return enforceable(_budget(shared), shared.models.price, fallbacks)
 
 
 class MovingTurnContext:
