@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 from refold.safe_open import read_regular
-from refold.tools.bounded_process import CannotRead, LimitExceeded, cannot, printed
 from refold.tools.contract import FittedImage, ImageData
 from refold.values.image_files import image_type, pixel_size
 
@@ -79,6 +78,8 @@ def fit_image(image: ImageData) -> FittedImage:
     except ImportError:
         return FittedImage(_unscaled(image))
     del PIL
+    from refold.tools.bounded_process import CannotRead, LimitExceeded, printed
+
     try:
         made = msgspec.json.decode(
             printed(print_fitted, image.content, name), type=_Printed
@@ -122,6 +123,8 @@ def print_fitted(_name: str) -> None:
     from warnings import simplefilter
 
     from PIL import Image, ImageOps
+
+    from refold.tools.bounded_process import cannot
 
     simplefilter("ignore")  # of damage that does not matter, which would be printed
     Image.MAX_IMAGE_PIXELS = None  # the sizes are compared here
