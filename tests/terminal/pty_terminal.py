@@ -13,7 +13,7 @@ import pyte
 STAGE = Path(__file__).with_name("stage.py")
 CTRL_C, ENTER, ESC = "\x03", "\r", "\x1b"
 _KEPT = 5_000  # lines above the screen
-_PATIENCE = 15  # seconds; a busy machine takes ten
+_PATIENCE = 60  # seconds; a busy machine takes ten
 
 
 class Terminal:

@@ -123,7 +123,10 @@ export class Requests {
 
   carryOut(card, { action, value }) {
     if (action === "answer") (card.choices.find((choice) => choice.id === value) ?? card.choices[0])?.take();
-    else if (action === "draft") this.composer.insert(value);
+    else if (action === "draft") {
+      this.composer.insert(value);
+      this.focusWhenCalm(card); // once it is sent or deleted
+    }
     else if (action === "write") write(card.element.querySelector("input[type=text]"), value);
     else if (action === "send") this.composer.send();
     else if (action === "leave" && card.menu.send_leaves) this.composer.text.focus();
