@@ -92,7 +92,7 @@ def answer(process: "subprocess.Popen[bytes]", id_: int, data: bytes) -> Any:
     return found
 
 
-@pytest.mark.parametrize("name", ["../elsewhere", "{}/child-1", "no"])
+@pytest.mark.parametrize("name", ["../elsewhere", "{}/child-1", "no", "a" * 5000, "a\0b"])
 def test_only_a_session_of_its_own_is_loaded(work: Path, home: Path, name: str) -> None:
     async def check() -> None:
         async with editor(work, {"text": "Hi."}) as at:
