@@ -28,7 +28,6 @@ from refold.headless.task import Task
 from refold.journal.home import JournalDirectory
 from refold.session.session import Session as Engine
 from refold.tools.contract import ImageData
-from refold.tools.images import image_file
 from refold.values.modes import MODES, Mode
 from refold.views.escape import on_one_line
 
@@ -295,6 +294,10 @@ def schema(given: str, flag: str = "--json-schema") -> Raw:
 
 def images(found: Namespace) -> tuple[ImageData, ...]:
     """Those that --image names. Raises `BadInput` for what a model cannot see."""
+    if not found.image:
+        return ()
+    from refold.tools.images import image_file  # few starts have one
+
     return tuple(image_file(Path(name).expanduser(), name) for name in found.image)
 
 

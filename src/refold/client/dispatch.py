@@ -48,7 +48,7 @@ from refold.errors import BadInput, ToolFailed
 from refold.journal.events.child_events import TeamsSwitched, TracingSwitched
 from refold.session.pending_requests import Permission, Questions, requests
 from refold.session.session import Session as Engine
-from refold.tools.images import image_data
+from refold.tools.contract import ImageData
 from refold.values.modes import MODES
 from refold.values.usage import Budget
 
@@ -160,7 +160,11 @@ class Dispatcher:
 
     async def say(self, order: SendMessage, when: Literal["now", "next"]) -> bool:
         """Record a message at once. False if that was done before."""
-        shown = [image_data(each.content, each.name) for each in order.images]
+        shown = list[ImageData]()
+        if order.images:
+            from refold.tools.images import image_data  # few messages have one
+
+            shown = [image_data(each.content, each.name) for each in order.images]
         return await self._engine.inbox.say(
             order.text,
             when=when,

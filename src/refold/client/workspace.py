@@ -17,7 +17,6 @@ from refold.memory.project import kept_in, project_of
 from refold.place.port import Files, Snapshots
 from refold.session.session import Session as Engine
 from refold.tools.contract import ImageData
-from refold.tools.images import image_file
 from refold.values.display import Diff
 
 if TYPE_CHECKING:
@@ -214,6 +213,8 @@ def attached(text: str, directory: str, unread: Callable[[str], str]) -> Attachm
             problems.append(f"{name!r} was not sent: {why}")
             continue
         try:
+            from refold.tools.images import image_file  # few messages name one
+
             images.append(image_file(path, name))
         except BadInput as error:
             problems.append(str(error))

@@ -14,7 +14,6 @@ from msgspec import Meta
 from refold.errors import BadInput, JournalError, ToolFailed
 from refold.place.port import Files
 from refold.tools.contract import ReadRange, Reply, tool
-from refold.tools.images import image_data
 from refold.tools.text_files import folded, piece, written
 from refold.values.display import Note
 from refold.values.image_files import image_type
@@ -67,6 +66,8 @@ def _file(path: str, first: int, count: int, files: Files) -> Reply:
 
 
 def _shown(content: bytes, name: str, kind: str, seen: tuple[ReadRange, ...]) -> Reply:
+    from refold.tools.images import image_data  # not for a start
+
     about = f"{name} is an image, {kind}, {len(content):,} bytes"
     note = (Note(f"looked at {name}, {kind}"),)
     try:
