@@ -13,8 +13,10 @@ import os
 import socket
 import stat
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from hashlib import sha256
 from pathlib import Path
 
@@ -27,6 +29,12 @@ from refold.values.messages import ToolResult
 
 SECRET = "S3CRET"
 RAN = "R4N"  # what a program of the repository prints
+_LISTENS = """
+import socket, sys
+server = socket.socket(socket.AF_UNIX); server.bind(sys.argv[1]); server.listen()
+print("listens", flush=True)
+while True: server.accept(); print("container.sock", flush=True)
+"""
 _PERSON = ("-c", "user.name=p", "-c", "user.email=p@example.org")
 
 
@@ -47,6 +55,7 @@ class Attack(Struct, frozen=True, kw_only=True):
     settings: Mapping[str, object] = {}
     path: str = ""
     reached: Sequence[str] = ()
+    container: bool = False  # does one listen in the workspace, with a network of its own?
 
 
 class Outcome(Struct, frozen=True):
@@ -83,7 +92,7 @@ class House:
                 ["bash", "-ec", self._filled(attack.before)], cwd=self.ws, check=True
             )
         at_first = self._outside()
-        with self._doors():
+        with self._doors(), self._container() if attack.container else nullcontext():
             heard = self._told(attack)
         harm = [f"changed: {name}" for name in self._changed(at_first)]
         harm += [f"read: {SECRET}"] if SECRET in heard else []
@@ -91,6 +100,7 @@ class House:
         harm += [
             f"made: {name}" for name in attack.reached if os.path.lexists(self.ws / name)
         ]
+        harm += [f"rights of the user: {path}" for path in self._with_rights()]
         harm += [f"connected to {name}" for name in self._connected]
         return Outcome(heard, tuple(harm))
 
@@ -167,6 +177,24 @@ class House:
             while True:
                 server.accept()[0].close()
                 self._connected.append(name)
+
+    @contextlib.contextmanager
+    def _container(self) -> Iterator[None]:
+        """A program in another network namespace that shares a directory of the workspace."""
+        (self.ws / "run").mkdir()
+        words = ["bwrap", "--dev-bind", "/", "/", "--unshare-net", "--die-with-parent"]
+        words += [sys.executable, "-c", _LISTENS, str(self.ws / "run/container.sock")]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout
+            assert other.stdout.readline() == "listens\n"
+            yield
+            other.kill()
+            self._connected += other.stdout.read().split()
+
+    def _with_rights(self) -> list[str]:
+        """Files of the workspace that run with the rights of whoever owns them."""
+        about = ((path, path.lstat().st_mode) for path in self.ws.rglob("*"))
+        return [str(p) for p, mode in about if stat.S_ISREG(mode) and mode & 0o6000]
 
     def _outside(self) -> dict[str, str]:
         """All that lies in the house and not in the workspace."""

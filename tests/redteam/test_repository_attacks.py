@@ -1,6 +1,6 @@
 """Attacks by a hostile repository, or by a model that it has misled: each must fail.
 
-The attacks are data: what they do is in `readers`, `breakers` and `starters`. First it is
+The attacks are data: what they do is in `readers`, `breakers`, `starters` and `kernel`. First it is
 tested that a successful attack would be noticed.
 """
 
@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from tests.redteam.breakers import BREAKERS
 from tests.redteam.house import SECRET, Attack, House
+from tests.redteam.kernel import KERNEL
 from tests.redteam.readers import READERS
 from tests.redteam.starters import STARTERS
 
-ALL = [*READERS, *BREAKERS, *STARTERS]
+ALL = [*READERS, *BREAKERS, *STARTERS, *KERNEL]
 _OPEN = {"sandbox.profile": "off"}
 
 
@@ -25,6 +26,7 @@ _OPEN = {"sandbox.profile": "off"}
         ("echo x > {home}/.ssh/new", "changed: "),
         ("printf 'R%sN' 4", "ran: "),
         ("touch made", "made: made"),
+        ("touch tool; chmod u+s tool", "rights of the user: "),
         (
             "python3 -c \"import socket; socket.socket(socket.AF_UNIX).connect('{home}/plain.sock')\"",
             "connected to plain.sock",
