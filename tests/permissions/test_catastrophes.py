@@ -104,11 +104,13 @@ def test_what_makes_git_run_others_is_asked_about_in_every_mode(command: str) ->
 
 
 def test_git_alone_may_write_its_own_settings() -> None:
+    asked = judged("git checkout -b x").confines
     alone = judged("git checkout -b x", "bypass").confines
     beside = judged("git checkout -b x && python x.py", "bypass").confines
 
-    opened = ("/ws/.git/config", "/ws/.git/hooks", "/ws/.gitmodules")
-    assert alone == Confinement(writes=True, opened=opened)
+    settings = ("/ws/.git/config", "/ws/.git/hooks", "/ws/.gitmodules")
+    assert asked == Confinement(writes=True, opened=settings)
+    assert alone == Confinement(writes=True, of_git=settings)
     assert beside == Confinement(writes=True)
 
 

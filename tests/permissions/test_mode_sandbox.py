@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from refold.permissions.decide import decide
 from refold.permissions.facts import Facts
@@ -36,7 +37,7 @@ def test_what_the_sandbox_holds_runs(command: str) -> None:
 
     assert (found.verdict, found.rule) == ("allow", "")
     assert found.confines == Confinement(
-        writes=True, opened=found.confines.opened, narrow=True
+        writes=True, narrow=True, of_git=found.confines.of_git
     )
 
 
@@ -192,3 +193,22 @@ def test_a_deny_rule_that_may_be_hidden_asks() -> None:
     found = decide(bash("x=rm; $x f"), "sandbox", rules(deny=["bash(rm *)"]), place())
 
     assert found.verdict != "allow"
+
+
+@pytest.mark.parametrize(
+    ("command", "verdict"),
+    [
+        ("git commit -am x", "ask"),
+        ("git stash", "ask"),
+        ("make && git add -A", "ask"),
+        ("git diff", "allow"),
+        ("make", "allow"),
+    ],
+)
+def test_git_that_would_record_a_hidden_file_asks(command: str, verdict: str) -> None:
+    facts = replace(place(), tracked_keys=lambda: "/ws/.env")
+
+    found = judged(command, "sandbox", facts=facts)
+
+    assert found.verdict == verdict
+    assert ("/ws/.env" in found.reason) == (verdict == "ask")

@@ -85,7 +85,7 @@ def test_guarded_files_that_come_up_are_moved_away_and_told(ws: Walled) -> None:
 
     found = ws.run(f"{made}; ln -s /etc .claude; touch kept")
 
-    taken = [os.path.relpath(path, ws.root) for path, _ in found.taken]
+    taken = [os.path.relpath(one.path, ws.root) for one in found.guarded.undone]
     assert taken == [
         ".bashrc",
         ".claude",
@@ -95,7 +95,7 @@ def test_guarded_files_that_come_up_are_moved_away_and_told(ws: Walled) -> None:
         "deep/er/.mcp.json",
     ]
     assert sorted(os.listdir(ws.root)) == ["deep", "kept"]
-    goals = [Path(goal) for path, goal in found.taken if path.endswith("/.env")]
+    goals = [Path(one.goal) for one in found.guarded.undone if one.path.endswith("/.env")]
     assert [goal.read_text() for goal in goals] == ["x\n"]
 
 
@@ -106,7 +106,7 @@ def test_what_a_person_saw_named_can_be_written(ws: Walled) -> None:
 
     found = ws.run("echo x > .env; echo new > .vscode/tasks.json", opened=opened)
 
-    assert (found.code, found.taken) == (0, ())
+    assert (found.code, found.guarded.undone) == (0, ())
     assert (ws.root / ".env").read_text() == "x\n"
     assert (ws.root / ".vscode/tasks.json").read_text() == "new\n"
 
@@ -130,7 +130,7 @@ def test_new_repositories_work_and_run_nothing_of_the_commands(ws: Walled) -> No
         "echo evil > ../bad/.git/hooks/post-checkout; mkdir ../odd; echo gitdir: /tmp/o > ../odd/.git"
     )  # fmt: skip
 
-    taken = [os.path.relpath(path, ws.root) for path, _ in found.taken]
+    taken = [os.path.relpath(one.path, ws.root) for one in found.guarded.undone]
     assert taken == ["bad/.git/config", "bad/.git/hooks/post-checkout", "odd/.git"]
     assert ws.run("git -C sub log --format=%s; git -C sub remote").text == "m\norigin\n"
 

@@ -135,7 +135,7 @@ def test_landlock_alone_takes_away_what_came_up(tmp_path: Path) -> None:
     with walled(tmp_path / "ws", without_bubblewrap(tmp_path)) as ws:
         found = ws.run("echo x > .env; touch kept")
 
-        assert [path for path, _ in found.taken] == [str(ws.root / ".env")]
+        assert [one.path for one in found.guarded.undone] == [str(ws.root / ".env")]
         assert os.listdir(ws.root) == ["kept"]
 
 
@@ -185,7 +185,7 @@ with walled(Path(sys.argv[1]) / "ws") as ws:
     crowd = ws.run(":(){ :|:& };:; sleep 100", seconds=20)
     print(found.text, file=sys.stderr)
     print(sorted(os.listdir(ws.root)), sorted(os.listdir(sys.argv[1])))
-    print((ws.root / ".env").read_text(), [Path(path).name for path, _ in found.taken])
+    print((ws.root / ".env").read_text(), [Path(one.path).name for one in found.guarded.undone])
     print(looked.text.endswith("a\\n"), bool(crowd.stopped))
 """
 

@@ -130,7 +130,7 @@ def test_what_is_taken_away_stays_when_the_session_is_closed(tmp_path: Path) -> 
     with walled(tmp_path / "ws") as place:
         found = place.run("echo mine > .env")
 
-    (where,) = [Path(goal) for _, goal in found.taken]
+    (where,) = [Path(one.goal) for one in found.guarded.undone]
     assert (where.read_text(), where.parent.name) == ("mine\n", "ws-quarantine")
 
 

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import anyio
 from anyio.abc import SocketStream
-from msgspec import Struct
+from msgspec import Struct, structs
 from msgspec.json import encode
 
 from refold.app.search_places import USER_HOOKS_FILE
@@ -38,6 +38,7 @@ from refold.safe_open import read_regular
 from refold.tools.contract import Tool
 from refold.values.modes import HookEvent
 from refold.values.namespaces import REFUSED, refused_namespaces
+from refold.values.printable_names import escaped
 from refold.values.tools import Confinement
 
 GROUP = "refold.hooks"  # of entry points
@@ -101,7 +102,10 @@ class SessionHooks(Struct, frozen=True):
             finally:
                 if its is not None:
                     its.close()
-        return _answer(hook, finished, output)
+        answer = _answer(hook, finished, output)
+        remarks = finished.guarded.sentences(escaped) if finished else []
+        notice = "; ".join(filter(None, (answer.notice, *remarks)))
+        return structs.replace(answer, notice=notice) if remarks else answer
 
     async def _run_line(self, hook: Hook, line: str, its: socket.socket) -> Finished:
         directory = self.workspace.directory

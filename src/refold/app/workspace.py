@@ -39,6 +39,7 @@ from refold.place.port import (
 from refold.skills.directories import shipped
 from refold.tools.contract import Tool
 from refold.values.log_level import WriteLog
+from refold.values.printable_names import escaped
 from refold.values.secret_mask import FindSecrets, without_secrets
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ class Workspace:
                 own=self._own,
                 shared=self._shared,
                 quarantine=os.path.join(os.path.realpath(self._paths.data), "quarantine"),
+                states=os.path.join(os.path.realpath(self._paths.data), "guarded"),
                 unread=partial(self._all_unread, self.rules)
                 if _hide(self.rules)
                 else tuple,
@@ -157,7 +159,10 @@ class Workspace:
         config = self.sandbox.config
         config = replace(config, roots=config.roots if writes else ())
         limits = self.commands.limits
-        found = ShellCommands(self._environ, lambda: find(self._environ, config), limits)
+        beside = self.sandbox
+        found = ShellCommands(
+            self._environ, lambda: find(self._environ, config, beside), limits
+        )
         found.gate = self.commands.gate if writes else None
         return found.hiding(lambda: tuple(key_paths(self._home)))
 
@@ -188,7 +193,8 @@ class Workspace:
 
     def notices(self) -> tuple[str, ...]:
         """The protection that is missing, as sentences for the user."""
-        return tuple(filter(None, (self.sandbox.notice,)))
+        undone = (f"{one.sentence(escaped(one.path))}." for one in self.sandbox.undone)
+        return (*filter(None, (self.sandbox.notice,)), *undone)
 
     def always(self, rule: str) -> None:
         """From now on `rule` allows calls in this folder, in every session to come."""
@@ -261,6 +267,8 @@ class Workspace:
             sandboxed=self.sandbox.confines,
             asks_after_outside_text=self._settings.ask_after_outside_text,
             follow=self.files.real,
+            git_part=_git_part,
+            tracked_keys=lambda: self.sandbox.tracked_keys(),
         )
 
     def _unread(self, real: Real) -> str:
@@ -389,6 +397,12 @@ def _unshown(real: str, rules: Sequence[Rule], facts: Facts) -> str:
 
     shown = readable(real, rules, facts)
     return "" if shown else "it is protected: name it, and the person is asked"
+
+
+def _git_part(paths: Sequence[str]) -> str:
+    from refold.place.guarded_paths import git_part
+
+    return git_part(paths)
 
 
 def _at_home(paths: Sequence[str]) -> tuple[str, ...]:

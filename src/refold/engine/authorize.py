@@ -165,10 +165,18 @@ def stricter(own: Decision, other: Decision) -> Decision:
         tuple(path for path in mine.opened if path in theirs.opened),
         tuple(path for path in mine.seen if path in theirs.seen),
         mine.narrow or theirs.narrow,
+        _of_git(mine, theirs),
     )
     outside = first.outside or (second.outside and second.verdict == first.verdict)
     once = first.once or second.once
     return replace(first, once=once, outside=outside, confines=both)
+
+
+def _of_git(mine: Confinement, theirs: Confinement) -> tuple[str, ...]:
+    """What both let git write, where one of them does so because the user saw it named."""
+    first, second = ((*one.opened, *one.of_git) for one in (mine, theirs))
+    named = {path for path in mine.opened if path in theirs.opened}
+    return tuple(path for path in first if path in second and path not in named)
 
 
 def fingerprint(call: ToolCall, found: Access) -> str:

@@ -30,6 +30,7 @@ from refold.mcp.message_limits import readable
 from refold.mcp.servers import ServerConfig
 from refold.place.port import CommandExtras, Commands, Finished
 from refold.values.namespaces import REFUSED, refused_namespaces
+from refold.values.printable_names import escaped
 from refold.values.text import escape_marks
 from refold.values.tools import Confinement
 
@@ -164,6 +165,8 @@ class _Program:
                 on_output=self._printed,
                 given=given,
             )
+            for sentence in finished.guarded.sentences(escaped):
+                self._log(sentence)
             self._ending.because(_how(finished))
         except ToolFailed as error:
             self._ending.because(str(error))

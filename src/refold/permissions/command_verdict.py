@@ -104,6 +104,9 @@ def decide_command(
         or _in_sandbox(command, mode, facts)
         or _asked(command)
     )
+    if decision.verdict == "allow" and not _steers_git(command):
+        # The user does not see what git is about to write.
+        confines = structs.replace(confines, opened=(), of_git=confines.opened)
     return structs.replace(decision, confines=_joined(confines, decision.confines))
 
 
@@ -343,7 +346,15 @@ def _leaves_sandbox(command: _Command, facts: Facts) -> str:
             return f"it names {file.real}, which is outside the workspace"
         if not file.looks and steering(file.real.split("/")):
             return f"{file.real} instructs agents or tools"
-    return discards(command.found)
+    return discards(command.found) or _records_hidden(command, facts)
+
+
+def _records_hidden(command: _Command, facts: Facts) -> str:
+    """Git must see a file to record what is in it, or that it has not changed."""
+    runs = any(w[0].text.rsplit("/", 1)[-1] == "git" for w in command.found.commands)
+    if command.looks or not runs or not (path := facts.tracked_keys()):
+        return ""
+    return f"git has {path}, which commands that run without asking do not see"
 
 
 def _unjudged(command: _Command) -> str:
@@ -394,4 +405,4 @@ def _for_git(command: _Command, facts: Facts) -> tuple[str, ...]:
 
 def _joined(one: Confinement, other: Confinement) -> Confinement:
     opened = tuple(dict.fromkeys((*one.opened, *other.opened)))
-    return Confinement(one.writes, one.network, opened, one.seen, other.narrow)
+    return structs.replace(one, opened=opened, narrow=other.narrow)

@@ -178,9 +178,10 @@ def _not_meant(access: Access, facts: Facts) -> str:
 
 def _protected(access: Access, facts: Facts) -> Decision | None:
     writes = access.effect is not Effect.LOOK
+    part = facts.git_part([target.real for target in access.files]) if writes else ""
     for target in access.files:
         for path in (target.real, target.path):
-            if protected(path, facts, writes=writes):
+            if (part and path == part) or protected(path, facts, writes=writes):
                 reason = (
                     f"{target.real} is protected: it holds secrets or decides what runs"
                 )

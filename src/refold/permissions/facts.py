@@ -7,7 +7,7 @@ one.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from posixpath import join, normpath
 
 from msgspec import Struct
@@ -51,6 +51,11 @@ def as_written(path: str) -> str:
     return normpath(join("/", path))
 
 
+def no_part(paths: Sequence[str]) -> str:
+    """As if no directory were a repository: for `Facts.git_part`."""
+    return ""
+
+
 class Facts(Struct, frozen=True):
     """The facts about the workspace that permissions depend on.
 
@@ -60,7 +65,10 @@ class Facts(Struct, frozen=True):
     exist. With `sandboxed` a command can be kept from writing; then it may read and run
     what is in `shared`, which are directories in `own`. `trees` are directories in `own`,
     too, with files of the user. With `asks_after_outside_text`, a change is asked about once
-    the model has `read_outside_text` that the user has not answered for.
+    the model has `read_outside_text` that the user has not answered for. `git_part` names, of
+    paths that a call writes, one by which git would run a program in a directory that is a
+    repository, or becomes one by them, without being called `.git`; "" if there is none. `tracked_keys` names a file that git
+    has, and that commands which run without asking do not see; "" if there is none.
     """
 
     roots: tuple[str, ...] = ("/",)
@@ -72,6 +80,8 @@ class Facts(Struct, frozen=True):
     asks_after_outside_text: bool = False
     read_outside_text: bool = False
     follow: Callable[[str], str] = as_written
+    git_part: Callable[[Sequence[str]], str] = no_part
+    tracked_keys: Callable[[], str] = str
 
     def outside(self, real: str) -> bool:
         """Is this path, links followed, outside of all roots?"""
@@ -103,4 +113,7 @@ def protected(path: str, facts: Facts, *, writes: bool) -> bool:
     reason = guarded(path.split("/"))
     if reason == KEYS or re.fullmatch(_KEY_FILES, small.rpartition("/")[2]):
         return True
-    return writes and (bool(reason) or any(each in small + "/" for each in _RUN_LATER))
+    if not writes:
+        return False
+    later = any(each in small + "/" for each in _RUN_LATER)
+    return bool(reason) or later or bool(facts.git_part((path,)))

@@ -172,7 +172,7 @@ class ShellCommands:
         if sandbox is None or sandbox.kind != "bubblewrap" or not request.given.usual:
             return None  # nothing else takes long
         # What the user saw named was named for that command alone.
-        confines = replace(request.confines, opened=(), seen=())
+        confines = replace(request.confines, opened=(), of_git=(), seen=())
         launch = sandbox.expected(request.cwd, confines, self._unread)
         return partial(self._ahead.set_up, partial(SandboxAhead, request, launch))
 

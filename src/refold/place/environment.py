@@ -54,16 +54,23 @@ _NOBODY_THERE = {
     "DEBIAN_FRONTEND": "noninteractive",
     "PIP_NO_INPUT": "1",
 }
+# In a sparse checkout git would look at files again that its index says to leave alone.
+_SPARSE = ("sparse.expectFilesOutsideOfPatterns", "true")
+KEEPS_HIDDEN = {
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": _SPARSE[0],
+    "GIT_CONFIG_VALUE_0": _SPARSE[1],
+}
 # For commands that look, which run unasked: git starts nothing that a repository names, and
 # what is written in Python or JavaScript finds its parts where it was installed.
 LOOKING = {
-    "GIT_CONFIG_COUNT": "6",
+    "GIT_CONFIG_COUNT": "7",
     **{
         f"GIT_CONFIG_{part}_{n}": word
         for n, setting in enumerate((
             ("core.fsmonitor", "false"), ("core.hooksPath", "/dev/null"),
             ("core.pager", "cat"), ("log.showSignature", "false"),
-            ("safe.directory", "*"), ("safe.bareRepository", "explicit"),
+            ("safe.directory", "*"), ("safe.bareRepository", "explicit"), _SPARSE,
         ))
         for part, word in zip(("KEY", "VALUE"), setting, strict=True)
     },

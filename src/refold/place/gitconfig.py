@@ -44,6 +44,26 @@ def runs_no_program(config: str) -> bool:
     return text is not None and all(known for _, known in _lines(text, _CORE))
 
 
+def program_lines(config: str) -> list[str] | None:
+    """The lines of a file of settings by which git may run a program; None where it is unknown."""
+    text = _text(config)
+    return None if text is None else _program_lines(text)
+
+
+def program_lines_of(content: bytes) -> list[str]:
+    """The same of the content of such a file."""
+    return _program_lines(content.decode(errors="surrogateescape"))
+
+
+def _program_lines(text: str) -> list[str]:
+    """A line belongs to the section that it stands in."""
+    lines, section = list[str](), ""
+    for line, known in _lines(text, _CORE):
+        section = line if line[0] == "[" else section
+        lines += () if known else (f"{section}\n{line}",)
+    return lines
+
+
 def without_programs(config: str) -> str | None:
     """What of a file of settings runs nothing; None where all of it runs nothing."""
     text = _text(config)

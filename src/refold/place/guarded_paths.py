@@ -28,6 +28,10 @@ _PACKAGES = {
 _IN_REPOSITORY = ("config", "config.worktree", "hooks", "commondir", "info/attributes")
 _POINTER = "gitdir: "
 _LONGEST = 4096  # bytes of a file that only points somewhere
+_HEAD, _PARTS = "head", {"objects", "refs"}  # what makes a directory a repository
+_OF_GIT = {_HEAD, *_PARTS, *(name.split("/")[0] for name in _IN_REPOSITORY)}
+_MAX_REPOSITORIES = 2000  # that belong to one: its submodules and linked worktrees
+_MAX_NAME_DEPTH = 8  # directories in the name of a submodule
 
 
 class GuardedPaths(Struct, frozen=True):
@@ -77,12 +81,18 @@ class Guards:
     def found(self) -> GuardedPaths:
         paths, repositories = set[str](), dict[str, str]()
         for path in self._named():
-            paths.add(path)
             if os.path.basename(path).lower() == ".git":
-                for directory in repository_of(path):
-                    inside = _guarded_inside(directory)
-                    paths.update(inside)
-                    repositories |= dict.fromkeys(inside, directory)
+                paths.add(path)
+                inside = repository_of(path)
+            elif os.path.basename(path).lower() == _HEAD:
+                inside = directories_of(os.path.dirname(path))
+            else:
+                paths.add(path)
+                continue
+            for directory in inside:
+                there = _guarded_inside(directory)
+                paths.update(there)
+                repositories |= dict.fromkeys(there, directory)
         links = dict(_links(paths))
         # The directory of a repository is written by git all the time.
         shut = {
@@ -131,7 +141,11 @@ def _directory(
     path: str, root: str, entries: Sequence[os.DirEntry[str]], changed: int, looked: int
 ) -> _Directory:
     above = tuple(os.path.relpath(path, root).split("/")) if path != root else ()
-    shut = {e.name for e in entries if guarded((*above[-2:], e.name))}
+    names = {entry.name for entry in entries}
+    shut = {name for name in names if guarded((*above[-2:], name))}
+    bare = (
+        [name for name in names if name.lower() == _HEAD] if makes_repository(names) else []
+    )
     below = tuple(
         entry.path
         for entry in entries
@@ -140,17 +154,75 @@ def _directory(
         and entry.is_dir(follow_symlinks=False)
     )  # fmt: skip
     return _Directory(
-        changed, looked, tuple(os.path.join(path, name) for name in sorted(shut)), below
+        changed,
+        looked,
+        tuple(os.path.join(path, name) for name in sorted({*shut, *bare})),
+        below,
     )
+
+
+def makes_repository(names: Set[str]) -> bool:
+    """Does git take a directory with these entries for a repository, without any `.git`?"""
+    small = {name.lower() for name in names}
+    return _HEAD in small and (small >= _PARTS or "commondir" in small)
+
+
+def is_whole(directory: str) -> bool:
+    """Does git take this directory for one of a repository?"""
+    try:
+        return makes_repository(set(os.listdir(directory)))
+    except OSError:
+        return False
+
+
+def git_part(paths: Sequence[str]) -> str:
+    """One of these paths that decides what git runs where no name says so; "" if none does.
+
+    It is in a directory that git takes for a repository, or would once all of them exist: it
+    names programs there, or makes it one.
+    """
+    named = dict[str, dict[str, str]]()  # of each directory, names in it, with such a path
+    for path in paths:
+        parts = path.split("/")
+        for at in range(1, len(parts)):
+            if parts[at].lower() in _OF_GIT:
+                inside = named.setdefault("/".join(parts[:at]), {})
+                part = "/".join(
+                    parts[at : at + 2 if parts[at].lower() == "info" else at + 1]
+                )
+                inside.setdefault(part.lower(), path)
+    for directory, inside in named.items():
+        there = {name for name in _OF_GIT if os.path.lexists(f"{directory}/{name}")}
+        there |= {_HEAD} if os.path.lexists(f"{directory}/HEAD") else set()
+        if not makes_repository(there | inside.keys()):
+            continue
+        if not makes_repository(there):
+            return next(iter(inside.values()))
+        for name in _IN_REPOSITORY:
+            if name in inside:
+                return inside[name]
+    return ""
 
 
 def repository_of(path: str) -> list[str]:
     """The directories of the repository that a `.git` refers to: its own come last."""
     directory = pointed_to(path) if os.path.isfile(path) else os.path.realpath(path)
-    if not directory or not os.path.isdir(directory):
-        return []
-    common = common_of(directory)
-    return [*_modules(common), *_children(common, "worktrees"), common, directory]
+    return directories_of(directory) if directory and os.path.isdir(directory) else []
+
+
+def directories_of(directory: str) -> list[str]:
+    """All directories in which git finds settings of this repository, its own come last.
+
+    A `commondir` names another one, and says nothing of what lies in this: both are followed,
+    with their submodules and linked worktrees, and with those of these.
+    """
+    found, waiting = dict[str, None](), deque([directory])
+    while waiting and len(found) < _MAX_REPOSITORIES:
+        here = waiting.popleft()
+        if here not in found:
+            found[here] = None
+            waiting += (common_of(here), *_modules(here), *_children(here, "worktrees"))
+    return list(found)[::-1]
 
 
 def common_of(directory: str) -> str:
@@ -228,16 +300,14 @@ def pointed_to(path: str) -> str:
 
 def _modules(directory: str) -> Iterator[str]:
     """Submodules: a name may have slashes in it."""
-    for found in _children(directory, "modules"):
-        if os.path.exists(os.path.join(found, "HEAD")):
-            yield found
-            yield from _modules(found)
-        else:
-            yield from (
-                deeper
-                for deeper in _children(found, "")
-                if os.path.exists(os.path.join(deeper, "HEAD"))
-            )
+    waiting = deque((path, 1) for path in _children(directory, "modules"))
+    left = _MOST
+    while waiting and (left := left - 1):
+        path, depth = waiting.popleft()
+        if os.path.lexists(os.path.join(path, "HEAD")):
+            yield path
+        elif depth < _MAX_NAME_DEPTH:
+            waiting += ((deeper, depth + 1) for deeper in _children(path, ""))
 
 
 def _children(directory: str, name: str) -> list[str]:

@@ -4,6 +4,7 @@ Tools know only these. `files`, `commands` and `checkpoints` implement them on t
 call is allowed is not decided here: the seam asks `outside` and the rules before a tool runs.
 """
 
+import os
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NewType, Protocol, TypeAlias
 
@@ -12,6 +13,7 @@ from msgspec import Struct
 from refold.place.command_output import as_text
 from refold.place.limits import Limits
 from refold.values.kept_output import Printed
+from refold.values.printable_names import escaped
 from refold.values.tools import Confinement
 
 if TYPE_CHECKING:
@@ -54,15 +56,62 @@ class FileWrite(Struct, frozen=True):
     executable: bool | None = None
 
 
+class GuardChange(Struct, frozen=True):
+    """What a command did to a guarded path, and what became of it.
+
+    What it made is now at `goal`; "" if it removed what was there. "moved": there was nothing
+    before. "restored": what was there before is there again; "lost": it was too large to be kept.
+    "followed": a guarded file had been renamed to this path.
+    """
+
+    path: str
+    goal: str
+    fate: Literal["moved", "restored", "lost", "followed"] = "moved"
+
+    def sentence(self, path: str) -> str:
+        """What to say of it, without the last full stop. `path` is how it is shown."""
+        goal = escaped(self.goal)
+        if self.fate == "moved":
+            return f"{path} is guarded: what was made there is now {goal}"
+        if self.fate == "followed":
+            return f"{path} was a guarded file under another name, and is now {goal}"
+        if not self.goal:
+            return f"{path} is guarded: it was removed, and is there again"
+        if self.fate == "lost":
+            return (
+                f"{path} is guarded: it was changed, and what is there now is in {goal}; what "
+                "was there before was too large to be restored"
+            )
+        name = escaped(os.path.basename(self.goal))
+        return (
+            f"{path} is guarded: the change to it is now {goal}, and what was there before is "
+            f"there again; if it was the user's own change, refold quarantine restore {name} "
+            "brings it back"
+        )
+
+
+class GuardReport(Struct, frozen=True):
+    """What a command did to guarded paths: what was undone, and what it was allowed to change."""
+
+    undone: tuple[GuardChange, ...] = ()
+    accepted: tuple[str, ...] = ()
+
+    def sentences(self, called: Callable[[Real], str]) -> list[str]:
+        """What to say of it. `called` shows a path."""
+        allowed = (
+            f"{called(Real(path))} was changed, as allowed" for path in self.accepted
+        )
+        return [*(one.sentence(called(Real(one.path))) for one in self.undone), *allowed]
+
+
 class Finished(Struct, frozen=True):
     """How a command ended, and what it printed, both streams in their order.
 
     `code` is None where we ended it. Of very long output the middle is left out:
     `start` and `end` are what was kept and `dropped` counts the bytes between.
-    `stopped` says which limit ended it. `taken` are guarded paths that it made and that
-    were taken away again, each with where it is now. `offline` and `looking` say that a
-    sandbox held it: it could not reach the network, and it could change no files; with
-    `no_namespaces` it could make none.
+    `stopped` says which limit ended it. `guarded` is what it did to guarded paths. `offline`
+    and `looking` say that a sandbox held it: it could not reach the network, and it could
+    change no files; with `no_namespaces` it could make none.
     `continued` is a command that was let go of with a `Handover`, and still runs.
     """
 
@@ -72,7 +121,7 @@ class Finished(Struct, frozen=True):
     dropped: int = 0
     timed_out: bool = False
     stopped: str = ""
-    taken: tuple[tuple[str, str], ...] = ()
+    guarded: GuardReport = GuardReport()
     offline: bool = False
     looking: bool = False
     no_namespaces: bool = False

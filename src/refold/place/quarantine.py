@@ -1,132 +1,39 @@
-"""Moves away what a command created under a guarded name, stores it, and restores it.
+"""Stores what was moved out of workspaces: `Quarantine` lists, restores and deletes it.
 
-A sandboxed command cannot change a guarded path that existed before it. It can create a new one,
-which would take effect for the next program that looks for it. So when the command has ended,
-`quarantine_new` moves what is new: by descriptors, and only below the directories that the command could
-write, so that a link in the way leads nowhere. A new repository stays if it has nothing that git
-would run.
-
-Moved files go to a directory of refold, each under a name of its own, with a note of its origin; a
-file on another disk is renamed where it is. `Quarantine` lists, restores and deletes them; it
-follows no link, either.
+`guard_changes` decides what is moved. Moved files go to a directory of refold, each under a name of
+its own, with a note of its origin. No link is followed.
 """
 
 import os
 import shutil
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from refold.errors import BadInput
-from refold.place.gitconfig import runs_no_program
-from refold.place.guarded_paths import GuardedPaths, pointed_to, start_of
 from refold.place.openat import FOLDER, beneath
-from refold.safe_open import made, unlinked
-from refold.values.path_names import below
+from refold.safe_open import made, read_regular, unlinked
 
 _NOTES = ".from"  # the directory of what is known of each
-
-
-def quarantine_new(
-    before: GuardedPaths,
-    after: GuardedPaths,
-    roots: Sequence[str],
-    opened: Iterable[str],
-    where: str,
-) -> list[tuple[str, str]]:
-    """Move what came up beneath `roots` to below `where`. Gives each path and its new one."""
-    free = set(opened)
-    moved = list[tuple[str, str]]()
-    for path in sorted(_made(before, after, roots)):
-        root = next((r for r in roots if path != r and below(path, r)), "")
-        if root and path not in free:
-            with suppress(OSError):  # gone, or a link is in the way: then it is not there
-                moved.append((path, _take(path, root, where, before.links.get(path))))
-    return moved
-
-
-def _made(before: GuardedPaths, after: GuardedPaths, roots: Sequence[str]) -> Iterator[str]:
-    for path, said in before.links.items():
-        if after.links.get(path) != said:
-            yield path
-    for path in after.paths - before.paths:
-        if directory := after.repositories.get(path):
-            yield from _in_repository(path, directory)
-        elif os.path.basename(path).lower() != ".git" or not _ours(path, roots):
-            yield path
-
-
-def _in_repository(path: str, directory: str) -> Iterator[str]:
-    name = os.path.basename(path)
-    if name == "hooks":
-        with suppress(OSError):
-            hooks = sorted(os.listdir(path))
-            yield from (os.path.join(path, h) for h in hooks if not h.endswith(".sample"))
-        if os.path.islink(path):
-            yield path
-    elif name == "commondir":
-        if not _worktree(path, directory):
-            yield path
-    elif not runs_no_program(path):
-        yield path
-
-
-def _worktree(path: str, directory: str) -> bool:
-    """Whether this directory of a linked worktree belongs to the repository that contains
-    it.
-    """
-    above, name = os.path.split(os.path.dirname(directory))
-    said = start_of(path)
-    return (
-        bool(said)
-        and name == "worktrees"
-        and os.path.realpath(os.path.join(directory, said)) == above
-    )
-
-
-def _ours(path: str, roots: Sequence[str]) -> bool:
-    """Does a new `.git` lead to a place that was looked through?"""
-    if os.path.islink(path):
-        return False
-    directory = pointed_to(path)
-    return any(directory.startswith(root.rstrip("/") + "/") for root in roots)
-
-
-def _take(path: str, root: str, where: str, link: str | None) -> str:
-    top = os.open(root, FOLDER)
-    try:
-        folder, name = os.path.split(os.path.relpath(path, root))
-        here = beneath(top, folder or ".", FOLDER)
-    finally:
-        os.close(top)
-    try:
-        goal = _put_away(here, name, os.path.dirname(path), where)
-        if link is not None:
-            os.symlink(link, name, dir_fd=here)
-        return goal
-    finally:
-        os.close(here)
-
-
-def _put_away(here: int, name: str, folder: str, where: str) -> str:
-    with suppress(OSError):  # another disk, or none
-        return move_to(name, here, os.path.join(folder, name), where)
-    mark = os.urandom(4).hex()
-    # There is always room beside it.
-    os.rename(name, f"taken-{mark}", src_dir_fd=here, dst_dir_fd=here)
-    return os.path.join(folder, f"taken-{mark}")
+_MAX_REPLACED_BYTES = 1024 * 1024  # of a file that refold restored
 
 
 class QuarantineOrigin(Struct, frozen=True):
-    """Where a thing was, and when it was taken from there."""
+    """Where a thing was, and when it was taken from there.
+
+    `replaced_by` is the sha256 of the file that was put in its place: the one that had been there
+    before it.
+    """
 
     path: str
     at: float
+    replaced_by: str = ""
 
 
 class QuarantinedItem(Struct, frozen=True):
@@ -138,7 +45,7 @@ class QuarantinedItem(Struct, frozen=True):
     origin: QuarantineOrigin | None
 
 
-def move_to(name: str, here: int, path: str, where: str) -> str:
+def move_to(name: str, here: int, path: str, where: str, replaced_by: str = "") -> str:
     """Move `name` in the directory `here`, which is `path`, to below `where`. Where it is then.
 
     Raises `OSError`: `where` may be on another disk.
@@ -149,7 +56,8 @@ def move_to(name: str, here: int, path: str, where: str) -> str:
     called = f"{os.urandom(4).hex()}-{name}"
     os.rename(name, goal := os.path.join(where, called), src_dir_fd=here)
     with suppress(OSError):  # without it a person has to say where it is to go
-        origin = QuarantineOrigin(os.fsencode(path).decode(errors="replace"), time.time())
+        path = os.fsencode(path).decode(errors="replace")
+        origin = QuarantineOrigin(path, time.time(), replaced_by)
         made(notes / f"{called}.json", msgspec.json.encode(origin))
     return goal
 
@@ -197,7 +105,8 @@ class Quarantine:
                 "say --to PATH"
             ) from error
         try:
-            _move(self._directory / thing.name, name, here)
+            replaced_by = thing.origin.replaced_by if thing.origin and not to else ""
+            _move(self._directory / thing.name, name, here, replaced_by)
         except FileExistsError:
             raise BadInput(
                 f"{goal} already exists: choose another place with --to PATH"
@@ -261,9 +170,18 @@ def _opened(folder: str) -> int:
         os.close(top)
 
 
-def _move(place: Path, name: str, here: int) -> None:
-    """A directory is renamed where nothing is; a file gets its second name before it loses one."""
+def _move(place: Path, name: str, here: int, replaced_by: str) -> None:
+    """A directory is renamed where nothing is; a file gets its second name before it loses one.
+
+    It may replace a file that refold has put there in its stead.
+    """
     about = place.lstat()
+    if replaced_by and not stat.S_ISDIR(about.st_mode):
+        with suppress(OSError):
+            data, _ = read_regular(name, _MAX_REPLACED_BYTES, follow=False, directory=here)
+            if sha256(data).hexdigest() == replaced_by:
+                os.replace(place, name, dst_dir_fd=here)
+                return
     if stat.S_ISDIR(about.st_mode):
         os.mkdir(
             name, 0o700, dir_fd=here

@@ -11,20 +11,23 @@ import stat
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Lock, Thread
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from refold import programs
 from refold.errors import ToolFailed
 from refold.place import bubblewrap, landlock, seatbelt, socket_guard
 from refold.place.bubblewrap import MountPlan
-from refold.place.guarded_paths import GuardedPaths, Guards
+from refold.place.environment import KEEPS_HIDDEN
+from refold.place.git_index import HiddenIndexes, tracked
+from refold.place.guard_state import AllowedPaths
+from refold.place.guard_watch import GuardedWorkspace, GuardWatch, undo_after_kill
+from refold.place.guarded_paths import GuardedPaths, common_of
 from refold.place.landlock import Restrictions
-from refold.place.port import NOTHING_MORE, CommandExtras
+from refold.place.port import NOTHING_MORE, CommandExtras, GuardChange, GuardReport
 from refold.place.reaper import owner, owner_lives
 from refold.place.sandbox_rules import (
     CommandContext,
@@ -36,7 +39,6 @@ from refold.place.sandbox_rules import (
 )
 from refold.place.seccomp import command_filter
 from refold.programs import Programs
-from refold.values.path_names import below
 from refold.values.tools import Confinement
 
 Kind: TypeAlias = Literal["bubblewrap", "landlock", "seatbelt", "none", "off"]
@@ -49,6 +51,10 @@ _GONE = (
     "restart refold to run commands without it."
 )
 _INSTALL = "Install bubblewrap (apt install bubblewrap, dnf install bubblewrap)"
+
+
+def _nothing() -> None:
+    pass
 
 
 class _Capabilities(Struct, frozen=True):
@@ -66,7 +72,8 @@ class Launch(Struct, frozen=True):
     arguments: tuple[str, ...] = ()  # before the shell
     environ: Mapping[str, str] = {}
     restrictions: Restrictions | None = None  # to be given up before it is started
-    after: Callable[[], list[tuple[str, str]]] = list
+    after: Callable[[], GuardReport] = GuardReport
+    beat: Callable[[], None] = _nothing  # call it from time to time while it runs
     mounts: MountPlan | None = None  # must stand before its first word runs
     offline: bool = False
     looking: bool = False
@@ -81,27 +88,35 @@ class Launch(Struct, frozen=True):
         return self.mounts is not None
 
 
-def find(environ: Mapping[str, str], config: SandboxConfig) -> "Sandbox":
-    """The sandbox of a session. It tries what there is when it is first used, or called."""
-    return Sandbox(environ, config)
+def find(
+    environ: Mapping[str, str], config: SandboxConfig, beside: "Sandbox | None" = None
+) -> "Sandbox":
+    """The sandbox of a session. It tries what there is when it is first used, or called.
+
+    `beside` is another one for the same workspace: commands of both may run at a time.
+    """
+    return Sandbox(environ, config, beside)
 
 
 class Sandbox:
     """Close it at the end of the session: it keeps a private directory for commands."""
 
-    def __init__(self, environ: Mapping[str, str], config: SandboxConfig) -> None:
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        config: SandboxConfig,
+        beside: "Sandbox | None" = None,
+    ) -> None:
         self.config = config
         home = os.path.realpath(environ["HOME"]) if environ.get("HOME") else ""
         self._layout = SandboxRuleBuilder(
             config, home, lambda: self._programs.path.split(":")
         )
         self._programs = Programs(environ, (*config.roots, *self._layout.writable))
-        self._guards = Guards(config.roots)
-        self._opened, self._lock = set[str](), Lock()
-        self._writers, self._settled = 0, GuardedPaths()
-        # While any command writes, like what is opened: what was there when one began, and
-        # what of that was not there, or was taken away, when another ended.
-        self._seen, self._gone = set[str](), set[str]()
+        self._lock, self._indexes = Lock(), HiddenIndexes()
+        same = beside is not None and beside.config.roots == config.roots
+        self._beside = beside if same else None
+        self._undone: Sequence[GuardChange] = ()
         self._tried: _Capabilities | None = None
         self._trying = Lock()
 
@@ -123,6 +138,12 @@ class Sandbox:
         """What the user must know about missing protection; "" if nothing is missing."""
         return self._capabilities().notice
 
+    @property
+    def undone(self) -> Sequence[GuardChange]:
+        """What was undone at the start of the work of commands that a killed refold ran here."""
+        self._capabilities()
+        return self._undone
+
     def launch(
         self,
         cwd: str,
@@ -137,18 +158,18 @@ class Sandbox:
         can = self._capabilities()
         if can.kind in ("none", "off"):
             return Launch()
-        allowed = self._within(confines)
-        with self._lock:
-            self._opened.update(allowed.opened if allowed.writes else ())
-            before = self._guards.found()
-            still = self._begin(before, writes=allowed.writes)
+        within = self._within(confines)
+        if not within.writes:
+            return self._launch(self._rules(cwd, within, given, self.watch.paths(), unread))
+        allowed = AllowedPaths(within.opened, within.of_git)
+        paths = self._begin(allowed)
         try:
-            rules = self._rules(cwd, allowed, given, still, unread)
-            return self._launch(rules, before)
+            launch = self._launch(self._rules(cwd, within, given, paths, unread))
         except BaseException:
-            with self._lock:
-                self._writers -= allowed.writes
+            self.watch.cancel(allowed)
             raise
+        after = partial(self.watch.end, allowed)
+        return structs.replace(launch, after=after, beat=self.watch.beat)
 
     def expected(
         self,
@@ -157,15 +178,12 @@ class Sandbox:
         unread: Callable[[], Sequence[str]] = no_paths,
     ) -> Launch:
         """What `launch` would return for a next command. It has no part in the writing."""
-        with self._lock:
-            found = self._guards.found()
-            still = found.only(self._settled.paths) if self._writers else found
-        rules = self._rules(cwd, self._within(confines), NOTHING_MORE, still, unread)
-        return self._launch(rules, found)
+        within, paths = self._within(confines), self.watch.paths()
+        return self._launch(self._rules(cwd, within, NOTHING_MORE, paths, unread))
 
     def _within(self, confines: Confinement) -> Confinement:
         writes = confines.writes and self.config.profile == "workspace"
-        return replace(confines, writes=writes)
+        return structs.replace(confines, writes=writes)
 
     def _rules(
         self,
@@ -181,16 +199,24 @@ class Sandbox:
         room = CommandContext(private, cwd, guards, given.own_tmp)
         named = dict.fromkeys((*self.config.unread(), *unread()))
         rules = self._layout.rules(room, confines, found, given.seen)
-        return with_denied(_to_deny(named), rules)
+        rules = with_denied(_to_deny(named), rules)
+        if confines.writes and not confines.narrow:
+            return rules  # git writes the index
+        hidden = (*rules.unread, *rules.denied)
+        copies = (*self._indexes.copies(hidden, self._where_git_is, private),)
+        shut = rules.shut
+        if confines.writes:  # then git can record nothing, for it would record what it sees
+            its = [os.path.dirname(index) for index, _ in copies]
+            shut = (*dict.fromkeys((*its, *map(common_of, its), *shut)),)
+        return structs.replace(rules, instead=(*rules.instead, *copies), shut=shut)
 
-    def _launch(self, rules: SandboxRules, before: GuardedPaths) -> Launch:
+    def _launch(self, rules: SandboxRules) -> Launch:
         can = self._capabilities()
         mounts = MountPlan(rules) if can.kind == "bubblewrap" else None
         return Launch(
             arguments=self._arguments(rules, mounts),
             environ=self._environ(rules),
             restrictions=self._restrictions(rules),
-            after=list if rules.looking else lambda: self._afterwards(before),
             mounts=mounts,
             offline=not rules.network,
             looking=rules.looking,
@@ -206,24 +232,48 @@ class Sandbox:
             asks=self._capabilities().guards_sockets,
         )
 
-    def _begin(self, found: GuardedPaths, *, writes: bool) -> GuardedPaths:
-        """What can be mounted without a race.
+    def _begin(self, allowed: AllowedPaths) -> GuardedPaths:
+        try:
+            return self.watch.begin(allowed)
+        except OSError as error:
+            raise ToolFailed(
+                f"The command could not be started: what must not change cannot be noted in "
+                f"{self.config.states} ({error.strerror or error})."
+            ) from error
 
-        While a command writes, it may rename what it created since it began, but not what
-        existed then: a mount point cannot be renamed. So guarded paths that appeared since
-        are not mounted for others; the command that created them can write them anyway, and
-        they are moved away in the end.
-        """
-        if not self._writers:
-            self._settled = found
-        self._writers += writes
-        self._seen.update(found.paths if writes else ())
-        return found.only(self._settled.paths)
+    @property
+    def _where_git_is(self) -> tuple[str, ...]:
+        return (*self.config.roots, *self._layout.repositories)
+
+    def tracked_keys(self) -> str:
+        """A file that commands which run without asking do not see, and that git has; or ""."""
+        return tracked(
+            (*self.watch.paths().keys, *self.config.unread()), self._where_git_is
+        )
+
+    @property
+    def watch(self) -> GuardWatch:
+        """Of all commands that write in this workspace."""
+        return self._beside.watch if self._beside is not None else self._watch
+
+    @cached_property
+    def _watch(self) -> GuardWatch:
+        config = self.config
+        return GuardWatch(
+            GuardedWorkspace(
+                config.roots,
+                tuple(self._layout.repositories),
+                config.quarantine,
+                config.states,
+            )
+        )
 
     def close(self) -> None:
         if "_private" in self.__dict__:
             shutil.rmtree(self._private, ignore_errors=True)
             del self.__dict__["_private"]
+        if "_watch" in self.__dict__:
+            self._watch.close()
 
     @cached_property
     def _private(self) -> str:
@@ -238,6 +288,8 @@ class Sandbox:
     def _capabilities(self) -> _Capabilities:
         with self._trying:
             if self._tried is None:
+                if self._beside is None:
+                    self._undone = undo_after_kill(self._watch.workspace)
                 self._tried = self._probe()
             return self._tried
 
@@ -305,32 +357,9 @@ class Sandbox:
             places |= {"XDG_CACHE_HOME": f"{seen}/.cache"}
         if not self._layout.can_write(".npm"):
             places |= {"npm_config_cache": f"{seen}/.npm"}
+        if rules.instead and not rules.looking:
+            places |= KEEPS_HIDDEN
         return places
-
-    def _afterwards(self, before: GuardedPaths) -> list[tuple[str, str]]:
-        roots = (*self.config.roots, *self._layout.repositories)
-        with self._lock:
-            # What another made and this one found may have been hidden from the look at the
-            # end of the other, or taken away and made anew.
-            known = before.only({
-                path
-                for path in before.paths
-                if not any(below(gone, path) for gone in self._gone)
-            })  # fmt: skip
-            try:
-                from refold.place.quarantine import quarantine_new  # a look needs none
-
-                after, opened = self._guards.found(), frozenset(self._opened)
-                moved = quarantine_new(known, after, roots, opened, self.config.quarantine)
-            finally:
-                self._writers -= 1
-            self._gone |= self._seen - after.paths
-            self._gone.update(path for path, _ in moved if path not in known.links)
-            if not self._writers:
-                # What a person saw named for one command is not opened for the next.
-                for kept in (self._seen, self._gone, self._opened):
-                    kept.clear()
-        return moved
 
 
 _DEVICES = (

@@ -89,8 +89,8 @@ class SandboxConfig(Struct, frozen=True, kw_only=True):
     `writable` are more directories, `readable` more that commands without a view of the
     home can see; they may begin with `~`. `own` are directories of ours, which no command
     sees, except for those in `shared`; `quarantine` is one of them, for what commands
-    created under a guarded name; `unread` returns the paths that no command may read,
-    computed each time.
+    created under a guarded name; `states` is another, for what was there before. `unread`
+    returns the paths that no command may read, computed each time.
     """
 
     roots: tuple[str, ...]
@@ -103,6 +103,7 @@ class SandboxConfig(Struct, frozen=True, kw_only=True):
     shared: tuple[str, ...] = ()
     unread: Callable[[], Sequence[str]] = no_paths
     quarantine: str = ""
+    states: str = ""
 
 
 class SandboxRules(Struct, frozen=True, kw_only=True):
@@ -177,6 +178,7 @@ class SandboxRuleBuilder:
         network = confines.network or config.network
         more = [p for p in (*self.writable, *self.repositories) if os.path.isdir(p)]
         own = self._covered(network=network, wide=wide)
+        opened = (*confines.opened, *confines.of_git)
         return SandboxRules(
             private=room.private,
             cwd=room.cwd,
@@ -208,7 +210,7 @@ class SandboxRuleBuilder:
             shut=tuple(
                 path
                 for path in found.oldest_first(
-                    _still_shut(found.paths, confines.opened, found.links)
+                    _still_shut(found.paths, opened, found.links)
                 )
                 if writes and any(below(path, one) for one in (*config.roots, *more))
             ),

@@ -31,7 +31,7 @@ from refold.place.limits import (
     thread_count,
     too_many_threads,
 )
-from refold.place.port import Finished
+from refold.place.port import Finished, GuardReport
 from refold.place.reaper import end_all, members
 from refold.place.sandbox import Launch
 from refold.place.sandbox_ahead import SandboxAhead
@@ -67,7 +67,7 @@ class Supervisor:
         self.over, self.broken = False, ""
         self._finished: Finished | None = None
         self._error: BaseException | None = None
-        self._after: Callable[[], list[tuple[str, str]]] | None = None
+        self._after: Callable[[], GuardReport] | None = None
         self._guard = ExitStack()
         # Called in the thread when it has ended by itself, before anybody hears of that. What
         # it returns is called by `close`: a thread that starts another hands on what it gave up.
@@ -108,9 +108,9 @@ class Supervisor:
 
     def settle(self) -> None:
         """Do in another thread what this one has given up the rights for."""
-        taken = self._after() if self._after else []
+        guarded = self._after() if self._after else GuardReport()
         if self._finished:
-            self._finished = replace(self._finished, taken=tuple(taken))
+            self._finished = replace(self._finished, guarded=guarded)
 
     def finished(self) -> Finished:
         """How it ended. Raises what the thread raised."""
@@ -137,7 +137,7 @@ class Supervisor:
         output = OutputPipe(call.reading, tell, self._request.given.printed)
         watch = _Watch(call, self._limits, self._request.cwd)
         ended, why = False, ""
-        taken = list[tuple[str, str]]()
+        guarded = GuardReport()
         try:
             ended, why = (True, "") if call.problem else self._until_ended(watch, output)
         finally:
@@ -145,7 +145,7 @@ class Supervisor:
             if _restricted(call.launch):
                 self._after = call.launch.after
             else:
-                taken = call.launch.after()
+                guarded = call.launch.after()
             output.close()
             self.broken = call.broken(output.printed.start) if ended else ""
             watch.close()
@@ -162,7 +162,7 @@ class Supervisor:
             kept.dropped,
             timed_out=timed_out,
             stopped=why,
-            taken=tuple(taken),
+            guarded=guarded,
             offline=call.launch.offline,
             looking=call.launch.looking,
             no_namespaces=call.launch.no_namespaces,
@@ -199,6 +199,7 @@ class Supervisor:
                 return False, why
             if now >= next_glance:
                 next_glance, glances = now + _GLANCE_AGAIN, glances + 1
+                watch.beat()
                 if glances >= self._limits.glances or watch.crowded():
                     glances = 0
                     if why := self._limit_exceeded(watch):
@@ -263,6 +264,9 @@ class _Watch:
             output.take()
         self.stopped = self.stopped or stop in found
         return found
+
+    def beat(self) -> None:
+        self._call.launch.beat()
 
     def crowded(self) -> bool:
         return too_many_threads(self._limits, self._threads)

@@ -18,12 +18,11 @@ from msgspec.structs import replace
 
 from refold.errors import ToolFailed
 from refold.journal.state.background import BackgroundCommand, end_text
-from refold.place.port import CommandExtras, Commands, Files, Finished, Handover, Real
+from refold.place.port import CommandExtras, Commands, Files, Finished, Handover
 from refold.tools.contract import Reply, Tool, tool
 from refold.tools.find import directory as a_directory
 from refold.values.display import Note, Output
 from refold.values.kept_output import Printed
-from refold.values.printable_names import escaped
 from refold.values.tools import Confinement, Effect
 
 _SHOWN = 10_000  # characters, for the person
@@ -124,10 +123,7 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
     text = readable(text)
     remarks = _remarks(done, timeout, "" if name == "." else name)
     remarks += _held_back(done, text[-_LOOKED_THROUGH:], network)
-    remarks += [
-        f"{files.called(Real(path))} is guarded: what was made there is now {escaped(goal)}"
-        for path, goal in done.taken
-    ]
+    remarks += done.guarded.sentences(files.called)
     if not whole:
         remarks.append(f"it printed {done.printed:,} bytes in all")
     body = text.rstrip("\n") if text.strip() else "(no output)"

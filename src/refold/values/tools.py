@@ -44,7 +44,8 @@ class Confinement(Struct, frozen=True):
     """What a command may do besides computing and reading, enforced by the sandbox.
 
     With `writes` it may change files below the workspace, except protected ones that are not
-    in `opened`: absolute paths, links resolved, that the user saw. Without `writes` it reads
+    in `opened`: absolute paths, links resolved, that the user saw. What git may write of its
+    own settings without a question is in `of_git`: nothing may run by it. Without `writes` it reads
     the workspace, what programs need, and `seen`: paths that it names and a rule allows; with
     `narrow`, a command that writes reads no more than that either.
     """
@@ -54,3 +55,4 @@ class Confinement(Struct, frozen=True):
     opened: tuple[str, ...] = ()
     seen: tuple[str, ...] = ()
     narrow: bool = False
+    of_git: tuple[str, ...] = ()

@@ -1,0 +1,208 @@
+"""A copy of git's index in which some files are left out of every comparison.
+
+A file that is hidden from a command looks changed or removed to git, which would print the
+committed content as what was there before. In the copy these entries have the mark
+`skip-worktree`: git then takes them as they are committed, and does not look at the file. The copy
+is shown to the command in the place of the index (`sandbox_rules`), which itself is not changed.
+See gitformat-index(5).
+"""
+
+import os
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
+from hashlib import sha1, sha256
+from typing import NamedTuple
+
+from refold.place.guarded_paths import pointed_to
+from refold.safe_open import read_regular
+from refold.values.path_names import below
+
+_HEADER = struct.Struct(">4sII")
+_SIGNATURE, _VERSIONS = b"DIRC", (2, 3, 4)
+_STAT_BYTES = 40  # of an entry, before the name of its object
+_EXTENDED, _SKIP_WORKTREE = 0x4000, 0x4000  # in the flags, and in those that follow them
+_NAME_BYTES = 0xFFF  # the length of a name, or, if it is longer, this
+_VALID_NEVERTHELESS = (
+    b"TREE",
+    b"REUC",
+    b"sdir",
+)  # extensions that know no positions and no times
+_SPLIT = b"link"  # the extension of an index whose entries are in another file
+_MAX_INDEX_BYTES = 256 * 1024 * 1024
+# Git refuses to read this, and says that the index is corrupt.
+_UNREADABLE = b"refold cannot hide files in an index of this kind, so it hides the index.\n"
+
+
+class HiddenIndexes:
+    """Of one session. An index is read again only if it has changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, frozenset[bytes]], tuple[tuple[int, ...], str]] = {}
+
+    def copies(
+        self, hidden: Iterable[str], roots: Sequence[str], private: str
+    ) -> Iterator[tuple[str, str]]:
+        """Each index that has one of these paths, and its copy, a file in `private`."""
+        for index, names in _indexes(hidden, roots).items():
+            try:
+                about = os.stat(index)
+            except OSError:
+                continue  # nothing was added yet
+            state = (about.st_dev, about.st_ino, about.st_size, about.st_ctime_ns)
+            known = self._known.get((index, names))
+            if known is None or known[0] != state:
+                known = (state, _copy(index, names, private))
+                self._known[index, names] = known
+            if known[1]:
+                yield index, known[1]
+
+
+def tracked(hidden: Iterable[str], roots: Sequence[str]) -> str:
+    """One of these paths, or one below it, that git has in an index; "" if there is none."""
+    for index, names in _indexes(hidden, roots).items():
+        try:
+            if with_hidden(_content(index), names) is not None:
+                return os.path.join(os.path.dirname(index), os.fsdecode(min(names)))
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError):
+            return index
+    return ""
+
+
+def _copy(index: str, names: Set[bytes], private: str) -> str:
+    try:
+        data = with_hidden(_content(index), names)
+    except (OSError, ValueError):
+        data = _UNREADABLE
+    if data is None:
+        return ""
+    copy = os.path.join(private, f"index-{sha256(data).hexdigest()}")
+    with suppress(FileExistsError), open(copy, "xb") as file:
+        file.write(data)
+    return copy
+
+
+def _content(index: str) -> bytes:
+    data, size = read_regular(index, _MAX_INDEX_BYTES, follow=False)
+    if size > _MAX_INDEX_BYTES:
+        raise ValueError("too large")
+    return data
+
+
+def _indexes(hidden: Iterable[str], roots: Sequence[str]) -> Mapping[str, frozenset[bytes]]:
+    """The index of each repository that these paths are in, with their names in it."""
+    found = dict[str, frozenset[bytes]]()
+    for path in hidden:
+        top = os.path.dirname(path)
+        while any(below(top, root) for root in roots):
+            git = os.path.join(top, ".git")
+            if os.path.lexists(git):
+                directory = (
+                    pointed_to(git) if os.path.isfile(git) else os.path.realpath(git)
+                )
+                index = os.path.realpath(os.path.join(directory, "index"))
+                if directory and any(below(index, root) for root in roots):
+                    name = os.fsencode(os.path.relpath(path, top))
+                    found[index] = found.get(index, frozenset()) | {name}
+                break
+            top = os.path.dirname(top)
+    return found
+
+
+def with_hidden(data: bytes, names: Set[bytes]) -> bytes | None:
+    """The index with these files, and all below them, marked; None if it has none of them.
+
+    Raises `ValueError` for an index that is not understood.
+    """
+    if len(data) < _HEADER.size + 20:
+        raise ValueError("too short")
+    signature, version, count = _HEADER.unpack_from(data)
+    if signature != _SIGNATURE or version not in _VERSIONS:
+        raise ValueError("not a known version")
+    if version < 4 and _SPLIT not in data and not any(name in data for name in names):
+        return None  # it is the usual case, and to look at each entry takes long
+    hashing = sha256 if sha256(data[:-32]).digest() == data[-32:] else sha1
+    size = hashing().digest_size
+    pieces, at, last = list[bytes](), _HEADER.size, _HEADER.size
+    try:
+        for entry in _entries(data, version, count, size):
+            last = entry.end
+            if any(entry.name == one or entry.name.startswith(one + b"/") for one in names):
+                pieces += (data[at : entry.start], _marked(data, entry, version))
+                at = last
+        extensions = tuple(_extensions(data, last, size))
+    except (struct.error, IndexError) as error:
+        raise ValueError("it is cut off") from error
+    if not pieces:
+        return None
+    body = b"".join((*pieces, data[at:last], *extensions))
+    body = _HEADER.pack(_SIGNATURE, max(3, version), count) + body
+    return body + hashing(body).digest()
+
+
+class _Entry(NamedTuple):
+    """Where it begins and ends, where its flags are, and the name of its file."""
+
+    start: int
+    end: int
+    flags: int
+    name: bytes
+
+
+def _entries(data: bytes, version: int, count: int, size: int) -> Iterator[_Entry]:
+    at, name = _HEADER.size, b""
+    for _ in range(count):
+        flags = at + _STAT_BYTES + size
+        (bits,) = struct.unpack_from(">H", data, flags)
+        first = flags + (4 if bits & _EXTENDED and version > 2 else 2)
+        if version == 4:
+            cut, first = _number(data, first)
+            end = data.index(b"\0", first)
+            name = name[: len(name) - cut] + data[first:end]
+            yield _Entry(at, end + 1, flags, name)
+            at = end + 1
+        else:
+            length = bits & _NAME_BYTES
+            end = first + length if length < _NAME_BYTES else data.index(b"\0", first)
+            name = data[first:end]
+            end = at + ((end - at + 8) & ~7)  # with one zero at least
+            yield _Entry(at, end, flags, name)
+            at = end
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """A number of variable length, and where it ends."""
+    byte = data[at]
+    value = byte & 127
+    while byte & 128:
+        at += 1
+        byte = data[at]
+        value = ((value + 1) << 7) | (byte & 127)
+    return value, at + 1
+
+
+def _marked(data: bytes, entry: _Entry, version: int) -> bytes:
+    (bits,) = struct.unpack_from(">H", data, entry.flags)
+    more, rest = 0, entry.flags + 2
+    if bits & _EXTENDED and version > 2:
+        (more,) = struct.unpack_from(">H", data, rest)
+        rest += 2
+    words = struct.pack(">HH", bits | _EXTENDED, more | _SKIP_WORKTREE)
+    if version == 4:
+        return data[entry.start : entry.flags] + words + data[rest : entry.end]
+    marked = data[entry.start : entry.flags] + words + entry.name
+    return marked + bytes(8 - len(marked) % 8)
+
+
+def _extensions(data: bytes, at: int, size: int) -> Iterator[bytes]:
+    while at < len(data) - size:
+        kind = data[at : at + 4]
+        (length,) = struct.unpack_from(">I", data, at + 4)
+        whole = data[at : at + 8 + length]
+        if kind in _VALID_NEVERTHELESS:
+            yield whole
+        elif not kind[:1].isupper():
+            raise ValueError("it has a part that must be understood")
+        at += 8 + length

@@ -1,0 +1,280 @@
+"""Undoes what a command did to guarded paths: what is new is moved away, what was there is put back.
+
+The sandbox keeps a command from changing a guarded path, but a name that does not exist cannot be
+mounted over, and what keeps a command could fail. So two states are compared
+(`guard_state`), from before the command and from after it. A path that the user saw named in a
+question is left alone. A new repository stays if it has nothing that git would run.
+
+All work is done by descriptors, and only below directories that the command could write: a link in
+the way leads nowhere.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from typing import Literal, TypeAlias
+
+from refold.place.gitconfig import program_lines, program_lines_of, runs_no_program
+from refold.place.guard_state import AllowedPaths, Fingerprint, GuardState
+from refold.place.guarded_paths import is_whole, pointed_to, start_of
+from refold.place.openat import FOLDER, beneath
+from refold.place.port import GuardChange
+from refold.place.quarantine import move_to
+from refold.safe_open import read_regular
+from refold.values.path_names import below
+
+_MAX_SEARCHED = 200_000  # files among which one is looked for that was moved away
+
+
+# Whether another command was allowed to leave this at a path, or refold put it there; None: nothing.
+IsKnown: TypeAlias = Callable[[str, Fingerprint | None], bool]
+
+
+def undo_changes(
+    before: GuardState,
+    after: GuardState,
+    roots: Sequence[str],
+    allowed: Sequence[AllowedPaths],
+    where: str,
+    is_known: IsKnown,
+) -> tuple[list[GuardChange], list[str]]:
+    """Move what is new or changed beneath `roots` to below `where`, and restore what was there.
+
+    Gives what was done, and the paths whose change was allowed.
+    """
+    changes = _Changes(before, roots, allowed, where, is_known)
+    for path in _new_paths(before, after, roots, changes):
+        changes.move(path)
+    different = sorted(
+        path
+        for path, was in before.prints.items()
+        if (now := after.prints.get(path)) is None or not was.equals(now)
+    )
+    for path in different:
+        changes.restore(path, now=after.prints.get(path))
+    changes.move_elsewhere()
+    return changes.made, changes.accepted
+
+
+def _new_paths(
+    before: GuardState, after: GuardState, roots: Sequence[str], changes: "_Changes"
+) -> Iterator[str]:
+    """The topmost of what came up, without what makes no program run."""
+    taken = ""
+    for path in sorted(after.prints.keys() - before.prints.keys()):
+        if (taken and below(path, taken)) or changes.has_named(path):
+            continue
+        if changes.is_known(path, after.prints[path]):
+            continue
+        if _is_new(path, before, after, roots):
+            taken = path
+            yield path
+
+
+def _is_new(path: str, before: GuardState, after: GuardState, roots: Sequence[str]) -> bool:
+    folder, name = os.path.split(path)
+    above = before.prints.get(folder)
+    if above is not None and above.kind == "directory" and above.names is None:
+        return False  # there were too many to know
+    directory = after.repositories.get(path)
+    if directory is None:
+        return name.lower() != ".git" or not _is_ours(path, roots)
+    if name == "hooks":
+        return os.path.islink(path)  # what is in it has its own entries
+    if name == "commondir":
+        return not _is_worktree(path, directory)
+    return not runs_no_program(path)
+
+
+def _is_worktree(path: str, directory: str) -> bool:
+    """Whether this directory of a linked worktree belongs to the repository that contains
+    it.
+    """
+    above, name = os.path.split(os.path.dirname(directory))
+    said = start_of(path)
+    return (
+        bool(said)
+        and name == "worktrees"
+        and os.path.realpath(os.path.join(directory, said)) == above
+    )
+
+
+def _is_ours(path: str, roots: Sequence[str]) -> bool:
+    """Does a new `.git` lead to a whole repository that was looked through?
+
+    One that is not whole could become one later, under names that nothing guards.
+    """
+    if os.path.islink(path):
+        return False
+    directory = pointed_to(path)
+    inside = any(directory.startswith(root.rstrip("/") + "/") for root in roots)
+    return inside and is_whole(directory)
+
+
+class _Changes:
+    """`made` is what was done, `accepted` what was allowed."""
+
+    def __init__(
+        self,
+        before: GuardState,
+        roots: Sequence[str],
+        allowed: Sequence[AllowedPaths],
+        where: str,
+        is_known: IsKnown,
+    ) -> None:
+        self.is_known = is_known
+        self._before, self._roots, self._where = before.prints, roots, where
+        self._named = [path for one in allowed for path in one.named]
+        self._of_git = [path for one in allowed for path in one.of_git]
+        self.made, self.accepted = list[GuardChange](), list[str]()
+        self._lost = dict[tuple[int, int], Fingerprint]()
+
+    def has_named(self, path: str) -> bool:
+        """Is something allowed that is in this directory?"""
+        return any(path != one and below(one, path) for one in self._named)
+
+    def move(self, path: str, fate: Literal["moved", "followed"] = "moved") -> None:
+        """To quarantine: what is new."""
+        if self._is_allowed(path):
+            self.accepted.append(path)
+        elif root := self._root_of(path):
+            with suppress(OSError):  # gone, or a link is in the way: then it is not there
+                self.made.append(GuardChange(path, _moved(path, root, self._where), fate))
+
+    def restore(self, path: str, now: Fingerprint | None) -> None:
+        """What was at `path`; what is there now goes to quarantine."""
+        root, was = self._root_of(path), self._before[path]
+        if self._is_allowed(path):
+            self.accepted.append(path)
+            return
+        if self.is_known(path, now):
+            return
+        if was.kind == "file" and (
+            now is None or (was.device, was.inode) != (now.device, now.inode)
+        ):
+            self._lost[was.device, was.inode] = was
+        goal = ""
+        with suppress(OSError):  # a link is in the way, or what it lay in is gone
+            if now is not None:
+                goal = _moved(path, root, self._where, was.digest.hex())
+            back = _put_back(path, root, was)
+            if goal or back:
+                self.made.append(GuardChange(path, goal, "restored" if back else "lost"))
+
+    def move_elsewhere(self) -> None:
+        """Files that were renamed away from guarded paths: a command could read them there."""
+        for path in _paths_of(self._lost, self._roots) if self._lost else ():
+            if path not in self._before:  # what was put back may have got the same number
+                self.move(path, "followed")
+
+    def _root_of(self, path: str) -> str:
+        return next((r for r in self._roots if path != r and below(path, r)), "")
+
+    def _is_allowed(self, path: str) -> bool:
+        if any(below(path, one) for one in self._named):
+            return True
+        # Git removes a file of settings only with its repository, and no hook at all.
+        return path in self._of_git and runs_no_more(self._before.get(path), path)
+
+
+def runs_no_more(was: Fingerprint | None, config: str) -> bool:
+    """Do the settings name no program, or only those that they named before?"""
+    if runs_no_program(config):
+        return True
+    if was is None or was.content is None:
+        return False
+    now = program_lines(config)
+    return now is not None and now == program_lines_of(was.content)
+
+
+def _paths_of(
+    lost: Mapping[tuple[int, int], Fingerprint], roots: Sequence[str]
+) -> Iterator[str]:
+    """Where these files lie now. A new file may have got the number of one that is gone."""
+    numbers, left = {inode for _, inode in lost}, _MAX_SEARCHED
+    for root in roots:
+        for folder, _, _ in os.walk(root):
+            with suppress(OSError), os.scandir(folder) as entries:
+                for entry in entries:
+                    left -= 1
+                    if entry.inode() in numbers and _is_among(entry, lost):
+                        yield entry.path
+            if left < 0:
+                return
+
+
+def _is_among(entry: os.DirEntry[str], lost: Mapping[tuple[int, int], Fingerprint]) -> bool:
+    about = entry.stat(follow_symlinks=False)
+    was = lost.get((about.st_dev, about.st_ino))
+    if was is None or was.size != about.st_size:
+        return False
+    data, _ = read_regular(entry.path, about.st_size, follow=False)
+    return not was.digest or sha256(data).digest() == was.digest
+
+
+def _opened(path: str, root: str) -> int:
+    """The directory of `path`, reached without a link."""
+    top = os.open(root, FOLDER)
+    try:
+        return beneath(top, os.path.dirname(os.path.relpath(path, root)) or ".", FOLDER)
+    finally:
+        os.close(top)
+
+
+def _moved(path: str, root: str, where: str, replaced_by: str = "") -> str:
+    folder, name = os.path.split(path)
+    here = _opened(path, root)
+    try:
+        with suppress(OSError):  # another disk, or none
+            return move_to(name, here, path, where, replaced_by)
+        mark = os.urandom(4).hex()
+        # There is always room beside it.
+        os.rename(name, f"taken-{mark}", src_dir_fd=here, dst_dir_fd=here)
+        return os.path.join(folder, f"taken-{mark}")
+    finally:
+        os.close(here)
+
+
+def _put_back(path: str, root: str, was: Fingerprint) -> bool:
+    """False: its content is not known. What it lay in must be there."""
+    name = os.path.basename(path)
+    here = _opened(path, root)
+    try:
+        if was.kind == "link":
+            os.symlink(was.target, name, dir_fd=here)
+        elif was.kind == "directory":
+            os.mkdir(name, 0o700, dir_fd=here)
+            _give(name, here, was)
+        elif was.content is not None:
+            _write(name, here, was, was.content)
+        else:
+            return False
+    finally:
+        os.close(here)
+    return True
+
+
+def _write(name: str, here: int, was: Fingerprint, content: bytes) -> None:
+    """Under its name only when it is whole: a program may read it at any time."""
+    new = f".{name[:200]}.{os.urandom(4).hex()}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with open(os.open(new, flags, 0o600, dir_fd=here), "wb") as file:
+            file.write(content)
+        _give(new, here, was)
+        os.rename(new, name, src_dir_fd=here, dst_dir_fd=here)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(new, dir_fd=here)
+        raise
+
+
+def _give(name: str, here: int, was: Fingerprint) -> None:
+    """Its owner and its rights."""
+    about = os.stat(name, dir_fd=here, follow_symlinks=False)
+    if (about.st_uid, about.st_gid) != was.owner:
+        with suppress(PermissionError):
+            os.chown(name, *was.owner, dir_fd=here, follow_symlinks=False)
+    os.chmod(name, stat.S_IMODE(was.mode), dir_fd=here)

@@ -1,0 +1,180 @@
+"""A state of the guarded paths: what lies there, so that a change is seen and undone.
+
+A mount, a name or a time can be forged by a command that is not held by the sandbox; the content
+cannot. So a state has the content of every guarded file, and of every file in a guarded
+directory. A file is read again only if its device, inode, times, mode or size differ: the kernel
+sets the time of a change, and no command can set it back. `quarantine` compares two states and
+undoes what differs; `guard_watch` decides when.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from hashlib import sha256
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.place.guarded_paths import GuardedPaths
+from refold.safe_open import read_regular
+
+_SETTLED = 50_000_000  # nanoseconds: what changed just now may change again unseen
+_MAX_FILE_BYTES = 1024 * 1024  # a larger file is compared by what the kernel says of it
+_MAX_STATE_BYTES = 16 * 1024 * 1024  # of content; what is beyond cannot be restored
+_MAX_ENTRIES = 1000  # of one guarded directory; one with more is compared as a whole
+_SAMPLE = ".sample"  # hooks that git puts there and never runs
+
+
+class Fingerprint(Struct, frozen=True, array_like=True):
+    """What lies at one path. `looked` is when it was read, `changed` when it changed.
+
+    `digest` is of a file's content, and `content` is that content where it is small enough to
+    be restored. `target` is that of a link. `names` are the entries of a directory; None for one
+    that has too many.
+    """
+
+    kind: Literal["file", "directory", "link", "other"]
+    device: int
+    inode: int
+    changed: int
+    looked: int
+    mode: int
+    links: int
+    size: int
+    owner: tuple[int, int]
+    digest: bytes = b""
+    content: bytes | None = None
+    target: str = ""
+    names: tuple[str, ...] | None = None
+
+    def is_of(self, about: os.stat_result) -> bool:
+        """Is this what the kernel says of the path now, and can it not have changed since?"""
+        same = (self.device, self.inode, self.changed, self.mode, self.links, self.size) == (
+            about.st_dev, about.st_ino, about.st_ctime_ns, about.st_mode,
+            about.st_nlink, about.st_size,
+        )  # fmt: skip
+        return same and self.looked > self.changed + _SETTLED
+
+    def equals(self, other: "Fingerprint") -> bool:
+        """Would a program that comes upon it find the same, and no other command be able to write it?
+
+        A second name of the file would let another command write it under that name.
+        """
+        if "directory" in (self.kind, other.kind):
+            crowded = (self.names is None, other.names is None)
+            return self.kind == other.kind and crowded[0] == crowded[1]
+        if (self.kind, self.mode, self.target) != (other.kind, other.mode, other.target):
+            return False
+        if self.digest and other.digest:
+            return self.digest == other.digest and other.links <= max(1, self.links)
+        return (self.device, self.inode, self.changed, self.size) == (
+            other.device, other.inode, other.changed, other.size,
+        )  # fmt: skip
+
+
+class GuardState(Struct, frozen=True):
+    """The guarded paths with what lies there. `repositories` is as in `GuardedPaths`."""
+
+    prints: dict[str, Fingerprint] = {}
+    repositories: dict[str, str] = {}
+
+
+class AllowedPaths(Struct, frozen=True):
+    """The guarded paths that a command may change, with all that is in them.
+
+    The user saw those in `named`. `of_git` are files in which git keeps its settings, for a git
+    command that ran without asking: no program may run by what it changes there.
+    """
+
+    named: tuple[str, ...] = ()
+    of_git: tuple[str, ...] = ()
+
+
+def read_state(guards: GuardedPaths, earlier: Mapping[str, Fingerprint]) -> GuardState:
+    """What lies at the guarded paths now. What `earlier` has is not read again in vain."""
+    prints, room = dict[str, Fingerprint](), _MAX_STATE_BYTES
+    for path in sorted(guards.paths, key=lambda path: (path.count("/"), path)):
+        for inner, one in _prints(path, earlier, guards.repositories):
+            if one.content is not None:
+                room -= len(one.content)
+                one = one if room >= 0 else replace(one, content=None)
+            prints[inner] = one
+    return GuardState(prints, guards.repositories)
+
+
+def _prints(
+    path: str, earlier: Mapping[str, Fingerprint], repositories: Mapping[str, str]
+) -> Iterator[tuple[str, Fingerprint]]:
+    """Of a guarded path and of all that is in it."""
+    top = _print(path, earlier.get(path))
+    if top is None:
+        return
+    if top.kind != "directory":
+        yield path, top
+        return
+    without = _SAMPLE if path in repositories else ""
+    inside = dict[str, Fingerprint]()
+    waiting = [(path, top)]
+    while waiting:
+        directory, one = waiting.pop()
+        for name in one.names or ():
+            if without and name.endswith(without):
+                continue
+            inner = f"{directory}/{name}"
+            if (found := _print(inner, earlier.get(inner))) is None:
+                continue
+            inside[inner] = found
+            if found.kind == "directory":
+                waiting.append((inner, found))
+        if one.names is None or len(inside) > _MAX_ENTRIES:
+            yield path, replace(top, names=None)
+            return
+    yield path, top
+    yield from sorted(inside.items())
+
+
+def _print(path: str, earlier: Fingerprint | None) -> Fingerprint | None:
+    looked = time.time_ns()
+    try:
+        about = os.lstat(path)
+    except OSError:
+        return None
+    if earlier is not None and earlier.is_of(about):
+        return earlier
+    mode, kind = about.st_mode, _kind(about.st_mode)
+    digest, content, target, names = b"", None, "", None
+    with suppress(OSError):  # gone, or not ours to read: then what the kernel says counts
+        if kind == "link":
+            target = os.readlink(path)
+        elif kind == "directory":
+            names = _names(path)
+        elif kind == "file" and about.st_size <= _MAX_FILE_BYTES:
+            data, size = read_regular(path, _MAX_FILE_BYTES, follow=False)
+            if size <= _MAX_FILE_BYTES:
+                digest, content = sha256(data).digest(), data
+    return Fingerprint(
+        kind, about.st_dev, about.st_ino, about.st_ctime_ns, looked, mode,
+        about.st_nlink, about.st_size, (about.st_uid, about.st_gid),
+        digest, content, target, names,
+    )  # fmt: skip
+
+
+def _kind(mode: int) -> Literal["file", "directory", "link", "other"]:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "link" if stat.S_ISLNK(mode) else "other"
+
+
+def _names(directory: str) -> tuple[str, ...] | None:
+    with os.scandir(directory) as entries:
+        names = list[str]()
+        for entry in entries:
+            names.append(entry.name)
+            if len(names) > _MAX_ENTRIES:
+                return None
+    return tuple(sorted(names))

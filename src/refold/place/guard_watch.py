@@ -1,0 +1,328 @@
+"""Watches the guarded paths of a workspace while commands write in it.
+
+When the first command that writes begins, the state is read (`guard_state`). When any command
+ends, what lies there is compared with it, and what differs is undone (`guard_changes`). Commands
+that run at the same time share one state: what one of them does is found when another ends.
+
+The state is stored while a command runs. If refold is killed, the next start in the workspace
+compares with it (`undo_after_kill`).
+"""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+
+from msgspec import Struct
+
+from refold.place.guard_state import (
+    AllowedPaths,
+    Fingerprint,
+    GuardState,
+    read_state,
+)
+from refold.place.guarded_paths import GuardedPaths, Guards
+from refold.place.port import GuardChange, GuardReport
+from refold.place.private_files import make_directories
+from refold.place.reaper import owner, owner_lives
+from refold.safe_open import made, opened, unlinked
+from refold.values.path_names import below
+
+_RUNS, _RESTS = ".running", ".resting"  # endings of stored states
+_KNOWN = "known"  # the directory of notes
+_BEFORE = 10_000_000  # nanoseconds by which the time of a file may be behind the clock
+_BEAT = 20.0  # seconds between two signs that a command still runs
+_MARGIN = 60 * 1_000_000_000  # nanoseconds after the last of them in which it may have run
+
+
+class GuardedWorkspace(Struct, frozen=True):
+    """Where commands write, and where refold puts what it moves out of there.
+
+    `roots` are searched for guarded paths; the `repositories` of linked worktrees are written,
+    too. `states` is the directory for stored states; "" for none.
+    """
+
+    roots: tuple[str, ...]
+    repositories: tuple[str, ...] = ()
+    quarantine: str = ""
+    states: str = ""
+
+
+class StoredState(Struct, frozen=True, array_like=True):
+    """The state from before a command, with the directories in which it is compared."""
+
+    roots: tuple[str, ...]
+    repositories: tuple[str, ...]
+    state: GuardState
+
+
+class GuardWatch:
+    """Of one workspace, for all its commands. All methods may be called from any thread."""
+
+    def __init__(self, workspace: GuardedWorkspace) -> None:
+        self.workspace, self._guards = workspace, Guards(workspace.roots)
+        self._lock, self._running = Lock(), list[AllowedPaths]()
+        self._first, self._state = GuardedPaths(), GuardState()
+        self._stored, self._known = _Stored(workspace), _KnownChanges(workspace.states)
+
+    def paths(self) -> GuardedPaths:
+        """The guarded paths that can be mounted without a race.
+
+        While a command writes, it may rename what it created since it began, but not what
+        existed then: a mount point cannot be renamed. So guarded paths that appeared since
+        are not mounted for others; the command that created them can write them anyway, and
+        they are moved away in the end.
+        """
+        with self._lock:
+            found = self._guards.found()
+            return found.only(self._first.paths) if self._running else found
+
+    def begin(self, allowed: AllowedPaths) -> GuardedPaths:
+        """A command that writes is about to start. The result is as of `paths`.
+
+        Raises `OSError` where the state cannot be stored.
+        """
+        with self._lock:
+            found = self._guards.found()
+            if not self._running:
+                self._first = found
+                self._state = read_state(found, self._state.prints)
+                self._stored.begin(self._state)
+                self._known.begin()
+            self._running.append(allowed)
+            return found.only(self._first.paths)
+
+    def end(self, allowed: AllowedPaths) -> GuardReport:
+        """It has ended, with all its processes. Undo what it did to guarded paths."""
+        from refold.place.guard_changes import (
+            undo_changes,  # a read-only command needs none
+        )
+
+        workspace = self.workspace
+        with self._lock:
+            try:
+                now = read_state(self._guards.found(), self._state.prints)
+                roots = (*workspace.roots, *workspace.repositories)
+                made, accepted = undo_changes(
+                    self._state,
+                    now,
+                    roots,
+                    self._running,
+                    workspace.quarantine,
+                    self._known.has,
+                )
+                self._known.note(self._state, now, made, accepted)
+            finally:
+                self._running.remove(allowed)
+            self._accept(now, accepted)
+            if not self._running:
+                self._stored.end()
+        return GuardReport(tuple(made), tuple(accepted))
+
+    def cancel(self, allowed: AllowedPaths) -> None:
+        """It was not started."""
+        with self._lock:
+            self._running.remove(allowed)
+            if not self._running:
+                self._stored.end()
+
+    def beat(self) -> None:
+        """A command still runs. If refold is killed, what changes later is not its work."""
+        self._stored.beat()
+
+    def close(self) -> None:
+        self._stored.close()
+
+    def _accept(self, now: GuardState, accepted: Sequence[str]) -> None:
+        """What another command does to these from here on is compared with how they are now."""
+        if not self._running or not accepted:
+            return
+        prints = dict(self._state.prints)
+        for path in accepted:
+            prints.pop(path, None)
+            if path in now.prints:
+                prints[path] = now.prints[path]
+        self._state = GuardState(prints, self._state.repositories | now.repositories)
+        self._stored.begin(self._state)
+
+
+class _Stored:
+    """The state on the disk. Most commands find the same one and only rename it."""
+
+    def __init__(self, workspace: GuardedWorkspace) -> None:
+        self._workspace = workspace
+        name = f"{owner()}.{os.urandom(4).hex()}"
+        self._file = os.path.join(workspace.states, name) if workspace.states else ""
+        self._state: GuardState | None = None
+        self._last_beat = 0.0
+
+    def begin(self, state: GuardState) -> None:
+        if not self._file:
+            return
+        self._last_beat = 0.0
+        if self._state == state:
+            with suppress(FileNotFoundError):
+                os.rename(self._file + _RESTS, self._file + _RUNS)
+                self.beat()
+                return
+        import msgspec
+
+        self._state = None
+        folder = Path(self._workspace.states)
+        make_directories(folder)
+        unlinked(folder)
+        stored = StoredState(self._workspace.roots, self._workspace.repositories, state)
+        new = Path(f"{self._file}.new")
+        with suppress(FileNotFoundError):
+            new.unlink()
+        made(new, msgspec.msgpack.encode(stored))
+        new.rename(self._file + _RUNS)
+        with suppress(FileNotFoundError):
+            os.unlink(self._file + _RESTS)
+        self._state = state
+
+    def beat(self) -> None:
+        now = time.monotonic()
+        if self._file and now > self._last_beat + _BEAT:
+            self._last_beat = now
+            with suppress(OSError):
+                os.utime(self._file + _RUNS)
+
+    def end(self) -> None:
+        if self._file:
+            with suppress(OSError):  # our directory was emptied
+                os.rename(self._file + _RUNS, self._file + _RESTS)
+
+    def close(self) -> None:
+        """Remove it, if no command runs."""
+        if self._file and self._state is not None:
+            with suppress(OSError):
+                os.unlink(self._file + _RESTS)
+            self._state = None
+
+
+class _KnownChanges:
+    """What refold did to guarded paths, and what it allowed: notes for all that work here.
+
+    Another conversation or another process has a state of its own, and must not undo it.
+    """
+
+    def __init__(self, states: str) -> None:
+        self._folder = os.path.join(states, _KNOWN) if states else ""
+        self._since = 0
+
+    def begin(self) -> None:
+        self._since = time.time_ns() - _BEFORE
+
+    def has(self, path: str, now: Fingerprint | None) -> bool:
+        if not self._folder:
+            return False
+        folders = [path] if now is not None else [path, *_folders_of(path)]
+        return any(self._is_noted(one, now) for one in folders)
+
+    def note(
+        self,
+        before: GuardState,
+        after: GuardState,
+        made: Sequence[GuardChange],
+        accepted: Sequence[str],
+    ) -> None:
+        states = {one.path: before.prints.get(one.path) for one in made}
+        states |= {path: after.prints.get(path) for path in accepted}
+        if not states or not self._folder:
+            return
+        make_directories(Path(self._folder))
+        for path, one in states.items():
+            with suppress(OSError):  # then another may undo it, which loses nothing
+                os.close(opened(self._name(path, one), os.O_WRONLY | os.O_CREAT))
+                os.utime(self._name(path, one))
+
+    def _is_noted(self, path: str, now: Fingerprint | None) -> bool:
+        try:
+            return os.stat(self._name(path, now)).st_mtime_ns >= self._since
+        except OSError:
+            return False
+
+    def _name(self, path: str, one: Fingerprint | None) -> str:
+        what = () if one is None else (one.kind, one.mode, one.target, one.digest.hex())
+        text = repr((path, *what)).encode(errors="surrogateescape")
+        return os.path.join(self._folder, sha256(text).hexdigest())
+
+
+def _folders_of(path: str) -> Iterator[str]:
+    while (above := os.path.dirname(path)) != path:
+        yield above
+        path = above
+
+
+def undo_after_kill(workspace: GuardedWorkspace) -> list[GuardChange]:
+    """Compare with the states of refolds that were killed while a command ran here."""
+    made = list[GuardChange]()
+    try:
+        names = sorted(os.listdir(workspace.states)) if workspace.states else []
+    except OSError:
+        return made
+    for name in names:
+        if name == _KNOWN:
+            continue
+        file = os.path.join(workspace.states, name)
+        if not owner_lives(name):
+            made += _undo(file, workspace)
+    return made
+
+
+def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
+    if not file.endswith(_RUNS):
+        with suppress(OSError):
+            os.unlink(file)
+        return []
+    from refold.place.guard_changes import undo_changes
+
+    # Two starts may find it: whoever renames it compares.
+    mine = f"{file}.{owner()}"
+    try:
+        os.rename(file, mine)
+    except OSError:
+        return []
+    stored, ended = _stored(mine)
+    theirs = (*stored.roots, *stored.repositories)
+    if not any(below(a, b) or below(b, a) for a in theirs for b in workspace.roots):
+        os.rename(mine, file)  # of another workspace
+        return []
+    now = read_state(Guards(stored.roots).found(), stored.state.prints)
+    before = _without_later(stored.state, now, ended)
+    made, _ = undo_changes(before, now, theirs, (), workspace.quarantine, _is_new)
+    with suppress(OSError):
+        os.unlink(mine)
+    return made
+
+
+def _stored(file: str) -> tuple[StoredState, int]:
+    """What it holds, and when the last command ended at the latest. Empty if it is damaged."""
+    import msgspec
+
+    try:
+        data, about = Path(file).read_bytes(), os.stat(file)
+        return msgspec.msgpack.decode(data, type=StoredState), about.st_mtime_ns + _MARGIN
+    except (OSError, msgspec.DecodeError):
+        return StoredState((), (), GuardState()), 0
+
+
+def _is_new(path: str, now: Fingerprint | None) -> bool:
+    return False  # no other refold has had to do with it
+
+
+def _without_later(before: GuardState, now: GuardState, ended: int) -> GuardState:
+    """`before`, with what changed when no command could run any more: the user has done that."""
+    prints = dict(before.prints)
+    for path, one in now.prints.items():
+        if one.changed > ended:
+            prints[path] = one
+    for path in before.prints.keys() - now.prints.keys():
+        with suppress(OSError):
+            if os.lstat(os.path.dirname(path)).st_ctime_ns > ended:
+                del prints[path]
+    return GuardState(prints, before.repositories)

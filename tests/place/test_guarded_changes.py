@@ -1,0 +1,409 @@
+"""What a command does to guarded paths is undone, even where no mount holds it back.
+
+These commands leave the mounts of the sandbox where they can, as an attacker does. Git itself says
+what it would run afterwards.
+"""
+
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.place.guard_state import AllowedPaths
+from refold.place.guard_watch import GuardedWorkspace, GuardWatch, undo_after_kill
+from refold.values.tools import Confinement
+from tests.place.walled import Walled, needs_bubblewrap, walled
+from tests.redteam.without_mounts import WITHOUT_MOUNTS
+
+RUNS = '[core]\n\trepositoryformatversion = 0\n\tfsmonitor = "touch ran; false"\n'
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Walled]:
+    """A workspace with a repository of the user, keys and settings of an editor."""
+    needs_bubblewrap()
+    with walled(tmp_path / "ws", states=str(tmp_path / "states")) as found:
+        git(found.root, "init", "-q", "-b", "main")
+        (found.root / ".env").write_text("KEY=as it was\n")
+        (found.root / ".vscode").mkdir()
+        (found.root / ".vscode/tasks.json").write_text("{}")
+        (found.root / ".git/hooks/pre-push").write_text("#!/bin/sh\n")
+        yield found
+
+
+def git(folder: Path, *words: str) -> str:
+    """As the user runs it, without the user's own settings."""
+    environ = {
+        **os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.org",
+        "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@example.org",
+    }  # fmt: skip
+    done = subprocess.run(
+        ["git", *words], cwd=folder, env=environ, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def programs(root: Path) -> list[str]:
+    """What git would run: the settings that it has from files, in every directory of the tree."""
+    lines = set[str]()
+    for folder, folders, _ in os.walk(root):
+        folders[:] = [name for name in folders if name not in ("objects", "refs", ".git")]
+        listed = subprocess.run(
+            ["git", "config", "--show-origin", "--list"], cwd=folder, text=True, check=False,
+            env={"PATH": os.environ["PATH"], "GIT_CONFIG_NOSYSTEM": "1", "HOME": "/nowhere"},
+            capture_output=True,
+        )  # fmt: skip
+        lines.update(line for line in listed.stdout.splitlines() if "fsmonitor" in line)
+    hooks = (root / ".git/hooks").glob("*")
+    lines.update(str(hook) for hook in hooks if not hook.name.endswith(".sample"))
+    return sorted(lines)
+
+
+def write(name: str, text: str) -> None:
+    Path(name).write_text(text)
+
+
+def append(name: str, text: str) -> None:
+    Path(name).write_text(Path(name).read_text() + text)
+
+
+def guarded_bytes(root: Path) -> Mapping[str, bytes]:
+    """All guarded files of the `place`."""
+    names = (".git/config", ".git/hooks/pre-push", ".env", ".vscode/tasks.json")
+    return {name: (root / name).read_bytes() for name in names}
+
+
+REPOSITORY = "mkdir -p {d}/objects {d}/refs; echo ref: refs/heads/main > {d}/HEAD; printf %s '{runs}' > {d}/config"
+
+
+def repository(directory: str) -> str:
+    return REPOSITORY.format(d=directory, runs=RUNS)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "os.rename('.git/hooks', '.git/h'); os.mkdir('.git/hooks'); write('.git/hooks/x', '')",
+        f"os.rename('.git/config', 'c'); write('.git/config', {RUNS!r})",
+        "append('.git/config', '[core]\\n\\tfsmonitor = x\\n')",
+        "os.rename('.env', 'notes.txt')",
+        "os.rename('.env', 'a'); os.mkdir('b'); os.rename('a', 'b/a'); write('.env', '')",
+        "os.rename('.vscode', 'v'); os.mkdir('.vscode'); write('.vscode/tasks.json', 'x')",
+        "write('.vscode/tasks.json', 'x'); write('.vscode/launch.json', '')",
+        "os.rename('.git/hooks/pre-push', '.git/hooks/pre-commit')",
+        "os.chmod('.git/hooks/pre-push', 0o777)",
+        "os.link('.git/config', 'c')",
+        "os.remove('.env'); os.symlink('/etc/passwd', '.env')",
+        "os.rename('.git', 'g'); os.rename('g', '.git'); os.rename('.git/config', 'c')",
+    ],
+)
+def test_what_changed_is_what_it_was(
+    place: Walled, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a command does it that nothing holds."""
+    before, said = guarded_bytes(place.root), programs(place.root)
+    monkeypatch.chdir(place.root)
+    watch, allowed = place.sandbox.watch, AllowedPaths()
+
+    watch.begin(allowed)
+    exec(code, {"os": os, "write": write, "append": append})
+    done = watch.end(allowed)
+
+    assert (guarded_bytes(place.root), programs(place.root)) == (before, said)
+    assert done.undone
+    assert "KEY" not in place.run("grep -rh KEY . --exclude=.env || true").text
+
+
+def test_no_command_changes_what_is_mounted_from_a_namespace_of_its_own(
+    place: Walled,
+) -> None:
+    before, said = guarded_bytes(place.root), programs(place.root)
+    code = (
+        "os.rename('.env', 'notes.txt'); os.rename('.git/config', 'c'); "
+        f"open('.git/config', 'w').write({RUNS!r})"
+    )
+
+    place.run(
+        f"cat > /tmp/x.py <<'E'\n{WITHOUT_MOUNTS}\nE\npython3 /tmp/x.py {shlex.quote(code)}"
+    )
+
+    assert (guarded_bytes(place.root), programs(place.root)) == (before, said)
+    assert "KEY" not in place.run("cat notes.txt").text
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        # A commondir that hides what is in the directory itself.
+        (f"{repository('.git/modules/evil')}; echo ../empty > .git/commondir; mkdir empty",
+         "mkdir sub; echo 'gitdir: ../.git/modules/evil' > sub/.git"),
+        (f"{repository('.git/modules/a/b/c/evil')}",
+         "mkdir sub; echo 'gitdir: ../.git/modules/a/b/c/evil' > sub/.git"),
+        (f"{repository('.git/x/evil')}", "mkdir sub; echo 'gitdir: ../.git/x/evil' > sub/.git"),
+        (f"{repository('.git/worktrees/w')}", "mkdir w; echo 'gitdir: ../.git/worktrees/w' > w/.git"),
+        (f"{repository('.git/modules/a')}; {repository('.git/modules/a/modules/b')}",
+         "mkdir -p s; echo 'gitdir: ../.git/modules/a/modules/b' > s/.git"),
+        # A pointer to what is no repository yet.
+        ("mkdir s; echo 'gitdir: d' > s/.git", repository("s/d")),
+        ("mkdir s; echo 'gitdir: ../d' > s/.git; mkdir d; echo x > d/HEAD", repository("d")),
+        # An embedded repository that no name betrays.
+        (repository("d"), "true"),
+        (repository("a/b/c/d"), "true"),
+        (f"mkdir d; printf %s '{RUNS}' > d/config", repository("d")),
+        (f"mkdir -p d/hooks o; echo x > d/hooks/pre-commit; {repository('o')}; "
+         "echo ref: refs/heads/x > d/HEAD; echo ../o > d/commondir", "true"),
+        (f"{repository('.git/modules/a')}; ln -s .git/modules/a d", "true"),
+    ],
+)  # fmt: skip
+def test_no_repository_of_commands_makes_git_run_a_program(
+    place: Walled, commands: tuple[str, str]
+) -> None:
+    said = programs(place.root)
+
+    for command in commands:
+        place.run(command)
+
+    assert programs(place.root) == said
+
+
+def test_a_background_command_is_compared_when_another_ends(place: Walled) -> None:
+    watch = place.sandbox.watch
+    first, second = AllowedPaths(), AllowedPaths(named=("/nowhere",))
+    watch.begin(first)
+    watch.begin(second)
+    (place.root / ".envrc").write_text("x")
+    (place.root / ".env").write_text("x")
+
+    done = watch.end(second)
+
+    assert [Path(one.path).name for one in done.undone] == [".envrc", ".env"]
+    assert (place.root / ".env").read_text() == "KEY=as it was\n"
+    assert watch.end(first).undone == ()
+
+
+def test_what_the_user_changes_between_commands_stays(place: Walled) -> None:
+    place.run("true")
+    git(place.root, "config", "core.pager", "less")
+    (place.root / ".vscode/settings.json").write_text("{}")
+    (place.root / ".env").write_text("KEY=new\n")
+
+    done = place.run("touch a")
+
+    assert done.guarded.undone == ()
+    assert (place.root / ".env").read_text() == "KEY=new\n"
+    assert git(place.root, "config", "core.pager") == "less\n"
+
+
+def test_what_the_user_changed_meanwhile_is_kept_and_can_come_back(
+    place: Walled, tmp_path: Path
+) -> None:
+    from refold.place.quarantine import Quarantine
+
+    watch, allowed = place.sandbox.watch, AllowedPaths()
+    watch.begin(allowed)
+    git(place.root, "config", "core.pager", "less")
+
+    (change,) = watch.end(allowed).undone
+
+    assert "core" in (place.root / ".git/config").read_text()
+    assert "pager" not in (place.root / ".git/config").read_text()
+    assert "refold quarantine restore" in change.sentence(change.path)
+    quarantine = Quarantine(Path(place.sandbox.config.quarantine))
+    quarantine.restore(quarantine.named(Path(change.goal).name))
+    assert git(place.root, "config", "core.pager") == "less\n"
+
+
+def test_a_change_that_the_user_saw_named_is_accepted_and_recorded(place: Walled) -> None:
+    config = place.root / ".git/config"
+
+    done = place.run("git config core.pager less", opened=(config,))
+
+    assert (done.guarded.undone, done.guarded.accepted) == ((), (str(config),))
+    assert git(place.root, "config", "core.pager") == "less\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "stays"),
+    [
+        ("git remote add origin https://example.org/x", True),
+        ("git config branch.main.remote origin", True),
+        ("git config core.fsmonitor x", False),
+        ("echo x > .git/hooks/pre-commit", False),
+    ],
+)
+def test_git_that_nobody_was_asked_about_may_only_write_what_runs_nothing(
+    place: Walled, command: str, stays: bool
+) -> None:
+    before = programs(place.root), (place.root / ".git/config").read_bytes()
+    names = ("config", "hooks")
+    confines = Confinement(
+        writes=True, of_git=tuple(str(place.root / ".git" / name) for name in names)
+    )
+
+    async def use() -> None:
+        await place.commands.run(
+            command, cwd=str(place.root), seconds=30, confines=confines
+        )
+
+    anyio.run(use)
+
+    assert programs(place.root) == before[0]
+    assert ((place.root / ".git/config").read_bytes() != before[1]) == stays
+
+
+def test_two_watches_do_not_undo_what_the_other_allowed_or_restored(tmp_path: Path) -> None:
+    """Two conversations in one workspace, or two processes."""
+    (tmp_path / "ws").mkdir()
+    env, envrc = tmp_path / "ws/.env", tmp_path / "ws/.envrc"
+    env.write_text("as it was")
+    ours = GuardedWorkspace(
+        (str(tmp_path / "ws"),), (), str(tmp_path / "away"), str(tmp_path / "states")
+    )
+    one, two = GuardWatch(ours), GuardWatch(ours)
+    first, second = AllowedPaths(), AllowedPaths(named=(str(envrc),))
+    one.begin(first)
+    env.write_text("planted")
+    two.begin(second)
+    envrc.write_text("as the user saw")
+    accepted = two.end(second).accepted
+    two.begin(third := AllowedPaths())
+    undone = one.end(first).undone
+    last = two.end(third)
+
+    assert accepted == (str(envrc),)
+    assert [change.path for change in undone] == [str(env)]
+    assert last.undone == ()
+    assert (env.read_text(), envrc.read_text()) == ("as it was", "as the user saw")
+
+
+def killed(tmp_path: Path, script: str) -> GuardedWorkspace:
+    """A refold that is killed while a command runs: `script` is what that does."""
+    import signal
+    import sys
+
+    root = tmp_path / "ws"
+    workspace = GuardedWorkspace(
+        (str(root),), (), str(tmp_path / "away"), str(tmp_path / "states")
+    )
+    code = (
+        "import os, signal\n"
+        "from refold.place.guard_state import AllowedPaths\n"
+        "from refold.place.guard_watch import *\n"
+        f"watch = GuardWatch({workspace!r})\n"
+        f"os.chdir({str(root)!r})\n{script}\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False)
+    assert done.returncode == -signal.SIGKILL
+    return workspace
+
+
+BEGIN = "allowed = AllowedPaths(); watch.begin(allowed)\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "undone"),
+    [
+        (BEGIN + "open('.envrc', 'w'); open('.env', 'w').write('planted')", [".env", ".envrc"]),
+        (BEGIN + "os.remove('.env')", [".env"]),
+        (BEGIN + "os.makedirs('a/.vscode'); open('a/.vscode/tasks.json', 'w')", ["a/.vscode"]),
+        (BEGIN + "watch.end(allowed)\nopen('.envrc', 'w')", []),
+    ],
+)  # fmt: skip
+def test_what_a_command_did_before_refold_was_killed_is_undone_at_the_next_start(
+    tmp_path: Path, script: str, undone: list[str]
+) -> None:
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws/.env").write_text("as it was")
+
+    workspace = killed(tmp_path, script)
+    done = undo_after_kill(workspace)
+
+    assert sorted(os.path.relpath(one.path, tmp_path / "ws") for one in done) == undone
+    assert (tmp_path / "ws/.env").read_text() == "as it was"
+    assert undo_after_kill(workspace) == []
+
+
+def test_what_the_user_does_after_refold_was_killed_stays(tmp_path: Path) -> None:
+    (tmp_path / "ws").mkdir()
+    workspace = killed(tmp_path, BEGIN)
+    (state,) = (tmp_path / "states").glob("*.running")
+    os.utime(state, (0, 0))  # long ago
+    (tmp_path / "ws/.envrc").write_text("of the user")
+
+    assert undo_after_kill(workspace) == []
+    assert (tmp_path / "ws/.envrc").read_text() == "of the user"
+
+
+def test_a_killed_refold_of_another_workspace_is_left_to_that(tmp_path: Path) -> None:
+    (tmp_path / "ws").mkdir()
+    workspace = killed(tmp_path, BEGIN + "open('.envrc', 'w')")
+    elsewhere = GuardedWorkspace(
+        (str(tmp_path / "other"),), (), workspace.quarantine, workspace.states
+    )
+
+    assert undo_after_kill(elsewhere) == []
+    assert [one.path for one in undo_after_kill(workspace)] == [str(tmp_path / "ws/.envrc")]
+
+
+def test_a_stored_state_is_for_the_user_alone_and_goes_with_the_session(
+    place: Walled, tmp_path: Path
+) -> None:
+    modes: list[int] = []
+    watch, allowed = place.sandbox.watch, AllowedPaths()
+    watch.begin(allowed)
+    modes += [
+        path.stat().st_mode & 0o777 for path in (tmp_path / "states").glob("*.running")
+    ]
+    watch.end(allowed)
+    place.sandbox.close()
+
+    assert modes == [0o600]
+    assert [path.name for path in (tmp_path / "states").iterdir()] == []
+
+
+FLOWS = {
+    "init": "git init -q a && git -C a status",
+    "clone": "git clone -q . b && git -C b log --format=%s",
+    "worktree": "git worktree add -q wt && git -C wt status --short",
+    "commit": "git -c user.name=a -c user.email=a@b commit -qm two --allow-empty && git log -1",
+    "bare": "git init -q --bare c && git -C c rev-parse --is-bare-repository",
+    "venv": "python3 -m venv --without-pip v && v/bin/python -c 'print(1)'",
+    "separate": "git init -q --separate-git-dir=g w && git -C w status --short",
+}
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+def test_everyday_commands_work_and_nothing_of_theirs_is_undone(
+    place: Walled, flow: str
+) -> None:
+    git(place.root, "commit", "-qm", "one", "--allow-empty")
+
+    done = place.run(FLOWS[flow])
+
+    assert (done.code, done.guarded.undone) == (0, ()), done.text
+    assert place.run(FLOWS[flow].rpartition("&& ")[2]).code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_plant_that_flickers_is_never_left(place: Walled) -> None:
+    """A command exchanges a settings file until it is ended: a thousand times."""
+    watch, config = place.sandbox.watch, place.root / ".git/config"
+    before, evil = config.read_bytes(), RUNS.encode()
+    for number in range(1000):
+        allowed = AllowedPaths()
+        watch.begin(allowed)
+        for _ in range(number % 5 + 1):
+            new = place.root / "new"
+            new.write_bytes(evil if number % 2 else evil + before)
+            new.replace(config)
+        if number % 3 == 0:
+            os.utime(config, ns=(0, config.stat().st_mtime_ns))
+        watch.end(allowed)
+        assert config.read_bytes() == before
