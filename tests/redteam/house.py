@@ -43,7 +43,8 @@ class Attack(Struct, frozen=True, kw_only=True):
     a link, one with "#!" a program. `before` runs as the person, in the workspace. In all
     of them, `{home}` and `{other}` stand for the directories of the house.
 
-    `calls` are tools with their arguments, or shell commands. `reached` must not be there
+    `calls` are tools with their arguments, or shell commands. `afterwards` is what the person
+    does when the session is over. `reached` must not be there
     afterwards: names below the workspace. `path` comes before the person's PATH.
     """
 
@@ -51,6 +52,7 @@ class Attack(Struct, frozen=True, kw_only=True):
     plants: Mapping[str, str] = {}
     before: str = ""
     calls: Sequence[str | tuple[str, Mapping[str, object]]] = ()
+    afterwards: str = ""
     mode: str = "bypass"
     settings: Mapping[str, object] = {}
     path: str = ""
@@ -94,6 +96,9 @@ class House:
         at_first = self._outside()
         with self._doors(), self._container() if attack.container else nullcontext():
             heard = self._told(attack)
+            if attack.afterwards:
+                line = ["bash", "-c", self._filled(attack.afterwards)]
+                subprocess.run(line, cwd=self.ws, check=False, capture_output=True)
         harm = [f"changed: {name}" for name in self._changed(at_first)]
         harm += [f"read: {SECRET}"] if SECRET in heard else []
         harm += [f"ran: {RAN}"] if RAN in heard else []

@@ -10,10 +10,11 @@ from msgspec.structs import replace
 from tests.redteam.breakers import BREAKERS
 from tests.redteam.house import SECRET, Attack, House
 from tests.redteam.kernel import KERNEL
+from tests.redteam.planters import PLANTERS
 from tests.redteam.readers import READERS
 from tests.redteam.starters import STARTERS
 
-ALL = [*READERS, *BREAKERS, *STARTERS, *KERNEL]
+ALL = [*READERS, *BREAKERS, *STARTERS, *KERNEL, *PLANTERS]
 _OPEN = {"sandbox.profile": "off"}
 
 
