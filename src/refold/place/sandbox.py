@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from threading import Lock, Thread
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -22,9 +22,6 @@ from refold.errors import ToolFailed
 from refold.place import bubblewrap, landlock, seatbelt, socket_guard
 from refold.place.bubblewrap import MountPlan
 from refold.place.environment import KEEPS_HIDDEN
-from refold.place.git_index import HiddenIndexes, tracked
-from refold.place.guard_state import AllowedPaths
-from refold.place.guard_watch import GuardedWorkspace, GuardWatch, undo_after_kill
 from refold.place.guarded_paths import GuardedPaths, common_of
 from refold.place.landlock import Restrictions
 from refold.place.port import NOTHING_MORE, CommandExtras, GuardChange, GuardReport
@@ -41,6 +38,11 @@ from refold.place.seccomp import command_filter
 from refold.programs import Programs
 from refold.values.tools import Confinement
 
+if TYPE_CHECKING:
+    from refold.place.git_index import HiddenIndexes
+    from refold.place.guard_state import AllowedPaths
+    from refold.place.guard_watch import GuardWatch
+
 Kind: TypeAlias = Literal["bubblewrap", "landlock", "seatbelt", "none", "off"]
 
 _PREFIX = "refold-sandbox-"
@@ -51,6 +53,13 @@ _GONE = (
     "restart refold to run commands without it."
 )
 _INSTALL = "Install bubblewrap (apt install bubblewrap, dnf install bubblewrap)"
+
+
+def _has_entries(directory: str) -> bool:
+    try:
+        return bool(directory and os.listdir(directory))
+    except OSError:  # no command was ever run
+        return False
 
 
 def _nothing() -> None:
@@ -113,7 +122,7 @@ class Sandbox:
             config, home, lambda: self._programs.path.split(":")
         )
         self._programs = Programs(environ, (*config.roots, *self._layout.writable))
-        self._lock, self._indexes = Lock(), HiddenIndexes()
+        self._lock = Lock()
         same = beside is not None and beside.config.roots == config.roots
         self._beside = beside if same else None
         self._undone: Sequence[GuardChange] = ()
@@ -161,6 +170,8 @@ class Sandbox:
         within = self._within(confines)
         if not within.writes:
             return self._launch(self._rules(cwd, within, given, self.watch.paths(), unread))
+        from refold.place.guard_state import AllowedPaths  # a start runs no command
+
         allowed = AllowedPaths(within.opened, within.of_git)
         paths = self._begin(allowed)
         try:
@@ -232,7 +243,7 @@ class Sandbox:
             asks=self._capabilities().guards_sockets,
         )
 
-    def _begin(self, allowed: AllowedPaths) -> GuardedPaths:
+    def _begin(self, allowed: "AllowedPaths") -> GuardedPaths:
         try:
             return self.watch.begin(allowed)
         except OSError as error:
@@ -241,23 +252,33 @@ class Sandbox:
                 f"{self.config.states} ({error.strerror or error})."
             ) from error
 
+    @cached_property
+    def _indexes(self) -> "HiddenIndexes":
+        from refold.place.git_index import HiddenIndexes
+
+        return HiddenIndexes()
+
     @property
     def _where_git_is(self) -> tuple[str, ...]:
         return (*self.config.roots, *self._layout.repositories)
 
     def tracked_keys(self) -> str:
         """A file that commands which run without asking do not see, and that git has; or ""."""
+        from refold.place.git_index import tracked
+
         return tracked(
             (*self.watch.paths().keys, *self.config.unread()), self._where_git_is
         )
 
     @property
-    def watch(self) -> GuardWatch:
+    def watch(self) -> "GuardWatch":
         """Of all commands that write in this workspace."""
         return self._beside.watch if self._beside is not None else self._watch
 
     @cached_property
-    def _watch(self) -> GuardWatch:
+    def _watch(self) -> "GuardWatch":
+        from refold.place.guard_watch import GuardedWorkspace, GuardWatch
+
         config = self.config
         return GuardWatch(
             GuardedWorkspace(
@@ -288,7 +309,9 @@ class Sandbox:
     def _capabilities(self) -> _Capabilities:
         with self._trying:
             if self._tried is None:
-                if self._beside is None:
+                if self._beside is None and _has_entries(self.config.states):
+                    from refold.place.guard_watch import undo_after_kill
+
                     self._undone = undo_after_kill(self._watch.workspace)
                 self._tried = self._probe()
             return self._tried
