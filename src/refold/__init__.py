@@ -7,7 +7,7 @@ what they use.
 
 from importlib import import_module
 
-__version__ = "0.2.0"
+from refold._version import __version__ as __version__
 
 TYPE_CHECKING = False  # as checkers read it, without the import of typing
 

@@ -49,7 +49,7 @@ from acp.schema import (
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
-from refold import __version__
+from refold._version import __version__
 from refold.acp import session_choices
 from refold.acp.editor_buffers import EditorBuffers, offered
 from refold.acp.line_transport import DELETE

@@ -15,7 +15,7 @@ import anyio
 import msgspec
 from msgspec import Raw, Struct
 
-from refold import __version__
+from refold._version import __version__
 from refold.errors import BadInput, RefoldError, Unreachable
 from refold.provider.connect import dial, endpoint_of, proxy_for
 from refold.provider.error_mapping import ResponseStart

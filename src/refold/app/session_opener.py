@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold import __version__
+from refold._version import __version__
 from refold.agents.child import ChildSpec, TreePosition
 from refold.agents.children import Children
 from refold.agents.worktree import Worktrees

@@ -16,8 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol, TypeAlias, cast
 
-from refold import __version__
 from refold import programs as starting
+from refold._version import __version__
 from refold.app.launch_options import LaunchOptions
 from refold.app.models import Models
 from refold.app.search_places import has_hook_files

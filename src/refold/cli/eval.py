@@ -12,7 +12,7 @@ from typing import get_args
 import anyio
 import msgspec
 
-from refold import __version__
+from refold._version import __version__
 from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.cli.parser import seconds
 from refold.config.paths import paths

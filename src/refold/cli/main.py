@@ -84,7 +84,7 @@ def _go_to(directory: str) -> None:
 def session(found: Namespace) -> int:
     """A session in the terminal, or one task without a terminal."""
     if found.version:
-        from refold import __version__
+        from refold._version import __version__
 
         write(f"refold {__version__}\n")
         return 0

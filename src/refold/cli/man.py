@@ -7,7 +7,7 @@ import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
-from refold import __version__
+from refold._version import __version__
 from refold.cli.command_tree import (
     Command,
     Flag,

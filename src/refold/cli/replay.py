@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from refold import __version__
+from refold._version import __version__
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.app.turn_context import TurnContext

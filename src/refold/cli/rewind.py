@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import anyio
 import msgspec
 
-from refold import __version__
+from refold._version import __version__
 from refold.app.workspace import checkpoints
 from refold.cli.output import columns
 from refold.cli.session_argument import stored_session

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from msgspec import Struct
 
-from refold import __version__
+from refold._version import __version__
 from refold.headless.streams import write
 from refold.views.escape import on_one_line
 

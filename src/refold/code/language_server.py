@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 import anyio
 from msgspec import Raw, Struct
 
-from refold import __version__
+from refold._version import __version__
 from refold.code import wire
 from refold.code.languages import language_id
 from refold.code.server_process import ServerLaunch, ServerProcess

@@ -15,7 +15,7 @@ import msgspec
 from anyio import CancelScope, to_thread
 from msgspec.structs import replace
 
-from refold import __version__
+from refold._version import __version__
 from refold.client.session import Session
 from refold.client.types import Entry, Frame, View, events
 from refold.errors import RefoldError

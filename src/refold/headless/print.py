@@ -4,13 +4,10 @@ stdout has what the chosen format promises (docs/headless.md) and nothing else; 
 to stderr. No user can be asked: a call that would need approval is denied.
 """
 
-import os
 import select
-import stat
 import sys
 import time
-from collections.abc import AsyncIterable, Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -33,11 +30,7 @@ if TYPE_CHECKING:
     from refold.views.stream_json.documents import Result
 
 _MOST = 32 * 2**20  # bytes of words
-_SOON = 0.2  # seconds in which a pipe has said something, as a rule
-_IDLE = 1.0  # seconds for those that started us to write something
-_LONG = 3.0  # seconds after which somebody should know what is waited for
-_PROCESSES = "/proc"
-_WRITES = (os.O_WRONLY, os.O_RDWR)
+_STDIN_SECONDS = 3.0  # in which stdin has to begin, beside a prompt on the command line
 
 
 def run(task: Task, stops: StopSignals | None = None) -> int:
@@ -228,9 +221,8 @@ class _Clock:
 
 # The words of a task: those of the command line, and below them what stands on stdin.
 #
-# Who gave the task on the command line may have left stdin as it was: a pipe that nobody
-# writes to and nobody closes, as services and CI hand it down. It is read to its end if
-# there is somebody who may write; else a moment is waited for it, and it is left alone.
+# A program that starts refold may leave it a pipe that is never written to and never closed.
+# So beside a prompt on the command line stdin has some seconds to begin.
 def words_of(task: Task) -> str:
     """Raises `BadInput` if there is no prompt, and no turn to continue either."""
     piped = "" if sys.stdin.isatty() else _stdin(task.text)
@@ -242,7 +234,11 @@ def words_of(task: Task) -> str:
 
 def _stdin(text: str) -> str:
     try:
-        if text and not _comes():
+        if text and not select.select([sys.stdin], [], [], _STDIN_SECONDS)[0]:
+            print_error(
+                f"stdin had no data for {_STDIN_SECONDS:g} s, so the run continues without it: "
+                "close it with < /dev/null, or give no prompt on the command line to wait for it"
+            )
             return ""
         found = sys.stdin.buffer.read(_MOST + 1)
     except OSError as error:
@@ -253,73 +249,3 @@ def _stdin(text: str) -> str:
             "put it into a file and name the file"
         )
     return found.decode("utf-8-sig", errors="replace")  # some systems put a mark before it
-
-
-def _comes() -> bool:
-    """Is there something to read, or a process that will write it?"""
-    if _ready(_SOON):
-        return True
-    if _of_a_pipeline():
-        if not _ready(_LONG):
-            print_error("waiting for stdin (a pipe)")
-        return True
-    if _ready(_IDLE - _SOON):
-        return True
-    print_error(
-        f"stdin had no data for {_IDLE:g} s, so the run continues without it: "
-        "close it with < /dev/null, or give no prompt on the command line to wait for it"
-    )
-    return False
-
-
-def _ready(seconds: float) -> bool:
-    return bool(select.select([sys.stdin], [], [], seconds)[0])
-
-
-def _of_a_pipeline() -> bool:
-    """Has another program than those that started us our pipe open to write?
-
-    `make test | refold -p "why?"`: make does, and we are to wait for it. Those that
-    started us would rather wait for us. Only Linux lets us look.
-    """
-    try:
-        pipe = os.fstat(sys.stdin.fileno())
-        if not stat.S_ISFIFO(pipe.st_mode):
-            return False
-        above = set(_above(os.getpid()))
-        return any(
-            _writes(process, (pipe.st_dev, pipe.st_ino))
-            for process in map(int, filter(str.isdecimal, os.listdir(_PROCESSES)))
-            if process not in above
-        )
-    except (OSError, ValueError):
-        return False
-
-
-def _above(process: int) -> Iterator[int]:
-    """This process, and those that started it."""
-    while process > 1:
-        yield process
-        with open(
-            f"{_PROCESSES}/{process}/stat", encoding="utf-8", errors="replace"
-        ) as file:
-            # The name of a program stands in brackets, and may hold anything.
-            process = int(file.read().rpartition(")")[2].split()[1])
-    yield process
-
-
-def _writes(process: int, pipe: tuple[int, int]) -> bool:
-    folder = f"{_PROCESSES}/{process}/fd"
-    with suppress(OSError):  # it has ended, or is somebody else's
-        for number in os.listdir(folder):
-            with suppress(OSError):
-                found = os.stat(f"{folder}/{number}")
-                if (found.st_dev, found.st_ino) == pipe and _may_write(process, number):
-                    return True
-    return False
-
-
-def _may_write(process: int, number: str) -> bool:
-    with open(f"{_PROCESSES}/{process}/fdinfo/{number}", encoding="utf-8") as file:
-        flags = next(line for line in file if line.startswith("flags:"))
-    return int(flags.split()[1], 8) & os.O_ACCMODE in _WRITES

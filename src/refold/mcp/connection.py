@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from refold import __version__
+from refold._version import __version__
 from refold.errors import ToolFailed, first
 from refold.mcp import results, transports
 from refold.mcp.channel import Channel

@@ -28,7 +28,7 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl, ValidationError
 
-from refold import __version__
+from refold._version import __version__
 from refold.errors import BadInput, first
 from refold.mcp.grants import Grant, united
 from refold.mcp.oauth_network import OAuthNetwork

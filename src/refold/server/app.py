@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request, Response
 from msgspec import Struct
 from starlette.exceptions import HTTPException
 
-from refold import __version__
+from refold._version import __version__
 from refold.client.host import Host
 from refold.client.webhooks import Webhooks
 from refold.server.access import COOKIE_SECONDS, Access

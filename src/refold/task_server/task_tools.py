@@ -19,7 +19,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
-from refold import __version__
+from refold._version import __version__
 from refold.client.questions import Question
 from refold.errors import RefoldError
 from refold.task_server.delegated_tasks import Answer, DelegatedTask, DelegatedTasks, key_of

@@ -18,7 +18,7 @@ from typing import BinaryIO, cast
 import msgspec
 from msgspec import Struct
 
-from refold import __version__
+from refold._version import __version__
 from refold.errors import BadInput, Corrupt
 from refold.journal.events import codec
 from refold.journal.events.codec import Head, Line

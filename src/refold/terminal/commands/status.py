@@ -4,7 +4,7 @@
 
 import sys
 
-from refold import __version__
+from refold._version import __version__
 from refold.client.types import View
 from refold.errors import BadInput
 from refold.terminal.commands import shell

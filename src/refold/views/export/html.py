@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from refold import __version__
+from refold._version import __version__
 from refold.journal.state.session_tree import Node
 from refold.values.messages import Image
 from refold.values.usage import Spent, Usage
