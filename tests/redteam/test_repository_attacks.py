@@ -1,8 +1,7 @@
 """Attacks by a hostile repository, or by a model that it has misled: each must fail.
 
-The attacks are data: what they do is in `readers`, `breakers`, `starters`, `kernel` and `planters`. First it
-is
-tested that a successful attack would be noticed.
+The attacks are data: what they do is in `readers`, `breakers`, `starters`, `kernel` and
+`planters`. First it is tested that a successful attack would be noticed.
 """
 
 import pytest
