@@ -8,21 +8,24 @@ from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.app.models import Models
 from refold.config.paths import paths
-from refold.config.settings import Settings
+from refold.config.settings import Provider, Settings
 from refold.errors import BadInput
+from refold.provider import catalog
+from refold.provider.command.backends import full_name
 from refold.provider.model_aliases import newest
+from tests.provider.list_server import list_server
 
 KEY = "not-a-real-key-000000000000"
 
 
-def models(home: Path, *keys: str) -> Models:
+def models(home: Path, *keys: str, settings: Settings | None = None) -> Models:
     given = {
         "HOME": str(home),
         "REFOLD_HOME": str(home / "refold"),
         **dict.fromkeys(keys, KEY),
     }
     options = LaunchOptions(directory=home)
-    return App(Settings(), paths(given), given, options).models
+    return App(settings or Settings(), paths(given), given, options).models
 
 
 @pytest.mark.parametrize(
@@ -54,11 +57,53 @@ def test_a_model_that_only_the_provider_lists_may_be_the_newest() -> None:
     assert newest("opus", "anthropic", listed) == "claude-opus-10"
 
 
-def test_claude_alone_is_refused_with_the_names_that_it_may_mean(home: Path) -> None:
-    with pytest.raises(
-        BadInput, match="'claude' is not a model: use sonnet, opus or haiku"
-    ):
-        models(home).full("claude")
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("claude", "anthropic/claude-sonnet-5-5"),
+        ("claude-api/opus", "anthropic/claude-opus-5-5"),
+        ("claude_code/opus", "claude-code/opus"),
+        ("codex", "codex-cli"),
+        ("ollama-api/codellama", "ollama/codellama"),
+        ("gemini/x", "gemini/x"),
+    ],
+)
+def test_another_name_of_a_backend_means_the_same_everywhere(
+    home: Path, name: str, meant: str
+) -> None:
+    assert models(home).full(name) == meant
+    assert full_name(name.partition("/")[0]) == meant.partition("/")[0]
+
+
+def test_an_own_provider_wins_over_another_name_of_a_built_in_one(home: Path) -> None:
+    own = {"claude": Provider(wire="openai-chat", base_url="http://127.0.0.1:1/v1")}
+
+    assert models(home, settings=Settings(providers=own)).full("claude/x") == "claude/x"
+
+
+@pytest.mark.parametrize("name", ["ollama", "ollama-api"])
+def test_a_server_named_without_a_model_uses_the_first_that_it_lists(
+    home: Path, name: str
+) -> None:
+    listed = {"/api/tags": {"models": [{"name": "nomic-embed"}, {"name": "codellama"}]}}
+    with list_server(listed) as server:
+        own = {"ollama": Provider(base_url=server.url)}
+        here = models(home, settings=Settings(providers=own))
+
+        assert [here.full(name), here.full(name)] == ["ollama/codellama"] * 2
+        assert server.asked == ["GET /api/tags"]
+
+
+def test_a_server_that_lists_no_model_is_named_with_its_address(home: Path) -> None:
+    with list_server({}) as server:
+        own = {"vllm": Provider(base_url=server.url)}
+        with pytest.raises(BadInput, match=f"vLLM at {server.url} lists none: start it"):
+            models(home, settings=Settings(providers=own)).full("vllm")
+
+
+def test_a_missing_key_names_the_command_line_of_the_same_maker() -> None:
+    with pytest.raises(BadInput, match="such as gemini-cli, its command line"):
+        catalog.connect(catalog.GEMINI, {})
 
 
 def test_all_families_of_a_provider_with_a_key_are_offered(home: Path) -> None:

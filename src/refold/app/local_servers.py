@@ -32,19 +32,22 @@ class LocalServer(Struct, frozen=True):
 def local_servers(environ: Mapping[str, str]) -> tuple[LocalServer, ...]:
     """The servers that answer and have a model, in the order of the catalogue."""
     own = [spec for spec in catalog.providers() if spec.own]
-    found = ((spec, _models(spec, environ)) for spec in sorted(own, key=_after_ollama))
+    found = (
+        (spec, server_models(spec, environ)) for spec in sorted(own, key=_after_ollama)
+    )
     return tuple(LocalServer(spec.label, models) for spec, models in found if models)
 
 
 def ollama_models(environ: Mapping[str, str]) -> tuple[str, ...]:
-    return _models(catalog.find("ollama"), environ)
+    return server_models(catalog.find("ollama"), environ)
 
 
 def _after_ollama(spec: ProviderSpec) -> bool:
     return spec.name != "ollama"
 
 
-def _models(spec: ProviderSpec, environ: Mapping[str, str]) -> tuple[str, ...]:
+def server_models(spec: ProviderSpec, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The full names of the models that a server lists; none where it does not answer."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     path, key = ("/api/tags", "name") if spec.wire == "ollama" else ("/models", "id")
     try:

@@ -23,7 +23,13 @@ from refold.provider.catalog import ConnectedProvider, ProviderSpec
 from refold.provider.port import Delta, Provider, Request
 from refold.provider.retry import Backoff, RetryingProvider
 from refold.provider.settings import key_names
-from refold.provider.spec import PluginProvider, Quirks, no_provider, plugged
+from refold.provider.spec import (
+    PluginProvider,
+    Quirks,
+    named_or_alias,
+    no_provider,
+    plugged,
+)
 from refold.session.redactor import Redactor
 
 if TYPE_CHECKING:
@@ -149,9 +155,8 @@ class Connections:
     def named(self, name: str) -> "NamedModel":
         """What `provider/model` means here. Raises `BadInput`, with the nearest names."""
         first = name.partition("/")[0].lower()
-        for spec in self.known:
-            if first == spec.name or first in spec.aliases:
-                return NamedModel(*catalog.named(name, (spec,)))
+        if (server := named_or_alias(first, self.known)) is not None:
+            return NamedModel(*catalog.named(name, (server,)))
         from refold.provider.command.backends import built_in, named
         from refold.provider.command.spec import own
 

@@ -20,7 +20,7 @@ from refold.provider.catalog import ProviderSpec
 from refold.provider.known_models import ALIASES
 from refold.provider.model_figures import ModelFigures, directory_in
 from refold.provider.port import Provider
-from refold.provider.spec import PluginProvider
+from refold.provider.spec import PluginProvider, named_or_alias
 from refold.session.redactor import Redactor
 from refold.tools.contract import Tool
 from refold.values.usage import Usage
@@ -107,6 +107,7 @@ class Models:
             self._fixed, self._tape = _from_cassettes(asked, self.masks)
         self._offline: tuple[str, ...] | None = None  # what no key at hand is needed for
         self._of_ollama: tuple[str, ...] = ()
+        self._first_models = dict[str, str]()  # by the server that lists them
         self._fallback = tuple(map(self.full, settings.fallback_models))
 
     def chosen(self) -> bool:
@@ -153,11 +154,8 @@ class Models:
         except BadInput as error:
             if of_family := self._of_family(name):
                 return of_family
-            if name.lower() == "claude":
-                raise BadInput(
-                    "'claude' is not a model: use sonnet, opus or haiku, or claude-code "
-                    "for the command line of Claude Code"
-                ) from error
+            if of_server := self._of_server(name):
+                return of_server
             if guesses := self._meant(name):
                 hint = " or ".join(guesses)
                 raise BadInput(
@@ -286,6 +284,24 @@ class Models:
             if model := self._newest(alias, spec):
                 return f"{spec.name}/{model}"
         return ""
+
+    def _of_server(self, name: str) -> str:
+        """The first model of a server of the user's own, where only the server is named; or ""."""
+        spec = named_or_alias(name.lower(), self.connections.known)
+        if spec is None or spec.model or not spec.own:
+            return ""
+        if spec.name not in self._first_models:  # asked once, as in `_found`
+            from refold.app.local_servers import server_models
+
+            listed = server_models(spec, self._environ)
+            self._first_models[spec.name] = next(iter(listed), "")
+        if not self._first_models[spec.name]:
+            address = catalog.address(spec, self._environ)
+            raise BadInput(
+                f"{name!r} names no model, and {spec.label} at {address} lists none: "
+                f"{spec.advice or 'start it'}, or write {spec.name}/MODEL"
+            )
+        return self._first_models[spec.name]
 
     def _newest(self, alias: str, spec: ProviderSpec) -> str:
         if alias.lower() not in ALIASES:

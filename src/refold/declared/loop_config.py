@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from refold.declared.overlay import BACKENDS
 from refold.declared.variant import Source
+from refold.provider.command.backends import full_name
 
 FILES = ("uwsal.json", "coro.json")
 _RENAMED = {
@@ -43,9 +43,7 @@ def agents_table(document: Mapping[str, Any], name: str, source: Source) -> dict
     table = {_RENAMED.get(key, key): value for key, value in given.items()}
     backend = str(table.get("backend") or _served_by(str(table.get("base_url") or "")))
     table["backend"] = _PROTOCOLS.get(backend, backend) if "protocol" in given else backend
-    key = (
-        keys.get(backend) or keys.get(BACKENDS.get(backend, "")) or table.pop("api_key", "")
-    )
+    key = keys.get(backend) or keys.get(full_name(backend)) or table.pop("api_key", "")
     table.pop("api_key", None)
     if isinstance(key, str) and key.startswith("$"):
         table["api_key_env"] = key.strip("${}")

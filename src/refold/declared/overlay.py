@@ -17,13 +17,9 @@ from refold.config.project import small_file
 from refold.declared.command_tools import command_tools, is_file
 from refold.declared.variant import Declared, Variant
 from refold.errors import BadInput
+from refold.provider.command.backends import full_name
 from refold.values.modes import MODES
 
-# The names that the seed's loop, and people, use for what has another name here.
-BACKENDS: Mapping[str, str] = {
-    "claude": "anthropic", "claude-api": "anthropic", "codex": "codex-cli",
-    "ollama-api": "ollama", "claude_code": "claude-code",
-}  # fmt: skip
 TOOLS: Mapping[str, tuple[str, ...]] = {
     "read": ("read_file",), "write": ("write_file",), "edit": ("edit_file", "multi_edit"),
 }  # fmt: skip
@@ -133,8 +129,7 @@ def _in_files(declared: Declared) -> tuple[str, ...]:
 
 
 def provider_of(variant: Variant) -> str:
-    backend = variant.backend.lower()
-    return BACKENDS.get(backend, backend)
+    return full_name(variant.backend.lower())
 
 
 def token_limit(variant: Variant) -> int | None:

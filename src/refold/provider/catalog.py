@@ -14,7 +14,14 @@ from refold.errors import BadInput
 from refold.plugins import built_in
 from refold.provider.known_models import window
 from refold.provider.port import Provider
-from refold.provider.spec import PROVIDERS, ProviderSpec, Quirks, no_provider, provider_of
+from refold.provider.spec import (
+    PROVIDERS,
+    ProviderSpec,
+    Quirks,
+    named_or_alias,
+    no_provider,
+    provider_of,
+)
 
 if TYPE_CHECKING:
     from refold.provider.http import Http
@@ -33,6 +40,8 @@ ANTHROPIC = ProviderSpec(
     bearer_env="ANTHROPIC_AUTH_TOKEN",
     model="claude-sonnet-5-5",
     hosts_mcp=True,
+    aliases=("claude", "claude-api"),
+    program="claude-code",
 )
 OPENAI = ProviderSpec(
     "openai",
@@ -43,6 +52,7 @@ OPENAI = ProviderSpec(
     key_env="OPENAI_API_KEY",
     model="gpt-6.1-sol",
     hosts_mcp=True,
+    program="codex-cli",
 )
 GEMINI = ProviderSpec(
     "gemini",
@@ -54,6 +64,7 @@ GEMINI = ProviderSpec(
     key_too=("GOOGLE_API_KEY",),
     model="gemini-3.8-flash",
     aliases=("google",),
+    program="gemini-cli",
 )
 OPENAI_CHAT = ProviderSpec(
     "openai-chat",
@@ -176,6 +187,7 @@ OLLAMA = ProviderSpec(
     "Ollama",
     "http://127.0.0.1:11434",
     url_env="OLLAMA_HOST",
+    aliases=("ollama-api",),
     advice="start it with `ollama serve`",
 )
 
@@ -204,9 +216,8 @@ def named(text: str, known: tuple[ProviderSpec, ...] = ()) -> tuple[ProviderSpec
 def find(name: str, known: tuple[ProviderSpec, ...] = ()) -> ProviderSpec:
     """The provider of that name. Raises `BadInput` with the nearest ones."""
     known = known or providers()
-    for spec in known:
-        if name.lower() in (spec.name, *spec.aliases):
-            return spec
+    if (spec := named_or_alias(name.lower(), known)) is not None:
+        return spec
     raise no_provider(name, (n for spec in known for n in (spec.name, *spec.aliases)))
 
 
@@ -337,7 +348,7 @@ def _credentials(
     if needs_key(spec, environ) and not (key or bearer):
         raise BadInput(
             f"there is no key for {spec.label}: set {spec.key_env}, run "
-            f"`refold auth set {spec.name}`, or choose another model"
+            f"`refold auth set {spec.name}`, or choose another model{as_program(spec)}"
         )
     headers: dict[str, str] = {}
     if spec.wire == "anthropic":
@@ -350,6 +361,11 @@ def _credentials(
     if token := key or bearer:
         return {**headers, "authorization": f"Bearer {token}"}, token
     return headers, ""
+
+
+def as_program(spec: ProviderSpec) -> str:
+    """Where the maker has a command line too: the backend that it is, for a sentence."""
+    return f", such as {spec.program}, its command line" if spec.program else ""
 
 
 def moved(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, TypeAlias, cast
+from typing import Literal, Protocol, TypeAlias, TypeVar, cast
 
 from msgspec import Struct, structs
 
@@ -44,6 +44,7 @@ class ProviderSpec(Struct, frozen=True):
     bearer_env: str = ""  # a bearer token, if that differs from the key
     model: str = ""  # the model if only the provider is named
     aliases: tuple[str, ...] = ()
+    program: str = ""  # the command line of the same maker, as a backend
     advice: str = ""  # what to check if it does not answer
     key_too: tuple[str, ...] = ()  # other variables that may hold the key
     url_too: tuple[tuple[str, str], ...] = ()  # or the address, with the path to append
@@ -61,6 +62,25 @@ class ProviderSpec(Struct, frozen=True):
     def secret_envs(self) -> tuple[str, ...]:
         """All variables that may hold a key or token."""
         return tuple(filter(None, (self.key_env, *self.key_too, self.bearer_env)))
+
+
+class Named(Protocol):
+    """Something with a name, and other names that are used for it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def aliases(self) -> tuple[str, ...]: ...
+
+
+AnyNamed = TypeVar("AnyNamed", bound=Named)
+
+
+def named_or_alias(name: str, known: Iterable[AnyNamed]) -> AnyNamed | None:
+    """The one with this name, or else the first that is also called so."""
+    known = tuple(known)
+    by_alias = (spec for spec in known if name in spec.aliases)
+    return next((spec for spec in known if spec.name == name), next(by_alias, None))
 
 
 def no_provider(name: str, names: Iterable[str]) -> BadInput:

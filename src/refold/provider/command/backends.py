@@ -25,19 +25,25 @@ from refold.provider.command.spec import (
     json_paths,
 )
 from refold.provider.settings import CLAUDE_KEYS, CODEX_KEYS, GEMINI_KEYS, key_names
+from refold.provider.spec import named_or_alias
 from refold.values.similar_names import similar
 
 
 def find(name: str, known: Sequence[CommandSpec] = ()) -> CommandSpec:
     """The one of that name. Raises `BadInput` with the nearest ones."""
     known = known or built_in()
-    for spec in known:
-        if spec.name == name.lower():
-            return spec
+    if (spec := named_or_alias(name.lower(), known)) is not None:
+        return spec
     names = [spec.name for spec in known]
     near = similar(name, names)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names)}"
     raise BadInput(f"there is no command line {name!r}; {hint}")
+
+
+def full_name(backend: str) -> str:
+    """The name of a built-in provider or command line, of one that may be an alias."""
+    found = named_or_alias(backend, (*providers(), *built_in()))
+    return found.name if found is not None else backend
 
 
 def named(text: str, own: Sequence[CommandSpec] = ()) -> tuple[CommandSpec, str] | None:
@@ -55,8 +61,8 @@ def named(text: str, own: Sequence[CommandSpec] = ()) -> tuple[CommandSpec, str]
                 f'settings: [commands.{name or "NAME"}] command = ["prog", …]'
             )
         spec = find(f"{OWN}/{name}", own)
-    elif any(spec.name == first.lower() for spec in built_in()):
-        spec, model = find(first), rest
+    elif (known := named_or_alias(first.lower(), built_in())) is not None:
+        spec, model = known, rest
     else:
         return None
     model = model or spec.model
@@ -79,9 +85,8 @@ def own_server(name: str, host: str, port: int) -> Mapping[str, str] | None:
             f"--host and --port do not apply to {name!r}: set what its program listens to "
             "in the settings, environ in [commands.NAME]"
         )
-    if not any(spec.name == first for spec in built_in()):
+    if (spec := named_or_alias(first, built_in())) is None:
         return None
-    spec = find(first)
     if not spec.host_env:
         raise BadInput(
             f"{spec.label} asks servers of its own choice: --host and --port are for a "
@@ -143,6 +148,7 @@ def _claude_code() -> CommandSpec:
     event = "type=stream_event parent_tool_use_id=null"
     return CommandSpec(
         name="claude-code",
+        aliases=("claude_code",),
         label="Claude Code",
         argv=(
             "claude",
@@ -237,6 +243,7 @@ def _codex() -> CommandSpec:
     )
     return CommandSpec(
         name="codex-cli",
+        aliases=("codex",),
         label="Codex",
         argv=(
             "codex",

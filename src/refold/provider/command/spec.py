@@ -131,6 +131,7 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     unset: tuple[str, ...] = ()  # variables that it must not see
     files: Mapping[str, str] = {}  # written before it starts, into `{files}`
     host_env: str = ""  # the variable that says where its server is
+    aliases: tuple[str, ...] = ()
     conversation: ConversationFormat = ConversationFormat("continue", "plain", 20)
     idle: float = 0.0  # seconds it may be silent; 0: as with any other provider
 
