@@ -263,7 +263,9 @@ def test_unknown_fields_and_tools_are_named_and_harm_nothing(here: Here) -> None
         ("name: b@d", "the name 'b@d' is not of letters a to z, digits and hyphens, 64 at most"),
         ("description:", "it has no description: say in a sentence what it is for"),
         ("role: boss", "role is 'boss', and none of main, small, big, judge"),
-        ("as: boss", "as is 'boss', and none of main, child, both"),
+        ("as: boss", "as is 'boss', and none of main, child, both, subagent"),
+        ("as: [main, boss]", "as is 'boss', and none of main, child, both, subagent"),
+        ("as: {main: child}", "as must be a list of words"),
         ("acting: badly", "acting is 'badly', and none of native, text, code"),
         ("steps: 0", "steps must be a number above 0, not '0'"),
         ("steps: many", "steps must be a number above 0, not 'many'"),
@@ -283,6 +285,26 @@ def test_a_bad_definition_is_passed_over_with_its_reason(
     here: Here, fields: str, why: str
 ) -> None:
     assert wrong(here, fields) == why
+
+
+@pytest.mark.parametrize(
+    ("written", "use"),
+    [
+        ("main", "main"),
+        ("[main]", "main"),
+        ("[subagent]", "child"),
+        ("[main, subagent]", "both"),
+        ("main, child", "both"),
+        ("[both]", "both"),
+        ("[]", "both"),
+    ],
+)
+def test_an_agent_says_as_what_it_works_in_a_word_or_a_list(
+    here: Here, written: str, use: str
+) -> None:
+    write(here.project / ".claude/agents", "mine", f"as: {written}")
+
+    assert found(here).find("mine").use == use
 
 
 def test_whoever_asks_for_one_that_is_wrong_is_told_why(here: Here) -> None:

@@ -46,6 +46,7 @@ _GIVEN = {
 }  # fmt: skip
 _WORD = r"([^(),]+?)\s*(?:\(([^()]*)\))?"
 _BETWEEN = r",(?![^()]*\))"
+_SUBAGENT = "subagent"  # also means "child"
 _YES, _NO = frozenset(("true", "yes", "on")), frozenset(("false", "no", "off", "none"))
 
 
@@ -101,7 +102,7 @@ class _DefinitionReader:
             memory=self._flag("memory", default=True),
             skills=self._flag("skills", default=True),
             acting=cast("Acting", self._one_of("acting", get_args(Acting), "native")),
-            use=cast("Use", self._one_of("as", get_args(Use), "both")),
+            use=self._use(),
         )
         self._check_rules(found)
         return AgentDefinition(found, (*self._notes, *self._unknown()))
@@ -186,6 +187,18 @@ class _DefinitionReader:
                 "agent may choose, because only you decide what runs without asking"
             )
         return ""
+
+    def _use(self) -> Use:
+        """What it works as: a word, or a list of them."""
+        words = self._list("as") or ("both",)
+        for word in words:
+            if word not in (*get_args(Use), _SUBAGENT):
+                raise BadDefinition(
+                    f"as is {escaped(word)[:40]!r}, and none of "
+                    f"{', '.join(get_args(Use))}, {_SUBAGENT}"
+                )
+        uses = {"child" if word == _SUBAGENT else word for word in words}
+        return "both" if len(uses) > 1 else cast("Use", uses.pop())
 
     def _check_rules(self, found: Profile) -> None:
         try:
