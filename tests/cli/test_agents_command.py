@@ -92,6 +92,24 @@ def test_what_is_not_trusted_is_named_and_does_not_count(
     )
 
 
+def test_list_agents_with_trust_lists_the_agents_of_the_folder(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (folder / ".refold").mkdir()
+    (folder / ".refold/agents.toml").write_text('[agents.swift]\nmodel = "x/y"\n')
+
+    assert main(["--trust", "--list-agents"]) == 0
+    out, err = capfd.readouterr()
+    assert main(["--list-agents"]) == 0
+    untrusting = capfd.readouterr()
+
+    names = {line.split()[0] for line in out.splitlines()}
+    assert {"looker", "swift"} <= names
+    assert "trust" not in err
+    assert "looker" not in untrusting.out
+    assert "not trusted" in untrusting.err
+
+
 def test_one_of_a_trusted_folder_works_when_it_is_named(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

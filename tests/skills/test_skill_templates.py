@@ -38,6 +38,43 @@ def test_a_heading_begins_a_template_and_the_rest_is_its_text(tmp_path: Path) ->
     assert problems == ()
 
 
+def test_lines_without_a_hash_begin_templates_where_there_is_no_heading(
+    tmp_path: Path,
+) -> None:
+    text = (
+        "# Mine\n\n/fix <file> <what>\nFix {what} in {file}.\n\n"
+        "/note [text]\nNote: {text}\n/etc/passwd is no template, nor is\n/tmp or so.\n"
+        "```\n/go\n```\n\n/test\nRun the tests.\n"
+    )
+
+    found, problems = parsed(tmp_path, text)
+
+    note = "Note: {text}\n/etc/passwd is no template, nor is\n/tmp or so.\n```\n/go\n```"
+    assert [(each.name, each.usage, each.text) for each in found] == [
+        ("fix", "<file> <what>", "Fix {what} in {file}."),
+        ("note", "[text]", note),
+        ("test", "", "Run the tests."),
+    ]
+    assert problems == ()
+
+
+def test_a_line_without_a_hash_is_text_where_there_is_a_heading(tmp_path: Path) -> None:
+    found, _ = parsed(tmp_path, "## /go\nType\n/fix <file>\nfirst.\n")
+
+    assert [(each.name, each.text) for each in found] == [
+        ("go", "Type\n/fix <file>\nfirst.")
+    ]
+
+
+def test_a_file_of_templates_that_has_none_is_a_problem(tmp_path: Path) -> None:
+    found, problems = parsed(tmp_path, "# Mine\n/fix file\nFix it.\n")
+
+    assert (found, parsed(tmp_path, "# Nothing yet\n")) == ((), ((), ()))
+    assert problems == (
+        "skills.md, line 2: no template begins here: write it as ## /fix <arg>",
+    )
+
+
 @pytest.mark.parametrize(
     ("heading", "words"),
     [

@@ -57,17 +57,19 @@ def run_flag(found: Namespace) -> int:
         write(f"wrote {on_one_line(write_config(found.init_config))}\n")
         return 0
     found.json = False
-    return _list(found)
+    return _list(found, trust=found.trust)
 
 
-def _list(found: Namespace) -> int:
-    place = _place()
-    agents = _known(place, found.agents)
+def _list(found: Namespace, *, trust: bool = False) -> int:
+    """`trust`: the agents of this folder count, trusted or not, as in a start with --trust."""
+    place = _place(trust=trust)
+    agents = _known(place, found.agents, trust=trust)
     profiles = agents.every()
     wide = max(cells(each.name) for each in profiles)
     for each in profiles:
         write(_document(each) if found.json else _line(each, wide))
-    for problem in (_unheeded(found.agents), untrusted_notice(place), *agents.problems):
+    unheeded = _unheeded(found.agents, trust=trust)
+    for problem in (unheeded, untrusted_notice(place), *agents.problems):
         if problem:
             print_error(on_one_line(problem))
     return 0
@@ -78,30 +80,33 @@ def agents_here() -> Registry:
     return _known(_place())
 
 
-def _place() -> SkillScope:
+def _place(*, trust: bool = False) -> SkillScope:
     directory, places = os.path.realpath(here()), paths(os.environ)
-    trusted = TrustedFolders(places.folders).trusted_above(directory, root_of(directory))
+    root = root_of(directory)
+    folders = TrustedFolders(places.folders)
+    trusted = root if trust else folders.trusted_above(directory, root)
     return skill_scope(directory, places, os.environ, trusted=trusted)
 
 
-def _known(place: SkillScope, given: str | None = None) -> Registry:
+def _known(place: SkillScope, given: str | None = None, *, trust: bool = False) -> Registry:
     directory, places = here(), paths(os.environ)
     if not (given or any_agent_file(directory, places.config)):
         return registry(place, _tools)
     from refold.cli.declared_start import declared_profiles
 
-    declared = declared_profiles(directory, places, given=given)
+    declared = declared_profiles(directory, places, trust=trust, given=given)
     return registry(place, _tools, given=declared)
 
 
-def _unheeded(named: str | None) -> str:
+def _unheeded(named: str | None, *, trust: bool = False) -> str:
     """Which settings and agents of this folder do not count, and why; "" if all do.
 
     `named`: the file that --agents names.
     """
     from refold.config.folder_settings import ignored_settings, project_here
 
-    return ignored_settings(*project_here(here(), paths(os.environ)), named or "")
+    files, state = project_here(here(), paths(os.environ), trust=trust)
+    return ignored_settings(files, state, named or "")
 
 
 def _tools() -> frozenset[str]:

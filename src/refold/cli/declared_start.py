@@ -51,13 +51,13 @@ def declared_start(found: Namespace, directory: Path) -> DeclaredStart:
 
 
 def declared_profiles(
-    directory: Path, places: Paths, *, given: str | None
+    directory: Path, places: Paths, *, trust: bool = False, given: str | None
 ) -> tuple[Profile, ...]:
     """The declared agents that count in this directory, as profiles. Raises `BadInput`."""
     from refold.declared.overlay import profile_of
 
     agents, known = (
-        declared_agents(directory, places, trust=False, given=given),
+        declared_agents(directory, places, trust=trust, given=given),
         tool_names(),
     )
     return tuple(profile_of(each, known) for each in agents.agents)

@@ -3,12 +3,14 @@
     ## /fix <file> <what>
     Fix {what} in {file}, and nothing else.
 
+In a file without such a heading, lines that are nothing but `/name <arg>` begin the templates.
 `<arg>` is required, `[arg]` is optional. The last one takes the rest of the line. `directories` has
 the files, and clients ask for missing arguments.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -20,12 +22,18 @@ from refold.values.text import seen
 LARGEST = 256 * 1024  # bytes of a skills.md
 _MOST = 200  # templates of one file
 _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+/(\S+)(?:[ \t]+(.*?))?[ \t]*#*[ \t]*")
+_BARE_HEADING = re.compile(
+    r"/([A-Za-z0-9][\w-]{0,63})((?:[ \t]+(?:<[^<>]*>|\[[^\[\]]*\]))*)[ \t]*"
+)
+_STRAY = re.compile(r"/[a-z][\w-]*(?:[ \t]|$)", re.IGNORECASE)
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.IGNORECASE)
 _SLOTS = re.compile(r"(?:<([\w -]{1,40})>|\[([\w -]{1,40})\])\s*")
 _FENCE = re.compile(r" {0,3}(```+|~~~+)")
 _WORD = re.compile(r'"([^"]*)"(?=\s|$)|\'([^\']*)\'(?=\s|$)|(\S+)')
 
 _PAIR = re.compile(r'([\w-]+)=(?:"([^"]*)"|\'([^\']*)\'|(\S+))(?:\s+|$)')
+
+_Section: TypeAlias = tuple[int, str, str, str]
 
 
 class Placeholder(Struct, frozen=True):
@@ -140,7 +148,12 @@ def filled(template: Template, values: Mapping[str, str], words: str = "") -> st
 
 
 def _parsed(text: str, called: str, problems: list[str]) -> Iterator[Template]:
-    for count, (line, name, slots, body) in enumerate(_sections(text)):
+    sections = _sections(text)
+    if not sections and (line := _stray(text)):
+        problems.append(
+            f"{escaped(called)}, line {line}: no template begins here: write it as ## /fix <arg>"
+        )
+    for count, (line, name, slots, body) in enumerate(sections):
         where = f"{escaped(called)}, line {line}: the template /{escaped(name)[:80]}"
         if count == _MOST:
             problems.append(f"{escaped(called)}: only the first {_MOST} templates are used")
@@ -155,23 +168,34 @@ def _parsed(text: str, called: str, problems: list[str]) -> Iterator[Template]:
             yield Template(name.lower(), found, seen(body).strip(), called)
 
 
-def _sections(text: str) -> Iterator[tuple[int, str, str, str]]:
+def _sections(text: str) -> tuple[_Section, ...]:
     """Line, name, slots and text of each, as they are written."""
+    sections = tuple(_sections_by(_HEADING, text))
+    return sections or tuple(_sections_by(_BARE_HEADING, text))
+
+
+def _sections_by(pattern: re.Pattern[str], text: str) -> Iterator[_Section]:
     head: tuple[int, str, str] | None = None
     body, fence = list[str](), ""
     for number, line in enumerate(text.splitlines(), start=1):
         fenced = _FENCE.match(line)
         if fenced and (not fence or fenced[1].startswith(fence)):
             fence = "" if fence else fenced[1]
-        heading = None if fence else _HEADING.fullmatch(line)
+        heading = None if fence else pattern.fullmatch(line)
         if heading is None:
             body.append(line)
             continue
         if head:
             yield *head, "\n".join(body)
-        head, body = (number, heading[1], heading[2] or ""), []
+        head, body = (number, heading[1], (heading[2] or "").strip()), []
     if head:
         yield *head, "\n".join(body)
+
+
+def _stray(text: str) -> int:
+    """The first line that looks like the heading of a template; 0: none does."""
+    lines = enumerate(text.splitlines(), start=1)
+    return next((number for number, line in lines if _STRAY.match(line)), 0)
 
 
 def _slots(written: str) -> tuple[Placeholder, ...] | None:
