@@ -343,7 +343,7 @@ def test_ctrl_c_ends_the_wait_for_another_try(
     given = ("-m", "mine/one", "--display", display)
     at = Terminal(PROGRAM, *given, here=tmp_path, compiled=tmp_path, **env)
     begin(at, display)
-    at.until("retrying in")
+    at.until("attempt 2 of 10, next in")
     at.type(CTRL_C)
     at.until("instead")
     at.type(CTRL_C)

@@ -283,6 +283,32 @@ def test_the_status_line_counts_down_to_the_next_try() -> None:
     assert ("retrying in 8 s" in first, "retrying in 16 s" in second) == (True, True)
 
 
+def test_the_status_line_counts_attempts_and_says_why() -> None:
+    tonight = Evening(*GO)
+
+    rows = tonight.hear(Waiting(21.0, "busy", 4, 10))
+
+    assert rows == ["busy; retrying in 21.0 s"]  # no line can be taken back here
+    status = bare([tonight.showing.status()])
+    assert "attempt 4 of 10, next in 21 s, Esc stops" in status
+    assert status.endswith("busy")
+
+
+def test_a_dropped_answer_is_marked_below_its_words() -> None:
+    tonight = Evening(*GO)
+
+    rows = tonight.hear(
+        TextCame("I look"),
+        ModelFailed("busy", "Overloaded", "I look first.", dropped=True),
+        ModelAsked(),
+        Waiting(4.0, "busy", 2, 10),
+        answer(Text("Yes.")),
+    )
+
+    mark = "dropped, the model is asked again: busy"
+    assert rows == ["I look first.", mark, "busy; retrying in 4.0 s", "Yes."]
+
+
 def test_news_in_the_middle_of_words_has_a_line_and_the_words_go_on_below() -> None:
     tonight = Evening(*GO)
 

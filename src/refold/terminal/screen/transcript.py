@@ -88,7 +88,6 @@ class TranscriptPrinter:
         self._last = ""  # the call whose line was printed last, with nothing after it
         self._put: set[str] = set()  # calls that were asked about here, until they run
         self._dense = False  # what was printed last is a line or two: the next stands close
-        self._dropped = ""  # why the last response was dropped
         self._retried = ""  # why the model is called again, as printed last
         self._made: dict[str, int] = {}  # by the code of each call that runs
         self._at_work = _SubagentActivity(clock)
@@ -192,7 +191,6 @@ class TranscriptPrinter:
             self._close()
         if isinstance(block, DroppedBlock):
             self._close()
-            self._dropped = block.reason
             self._beside(line(on_one_line(block.mark), "warn"))
 
     def _heard(self, block: MessageBlock) -> None:
@@ -256,22 +254,14 @@ class TranscriptPrinter:
         self._last, self._dense = "", True
 
     def _does(self, before: Status, now: Status) -> None:
-        if not now.tries:
-            self._retried = ""
-        elif now.tries > before.tries:
-            self._tell_wait(now)
+        self._retried = self._retried if now.tries else ""
+        if now.tries > before.tries and now.reason != self._retried:
+            self._retried = now.reason  # once in a series: the status line counts down
+            if not (now.attempt and self._printer.look.moves):  # and says why
+                self._printer.say(_waiting_for(now), "warn")
         # A question that was put here has taken the line; the work may have gone on.
         if now.doing != self._doing.what or now.tries != before.tries:
             self._doing.now(now.doing, now.seconds, now)
-
-    def _tell_wait(self, now: Status) -> None:
-        """Once in a series of attempts, where no status line counts them."""
-        known = (self._retried, self._dropped)
-        if (now.attempt and self._printer.look.moves) or now.reason in known:
-            return
-        self._retried = now.reason
-        wait = f"; retrying in {duration(now.seconds)}" if now.seconds else ""
-        self._printer.say(visible(now.reason) + wait, "warn")
 
     def _says(self, *, begins: bool) -> None:
         if begins:
@@ -400,3 +390,8 @@ def _waiting(view: View) -> str:
     return " · ".join(
         part for part, count in zip(parts, (soon, later), strict=True) if count
     )
+
+
+def _waiting_for(now: Status) -> str:
+    wait = f"; retrying in {duration(now.seconds)}" if now.seconds else ""
+    return visible(now.reason) + wait
