@@ -14,7 +14,6 @@ _TAGS = {
     "<reasoning>": "</reasoning>", "<seed:think>": "</seed:think>", "[THINK]": "[/THINK]",
     "◁think▷": "◁/think▷", "<|START_THINKING|>": "<|END_THINKING|>",
 }  # fmt: skip
-_LONGEST = max(map(len, _TAGS))
 
 
 class ThinkTags:
@@ -24,6 +23,7 @@ class ThinkTags:
         self._passed = False  # what follows is no thinking
         self._held = ""  # the beginning of the text, or what may begin a closing tag
         self._closer = ""  # of the tag that is open
+        self._tagged = False  # was there a tag? Then blanks behind it are no text
         self._thought: list[str] = []
 
     def split(self, found: Iterable[Delta]) -> Iterator[Delta]:
@@ -51,39 +51,44 @@ class ThinkTags:
     def _beginning(self) -> Iterator[Delta]:
         text = self._held.lstrip()
         for opener, closer in _TAGS.items():
+            if text.startswith(closer):  # its opening tag was part of the prompt
+                self._held, self._tagged = text[len(closer) :], True
+                yield from self._beginning()
+                return
             if text.startswith(opener):
-                self._held, self._closer = text[len(opener) :], closer
+                self._held, self._tagged = text[len(opener) :], True
+                self._closer = closer
                 yield from self._thinking()
                 return
-            if text.startswith(closer):  # its opening tag was part of the prompt
-                self._held = text[len(closer) :].lstrip()
-                text = self._held
-        if len(text) < _LONGEST and any(tag.startswith(text) for tag in _all_tags()):
-            return  # it may become one
-        yield from self._release()
+        if not any(tag.startswith(text) for tag in _all_tags()):  # else it may become one
+            yield from self._release()
 
     def _thinking(self) -> Iterator[Delta]:
         thought, closer, rest = self._held.partition(self._closer)
         if not closer:
             keep = _beginning_at_end(thought, self._closer)
-            thought, self._held = (
-                thought[: len(thought) - keep],
-                thought[len(thought) - keep :],
-            )
+            thought, rest = thought[: len(thought) - keep], thought[len(thought) - keep :]
+        self._held = rest
         if thought:
             self._thought.append(thought)
             yield ThinkingDelta(thought)
         if closer:
-            self._held, self._closer = rest.lstrip(), ""
-            if self._held:
-                yield from self._release()
+            self._closer = ""
+            yield from self._beginning()
 
     def _release(self) -> Iterator[Delta]:
         """Pass on what is held, and all that follows."""
         self._passed = True
-        if self._held:
-            yield ThinkingDelta(self._held) if self._closer else TextDelta(self._held)
+        if self._closer:
+            yield from self._closed_by_the_end()
+        elif held := self._held.lstrip() if self._tagged else self._held:
+            yield TextDelta(held)
         self._held = ""
+
+    def _closed_by_the_end(self) -> Iterator[Delta]:
+        if self._held:
+            self._thought.append(self._held)
+            yield ThinkingDelta(self._held)
 
     def _end(self, done: Done) -> Iterator[Delta]:
         """A tag that is never closed held the answer, too."""

@@ -1,0 +1,124 @@
+"""A request that is too long for the window, as each server says it."""
+
+import json
+
+import pytest
+
+from refold.engine.policies.compaction import compacting
+from refold.engine.policies.conversation import converse
+from refold.engine.prune import CompactionShares
+from refold.errors import BadRequest, ProviderError, Refused, TooLong
+from refold.journal.events.kinds import Compacted
+from refold.journal.store.port import MemoryStore
+from refold.provider.error_mapping import (
+    Peer,
+    ResponseStart,
+    StreamError,
+    failure,
+    troubled,
+)
+from refold.testing.providers import ScriptedProvider
+from tests.engine.house import WEATHER, entries, run, world
+
+PEER = Peer("P", "https://p.test", "p")
+TOO_LONG = [
+    "This model's maximum context length is 32768 tokens. However, you requested 33000 tokens",
+    "request (60179 tokens) exceeds the available context size (60160 tokens)",
+    "Input does not fit in context length.",
+    "Your input exceeds the context window of this model.",
+    "Prompt contains 40000 tokens, too large for model with 32768 maximum context length",
+    "invalid params, context window exceeds limit (2013)",
+    "This model's maximum prompt length is 131072 but the request contains 137000 tokens.",
+    "prompt token count of 300000 exceeds the limit of 128000",
+    "Invalid request: Your request exceeded model token limit: 262144 (requested: 270000)",
+    "Input is too long for requested model.",
+    "Prompt exceeds max length",
+    "Cannot truncate prompt with n_keep (40000) >= n_ctx (4096)",
+    "The decoder prompt (length 40000) is longer than the maximum model length of 32768.",
+    "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 1512. Given: 603",
+    "Input validation error: `inputs` must have less than 1024 tokens. Given: 5000",
+    "The input token count (2845475) exceeds the maximum number of tokens allowed (1048576).",
+    "You have exceeded your token limit for this model",
+    "too many tokens: total number of tokens in the prompt cannot exceed 4081",
+    "You passed 99073 input tokens. Please reduce the length of the input prompt.",
+    '{"error":{"message":"input length and `max_tokens` exceed context limit: 196758 + 8192"}}',
+]
+SOMETHING_ELSE = [
+    "max_tokens: 64000 > 32000, which is the maximum allowed number of output tokens",
+    "max_tokens must be less than or equal to 8192",
+    "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum",
+    "tools.20.custom.input_schema: input_schema does not support oneOf",
+    "messages: text content blocks must be non-empty",
+    "'tools[0].function.name': string too long. Expected a string with maximum length 64",
+    "temperature: range 0 to 1",
+]
+
+
+def refusal(status: int, message: str, **more: str) -> ProviderError:
+    body = json.dumps({"error": {"message": message, **more}}).encode()
+    return failure(PEER, ResponseStart(status, {}, body, "m"))
+
+
+@pytest.mark.parametrize("status", [400, 422, 500])
+@pytest.mark.parametrize("words", TOO_LONG)
+def test_overflow_is_recognized_by_its_words(words: str, status: int) -> None:
+    assert isinstance(refusal(status, words), TooLong)
+
+
+@pytest.mark.parametrize("words", SOMETHING_ELSE)
+def test_overflow_is_not_seen_in_another_refusal(words: str) -> None:
+    assert type(refusal(400, words)) is BadRequest
+
+
+@pytest.mark.parametrize(
+    "code", ["context_length_exceeded", "exceed_context_size_error", "request_too_large"]
+)
+def test_overflow_is_recognized_by_its_code(code: str) -> None:
+    assert isinstance(refusal(400, "no", code=code), TooLong)
+    assert isinstance(refusal(400, "no", type=code), TooLong)
+
+
+def test_overflow_is_recognized_by_its_status() -> None:
+    assert isinstance(refusal(413, "no"), TooLong)
+
+
+def test_overflow_is_recognized_in_a_stream() -> None:
+    told = StreamError(400, "Your input exceeds the context window of this model.")
+
+    assert isinstance(troubled(PEER, told, "m"), TooLong)
+
+
+def test_request_larger_than_the_limit_of_a_minute_is_too_long() -> None:
+    words = "Request too large for model `m` on tokens per minute (TPM): Limit 6000"
+
+    assert isinstance(refusal(429, words), TooLong)
+    assert not isinstance(refusal(429, "Rate limit reached for model `m`"), TooLong)
+
+
+def test_unknown_refusal_of_a_request_that_has_grown_is_tried_once_after_a_compaction() -> (
+    None
+):
+    policies = (compacting(CompactionShares()), converse)
+    odd = BadRequest("P refused the request (400): no")
+    once = ScriptedProvider([WEATHER], odd, "Rain.")
+    twice = ScriptedProvider([WEATHER], odd, odd)
+    store = MemoryStore()
+
+    well = run(store, world(once, policies=policies), "Umbrella?")
+    badly = run(MemoryStore(), world(twice, policies=policies), "Umbrella?")
+
+    assert (well.turn.outcome, well.turn.answer) == ("answered", "Rain.")
+    assert [type(e.event) for e in entries(store)].count(Compacted) == 1
+    assert (badly.turn.outcome, badly.turn.reason) == ("failed", str(odd))
+
+
+@pytest.mark.parametrize("error", [BadRequest("no"), Refused("no")])
+def test_unknown_refusal_of_the_first_request_of_a_turn_ends_it(
+    error: ProviderError,
+) -> None:
+    provider = ScriptedProvider(error, "Rain.")
+    policies = (compacting(CompactionShares()), converse)
+
+    view = run(MemoryStore(), world(provider, policies=policies), "Umbrella?")
+
+    assert (view.turn.outcome, len(provider.heard)) == ("failed", 1)

@@ -1,0 +1,73 @@
+"""Which faults in JSON are repaired, and which never are."""
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.values.json_repair import repaired_object
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**31), 2**31) | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(st.text(), VALUES, max_size=4)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ('{"a": "one\ntwo"}', {"a": "one\ntwo"}),
+        ('{"a": "tab\there"}', {"a": "tab\there"}),
+        ('{"a": [1, 2,], "b": {"c": 1 , },}', {"a": [1, 2], "b": {"c": 1}}),
+        ('{"a": ",}"}', {"a": ",}"}),
+        ('"{\\"a\\": 1}"', {"a": 1}),
+        ('"{\\"a\\": 1,}"', {"a": 1}),
+        ('""', {}),
+        ("null", {}),
+    ],
+)
+def test_json_repair_gives_what_was_meant(written: str, meant: object) -> None:
+    repaired = repaired_object(written)
+
+    assert repaired is not None
+    assert msgspec.json.decode(repaired) == meant
+    assert b"\n" not in repaired
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        '{"a": "cut', '{"a": 1', '{"a": [1, 2', '{"a": 1}}', "{'a': 1}", "{,}", '{"a":,}',
+        '{"a": 1,,}', "[1]", '"text"', '"\\"{}\\""', '{"a": 1} and more', "3", "{a: 1}",
+    ],
+)  # fmt: skip
+def test_json_repair_never_guesses(written: str) -> None:
+    assert repaired_object(written) is None
+
+
+def test_json_repair_keeps_keys_that_come_twice() -> None:
+    assert repaired_object('{"a": 1, "a": 2,}') == b'{"a":1,"a":2}'
+
+
+@given(OBJECTS)
+def test_json_repair_changes_no_object_that_is_whole(value: dict[str, object]) -> None:
+    for text in (json.dumps(value), json.dumps(json.dumps(value))):
+        repaired = repaired_object(text)
+        assert repaired is not None
+        assert json.loads(repaired) == value
+
+
+@given(OBJECTS.filter(bool), st.data())
+def test_json_repair_completes_nothing_that_is_cut(
+    value: dict[str, object], data: st.DataObject
+) -> None:
+    text = json.dumps(value)
+    cut = data.draw(st.integers(1, len(text) - 1))
+
+    assert repaired_object(text[:cut]) is None
