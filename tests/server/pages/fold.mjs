@@ -13,6 +13,8 @@ function plain(block) {
         block.images.map((image) => [image.blob, image.name])];
     case "words":
       return ["words", block.seq, block.text, block.partial];
+    case "dropped":
+      return ["dropped", block.seq, block.text, block.reason];
     case "thought":
       return ["thought", block.seq, block.text];
     case "called":

@@ -22,6 +22,7 @@ from refold.views.screen.blocks import (
     AnswerBlock,
     Block,
     CallBlock,
+    DroppedBlock,
     MessageBlock,
     NoticeBlock,
     ThinkingBlock,
@@ -102,6 +103,8 @@ def block(found: Block) -> list[Any]:
             ]  # fmt: skip
         case AnswerBlock():
             return ["words", found.seq, found.text, found.partial]
+        case DroppedBlock():
+            return ["dropped", found.seq, found.text, found.reason]
         case ThinkingBlock():
             return ["thought", found.seq, found.text]
         case CallBlock():
@@ -207,3 +210,19 @@ def test_a_piece_that_comes_again_after_a_reconnect_is_not_shown_twice() -> None
     ((shown_now,),) = folded([{"documents": [*start, *again], "cuts": [5]}])
 
     assert shown_now["coming"] == [["words", "a😀bcd"]]
+
+
+def test_a_dropped_answer_is_marked_and_what_follows_is_another_one() -> None:
+    documents = [
+        {"type": "turn_start", "seq": 1, "turn": 1}, {"type": "model_start", "seq": 2},
+        {"type": "text_delta", "after": 2, "message": 2, "offset": 0, "text": "I lo"},
+        {"type": "error", "seq": 3, "kind": "Overloaded", "reason": "busy", "partial": "I lo",
+         "dropped": True},
+        {"type": "model_start", "seq": 4},
+        {"type": "retry", "after": 4, "seconds": 3, "reason": "busy", "attempt": 2, "attempts": 10},
+        {"type": "text_delta", "after": 4, "message": 4, "offset": 0, "text": "Yes"},
+    ]  # fmt: skip
+    ((shown_now,),) = folded([{"documents": documents, "cuts": [7]}])
+
+    assert shown_now["blocks"] == [["dropped", 3, "I lo", "busy"]]
+    assert shown_now["coming"] == [["words", "Yes"]]
