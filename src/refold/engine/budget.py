@@ -15,7 +15,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.engine.call_cost import A_TOKEN, Charge
-from refold.engine.collect import Collector, request_size
 from refold.engine.context_usage import tokens
 from refold.engine.world import BudgetGrant, Model, Record
 from refold.errors import ProviderError
@@ -220,6 +219,8 @@ async def ask_outside_conversation(
     Raises `ProviderError`, also if nothing is left to pay for it. The usage is recorded; if
     the call is cancelled, its reservation stays counted.
     """
+    from refold.engine.collect import Collector, request_size  # few sessions need it
+
     usage = Usage(
         fresh=request_size(request) // A_TOKEN, output=request.max_output or ANSWER
     )

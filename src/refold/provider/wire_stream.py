@@ -6,7 +6,7 @@ as providers report them are read here, too.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -26,9 +26,11 @@ from refold.provider.port import (
     ThinkingDelta,
 )
 from refold.provider.sse import LineTooLong
-from refold.provider.think_tags import ThinkTags
 from refold.values.text import clean
 from refold.values.usage import Usage
+
+if TYPE_CHECKING:
+    from refold.provider.think_tags import ThinkTags
 
 State = TypeVar("State")
 Event = TypeVar("Event")
@@ -75,7 +77,7 @@ async def deltas(
     if trace:
         yield RequestSent(f"POST {http.peer.base_url}{path}", body)
     hearing = StreamState(reader, http.peer, model)
-    tags = ThinkTags() if reader.think_tags else None
+    tags = _think_tags() if reader.think_tags else None
     try:
         async with http.post(path, body, model=model) as answer:
             while not hearing.over:
@@ -93,6 +95,12 @@ async def deltas(
         if trace and error.answer:
             yield ResponseBytes(error.answer)
         raise
+
+
+def _think_tags() -> "ThinkTags":
+    from refold.provider.think_tags import ThinkTags  # some wires have none
+
+    return ThinkTags()
 
 
 async def _next_chunk(answer: HttpResponse, hearing: "StreamState[Any, Any]") -> bytes:

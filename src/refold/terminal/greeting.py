@@ -15,6 +15,7 @@ from refold.views.escape import on_one_line
 from refold.views.history import cut_off_lines, last_exchange, last_message, recap
 from refold.views.notices import ended_with_session, unsent_messages, unsent_notice
 from refold.views.number_format import outcome_line
+from refold.views.screen.blocks import CONTINUED_BY_ENTER
 
 _WIDEST = 100  # cells
 _BLOCKS = 12  # of the last exchange: calls, texts, notices
@@ -117,8 +118,8 @@ def resume_hint(view: View) -> str:
 
 
 def is_resumable(view: View) -> bool:
-    """Was it stopped by a limit, or with messages that the model has not seen?"""
-    return bool(unsent_messages(view)) or view.turn.outcome in ("step_limit", "budget")
+    """Was it stopped by a limit or a failure, or with messages that the model has not seen?"""
+    return bool(unsent_messages(view)) or view.turn.outcome in CONTINUED_BY_ENTER
 
 
 def _standing() -> str:

@@ -33,7 +33,7 @@ from refold.views.screen.blocks import (
     ThinkingBlock,
     TurnEndBlock,
     result_rows,
-    turn_rows,
+    typed_turn_rows,
 )
 from refold.views.screen.conversation import from_child, from_shell
 from refold.views.styled import ImageRow, Line, Piece, Style, bare, line
@@ -185,7 +185,7 @@ def item_rows(item: Item, room: int, of: Transcript, *, whole: bool) -> list[Lin
             rows = report_rows(report, room - _INDENT)
             return [*wrapped(told, room), *_under(rows, 0)]
         case TurnEndBlock():
-            return [row for told in turn_rows(item) for row in wrapped(told, room)]
+            return [row for told in typed_turn_rows(item) for row in wrapped(told, room)]
 
 
 def item_text(item: Item | StreamingBlock, label: Callable[[ToolCall], str] = _name) -> str:
@@ -205,7 +205,7 @@ def item_text(item: Item | StreamingBlock, label: Callable[[ToolCall], str] = _n
         case NoticeBlock(line=told, found=report):
             return f"{bare([told])}\n{report}".strip()
         case TurnEndBlock():
-            return bare(turn_rows(item))
+            return bare(typed_turn_rows(item))
         case CommandRows(rows):
             return bare(rows)
         case StreamingBlock(text=text):

@@ -97,6 +97,7 @@ from refold.tui.view import areas
 from refold.tui.watching import printed_by, watched
 from refold.views.picker import with_query
 from refold.views.question_keys import CALM_SECONDS, Menu
+from refold.views.screen.blocks import CONTINUED_BY_ENTER
 from refold.views.styled import Line
 
 TWICE = 2.0  # seconds in which a second Ctrl+C or Esc means more
@@ -391,7 +392,7 @@ def _escape(model: Model, at: float) -> Updated:
 def _submit(model: Model, when: Literal["now", "next"]) -> Updated:
     text = model.composer.field.whole
     if not text.strip():
-        stopped = model.screen.view.turn.outcome in ("step_limit", "budget")
+        stopped = model.screen.view.turn.outcome in CONTINUED_BY_ENTER
         if stopped and not model.screen.view.turn.seq:
             return model, (RunCommand("/continue"),)
         return model, ()

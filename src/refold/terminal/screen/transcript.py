@@ -49,7 +49,7 @@ from refold.views.screen.blocks import (
     TurnEndBlock,
     is_plan,
     result_rows,
-    turn_rows,
+    typed_turn_rows,
 )
 from refold.views.screen.conversation import from_child, from_shell
 from refold.views.screen.screen import Screen, screen_at, shown
@@ -181,7 +181,7 @@ class TranscriptPrinter:
                 self._close()
                 self._doing.over()
                 self._printer.gap()
-                self._printer.lines(turn_rows(block, usage=self.usage))
+                self._printer.lines(typed_turn_rows(block, usage=self.usage))
             case _:
                 assert_never(block)
 

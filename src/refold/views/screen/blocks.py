@@ -160,6 +160,10 @@ def is_plan(block: CallBlock) -> bool:
     return isinstance(block.control, PlanReady)
 
 
+# Enter on an empty line continues after these.
+CONTINUED_BY_ENTER = ("step_limit", "budget", "failed")
+
+
 def turn_rows(block: TurnEndBlock, *, usage: bool = True) -> list[Line]:
     """How the turn ended, what should be known of it, and what it used."""
     rows = list[Line]()
@@ -172,4 +176,12 @@ def turn_rows(block: TurnEndBlock, *, usage: bool = True) -> list[Line]:
         rows.append(turn_line(block.spent, block.last, block.window, block.seconds))
     if block.unheard:
         rows.append(line(block.unheard, "dim"))
+    return rows
+
+
+def typed_turn_rows(block: TurnEndBlock, *, usage: bool = True) -> list[Line]:
+    """The same, for a person who can type."""
+    rows = turn_rows(block, usage=usage)
+    if block.outcome == "failed" and not block.unheard:
+        rows.append(line("Enter tries again", "dim"))
     return rows
