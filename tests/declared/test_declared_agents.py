@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from refold.agents.profile import tools_of
 from refold.app.app import App
 from refold.cli.flags import session_parser
 from refold.cli.launch import app_of
@@ -17,6 +18,9 @@ from refold.errors import BadInput
 from refold.permissions.decide import decide
 from refold.permissions.facts import Access, Target
 from refold.permissions.rules import parse
+from refold.tools.builtin import builtin
+from refold.tools.read import read_file
+from refold.tools.shell import bash
 from refold.values.tools import Effect
 
 FIRST = '[agents.one]\nbackend = "ollama"\nmodel = "llama3"\n'
@@ -70,6 +74,10 @@ EVERY: dict[str, tuple[str, Read, object]] = {
     "skills": ('["more.md", "skill"]', prompt, "From a file.\n\nFrom a folder."),
     "tools": ('["read"]', lambda app: app.agents.find("one").tools, ("read_file",)),
     "confirm": ('["bash"]', lambda app: app.agents.find("one").ask, ("bash",)),
+    "describe": (
+        '["edit: Change it."]', lambda app: app.agents.find("one").descriptions,
+        (("edit_file", "Change it."), ("multi_edit", "Change it.")),
+    ),
     "approval": ('"auto_edit"', setting(lambda s: s.permission_mode), "accept-edits"),
     "context_mode": ('"sliding"', setting(lambda s: s.backend.context), "sliding"),
     "context_format": ('"xml"', setting(lambda s: s.backend.format), "xml"),
@@ -106,6 +114,21 @@ def test_each_key_changes_what_runs(key: str) -> None:
     assert read(declared(f"{FIRST}{key} = {value}\n")) == expected
     if key not in ("host", "port", "base_url", "api_key_env"):
         assert read(declared(FIRST)) != expected
+
+
+@pytest.mark.parametrize("text", ["bash", "fly: Go up.", "bash:", ": Words."])
+def test_words_about_no_tool_are_refused(text: str) -> None:
+    with pytest.raises(BadInput, match="is not the name of a tool and words about it"):
+        declared(f"{FIRST}describe = ['{text}']\n").agents.find("one")
+
+
+def test_the_model_reads_what_an_agent_says_of_a_tool_before_its_own_words() -> None:
+    profile = declared(f"{FIRST}describe = ['bash: Run it.']\n").agents.find("one")
+
+    tools = {tool.name: tool for tool in tools_of(profile, builtin()).active}
+
+    assert tools["bash"].spec.description == f"Run it.\n{bash.description}"
+    assert tools["read_file"] is read_file
 
 
 def test_backend_and_model_choose_the_model_and_flags_win_over_them() -> None:

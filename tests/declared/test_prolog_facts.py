@@ -130,6 +130,11 @@ def test_the_facts_of_the_agent_loop_are_imported_as_they_are() -> None:
         assert each.variant.show_tokens is True
 
 
+DESCRIBED = (
+    "read: Show what a file contains (path: the file)",
+    "write: Put a text into a file (path: the file) (content: the whole text)",
+    "edit: Replace a text in a file (path: the file) (old: what is there now) (new: what comes in its place)",
+)
 # For each fact of the file: another value of it, and the agent, key and value that it changes,
 # or the error that says that refold does nothing else.
 CHANGES: dict[str, tuple[str, str, tuple[str, str, object] | str]] = {
@@ -149,6 +154,8 @@ CHANGES: dict[str, tuple[str, str, tuple[str, str, object] | str]] = {
     "context_format": ("context_format(messages_array)", "context_format(text)", "context_format('text')"),
     "confirmation_required": ("confirmation_required(true)", "confirmation_required(false)", ("coro", "confirm", ("edit", "bash"))),
     "parameters": ("param(command, string", "param(line, string", "bash has the parameters command"),
+    "description": ('description("Run a line in a shell")', 'description("Run it")', ("coro", "describe", (*DESCRIBED, "bash: Run it (command: the line)"))),
+    "the words of a param": ('required, "the line"', 'required, "it"', ("coro", "describe", (*DESCRIBED, "bash: Run a line in a shell (command: it)"))),
     "param": ("param(command, string, required", "param(command, int, required", "is not a param(Name, string, required"),
     "max_context_tokens": ("max_context_tokens(100000)", "max_context_tokens(5)", ("coro", "max_context_tokens", 5)),
     "display_tokens": ("display_tokens(true)", "display_tokens(false)", ("coro", "show_tokens", False)),
@@ -157,7 +164,6 @@ CHANGES: dict[str, tuple[str, str, tuple[str, str, object] | str]] = {
     "confirm_destructive_tools": ("destructive_tools(true)", "destructive_tools(false)", ("coro", "auto_tools", True)),
     "tool_spec": ("tool_spec(bash,", "tool_spec(edit_,", "the tool 'edit_' is none of bash"),
 }  # fmt: skip
-NO_EFFECT = {"description"}  # the model reads refold's own
 
 
 @pytest.mark.parametrize("fact", CHANGES)
@@ -194,7 +200,7 @@ def test_every_fact_of_the_loop_is_changed_above() -> None:
     clauses = [each.term for each in read_terms(LOOP.read_bytes(), "a.pl")][1:]
     there = set[str]().union(*map(names, clauses)) - {"agent_backend", "loop_config"}
 
-    assert there - NO_EFFECT == CHANGES.keys() - {"the end of endpoint"}
+    assert there == CHANGES.keys() - {"the end of endpoint", "the words of a param"}
 
 
 def test_the_default_agent_is_the_one_that_the_fact_names() -> None:
@@ -251,6 +257,7 @@ VARIANTS = st.builds(
     skills=st.lists(PLAIN, max_size=3).map(tuple),
     tools=st.none() | lists("read", "bash", "./tools", "t/a.json"),
     confirm=lists("bash", "write"),
+    describe=lists("bash: Run it.", "read: Look."),
     auto_tools=st.booleans(),
     approval=st.sampled_from(["", "yolo", "plan", "accept-edits"]),
     context_mode=st.sampled_from(["", "continue", "fresh", "sliding", "summarize"]),

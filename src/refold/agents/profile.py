@@ -61,6 +61,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     role: Role = "main"  # of the model
     tools: tuple[str, ...] = ("*",)
     deferred: tuple[str, ...] = ()
+    descriptions: tuple[tuple[str, str], ...] = ()  # of tools, put before their own
     without: tuple[str, ...] = ()  # tools that it never gets, even if they are named
     effects: frozenset[Effect] = EVERY
     ask: tuple[str, ...] = ()  # rules, in addition to all others
@@ -144,7 +145,7 @@ class OfferedTools(Struct, frozen=True):
 def tools_of(profile: Profile, every: Iterable[Tool]) -> OfferedTools:
     """The tools of this agent, with those that find its deferred tools."""
     known = [
-        tool
+        _described(tool, profile.descriptions)
         for tool in every
         if tool.effect in profile.effects and not _left_out(tool, profile.without)
     ]
@@ -155,6 +156,13 @@ def tools_of(profile: Profile, every: Iterable[Tool]) -> OfferedTools:
     if any(tool.name == CALLER for tool in active):  # a plug-in has taken the name
         return OfferedTools((*active, *deferred))
     return OfferedTools((*active, *finding(deferred)), deferred)
+
+
+def _described(tool: Tool, descriptions: Iterable[tuple[str, str]]) -> Tool:
+    words = [text for name, text in descriptions if name == tool.name]
+    if not words:
+        return tool
+    return replace(tool, description="\n".join((*words, tool.description)))
 
 
 def may_use(profile: Profile, name: str, effect: Effect) -> bool:

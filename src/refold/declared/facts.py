@@ -38,9 +38,11 @@ _ENDPOINTS = {
 _HEADERS = {
     "anthropic": ("x-api-key",), "openai-chat": ("Authorization", "Bearer"),
 }  # fmt: skip
+# The parameters of each tool, and what they are called here.
 _PARAMETERS = {
-    "bash": {"command"}, "read": {"path"}, "write": {"path", "content"},
-    "edit": {"path", "old_string", "new_string"},
+    "bash": {"command": "command"}, "read": {"path": "path"},
+    "write": {"path": "path", "content": "content"},
+    "edit": {"path": "path", "old_string": "old", "new_string": "new"},
 }  # fmt: skip
 _DESTRUCTIVE = ("bash", "write", "edit")
 
@@ -86,6 +88,7 @@ class _FactReader:
         self._lines = dict[tuple[str, ...], int]()
         self._backends = set[str]()
         self._tools = dict[str, bool]()  # and does it ask?
+        self._described = list[str]()
         self._loop = dict[str, Any]()
         self._default = ""
 
@@ -119,6 +122,7 @@ class _FactReader:
             table |= self._loop
             if self._tools:
                 table["tools"] = list(self._tools)
+                table["describe"] = list(self._described)
             asking = [tool for tool, asks in self._tools.items() if asks]
             if destructive:
                 asking += [t for t in _DESTRUCTIVE if t in self._tools and t not in asking]
@@ -197,37 +201,41 @@ class _FactReader:
     def _tool(self, name: str, keys: Term) -> bool:
         if name not in _PARAMETERS:
             raise self._wrong(f"the tool {name!r} is none of {', '.join(_PARAMETERS)}")
-        asks = False
+        asks, words, parameters = False, "", list[str]()
         for key, value in self._keys(keys):
             match key, value:
                 case "confirmation_required", Atom("true" | "false" as word):
                     asks = word == "true"
-                case "description", QuotedText():
-                    pass  # refold's tool is described by refold
+                case "description", QuotedText(words):
+                    pass
                 case "parameters", _:
-                    self._parameters(name, value)
+                    parameters = self._parameters(name, value)
                 case _:
                     raise self._wrong(
                         f"{key}({term_text(value)[:60]}) of a tool is not known here"
                     )
+        if said := " ".join(filter(None, (words.strip(), *parameters))):
+            self._described.append(f"{name}: {said}")
         return asks
 
-    def _parameters(self, tool: str, value: Term) -> None:
-        names = set[str]()
+    def _parameters(self, tool: str, value: Term) -> list[str]:
+        """What is said of each, under the name that it has here."""
+        texts = dict[str, str]()
         for each in items_of(value) or []:
             match each:
                 case Compound(
-                    "param", (Atom(name), Atom("string"), Atom("required"), QuotedText())
+                    "param",
+                    (Atom(name), Atom("string"), Atom("required"), QuotedText(text)),
                 ):
-                    names.add(name)
+                    texts[name] = text.strip()
                 case _:
                     raise self._wrong(
                         f"{term_text(each)[:60]} is not a param(Name, string, required, QuotedText)"
                     )
-        if names != _PARAMETERS[tool]:
-            raise self._wrong(
-                f"{tool} has the parameters {', '.join(sorted(_PARAMETERS[tool]))}"
-            )
+        names = _PARAMETERS[tool]
+        if texts.keys() != names.keys():
+            raise self._wrong(f"{tool} has the parameters {', '.join(sorted(names))}")
+        return [f"({names[name]}: {text})" for name, text in texts.items() if text]
 
     def _config(self, keys: Term) -> dict[str, Any]:
         given = dict(self._keys(keys, many=True))

@@ -81,7 +81,7 @@ def generated(declared: Declared, folder: str) -> GeneratedAgent:
     )
     values: dict[str, Value] = {
         "NAME": variant.name,
-        "SYSTEM_PROMPT": prompt_of(declared) or _PROMPT,
+        "SYSTEM_PROMPT": _prompt(declared),
         "CONFIRM": _asking(variant, offered),
         "MAX_STEPS": variant.max_iterations or 50,
         "MAX_CONTEXT_TOKENS": limit,
@@ -135,6 +135,14 @@ def write_files(agent: GeneratedAgent, out: str, *, replace: bool) -> None:
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise BadInput(f"{out!r} cannot be written: {said_by(error)}") from error
+
+
+def _prompt(declared: Declared) -> str:
+    """The prompt, with what the agent says of its tools: the program has descriptions of its own."""
+    prompt, described = prompt_of(declared) or _PROMPT, declared.variant.describe
+    if not described:
+        return prompt
+    return "\n".join((prompt, "", "Your tools:", *(f"- {each}" for each in described)))
 
 
 def _backend(declared: Declared) -> _Backend:

@@ -165,7 +165,23 @@ def profile_of(declared: Declared, known: frozenset[str]) -> Profile:
         raise BadInput(f"{declared.where}: the agent {variant.name}: {error}") from error
     if read.notes:
         raise BadInput(f"{declared.where}: the agent {variant.name}: {read.notes[0]}")
-    return replace(read.profile, where=declared.where)
+    described = _descriptions(declared, known)
+    return replace(read.profile, where=declared.where, descriptions=described)
+
+
+def _descriptions(declared: Declared, known: frozenset[str]) -> tuple[tuple[str, str], ...]:
+    """What `describe` says of each tool, by its name here. Raises `BadInput`."""
+    found = list[tuple[str, str]]()
+    for text in declared.variant.describe:
+        named, _, words = (part.strip() for part in text.partition(":"))
+        names = tool_names((named,))
+        if not words or not known.issuperset(names):
+            raise BadInput(
+                f"{declared.where}: {declared.variant.name}.describe: {text[:60]!r} is not the "
+                "name of a tool and words about it: write 'bash: Run a command'"
+            )
+        found += ((name, words) for name in names)
+    return tuple(found)
 
 
 def prompt_of(declared: Declared) -> str:

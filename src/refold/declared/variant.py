@@ -47,6 +47,7 @@ class Variant(Struct, frozen=True, kw_only=True):
     skills: tuple[str, ...] = ()
     tools: tuple[str, ...] | None = None
     confirm: tuple[str, ...] = ()
+    describe: tuple[str, ...] = ()  # "TOOL: words", which the model reads first
     auto_tools: bool = False
     approval: Approval = ""
     context_mode: Context | Literal[""] = ""
