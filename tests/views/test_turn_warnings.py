@@ -136,6 +136,13 @@ def test_changed_encodings_are_named() -> None:
     assert said[5:] == ("the encoding of 2 more files was changed",)
 
 
+def test_what_a_response_warns_of_is_said_once_in_a_turn() -> None:
+    warned = ModelAnswered(Message("assistant", (Text("Hi."),)), warning="it saw nothing")
+
+    assert warnings(turn(warned, warned)) == ("it saw nothing",)
+    assert warnings(turn(warned, TurnEnded("answered"), TurnStarted(2))) == ()
+
+
 def test_of_many_files_some_are_named() -> None:
     events = [e for n in range(60) for e in tried("failed", "No.", path=f"{n}.md")]
 

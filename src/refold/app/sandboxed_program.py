@@ -9,8 +9,10 @@ that have no tools, or none switched on, and needs no sandbox for them.
 import os
 import shlex
 from collections.abc import AsyncGenerator, Mapping
+from secrets import token_hex
 
 import anyio
+from msgspec.structs import replace
 
 from refold.errors import BadInput, ProviderError, Refused, ToolFailed, TooLong
 from refold.place.commands import ShellCommands
@@ -20,10 +22,10 @@ from refold.place.sandbox_rules import SandboxConfig, key_paths
 from refold.programs import Programs
 from refold.provider.command import errors
 from refold.provider.command.backend import empty_directory
-from refold.provider.command.output import ProgramOutputReader
+from refold.provider.command.output import ProgramOutputReader, without_lines
 from refold.provider.command.prompt import Prompts
 from refold.provider.command.spec import CommandSpec, ConversationFormat
-from refold.provider.port import Delta, Request, ThinkingDelta
+from refold.provider.port import Delta, Request, TextDelta, ThinkingDelta
 from refold.values.tools import Confinement
 
 # Where its server is, and its model.
@@ -66,21 +68,28 @@ class SandboxedProgram:
         )
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        yield ThinkingDelta(_OUTSIDE.format(label=self._spec.label))
+        outside = _OUTSIDE.format(label=self._spec.label)
+        yield ThinkingDelta(outside)
         prompt = self._prompts.prompt(request.messages, request.system)
-        done = await self._run(self._command(prompt))
+        mark = token_hex(16)
+        done = await self._run(self._command(prompt, mark))
+        printed, _, log = (done.start + done.end).partition(mark.encode())
         reading = ProgramOutputReader(self._spec.output)
-        deltas = [*reading.feed(done.start + done.end), *reading.end()]
+        deltas = [*reading.feed(printed), *reading.end()]
         if failure := self._failure(done, reading):
             raise failure
-        for delta in deltas:
-            yield delta
-        yield reading.done()
+        text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+        response, about_run = without_lines(text, self._spec.output.about_run or "$^")
+        if not response:
+            raise errors.empty(self._spec, "", about_run)
+        yield TextDelta(response)
+        ended = reading.done(f"{log.decode(errors='replace')}\n{about_run}")
+        yield replace(ended, warning=outside.rstrip("."))
 
     async def aclose(self) -> None:
         await anyio.to_thread.run_sync(self._commands.close)
 
-    def _command(self, prompt: str) -> str:
+    def _command(self, prompt: str, mark: str) -> str:
         spec, slots = self._spec, {"{prompt}": prompt, "{model}": self._model}
         words = (*spec.argv[1:], *(spec.model_argv if self._model else ()))
         command = shlex.join((self._program, *(slots.get(word, word) for word in words)))
@@ -89,8 +98,9 @@ class SandboxedProgram:
                 f"the conversation is too long for {spec.label}, which takes it as an argument: "
                 "compact it, or set context_mode to sliding"
             )
-        # Only its output is the response; what it says of a failure is needed as well.
-        return f"{command} 2>/tmp/errors || {{ code=$?; cat /tmp/errors; exit $code; }}"
+        # Only its output is the response; what it says of a failure, and of tokens, is needed as well.
+        failed = "{ code=$?; cat /tmp/errors; exit $code; }"
+        return f"{command} 2>/tmp/errors || {failed}; echo {mark}; tail -c 4000 /tmp/errors"
 
     async def _run(self, command: str) -> Finished:
         seen = (*self._spec.keys, *_SETTINGS)

@@ -161,6 +161,7 @@ class Draft:
             served_by=done.model if done.model != asked else "",
             first_piece=self._first_piece if self._pieces > 1 else None,
             paused=done.paused,
+            warning=done.warning,
         )
 
     def failed(self, reason: str, kind: str, *, dropped: bool = False) -> ModelFailed:

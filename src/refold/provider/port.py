@@ -164,6 +164,7 @@ class Done(Struct, frozen=True):
     why: str = ""  # what the provider said of a refusal
     by_agent: bool = False  # an agent's own program: it counts many requests as one
     paused: bool = False  # by the provider, and not by a limit, where `stop` is "length"
+    warning: str = ""  # what the user should know of how the response was made
 
 
 Delta: TypeAlias = (

@@ -162,6 +162,7 @@ def warnings(view: View) -> tuple[str, ...]:
         return ()
     failed = view.failures.command
     return (
+        *(on_one_line(warning) for warning in view.failures.responses),
         *([_of_command(failed)] if failed else ()),
         *_of_files(view),
         *_of_encodings(view),

@@ -357,6 +357,16 @@ def test_a_long_talk_is_not_written_where_others_would_wait_for_it(tmp_path: Pat
             "Fake failed (exit code 1): Error: 429, retrying in 1 s done 429 files in 500 ms",
         ),
         (
+            "echo 'Traceback:\nModuleNotFoundError: no quotation of an accurate limit' >&2; exit 1",
+            Refused,
+            "Fake failed (exit code 1): Traceback: ModuleNotFoundError: no quotation of an accurate limit",
+        ),
+        (
+            "echo 'error: insufficient_quota' >&2; exit 1",
+            Overloaded,
+            "Fake is too busy or at its limit (exit code 1): error: insufficient_quota",
+        ),
+        (
             "echo 'quota left: 3\none\ntwo\nthree' >&2; exit 1",
             Refused,
             "Fake failed (exit code 1): quota left: 3 one two three",

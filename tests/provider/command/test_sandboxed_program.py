@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from refold.app.sandboxed_program import SandboxedProgram
-from refold.errors import BadInput, ProviderError
+from refold.errors import BadInput, ProviderError, Refused
 from refold.place.sandbox import find as found_sandbox
 from refold.place.sandbox_rules import SandboxConfig
 from refold.provider.command.backends import find
@@ -66,16 +66,37 @@ def text_of(deltas: list[Delta]) -> str:
 def test_it_gets_the_conversation_and_says_that_its_work_is_not_in_the_journal(
     home: Path,
 ) -> None:
-    deltas = answered(home, 'printf "%s|" "$#" "$1"', text="it's $HOME `id`")
+    deltas = answered(home, 'printf "%s|" "$#" "$2"', text="it's $HOME `id`")
 
     said = text_of(deltas)
-    assert said.startswith("1|System: Below is a conversation")
+    assert said.startswith("2|System: Below is a conversation")
     assert "\n\nBe brief.\n\nUser: it's $HOME `id`|" in said
     assert isinstance(deltas[0], ThinkingDelta)
     assert deltas[0].text.endswith(
         "read-only sandbox; what it does there is not in the journal."
     )
-    assert isinstance(deltas[-1], Done)
+    done = deltas[-1]
+    assert isinstance(done, Done)
+    assert done.warning == deltas[0].text.rstrip(".")
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("where", ["1", "2"])
+def test_its_tokens_are_read_from_its_verbose_output_and_are_no_answer(
+    home: Path, where: str
+) -> None:
+    body = (
+        'test "$1" = --verbose || exit 1\necho "The total is 4."\n'
+        f'printf "\\033[2mTokens: 7,779 input + 344 output = 8123 total\\033[0m\\n" >&{where}\n'
+        f'echo "Duration: 6.74s" >&{where}'
+    )
+
+    deltas = answered(home, body)
+
+    done = deltas[-1]
+    assert text_of(deltas) == "The total is 4."
+    assert isinstance(done, Done)
+    assert (done.usage.fresh, done.usage.output) == (7779, 344)
 
 
 @needs_bubblewrap
@@ -116,6 +137,14 @@ def test_it_sees_its_own_key_and_no_other(home: Path) -> None:
 def test_a_failure_is_an_error_that_names_it(home: Path, body: str, expected: str) -> None:
     with pytest.raises(ProviderError, match=expected):
         answered(home, body)
+
+
+@needs_bubblewrap
+def test_its_crash_is_told_as_what_it_said_and_not_tried_again(home: Path) -> None:
+    said = "FileNotFoundError: [Errno 2] No such file or directory: 'a'"
+
+    with pytest.raises(Refused, match=r"coro failed \(exit code 1\): FileNotFoundError: "):
+        answered(home, f'echo "{said}" >&2; exit 1')
 
 
 def test_without_bubblewrap_it_is_refused(home: Path) -> None:

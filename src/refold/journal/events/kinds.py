@@ -144,6 +144,7 @@ class ModelAnswered(Struct, frozen=True):
     served_by: str = ""  # the model that the provider says it used, if it is another
     first_piece: float | None = None  # seconds until it began; None: it came as a whole
     paused: bool = False  # `stop` is "length": by the provider, and not by the output limit
+    warning: str = ""  # what the user should know of how it was made
 
 
 class ModelFailed(Struct, frozen=True):

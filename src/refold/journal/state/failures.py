@@ -1,6 +1,6 @@
 """Failures of the latest turn that were not corrected in it.
 
-These are the last command, if it failed, each file that could not be changed or that has
+These are what a response itself warns of, the last command, if it failed, each file that could not be changed or that has
 another encoding now, and each hook that failed. They stay after the turn has ended, for its closing line (`views.notices`).
 """
 
@@ -69,6 +69,7 @@ class Failures(Struct, frozen=True):
     unwritten: Mapping[str, str] = _NOTHING  # the file, and the first line of the reason
     writing: tuple[WriteCall, ...] = ()
     hooks: Mapping[tuple[str, str], str] = _NO_HOOKS  # event and hook, and why
+    responses: tuple[str, ...] = ()  # what responses warned of
     recoded: Mapping[str, str] = _NOTHING  # the file, and like "windows-1252 to UTF-8"
 
 
@@ -78,7 +79,9 @@ def apply(failures: Failures, entry: Entry) -> Failures:
             return _ended(failures, entry.event) if shown or failures.writing else failures
         case Judged(id_, real_path=real):
             return _judged(failures, id_, real) if real and failures.writing else failures
-        case ModelAnswered(message):
+        case ModelAnswered(message, warning=warning):
+            if warning and warning not in failures.responses:
+                failures = replace(failures, responses=(*failures.responses, warning))
             calls = [call for call in message.calls if call.name in WRITERS]
             if not calls and not failures.writing:
                 return failures

@@ -346,11 +346,22 @@ def _ollama() -> CommandSpec:
     )
 
 
+_CORO_TOKENS = r"^\W*Tokens: +"
+
+
 def _coro() -> CommandSpec:
     return CommandSpec(
         name="coro",
         label="coro",
-        argv=("coro", "{prompt}"),
+        argv=("coro", "--verbose", "{prompt}"),
+        output=ProgramOutput(
+            # It ends with: Tokens: 7779 input + 344 output = 8123 total
+            printed=(
+                ("fresh", rf"{_CORO_TOKENS}([\d,]+) input"),
+                ("output", rf"{_CORO_TOKENS}[\d,]+ input \+ ([\d,]+) output"),
+            ),
+            about_run=rf"{_CORO_TOKENS}\d|\W*(Duration: [\d.]+ ?s|Executed \d+ steps?|Cost: \$[\d.]+)\s*$",
+        ),
         model_argv=("--model", "{model}"),
         stdin=False,
         tools="on",

@@ -34,11 +34,11 @@ _NO_MODEL = (
     r"|(unknown|invalid|unsupported|no such) model|not_found_error|issue with the selected model"
 )
 _BUSY = (
-    r"overloaded|rate.?limit|too many requests|usage limit|resource_exhausted"
-    r"|quota|hit your .{0,20}limit|internal server error|bad gateway|service unavailable|"
+    r"overloaded|(?<![a-z])rate.?limit|too many requests|usage limit|resource_exhausted"
+    r"|(?<![a-z])quotas?(?![a-z])|hit your .{0,20}limit|internal server error|bad gateway|service unavailable|"
 ) + _STATUS.format("429|500|502|503|504|529")
 _NO_LINE = (
-    r"econnrefused|econnreset|enotfound|eai_again|etimedout|connection (refused|reset|error|failed)"
+    r"(?<![a-z])(econnrefused|econnreset|enotfound|eai_again|etimedout)(?![a-z])|connection (refused|reset|error|failed)"
     r"|unable to connect|could not connect|fetch failed|stream disconnected|lookup address"
     r"|network (error|is unreachable)|timed? ?out|socket hang up|error sending request"
 )

@@ -71,6 +71,7 @@ class ProgramOutputReader:
 
     def done(self, last_words: str = "") -> Done:
         """`last_words`: what was printed on standard error."""
+        last_words = _ESCAPES.sub("", last_words)
         counted = {
             field: int(found[-1].replace(",", "")[:_DIGITS])
             for field, pattern in self._output.printed
@@ -127,6 +128,14 @@ class ProgramOutputReader:
                 pass
         self._usage = counted(line, output.counts) or self._usage
         self.over = self.over or _first(line, output.end) is not None
+
+
+def without_lines(text: str, about_run: str) -> tuple[str, str]:
+    """The response, and the lines about the run that a program printed among it."""
+    lines = text.splitlines(keepends=True)
+    about = [line for line in lines if re.match(about_run, line)]
+    response = "".join(line for line in lines if line not in about)
+    return response.strip(), "".join(about)
 
 
 def counted(line: Any, counts: Counts) -> Usage | None:

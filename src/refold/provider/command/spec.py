@@ -103,6 +103,7 @@ class ProgramOutput(Struct, frozen=True):
     between: str = ""  # put between two pieces of text
     # Counts in what is printed on standard error: (field of `Usage`, pattern).
     printed: tuple[tuple[str, str], ...] = ()
+    about_run: str = ""  # pattern of the lines that are about the run, and no response
 
 
 class CommandSpec(Struct, frozen=True, kw_only=True):
