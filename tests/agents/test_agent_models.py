@@ -32,6 +32,7 @@ class Asked(Struct):
     script: Path | None = None
     record: Path | None = None
     replay: Path | None = None
+    timed: bool = False
 
 
 def models(asked: Asked, roles: dict[str, str] = ROLES) -> Models:

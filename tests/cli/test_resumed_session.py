@@ -103,7 +103,7 @@ def test_a_directory_that_is_gone_is_told_and_it_goes_on_here(
     assert (tmp_path / "renamed/where").read_text().strip() == new
     assert [(e["directory"], e["roots"]) for e in events("SessionResumed")] == [(new, [])]
     # It belongs here from now on.
-    assert say(here, "-c") == 0
+    assert say(here, "-c") == 4  # its one call is denied
 
 
 def test_that_everything_runs_unasked_is_never_taken_over(

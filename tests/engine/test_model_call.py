@@ -224,7 +224,7 @@ def test_an_empty_answer_has_to_be_paid_for_like_any_other() -> None:
     )
 
     assert (view.turn.outcome, view.turn.spent.cost) == ("failed", 3.0)  # of three
-    assert view.account.spent.usage == Usage(fresh=10, output=5)
+    assert view.account.spent.usage == Usage(fresh=30, output=15)
 
 
 @pytest.mark.parametrize(("price", "cost"), [(0.0, 0.0), (2.0, None), (None, None)])

@@ -432,9 +432,7 @@ print("went on", len(stuck), flush=True); os._exit(0)
 
 
 @pytest.mark.parametrize("rounds", [20, pytest.param(1000, marks=pytest.mark.slow)])
-def test_a_socket_whose_flags_are_changed_holds_up_nobody(
-    apart: Walled, rounds: int
-) -> None:
+def test_socket_guard_is_not_blocked_by_changed_flags(apart: Walled, rounds: int) -> None:
     """It may become one that waits after it was looked at, and nobody accepts it."""
     (apart.root / "clears.py").write_text(CLEARS)
     words = [sys.executable, "-c", FULL]

@@ -37,7 +37,10 @@ REFOLD = re.compile(r"(?:^|[|&;(] *)(?:\.venv/bin/)?(refold(?: .*)?)$")
 OR = "\0"
 STANDS_FOR = {"EVENT": "1", "N": "1", "PORT": "80"}
 # Flags of other programs.
-OTHERS = {"--restricted", "--strict-mcp-config", "--wait", "--watch", "--retry"}
+OTHERS = {
+    "--restricted", "--strict-mcp-config", "--wait", "--watch", "--retry",
+    "--seccomp", "--unshare-user", "--disable-userns", "--as-pid-1", "--no-sandbox", "--chromeArg",
+}  # fmt: skip
 # What cannot be done offline and alone, and why.
 NOT_RUN = {
     "refold local install": "fetches a gigabyte",

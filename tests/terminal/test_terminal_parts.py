@@ -96,7 +96,7 @@ class Grounds(Struct, frozen=True):
         ("bash", {"command": "git add a"}, ["bash(git add *)", "bash(git add a)"]),
         ("edit_file", {"path": "a.py", "old": "x", "new": "y"}, ["edit_file(./a.py)"]),
         ("write_file", {"path": "/out/a", "content": ""}, ["write_file(/real/out/a)"]),
-        ("write_file", {"path": "/out/*", "content": ""}, []),
+        ("write_file", {"path": "/out/*", "content": ""}, [r"write_file(/real/out/\*)"]),
         ("bash", {"no": "command"}, []),
         ("unknown", {"x": 1}, []),
     ],

@@ -109,3 +109,9 @@ def test_no_pattern_takes_more_than_a_bounded_time(pattern: str, across: bool) -
 def test_a_pattern_that_makes_no_sense_is_an_error(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         regex(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["**", "**/**", "**/**/**", "**/*", "**/**/*"])
+@pytest.mark.parametrize("path", ["a", "a.txt", "a/b", "a/b/c.txt"])
+def test_stars_across_folders_match_every_file(pattern: str, path: str) -> None:
+    assert matches(pattern, path, across=True)

@@ -19,6 +19,7 @@ from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.headless.streams import print_error, write
 from refold.views.escape import on_one_line
+from refold.views.stream_json.turn_result import EXIT_CODES
 
 NAME = "AGENTS.md"
 
@@ -44,7 +45,7 @@ def run(found: Namespace) -> int:
     if not modeled:
         return _without_a_model(folder, file)
     code = _with_a_model(found, ask=attended and not found.force)
-    if not attended and not code:
+    if not attended and code in (0, EXIT_CODES["denied"]):
         if not file.exists():
             print_error(f"the model did not write {NAME}")
             return 1

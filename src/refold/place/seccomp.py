@@ -115,7 +115,7 @@ def native() -> Architecture | None:
 
 @cache
 def guard_filter() -> bytes:
-    """Asks about connections and setgid bits; refuses what nobody can be asked about."""
+    """Asks about connections and setgid bits; refuses calls that cannot be judged by their arguments."""
     own, older = _MACHINES[platform.machine()]
     calls = own.calls
     lines = [

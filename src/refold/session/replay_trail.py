@@ -9,6 +9,7 @@ responses. Neither uses a disk or a network.
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from hashlib import sha256
 
+from msgspec.json import decode
 from msgspec.structs import replace
 
 from refold.engine.decide import ChosenAction, decide
@@ -214,6 +215,8 @@ def recorded_deltas(answer: ModelAnswered) -> Iterator[Delta]:
                 yield ThinkingDelta(text, wire, data)
             case ToolCall(_, name, arguments, theirs, wire, data):
                 words = bytes(arguments).decode()
+                if words.startswith('"'):  # no JSON object: it was recorded as text
+                    words = decode(words, type=str)
                 yield CallDelta(index, words, theirs, name, wire, data)
             case Image() | ToolResult():
                 pass

@@ -102,7 +102,7 @@ def _unscaled(image: ImageData) -> ImageData:
     width, height = pixel_size(image.content) or (0, 0)
     if max(width, height) > _MAX_UNSCALED_SIDE_PIXELS:
         raise BadInput(
-            f"{image.name!r} has {_size((width, height))}, and models take up to "
+            f"{image.name!r} has {_size((width, height))}, but models accept at most "
             f"{_MAX_UNSCALED_SIDE_PIXELS:,} on a side: {_INSTALL}"
         )
     if len(image.content) > MAX_SENT_BYTES:

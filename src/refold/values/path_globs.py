@@ -97,9 +97,11 @@ def _pieces(tokens: Iterator[_Token]) -> Iterator[tuple[str, list[str]]]:
             runs[-1] += token.one
         elif token.wild == "*":
             runs.append("")
-        elif runs != [""] or not joint:  # of two in a row one is enough
+        elif runs != [""] or not joint:
             yield joint, runs
             joint, runs = token.wild, [""]
+        elif token.wild == "**":  # of two in a row one is enough: the wider one
+            joint = "**"
     yield joint, runs
 
 
