@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 
 from refold import programs
 from refold.errors import ToolFailed
-from refold.place import bubblewrap, landlock, seatbelt, socket_guard
+from refold.place import bubblewrap, landlock, seatbelt
 from refold.place.bubblewrap import MountPlan
 from refold.place.environment import KEEPS_HIDDEN
 from refold.place.guarded_paths import GuardedPaths, common_of
@@ -34,7 +34,6 @@ from refold.place.sandbox_rules import (
     no_paths,
     with_denied,
 )
-from refold.place.seccomp import command_filter
 from refold.programs import Programs
 from refold.values.tools import Confinement
 
@@ -238,6 +237,8 @@ class Sandbox:
         )
 
     def _filter(self) -> bytes:
+        from refold.place.seccomp import command_filter  # not before a command
+
         return command_filter(
             namespaces=self.config.user_namespaces,
             asks=self._capabilities().guards_sockets,
@@ -329,6 +330,8 @@ class Sandbox:
             )
         why = self._distrusted() or _why_not(self._bwrap)
         if not why:
+            from refold.place import socket_guard  # nothing else needs it
+
             # A bubblewrap that becomes root to begin could not do so any more.
             plain = not _becomes_root(self._bwrap)
             guards = plain and socket_guard.works()
