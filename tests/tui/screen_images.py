@@ -97,7 +97,7 @@ def taken(story: Story, place: Path) -> str:
     try:
         at.until("Ask anything")
         for keys, shown in story.steps:
-            time.sleep(0.7)  # a letter right after typing is no answer
+            time.sleep(0.8)  # a letter right after typing is no answer
             at.type(keys)
             at.until(shown)
         time.sleep(0.5)

@@ -9,6 +9,7 @@ import pytest
 
 import refold.terminal
 from refold.tui.messages import PANELS
+from refold.views.question_keys import CALM_SECONDS
 from tests.terminal.pty_terminal import ENTER, ESC, Terminal
 from tests.tui import test_full_screen_stories as stories
 from tests.tui.conftest import HELLO, Opens
@@ -352,7 +353,7 @@ def test_a_fork_and_a_rewind_are_confirmed_and_shown(opens: Opens, tmp_path: Pat
     at.type("say" + ENTER)
     at.until("Rewind? y/n")
     at.until("1 file changes")
-    time.sleep(0.6)
+    time.sleep(CALM_SECONDS + 0.1)
     at.type("y")
     at.until("1 file restored")
 
@@ -371,7 +372,7 @@ def test_another_directory_is_trusted_or_not(opens: Opens, tmp_path: Path) -> No
     ready(at)
     at.type(f"/cd {other}" + ENTER)
     at.until("y/n")
-    time.sleep(0.6)
+    time.sleep(CALM_SECONDS + 0.1)
     at.type("n")
     at.until("are ignored")
 

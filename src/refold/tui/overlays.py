@@ -41,7 +41,6 @@ from refold.views.question_keys import (
 from refold.views.styled import Line
 from refold.views.wrap import cells, truncate, wrap_line
 
-_AHEAD = 0.5  # seconds after typing in which a question takes no letter for an answer
 _ABOVE = 3  # rows of the transcript that a question leaves
 _LIST = 17  # rows of a list, with what stands below it
 _LAST = 1_000_000  # a row behind the last one
@@ -104,8 +103,9 @@ def dialog_letters(model: Model, dialog: Dialog, text: str, at: float) -> Update
         return replace(
             model, overlay=replace(dialog, field=inserted(dialog.field, text))
         ), ()
-    if len(text) > 1 or (asked.at - model.typed_at < _AHEAD and at - asked.at < _AHEAD):
-        return replace(model, hint="That key came before the question."), ()
+    if len(text) > 1 or at - model.typed_at < CALM_SECONDS:
+        hint = "That key came while you were typing: wait a moment, then press it again."
+        return replace(model, hint=hint, typed_at=at), ()
     return _answered(model, Answer(asked.number, text))
 
 

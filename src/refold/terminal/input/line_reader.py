@@ -38,6 +38,7 @@ from refold.views.question_keys import (
 from refold.views.styled import Line
 
 _ESC = "\x1b"
+_WORDS = {"yes": "y", "no": "n"}
 
 
 class LineReader:
@@ -109,8 +110,9 @@ class LineReader:
         found = await self.brief(prompt)
         if isinstance(found, Key):
             return found
-        first = found.strip().lower()[:1]
-        return first if first and first in keys else ""
+        word = found.strip().lower()
+        key = _WORDS.get(word, word)
+        return key if len(key) == 1 and key in keys else ""
 
     async def secret(self, prompt: Line) -> str | Key:
         found = await self._line(prompt, no_echo)

@@ -52,6 +52,7 @@ from refold.terminal.input.line_editor.key_bindings import (
 )
 from refold.terminal.input.line_editor.keyboard import Keyboard
 from refold.terminal.input.line_editor.pastes import Pasted
+from refold.terminal.input.line_editor.typing_pace import TypingPace
 from refold.terminal.input.reader import CTRL_C, Key, PromptKeys, QueuedMessage
 from refold.terminal.screen.printer import Printer
 from refold.values.text import clean
@@ -93,6 +94,7 @@ class PromptToolkitReader:
         self._began = 0.0
         self._draft, self._shortcuts = "", False  # what was typed before a shortcut
         self._unsent = ""  # a draft that was typed at a question
+        self._pace = TypingPace(time.monotonic)  # at choices
         self._keyboard = Keyboard(self._input, printer, self._pasted)
         self._elsewhere = ExternalEditor(printer, self._pasted)
         take = self._keys.image
@@ -136,8 +138,9 @@ class PromptToolkitReader:
         return found if isinstance(found, DraftMessage) else _now(found)
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:
-        self._keyboard.forget()
-        keyed = one_of(keys)
+        if self._keyboard.forget():
+            self._pace.key_came()
+        keyed = one_of(keys, self._pace)
         return _now(
             await self._ask(
                 self._short, lambda: prompt, key_bindings=keyed, is_password=False

@@ -22,6 +22,7 @@ from prompt_toolkit.keys import Keys
 
 from refold.terminal.input.line_editor.key_bindings import LEAVING, pasting
 from refold.terminal.input.line_editor.pastes import Pasted
+from refold.terminal.input.line_editor.typing_pace import TypingPace
 from refold.terminal.input.reader import Key
 from refold.views.question_keys import (
     CALM_SECONDS,
@@ -45,14 +46,15 @@ class Answered(Struct, frozen=True):
 
 
 class QuestionPrompt:
-    """One question while it is open. `clock` gives seconds that only go forward."""
+    """One question while it is open."""
 
     def __init__(
         self, menu: Menu, prompt: Line, pasted: Pasted, clock: Callable[[], float]
     ) -> None:
         self.menu = menu
-        self._prompt, self._pasted, self._clock = prompt, pasted, clock
-        self._last_key = self._key_before = clock()  # what was typed earlier is a draft
+        self._prompt, self._pasted = prompt, pasted
+        self._pace = TypingPace(clock)
+        self._pace.key_came()  # what was typed earlier is a draft
         self.row: Callable[[], Line] = lambda: self.line("")
 
     @contextmanager
@@ -72,7 +74,7 @@ class QuestionPrompt:
 
     def line(self, text: str) -> Line:
         """What stands before the cursor, with `text` in the buffer."""
-        calm, typed = self._is_calm(self._last_key), bool(text)
+        calm, typed = self._pace.is_calm, bool(text)
         row = menu_line(self.menu, typed=typed, calm=calm)
         if typed and not self.menu.writing:
             return (*row, ("person", "\n› "))
@@ -82,7 +84,8 @@ class QuestionPrompt:
 
     def key_came(self, _: object) -> None:
         """Note the time of each key, before it is handled."""
-        self._key_before, self._last_key = self._last_key, self._clock()
+        self._pace.key_came()
+        self.redraw_when_calm()
 
     def redraw_when_calm(self) -> None:
         app = get_app()
@@ -105,24 +108,21 @@ class QuestionPrompt:
         @keys.add("<any>")
         def _(event: KeyPressEvent) -> None:
             if event.data.isprintable():
-                self._type(event, event.data, calm=self._is_calm(self._key_before))
+                self._type(event, event.data, calm=self._pace.was_calm)
 
         @keys.add(Keys.BracketedPaste)
         def _(event: KeyPressEvent) -> None:
-            calm = self.menu.free_text and self._is_calm(self._key_before)
+            calm = self.menu.free_text and self._pace.was_calm
             self._type(event, self._pasted.shown(event.data), calm=calm)
 
         return merge_key_bindings([pasting(self._pasted), keys])
 
-    def _is_calm(self, last: float) -> bool:
-        return self._clock() - last >= CALM_SECONDS
-
     def _press(self, event: KeyPressEvent, key: str) -> None:
         text = event.current_buffer.text
-        calm = self._is_calm(self._key_before)
+        calm = self._pace.was_calm
         pressed = press_key(self.menu, key, typed=bool(text), calm=calm)
         if pressed.action == "select":
-            self._last_key = self._key_before  # an arrow is no typing
+            self._pace.forget_key()
         self._do(event, pressed)
 
     def _type(self, event: KeyPressEvent, text: str, *, calm: bool) -> None:
@@ -141,7 +141,6 @@ class QuestionPrompt:
                 buffer.insert_text(pressed.value)
             case _:
                 pass
-        self.redraw_when_calm()
 
 
 def sending_draft(writing: Callable[[], bool]) -> KeyBindings:

@@ -18,6 +18,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from refold.terminal.input.line_editor.pastes import Pasted
+from refold.terminal.input.line_editor.typing_pace import TypingPace
 from refold.terminal.input.reader import SHORTCUTS, Key, QueuedMessage
 from refold.terminal.signals import suspend
 
@@ -237,9 +238,14 @@ def sending() -> KeyBindings:
     return keys
 
 
-def one_of(letters: str) -> KeyBindings:
-    """One key is the answer."""
+def one_of(letters: str, pace: TypingPace) -> KeyBindings:
+    """One key is the answer, but none that follows what was typed before the question."""
     keys = leaving()
+
+    def end(event: KeyPressEvent, pressed: str) -> None:
+        if pace.key_came():
+            pace.forget_key()  # another question may follow at once
+            event.app.exit(result=pressed)
 
     @keys.add("s-tab")
     def _(event: KeyPressEvent) -> None:
@@ -249,10 +255,10 @@ def one_of(letters: str) -> KeyBindings:
     def _(event: KeyPressEvent) -> None:
         pressed = event.data.lower()  # or all that was pasted
         known = len(pressed) == 1 and pressed in letters
-        event.app.exit(result=pressed if known else "")
+        end(event, pressed if known else "")
 
     @keys.add("enter")
     def _(event: KeyPressEvent) -> None:
-        event.app.exit(result="")
+        end(event, "")
 
     return keys

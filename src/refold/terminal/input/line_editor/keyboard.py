@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import anyio
 from prompt_toolkit.input.posix_utils import PosixStdinReader
-from prompt_toolkit.input.typeahead import clear_typeahead, store_typeahead
+from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
 from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
@@ -135,14 +135,16 @@ class Keyboard:
         if self._quiet:
             self._printer.ring(_MARKED)
 
-    def forget(self) -> None:
+    def forget(self) -> bool:
         """Throw away what was typed by now, but for the beginning of a paste: its rest may
-        still come, and must not be taken for keys."""
-        while typed := self._reader.read():
-            self.parser.feed(typed)
+        still come, and must not be taken for keys. False: there was nothing."""
+        typed = False
+        while text := self._reader.read():
+            typed = True
+            self.parser.feed(text)
         discard_input(self._input.fileno())
-        self._input.read_keys()
-        clear_typeahead(self._input)
+        ahead = (*self._input.read_keys(), *get_typeahead(self._input))
+        return typed or bool(ahead)
 
     async def typed(self) -> str:
         come = self.parser.taken()

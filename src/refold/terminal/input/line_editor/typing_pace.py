@@ -1,0 +1,35 @@
+"""Whether the user was typing when a key came: a key between others answers nothing.
+
+What the keys of a question do then says `views.question_keys`.
+"""
+
+import math
+from collections.abc import Callable
+
+from refold.views.question_keys import CALM_SECONDS
+
+
+class TypingPace:
+    """When keys came, by `clock`: seconds that only go forward."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._last = self._before = -math.inf
+
+    def key_came(self) -> bool:
+        """Note a key. Had none come for a while?"""
+        self._before, self._last = self._last, self._clock()
+        return self.was_calm
+
+    def forget_key(self) -> None:
+        """The key that came last was no typing."""
+        self._last = self._before
+
+    @property
+    def was_calm(self) -> bool:
+        """Before the key that came last."""
+        return self._last - self._before >= CALM_SECONDS
+
+    @property
+    def is_calm(self) -> bool:
+        return self._clock() - self._last >= CALM_SECONDS
