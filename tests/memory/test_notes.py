@@ -13,6 +13,7 @@ from refold.memory.note_origins import FORGOTTEN, ForgottenNotes, Origin
 from refold.memory.notes import Memory, NewNote, told
 from refold.memory.notes_file import MOST, NoteLine, read, written
 from refold.memory.project import filed_under, project_of
+from refold.values.text import as_it_is
 from tests.memory.workplace import Workplace, note
 
 BY_HAND = """My own words on top.
@@ -297,7 +298,7 @@ def test_a_file_that_is_no_memory_stops_nobody(place: Workplace) -> None:
     memory = place.remembering.memory
     memory.file("project").mkdir(parents=True)
 
-    assert place.remembering.told(trusted=True) == ""
+    assert place.remembering.told(as_it_is) == ""
     assert place.remembering.notice() == ""
     with pytest.raises(BadInput, match=r"memory\.md cannot be read"):
         memory.keep([NewNote("Decisions", "Use Rust")])

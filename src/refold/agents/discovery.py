@@ -27,6 +27,7 @@ from refold.skills.directories import (
 )
 from refold.skills.front_matter import BadFrontMatter, Fields, fields, yaml_of
 from refold.values.printable_names import escaped
+from refold.values.text import TrustedText
 
 LARGEST = 64 * 1024  # bytes of one file
 MOST = 100  # agents of one folder
@@ -70,6 +71,7 @@ class _Source(Struct, frozen=True):
     path: str
     called: str
     bound: str  # links may not lead out of it; "": they may
+    trusted: TrustedText
 
 
 def find_agents(
@@ -116,9 +118,9 @@ def _sources(places: Iterable[SkillFolder], problems: list[str]) -> Iterator[_So
             bound = place.bound if place.whose == "project" else ""
             called = escaped(f"{place.called}/{name}")
             if folder:
-                yield _Source(name, path, called, bound)
+                yield _Source(name, path, called, bound, place.trusted)
             else:
-                yield _Source(name.removesuffix(_END), path, called, bound)
+                yield _Source(name.removesuffix(_END), path, called, bound, place.trusted)
 
 
 def _names(real: str, place: SkillFolder, problems: list[str]) -> list[tuple[str, bool]]:
@@ -183,7 +185,7 @@ def _yaml(text: str, name: str) -> dict[str, object]:
 def _text(path: str, source: _Source, name: str = "") -> str:
     before = f"{name}: " if name else ""
     try:
-        content = content_of(path, source.bound, LARGEST)
+        content = content_of(path, source.bound, LARGEST, source.trusted)
     except FileNotFoundError as error:
         raise BadDefinition(f"{before}it is gone, or a link to nothing") from error
     except ToolFailed as error:

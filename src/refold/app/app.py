@@ -127,8 +127,14 @@ class App:
 
     @cached_property
     def _resources(self) -> SkillsAround:
-        trusted = self.system_prompt.trusted
-        return skill_scope(self.directory, self.paths, self.environ, trusted=trusted)
+        prompt = self.system_prompt
+        return skill_scope(
+            self.directory,
+            self.paths,
+            self.environ,
+            trusted=prompt.trusted,
+            trusted_text=prompt.trusted_text,
+        )
 
     @cached_property
     def remembering(self) -> "ProjectMemory":
@@ -304,6 +310,7 @@ class App:
         ground = SessionGround(
             roots=self.workspace.roots,
             trust=self.options.trust,
+            like=self.options.like,
             unread=self.workspace.files.unread,
         )
         return SystemPromptBuilder(self.settings, self.paths, self.environ, ground)

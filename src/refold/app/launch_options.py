@@ -23,6 +23,7 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
     timed: bool = False  # does the client end each turn after a time of its own?
     watched: bool = False  # does a person look on: a terminal, a page, an editor?
     trust: bool = False  # the files of the folder are trusted, this time
+    like: str = ""  # the trusted directory that the folder is a worktree of
     own_system: str = ""  # instead of our system text
     more_system: str = ""  # added to it
     script: Path | None = None  # answers from a file instead of a model

@@ -60,6 +60,7 @@ from refold.session.redactor import Redactor
 from refold.values.growing import Log
 from refold.values.messages import Message, StoredMessage, Text
 from refold.values.secret_mask import has_mask
+from refold.values.text import TrustedText, as_it_is
 from refold.values.usage import NO_LIMIT
 
 AideFor: TypeAlias = Callable[[View], Model | None]
@@ -105,12 +106,13 @@ class ProjectMemory:
         self.home, self._masks = home, masks or Redactor()
         self.pending = PendingSessions(self.memory.folder)
 
-    def told(self, *, trusted: bool) -> str:
+    def told(self, trusted: TrustedText | None = None) -> str:
         """The part of the system prompt that shows the notes. Never raises.
 
-        It includes `.agent/memory.md` of the folder only if the folder is `trusted`.
+        It includes `.agent/memory.md` of the folder only if the folder is trusted, in the
+        version that is `trusted`.
         """
-        theirs = self._of_the_folder() if trusted else ""
+        theirs = self._of_the_folder(trusted) if trusted else ""
         return told(self._text("project"), self._text("person"), theirs)
 
     def note(self, words: str) -> str:
@@ -235,12 +237,13 @@ class ProjectMemory:
             return self.memory.text("person" if whose == "person" else "project")
         return ""
 
-    def _of_the_folder(self) -> str:
+    def _of_the_folder(self, trusted: TrustedText = as_it_is) -> str:
         for folder in dict.fromkeys((self.directory, str(self.memory.project))):
             with suppress(BadInput):
                 files = small_files(folder, ".agent", ("memory.md",), lambda _: False)
-                for content in files.values():
-                    return content.decode("utf-8", "replace")
+                for called, content in files.items():
+                    real = os.path.realpath(os.path.join(folder, called))
+                    return trusted(real, content.decode("utf-8", "replace")) or ""
         return ""
 
 

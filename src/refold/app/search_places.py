@@ -12,6 +12,7 @@ from pathlib import Path
 from refold.config.paths import HOOK_FILES, MCP_FILES, Paths, home
 from refold.prompts.repository import root_of
 from refold.skills.directories import SkillScope
+from refold.values.text import TrustedText, as_it_is
 
 USER_MCP_FILE = "mcp_servers.json"
 USER_HOOKS_FILE = "hooks.json"
@@ -30,7 +31,12 @@ def has_hook_files(directory: str, paths: Paths) -> bool:
 
 
 def skill_scope(
-    directory: Path | str, paths: Paths, environ: Mapping[str, str], *, trusted: str
+    directory: Path | str,
+    paths: Paths,
+    environ: Mapping[str, str],
+    *,
+    trusted: str,
+    trusted_text: TrustedText = as_it_is,
 ) -> SkillScope:
     """The folders in which skills and templates are searched; `trusted` is a folder, or ""."""
     real = os.path.realpath(directory)
@@ -40,4 +46,5 @@ def skill_scope(
         home=home(environ),
         config=os.path.realpath(paths.config),
         trusted=trusted,
+        trusted_text=trusted_text,
     )

@@ -210,6 +210,7 @@ class SessionOpener:
         ground = SessionGround(
             roots=workspace.roots,
             trust=trusted,
+            like=self._resources.system_prompt.like if trusted else "",
             unread=workspace.files.unread,
         )
         system_prompt = SystemPromptBuilder(

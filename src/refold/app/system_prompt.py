@@ -10,7 +10,10 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
+import anyio
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
@@ -42,8 +45,12 @@ from refold.prompts.repository import (
     root_of,
 )
 from refold.prompts.system_text import RenderedPrompt, part_of
+from refold.values.display import Diff
 from refold.values.path_names import below
 from refold.values.printable_names import escaped
+
+if TYPE_CHECKING:
+    from refold.config.trusted_versions import TrustedVersions
 
 SHELL = "bash"  # that is what commands run in
 _PROMPTS = "prompts"
@@ -62,12 +69,14 @@ def _nothing(real: Real) -> str:
 class SessionGround(Struct, frozen=True, kw_only=True):
     """Where a session works. `roots` are the directories of its workspace, as real paths.
 
-    With `trust` the folder counts as trusted for this run. `unread` says why a file may not
-    be read, or "".
+    With `trust` the folder counts as trusted for this run; `like` is the trusted directory that
+    it is a worktree of, whose versions of instructions are used. `unread` says why a file may
+    not be read, or "".
     """
 
     roots: tuple[str, ...]
     trust: bool = False
+    like: str = ""
     unread: Callable[[Real], str] = _nothing
     now: Callable[[], float] = time.time
 
@@ -113,6 +122,7 @@ class SystemPromptBuilder:
             trees=user_trees(paths, ground.roots),
         )
         self._trusted: str | None = None
+        self._damaged = ""
         self._found: _Found | None = None
 
     @property
@@ -121,6 +131,11 @@ class SystemPromptBuilder:
         if self._trusted is None:
             self._trusted = self._trust()
         return self._trusted
+
+    @property
+    def like(self) -> str:
+        """The directory whose trusted versions count in a worktree of it; "": --trust was given."""
+        return self._ground.like or ("" if self._ground.trust else self._directory)
 
     def check(self) -> None:
         """Raises `BadInput` where the settings name a preset that there is not."""
@@ -189,7 +204,8 @@ class SystemPromptBuilder:
             whole = replace(resources, shell=SHELL, git=git_state(self.root))
             asked = self._instructions(trusted)
             said = (
-                *asked.notices, *shadowed(self._shelves(trusted)), *self._unheeded(),
+                *asked.notices, *self._changed(trusted), *shadowed(self._shelves(trusted)),
+                *self._unheeded(),
             )  # fmt: skip
             # A small model makes mistakes in long paths, and takes a second for each.
             small = environment(replace(resources, directory=""))
@@ -217,26 +233,63 @@ class SystemPromptBuilder:
             if below(file.path, trusted)
             and os.path.realpath(file.path) != os.path.realpath(own)
         ]
-        theirs = self._of_folder(files, trusted)
+        theirs = read(files, self._home, self._unread, self.trusted_text)
         return Instructions(
             (*mine.pieces, *theirs.pieces), (*mine.notices, *theirs.notices)
         )
 
-    def _of_folder(self, files: Sequence[InstructionFile], trusted: str) -> Instructions:
-        """In the versions that the user trusts, until they have seen what changed."""
-        if self._ground.trust:
-            return read(files, self._home, self._unread)
+    @cached_property
+    def versions(self) -> "TrustedVersions | None":
+        """Which versions of the folder's instructions count; None: none is recorded for it."""
+        ground = self._ground
+        place = ground.like or self._directory
+        root = root_of(place)
+        known = TrustedFolders(self._paths.folders).trusted_above(place, root)
+        if not (known and self.trusted):
+            return None
+        from refold.config.instruction_files import read_all
         from refold.config.trusted_versions import (
             TrustedVersions,
         )  # of trusted folders only
 
+        base = os.path.join(self.root, os.path.relpath(known, root))
+        present = ground.trust and not ground.like
         try:
-            versions = TrustedVersions(self._paths.data, trusted)
-            theirs = read(files, self._home, self._unread, versions.trusted)
-            versions.record_first()
+            versions = TrustedVersions(
+                self._paths.data, known, os.path.normpath(base), present=present
+            )
+            if not versions.is_recorded:
+                # It was trusted by a version of refold that recorded nothing.
+                read_all(root, known, self._home, versions.trusted)
+                versions.record_first()
         except BadInput as error:
-            return Instructions((), (str(error),))
-        return theirs
+            self._damaged = str(error)
+            return None
+        return versions
+
+    def trusted_text(self, real: str, now: str) -> str | None:
+        """The version of a text in the folder that may instruct the model; None: no version."""
+        if self.versions is not None:
+            return self.versions.trusted(real, now)
+        return None if self._damaged else now
+
+    async def approve(self, changes: Sequence[Diff]) -> None:
+        """The user was shown these changes of files, and allowed them."""
+        if not (changes and self.trusted and self.versions):
+            return
+        from refold.app.workspace_instructions import approve
+
+        await anyio.to_thread.run_sync(approve, changes, self.versions, self.root)
+
+    def _changed(self, trusted: str) -> tuple[str, ...]:
+        """Notices about the texts that the user knows in another version."""
+        versions = self.versions
+        if versions is None:
+            return (self._damaged,) if self._damaged else ()
+        from refold.config.instruction_files import read_here
+
+        read_here(self._directory, self.root, trusted, self._home, versions.trusted)
+        return versions.notices(self._directory)
 
     def _unread(self, real: str) -> str:
         secret = _secret(real, self._own) or _holds_tokens(os.path.relpath(real, self.root))
@@ -261,7 +314,12 @@ class SystemPromptBuilder:
             if trusted and below(folder, trusted)
         ]
         theirs = [
-            PresetFolder(each, escaped(os.path.relpath(each, self._directory)), self.root)
+            PresetFolder(
+                each,
+                escaped(os.path.relpath(each, self._directory)),
+                self.root,
+                self.trusted_text,
+            )
             for each in folders
         ]
         own = os.path.join(self._paths.config, _PROMPTS)

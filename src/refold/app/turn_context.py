@@ -216,6 +216,7 @@ class TurnContext:
             hooks=self._hooks,
             results=self._results,
             edit_checks=self._tool_dependencies.edit_checks(files),
+            instructions=self._resources.system_prompt,
         )
 
     def _told(self, agent: Profile, traits: ModelTraits, view: View) -> RenderedPrompt:
@@ -249,10 +250,12 @@ class TurnContext:
 
     @cached_property
     def _memory(self) -> str:
-        trusted = bool(self._resources.system_prompt.trusted)
+        prompt = self._resources.system_prompt
         if not (self._shared.settings.memory and self._resources.remembers):
             return ""
-        return self._resources.remembering().told(trusted=trusted)
+        return self._resources.remembering().told(
+            prompt.trusted_text if prompt.trusted else None
+        )
 
     def _listed(self, agent: Profile, traits: ModelTraits) -> str:
         """The list of skills, as far as there is room, for an agent that can read one."""

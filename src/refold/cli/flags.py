@@ -146,7 +146,7 @@ def session_flags(parser: ArgumentParser) -> None:
     _add_permissions(parser)
     _add_output(parser)
     _add_model_calls(parser)
-    parser.set_defaults(workspace=None)  # set by --worktree
+    parser.set_defaults(workspace=None, like="")  # set by --worktree
 
 
 def _add_agent(parser: ArgumentParser) -> None:

@@ -73,6 +73,7 @@ def launch_of(
         timed=found.timeout is not None and not attended,
         watched=watched,
         trust=found.trust,
+        like=found.like,
         own_system=found.system_prompt or "",
         more_system=found.append_system_prompt or "",
         script=_file(found.script),
@@ -381,7 +382,8 @@ def in_a_worktree(found: Namespace) -> Generator[None]:
     inside = trees.begin(found.worktree, str(here()))
     left = _rules(found, here())
     found.workspace = Path(inside.directory)
-    found.trust = found.trust or inside.trusted
+    if inside.trusted and not found.trust:
+        found.trust, found.like = True, os.path.realpath(here())
     there = _rules(found, found.workspace)
     # The branch may have older settings, and no file that git ignores.
     found.ask = [*found.ask, *_missing(left.ask, there.ask)]

@@ -12,13 +12,12 @@ from msgspec import Struct
 from refold.config.paths import Paths, home
 from refold.config.project import FolderTexts, Project, describe_texts, in_words
 from refold.config.trusted_folders import State, TrustedFolders
-from refold.config.trusted_versions import TextVersion, TrustedVersions
-from refold.prompts.instructions import of_project, read
+from refold.config.trusted_versions import TextVersion, TrustedVersions, forget_versions
 from refold.prompts.repository import root_of
 from refold.tools.file_versions import change
-from refold.values.path_names import below
 from refold.views.escape import on_one_line
 
+_MOST_BELOW = 20  # files of folders below that are named
 _MOST_ROWS = 60  # of a diff that is shown
 
 
@@ -45,7 +44,8 @@ class TrustOffer(Struct, frozen=True):
             return found
         folder = on_one_line(self.texts.root)
         told = f"Instructions for the model in {folder}:"
-        return (*found, told, *(f"  {line}" for line in describe_texts(self.texts)))
+        listed = (*describe_texts(self.texts), *_below(self.texts))
+        return (*found, told, *(f"  {line}" for line in listed))
 
     def shown(self) -> tuple[str, ...]:
         """The same, as it is printed before the question."""
@@ -78,6 +78,7 @@ class TrustOffer(Struct, frozen=True):
             )
         if self.texts.found:
             folders.trust_texts(self.texts.root)
+            record_versions(self.texts.root, data)
             said.append(
                 f"The instructions in {on_one_line(self.texts.root)} are sent to the model "
                 "from now on."
@@ -111,15 +112,44 @@ def changed_texts(
     trusted = folders.trusted_above(real, root)
     if not trusted:
         return ()
-    versions = TrustedVersions(places.data, trusted)
-    files = [each for each in of_project(real, root) if below(each.path, trusted)]
+    from refold.config.instruction_files import read_all, read_files, read_here
 
-    def compare(path: str, now: str) -> str:
-        versions.trusted(path, now)
-        return now  # what it imports now is shown, too
-
-    read(files, home(os.environ), lambda _: "", compare)
+    # With `present`, what a changed file imports now is shown, too.
+    versions = TrustedVersions(places.data, trusted, present=True)
+    user_home = home(os.environ)
+    if again or not versions.is_recorded:
+        read_all(root, trusted, user_home, versions.trusted)
+    else:
+        read_here(real, root, trusted, user_home, versions.trusted)
+        read_files(versions.paths, root, user_home, versions.trusted)
     return tuple(each for each in versions.changes if again or not each.declined)
+
+
+def record_versions(folder: str, data: Path) -> None:
+    """The folder has just been trusted: what is in it and below it is what the user trusts."""
+    from refold.config.instruction_files import read_all
+
+    forget_versions(data, folder)
+    versions = TrustedVersions(data, folder)
+    read_all(root_of(folder), folder, home(os.environ), versions.trusted)
+    versions.record_first()
+
+
+def _below(texts: FolderTexts) -> Iterator[str]:
+    """The instructions of folders below, which are read once a file there is."""
+    from refold.config.instruction_files import folders_below, of_folder
+
+    listed = {os.path.dirname(path) for path in of_folder(texts.root)}
+    below = (path for folder in folders_below(texts.root) for path in of_folder(folder))
+    names = [
+        on_one_line(os.path.relpath(path, texts.root))
+        for path in below
+        if os.path.dirname(path) not in listed
+    ]
+    if names:
+        more = len(names) - _MOST_BELOW
+        rest = f" and {more:,} more" if more > 0 else ""
+        yield f"in folders below: {', '.join(names[:_MOST_BELOW])}{rest}"
 
 
 def _trusted_for(root: str, folder: str, folders: TrustedFolders) -> str:

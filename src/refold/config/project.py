@@ -268,11 +268,11 @@ def _plain(value: object) -> str:
 
 
 # Folders with one file or folder for each prompt, skill or agent.
-_FOLDERS = (
+TEXT_FOLDERS = (
     ".refold/prompts", ".refold/skills", ".refold/agents", ".agents/skills", ".claude/skills",
     ".claude/agents", ".refold/commands", ".claude/commands",
 )  # fmt: skip
-_FILES = (".refold/skills.md", ".agent0/skills.md", ".agent/memory.md")
+TEXT_FILES = (".refold/skills.md", ".agent0/skills.md", ".agent/memory.md")
 _MOST = 100
 _MOST_NAMES = 8
 
@@ -327,11 +327,11 @@ def _folder(path: str, directory: str, root: str) -> str:
 
 
 def _others(folder: str, directory: str) -> Iterator[FolderText]:
-    for name in _FILES:
+    for name in TEXT_FILES:
         path = os.path.join(folder, name)
         if os.path.lexists(path):
             yield FolderText(folder, _called(path, directory), _size(path))
-    for name in _FOLDERS:
+    for name in TEXT_FOLDERS:
         path = os.path.join(folder, name)
         try:
             with os.scandir(path) as entries:

@@ -1,12 +1,12 @@
 """The versions of a folder's instructions that the user has trusted.
 
-Trust covers a folder, and a command may change the files in it. So the bytes that were sent first
-after the folder was trusted are kept in the data directory, and they are sent until the user has
-seen the change. `prompts.instructions` reads the files; `client.folder_trust` shows changes.
+Trust covers a folder, and a command may change the files in it. So the bytes that were there when
+the folder was trusted are kept in the data directory, and they are sent until the user has seen
+the change. `instruction_files` reads the files; `client.folder_trust` shows changes.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -17,9 +17,13 @@ from msgspec import Struct
 from refold.errors import BadInput, said_by
 from refold.place.private_files import file_lock, write
 from refold.safe_open import read_regular
+from refold.values.printable_names import escaped
+from refold.values.text import clean
 
 _DIRECTORY = "trusted_texts"
-_LARGEST = 4 * 1024 * 1024  # bytes of a record
+_LARGEST = 32 * 1024 * 1024  # bytes of a record
+_MOST_TEXT = 8 * 1024 * 1024  # characters that are recorded when a folder is trusted
+_MOST_NOTICES = 8
 
 
 class TextVersion(Struct, frozen=True):
@@ -35,7 +39,7 @@ class TextVersion(Struct, frozen=True):
 
 
 class _Record(Struct, frozen=True):
-    """Texts by the real paths of their files; hashes of changes that the user declined."""
+    """Texts by the paths of their files from the folder; hashes of changes that the user declined."""
 
     folder: str
     files: dict[str, str]
@@ -43,47 +47,108 @@ class _Record(Struct, frozen=True):
 
 
 class TrustedVersions:
-    """Of the trusted folder `folder`. Where nothing was recorded, what is read is trusted."""
+    """Of the trusted folder `folder`. Where nothing was recorded, what is read is trusted.
 
-    def __init__(self, data: Path, folder: str) -> None:
+    `base` is the folder that holds the files, if that is another: the same folder in a worktree.
+    With `present`, files count as they are, and changes are only listed.
+    """
+
+    def __init__(
+        self, data: Path, folder: str, base: str = "", *, present: bool = False
+    ) -> None:
         self._folder, self._file = folder, _file(data, folder)
+        self._base, self._present = base or folder, present
         self._first = dict[str, str]()
         self._changes = dict[str, TextVersion]()
         self._record = self._read()
+
+    @property
+    def is_recorded(self) -> bool:
+        return self._record is not None
 
     @property
     def changes(self) -> Sequence[TextVersion]:
         """The files read by now that are not as the user knows them."""
         return tuple(self._changes.values())
 
+    @property
+    def paths(self) -> Sequence[str]:
+        """The files of which a version is trusted."""
+        files = self._record.files if self._record else ()
+        return tuple(os.path.normpath(os.path.join(self._base, each)) for each in files)
+
     def trusted(self, real: str, now: str) -> str | None:
         """The text to send instead of `now`; None: the user has not seen any."""
+        now = _plain(now)
+        own = clean(os.path.relpath(real, self._folder))
+        recorded = self._record is not None and own in self._record.files
+        name = own if recorded else clean(os.path.relpath(real, self._base))
         if self._record is None:
-            self._first[real] = now
+            self._first[name] = now
             return now
-        known = self._record.files.get(real)
+        known = self._record.files.get(name)
         if known != now:
-            declined = self._record.declined.get(real) == _hash(now)
+            declined = self._record.declined.get(name) == _hash(now)
             self._changes[real] = TextVersion(real, known, now, declined)
-        return known
+        else:
+            self._changes.pop(real, None)
+        return now if self._present else known
+
+    def notices(self, directory: str) -> tuple[str, ...]:
+        """A sentence about each change, which names the file from `directory`."""
+        said = [self._notice(each, directory) for each in self.changes]
+        more = len(said) - _MOST_NOTICES
+        if more > 1:
+            rest = f"{more} more files of instructions have changed: `refold trust add` shows them"
+            return (*said[:_MOST_NOTICES], rest)
+        return tuple(said)
 
     def record_first(self) -> None:
         """After the first reading: what was read is what the user trusts."""
-        if self._record is None and self._first:
-            self._write(_Record(self._folder, self._first))
+        if self._record is None:
+            room, files = _MOST_TEXT, dict[str, str]()
+            for name, text in self._first.items():
+                if len(text) <= room:
+                    files[name] = text
+                    room -= len(text)
+            self._write(lambda _: _Record(self._folder, files))
 
     def accept(self, changes: Sequence[TextVersion]) -> None:
         """The user has seen these changes, and wants them."""
-        record = self._record or _Record(self._folder, {})
-        new = {each.path: each.now for each in changes}
-        left = {path: h for path, h in record.declined.items() if path not in new}
-        self._write(_Record(self._folder, record.files | new, left))
+        new = {self._name(each.path): _plain(each.now) for each in changes}
+
+        def change(record: _Record) -> _Record:
+            left = {name: h for name, h in record.declined.items() if name not in new}
+            return _Record(self._folder, record.files | new, left)
+
+        self._write(change)
+        for each in changes:
+            self._changes.pop(each.path, None)
 
     def decline(self, changes: Sequence[TextVersion]) -> None:
         """The user has seen these changes, and does not want them."""
-        record = self._record or _Record(self._folder, {})
-        seen = {each.path: _hash(each.now) for each in changes}
-        self._write(_Record(self._folder, record.files, record.declined | seen))
+        seen = {self._name(each.path): _hash(each.now) for each in changes}
+        self._write(lambda r: _Record(self._folder, r.files, r.declined | seen))
+
+    def _name(self, real: str) -> str:
+        return clean(os.path.relpath(real, self._folder))
+
+    def _notice(self, change: TextVersion, directory: str) -> str:
+        called = escaped(os.path.relpath(change.path, directory))
+        since = "is new" if change.trusted is None else "changed"
+        if self._present:
+            return (
+                f"{called} {since} since you trusted this folder; --trust uses it as it is"
+            )
+        if change.trusted is None:
+            return (
+                f"{called} is left out: it is new since you trusted this folder: "
+                "`refold trust add` shows it"
+            )
+        return (
+            f"{called} changed since you trusted it, so the version that you trusted is "
+            "used: `refold trust add` shows the change"
+        )
 
     def _read(self) -> _Record | None:
         try:
@@ -102,9 +167,11 @@ class TrustedVersions:
                 f"trust: look at those of {self._folder}, and delete the file"
             ) from error
 
-    def _write(self, record: _Record) -> None:
+    def _write(self, change: Callable[[_Record], _Record]) -> None:
+        """Another process may have changed the record meanwhile."""
         try:
             with file_lock(self._file):
+                record = change(self._read() or _Record(self._folder, {}))
                 write(self._file, msgspec.json.encode(record).decode())
         except OSError as error:
             raise BadInput(f"{self._file} cannot be written: {said_by(error)}") from error
@@ -115,6 +182,11 @@ def forget_versions(data: Path, folder: str) -> None:
     """The folder is not trusted any more: once it is again, what is there then counts."""
     with suppress(OSError):
         _file(data, folder).unlink(missing_ok=True)
+
+
+def _plain(text: str) -> str:
+    """As every reader sees it, whichever way it opens the file."""
+    return clean(text.removeprefix("\ufeff").replace("\r\n", "\n"))
 
 
 def _file(data: Path, folder: str) -> Path:

@@ -118,7 +118,17 @@ async def execute(
         if running.outside:
             end = replace(end, outside=True)
         await record(end)
+    await _tell_instructions(found, end, world)
     return end
+
+
+async def _tell_instructions(found: OpenCall, end: Ended, world: World) -> None:
+    """A change that was shown with the question is known to the user who allowed it."""
+    if world.instructions is None or end.outcome != "done" or not found.changes:
+        return
+    shown = {change.path: change.after for change in found.changes}
+    done = [each for each in end.shown if isinstance(each, Diff)]
+    await world.instructions.approve([d for d in done if shown.get(d.path) == d.after])
 
 
 def refusal_text(why: str) -> str:

@@ -24,6 +24,7 @@ from refold.permissions.rules import Rule
 from refold.place.port import Commands, Files, Snapshots
 from refold.provider.port import Pictures, Provider
 from refold.tools.contract import ImageData, Tool
+from refold.values.display import Diff
 from refold.values.live import Live
 from refold.values.messages import Image, ToolCall
 from refold.values.modes import Effort, HookEvent, Mode
@@ -170,6 +171,14 @@ class EditChecks(Protocol):
         ...
 
 
+class FolderInstructions(Protocol):
+    """The instructions of the folder that a session works in."""
+
+    async def approve(self, changes: Sequence[Diff]) -> None:
+        """The user was shown these changes, and allowed them."""
+        ...
+
+
 class Lineage(Struct, frozen=True):
     """Where in a tree of sessions one is, and what it has of those above it."""
 
@@ -216,6 +225,7 @@ class World(Struct, frozen=True):
     prepared: PreparedCalls = field(default_factory=PreparedCalls)  # the calls under way
     hooks: Hooks | None = None  # None: none is configured
     edit_checks: EditChecks | None = None
+    instructions: FolderInstructions | None = None
 
     def tool(self, name: str) -> Tool | None:
         for every in (self.tools, self.deferred):

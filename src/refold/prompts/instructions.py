@@ -15,6 +15,7 @@ from refold.prompts.read_text import Unreadable, cleaned, content_at, text_of
 from refold.prompts.repository import chain
 from refold.prompts.system_text import PromptFile
 from refold.values.printable_names import escaped
+from refold.values.text import TrustedText, as_it_is
 
 OWN = "AGENTS.md"
 # Of each folder the first that is there.
@@ -31,9 +32,6 @@ _MOST_IMPORTS = 1_000  # that are looked for, in all files
 _LONGEST = 1_000  # letters of a path that is looked for
 _LONGEST_CALLED = 120  # letters of one that is told
 Unread = Callable[[str], str]  # why a file may not be read, or ""
-# The text to send of a file (by its real path) that has this text now; None: not yet known.
-TrustedText = Callable[[str, str], str | None]
-NEW = "it is new since you trusted this folder: `refold trust add` shows it"
 
 
 class InstructionFile(Struct, frozen=True):
@@ -75,15 +73,11 @@ def of_project(directory: str, root: str) -> tuple[InstructionFile, ...]:
     return tuple(found)
 
 
-def _as_it_is(real: str, text: str) -> str:
-    return text
-
-
 def read(
     files: Iterable[InstructionFile],
     home: str,
     unread: Unread,
-    trusted: TrustedText = _as_it_is,
+    trusted: TrustedText = as_it_is,
 ) -> Instructions:
     """Read these files and what they import, each once. What a file imports comes right
     before it.
@@ -95,6 +89,10 @@ def read(
     told = [reading.told_of(file) for file in reversed(tuple(files))]
     pieces = tuple(piece for each in reversed(told) for piece in each)
     return Instructions(pieces, reading.notices())
+
+
+class _Unknown(Exception):
+    """The user has seen no version of the file: who knows the versions says so."""
 
 
 class _Reading:
@@ -134,6 +132,8 @@ class _Reading:
         self._seen.add(real)
         try:
             text, more = self._read(file, real)
+        except _Unknown:
+            return
         except FileNotFoundError:
             self._say(file, importers, "there is no such file")
             return
@@ -150,16 +150,13 @@ class _Reading:
             raise Unreadable(reason)
         found = content_at(real, file.within, LARGEST)  # the one that may be read
         self._bytes += len(found.data)
-        clean = cleaned(text_of(found))
-        text = self._trusted(real, clean.text)
+        now = text_of(found)
+        text = self._trusted(real, now)
         if text is None:
-            raise Unreadable(NEW)
-        if text != clean.text:
-            self._notices.append(
-                f"{file.called} changed since you trusted it, so the version that you trusted is "
-                "used: `refold trust add` shows the change"
-            )
-            return text, 0
+            raise _Unknown
+        clean = cleaned(text)
+        if text != now:
+            return clean.text, 0
         if clean.hidden:
             self._notices.append(
                 f"{file.called}: {clean.hidden:,} invisible characters were left out"

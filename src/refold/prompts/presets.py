@@ -17,6 +17,7 @@ from msgspec import Raw, Struct
 from refold.errors import BadInput
 from refold.prompts.read_text import Unreadable, cleaned, content, text_of
 from refold.values.printable_names import escaped
+from refold.values.text import NEW, TrustedText, as_it_is
 from refold.values.tools import ToolSpec
 
 FILE = "PROMPT.md"
@@ -45,6 +46,7 @@ class PresetFolder(Struct, frozen=True):
     folder: str
     called: str
     within: str
+    trusted: TrustedText = as_it_is
 
 
 def preset(name: str, shelves: Sequence[PresetFolder] = ()) -> Preset:
@@ -140,7 +142,10 @@ def _read(shelf: PresetFolder, name: str) -> Preset:
         read = content(path, shelf.within, _LARGEST)
         if read.size > _LARGEST:
             raise Unreadable(f"it is larger than {_LARGEST // 1024} KiB")
-        text = cleaned(text_of(read)).text
+        trusted = shelf.trusted(os.path.realpath(path), text_of(read))
+        if trusted is None:
+            raise Unreadable(NEW)
+        text = cleaned(trusted).text
     except FileNotFoundError as error:
         raise BadInput(f"the preset {called} cannot be read: it is gone") from error
     except Unreadable as error:

@@ -27,12 +27,13 @@ from refold.skills.discovery import FILE, LARGEST, Skill, SkillScan, found
 from refold.skills.front_matter import BadFrontMatter, split
 from refold.values.path_names import below
 from refold.values.printable_names import escaped
-from refold.values.text import escape_marks, seen
+from refold.values.text import TrustedText, as_it_is, escape_marks, seen
 
 _LARGEST_FILE = 2 * 1024 * 1024  # bytes of a file that is shown as text
 _MOST_FILES, _DEEPEST = 100, 4  # of a skill's files that are listed
 _MOST_TOLD = 5  # problems at the start; `refold skills list` has them all
 _UNSEEN = ("__pycache__", "node_modules")
+TEXT_SUFFIX = ".md"
 
 
 class Catalogue:
@@ -104,7 +105,7 @@ class Catalogue:
         skill = self._named(name)
         real = os.path.realpath(os.path.join(skill.folder, FILE))
         self._check(Real(real), FILE, skill)
-        body = _body(skill)
+        body = _body(skill, self._trusted(skill))
         files = list(_files(skill))
         lines = [f"The skill {skill.name} is in {escaped(skill.folder)}", "", body]
         if files:
@@ -132,7 +133,13 @@ class Catalogue:
                 f"The skill {skill.name} has no file {escaped(file)!r}. Its files: {there}."
             )
         self._check(real, file, skill)
-        return files.read(real, _LARGEST_FILE)
+        # What a skill says in more files than one; its other files are data and programs.
+        if not real.endswith(TEXT_SUFFIX):
+            return files.read(real, _LARGEST_FILE)
+        return content_of(real, skill.folder, _LARGEST_FILE, self._trusted(skill))
+
+    def _trusted(self, skill: Skill) -> TrustedText:
+        return self._around.trusted_text if skill.whose == "project" else as_it_is
 
     def _check(self, real: Real, file: str, skill: Skill) -> None:
         """A folder of skills is no way round what is asked about, or denied, elsewhere."""
@@ -178,10 +185,10 @@ def _unheeded(around: SkillScope) -> Iterator[str]:
         )
 
 
-def _body(skill: Skill) -> str:
+def _body(skill: Skill, trusted: TrustedText) -> str:
     bound = skill.folder if skill.whose == "project" else ""
     try:
-        content = content_of(os.path.join(skill.folder, FILE), bound, LARGEST)
+        content = content_of(os.path.join(skill.folder, FILE), bound, LARGEST, trusted)
         return escape_marks(seen(split(content.decode("utf-8")).body))
     except FileNotFoundError as error:
         raise ToolFailed(f"The skill {skill.name} has gone.") from error

@@ -18,6 +18,7 @@ from refold.place.port import Real
 from refold.safe_open import read_regular
 from refold.values.path_names import below
 from refold.values.printable_names import escaped
+from refold.values.text import NEW, TrustedText, as_it_is
 
 Whose: TypeAlias = Literal["project", "yours", "shipped"]
 _IN_A_PROJECT = (".refold/skills", ".agents/skills", ".claude/skills")
@@ -34,7 +35,7 @@ class SkillScope(Struct, frozen=True, kw_only=True):
 
     `repository` is the root of the repository of `directory`, or the same. `config` is
     refold's own settings directory. `trusted` is the folder in and below which skills
-    count; "" if none of the project's do.
+    count; "" if none of the project's do. `trusted_text` gives the versions that the user knows.
     """
 
     directory: str
@@ -42,6 +43,7 @@ class SkillScope(Struct, frozen=True, kw_only=True):
     home: str
     config: str
     trusted: str
+    trusted_text: TrustedText = as_it_is
 
 
 class SkillFolder(Struct, frozen=True):
@@ -51,6 +53,7 @@ class SkillFolder(Struct, frozen=True):
     called: str
     whose: Whose
     bound: str = ""
+    trusted: TrustedText = as_it_is
 
 
 def shipped() -> str:
@@ -130,7 +133,8 @@ def _tops(around: SkillScope) -> Iterator[str]:
 def _in_project(top: str, name: str, around: SkillScope) -> SkillFolder:
     path = os.path.join(top, name)
     called = os.path.relpath(path, around.directory)
-    return SkillFolder(path, called, "project", around.trusted or top)
+    bound, trusted = around.trusted or top, around.trusted_text
+    return SkillFolder(path, called, "project", bound, trusted)
 
 
 def _short(path: str, home: str) -> str:
@@ -173,10 +177,12 @@ def shipped_file(path: str, at_most: int) -> bytes:
         raise ToolFailed(f"it cannot be read: {error.strerror}") from error
 
 
-def content_of(path: str, bound: str, at_most: int) -> bytes:
+def content_of(
+    path: str, bound: str, at_most: int, trusted: TrustedText = as_it_is
+) -> bytes:
     """A regular file, read as `DiskFiles` reads. Its links may not lead out of `bound`.
 
-    Raises `FileNotFoundError`, and `ToolFailed` for what cannot be read.
+    It is the version that is `trusted`. Raises `FileNotFoundError`, and `ToolFailed` for what cannot be read.
     """
     real = os.path.realpath(path)
     if not os.path.lexists(real):
@@ -191,4 +197,15 @@ def content_of(path: str, bound: str, at_most: int) -> bytes:
             raise ToolFailed(f"it is larger than {at_most // 1024} KiB")
     except OSError as error:
         raise ToolFailed(f"it cannot be read: {error.strerror}") from error
-    return files.read(Real(real), at_most)
+    return _trusted(files.read(Real(real), at_most), real, trusted)
+
+
+def _trusted(content: bytes, real: str, trusted: TrustedText) -> bytes:
+    try:
+        now = content.decode("utf-8")
+    except UnicodeDecodeError:
+        return content  # no text for a model
+    text = trusted(real, now)
+    if text is None:
+        raise ToolFailed(NEW)
+    return text.encode("utf-8", "surrogatepass")

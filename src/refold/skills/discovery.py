@@ -122,7 +122,7 @@ def _skill(folder: str, name: str, place: SkillFolder) -> _Read | None:
         if place.whose == "shipped":
             content = shipped_file(path, LARGEST)
         else:
-            content = content_of(path, bound, LARGEST)
+            content = content_of(path, bound, LARGEST, place.trusted)
     except FileNotFoundError:
         return _nothing(folder)
     except ToolFailed as error:

@@ -24,7 +24,7 @@ from refold.skills.directories import (
 from refold.skills.discovery import Skill
 from refold.skills.templates import Template, filled, given, missing, templates
 from refold.values.printable_names import escaped
-from refold.values.text import seen
+from refold.values.text import TrustedText, as_it_is, seen
 
 LARGEST = 256 * 1024  # bytes
 _MOST = 200  # of one folder
@@ -44,6 +44,7 @@ class CommandFile(Struct, frozen=True):
     path: str
     where: str
     bound: str = ""
+    trusted: TrustedText = as_it_is
 
 
 class CommandText(Struct, frozen=True):
@@ -74,7 +75,7 @@ def command_files(
 def read(file: CommandFile) -> CommandText:
     """Read the file as it is now. Raises `ToolFailed`."""
     try:
-        text = content_of(file.path, file.bound, LARGEST).decode("utf-8-sig")
+        text = content_of(file.path, file.bound, LARGEST, file.trusted).decode("utf-8-sig")
     except FileNotFoundError as error:
         raise ToolFailed(f"{escaped(file.where)} has gone") from error
     except UnicodeDecodeError as error:
@@ -114,7 +115,7 @@ def _in(place: SkillFolder, problems: list[str], folder: str = "") -> Iterator[C
     """Those in a folder, and in the folders in that: these are called `folder:name`."""
     real, many = os.path.realpath(os.path.join(place.path, folder)), 0
     called = f"{place.called}/{folder}" if folder else place.called
-    here = SkillFolder(place.path, called, place.whose, place.bound)
+    here = SkillFolder(place.path, called, place.whose, place.bound, place.trusted)
     for each in listed(real, here, "commands", problems):
         stem, suffix = os.path.splitext(each.name)
         path, where = os.path.join(real, each.name), f"{called}/{each.name}"
@@ -126,7 +127,7 @@ def _in(place: SkillFolder, problems: list[str], folder: str = "") -> Iterator[C
             )
         elif suffix == _SUFFIX and (many := many + 1) <= _MOST:
             name = f"{folder}:{stem}" if folder else stem
-            yield CommandFile(name.lower(), path, where, place.bound)
+            yield CommandFile(name.lower(), path, where, place.bound, place.trusted)
     if many > _MOST:
         problems.append(f"{escaped(called)}: only the first {_MOST} commands are used")
 

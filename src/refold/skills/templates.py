@@ -67,7 +67,7 @@ def templates(
     taken, problems = dict[str, Template](), list[str]()
     for place in places:
         try:
-            content = content_of(place.path, place.bound, LARGEST)
+            content = content_of(place.path, place.bound, LARGEST, place.trusted)
             text = content.decode("utf-8-sig")
         except FileNotFoundError:
             continue

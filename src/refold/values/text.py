@@ -6,8 +6,8 @@ model reads.
 """
 
 import re
-from collections.abc import Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar, cast
 from unicodedata import bidirectional, category
 
 from msgspec import Struct
@@ -16,6 +16,15 @@ from msgspec.structs import replace
 T = TypeVar("T")
 # Letters. What is shorter is a placeholder for a key, and a word of every text.
 SHORTEST_SECRET = 8
+# The version that a user trusts of a file (by its real path) that instructs the model, and has
+# this text now. None: the user has seen no version.
+TrustedText: TypeAlias = Callable[[str, str], str | None]
+NEW = "it is new since you trusted this folder: `refold trust add` shows it"
+
+
+def as_it_is(real: str, text: str) -> str:
+    """The `TrustedText` where all that is there counts."""
+    return text
 
 
 def clean(text: str) -> str:

@@ -1,0 +1,138 @@
+"""Reads all files of a trusted folder that instruct the model, to compare them with what is trusted.
+
+It has one list for all kinds: AGENTS.md and the like with what they import, skills, templates,
+commands, presets, agents, and the notes of the folder. The packages that use the texts parse them;
+`trusted_versions` says which version counts.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+
+from refold.config.project import TEXT_FILES, TEXT_FOLDERS
+from refold.permissions.facts import Facts, protected
+from refold.prompts.instructions import NAMES, InstructionFile, read
+from refold.prompts.read_text import Unreadable, content_at, text_of
+from refold.prompts.repository import chain
+from refold.values.path_names import below
+from refold.values.text import TrustedText
+
+_SUFFIXES = (".md", ".yml", ".yaml")
+_LARGEST = 256 * 1024  # bytes of one file; the same as of a skill
+_MOST_FILES = 2_000
+_MOST_FOLDERS = 20_000  # that are searched below a folder
+_DEEPEST = 5  # folders within a folder of skills
+_UNSEARCHED = frozenset(("node_modules", "__pycache__", "venv", "site-packages"))
+
+
+def read_here(
+    directory: str, root: str, trusted: str, home: str, text: TrustedText
+) -> None:
+    """Pass what counts in `directory` to `text`. All are real paths."""
+    folders = [each for each in chain(directory, root) if below(each, trusted)]
+    _read(folders, root, home, text)
+
+
+def read_all(root: str, trusted: str, home: str, text: TrustedText) -> None:
+    """The same for the trusted folder and every folder below it."""
+    _read(folders_below(trusted), root, home, text)
+
+
+def read_files(paths: Iterable[str], root: str, home: str, text: TrustedText) -> None:
+    """The same for these files, whatever they are."""
+    for path in paths:
+        if os.path.basename(path) in _NAMES:
+            read([InstructionFile(path, root)], home, _unread, text)
+        else:
+            _read_file(path, root, text)
+
+
+def folders_below(top: str) -> Iterator[str]:
+    """`top` and the folders below it that belong to the same repository."""
+    waiting, count = [top], 0
+    while waiting and count < _MOST_FOLDERS:
+        folder = waiting.pop()
+        count += 1
+        yield folder
+        try:
+            with os.scandir(folder) as entries:
+                waiting += [
+                    entry.path
+                    for entry in entries
+                    if entry.name[:1] != "."
+                    and entry.name not in _UNSEARCHED
+                    and entry.is_dir(follow_symlinks=False)
+                    and not os.path.lexists(os.path.join(entry.path, ".git"))
+                ]
+        except OSError:
+            continue
+
+
+def of_folder(folder: str) -> tuple[str, ...]:
+    """The file of instructions that counts of this folder, if there is one: the first."""
+    paths = (os.path.join(folder, name) for name in NAMES)
+    return tuple(path for path in paths if os.path.lexists(path))[:1]
+
+
+def instructs(path: str) -> bool:
+    """Whether a file of this path is one of those that are read here, not only by an import."""
+    return path.endswith(_ENDS) or any(
+        f"/{folder}/" in path and path.endswith(_SUFFIXES) for folder in TEXT_FOLDERS
+    )
+
+
+def text_at(path: str, root: str, sha256: str) -> str | None:
+    """The text of a file, if its content still has this hash."""
+    try:
+        content = content_at(path, root, _LARGEST)
+        if hashlib.sha256(content.data).hexdigest() != sha256 or _unread(path):
+            return None
+        return text_of(content)
+    except (FileNotFoundError, Unreadable):
+        return None
+
+
+_NAMES = frozenset(map(os.path.basename, NAMES))
+_ENDS = tuple(f"/{name}" for name in (*NAMES, *TEXT_FILES))
+
+
+def _read(folders: Iterable[str], root: str, home: str, text: TrustedText) -> None:
+    count = 0
+    for folder in folders:
+        instructions = [InstructionFile(path, root) for path in of_folder(folder)]
+        read(instructions, home, _unread, text)
+        for path in _others(folder):
+            count += 1
+            if count > _MOST_FILES:
+                return
+            _read_file(path, root, text)
+
+
+def _read_file(path: str, root: str, text: TrustedText) -> None:
+    real = os.path.realpath(path)
+    try:
+        content = content_at(real, root, _LARGEST)
+        if content.size <= _LARGEST and not _unread(real):
+            text(real, text_of(content))
+    except (FileNotFoundError, Unreadable):
+        return  # who uses it says so
+
+
+def _unread(real: str) -> str:
+    return "it may contain secrets" if protected(real, Facts(), writes=False) else ""
+
+
+def _others(folder: str) -> Iterator[str]:
+    yield from (os.path.join(folder, name) for name in TEXT_FILES)
+    for name in TEXT_FOLDERS:
+        top = os.path.join(folder, name)
+        if os.path.isdir(top):
+            yield from _texts_below(top)
+
+
+def _texts_below(top: str) -> Iterator[str]:
+    """Folders may be links, as installers of skills make them; a circle ends at the depth."""
+    for folder, names, files in os.walk(top, followlinks=True):
+        depth = os.path.relpath(folder, top).count(os.sep) + 1
+        names[:] = sorted(n for n in names if n[:1] != "." and depth < _DEEPEST)
+        yield from (os.path.join(folder, n) for n in sorted(files) if n.endswith(_SUFFIXES))
