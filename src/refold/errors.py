@@ -67,6 +67,10 @@ class Unreachable(ProviderError):
     """No connection, a broken one, or silence for too long."""
 
 
+class SetupFault(OSError):
+    """What the environment says of certificates or proxies does not work: no retry helps."""
+
+
 class Refused(ProviderError):
     """The provider will not do this however often it is asked."""
 

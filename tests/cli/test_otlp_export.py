@@ -231,7 +231,9 @@ def test_the_address_for_traces_is_taken_as_it_is() -> None:
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "c=d",
     }
 
-    assert collector("", environ) == Collector("http://127.0.0.1:2/mine", (("c", "d"),))
+    assert collector("", environ) == Collector(
+        "http://127.0.0.1:2/mine", (("c", "d"),), environ
+    )
     assert collector("http://127.0.0.1:3/", environ).url == "http://127.0.0.1:3/v1/traces"
 
 

@@ -16,7 +16,6 @@ from refold.provider.catalog import (
     providers,
     window_of,
 )
-from refold.provider.connect import endpoint_of, proxy_for
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, wire_server
@@ -143,33 +142,6 @@ def test_windows_of_known_families_are_known_and_others_are_not_guessed() -> Non
     assert window_of(OPENAI, OPENAI.model) > 0
     assert window_of(OPENAI, "gpt-6-cyber") == window_of(OPENAI, "my-own") == 0
     assert find("openai") is not None
-
-
-@pytest.mark.parametrize(
-    ("url", "environ", "proxy"),
-    [
-        ("https://api.x.com", {"HTTPS_PROXY": "http://p:1"}, "http://p:1"),
-        ("https://api.x.com", {"all_proxy": "http://p:1"}, "http://p:1"),
-        (
-            "https://api.x.com",
-            {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "a.com,.x.com"},
-            "",
-        ),
-        ("https://api.x.com", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "*"}, ""),
-        (
-            "https://notx.com",
-            {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "x.com"},
-            "http://p:1",
-        ),
-        ("http://api.x.com", {"HTTPS_PROXY": "http://p:1", "HTTP_PROXY": "http://p:1"}, ""),
-        ("https://127.0.0.1", {"HTTPS_PROXY": "http://p:1"}, ""),
-        ("https://localhost:8", {"HTTPS_PROXY": "http://p:1"}, ""),
-    ],
-)
-def test_only_tls_to_other_machines_goes_through_a_proxy(
-    url: str, environ: dict[str, str], proxy: str
-) -> None:
-    assert proxy_for(endpoint_of(url), environ) == proxy
 
 
 @pytest.mark.parametrize("spec", providers(), ids=lambda spec: spec.name)

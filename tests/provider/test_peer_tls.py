@@ -1,5 +1,6 @@
 """TLS: trusted and untrusted certificates, and a proxy between."""
 
+import re
 import shutil
 import ssl
 import subprocess
@@ -11,7 +12,7 @@ import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
-from refold.errors import Unreachable
+from refold.errors import Refused
 from refold.provider.catalog import connect, find
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
@@ -30,14 +31,18 @@ pytestmark = [
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One for 127.0.0.1 that nobody but its owner trusts, and its key."""
     path = tmp_path_factory.mktemp("tls") / "both.pem"
+    path.write_bytes(made_up_certificate())
+    return path
+
+
+def made_up_certificate() -> bytes:
     made = subprocess.run(
         [OPENSSL, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-         "-nodes", "-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-nodes", "-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1,DNS:model.example",
          "-keyout", "-", "-out", "-"],
         check=True, capture_output=True,
     )  # fmt: skip
-    path.write_bytes(made.stdout)
-    return path
+    return made.stdout
 
 
 async def ask(certificate: Path, environ: dict[str, str]) -> tuple[list[str], int]:
@@ -61,15 +66,72 @@ def test_a_trusted_server_is_asked_over_one_connection(
 
 
 def test_a_server_nobody_vouches_for_is_not_asked(certificate: Path) -> None:
-    with pytest.raises(Unreachable, match="its certificate is not trusted here"):
+    with pytest.raises(Refused, match="its certificate is not trusted here") as raised:
         anyio.run(ask, certificate, {})
 
+    assert "in NODE_EXTRA_CA_CERTS, or all certificates in SSL_CERT_FILE" in str(
+        raised.value
+    )
 
-def test_a_proxy_carries_what_it_cannot_read(
-    certificate: Path, monkeypatch: pytest.MonkeyPatch
+
+@pytest.mark.parametrize(
+    "name", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"]
+)
+def test_variable_of_certificates_makes_a_server_trusted(
+    certificate: Path, name: str
 ) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    assert anyio.run(ask, certificate, {name: str(certificate)}) == (["One.", "Two."], 1)
 
+
+def test_directory_of_certificates_makes_a_server_trusted(
+    certificate: Path, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [OPENSSL, "x509", "-noout", "-hash", "-in", str(certificate)],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    (tmp_path / f"{done.stdout.strip()}.0").write_bytes(certificate.read_bytes())
+    found = anyio.run(ask, certificate, {"SSL_CERT_DIR": f"/nowhere:{tmp_path}"})
+
+    assert found == (["One.", "Two."], 1)
+
+
+def test_named_certificates_replace_those_of_the_system(
+    certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))  # OpenSSL's own default
+    (tmp_path / "other.pem").write_bytes(made_up_certificate())
+
+    with pytest.raises(Refused, match=r"REQUESTS_CA_BUNDLE is .*other\.pem'"):
+        anyio.run(ask, certificate, {"REQUESTS_CA_BUNDLE": str(tmp_path / "other.pem")})
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("SSL_CERT_FILE", "SSL_CERT_FILE names '{}', which cannot be read: No such file"),
+        ("CURL_CA_BUNDLE", "CURL_CA_BUNDLE names '{}', which cannot be read: No such file"),
+        ("SSL_CERT_DIR", "SSL_CERT_DIR names '{}', which is not a directory"),
+        ("NODE_EXTRA_CA_CERTS", "NODE_EXTRA_CA_CERTS names '{}', which is not a file"),
+    ],
+)
+def test_missing_certificates_are_named_with_their_variable(
+    certificate: Path, tmp_path: Path, name: str, fault: str
+) -> None:
+    missing = str(tmp_path / "missing.pem")
+
+    with pytest.raises(Refused, match=re.escape(fault.format(missing))):
+        anyio.run(ask, certificate, {name: missing})
+
+
+def test_file_without_a_certificate_is_named(certificate: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty.pem").write_text("no certificate\n")
+
+    with pytest.raises(Refused, match=r"empty\.pem', which holds no certificate"):
+        anyio.run(ask, certificate, {"SSL_CERT_FILE": str(tmp_path / "empty.pem")})
+
+
+def test_a_proxy_carries_what_it_cannot_read(certificate: Path) -> None:
     async def use() -> tuple[list[str], list[str]]:
         async with proxy() as (url, asked):
             return await _by_way_of(url, certificate), asked
@@ -85,12 +147,12 @@ async def _by_way_of(url: str, certificate: Path) -> list[str]:
     served.load_cert_chain(certificate)
     replies = [answer("anthropic", Reply(w)) for w in ("One.", "Two.")]
     async with wire_server(*replies, tls=served) as server:
-        from refold.provider.anthropic import Anthropic
-        from refold.provider.error_mapping import Peer
-        from refold.provider.http import Http
-
-        provider = Anthropic(Http(Peer("Anthropic", server.url), proxy=url))
-        async with aclosing(provider):
+        port = server.url.rpartition(":")[2]
+        there = {
+            "ANTHROPIC_BASE_URL": f"https://model.example:{port}", "ANTHROPIC_API_KEY": KEY,
+            "HTTPS_PROXY": url, "SSL_CERT_FILE": str(certificate),
+        }  # fmt: skip
+        async with aclosing(connect(find("anthropic"), there)) as provider:
             return [words(await heard(provider)) for _ in replies]
 
 
@@ -104,8 +166,8 @@ async def proxy() -> AsyncGenerator[tuple[str, list[str]], None]:
         while b"\r\n\r\n" not in head:
             head += await client.receive()
         asked.append(head.decode().split("\r\n")[0])
-        host, port = asked[-1].split()[1].split(":")
-        async with await anyio.connect_tcp(host, int(port)) as server, client:
+        port = asked[-1].split()[1].split(":")[1]
+        async with await anyio.connect_tcp("127.0.0.1", int(port)) as server, client:
             await client.send(b"HTTP/1.1 200 OK\r\n\r\n")
             async with anyio.create_task_group() as group:
                 group.start_soon(carry, client, server)

@@ -92,7 +92,7 @@ def test_of_several_addresses_the_first_that_answers_is_used_and_no_name() -> No
                 group.start_soon(listener.serve, greet)
                 where = Endpoint("nowhere.invalid", port, tls=False)
                 closed = "127.0.0.2"  # nothing listens there
-                stream = await dial(where, addresses=(closed, "127.0.0.1"))
+                stream = await dial(where, {}, addresses=(closed, "127.0.0.1"))
                 async with stream:
                     heard = await stream.receive()
                 group.cancel_scope.cancel()
@@ -103,7 +103,7 @@ def test_of_several_addresses_the_first_that_answers_is_used_and_no_name() -> No
 
 def test_when_no_address_answers_the_failure_is_raised() -> None:
     async def run() -> None:
-        await dial(Endpoint("x", 9, tls=False), addresses=("127.0.0.2", "127.0.0.3"))
+        await dial(Endpoint("x", 9, tls=False), {}, addresses=("127.0.0.2", "127.0.0.3"))
 
     with pytest.raises(OSError, match=r"."):
         anyio.run(run)
@@ -123,8 +123,6 @@ _MAY = {
     "mcp/connection.py": "the SDK's client, over streams of `transports`",
     "app/local_servers.py": "asks model servers at the addresses that the user configured",
     "provider/local/serve.py": "asks refold's own model server on the loopback",
-    "provider/local/own_model.py": "a file that the user named by its URL",
-    "provider/local/download.py": "a file that the user named by its URL",
     "declared/parts/http_post.py": "a part of a program that the user generates and runs",
 }
 

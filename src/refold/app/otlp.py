@@ -17,9 +17,14 @@ from msgspec import Raw, Struct
 
 from refold._version import __version__
 from refold.errors import BadInput, RefoldError, Unreachable
-from refold.provider.connect import dial, endpoint_of, proxy_for
+from refold.provider.connect import endpoint_of
 from refold.provider.error_mapping import ResponseStart
-from refold.provider.http import Broken, HttpConnection, unreachable_because
+from refold.provider.http import (
+    Broken,
+    HttpConnection,
+    connect_http,
+    unreachable_because,
+)
 from refold.views.escape import on_one_line
 from refold.views.metrics import Metric, Point
 from refold.views.traces import Attribute, TraceSpan
@@ -43,7 +48,7 @@ class Collector(Struct, frozen=True):
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
-    proxy: str = ""
+    environ: Mapping[str, str] = {}  # what says how to connect
 
     @property
     def shown(self) -> str:
@@ -69,9 +74,9 @@ def collector(
             "the address of the collector holds a name or a password: give them in "
             "OTEL_EXPORTER_OTLP_HEADERS, as authorization=Basic%20…"
         )
-    place = endpoint_of(url)
+    endpoint_of(url)
     headers = _headers(environ, f"{own}_HEADERS")
-    return Collector(url, tuple(headers.items()), proxy_for(place, environ))
+    return Collector(url, tuple(headers.items()), environ)
 
 
 def is_named(environ: Mapping[str, str], signal: Signal) -> bool:
@@ -256,7 +261,7 @@ async def _post(body: bytes, to: Collector) -> bytes:
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
         with anyio.fail_after(_SECONDS):
-            line = HttpConnection(await dial(place, to.proxy))
+            line = await connect_http(place, to.environ)
         try:
             await line.send(target, headers, body, _SECONDS)
             with anyio.fail_after(_SECONDS):

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from pydantic import ValidationError
 
 from refold._version import __version__
-from refold.errors import ToolFailed, first
+from refold.errors import SetupFault, ToolFailed, first
 from refold.mcp import results, transports
 from refold.mcp.channel import Channel
 from refold.mcp.flood import FloodGate, screened
@@ -196,7 +196,10 @@ class Connection:
             ending.because(f"it did not answer within {config.connect_seconds:g} s")
         except Exception as error:  # of the SDK or a transport: one server, not the session
             found = first(error)
-            ending.because(_why(found))
+            if isinstance(found.__cause__, SetupFault):
+                ending.stopped(_why(found))
+            else:
+                ending.because(_why(found))
         return ending.why or "the connection was closed"
 
     async def _watch(self, client: Client, ending: ConnectionEnd) -> None:

@@ -6,12 +6,14 @@ named the server, so it may be at private addresses, but not at public and priva
 `oauth_network` does the same for logins, whose addresses others name.
 """
 
+import ssl
 from collections.abc import AsyncIterator, Mapping
 
 import httpx2
 
+from refold.errors import SetupFault
 from refold.mcp.message_limits import readable
-from refold.provider.connect import Endpoint, proxy_for
+from refold.provider.connect import Endpoint, proxy_of
 from refold.provider.resolver import (
     AddressRefused,
     Resolve,
@@ -19,6 +21,7 @@ from refold.provider.resolver import (
     kinds_of_users_host,
     resolve,
 )
+from refold.provider.trust import tls_context, untrusted
 
 _SEPARATORS = {"application/json": b"", "text/event-stream": b"\n"}
 _MAX_MESSAGE = 16 * 1024 * 1024  # bytes
@@ -31,14 +34,16 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
 
     def __init__(self, environ: Mapping[str, str], resolve: Resolve = resolve) -> None:
         self._environ, self._resolve = environ, resolve
-        self._direct = httpx2.AsyncHTTPTransport()
-        self._proxies = dict[str, httpx2.AsyncHTTPTransport]()
+        self._transports = dict[tuple[str, bool], httpx2.AsyncHTTPTransport]()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Raises `httpx2.ConnectError`, from `AddressRefused` where an address may not be used."""
         url = request.url
         place = Endpoint(url.host, url.port or _PORTS[url.scheme], url.scheme == "https")
-        proxy = proxy_for(place, self._environ)
+        try:
+            proxy = proxy_of(place, self._environ)
+        except SetupFault as error:
+            raise httpx2.ConnectError(str(error), request=request) from error
         try:
             own = kinds_of_users_host(place.host)
             addresses = await judged(place.host, place.port, own, self._resolve)
@@ -48,25 +53,44 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
             addresses = ()
         request.headers["accept-encoding"] = "identity"  # what is packed has no known size
         if proxy:  # it resolves the name itself, perhaps as one that we cannot
-            return _screened(await self._through(proxy).handle_async_request(request))
+            return await self._answer(request, proxy)
         failed: httpx2.TransportError = httpx2.ConnectError("its name has no address")
         for address in addresses:
             try:
-                sent = _sent_to(address, request)
-                return _screened(await self._direct.handle_async_request(sent))
+                return await self._answer(_sent_to(address, request))
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 failed = error
         raise failed
 
+    async def _answer(self, request: httpx2.Request, proxy: str = "") -> httpx2.Response:
+        try:
+            transport = self._transport(proxy, tls=request.url.scheme == "https")
+            return _screened(await transport.handle_async_request(request))
+        except SetupFault as error:
+            raise httpx2.ConnectError(str(error), request=request) from error
+        except httpx2.ConnectError as error:
+            if (reason := _untrusted(error)) is None:
+                raise
+            fault = SetupFault(untrusted(reason, self._environ))
+            raise httpx2.ConnectError(str(fault), request=request) from fault
+
     async def aclose(self) -> None:
-        for transport in (self._direct, *self._proxies.values()):
+        for transport in self._transports.values():
             await transport.aclose()
 
-    def _through(self, proxy: str) -> httpx2.AsyncHTTPTransport:
-        url = proxy if "//" in proxy else f"http://{proxy}"
-        if url not in self._proxies:
-            self._proxies[url] = httpx2.AsyncHTTPTransport(proxy=httpx2.Proxy(url))
-        return self._proxies[url]
+    def _transport(self, proxy: str, *, tls: bool) -> httpx2.AsyncHTTPTransport:
+        if (proxy, tls) not in self._transports:
+            checks = tls_context(self._environ) if tls or proxy else True
+            self._transports[proxy, tls] = httpx2.AsyncHTTPTransport(
+                verify=checks, proxy=httpx2.Proxy(proxy) if proxy else None
+            )
+        return self._transports[proxy, tls]
+
+
+def _untrusted(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def http_client(

@@ -14,8 +14,13 @@ import anyio
 import httpx2
 
 from refold.errors import BadInput
-from refold.provider.connect import Endpoint, dial, proxy_for
-from refold.provider.http import Broken, HttpConnection, unreachable_because
+from refold.provider.connect import Endpoint, proxy_of
+from refold.provider.http import (
+    Broken,
+    HttpConnection,
+    connect_http,
+    unreachable_because,
+)
 from refold.provider.resolver import (
     AddressRefused,
     Resolve,
@@ -58,7 +63,7 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
         async with AsyncExitStack() as closing:
             try:
                 with anyio.fail_after(_SECONDS):
-                    connection = HttpConnection(await self._connected(where, addresses))
+                    connection = await self._connected(where, addresses)
                     closing.push_async_callback(_close, connection)
                     sent = body if request.method == "POST" else None
                     more = [*headers, ("connection", "close")]
@@ -92,7 +97,7 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
         except AddressRefused as error:
             raise BadInput(self._refused(where, error)) from error
         except OSError as error:
-            if not proxy_for(place, self._environ):
+            if not proxy_of(place, self._environ):
                 raise BadInput(f"{where.origin} cannot be found: {error}") from error
             return where, ()
         return where, addresses
@@ -130,11 +135,9 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
 
     async def _connected(
         self, where: WebAddress, addresses: Sequence[str]
-    ) -> anyio.abc.ByteStream:
+    ) -> HttpConnection:
         place = Endpoint(where.host, where.port, where.scheme == "https")
-        if proxy := proxy_for(place, self._environ):
-            return await dial(place, proxy)
-        return await dial(place, addresses=addresses)
+        return await connect_http(place, self._environ, addresses=addresses)
 
 
 class _Body(httpx2.AsyncByteStream):

@@ -63,7 +63,7 @@ class ConnectionEnd:
         self.listed.set()
 
     def stopped(self, why: str) -> None:
-        """It has ended, and to try again would change nothing: the user has to log in."""
+        """It has ended, and to try again would change nothing: it is for the user to act."""
         self.for_user = True
         self.because(why)
 

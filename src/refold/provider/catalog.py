@@ -273,7 +273,6 @@ def server(
     connecting: float = 10.0,
 ) -> "Http":
     """The provider's server, with what lets us in. Raises `BadInput` as `connect` does."""
-    from refold.provider.connect import endpoint_of, proxy_for
     from refold.provider.error_mapping import Peer
     from refold.provider.http import Http, Timeouts
 
@@ -292,7 +291,7 @@ def server(
         headers,
         secret=secret,
         timeouts=Timeouts(connect=connecting, idle=idle),
-        proxy=proxy_for(endpoint_of(base_url), environ),
+        environ=environ,
     )
 
 

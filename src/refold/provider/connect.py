@@ -1,23 +1,29 @@
-"""Connects to a host: TCP, TLS with the system's trust store, a proxy if one is set.
+"""Connects to a host: TCP, TLS, and through a proxy if the environment names one.
 
 Every direct connection goes to an IP address that `resolver` returned; `http` sends requests over
-it. A proxy resolves names itself, and may know others than this machine.
+it. `proxy` says which proxy is used, and `trust` which certificates count.
 """
 
-import base64
 import ssl
-import sys
 from collections.abc import Mapping, Sequence
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import anyio
 from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
 from msgspec import Struct
 
-from refold.errors import BadInput
+from refold.errors import BadInput, SetupFault
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_PROXIES = (
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "ALL_PROXY",
+    "https_proxy",
+    "http_proxy",
+    "all_proxy",
+)
 _NEXT_ADDRESS_SECONDS = 0.25
 
 
@@ -54,49 +60,78 @@ def endpoint_of(url: str) -> Endpoint:
     return Endpoint(host, port or (443 if tls else 80), tls, parts.path.rstrip("/"))
 
 
-def proxy_for(where: Endpoint, environ: Mapping[str, str]) -> str:
-    """The proxy the environment names for a place; "" to go there directly.
-
-    Only TLS goes through one, and nothing that stays on this machine.
-    """
-    if not where.tls or where.host in _LOOPBACK:
-        return ""
-    found = {name.lower(): value for name, value in environ.items()}
-    for rule in found.get("no_proxy", "").split(","):
-        suffix = rule.strip().lstrip("*.").lower()
-        if rule.strip() == "*" or (
-            suffix and f".{where.host}".lower().endswith(f".{suffix}")
-        ):
-            return ""
-    return found.get("https_proxy") or found.get("all_proxy") or ""
-
-
 async def dial(
-    where: Endpoint, proxy: str = "", *, addresses: Sequence[str] = ()
+    where: Endpoint, environ: Mapping[str, str], *, addresses: Sequence[str] = ()
 ) -> ByteStream:
-    """Connect. Raises `OSError` (of which `ssl.SSLError` is one) when it cannot.
+    """Connect. Raises `OSError` when it cannot, `SetupFault` if it must not.
 
-    `addresses` are the IP addresses to connect to, if the caller has judged them.
+    `addresses` are the IP addresses to connect to, if the caller has judged them. A proxy
+    resolves the name itself, perhaps as one that we cannot.
     """
-    if proxy:
-        stream = await _through(proxy, where)
-    else:
-        from refold.provider.resolver import resolve  # not before a connection is made
+    if proxy := proxy_of(where, environ):
+        from refold.provider.proxy import open_tunnel, parsed_proxy
 
-        addresses = addresses or await resolve(where.host, where.port)
-        stream = await _connect_first(addresses, where.port)
-    if not where.tls:
-        return stream
+        stream = await dial_proxy(proxy, environ)
+        try:
+            await open_tunnel(stream, parsed_proxy(proxy), where.host, where.port)
+        except BaseException:
+            await anyio.aclose_forcefully(stream)
+            raise
+    else:
+        stream = await _dial_directly(where.host, where.port, addresses)
+    return await _with_tls(stream, where.host, environ) if where.tls else stream
+
+
+def proxy_of(where: Endpoint, environ: Mapping[str, str]) -> str:
+    """The proxy that leads to a place, and "" for none, as for all that is on this machine.
+
+    Raises `SetupFault` for one that cannot be used.
+    """
+    if where.host in _LOOPBACK or not any(map(environ.get, _PROXIES)):
+        return ""
+    from refold.provider.proxy import proxy_for
+
+    return proxy_for(where.host, where.port, environ, tls=where.tls)
+
+
+async def dial_proxy(proxy: str, environ: Mapping[str, str]) -> ByteStream:
+    """A connection to the proxy itself. Raises `OSError`."""
+    from refold.provider.proxy import parsed_proxy, proxy_port
+
+    parts = parsed_proxy(proxy)
+    host = parts.hostname or ""
+    try:
+        stream = await _dial_directly(host, proxy_port(parts))
+    except OSError as error:
+        raise OSError(
+            f"the proxy {host} cannot be reached ({error.strerror or error})"
+        ) from None
+    return await _with_tls(stream, host, environ) if parts.scheme == "https" else stream
+
+
+async def _with_tls(
+    stream: ByteStream, host: str, environ: Mapping[str, str]
+) -> ByteStream:
+    from refold.provider.trust import tls_context, untrusted
+
     try:
         return await TLSStream.wrap(
             stream,
-            hostname=where.host,
-            ssl_context=_trust(),
+            hostname=host,
+            ssl_context=tls_context(environ),
             standard_compatible=False,  # HTTP says itself where an answer ends
         )
-    except BaseException:
+    except BaseException as error:
         await anyio.aclose_forcefully(stream)
+        if isinstance(error, ssl.SSLCertVerificationError):
+            raise SetupFault(untrusted(error, environ)) from None
         raise
+
+
+async def _dial_directly(host: str, port: int, addresses: Sequence[str] = ()) -> ByteStream:
+    from refold.provider.resolver import resolve  # not before a connection is made
+
+    return await _connect_first(addresses or await resolve(host, port), port)
 
 
 async def _connect_first(addresses: Sequence[str], port: int) -> ByteStream:
@@ -133,47 +168,3 @@ async def _connect_first(addresses: Sequence[str], port: int) -> ByteStream:
         for stream in streams:  # they came at the same moment, or the caller has gone
             await anyio.aclose_forcefully(stream)
     return first
-
-
-def _trust() -> ssl.SSLContext:
-    # OpenSSL finds the trust store of a Linux by itself, and SSL_CERT_FILE; so there
-    # nothing more need be loaded.
-    if sys.platform == "linux":
-        return ssl.create_default_context()
-    import truststore
-
-    return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-
-async def _through(proxy: str, where: Endpoint) -> ByteStream:
-    """A tunnel that the proxy opens for us (RFC 9110, CONNECT)."""
-    parts = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
-    if parts.scheme != "http" or not parts.hostname:
-        raise OSError(f"the proxy {parts.hostname!r} should be an http:// address")
-    target = f"{f'[{where.host}]' if ':' in where.host else where.host}:{where.port}"
-    asking = f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n"
-    if parts.username:
-        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        asking += (
-            f"Proxy-Authorization: Basic {base64.b64encode(user.encode()).decode()}\r\n"
-        )
-    from refold.provider.resolver import resolve
-
-    port = parts.port or 8080
-    stream = await _connect_first(await resolve(parts.hostname, port), port)
-    try:
-        await stream.send(asking.encode() + b"\r\n")
-        answer = b""
-        # Byte by byte would be kinder to what follows, but nothing can: TLS begins with us.
-        while b"\r\n\r\n" not in answer and len(answer) < 65536:
-            answer += await stream.receive()
-    except BaseException as error:
-        await anyio.aclose_forcefully(stream)
-        if isinstance(error, anyio.EndOfStream | anyio.BrokenResourceError):
-            raise OSError(f"the proxy {parts.hostname} hung up") from error
-        raise
-    status = answer.split(b"\r\n")[0].decode("latin-1")
-    if status.split(" ")[1:2] != ["200"]:
-        await anyio.aclose_forcefully(stream)
-        raise OSError(f"the proxy {parts.hostname} answered {status!r}")
-    return stream

@@ -22,8 +22,15 @@ from anyio.abc import ByteStream, SocketAttribute
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.errors import BadInput, ProviderError, Unreachable
-from refold.provider.connect import Broken, dial, endpoint_of
+from refold.errors import BadInput, ProviderError, Refused, SetupFault, Unreachable
+from refold.provider.connect import (
+    Broken,
+    Endpoint,
+    dial,
+    dial_proxy,
+    endpoint_of,
+    proxy_of,
+)
 from refold.provider.error_mapping import Peer, ResponseStart, failure, masked, no_stream
 
 if TYPE_CHECKING:
@@ -45,8 +52,15 @@ class Timeouts(Struct, frozen=True):
 
 
 class HttpConnection:
-    def __init__(self, stream: ByteStream) -> None:
-        self._stream = stream
+    """`origin`: where a proxy has to send the requests, if one reads them."""
+
+    def __init__(
+        self,
+        stream: ByteStream,
+        origin: str = "",
+        proxy_headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        self._stream, self._origin, self._more = stream, origin, tuple(proxy_headers)
         self._loop = anyio.lowlevel.current_token()
         self._asked: tuple[str, str, Sequence[tuple[str, str]]] = ("GET", "", ())
         self._reader: ResponseReader | None = None
@@ -61,7 +75,7 @@ class HttpConnection:
     ) -> None:
         """Send a request with a body, or, without one, a GET."""
         method = "GET" if body is None else "POST"
-        self._asked = (method, target, tuple(headers))
+        self._asked = (method, self._origin + target, (*headers, *self._more))
         data = _written(*self._asked, body)
         try:
             for start in range(0, len(data), _PIECE):
@@ -185,6 +199,23 @@ class HttpResponse:
             self.reply = replace(self.reply, body=(self.reply.body + chunk)[:_QUOTED])
 
 
+async def connect_http(
+    where: Endpoint, environ: Mapping[str, str], *, addresses: Sequence[str] = ()
+) -> HttpConnection:
+    """A connection for requests to a place, as `dial` makes it. Raises `OSError`.
+
+    Without TLS, an HTTP proxy reads the requests: most open no tunnel to such a port.
+    """
+    proxy = proxy_of(where, environ)
+    if where.tls or not proxy.startswith("http"):
+        return HttpConnection(await dial(where, environ, addresses=addresses))
+    from refold.provider.proxy import parsed_proxy, proxy_headers
+
+    stream = await dial_proxy(proxy, environ)
+    origin = f"http://{where.authority}"
+    return HttpConnection(stream, origin, proxy_headers(parsed_proxy(proxy)))
+
+
 class Http:
     """One provider's server. Safe to share: every request has a line of its own."""
 
@@ -195,9 +226,9 @@ class Http:
         *,
         secret: str = "",
         timeouts: Timeouts | None = None,
-        proxy: str = "",
+        environ: Mapping[str, str] = {},
     ) -> None:
-        self.peer, self._secret, self._proxy = peer, secret, proxy
+        self.peer, self._secret, self._environ = peer, secret, environ
         self._timeouts = timeouts or Timeouts()
         self._place = endpoint_of(peer.base_url)
         for name, value in headers.items():
@@ -304,9 +335,9 @@ class Http:
             await line.aclose()
         with anyio.move_on_after(self._timeouts.connect):
             try:
-                return HttpConnection(await dial(self._place, self._proxy))
+                return await connect_http(self._place, self._environ)
             except OSError as error:
-                raise self._unreachable(unreachable_because(error)) from error
+                raise self._unconnected(error) from error
             except (anyio.BrokenResourceError, anyio.EndOfStream) as error:
                 raise self._unreachable("it hung up before we could ask") from error
         raise self._unreachable(f"no connection within {self._timeouts.connect:g} s")
@@ -316,6 +347,12 @@ class Http:
             self._waiting.append(line)
         else:
             await line.aclose()
+
+    def _unconnected(self, error: OSError) -> ProviderError:
+        if isinstance(error, SetupFault):  # the next try would end as this one
+            peer = self.peer
+            return Refused(f"cannot reach {peer.label} at {peer.base_url}: {error}")
+        return self._unreachable(unreachable_because(error))
 
     def _unreachable(self, why: str) -> Unreachable:
         peer = self.peer
@@ -331,13 +368,14 @@ class Http:
 def unreachable_because(error: Exception) -> str:
     """Why a connection failed, in words that follow a colon."""
     root: BaseException = error
-    while (cause := root.__cause__ or root.__context__) is not None:
+    while not isinstance(root, SetupFault):
+        cause = root.__cause__ or (None if root.__suppress_context__ else root.__context__)
+        if cause is None:
+            break
         root = cause
         if isinstance(cause, BaseExceptionGroup):
             root = cast("BaseExceptionGroup[BaseException]", cause).exceptions[0]
     match root:
-        case ssl.SSLCertVerificationError():
-            return f"its certificate is not trusted here ({root.verify_message})"
         case ssl.SSLError():
             return f"it does not speak TLS as it should ({root.reason or root})"
         case ConnectionRefusedError():

@@ -10,15 +10,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import anyio
-from anyio.abc import ByteStream
 from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.errors import ToolFailed
 from refold.permissions.facts import Decision
-from refold.provider.connect import Endpoint, dial, proxy_for
+from refold.provider.connect import Endpoint, proxy_of
 from refold.provider.error_mapping import ResponseStart
-from refold.provider.http import Broken, HttpConnection, unreachable_because
+from refold.provider.http import (
+    Broken,
+    HttpConnection,
+    connect_http,
+    unreachable_because,
+)
 from refold.provider.resolver import (
     AddressRefused,
     Resolve,
@@ -170,7 +174,7 @@ class WebClient:
         where = request.where
         line: HttpConnection | None = None
         try:
-            line = HttpConnection(await self._connected(where, judge))
+            line = await self._connected(where, judge)
             return await _exchange(line, request, limit, self._limits.seconds)
         except Broken as error:
             raise ToolFailed(f"{where.origin} {error}.") from error
@@ -184,23 +188,20 @@ class WebClient:
                 with anyio.CancelScope(shield=True):
                     await line.aclose()
 
-    async def _connected(self, where: WebAddress, judge: Judge | None) -> ByteStream:
+    async def _connected(self, where: WebAddress, judge: Judge | None) -> HttpConnection:
         if judge is not None:
             _refuse_denied(judge(str(where), False))
         place = Endpoint(where.host, where.port, where.scheme == "https")
-        proxy = proxy_for(place, self._environ)
         addresses: Sequence[str] = ()
         try:
             addresses = await self._resolve(where.host, where.port)
         except OSError:
-            if not proxy:
+            if not proxy_of(place, self._environ):
                 raise
         if judge is not None and any(map(is_private, addresses)):
             _refuse_denied(judge(str(where), True))
             _check_permitted(where.host, addresses)
-        if proxy:  # it resolves the name itself, perhaps as one that we cannot
-            return await dial(place, proxy)
-        return await dial(place, addresses=addresses)
+        return await connect_http(place, self._environ, addresses=addresses)
 
 
 async def _exchange(

@@ -104,7 +104,9 @@ def test_the_next_place_is_asked_when_one_fails(shelf: ModelDirectory) -> None:
     told = install(shelf, nowhere, packages(shelf, Packages()))
 
     assert shelf.place(MODEL).read_bytes() == BYTES
-    assert [p.failed for p in told if p.failed] == ["Connection refused"]
+    assert [p.failed for p in told if p.failed] == [
+        "no server listens there (connection refused)"
+    ]
 
 
 def test_a_download_goes_on_where_it_stopped(shelf: ModelDirectory) -> None:
@@ -199,8 +201,9 @@ def test_nothing_to_be_had_anywhere_says_what_was_tried_and_what_to_do(
         install(shelf, FromUrl("http://127.0.0.1:9/a"), FromUrl("http://127.0.0.1:9/b"))
 
     assert str(found.value) == (
-        "tiny could not be fetched. Tried http://127.0.0.1:9/a: Connection refused; "
-        "http://127.0.0.1:9/b: Connection refused. Get the file tiny.gguf some other way "
+        "tiny could not be fetched. Tried http://127.0.0.1:9/a: no server listens there "
+        "(connection refused); http://127.0.0.1:9/b: no server listens there (connection "
+        "refused). Get the file tiny.gguf some other way "
         "and give it with --from FILE"
     )
 

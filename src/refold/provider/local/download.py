@@ -248,24 +248,18 @@ class FromUrl(Struct, frozen=True):
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     def pieces(self, model: LocalModel, start: int) -> Iterator[bytes]:
-        import http.client
-        import urllib.request
+        from refold.provider.blocking_http import open_url
 
-        headers = {"User-Agent": "refold", "Accept-Encoding": "identity"}
-        if start:
-            headers["Range"] = f"bytes={start}-"
         try:
-            asked = urllib.request.Request(self.url, headers=headers)
-            with urllib.request.urlopen(asked, timeout=_TIMEOUT) as answer:
+            with open_url(self.url, os.environ, first=start, seconds=_TIMEOUT) as answer:
                 skip = 0 if answer.status == 206 else start
-                _check_length(
-                    answer.headers.get("Content-Length"), model.size - start + skip
-                )
-                while piece := answer.read(_PIECE):
+                length = answer.headers.get("content-length")
+                _check_length(length, model.size - start + skip)
+                while piece := answer.read():
                     yield piece[skip:]
                     skip = max(0, skip - len(piece))
-        except (ValueError, http.client.HTTPException) as error:
-            raise Broken(str(error) or type(error).__name__) from error
+        except BadInput as error:
+            raise Broken(str(error)) from error
 
 
 class FromPackages(Struct, frozen=True):

@@ -3,8 +3,8 @@
 `download` fetches it, `models` remembers it.
 """
 
+import os
 import re
-import urllib.request
 from urllib.parse import unquote, urlsplit
 
 from msgspec.structs import replace
@@ -58,11 +58,12 @@ def settled(model: LocalModel, origin: ModelSource, shelf: ModelDirectory) -> Lo
 
 
 def _size_at(url: str) -> int:
+    from refold.provider.blocking_http import open_url
+
     try:
-        asked = urllib.request.Request(url, headers={"User-Agent": "refold"}, method="HEAD")
-        with urllib.request.urlopen(asked, timeout=_SECONDS) as answer:
-            size = int(answer.headers.get("Content-Length") or 0)
-    except (OSError, ValueError) as error:
+        with open_url(url, os.environ, seconds=_SECONDS) as answer:
+            size = int(answer.headers.get("content-length") or 0)
+    except (OSError, ValueError, BadInput) as error:
         raise Unreachable(f"{FromUrl(url).name} cannot be fetched: {error}") from error
     if not size:
         raise Unreachable(

@@ -1,0 +1,82 @@
+"""Which certificates are trusted: the system's, or those that variables of the environment name.
+
+`connect` uses this for every request of refold, and `mcp.http_transport` for the connections of
+the SDK. What is wrong is a `SetupFault`, with a complete message.
+"""
+
+import os
+import ssl
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+
+from refold.errors import SetupFault
+
+# These replace what the system trusts; the first that is set counts. The first two go together.
+_FILE, _DIRECTORY = "SSL_CERT_FILE", "SSL_CERT_DIR"
+_BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_EXTRA = "NODE_EXTRA_CA_CERTS"  # adds to what is trusted, as in Node.js
+
+
+def tls_context(environ: Mapping[str, str]) -> ssl.SSLContext:
+    """Checks certificates as the environment says. Raises `SetupFault`."""
+    files = {name: environ.get(name, "").strip() for name in (_FILE, _DIRECTORY, *_BUNDLES)}
+    if files[_FILE] or files[_DIRECTORY]:
+        names = [name for name in (_FILE, _DIRECTORY) if files[name]]
+    else:
+        names = [name for name in _BUNDLES if files[name]][:1]
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if names else _of_system()
+    for name in names:
+        _load(context, name, files[name])
+    if extra := environ.get(_EXTRA, "").strip():
+        # Without it Node.js goes on, too; `untrusted` names the file where it is missed.
+        with suppress(OSError):
+            context.load_verify_locations(extra)
+    return context
+
+
+def untrusted(error: ssl.SSLCertVerificationError, environ: Mapping[str, str]) -> str:
+    """Why a certificate was not accepted, and which variable changes that."""
+    reason = f"its certificate is not trusted here ({error.verify_message})"
+    extra = environ.get(_EXTRA, "").strip()
+    if extra and not os.path.isfile(extra):
+        return f"{reason}: {_EXTRA} names {extra!r}, which is not a file"
+    for name in (_FILE, _DIRECTORY, *_BUNDLES):
+        if value := environ.get(name, "").strip():
+            return f"{reason}: {name} is {value!r}, and counts instead of the system's"
+    return (
+        f"{reason}: if your network has a certificate authority of its own, name its file in "
+        f"{_EXTRA}, or all certificates in {_FILE}"
+    )
+
+
+def _load(context: ssl.SSLContext, name: str, value: str) -> None:
+    if name == _DIRECTORY:
+        places = value.split(os.pathsep)
+        if not any(map(os.path.isdir, places)):
+            raise SetupFault(f"{name} names {value!r}, which is not a directory")
+        for place in places:
+            context.load_verify_locations(capath=place)
+        return
+    try:
+        if os.path.isdir(value) and name in _BUNDLES:
+            context.load_verify_locations(capath=value)
+        else:
+            context.load_verify_locations(value)
+    except ssl.SSLError as error:
+        raise SetupFault(
+            f"{name} names {value!r}, which holds no certificate that can be read"
+        ) from error
+    except OSError as error:
+        raise SetupFault(
+            f"{name} names {value!r}, which cannot be read: {error.strerror or error}"
+        ) from error
+
+
+def _of_system() -> ssl.SSLContext:
+    # OpenSSL finds the trust store of a Linux by itself: nothing more need be loaded there.
+    if sys.platform == "linux":
+        return ssl.create_default_context()
+    import truststore
+
+    return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
