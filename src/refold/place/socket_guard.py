@@ -57,7 +57,7 @@ class SocketGuard:
     """For one command. `install` is called by the thread that starts it, and stays behind it.
 
     Whatever an answer needs (a path on a slow disk, the memory of the caller, a connection
-    that nobody accepts) may take for ever, and a command can see to it. So the thread that
+    that is not accepted) may take for ever, and a command can see to it. So the thread that
     listens only receives, other threads answer, and `close` waits for none of these.
     """
 
