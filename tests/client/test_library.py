@@ -21,6 +21,7 @@ from refold import (
     Effect,
     Final,
     Note,
+    Profile,
     Progress,
     ProviderError,
     Question,
@@ -321,6 +322,74 @@ def test_a_session_is_taken_up_by_its_id_in_another_agent() -> None:
 
     assert in_session(later.agent, ask, id_[:15]) == (id_, "Ann.")
     assert len(later.provider.heard[0].messages) == 3
+
+
+def test_a_resumed_session_works_in_the_directories_in_which_it_worked(
+    tmp_path: Path,
+) -> None:
+    first, second, more = (tmp_path / name for name in ("first", "second", "more"))
+    for directory in (first, second, more):
+        directory.mkdir()
+
+    async def move(session: Session) -> str:
+        await session.run("Go.")
+        await session.set_directory(second, (more,))
+        return session.id
+
+    async def places(session: Session) -> tuple[str, ...]:
+        await session.run("Where?")
+        return session.workspace.directory, *session.workspace.roots
+
+    id_ = in_session(World("Hello.", directory=first).agent, move)
+
+    later = World("Here.", directory=first).agent
+    assert in_session(later, places, id_) == (str(second), str(more))
+    assert in_session(World("Here.", directory=first).agent, places) == (str(first),)
+
+
+def test_a_resumed_session_whose_directory_is_gone_works_in_that_of_the_agent(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "gone").mkdir()
+    id_ = World("Hello.", directory=tmp_path / "gone").agent.run("Go.").session_id
+    (tmp_path / "gone").rmdir()
+
+    async def places(session: Session) -> tuple[str, ...]:
+        return session.workspace.directory, *session.workspace.roots
+
+    later = World("Here.", directory=tmp_path).agent
+    assert in_session(later, places, id_) == (str(tmp_path),)
+
+
+def test_the_directory_is_not_changed_while_a_turn_runs(tmp_path: Path) -> None:
+    world, refused = World([("wait", "{}")], directory=tmp_path), list[str]()
+
+    async def story(session: Session) -> None:
+        async with session.stream("Go."):
+            await world.busy.wait()
+            with pytest.raises(BadInput) as error:
+                await session.set_directory(tmp_path)
+            refused.append(str(error.value))
+
+    in_session(world.agent, story)
+    assert refused == [
+        "a turn of this session is running: wait or stop it, and set the directory then"
+    ]
+
+
+def test_a_session_whose_agent_is_gone_says_which_one_works(tmp_path: Path) -> None:
+    own = Profile(name="nono", description="Says no.")
+    with_it = World("No.", agent="nono", agents=[own]).agent
+
+    async def name(session: Session) -> str:
+        await session.run("Go.")
+        return session.agent
+
+    async def id_and_name(session: Session) -> tuple[str, str]:
+        return session.id, await name(session)
+
+    id_, first = in_session(with_it, id_and_name)
+    assert (first, in_session(World("Yes.").agent, name, id_)) == ("nono", "main")
 
 
 def test_an_id_that_is_none_is_quoted() -> None:

@@ -18,6 +18,7 @@ SAID = (
     "17.\nanswered, 3 tokens",
     "paint answered",
     "Hi.",
+    "Hi.",
     "(1, 'root', True)",
 )
 

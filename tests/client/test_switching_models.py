@@ -15,6 +15,8 @@ import pytest
 
 from refold import Agent, Effect, Reply, tool
 from refold.cli.main import main
+from refold.client.protocol import Order, SetAgent, SetEffort, SetModel
+from refold.errors import BadInput
 from refold.testing.providers import Reply as Line
 from refold.testing.providers import ScriptedProvider
 from refold.testing.wire_answers import WireName, answer
@@ -95,15 +97,41 @@ async def serving(strict: Strict) -> AsyncGenerator[dict[WireName, WireServer]]:
         done.set()
 
 
-def test_a_model_chosen_while_a_turn_runs_counts_from_the_next_turn_on(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("order", "what"),
+    [
+        (SetModel("ollama/m"), "model"),
+        (SetEffort("low"), "effort"),
+        (SetAgent("code"), "agent"),
+    ],
+)
+def test_model_effort_and_agent_are_not_changed_while_a_turn_runs(
+    tmp_path: Path, order: Order, what: str
 ) -> None:
-    async def story() -> tuple[str, str]:
+    async def story() -> set[str]:
+        refusals = set[str]()
         async with agent.session() as session:
             async with session.stream("Go.") as frames:
                 async for _ in frames:
                     if session.running:
-                        await session.set_effort("low")
+                        with pytest.raises(BadInput) as refused:
+                            await session.send(order)
+                        refusals.add(str(refused.value))
+            assert (session.effort, session.agent) == ("", "main")
+        return refusals
+
+    agent = Agent(provider=ScriptedProvider("Yes."), directory=tmp_path)
+
+    assert anyio.run(story) == {
+        f"a turn of this session is running: wait or stop it, and set the {what} then"
+    }
+
+
+def test_the_effort_set_between_two_turns_counts_in_the_next(tmp_path: Path) -> None:
+    async def story() -> tuple[str, str]:
+        async with agent.session() as session:
+            await session.run("Go.")
+            await session.set_effort("low")
             before = session.view.conversation.system_prompt.effort
             await session.run("And now?")
             return before, session.view.conversation.system_prompt.effort

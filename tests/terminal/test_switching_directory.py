@@ -297,7 +297,7 @@ def test_a_turn_that_is_not_over_ends_where_it_began(a: Path) -> None:
             return await leaving.refused(session)
 
     assert anyio.run(going) == (
-        "this session has an interrupted turn, which can end only here: type /continue first"
+        "this session has an interrupted turn, which can end only here: continue it first"
     )
 
 

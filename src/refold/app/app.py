@@ -365,13 +365,14 @@ def _of_packages(
 
 
 def _hooks(app: App) -> "ConfiguredHooks | None":
-    """None where no file configures a hook: then nothing of it is imported."""
-    if not has_hook_files(app.directory, app.paths):
+    """None where no file or program has a hook: then nothing of it is imported."""
+    if not (app.options.hooks or has_hook_files(app.directory, app.paths)):
         return None
     from refold.app.session_hooks import ConfiguredHooks, configured
     from refold.hooks.configuration import HookFile
 
-    here = configured(app.directory, app.paths, trust=app.options.trust)
+    trust, functions = app.options.trust, app.options.hooks
+    here = configured(app.directory, app.paths, trust=trust, functions=functions)
     return (
         ConfiguredHooks(here, app.environ, app.models.masks.mask)
         if here != HookFile()

@@ -40,6 +40,8 @@ def missing_programs(
     `has` says whether there is a program of that name, `entry_points` are those of packages.
     """
     for hook in hooks:
+        if hook.function is not None:
+            continue
         if hook.entry_point:
             missing = "" if hook.entry_point in entry_points else hook.entry_point
             what = "entry point"

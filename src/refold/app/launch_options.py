@@ -46,6 +46,7 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
     mcp_servers: Mapping[
         str, object
     ] = {}  # of an editor or a program, as `mcpServers` in .mcp.json
+    hooks: Mapping[str, object] = {}  # functions of a program, by their events
     editor: Editor | None = None  # has files of the directories open
 
     @property

@@ -1,7 +1,8 @@
-"""The user's hooks of one start: finds their files, and runs the hooks of its sessions.
+"""The hooks of one start: finds their files, and runs the hooks of its sessions.
 
 The user's own are in `hooks.json` of refold's configuration directory; those of a folder count
-only if the folder is trusted. Without such a file nothing of `refold.hooks` is imported.
+only if the folder is trusted. A program brings functions of its own. Without any of these nothing of
+`refold.hooks` is imported.
 Commands run in the sandbox of the workspace, as the agent's commands do, unless the user's
 own file says otherwise. `engine.run_hooks` decides when a hook is run and what its answer
 means.
@@ -15,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
+from types import MappingProxyType
 from typing import Any, cast
 
 import anyio
@@ -30,7 +32,15 @@ from refold.config.project import LARGEST, hook_files_in
 from refold.config.secret_values import is_secret
 from refold.errors import BadInput, ToolFailed, said_by
 from refold.hooks.answers import MOST, HookAnswer, failed, of_document, of_program
-from refold.hooks.configuration import Hook, HookFile, describe, matching, read, unfit
+from refold.hooks.configuration import (
+    Hook,
+    HookFile,
+    describe,
+    matching,
+    of_functions,
+    read,
+    unfit,
+)
 from refold.place.commands import ShellCommands
 from refold.place.port import CommandExtras, Commands, Finished
 from refold.plugins import installed, unique
@@ -74,7 +84,7 @@ class SessionHooks(Struct, frozen=True):
     async def run(self, hook: Hook, about: Mapping[str, object]) -> HookAnswer:
         document = {"transcript_path": self.transcript, **about}
         try:
-            if hook.entry_point:
+            if hook.entry_point or hook.function is not None:
                 return await _by_function(hook, document)
             return await self._by_command(hook, document)
         except (ToolFailed, OSError) as error:
@@ -182,9 +192,18 @@ def tool_names(brought: Sequence[Tool]) -> frozenset[str]:
     return frozenset(tool.name for tool in every)
 
 
-def configured(directory: str, paths: Paths, *, trust: bool = False) -> HookFile:
-    """The hooks that count here, the user's own first. Raises `BadInput` for a bad file."""
-    own, files = user_file(paths), list[HookFile]()
+def configured(
+    directory: str,
+    paths: Paths,
+    *,
+    trust: bool = False,
+    functions: Mapping[str, object] = MappingProxyType({}),
+) -> HookFile:
+    """The hooks that count here: `functions` of the program, the user's own, the project's.
+
+    Raises `BadInput` for a bad file.
+    """
+    own, files = user_file(paths), [HookFile(of_functions(functions))]
     try:
         content = read_regular(own, LARGEST)[0]
     except FileNotFoundError:
@@ -270,13 +289,17 @@ async def _send(stream: SocketStream, content: bytes, ended: anyio.Event) -> Non
 async def _by_function(hook: Hook, document: Mapping[str, object]) -> HookAnswer:
     try:
         with anyio.fail_after(hook.seconds):
-            function = await anyio.to_thread.run_sync(_loaded, hook.entry_point)
+            function = hook.function or await anyio.to_thread.run_sync(
+                _loaded, hook.entry_point
+            )
             if inspect.iscoroutinefunction(function):
-                found = await cast("Callable[..., Awaitable[object]]", function)(document)
+                found = function(document)
             else:
                 found = await anyio.to_thread.run_sync(
                     function, document, abandon_on_cancel=True
                 )
+            if inspect.isawaitable(found):  # also of an object that is called
+                found = await cast("Awaitable[object]", found)
     except TimeoutError:
         return failed(
             hook, f"it ran longer than {hook.seconds:g} seconds, and was abandoned"

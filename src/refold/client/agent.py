@@ -15,10 +15,10 @@ thin synchronous wrapper; everything else is async.
 """
 
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import cast
+from typing import TypeAlias, cast
 
 import anyio
 import msgspec
@@ -31,14 +31,19 @@ from refold.client.catalogue import SessionCatalogue
 from refold.client.launch import Launch
 from refold.client.questions import Approve
 from refold.client.result import Result
+from refold.client.resume import SessionDirectory, resumed_in
 from refold.client.session import Session
 from refold.config.folder_settings import load_here
-from refold.config.paths import paths
+from refold.config.paths import Paths, paths
 from refold.errors import BadInput
 from refold.journal.catalogue.session_card import Card
+from refold.journal.home import JournalDirectory
 from refold.provider.port import Provider
 from refold.tools.contract import Tool
-from refold.values.modes import Effort, Mode
+from refold.values.modes import Effort, HookEvent, Mode
+
+# It may be async, and then returns an awaitable.
+HookFunction: TypeAlias = Callable[[Mapping[str, object]], object]
 
 
 class Agent(Struct, frozen=True, kw_only=True):
@@ -53,7 +58,8 @@ class Agent(Struct, frozen=True, kw_only=True):
     has sessions and settings (default: as for the command line); with `persist=False` the
     sessions are in memory only. `agent` is the name of the profile that works, and `agents`
     are profiles in addition to the built-in ones and those in folders. `schema` is a JSON
-    Schema that final answers have to match: see `Result.data`.
+    Schema that final answers have to match: see `Result.data`. `hooks` are functions by event: each
+    takes and returns what a hook of hooks.json does, and may be async.
     """
 
     model: str = ""
@@ -73,6 +79,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     persist: bool = True
     settings: Mapping[str, object] = {}
     mcp_servers: Mapping[str, object] = {}
+    hooks: Mapping[HookEvent, HookFunction | Sequence[HookFunction]] = {}
 
     def run(self, words: str) -> Result:
         """One turn in a new session, start to end, for programs without async."""
@@ -88,12 +95,15 @@ class Agent(Struct, frozen=True, kw_only=True):
     async def session(self, id_: str = "") -> AsyncGenerator[Session, None]:
         """A new session, or the one with this id. Closed at the end of the `with`.
 
-        A resumed session has the model and mode it had, unless this agent names others.
+        A resumed session has the model and mode it had, unless this agent names others, and works in
+        the directories in which it worked, whatever this agent's is.
         """
-        launch = Launch(self._app(), self._flags)
+        home = JournalDirectory(self._paths.data / "sessions")
+        id_ = home.find(id_).id if id_ else ""
+        launch = Launch(self._app(home.path(id_) if id_ else None), self._flags)
         try:
             if id_:
-                opened = await launch.resume(launch.app.home.find(id_).id)
+                opened = await launch.resume(id_)
             else:
                 opened = await launch.start()
             session = Session(launch, opened, self.approve)
@@ -130,16 +140,27 @@ class Agent(Struct, frozen=True, kw_only=True):
             **self.settings,
         }
 
-    def _app(self) -> App:
+    @property
+    def _environ(self) -> Mapping[str, str]:
         own = {"REFOLD_HOME": str(self.home)} if self.home else {}
-        environ = {**os.environ, **own}
-        places = paths(environ)
-        directory = Path(self.directory).absolute()
-        if not directory.is_dir():
+        return {**os.environ, **own}
+
+    @property
+    def _paths(self) -> Paths:
+        return paths(self._environ)
+
+    def _app(self, resumed: Path | None = None) -> App:
+        """`resumed` is the directory of the journal of a session that goes on."""
+        where = SessionDirectory(Path(self.directory).absolute())
+        if resumed is not None:
+            where = resumed_in(resumed, where.directory)
+        if not where.directory.is_dir():
             raise BadInput(f"directory={str(self.directory)!r}: there is no such directory")
-        here = load_here(directory, places, environ, self._flags)
+        here = load_here(where.directory, self._paths, self._environ, self._flags)
         options = LaunchOptions(
-            directory=directory,
+            directory=where.directory,
+            more_roots=where.roots,
+            notices=where.notices,
             model=self.model,
             attended=self.approve is not None,
             own_system=self.system_prompt,
@@ -149,10 +170,11 @@ class Agent(Struct, frozen=True, kw_only=True):
             tools=_all_tools(self.tools, builtin=self.builtin),
             dependencies=self.dependencies,
             mcp_servers=self.mcp_servers,
+            hooks=self.hooks,
             agents=tuple(self.agents),
             schema=None if self.schema is None else Raw(msgspec.json.encode(self.schema)),
         )
-        return App(here.settings, places, environ, options)
+        return App(here.settings, self._paths, self._environ, options)
 
 
 def _all_tools(tools: Sequence[Tool], *, builtin: bool) -> tuple[Tool, ...]:

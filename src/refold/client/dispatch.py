@@ -6,6 +6,8 @@ them. An order that cannot be carried out raises `BadInput`.
 """
 
 from collections import deque
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from anyio import CancelScope
@@ -76,8 +78,20 @@ SessionOrder: TypeAlias = (
 )  # fmt: skip
 BUSY = "a turn of this session is running already: wait, or stop it"
 NO_CHILD = "no subagent is running"
+# What a whole turn has: it cannot be changed within one.
+_OF_A_TURN: Mapping[type, str] = MappingProxyType(
+    {SetModel: "model", SetEffort: "effort", SetAgent: "agent"}
+)
 NO_COMMAND = "no command is running in the background"
 NO_BASH = "no command of this session is running that could go on in the background"
+
+
+def check_between_turns(engine: Engine, what: str) -> None:
+    """Raises `BadInput` while a turn runs, if `what` is something that a whole turn has."""
+    if what and engine.running:
+        raise BadInput(
+            f"a turn of this session is running: wait or stop it, and set the {what} then"
+        )
 
 
 class AlreadyAnswered(BadInput):
@@ -123,6 +137,7 @@ class Dispatcher:
             case CompactConversation():
                 return await self._compact(order)
             case _:
+                check_between_turns(self._engine, _OF_A_TURN.get(type(order), ""))
                 return await self._set(order)
 
     @property

@@ -33,7 +33,7 @@ MENDED = "the journal was damaged at its end; lost: {lost}"
 _SHORTCUT = r"(?s)/([\w:-]+)(?:\s+(.*))?"
 _NOT_KEPT = "this session is not saved, so it cannot move: leave, and start one there"
 _UNDER_WAY = (
-    "this session has an interrupted turn, which can end only here: type /continue first"
+    "this session has an interrupted turn, which can end only here: continue it first"
 )
 _ASKED_AGAIN = "allowed for this session until now, and asked about again: {rules}"
 

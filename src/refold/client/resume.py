@@ -54,7 +54,7 @@ async def replaced(app: App, session: Session) -> tuple[str, ...]:
     """Replace what cannot be restored in a session that the user switched to; return the
     notices.
     """
-    way = "you type /approval off"
+    way = "the mode is chosen again"
     left = LEFT_BYPASS.format(way=way) if session.left_bypass else ""
     return tuple(filter(None, (left, await with_a_model(app, session))))
 

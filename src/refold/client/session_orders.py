@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import anyio
 
-from refold.client.dispatch import AlreadyAnswered, Dispatcher
+from refold.client.dispatch import AlreadyAnswered, Dispatcher, check_between_turns
 from refold.client.launch import (
     Launch,
     OpenedSession,
@@ -310,6 +310,7 @@ class SessionOrders(SessionState):
 
         Not while a turn runs. The handle stays the same; watchers must watch again.
         """
+        check_between_turns(self._engine, "directory")
         named = (directory, *added)
         where, *more = await anyio.to_thread.run_sync(real_directories, named)
         target = ResumeTarget(self.id, where, tuple(more))

@@ -95,7 +95,12 @@ class SessionState:
 
     @property
     def agent(self) -> str:
-        return self.view.session.agent or self.settings.agent
+        """The agent of the next turn: main where the one that was chosen no longer exists."""
+        named = self.view.session.agent or self.settings.agent
+        try:
+            return self._app.agents.find(named, "main").name
+        except BadInput:
+            return "main"
 
     @property
     def mode(self) -> Mode:

@@ -8,7 +8,7 @@ runs the hooks.
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, cast, get_args
@@ -28,6 +28,7 @@ _USUAL, _MOST = 60.0, 600.0  # seconds
 _AT_THE_END = 30.0  # seconds that leaving may take, at most
 _EVERY = ("", "*")
 _OF_SERVERS = re.compile("mcp|__")  # in a matcher: it may fit a tool that is not known yet
+_PROGRAM = "this program"  # where a function is from
 _SHOWN = 40  # characters of a command
 _FIELDS = {"command": "command", "python": "entry_point"}  # what each type needs
 _KEYS_OF_GROUP = ("matcher", "hooks")
@@ -37,7 +38,8 @@ _KEYS_OF_HOOK = (
 
 
 class Hook(Struct, frozen=True, dict=True):
-    """One hook. It is a shell command, or a function that a package offers as an entry point.
+    """One hook. It is a shell command, a function that a package offers as an entry point, or one
+    of the program that uses refold as a library.
 
     `required`: if it fails, the call or message that it was run for is refused; for other
     events it means nothing. Without `sandbox` it can do what the user can.
@@ -53,6 +55,7 @@ class Hook(Struct, frozen=True, dict=True):
     source: str = ""
     title: str = ""  # what its user calls it
     of_claude: bool = False  # its file is written for another program
+    function: Callable[[Mapping[str, object]], object] | None = None
 
     @property
     def name(self) -> str:
@@ -126,6 +129,33 @@ def read(
     return HookFile(tuple(hooks), tuple(problems))
 
 
+def of_functions(functions: Mapping[str, object]) -> tuple[Hook, ...]:
+    """The functions of a program as hooks: for each event one, or a sequence of them.
+
+    Raises `BadInput` for another event, and for what cannot be called.
+    """
+    hooks = list[Hook]()
+    for event, value in functions.items():
+        if event not in EVENTS:
+            raise BadInput(_no_event("hooks", event))
+        several = isinstance(value, Sequence) and not isinstance(value, str)
+        for function in cast("Sequence[object]", value) if several else (value,):
+            if not callable(function):
+                raise BadInput(f"hooks[{event!r}]: {function!r} is not a function")
+            title = getattr(function, "__name__", type(function).__name__)
+            source = f"{_PROGRAM} ({len(hooks) + 1})"  # tells two of one name apart
+            seconds = _SECONDS.get(event, _USUAL)
+            hooks.append(
+                Hook(event, seconds=seconds, source=source, title=title, function=function)
+            )
+    return tuple(hooks)
+
+
+def _no_event(where: str, event: str) -> str:
+    there_are = ", ".join(EVENTS)
+    return f"{where}: there is no hook event {event!r}; the events are {there_are}"
+
+
 def unfit(hooks: Sequence[Hook], tools: Collection[str]) -> Iterator[str]:
     """Sentences about matchers that fit none of these tools, and no tool of an MCP server."""
     names = [name for tool in tools for name in names_of(tool)]
@@ -149,8 +179,8 @@ def in_words(file: HookFile) -> tuple[str, ...]:
 
 def describe(hook: Hook) -> str:
     """When it is run, and what is run."""
-    if hook.entry_point:
-        return f"{_when(hook)} calls: {hook.entry_point}"
+    if hook.entry_point or hook.function:
+        return f"{_when(hook)} calls: {hook.entry_point or hook.name}"
     how = "" if hook.sandbox else " (outside the sandbox)"
     return f"{_when(hook)} runs{how}: {hook.command}"
 
@@ -168,10 +198,7 @@ def _of_events(
 ) -> Iterator[Hook | _NotKnown]:
     for event, groups in found.items():
         if event not in EVENTS:
-            there_are = ", ".join(EVENTS)
-            yield _NotKnown(
-                f"{source}: there is no hook event {event!r}; the events are {there_are}"
-            )
+            yield _NotKnown(_no_event(source, event))
             continue
         where = f"{source}: hooks.{event}"
         for group in _objects(groups, where):
