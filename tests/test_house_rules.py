@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from pathlib import Path
@@ -319,3 +320,10 @@ def test_what_opens_by_path_is_seen(code: str) -> None:
     (call,) = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)][:1]
 
     assert _opens(call.func)
+
+
+def test_a_test_module_has_a_name_of_its_own() -> None:
+    """pytest imports them by that name, and reports a second one as an error."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+
+    assert [name for name, count in names.items() if count > 1] == []
