@@ -122,3 +122,24 @@ def test_what_the_person_wrote_is_kept_apart_from_what_the_editor_embeds() -> No
         "Look: zed:///thread",
         "zed:///thread:\n```\nonce\n```",
     )
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        ("file:///w/a.py#L10-20", "@/w/a.py:10-20"),
+        ("file:///w/a.py#L10-L20", "@/w/a.py:10-20"),
+        ("file:///w/a.py#L10:20", "@/w/a.py:10-20"),
+        ("file:///w/a.py#L10C3-L20C1", "@/w/a.py:10-20"),
+        ("file:///w/a.py#L7", "@/w/a.py:7"),
+        ("file:///w/a%20b.py#L7-7", '@"/w/a b.py":7'),
+        ("file:///w/a.md#heading", "@/w/a.md"),
+        ("https://host/a.py#L10-20", "https://host/a.py#L10-20"),
+    ],
+)
+def test_lines_of_a_resource_reach_the_model(uri: str, words: str) -> None:
+    link = acp.resource_link_block("a.py", uri)
+    embedded = acp.resource_block(acp.embedded_text_resource(uri, "x = 1"))
+
+    assert message_of([link]).text == words
+    assert message_of([embedded]).attached == f"{words}:\n```\nx = 1\n```"

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -439,7 +440,27 @@ def test_a_damaged_session_is_named_by_check_and_cannot_be_continued(
 
     assert (checked, continued) == (1, 1)
     assert "line 2" in told
-    assert "line 2 of the journal is damaged" in capfd.readouterr().err
+    damage = capfd.readouterr().err
+    assert "line 2 of the journal is damaged" in damage
+    assert "add --fork --at 1 to continue in a copy of what stands before it" in damage
+
+
+def test_damaged_session_continues_in_the_fork_that_its_error_names(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = script(workspace, {"text": "Hello."})
+    main(["-p", "Hi", "--script", path])
+    (journal,) = Path(os.environ["REFOLD_HOME"]).glob("sessions/*/events.jsonl")
+    *before, last = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*before, b"\0" * 9 + b"\n", last]))
+    id_ = journal.parent.name
+    main(["-p", "Again", "-r", id_, "--script", path])
+    (event,) = re.findall(r"--fork --at (\d+)", capfd.readouterr().err)
+
+    code = main(["-p", "Again", "-r", id_, "--fork", "--at", event, "--script", path])
+
+    assert (code, event) == (0, str(len(before)))
+    assert capfd.readouterr().out.strip() == "Hello."
 
 
 def test_config_show_says_where_each_value_comes_from(

@@ -1,8 +1,11 @@
 """What a sandboxed command can and cannot do: a real sandbox, real attempts."""
 
 import os
+import shlex
+import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -29,6 +32,35 @@ def test_the_workspace_and_tmp_can_be_written_and_nothing_else(
     assert [path for path in paths if os.path.exists(path) and path != "/dev/x"] == []
     assert not (tmp_path / "x").exists()
     assert not Path("/tmp/b").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.peer
+def test_commands_run_in_a_workspace_that_is_mounted_read_only(tmp_path: Path) -> None:
+    needs_bubblewrap()
+    unshare = shutil.which("unshare") or ""
+    done = subprocess.run([unshare or "false", "--mount", "true"], check=False)
+    if done.returncode:
+        pytest.skip("unshare cannot make a mount namespace here")
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    place = shlex.quote(str(tmp_path))
+    (tmp_path / "use.py").write_text(
+        "from pathlib import Path; from tests.place.walled import walled\n"
+        f"with walled(Path({str(tmp_path)!r}), quarantine='/var/tmp/none') as ws:\n"
+        "    print(ws.run('echo ran; touch x').text)\n"
+    )
+    script = (
+        f"mount --bind {place} {place} && mount -o remount,ro,bind {place} && "
+        f"exec {shlex.quote(sys.executable)} {place}/use.py"
+    )
+
+    done = subprocess.run(
+        [unshare, "--mount", "sh", "-c", script], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+
+    assert done.stdout.startswith("ran\n"), done.stderr
+    assert REFUSED in done.stdout
 
 
 def test_a_command_that_only_looks_changes_no_file(ws: Walled) -> None:

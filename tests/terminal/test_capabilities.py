@@ -171,6 +171,26 @@ def test_a_status_fits_on_one_line_however_narrow(columns: int, encoding: str) -
     assert drawn.isascii() or encoding == "utf-8"
 
 
+@pytest.mark.parametrize(
+    ("text", "drawn"),
+    [
+        ("thumbs \U0001f44d\U0001f3fd up", "thumbs \U0001f44d up"),  # a skin tone
+        ("\U0001f468\u200d\U0001f469\u200d\U0001f467!", "\U0001f468!"),  # a family
+        ("\u2764\ufe0f and 1\ufe0f\u20e3", "\u2764 and 1"),
+        ("\U0001f1e9\U0001f1ea 中文", "\U0001f1e9\U0001f1ea 中文"),  # a flag: no doubt
+    ],
+)
+def test_status_has_no_emoji_whose_width_terminals_disagree_about(
+    text: str, drawn: str
+) -> None:
+    out = io.StringIO()
+    shown = TerminalCapabilities(moves=True, width=lambda: 60, back="<", encoding="utf-8")
+
+    Printer(out, shown).status((("plain", text),))
+
+    assert out.getvalue() == f"<{drawn}"
+
+
 def test_a_status_that_was_drawn_wider_is_taken_back_from_every_line() -> None:
     out, width = io.StringIO(), [60]
     shown = TerminalCapabilities(

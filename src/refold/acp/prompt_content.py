@@ -6,6 +6,7 @@ the editor embeds follows the text. `open_session` sends the message.
 
 import base64
 import binascii
+import re
 from collections.abc import Sequence
 from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
@@ -31,6 +32,8 @@ ContentBlock: TypeAlias = (
     | EmbeddedResourceContentBlock
 )
 _FENCE = "```"
+# Which lines of a file are meant, as editors write it: L3, L3-7, L3-L7, L3:7, lines=3-7.
+_LINES = re.compile(r"(?:L|lines?=)(\d+)(?:C\d+)?(?:[-:,]L?(\d+)(?:C\d+)?)?")
 
 
 class PromptMessage(Struct, frozen=True):
@@ -68,12 +71,17 @@ def message_of(blocks: Sequence[ContentBlock]) -> PromptMessage:
 
 
 def named(uri: str) -> str:
-    """How a message names what stands at this address."""
+    """How a message names what stands at this address, with the lines that it points to."""
     parts = urlsplit(uri)
     if parts.scheme != "file":
         return uri
     path = unquote(parts.path)
-    return f'@"{path}"' if any(map(str.isspace, path)) else f"@{path}"
+    name = f'@"{path}"' if any(map(str.isspace, path)) else f"@{path}"
+    lines = _LINES.fullmatch(unquote(parts.fragment))
+    if not lines:
+        return name
+    first, last = lines.groups()
+    return f"{name}:{first}-{last}" if last and last != first else f"{name}:{first}"
 
 
 def fenced(text: str) -> str:

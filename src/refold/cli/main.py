@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 from refold.cli.flags import PICK, parse
 from refold.cli.import_interrupts import loading
 from refold.cli.subcommands import SUBCOMMANDS
-from refold.errors import BadInput, RefoldError, first
+from refold.errors import BadInput, Corrupt, RefoldError, WrongFormat, first
 from refold.headless.streams import ReaderGone, print_error, print_lines, write
 
 if TYPE_CHECKING:
@@ -66,9 +66,24 @@ def _told(error: BaseException) -> int:
             raise error
 
 
+def _way_on(error: Corrupt) -> str:
+    if error.line <= 1:
+        return str(error)
+    return (
+        f"{error}; add --fork --at {error.line - 1} to continue in a copy of what stands "
+        "before it"
+    )
+
+
 def _dispatch(found: Namespace) -> int:
     if not found.command:
-        return session(found)
+        try:
+            return session(found)
+        except (Corrupt, BaseExceptionGroup) as error:
+            damage = first(error)
+            if not isinstance(damage, Corrupt) or isinstance(damage, WrongFormat):
+                raise
+            raise BadInput(_way_on(damage)) from error
     with loading():  # only the module of this subcommand
         subcommand = SUBCOMMANDS[found.command].load()
     return subcommand.run(found)

@@ -76,7 +76,8 @@ class MountPlan:
             if word in ("--bind", "--bind-try"):
                 free.add(path)
             if turn in (_PIN, _SHUT) and not any(below(path, each) for each in covers):
-                exact.append((path, word.startswith("--bind")))
+                # A mount that cannot be written to here cannot be inside, either.
+                exact.append((path, word.startswith("--bind") and not _is_read_only(path)))
             elif turn == _COVER:
                 there.add(path)
         changing = (*rules.open, "/dev", "/proc")
@@ -113,6 +114,14 @@ class MountPlan:
         return all(
             _same(source, f"/proc/{first}/root{path}") for path, source in binds.items()
         )
+
+
+def _is_read_only(path: str) -> bool:
+    """Does this lie in a file system, or a mount of one, to which nothing is written?"""
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
 
 
 def _same(path: str, inside: str) -> bool:

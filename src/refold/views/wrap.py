@@ -27,6 +27,7 @@ _PADDING = re.compile(r" {41,}|\t{11,}|(?:[ \t]*\n){7,}")
 # tables of `wcwidth` take longer to load than a prompt may take to appear.
 _NARROW = "\x00-\u02ff\u2010-\u2027\u2030-\u205e\u2190-\u2319\u2500-\u25fc\u2800-\u28ff"
 _ALL_NARROW = re.compile(f"[{_NARROW}]*")
+_OF_UNSURE_WIDTH = re.compile("[\U0001f3fb-\U0001f3ff\u200d\ufe0f\u20e3]")
 _WIDEST = 2  # no letter takes more; what a font cannot join is taken for several
 
 
@@ -49,6 +50,21 @@ def letters(text: str) -> Iterator[tuple[str, int]]:
             yield cluster, wide
         else:
             yield from ((letter, _width(letter)) for letter in cluster)
+
+
+def of_one_width(text: str) -> str:
+    """`text` with emoji that every terminal draws in the same number of cells.
+
+    Terminals disagree about skin tones, joined emoji, keycaps and the sign that asks for an
+    emoji: of each such cluster the first character stays. A row that is taken back must be as
+    wide as it was counted.
+    """
+    if not _OF_UNSURE_WIDTH.search(text):
+        return text
+    return "".join(
+        letter[0] if _OF_UNSURE_WIDTH.search(letter) else letter
+        for letter, _ in letters(text)
+    )
 
 
 def cut(text: str, room: int) -> str:

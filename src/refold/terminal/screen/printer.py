@@ -13,7 +13,7 @@ from typing import TextIO
 from refold.terminal.screen.ascii_fallback import MOST, is_all_of_unicode, spelled
 from refold.terminal.screen.capabilities import TerminalCapabilities, detect_capabilities
 from refold.views.styled import Line, Piece, Style, joined
-from refold.views.wrap import cells, cut, wrap_line
+from refold.views.wrap import cells, cut, of_one_width, wrap_line
 
 _FIRST_COLUMN = re.compile(r"(?:\* | ) *\S+(?: \S+)*  +")  # of a list
 _FAR_IN = 16  # cells: what begins there stands in a second column by itself
@@ -135,7 +135,7 @@ class Printer:
         left = self._width - 1 - (0 if is_all_of_unicode(encoding) else MOST)
         painted, drawn = "", 0
         for style, text in row:
-            part = spelled(cut(spelled(text, encoding), left), encoding)
+            part = spelled(cut(spelled(of_one_width(text), encoding), left), encoding)
             left -= cells(part)
             drawn += cells(part)
             painted += self.look.paint(style, part)
