@@ -22,7 +22,7 @@ CANARY = "sk-ant-api03-" + secrets.token_hex(24)
 
 FOREIGN = (
     "ANTHROPIC_", "OPENAI_", "OLLAMA_", "OPENROUTER_", "GROQ_", "GEMINI_", "GOOGLE_",
-    "MISTRAL_", "DEEPSEEK_", "REFOLD_", "XDG_", "GIT_", "OTEL_",
+    "MISTRAL_", "DEEPSEEK_", "REFOLD_", "XDG_", "GIT_", "OTEL_", "HF_",
 )  # fmt: skip
 FOREIGN_NAMES = {
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy",

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from refold.provider.command.spec import CommandSpec
     from refold.provider.lazy import LazyProvider
+    from refold.provider.local.models import LocalModel
+    from refold.provider.local.server import SharedServer
     from refold.provider.text_protocol.selection import TextCallModels
 
 SMALL = "local/"
@@ -136,13 +138,13 @@ class Connections:
     def embedded_window(self, name: str) -> int:
         """The tokens that an embedded model can read at once."""
         from refold.provider.local.models import ModelDirectory, default_directory
-        from refold.provider.local.server import CONTEXT
+        from refold.provider.local.server import CONTEXT, machine_memory, served_context
 
         try:
-            known = ModelDirectory(default_directory(self._environ)).find(name).context
+            model = ModelDirectory(default_directory(self._environ)).find(name)
         except BadInput:
             return CONTEXT
-        return min(CONTEXT, known or CONTEXT)
+        return served_context(model, machine_memory())
 
     def go_on_after(self, before: "Connections") -> None:
         """A script goes on where those had come to in it."""
@@ -282,6 +284,11 @@ class Connections:
 
     def _embedded(self, name: str) -> ConnectedProvider:
         from refold.provider.local.embedded import Embedded
+
+        return Embedded(*self.embedded_server(name))
+
+    def embedded_server(self, name: str) -> "tuple[LocalModel, SharedServer]":
+        """An embedded model, and its server. Raises `BadInput` if it is not installed."""
         from refold.provider.local.models import ModelDirectory, default_directory
         from refold.provider.local.server import Serving, SharedServer
 
@@ -295,9 +302,8 @@ class Connections:
         stays = not self._environ.get(NO_BACKGROUND)
         keep = self._settings.local.keep_seconds if stays else _SHORT
         how = Serving(keep=keep, context=self.embedded_window(name))
-        return Embedded(
-            model, SharedServer(shelf.place(model), self._paths.state / "local", how)
-        )
+        directory = self._paths.state / "local"
+        return model, SharedServer(shelf.place(model), directory, how)
 
 
 class NamedModel(Struct, frozen=True):

@@ -7,7 +7,9 @@ A check that raises is reported like any other problem. No session is opened.
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
@@ -19,12 +21,15 @@ from refold.cli.output import columns
 from refold.config.paths import Paths, paths
 from refold.config.paths import here as folder
 from refold.config.secret_values import clean, masks_of
-from refold.errors import BadInput, ProviderError, Refused
+from refold.errors import BadInput, ProviderError, Refused, Unreachable
 from refold.headless.streams import write
 from refold.provider.model_list import has_list, list_models
 from refold.provider.spec import ProviderSpec
 from refold.values.usage import Usage
 from refold.views.check_findings import Finding, lines, summary
+
+if TYPE_CHECKING:
+    from refold.provider.local.server import Server
 
 
 def add_arguments(doctor: ArgumentParser) -> None:
@@ -99,15 +104,37 @@ def model(ground: CheckContext) -> Iterator[Finding]:
 
 
 def local(ground: CheckContext) -> Iterator[Finding]:
-    """Embedded models; only where one is, or it is the only one there could be."""
+    """Embedded models, and how fast one is: the chosen one, or else the smallest."""
     from refold.provider.local.download import runtime_is_here
 
     there = ground.models.connections.installed()
-    if there:
-        runs = runtime_is_here()
-        said = f"{', '.join(there)}{'' if runs else ', but llama.cpp is missing'}"
-        yield Finding("local", "ok" if runs else "warning", said,
-            "" if runs else "refold local status says how to get it")  # fmt: skip
+    if not there:
+        return
+    names = ", ".join(there)
+    if not runtime_is_here():
+        yield Finding("local", "warning", f"{names}, but llama.cpp is missing",
+            "refold local status says how to get it")  # fmt: skip
+        return
+    yield Finding("local", "ok", names)
+    connections = ground.models.connections
+    servers = [connections.embedded_server(name) for name in there]
+    chosen = ""
+    with suppress(BadInput):  # `model` says it
+        chosen = ground.model.removeprefix(SMALL)
+    model, server = min(servers, key=lambda pair: (pair[0].name != chosen, pair[0].size))
+    yield anyio.run(_speed, model.name, server)
+
+
+async def _speed(name: str, server: "Server") -> Finding:
+    from refold.provider.local.speed import measure_speed
+
+    try:
+        speed = await measure_speed(server)
+    except (Refused, Unreachable) as error:
+        return Finding("local", "warning", f"{SMALL}{name}: {error}",
+            f"refold local remove --model {name}, and install it again")  # fmt: skip
+    return Finding("local", "ok", f"{SMALL}{name} writes {speed.writing:.1f} tokens per second "
+        f"and reads {speed.reading:.0f}")  # fmt: skip
 
 
 def reach(ground: CheckContext) -> Iterator[Finding]:

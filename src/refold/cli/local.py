@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,22 +14,33 @@ from refold.headless.streams import write
 from refold.provider.local.download import (
     HOW_TO_GET_RUNTIME,
     DownloadProgress,
+    Source,
     fetch,
     runtime_is_here,
     source_given,
-    usual_sources,
 )
 from refold.provider.local.gguf import read_header
+from refold.provider.local.hub import SCHEME, Hub, parse_name, usual_sources
+from refold.provider.local.machine import this_machine
 from refold.provider.local.models import (
     DEFAULT,
+    FROM_HUB,
+    KNOWN,
     MODELS,
     LocalModel,
     ModelDirectory,
+    ModelSource,
     default_directory,
     find,
 )
-from refold.provider.local.own_model import own_model, settled
-from refold.provider.local.server import ServerStatus, running_servers, stop
+from refold.provider.local.own_model import hub_model, own_model, settled
+from refold.provider.local.server import (
+    ServerStatus,
+    machine_memory,
+    running_servers,
+    served_context,
+    stop,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,14 +50,14 @@ _EVERY = 5  # percent between two lines, without a terminal
 
 def add_arguments(local: ArgumentParser) -> None:
     what = local.add_subparsers(dest="what", metavar="WHAT", required=True)
-    names = [model.name for model in MODELS]
+    names = [model.name for model in KNOWN]
     install = what.add_parser("install", help="download a model and verify it")
     install.add_argument(
         "place",
         nargs="?",
         default="",
-        metavar="FILE|URL",
-        help="a GGUF file of your own, instead of a model that refold knows",
+        metavar="NAME|hf:ORG/REPO[:QUANT]|FILE|URL",
+        help="a model that refold knows, a GGUF file of Hugging Face, or one of your own",
     )
     install.add_argument(
         "--from",
@@ -55,7 +67,7 @@ def add_arguments(local: ArgumentParser) -> None:
     )
     remove = what.add_parser("remove", help="delete a model")
     status = what.add_parser(
-        "status", help="list installed models and whether they can run"
+        "status", help="list the models, what they need, and whether they can run"
     )
     stop = what.add_parser(
         "stop", help="end the servers of embedded models, free the memory"
@@ -69,63 +81,115 @@ def add_arguments(local: ArgumentParser) -> None:
 def run(found: Namespace) -> int:
     shelf = ModelDirectory(default_directory(os.environ))
     match found.what:
-        case "install" if found.place:
-            if found.model or found.source:
-                raise BadInput(
-                    "give either FILE|URL of your own model, or --model and --from"
-                )
-            return install_own(found.place, shelf)
         case "install":
-            return install(find(found.model or DEFAULT.name), shelf, found.source or "")
+            return _install(found, shelf)
         case "remove":
             return _remove(found.model, shelf)
         case "stop":
             return _stop(shelf.place(shelf.find(found.model)) if found.model else None)
         case _:
-            every = [*MODELS, *shelf.own()]
+            every = shelf.every()
             return _status([shelf.find(found.model)] if found.model else every, shelf)
+
+
+def _install(found: Namespace, shelf: ModelDirectory) -> int:
+    place, name = found.place, found.model
+    if any(place in (model.name, f"local/{model.name}") for model in KNOWN):
+        if name:
+            raise BadInput(f"give one name, either {place} or --model {name}")
+        place, name = "", place
+    if place and (name or found.source):
+        raise BadInput("give either FILE|URL of your own model, or --model and --from")
+    if place.startswith(SCHEME):
+        return install_from_hub(*parse_name(place), shelf)
+    if place:
+        return install_own(place, shelf)
+    return install(find(name or DEFAULT.name), shelf, found.source or "")
 
 
 def install(model: LocalModel, shelf: ModelDirectory, place: str = "") -> int:
     """Fetch `model`, telling how it goes. Raises `RefoldError` when it cannot be had."""
+    if model in FROM_HUB:
+        if place:
+            return install_own(place, shelf, model.name)
+        return install_from_hub(model.repository, model.quant, shelf)
     if shelf.holds(model):
         write(f"{model.name} is already installed: {shelf.place(model)}\n")
         return _say_runtime()
-    sources = (source_given(place),) if place else usual_sources(model, shelf)
-    write(f"{model.name}: {_size(model.size)}, into {shelf.directory}\n")
-    if begun := shelf.fetched(model):
-        write(f"resuming after {_size(begun)} of an earlier try\n")
-    tell = _bar() if sys.stdout.isatty() else _lines()
-    try:
-        origin = fetch(model, sources, shelf, tell)
-    except KeyboardInterrupt:
-        done = _size(shelf.fetched(model))
-        write(f"\nstopped after {done}: run the same command to resume\n")
-        raise
+    if place:
+        sources: Sequence[Source] = (source_given(place),)
+    else:
+        sources = usual_sources(model, shelf, Hub.from_environ(os.environ))
+    origin = _fetch(model, sources, shelf)
     write(f"checked: sha256 {origin.sha256}\nfrom {origin.source}\n")
     write(f"use it with: refold -m local/{model.name}\n")
     return _say_runtime()
 
 
-def install_own(place: str, shelf: ModelDirectory) -> int:
-    """Install the user's own GGUF file. Raises `RefoldError` if it cannot be fetched."""
-    model = own_model(place)
-    write(f"{model.name}: {_size(model.size)}, into {shelf.directory}\n")
-    tell = _bar() if sys.stdout.isatty() else _lines()
-    found = settled(model, fetch(model, (source_given(place),), shelf, tell), shelf)
-    header = read_header(shelf.place(found))
-    template = (
-        "its own chat template" if header.has_template else "no chat template: ChatML"
+def install_from_hub(repository: str, quant: str, shelf: ModelDirectory) -> int:
+    """Install a file of the hub. Raises `RefoldError` when it cannot be had."""
+    hub = Hub.from_environ(os.environ)
+    file = hub.file(repository, quant)
+    model = hub_model(repository, file)
+    if model in MODELS:
+        return install(model, shelf)
+    if any((m.name, m.sha256) == (model.name, model.sha256) for m in shelf.installed()):
+        write(f"{model.name} is already installed: {shelf.place(model)}\n")
+        return _say_runtime()
+    write(f"{file.path} of {repository}\n")
+    origin = _fetch(model, hub.sources(repository, file), shelf)
+    write(
+        f"checked: sha256 {origin.sha256}, as {hub.host} states it\nfrom {origin.source}\n"
     )
+    return _settle(model, origin, shelf)
+
+
+def install_own(place: str, shelf: ModelDirectory, name: str = "") -> int:
+    """Install the user's own GGUF file. Raises `RefoldError` if it cannot be fetched."""
+    model = own_model(place, name)
+    origin = _fetch(model, (source_given(place),), shelf)
+    write(f"sha256 {origin.sha256}\n")
+    return _settle(model, origin, shelf)
+
+
+def _fetch(
+    model: LocalModel, sources: Sequence[Source], shelf: ModelDirectory
+) -> ModelSource:
+    machine = this_machine(os.environ)
+    write(f"{model.name}: {_size(model.size)}, into {shelf.directory}\n")
+    need = f"about {_size(model.memory)} of memory"
+    write(f"needs {need}: {machine.fit(model.memory)} ({machine.text})\n")
+    if begun := shelf.fetched(model):
+        write(f"resuming after {_size(begun)} of an earlier try\n")
+    tell = _bar() if sys.stdout.isatty() else _lines()
+    try:
+        return fetch(model, sources, shelf, tell)
+    except KeyboardInterrupt:
+        done = _size(shelf.fetched(model))
+        write(f"\nstopped after {done}: run the same command to resume\n")
+        raise
+
+
+def _settle(model: LocalModel, origin: ModelSource, shelf: ModelDirectory) -> int:
+    """Read what the file says about the model, and tell it."""
+    found = settled(model, origin, shelf)
+    header = read_header(shelf.place(found))
+    facts = [header.architecture or "unknown architecture"]
+    if header.parameters:
+        facts.append(f"{header.parameters / 1e9:.1f} billion parameters")
+    used = served_context(found, machine_memory())
     known = f"{header.context:,} tokens of context" if header.context else "context unknown"
-    kind = header.architecture or "unknown architecture"
-    write(f"sha256 {found.sha256}\n{kind}, {known}, {template}\n")
-    write(f"use it with: refold -m local/{found.name}\n")
+    facts.append(f"{known}, {used:,} used" if used < header.context else known)
+    template = "its own chat template"
+    facts.append(template if header.has_template else "no chat template: ChatML")
+    facts.append(f"tool calls in {'its own' if found.calls_tools else 'JSON'} format")
+    write(f"{', '.join(facts)}\nuse it with: refold -m local/{found.name}\n")
     return _say_runtime()
 
 
 def _status(models: list[LocalModel], shelf: ModelDirectory) -> int:
-    write(f"models are stored in {shelf.directory}\n")
+    machine = this_machine(os.environ)
+    write(f"models are stored in {shelf.directory}\n{machine.text}\n")
     for model in models:
         name = f"local/{model.name}"
         if shelf.holds(model):
@@ -139,7 +203,7 @@ def _status(models: list[LocalModel], shelf: ModelDirectory) -> int:
             )
         else:
             needs = f"{_size(model.size)} to fetch, about {_size(model.memory)} of memory"
-            write(f"{name}  not installed, {needs}\n")
+            write(f"{name}  not installed, {needs}: {machine.fit(model.memory)}\n")
     for server in _servers():
         write(f"{_about(server)}\n")
     return _say_runtime()

@@ -301,7 +301,7 @@ def _embedded(here: ModelContext, wanted: str) -> Iterator[Row]:
     if wanted.lower() not in ("", LOCAL):
         return
     from refold.provider.local.models import MODELS, ModelDirectory, default_directory
-    from refold.provider.local.server import CONTEXT
+    from refold.provider.local.server import machine_memory, served_context
 
     shelf = ModelDirectory(default_directory(here.environ))
     for model in (*MODELS, *shelf.own()):
@@ -313,7 +313,7 @@ def _embedded(here: ModelContext, wanted: str) -> Iterator[Row]:
             LOCAL,
             model.name,
             LOCAL,
-            min(CONTEXT, model.context or CONTEXT),
+            served_context(model, machine_memory()),
             rates,
             tuple(marks),
         )

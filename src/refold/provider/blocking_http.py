@@ -4,19 +4,42 @@ Downloads use it, so that proxies, certificates and addresses are those of every
 Redirects are followed. It keeps no connection.
 """
 
-from collections.abc import Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from urllib.parse import urljoin, urlsplit
 
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
+from msgspec import Struct
 
-from refold.provider.connect import Broken, endpoint_of
+from refold.provider.connect import Broken, Endpoint, endpoint_of, proxy_of
 from refold.provider.error_mapping import ResponseStart
 from refold.provider.http import HttpConnection, connect_http, unreachable_because
+from refold.provider.resolver import AddressRefused
 
 _MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+
+class StatusError(OSError):
+    """An answer with another status. `headers` are those of the answer, in lower case."""
+
+    def __init__(self, start: ResponseStart) -> None:
+        super().__init__(f"the server answered with status {start.status}")
+        self.status, self.headers = start.status, start.headers
+
+
+class Requesting(Struct, frozen=True):
+    """What belongs to each request on its way: asked again for the place of a redirect.
+
+    `addresses` resolves a place and judges it, if no proxy leads there. Raises `OSError`.
+    """
+
+    headers: Callable[[str], Sequence[tuple[str, str]]] = lambda url: ()
+    addresses: Callable[[Endpoint], Awaitable[Sequence[str]]] | None = None
+
+
+PLAIN = Requesting()
 
 
 class Download:
@@ -39,14 +62,21 @@ class Download:
 
 @contextmanager
 def open_url(
-    url: str, environ: Mapping[str, str], *, first: int = 0, seconds: float = 30.0
+    url: str,
+    environ: Mapping[str, str],
+    *,
+    first: int = 0,
+    seconds: float = 30.0,
+    requesting: Requesting = PLAIN,
 ) -> Generator[Download]:
     """What lies at an address, from byte `first`. Raises `OSError` and `BadInput`."""
     with start_blocking_portal() as portal:
         for _ in range(_MAX_REDIRECTS):
-            connection = portal.call(_connected, url, environ, seconds)
+            connection = portal.call(_connected, url, environ, seconds, requesting)
+            headers = [("range", f"bytes={first}-")] if first else []
+            headers += requesting.headers(url)
             try:
-                start = portal.call(_asked, connection, url, first, seconds)
+                start = portal.call(_asked, connection, url, headers, seconds)
                 if start.status in (200, 206):
                     yield Download(portal, connection, start, seconds)
                     return
@@ -59,7 +89,7 @@ def open_url(
 def _next(url: str, start: ResponseStart) -> str:
     target = start.headers.get("location", "")
     if start.status not in _REDIRECTS or not target:
-        raise OSError(f"the server answered with status {start.status}")
+        raise StatusError(start)
     target = urljoin(url, target)
     if url.startswith("https:") and not target.startswith("https:"):
         raise OSError(f"{urlsplit(url).hostname} redirects to an address without TLS")
@@ -67,11 +97,16 @@ def _next(url: str, start: ResponseStart) -> str:
 
 
 async def _connected(
-    url: str, environ: Mapping[str, str], seconds: float
+    url: str, environ: Mapping[str, str], seconds: float, requesting: Requesting
 ) -> HttpConnection:
+    where, addresses = endpoint_of(url.partition("#")[0]), ()
     try:
         with anyio.fail_after(seconds):
-            return await connect_http(endpoint_of(url.partition("#")[0]), environ)
+            if requesting.addresses and not proxy_of(where, environ):
+                addresses = await requesting.addresses(where)
+            return await connect_http(where, environ, addresses=addresses)
+    except AddressRefused:
+        raise
     except TimeoutError:
         raise OSError(f"no connection within {seconds:g} s") from None
     except OSError as error:
@@ -79,11 +114,13 @@ async def _connected(
 
 
 async def _asked(
-    connection: HttpConnection, url: str, first: int, seconds: float
+    connection: HttpConnection,
+    url: str,
+    more: Sequence[tuple[str, str]],
+    seconds: float,
 ) -> ResponseStart:
     parts, headers = urlsplit(url), [("host", endpoint_of(url).authority)]
-    headers += [("user-agent", "refold"), ("accept-encoding", "identity")]
-    headers += [("range", f"bytes={first}-")] if first else []
+    headers += [("user-agent", "refold"), ("accept-encoding", "identity"), *more]
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
         with anyio.fail_after(seconds):

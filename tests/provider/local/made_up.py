@@ -1,8 +1,9 @@
 """A model of a few bytes, cut into wheels, and places that offer it."""
 
 import io
+import struct
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,10 +18,52 @@ MODEL = LocalModel(
     file="tiny.gguf",
     size=len(BYTES),
     sha256=sha256(BYTES).hexdigest(),
-    hub="http://127.0.0.1:9/tiny.gguf",
     parts=SplitModel("tiny-part", "1.0", 3, 1000),
     memory=1,
 )
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<Q", len(value)) + value.encode()
+
+
+def gguf(
+    context: int = 4096,
+    *,
+    template: str = "{{x}}",
+    tensors: Sequence[Sequence[int]] = (),
+    layers: int = 0,
+) -> bytes:
+    """A header as llama.cpp writes it, with lists of tokens and of numbers between.
+
+    With `layers` it says how much is kept of a token: two heads of 16 and 16 numbers.
+    """
+    keys = [
+        text("general.architecture") + struct.pack("<I", 8) + text("tiny"),
+        text("tokenizer.tokens") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text("bc"),
+        text("tokenizer.scores") + struct.pack("<IIQ", 9, 6, 3) + b"\0" * 12,
+        text("tiny.rope") + struct.pack("<If", 6, 1.5),
+        text("general.name") + struct.pack("<I", 8) + text("Tiny One"),
+        text("tiny.context_length") + struct.pack("<II", 4, context),
+    ]
+    if template:
+        keys.append(text("tokenizer.chat_template") + struct.pack("<I", 8) + text(template))
+    if layers:
+        heads = struct.pack(f"<IIQ{layers}i", 9, 5, layers, *([2] * (layers - 1)), 0)
+        keys += [
+            text("tiny.block_count") + struct.pack("<II", 4, layers),
+            text("tiny.embedding_length") + struct.pack("<II", 4, 128),
+            text("tiny.attention.head_count") + struct.pack("<II", 4, 8),
+            text("tiny.attention.head_count_kv") + heads,
+        ]
+    weights = [
+        text(f"t{number}")
+        + struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
+        + struct.pack("<IQ", 12, 0)
+        for number, shape in enumerate(tensors)
+    ]
+    begin = struct.pack("<IQQ", 3, len(weights), len(keys))
+    return b"GGUF" + begin + b"".join([*keys, *weights]) + b"tensors"
 
 
 def wheel(number: int, payload: bytes) -> bytes:

@@ -1,7 +1,8 @@
 """The embedded model is a provider like any other; only its server is its own."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import Any
 
 import anyio
 import msgspec
@@ -304,3 +305,54 @@ def test_a_tool_with_plain_arguments_is_asked_for_by_a_grammar() -> None:
     body = msgspec.json.decode(anyio.run(use).heard[0].body)
     assert body["grammar"].startswith(r'root ::= "{\"tool\": \"" ("look\", ')
     assert "response_format" not in body
+
+
+IN_TEMPLATE = replace(DEFAULT, calls_tools=True)
+
+
+def test_larger_model_gets_tools_in_its_template_and_its_calls_are_read() -> None:
+    async def converse() -> tuple[list[Delta], dict[str, Any], list[str]]:
+        reply = Reply(calls=(("look", '{"where": "up"}'),))
+        async with wire_server(answer("openai-chat", reply)) as server:
+            running = Running(server.url)
+            async with aclosing(Embedded(IN_TEMPLATE, running)) as provider:
+                deltas = await heard(provider, replace(ASKED, shared=5))
+            return deltas, msgspec.json.decode(server.heard[0].body), running.prefixes
+
+    deltas, body, prefixes = anyio.run(converse)
+
+    assert [d.name for d in deltas if isinstance(d, CallDelta) and d.name] == ["look"]
+    assert isinstance(deltas[-1], Done)
+    assert deltas[-1].stop == "calls"
+    assert [tool["function"]["name"] for tool in body["tools"]] == ["look"]
+    assert body["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Look up."},
+    ]
+    assert not {"grammar", "response_format", "temperature"} & set(body)
+    assert prefixes == [""]
+
+
+def test_crash_after_a_call_began_is_an_error_and_the_call_is_not_sent_twice() -> None:
+    deltas = list[Delta]()
+
+    async def collect(stream: AsyncIterator[Delta]) -> None:
+        async for delta in stream:
+            deltas.append(delta)
+
+    async def converse() -> int:
+        reply = Reply(calls=(("look", '{"where": "up"}'),))
+        async with wire_server(broken_off(reply), answer("openai-chat", reply)) as server:
+            running = Running(server.url, dies=True)
+            async with (
+                aclosing(Embedded(IN_TEMPLATE, running)) as provider,
+                aclosing(provider.stream(ASKED)) as stream,
+            ):
+                with pytest.raises(Unreachable):
+                    await collect(stream)
+            return running.starts
+
+    starts = anyio.run(converse)
+
+    assert starts == 1
+    assert [d.name for d in deltas if isinstance(d, CallDelta) and d.name] == ["look"]

@@ -13,27 +13,9 @@ from refold.config.paths import paths
 from refold.config.settings import Settings
 from refold.errors import BadInput, Unreachable
 from refold.provider.local.gguf import GgufHeader, read_header
-from refold.provider.local.models import ModelDirectory, default_directory
-from tests.provider.local.made_up import Hub, serving
-
-
-def text(value: str) -> bytes:
-    return struct.pack("<Q", len(value)) + value.encode()
-
-
-def gguf(context: int = 4096, *, template: bool = True) -> bytes:
-    """A header as llama.cpp writes it, with lists of tokens and of numbers between."""
-    keys = [
-        text("general.architecture") + struct.pack("<I", 8) + text("tiny"),
-        text("tokenizer.tokens") + struct.pack("<IIQ", 9, 8, 2) + text("a") + text("bc"),
-        text("tokenizer.scores") + struct.pack("<IIQ", 9, 6, 3) + b"\0" * 12,
-        text("tiny.rope") + struct.pack("<If", 6, 1.5),
-        text("general.name") + struct.pack("<I", 8) + text("Tiny One"),
-        text("tiny.context_length") + struct.pack("<II", 4, context),
-    ]
-    if template:
-        keys.append(text("tokenizer.chat_template") + struct.pack("<I", 8) + text("{{x}}"))
-    return b"GGUF" + struct.pack("<IQQ", 3, 0, len(keys)) + b"".join(keys) + b"tensors"
+from refold.provider.local.models import LocalModel, ModelDirectory, default_directory
+from refold.provider.local.server import served_context
+from tests.provider.local.made_up import Hub, gguf, serving
 
 
 def run(*arguments: str) -> int:
@@ -84,7 +66,9 @@ def test_a_file_is_installed_by_its_path_and_used_by_its_name(
     assert run("install", str(mine)) == 0
 
     said = capfd.readouterr().out
-    assert "tiny, 4,096 tokens of context, its own chat template\n" in said
+    assert (
+        "tiny, 4,096 tokens of context, its own chat template, tool calls in JSON" in said
+    )
     assert "use it with: refold -m local/my-model-q4\n" in said
     (model,) = shelf().installed()
     assert (model.name, model.context, model.size) == ("my-model-q4", 4096, len(gguf()))
@@ -105,8 +89,76 @@ def test_its_window_is_that_of_the_file_and_at_most_what_is_served(mine: Path) -
     found.check("local/my-model-q4")
 
 
+def test_gguf_header_tells_the_weights_the_tools_and_the_memory_of_a_token(
+    mine: Path,
+) -> None:
+    template = "{%- if tools %}{{ tools | tojson }}{%- endif %}{{ messages }}"
+    mine.write_bytes(gguf(template=template, tensors=((64, 32), (10,)), layers=4))
+
+    header = read_header(mine)
+
+    # 4 layers, 2 heads that are kept, 16 + 16 numbers of 2 bytes each
+    assert (header.parameters, header.token_bytes) == (64 * 32 + 10, 4 * 2 * 32 * 2)
+    assert header.shows_tools
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages }}",
+        "You may use <tools></tools>: {% for m in messages %}{{ m }}{% endfor %}",
+        "{% if xml_tools %}{{ xml_tools }}{% endif %}",
+        "{% if message.tools %}{% endif %}",
+    ],
+)
+def test_template_without_a_place_for_tools_shows_none(mine: Path, template: str) -> None:
+    mine.write_bytes(gguf(template=template))
+
+    assert not read_header(mine).shows_tools
+
+
+@pytest.mark.parametrize(
+    ("parameters", "template", "calls"),
+    [
+        ((50_000, 60_000), "{% if tools %}{% endif %}", True),
+        ((50_000, 60_000), "{{ messages }}", False),
+        ((40_000, 40_000), "{% if tools %}{% endif %}", False),
+    ],
+)
+def test_larger_model_with_tools_in_its_template_calls_them_in_that_format(
+    mine: Path, parameters: tuple[int, int], template: str, calls: bool
+) -> None:
+    mine.write_bytes(gguf(template=template, tensors=(parameters,)))
+
+    run("install", str(mine))
+
+    assert [model.calls_tools for model in shelf().installed()] == [calls]
+
+
+@pytest.mark.parametrize(
+    ("made_for", "token_bytes", "memory", "context"),
+    [
+        (0, 0, 64 << 30, 8192),
+        (4096, 100_000, 64 << 30, 4096),
+        (131_072, 0, 64 << 30, 8192),
+        (131_072, 100_000, 64 << 30, 32_768),
+        (16_384, 100_000, 64 << 30, 16_384),
+        (131_072, 100_000, 4 << 30, 8192),
+        (131_072, 100_000, 8 << 30, 20_480),
+    ],
+)
+def test_window_grows_with_the_memory_up_to_what_the_model_was_made_for(
+    made_for: int, token_bytes: int, memory: int, context: int
+) -> None:
+    model = LocalModel(
+        "m", "m.gguf", 1_000_000_000, "", context=made_for, token_bytes=token_bytes
+    )
+
+    assert served_context(model, memory) == context
+
+
 def test_a_file_comes_from_an_address(capfd: pytest.CaptureFixture[str]) -> None:
-    with serving(Hub(gguf(template=False))) as hub:
+    with serving(Hub(gguf(template=""))) as hub:
         assert run("install", hub.url) == 0
 
     assert "no chat template: ChatML" in capfd.readouterr().out

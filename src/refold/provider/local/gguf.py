@@ -1,9 +1,12 @@
-"""What a GGUF file says of its model: its name, its context window, its chat template.
+"""What a GGUF file says of its model: its name, its size, its context window, its chat template.
 
 Only the header is read. The format: github.com/ggml-org/ggml, docs/gguf.md.
 """
 
+import math
+import re
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,38 +18,60 @@ _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _MOST_KEYS = 10_000
 _LONGEST = 4_000_000  # bytes of one text
+_MAX_TENSORS = 100_000
+_MAX_DIMENSIONS = 8
+_MAX_LAYERS = 1_000
+_VALUE_BYTES = 2  # of each number that is kept of a token
+# A chat template that shows tools to the model reads them in a statement.
+_SHOWS_TOOLS = re.compile(r"\{%[^%]*(?<![\w.])tools\b")
 # The sizes of numbers by their types; 8 is text, 9 a list.
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-_UNSIGNED = {0: "<B", 2: "<H", 4: "<I", 10: "<Q"}
+_NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 10: "<Q", 11: "<q"}
 _TEXT, _LIST = 8, 9
 
 
 class GgufHeader(Struct, frozen=True):
-    """`context` is in tokens, 0 if the file does not say it."""
+    """`context` is in tokens; what the file does not say is 0.
+
+    `token_bytes` is the memory for each token of a conversation, at most: some models
+    forget what is far back.
+    """
 
     name: str = ""
     architecture: str = ""
     context: int = 0
     has_template: bool = False
+    shows_tools: bool = False  # the template has a format for tools
+    parameters: int = 0
+    token_bytes: int = 0
 
 
 def read_header(path: Path) -> GgufHeader:
     """Raises `BadInput` where the file is not one that llama.cpp can load."""
     try:
         with path.open("rb") as file:
-            found = _keys(file)
+            tensors, found = _keys(file)
+            parameters = sum(_weights(file) for _ in range(tensors))
     except (struct.error, UnicodeDecodeError, _Bad, MemoryError) as error:
         reason = str(error) or "its header is cut off"
         raise BadInput(f"{path} is not a GGUF file: {reason}") from error
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {said_by(error)}") from error
     architecture = str(found.get("general.architecture", ""))
-    context = found.get(f"{architecture}.context_length", 0)
+    template = str(found.get("tokenizer.chat_template", ""))
+    numbers = {
+        key.removeprefix(f"{architecture}."): value
+        for key, value in found.items()
+        if isinstance(value, int)
+    }
     return GgufHeader(
         str(found.get("general.name", "")),
         architecture,
-        context if isinstance(context, int) else 0,
-        bool(found.get("tokenizer.chat_template")),
+        max(0, numbers.get("context_length", 0)),
+        bool(template),
+        bool(_SHOWS_TOOLS.search(template)),
+        parameters,
+        _token_bytes(numbers),
     )
 
 
@@ -54,13 +79,37 @@ class _Bad(Exception):
     pass
 
 
-def _keys(file: BinaryIO) -> dict[str, str | int]:
+def _token_bytes(numbers: Mapping[str, int]) -> int:
+    heads = numbers.get("attention.head_count", 0)
+    width = numbers.get("embedding_length", 0) // heads if heads > 0 else 0
+    keys = numbers.get("attention.key_length", width)
+    values = numbers.get("attention.value_length", width)
+    kept = numbers.get("attention.head_count_kv", heads)
+    return max(0, numbers.get("block_count", 0) * kept * (keys + values) * _VALUE_BYTES)
+
+
+def _weights(file: BinaryIO) -> int:
+    """The numbers in the next tensor; its type and its place are passed over."""
+    _text(file)
+    count = _number(file, "<I")
+    if count > _MAX_DIMENSIONS:
+        raise _Bad(f"it claims a tensor of {count:,} dimensions")
+    size = math.prod(_number(file, "<Q") for _ in range(count))
+    _number(file, "<I")
+    _number(file, "<Q")
+    return size
+
+
+def _keys(file: BinaryIO) -> tuple[int, dict[str, str | int]]:
+    """The number of tensors, and the keys with their values."""
     if file.read(4) != _MAGIC:
         raise _Bad("it does not begin with GGUF")
     version = _number(file, "<I")
     if version not in _VERSIONS:
         raise _Bad(f"its version is {version}, and {_VERSIONS} are known")
-    _number(file, "<Q")  # tensors
+    tensors = _number(file, "<Q")
+    if tensors > _MAX_TENSORS:
+        raise _Bad(f"it claims {tensors:,} tensors")
     count = _number(file, "<Q")
     if count > _MOST_KEYS:
         raise _Bad(f"it claims {count:,} keys")
@@ -70,19 +119,21 @@ def _keys(file: BinaryIO) -> dict[str, str | int]:
         value = _value(file, _number(file, "<I"))
         if value is not None:
             found[key] = value
-    return found
+    return tensors, found
 
 
 def _value(file: BinaryIO, kind: int) -> str | int | None:
-    """A text or a whole number; None for what is passed over."""
+    """A text or a whole number, of a short list the largest; None for what is passed over."""
     if kind == _TEXT:
         return _text(file)
     if kind == _LIST:
         of, count = _number(file, "<I"), _number(file, "<Q")
+        if of in _NUMBERS and 0 < count <= _MAX_LAYERS:  # one number for each layer
+            return max(_number(file, _NUMBERS[of]) for _ in range(count))
         _pass_over(file, of, count)
         return None
-    if kind in _UNSIGNED:
-        return _number(file, _UNSIGNED[kind])
+    if kind in _NUMBERS:
+        return _number(file, _NUMBERS[kind])
     _read(file, _SIZES.get(kind, 0) or _unknown(kind))
     return None
 

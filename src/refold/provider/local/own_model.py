@@ -1,6 +1,6 @@
-"""The user's own GGUF file as a model: its name, and what the file says about it.
+"""A GGUF file of the user's own, or of the hub, as a model: its name, and what the file says.
 
-`download` fetches it, `models` remembers it.
+`hub` chooses a file of a repository, `download` fetches it, `models` remembers it.
 """
 
 import os
@@ -11,15 +11,25 @@ from msgspec.structs import replace
 
 from refold.errors import BadInput, Unreachable
 from refold.provider.local.download import FromFile, FromUrl, source_given
-from refold.provider.local.gguf import read_header
-from refold.provider.local.models import MODELS, LocalModel, ModelDirectory, ModelSource
+from refold.provider.local.gguf import GgufHeader, read_header
+from refold.provider.local.hub import HubFile
+from refold.provider.local.models import (
+    FROM_HUB,
+    KNOWN,
+    MODELS,
+    LocalModel,
+    ModelDirectory,
+    ModelSource,
+    memory_of,
+)
 
 _SECONDS = 30.0  # that a server has to say how large the file is
-_AROUND_IT = 400_000_000  # bytes of memory beside the model itself, about
+# Smaller models call tools better in the form of `embedded` than in that of their template.
+_LEAST_PARAMETERS = 2_500_000_000
 
 
-def own_model(place: str) -> LocalModel:
-    """The model at a path or an address, before it is installed.
+def own_model(place: str, name: str = "") -> LocalModel:
+    """The model at a path or an address, before it is installed. `name`: it is this one of ours.
 
     Raises `BadInput` if there is none, and `Unreachable` if its size is not reported.
     """
@@ -30,16 +40,36 @@ def own_model(place: str) -> LocalModel:
     else:
         size = _size_at(place)
     file = unquote(urlsplit(place).path) if isinstance(source, FromUrl) else source.name
-    name = re.sub(r"[^a-z0-9._-]+", "-", file.rpartition("/")[2].lower())
-    name = name.removesuffix(".gguf").strip("-._")
+    ours, name = bool(name), name or _name(file)
     if not name:
         raise BadInput(f"{place!r} has no name for a model: give the file one")
-    if any(name == model.name or f"{name}.gguf" == model.file for model in MODELS):
+    if not ours and any(name in (m.name, m.file.removesuffix(".gguf")) for m in KNOWN):
         raise BadInput(
             f"{name} is a model that refold knows: install it with "
             "refold local install --model NAME --from FILE, or give your file another name"
         )
-    return LocalModel(name, f"{name}.gguf", size, "", memory=size + _AROUND_IT)
+    return LocalModel(name, f"{name}.gguf", size, "", memory=memory_of(size))
+
+
+def hub_model(repository: str, file: HubFile) -> LocalModel:
+    """The model in a file of the hub, before it is installed: one of ours, if it is that."""
+    for known in MODELS:
+        if file.sha256 == known.sha256:
+            return known
+    listed = (
+        m.name for m in FROM_HUB if (m.repository, m.quant) == (repository, file.quant)
+    )
+    name = next(listed, "") or _name(file.path)
+    return LocalModel(
+        name,
+        f"{name}.gguf",
+        file.size,
+        file.sha256,
+        repository=repository,
+        hub_path=file.path,
+        quant=file.quant,
+        memory=memory_of(file.size),
+    )
 
 
 def settled(model: LocalModel, origin: ModelSource, shelf: ModelDirectory) -> LocalModel:
@@ -52,9 +82,24 @@ def settled(model: LocalModel, origin: ModelSource, shelf: ModelDirectory) -> Lo
     except BadInput:
         shelf.remove(model)
         raise
-    found = replace(model, sha256=origin.sha256, context=header.context)
+    found = replace(
+        model,
+        sha256=origin.sha256,
+        context=header.context,
+        token_bytes=header.token_bytes,
+        calls_tools=_calls_tools(header),
+    )
     shelf.add(found)
     return found
+
+
+def _calls_tools(header: GgufHeader) -> bool:
+    return header.shows_tools and header.parameters >= _LEAST_PARAMETERS
+
+
+def _name(file: str) -> str:
+    name = re.sub(r"[^a-z0-9._-]+", "-", file.rpartition("/")[2].lower())
+    return name.removesuffix(".gguf").strip("-._")
 
 
 def _size_at(url: str) -> int:

