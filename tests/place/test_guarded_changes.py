@@ -9,12 +9,15 @@ import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from threading import Thread
 
 import anyio
 import pytest
+from msgspec import structs
 
 from refold.place.guard_state import AllowedPaths
 from refold.place.guard_watch import GuardedWorkspace, GuardWatch, undo_after_kill
+from refold.place.port import GuardReport
 from refold.values.tools import Confinement
 from tests.place.walled import Walled, needs_bubblewrap, walled
 from tests.redteam.without_mounts import WITHOUT_MOUNTS
@@ -407,3 +410,140 @@ def test_a_plant_that_flickers_is_never_left(place: Walled) -> None:
             os.utime(config, ns=(0, config.stat().st_mtime_ns))
         watch.end(allowed)
         assert config.read_bytes() == before
+
+
+def held(place: Walled) -> list[str]:
+    """The guarded paths that a command with the filter of today could not write."""
+    return [
+        str(place.root / name) for name in (".vscode", ".git/hooks", ".git/config", ".env")
+    ]
+
+
+def test_a_change_of_the_user_in_a_guarded_directory_stays_and_is_told_once(
+    place: Walled,
+) -> None:
+    watch, tasks = place.sandbox.watch, place.root / ".vscode/tasks.json"
+    reports = list[GuardReport]()
+    for text in ("1", "2"):
+        watch.begin(allowed := AllowedPaths())
+        watch.hold(held(place))
+        tasks.write_text(text)
+        (place.root / ".vscode" / text).touch()
+        (place.root / ".git/hooks/pre-push").unlink(missing_ok=True)
+        reports.append(watch.end(allowed))
+
+    tops = (str(place.root / ".git/hooks"), str(place.root / ".vscode"))
+    assert reports == [GuardReport(by_others=tops), GuardReport()]
+    assert (tasks.read_text(), (place.root / ".vscode/2").exists()) == ("2", True)
+    assert not (place.root / ".git/hooks/pre-push").exists()
+    assert len(reports[0].sentences(str)) == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        # The directory is another one.
+        "os.rename('.vscode', 'v'); os.mkdir('.vscode'); write('.vscode/tasks.json', 'x')",
+        # A file is another one, which any command could do.
+        "os.rename('.git/config', 'c'); write('.git/config', 'x')",
+        # It has another name, by which it was written.
+        "write('other-name', 'x')",
+    ],
+)
+def test_what_a_command_could_have_done_is_undone_beside_held_directories(
+    place: Walled, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.root / ".vscode/linked.json").write_text("as it was")
+    os.link(place.root / ".vscode/linked.json", place.root / "other-name")
+    monkeypatch.chdir(place.root)
+    before = guarded_bytes(place.root)
+    watch, allowed = place.sandbox.watch, AllowedPaths()
+    watch.begin(allowed)
+    watch.hold(held(place))
+
+    exec(change, {"os": os, "write": write})
+    report = watch.end(allowed)
+
+    assert report.undone
+    assert guarded_bytes(place.root) == before
+    assert (place.root / ".vscode/linked.json").read_text() == "as it was"
+
+
+def test_a_directory_is_held_only_if_every_command_since_held_it(place: Walled) -> None:
+    watch, tasks = place.sandbox.watch, place.root / ".vscode/tasks.json"
+    first, second = AllowedPaths(), AllowedPaths(named=("/nowhere",))
+    watch.begin(first)
+    watch.hold(held(place))
+    watch.begin(second)
+    watch.hold(held(place)[1:])
+    watch.end(second)
+    tasks.write_text("x")
+
+    report = watch.end(first)
+
+    assert [change.path for change in report.undone] == [str(tasks)]
+    assert tasks.read_text() == "{}"
+
+
+@pytest.mark.parametrize("namespaces", [False, True], ids=["filter", "no filter"])
+def test_only_a_command_with_the_filter_holds_guarded_directories(
+    tmp_path: Path, *, namespaces: bool
+) -> None:
+    needs_bubblewrap()
+    with walled(tmp_path / "ws", user_namespaces=namespaces) as place:
+        (place.root / ".idea").mkdir()
+        ready, go = place.root / "ready", place.root / "go"
+        os.mkfifo(ready)
+        os.mkfifo(go)
+
+        def edit() -> None:
+            ready.read_bytes()
+            (place.root / ".idea/workspace.xml").write_text("of the editor")
+            go.write_text("")
+
+        editor = Thread(target=edit)
+        editor.start()
+        done = place.run("echo > ready; cat go")
+        editor.join()
+
+    stays = (tmp_path / "ws/.idea/workspace.xml").exists()
+    assert (done.code, stays, bool(done.guarded.by_others)) == (
+        0,
+        not namespaces,
+        not namespaces,
+    )
+
+
+def test_a_killed_refold_leaves_word_of_what_was_held(tmp_path: Path) -> None:
+    (tmp_path / "ws/.idea").mkdir(parents=True)
+    idea = str(tmp_path / "ws/.idea")
+    script = (
+        f"{BEGIN}watch.hold([{idea!r}])\nopen({idea!r} + '/x', 'w')\nopen('.envrc', 'w')"
+    )
+
+    undone = undo_after_kill(killed(tmp_path, script))
+
+    assert [one.path for one in undone] == [str(tmp_path / "ws/.envrc")]
+    assert (tmp_path / "ws/.idea/x").exists()
+
+
+def test_the_notice_names_one_command_that_takes_the_change_back(
+    place: Walled, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from refold.cli import main
+
+    monkeypatch.setenv("REFOLD_HOME", str(place.root.parent))
+    place.sandbox.config = structs.replace(
+        place.sandbox.config, quarantine=str(place.root.parent / "quarantine")
+    )
+    watch, allowed = place.sandbox.watch, AllowedPaths()
+    watch.begin(allowed)
+    git(place.root, "config", "core.pager", "less")
+    (sentence,) = watch.end(allowed).sentences(str)
+
+    command = sentence.split("`")[1]
+    code = main.main(command.split()[1:])
+
+    assert code == 0
+    assert git(place.root, "config", "core.pager") == "less\n"
+    assert sentence.count(". ") == 0

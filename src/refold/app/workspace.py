@@ -267,9 +267,14 @@ class Workspace:
             sandboxed=self.sandbox.confines,
             asks_after_outside_text=self._settings.ask_after_outside_text,
             follow=self.files.real,
-            git_part=_git_part,
+            git_part=self._git_part,
             tracked_keys=lambda: self.sandbox.tracked_keys(),
         )
+
+    def _git_part(self, paths: Sequence[str]) -> str:
+        from refold.place.guarded_paths import git_part
+
+        return git_part(paths) or self.sandbox.watch.named_by_git(paths)
 
     def _unread(self, real: Real) -> str:
         return self._denied(real, self.rules)
@@ -397,12 +402,6 @@ def _unshown(real: str, rules: Sequence[Rule], facts: Facts) -> str:
 
     shown = readable(real, rules, facts)
     return "" if shown else "it is protected: name it, and the person is asked"
-
-
-def _git_part(paths: Sequence[str]) -> str:
-    from refold.place.guarded_paths import git_part
-
-    return git_part(paths)
 
 
 def _at_home(paths: Sequence[str]) -> tuple[str, ...]:

@@ -188,7 +188,7 @@ def _mounts(rules: SandboxRules) -> Iterator[_Mount]:
         if path not in rules.roots:
             yield _depth(path), 1, "--bind-try", path, path
     unread = frozenset((*rules.unread, *rules.denied))
-    shut = [path for path in rules.shut if not _is_in(path, unread)][:_MOST_GUARDS]
+    shut = read_only_paths(rules)
     still = _still(rules, unread.union(shut, rules.covered, ELSEWHERE))
     for path in (*_pins(shut, rules)[:_MOST_GUARDS], *_pins(still, rules)[:_MOST_GUARDS]):
         yield _depth(path), _PIN, "--bind-try", path, path
@@ -196,6 +196,12 @@ def _mounts(rules: SandboxRules) -> Iterator[_Mount]:
         yield _depth(path), _SHUT, "--ro-bind-try", path, path
     for path, ours in rules.instead:
         yield _depth(path), _COVER, "--ro-bind", ours, path
+
+
+def read_only_paths(rules: SandboxRules) -> list[str]:
+    """What is mounted read-only over the workspace. More than some cannot be held."""
+    unread = frozenset((*rules.unread, *rules.denied))
+    return [path for path in rules.shut if not _is_in(path, unread)][:_MOST_GUARDS]
 
 
 def _disk(rules: SandboxRules) -> Iterator[_Mount]:

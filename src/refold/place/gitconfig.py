@@ -22,6 +22,11 @@ _LOOKS = {
     "abbrev", "quotepath", "sparsecheckout", "sparsecheckoutcone", "splitindex",
     "untrackedcache", "worktree", "checkstat", "trustctime",
 }  # fmt: skip
+# They name files that git reads, and none that it runs.
+_PATHS = {
+    "core.excludesfile", "commit.template", "blame.ignorerevsfile", "mailmap.file",
+    "user.signingkey",
+}  # fmt: skip
 _OF_DISPLAY = {"color", "column", "index", "log", "status"}
 _OF_DIFF = {
     "algorithm", "colormoved", "colormovedws", "context", "indentheuristic",
@@ -42,6 +47,14 @@ def runs_no_program(config: str) -> bool:
     """Is there nothing in a file of git's settings by which git would run a program?"""
     text = _text(config)
     return text is not None and all(known for _, known in _lines(text, _CORE))
+
+
+def names_no_program(section: str, name: str, value: str) -> bool:
+    """Is it known that git runs nothing by this setting? `section` and `name` are in lower case."""
+    if f"{section}.{name}" in _PATHS:
+        return True
+    known = section in (*_SECTIONS, *_OF_DISPLAY, "core", "diff")
+    return known and _runs_nothing(section, f"{name}={value}", _CORE | _LOOKS)
 
 
 def program_lines(config: str) -> list[str] | None:

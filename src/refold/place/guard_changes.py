@@ -11,10 +11,13 @@ the way leads nowhere.
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from hashlib import sha256
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.place.gitconfig import program_lines, program_lines_of, runs_no_program
 from refold.place.guard_state import AllowedPaths, Fingerprint, GuardState
@@ -32,20 +35,39 @@ _MAX_SEARCHED = 200_000  # files among which one is looked for that was moved aw
 IsKnown: TypeAlias = Callable[[str, Fingerprint | None], bool]
 
 
+class UndoneChanges(NamedTuple):
+    """`made` is what was undone, `accepted` the paths whose change was allowed.
+
+    `by_others` are those that no command could change.
+    """
+
+    made: list[GuardChange]
+    accepted: list[str]
+    by_others: list[str]
+
+
+class Reach(Struct, frozen=True):
+    """Where commands write: beneath `roots`, and not in `held` directories, whatever they do.
+
+    `quarantine` is the directory for what is moved.
+    """
+
+    roots: Sequence[str]
+    quarantine: str
+    held: Set[str] = frozenset()
+
+
 def undo_changes(
     before: GuardState,
     after: GuardState,
-    roots: Sequence[str],
+    reach: Reach,
     allowed: Sequence[AllowedPaths],
-    where: str,
     is_known: IsKnown,
-) -> tuple[list[GuardChange], list[str]]:
-    """Move what is new or changed beneath `roots` to below `where`, and restore what was there.
-
-    Gives what was done, and the paths whose change was allowed.
-    """
-    changes = _Changes(before, roots, allowed, where, is_known)
-    for path in _new_paths(before, after, roots, changes):
+) -> UndoneChanges:
+    """Move what is new or changed to quarantine, and restore what was there before."""
+    held = {path for path in reach.held if _is_same_directory(path, before, after)}
+    changes = _Changes(before, replace(reach, held=held), allowed, is_known)
+    for path in _new_paths(before, after, reach.roots, changes):
         changes.move(path)
     different = sorted(
         path
@@ -55,7 +77,14 @@ def undo_changes(
     for path in different:
         changes.restore(path, now=after.prints.get(path))
     changes.move_elsewhere()
-    return changes.made, changes.accepted
+    return UndoneChanges(changes.made, changes.accepted, changes.by_others)
+
+
+def _is_same_directory(path: str, before: GuardState, after: GuardState) -> bool:
+    was, now = before.prints.get(path), after.prints.get(path)
+    if was is None or now is None or not was.kind == now.kind == "directory":
+        return False
+    return (was.device, was.inode) == (now.device, now.inode)
 
 
 def _new_paths(
@@ -68,6 +97,8 @@ def _new_paths(
             continue
         if changes.is_known(path, after.prints[path]):
             continue
+        if changes.is_by_another(path, after.prints[path]):
+            continue
         if _is_new(path, before, after, roots):
             taken = path
             yield path
@@ -78,6 +109,9 @@ def _is_new(path: str, before: GuardState, after: GuardState, roots: Sequence[st
     above = before.prints.get(folder)
     if above is not None and above.kind == "directory" and above.names is None:
         return False  # there were too many to know
+    target = _target_of(path, after)
+    if target and not _is_new_target(path, target, before, after):
+        return False
     directory = after.repositories.get(path)
     if directory is None:
         return name.lower() != ".git" or not _is_ours(path, roots)
@@ -86,6 +120,52 @@ def _is_new(path: str, before: GuardState, after: GuardState, roots: Sequence[st
     if name == "commondir":
         return not _is_worktree(path, directory)
     return not runs_no_program(path)
+
+
+def _target_of(path: str, state: GuardState) -> str:
+    """What a setting of git names, and `path` is or lies in; "" if there is nothing."""
+    while path and path not in state.targets:
+        path = path.rpartition("/")[0]
+    return path
+
+
+def _is_new_target(path: str, target: str, before: GuardState, after: GuardState) -> bool:
+    """Would git run by it what it did not run before?
+
+    What only a changed setting names does not count: the setting was put back, or the user
+    allowed it. A checkout may bring what another checkout of the repository has.
+    """
+    now = after.prints[path]
+    if path == target and now.kind == "directory" and now.names is not None:
+        return False  # what is in it has its own entries
+    file = after.targets[target]
+    if not _is_unchanged(file, before, after):
+        return False
+    inside = path[len(target) :]
+    return not any(
+        (was := before.prints.get(one + inside)) is not None
+        and bool(was.digest)
+        and (was.mode, was.digest) == (now.mode, now.digest)
+        and now.links == 1
+        and os.path.basename(one) == os.path.basename(target)
+        for one, origin in before.targets.items()
+        if origin == file
+    )
+
+
+def _is_unchanged(file: str, before: GuardState, after: GuardState) -> bool:
+    """Has this file of settings, and those that include it, said the same before?
+
+    Those of the user are not in the workspace.
+    """
+    for _ in range(len(after.targets) + 1):
+        was, now = before.prints.get(file), after.prints.get(file)
+        if (was is None) != (now is None) or (was and now and not was.equals(now)):
+            return False
+        if file not in after.targets:
+            return True
+        file = after.targets[file]
+    return False
 
 
 def _is_worktree(path: str, directory: str) -> bool:
@@ -119,16 +199,15 @@ class _Changes:
     def __init__(
         self,
         before: GuardState,
-        roots: Sequence[str],
+        reach: Reach,
         allowed: Sequence[AllowedPaths],
-        where: str,
         is_known: IsKnown,
     ) -> None:
-        self.is_known = is_known
-        self._before, self._roots, self._where = before.prints, roots, where
+        self.is_known, self._before, self._reach = is_known, before.prints, reach
         self._named = [path for one in allowed for path in one.named]
         self._of_git = [path for one in allowed for path in one.of_git]
         self.made, self.accepted = list[GuardChange](), list[str]()
+        self.by_others = list[str]()
         self._lost = dict[tuple[int, int], Fingerprint]()
 
     def has_named(self, path: str) -> bool:
@@ -141,7 +220,9 @@ class _Changes:
             self.accepted.append(path)
         elif root := self._root_of(path):
             with suppress(OSError):  # gone, or a link is in the way: then it is not there
-                self.made.append(GuardChange(path, _moved(path, root, self._where), fate))
+                self.made.append(
+                    GuardChange(path, _moved(path, root, self._reach.quarantine), fate)
+                )
 
     def restore(self, path: str, now: Fingerprint | None) -> None:
         """What was at `path`; what is there now goes to quarantine."""
@@ -149,7 +230,7 @@ class _Changes:
         if self._is_allowed(path):
             self.accepted.append(path)
             return
-        if self.is_known(path, now):
+        if self.is_known(path, now) or self.is_by_another(path, now):
             return
         if was.kind == "file" and (
             now is None or (was.device, was.inode) != (now.device, now.inode)
@@ -158,19 +239,33 @@ class _Changes:
         goal = ""
         with suppress(OSError):  # a link is in the way, or what it lay in is gone
             if now is not None:
-                goal = _moved(path, root, self._where, was.digest.hex())
+                goal = _moved(path, root, self._reach.quarantine, was.digest.hex())
             back = _put_back(path, root, was)
             if goal or back:
                 self.made.append(GuardChange(path, goal, "restored" if back else "lost"))
 
     def move_elsewhere(self) -> None:
         """Files that were renamed away from guarded paths: a command could read them there."""
-        for path in _paths_of(self._lost, self._roots) if self._lost else ():
+        for path in _paths_of(self._lost, self._reach.roots) if self._lost else ():
             if path not in self._before:  # what was put back may have got the same number
                 self.move(path, "followed")
 
+    def is_by_another(self, path: str, now: Fingerprint | None) -> bool:
+        """Did the user or an editor change it, in a directory that no command could write?
+
+        A command may have another name of a file that has two.
+        """
+        was = self._before.get(path)
+        files = [one for one in (was, now) if one is not None and one.kind != "directory"]
+        if any(one.links > 1 for one in files):
+            return False
+        if not any(path != one and below(path, one) for one in self._reach.held):
+            return False
+        self.by_others.append(path)
+        return True
+
     def _root_of(self, path: str) -> str:
-        return next((r for r in self._roots if path != r and below(path, r)), "")
+        return next((r for r in self._reach.roots if path != r and below(path, r)), "")
 
     def _is_allowed(self, path: str) -> bool:
         if any(below(path, one) for one in self._named):

@@ -10,7 +10,7 @@ undoes what differs; `guard_watch` decides when.
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from typing import Literal
@@ -76,10 +76,14 @@ class Fingerprint(Struct, frozen=True, array_like=True):
 
 
 class GuardState(Struct, frozen=True):
-    """The guarded paths with what lies there. `repositories` is as in `GuardedPaths`."""
+    """The guarded paths with what lies there.
+
+    `repositories` and `targets` are as in `GuardedPaths`.
+    """
 
     prints: dict[str, Fingerprint] = {}
     repositories: dict[str, str] = {}
+    targets: dict[str, str] = {}
 
 
 class AllowedPaths(Struct, frozen=True):
@@ -93,16 +97,24 @@ class AllowedPaths(Struct, frozen=True):
     of_git: tuple[str, ...] = ()
 
 
-def read_state(guards: GuardedPaths, earlier: Mapping[str, Fingerprint]) -> GuardState:
-    """What lies at the guarded paths now. What `earlier` has is not read again in vain."""
+def read_state(
+    guards: GuardedPaths,
+    earlier: Mapping[str, Fingerprint],
+    targets: Iterable[str] = (),
+) -> GuardState:
+    """What lies at the guarded paths now. What `earlier` has is not read again in vain.
+
+    Also what lies at `targets` that a setting named before: it may be named no more.
+    """
     prints, room = dict[str, Fingerprint](), _MAX_STATE_BYTES
-    for path in sorted(guards.paths, key=lambda path: (path.count("/"), path)):
+    paths = guards.paths.union(targets)
+    for path in sorted(paths, key=lambda path: (path.count("/"), path)):
         for inner, one in _prints(path, earlier, guards.repositories):
             if one.content is not None:
                 room -= len(one.content)
                 one = one if room >= 0 else replace(one, content=None)
             prints[inner] = one
-    return GuardState(prints, guards.repositories)
+    return GuardState(prints, guards.repositories, guards.targets)
 
 
 def _prints(

@@ -10,7 +10,7 @@ compares with it (`undo_after_kill`).
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -24,7 +24,7 @@ from refold.place.guard_state import (
     GuardState,
     read_state,
 )
-from refold.place.guarded_paths import GuardedPaths, Guards
+from refold.place.guarded_paths import GuardedPaths, Guards, and_above
 from refold.place.port import GuardChange, GuardReport
 from refold.place.private_files import make_directories
 from refold.place.reaper import owner, owner_lives
@@ -42,31 +42,42 @@ class GuardedWorkspace(Struct, frozen=True):
     """Where commands write, and where refold puts what it moves out of there.
 
     `roots` are searched for guarded paths; the `repositories` of linked worktrees are written,
-    too. `states` is the directory for stored states; "" for none.
+    too. `states` is the directory for stored states; "" for none. `git_settings` are the user's
+    files of git's settings, in which `~` is `home`.
     """
 
     roots: tuple[str, ...]
     repositories: tuple[str, ...] = ()
     quarantine: str = ""
     states: str = ""
+    home: str = ""
+    git_settings: tuple[str, ...] = ()
 
 
 class StoredState(Struct, frozen=True, array_like=True):
-    """The state from before a command, with the directories in which it is compared."""
+    """The state from before a command, with the directories in which it is compared.
+
+    `held` are guarded directories that no command could write.
+    """
 
     roots: tuple[str, ...]
     repositories: tuple[str, ...]
     state: GuardState
+    held: tuple[str, ...] = ()
 
 
 class GuardWatch:
     """Of one workspace, for all its commands. All methods may be called from any thread."""
 
     def __init__(self, workspace: GuardedWorkspace) -> None:
-        self.workspace, self._guards = workspace, Guards(workspace.roots)
+        self.workspace = workspace
+        self._guards = Guards(workspace.roots, workspace.home, workspace.git_settings)
         self._lock, self._running = Lock(), list[AllowedPaths]()
         self._first, self._state = GuardedPaths(), GuardState()
         self._stored, self._known = _Stored(workspace), _KnownChanges(workspace.states)
+        self._held: Set[str] | None = None  # by all that ran since the first began
+        self._unheld = 0  # commands that began and may have written anywhere
+        self._reported = set[str]()
 
     def paths(self) -> GuardedPaths:
         """The guarded paths that can be mounted without a race.
@@ -80,6 +91,11 @@ class GuardWatch:
             found = self._guards.found()
             return found.only(self._first.paths) if self._running else found
 
+    def named_by_git(self, paths: Sequence[str]) -> str:
+        """One of these paths that git would run or read by a setting; "" if it is none of them."""
+        with self._lock:
+            return self._guards.named_by_git(paths)
+
     def begin(self, allowed: AllowedPaths) -> GuardedPaths:
         """A command that writes is about to start. The result is as of `paths`.
 
@@ -90,42 +106,68 @@ class GuardWatch:
             if not self._running:
                 self._first = found
                 self._state = read_state(found, self._state.prints)
+                self._held, self._unheld = None, 0
                 self._stored.begin(self._state)
                 self._known.begin()
             self._running.append(allowed)
+            self._unheld += 1
             return found.only(self._first.paths)
+
+    def hold(self, paths: Iterable[str]) -> None:
+        """The command that began last cannot write these paths, whatever it does.
+
+        Call it before the command starts; without a call, it may write all. Raises `OSError`.
+        """
+        with self._lock:
+            held = frozenset(paths)
+            self._held = held if self._held is None else self._held & held
+            self._unheld -= 1
+            self._stored.hold(self._all_held)
+
+    @property
+    def _all_held(self) -> Set[str]:
+        return frozenset() if self._unheld or self._held is None else self._held
 
     def end(self, allowed: AllowedPaths) -> GuardReport:
         """It has ended, with all its processes. Undo what it did to guarded paths."""
-        from refold.place.guard_changes import (
-            undo_changes,  # a read-only command needs none
-        )
+        # A read-only command needs none.
+        from refold.place.guard_changes import Reach, undo_changes
 
         workspace = self.workspace
         with self._lock:
             try:
-                now = read_state(self._guards.found(), self._state.prints)
+                found, before = self._guards.found(), self._state
+                now = read_state(found, before.prints, before.targets)
                 roots = (*workspace.roots, *workspace.repositories)
-                made, accepted = undo_changes(
-                    self._state,
+                made, accepted, by_others = undo_changes(
+                    before,
                     now,
-                    roots,
+                    Reach(roots, workspace.quarantine, self._all_held),
                     self._running,
-                    workspace.quarantine,
                     self._known.has,
                 )
-                self._known.note(self._state, now, made, accepted)
+                self._known.note(before, now, made, accepted)
             finally:
                 self._running.remove(allowed)
-            self._accept(now, accepted)
+            self._accept(now, [*accepted, *by_others])
             if not self._running:
                 self._stored.end()
-        return GuardReport(tuple(made), tuple(accepted))
+            others = self._not_reported(by_others)
+        return GuardReport(tuple(made), tuple(accepted), others)
+
+    def _not_reported(self, paths: Sequence[str]) -> tuple[str, ...]:
+        """The guarded directories that these are in, each once: an editor writes all the time."""
+        held = self._held or ()
+        tops = {one for path in paths for one in and_above(path) if one in held}
+        new = tops - self._reported
+        self._reported |= new
+        return tuple(sorted(new))
 
     def cancel(self, allowed: AllowedPaths) -> None:
         """It was not started."""
         with self._lock:
             self._running.remove(allowed)
+            self._unheld -= 1
             if not self._running:
                 self._stored.end()
 
@@ -145,7 +187,11 @@ class GuardWatch:
             prints.pop(path, None)
             if path in now.prints:
                 prints[path] = now.prints[path]
-        self._state = GuardState(prints, self._state.repositories | now.repositories)
+        self._state = GuardState(
+            prints,
+            self._state.repositories | now.repositories,
+            self._state.targets | now.targets,
+        )
         self._stored.begin(self._state)
 
 
@@ -157,6 +203,7 @@ class _Stored:
         name = f"{owner()}.{os.urandom(4).hex()}"
         self._file = os.path.join(workspace.states, name) if workspace.states else ""
         self._state: GuardState | None = None
+        self._held: Set[str] = frozenset()
         self._last_beat = 0.0
 
     def begin(self, state: GuardState) -> None:
@@ -168,13 +215,24 @@ class _Stored:
                 os.rename(self._file + _RESTS, self._file + _RUNS)
                 self.beat()
                 return
+        self._write(state)
+
+    def hold(self, paths: Set[str]) -> None:
+        """Most commands hold what the last one held."""
+        if self._file and self._held != paths:
+            self._held = paths
+            if self._state is not None:
+                self._write(self._state)
+
+    def _write(self, state: GuardState) -> None:
         import msgspec
 
         self._state = None
         folder = Path(self._workspace.states)
         make_directories(folder)
         unlinked(folder)
-        stored = StoredState(self._workspace.roots, self._workspace.repositories, state)
+        workspace, held = self._workspace, tuple(sorted(self._held))
+        stored = StoredState(workspace.roots, workspace.repositories, state, held)
         new = Path(f"{self._file}.new")
         with suppress(FileNotFoundError):
             new.unlink()
@@ -220,7 +278,7 @@ class _KnownChanges:
     def has(self, path: str, now: Fingerprint | None) -> bool:
         if not self._folder:
             return False
-        folders = [path] if now is not None else [path, *_folders_of(path)]
+        folders = [path] if now is not None else and_above(path)
         return any(self._is_noted(one, now) for one in folders)
 
     def note(
@@ -252,12 +310,6 @@ class _KnownChanges:
         return os.path.join(self._folder, sha256(text).hexdigest())
 
 
-def _folders_of(path: str) -> Iterator[str]:
-    while (above := os.path.dirname(path)) != path:
-        yield above
-        path = above
-
-
 def undo_after_kill(workspace: GuardedWorkspace) -> list[GuardChange]:
     """Compare with the states of refolds that were killed while a command ran here."""
     made = list[GuardChange]()
@@ -279,7 +331,7 @@ def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
         with suppress(OSError):
             os.unlink(file)
         return []
-    from refold.place.guard_changes import undo_changes
+    from refold.place.guard_changes import Reach, undo_changes
 
     # Two starts may find it: whoever renames it compares.
     mine = f"{file}.{owner()}"
@@ -292,9 +344,11 @@ def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
     if not any(below(a, b) or below(b, a) for a in theirs for b in workspace.roots):
         os.rename(mine, file)  # of another workspace
         return []
-    now = read_state(Guards(stored.roots).found(), stored.state.prints)
+    guards = Guards(stored.roots, workspace.home, workspace.git_settings)
+    now = read_state(guards.found(), stored.state.prints, stored.state.targets)
     before = _without_later(stored.state, now, ended)
-    made, _ = undo_changes(before, now, theirs, (), workspace.quarantine, _is_new)
+    reach = Reach(theirs, workspace.quarantine, frozenset(stored.held))
+    made = undo_changes(before, now, reach, (), _is_new).made
     with suppress(OSError):
         os.unlink(mine)
     return made
@@ -325,4 +379,4 @@ def _without_later(before: GuardState, now: GuardState, ended: int) -> GuardStat
         with suppress(OSError):
             if os.lstat(os.path.dirname(path)).st_ctime_ns > ended:
                 del prints[path]
-    return GuardState(prints, before.repositories)
+    return GuardState(prints, before.repositories, before.targets)

@@ -16,6 +16,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
+from refold.place.git_targets import GitTargets, Repository
 from refold.safe_open import read_regular
 from refold.values.path_names import KEYS, below, guarded
 
@@ -25,6 +26,7 @@ _PACKAGES = {
     "node_modules", "site-packages", "__pycache__", ".tox", ".nox", ".mypy_cache",
     ".ruff_cache",
 }  # fmt: skip
+_SETTINGS = ("config", "config.worktree")
 _IN_REPOSITORY = ("config", "config.worktree", "hooks", "commondir", "info/attributes")
 _POINTER = "gitdir: "
 _LONGEST = 4096  # bytes of a file that only points somewhere
@@ -38,13 +40,15 @@ class GuardedPaths(Struct, frozen=True):
     """Guarded paths that exist. `links` of them are links, with what they say.
 
     `repositories` has, of each guarded path inside one, its directory. `ages` says in which
-    order they came up, since we look.
+    order they came up, since we look. `targets` has those that a setting of git names, each with
+    the file of that setting.
     """
 
     paths: frozenset[str] = frozenset()
     links: dict[str, str] = {}
     repositories: dict[str, str] = {}
     ages: dict[str, int] = {}
+    targets: dict[str, str] = {}
 
     def only(self, paths: Set[str]) -> "GuardedPaths":
         """The same, without what came up since `paths` was found."""
@@ -53,6 +57,7 @@ class GuardedPaths(Struct, frozen=True):
             {path: said for path, said in self.links.items() if path in paths},
             self.repositories,
             self.ages,
+            self.targets,
         )
 
     def oldest_first(self, paths: Iterable[str]) -> list[str]:
@@ -71,15 +76,21 @@ def _has_keys(path: str) -> bool:
 
 
 class Guards:
-    """`roots` are absolute, links followed."""
+    """`roots` are absolute, links followed. `own` are the user's files of git's settings."""
 
-    def __init__(self, roots: Sequence[str]) -> None:
-        self._roots = tuple(roots)
+    def __init__(
+        self, roots: Sequence[str], home: str = "", own: Sequence[str] = ()
+    ) -> None:
+        self._roots, self._git = tuple(roots), GitTargets(roots, home, own)
         self._known: Mapping[str, _Directory] = {}
+        self._repositories: Sequence[Repository] | None = None
         self._ages, self._looks = dict[str, int](), 0
 
     def found(self) -> GuardedPaths:
         paths, repositories = set[str](), dict[str, str]()
+        checkouts = {
+            git: repository_of(git) for git in filter(None, map(_git_above, self._roots))
+        }
         for path in self._named():
             if os.path.basename(path).lower() == ".git":
                 paths.add(path)
@@ -89,10 +100,13 @@ class Guards:
             else:
                 paths.add(path)
                 continue
+            checkouts[path] = inside
             for directory in inside:
                 there = _guarded_inside(directory)
                 paths.update(there)
                 repositories |= dict.fromkeys(there, directory)
+        targets = self._targets(checkouts, paths, repositories)
+        paths |= targets.keys()
         links = dict(_links(paths))
         # The directory of a repository is written by git all the time.
         shut = {
@@ -100,7 +114,43 @@ class Guards:
         }
         known, self._looks = self._ages, self._looks + 1
         self._ages = {path: known.get(path, self._looks) for path in paths}
-        return GuardedPaths(frozenset(shut), links, repositories, self._ages)
+        return GuardedPaths(frozenset(shut), links, repositories, self._ages, targets)
+
+    def named_by_git(self, paths: Iterable[str]) -> str:
+        """One of these paths that git would run or read by a setting; "" if it is none of them.
+
+        Only repositories count that the last search came upon.
+        """
+        if self._repositories is None:
+            self.found()
+        known = self._repositories or ()
+        named = (p for p in paths for one in known if self._git.names(p, one))
+        return next(named, "")
+
+    def _targets(
+        self,
+        checkouts: Mapping[str, list[str]],
+        paths: Set[str],
+        repositories: dict[str, str],
+    ) -> dict[str, str]:
+        """Without what is guarded anyway. `checkouts` has the directories of each repository.
+
+        Included files of settings are added to `repositories`.
+        """
+        targets, known = dict[str, str](), list[Repository]()
+        for git, directories in checkouts.items():
+            configs = [f"{d}/{name}" for d in directories for name in _SETTINGS]
+            trees = (tree for one in configs for tree in self._git.worktrees(one))
+            tops = dict.fromkeys((os.path.dirname(git), *trees))
+            known.append(Repository((*configs,), (*tops,)))
+            for path, file, includes in self._git.targets(known[-1]):
+                if any(one in paths and not _is_git(one) for one in and_above(path)):
+                    continue
+                targets.setdefault(path, file)
+                if includes:
+                    repositories.setdefault(path, os.path.dirname(file))
+        self._repositories = known
+        return targets
 
     def _named(self) -> Iterator[str]:
         # Several commands may be about to begin, each in a thread.
@@ -326,6 +376,21 @@ def _links(paths: Set[str]) -> Iterator[tuple[str, str]]:
     for path in paths:
         with suppress(OSError):  # none, or gone
             yield path, os.readlink(path)
+
+
+def _git_above(root: str) -> str:
+    """The `.git` of the repository that a workspace is only a part of; "" if there is none."""
+    above = (f"{one.rstrip('/')}/.git" for one in and_above(root))
+    found = next(filter(os.path.lexists, above), "")
+    return "" if found == f"{root.rstrip('/')}/.git" else found
+
+
+def and_above(path: str) -> Iterator[str]:
+    """The path, and the directories above it."""
+    yield path
+    while (above := os.path.dirname(path)) != path:
+        path = above
+        yield path
 
 
 def _is_git(path: str) -> bool:

@@ -72,7 +72,7 @@ class GuardChange(Struct, frozen=True):
         """What to say of it, without the last full stop. `path` is how it is shown."""
         goal = escaped(self.goal)
         if self.fate == "moved":
-            return f"{path} is guarded: what was made there is now {goal}"
+            return f"{path} is guarded: what was made there is now {goal}{self._way_back}"
         if self.fate == "followed":
             return f"{path} was a guarded file under another name, and is now {goal}"
         if not self.goal:
@@ -80,28 +80,46 @@ class GuardChange(Struct, frozen=True):
         if self.fate == "lost":
             return (
                 f"{path} is guarded: it was changed, and what is there now is in {goal}; what "
-                "was there before was too large to be restored"
+                f"was there before was too large to be restored{self._way_back}"
             )
-        name = escaped(os.path.basename(self.goal))
         return (
-            f"{path} is guarded: the change to it is now {goal}, and what was there before is "
-            f"there again; if it was the user's own change, refold quarantine restore {name} "
-            "brings it back"
+            f"{path} is guarded and was changed while the command ran, so refold put the old "
+            f"version back and moved the new one to {goal}{self._way_back}"
+        )
+
+    @property
+    def _way_back(self) -> str:
+        folder, name = os.path.split(self.goal)
+        if folder == os.path.dirname(self.path):
+            return ""  # quarantine is on another disk: it is beside it
+        return (
+            f"; if the user made the change, `refold quarantine restore {escaped(name)}` "
+            "takes it back"
         )
 
 
 class GuardReport(Struct, frozen=True):
-    """What a command did to guarded paths: what was undone, and what it was allowed to change."""
+    """What a command did to guarded paths: what was undone, and what it was allowed to change.
+
+    `by_others` are guarded directories in which another program changed something meanwhile,
+    which stays.
+    """
 
     undone: tuple[GuardChange, ...] = ()
     accepted: tuple[str, ...] = ()
+    by_others: tuple[str, ...] = ()
 
     def sentences(self, called: Callable[[Real], str]) -> list[str]:
         """What to say of it. `called` shows a path."""
         allowed = (
             f"{called(Real(path))} was changed, as allowed" for path in self.accepted
         )
-        return [*(one.sentence(called(Real(one.path))) for one in self.undone), *allowed]
+        others = (
+            f"another program changed {called(Real(path))} meanwhile, which stays"
+            for path in self.by_others
+        )
+        undone = (one.sentence(called(Real(one.path))) for one in self.undone)
+        return [*undone, *allowed, *others]
 
 
 class Finished(Struct, frozen=True):

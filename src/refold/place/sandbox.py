@@ -117,6 +117,7 @@ class Sandbox:
     ) -> None:
         self.config = config
         home = os.path.realpath(environ["HOME"]) if environ.get("HOME") else ""
+        self._home, self._environ_of_git = home, environ
         self._layout = SandboxRuleBuilder(
             config, home, lambda: self._programs.path.split(":")
         )
@@ -174,12 +175,24 @@ class Sandbox:
         allowed = AllowedPaths(within.opened, within.of_git)
         paths = self._begin(allowed)
         try:
-            launch = self._launch(self._rules(cwd, within, given, paths, unread))
+            rules = self._rules(cwd, within, given, paths, unread)
+            launch = self._launch(rules)
         except BaseException:
             self.watch.cancel(allowed)
             raise
+        try:
+            self.watch.hold(self._held(launch, rules))
+        except OSError as error:
+            self.watch.end(allowed)
+            raise self._cannot_note(error) from error
         after = partial(self.watch.end, allowed)
         return structs.replace(launch, after=after, beat=self.watch.beat)
+
+    def _held(self, launch: Launch, rules: SandboxRules) -> Sequence[str]:
+        """What is mounted for the command, and what it has no way to detach."""
+        if launch.mounts is None or not launch.seccomp or not launch.no_namespaces:
+            return ()
+        return bubblewrap.read_only_paths(rules)
 
     def expected(
         self,
@@ -248,10 +261,13 @@ class Sandbox:
         try:
             return self.watch.begin(allowed)
         except OSError as error:
-            raise ToolFailed(
-                f"The command could not be started: what must not change cannot be noted in "
-                f"{self.config.states} ({error.strerror or error})."
-            ) from error
+            raise self._cannot_note(error) from error
+
+    def _cannot_note(self, error: OSError) -> ToolFailed:
+        return ToolFailed(
+            f"The command could not be started: what must not change cannot be noted in "
+            f"{self.config.states} ({error.strerror or error})."
+        )
 
     @cached_property
     def _indexes(self) -> "HiddenIndexes":
@@ -278,6 +294,7 @@ class Sandbox:
 
     @cached_property
     def _watch(self) -> "GuardWatch":
+        from refold.place.git_targets import user_settings
         from refold.place.guard_watch import GuardedWorkspace, GuardWatch
 
         config = self.config
@@ -287,6 +304,8 @@ class Sandbox:
                 tuple(self._layout.repositories),
                 config.quarantine,
                 config.states,
+                self._home,
+                user_settings(self._environ_of_git),
             )
         )
 

@@ -1,0 +1,277 @@
+"""Finds files that git runs or reads because one of its settings names them.
+
+`core.hooksPath`, `include.path`, `core.attributesFile`, filters, aliases and other programs may be in
+the workspace. Then whoever writes them decides what git runs, as with `.git/hooks`. All values of a
+setting count, and all conditions of `includeIf`: which of them holds can change. What such a program
+runs in turn is not followed, except for the scripts that husky's hooks start.
+
+`guarded_paths` finds the repositories, and guards what is found here.
+"""
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+
+from msgspec import Struct
+
+from refold.place.gitconfig import names_no_program
+from refold.safe_open import read_regular
+from refold.values.path_names import below
+
+_MAX_CONFIG_BYTES = 256 * 1024
+_MAX_INCLUDES = 64  # files of settings that are read for one repository
+_MAX_TARGETS = 200  # files and directories that settings name
+_SETTLED = 50_000_000  # nanoseconds: what changed just now may change unseen again
+
+# See githooks(5).
+_HOOKS = """
+    applypatch-msg pre-applypatch post-applypatch pre-commit pre-merge-commit
+    prepare-commit-msg commit-msg post-commit pre-rebase post-checkout post-merge pre-push
+    pre-receive update proc-receive post-receive post-update reference-transaction
+    push-to-checkout pre-auto-gc post-rewrite sendemail-validate fsmonitor-watchman
+    p4-changelist p4-prepare-changelist p4-post-changelist p4-pre-submit post-index-change
+"""
+_OF_HUSKY = "_"  # its hooks run the script of the same name in the directory above
+
+_HEADER = re.compile(r'\[([A-Za-z0-9.-]+)(?:[ \t\r\f\v]+"((?:[^"\\\n]|\\[^\n])*)")?\]')
+_NAME = re.compile(r"([A-Za-z][A-Za-z0-9-]*)[ \t]*")
+_BLANK = re.compile(r"(?:\s+|[#;][^\n]*)+")
+_ESCAPES = {"n": "\n", "t": "\t", "b": "\b", '"': '"', "\\": "\\", "\n": ""}
+# What can be a path, or the end of one, in a command.
+_WORD = re.compile(r"[^\s\"'`;|&()<>={},]+")
+_VARIABLE = re.compile(r"\$\w*/|\$\{\w*\}/")
+
+
+class Setting(Struct, frozen=True):
+    """One setting: `section` and `name` are in lower case. `value` is None if it has none."""
+
+    section: str
+    subsection: str
+    name: str
+    value: str | None
+
+    @property
+    def key(self) -> str:
+        """As `git config --list` prints it."""
+        return ".".join(filter(None, (self.section, self.subsection, self.name)))
+
+
+class Repository(Struct, frozen=True):
+    """`configs` are its files of settings. Git starts programs in one of `tops`."""
+
+    configs: tuple[str, ...]
+    tops: tuple[str, ...]
+
+
+class GitTargets:
+    """`own` are the user's files of settings, which apply to each repository."""
+
+    def __init__(self, roots: Sequence[str], home: str, own: Sequence[str]) -> None:
+        self._roots, self._home, self._own = tuple(roots), home, tuple(own)
+        self._read: dict[str, tuple[tuple[int, ...], int, tuple[Setting, ...]]] = {}
+
+    def settings(self, config: str) -> Iterator[tuple[str, Setting]]:
+        """Each setting with the file it is in. Included files are followed."""
+        waiting, seen = [config], set[str]()
+        while waiting and len(seen) < _MAX_INCLUDES:
+            file = waiting.pop()
+            if file in seen:
+                continue
+            seen.add(file)
+            for setting in self._settings_of(file):
+                yield file, setting
+                if included := self.included(file, setting):
+                    waiting.append(included)
+
+    def included(self, file: str, setting: Setting) -> str:
+        """The file that this setting includes; "" if it is none that includes one."""
+        if setting.section not in ("include", "includeif") or setting.name != "path":
+            return ""
+        return self._path(setting.value or "", os.path.dirname(file))
+
+    def targets(self, repository: Repository) -> Iterator[tuple[str, str, bool]]:
+        """What exists in the workspace and is named by a setting.
+
+        With the file that names it, and whether it is included there.
+        """
+        left = _MAX_TARGETS
+        for config in (*repository.configs, *self._own):
+            for file, setting in self.settings(config):
+                includes = bool(self.included(file, setting))
+                for path, whole in self._named(file, setting, repository.tops):
+                    if not whole and not os.path.isfile(path):
+                        continue
+                    for step in self._steps(path):
+                        yield step, file, includes
+                        left -= 1
+                if left < 0:
+                    return
+
+    def names(self, path: str, repository: Repository) -> bool:
+        """Does a setting name this path, or a directory of hooks that it is in?
+
+        `path` need not exist. Links in it are followed.
+        """
+        return any(
+            path == real or (whole and below(path, real))
+            for config in (*repository.configs, *self._own)
+            for file, setting in self.settings(config)
+            for one, whole in self._named(file, setting, repository.tops)
+            if any(below(real := os.path.realpath(one), root) for root in self._roots)
+        )
+
+    def worktrees(self, config: str) -> Iterator[str]:
+        """Where `core.worktree` says that the files of a repository are."""
+        for file, setting in self.settings(config):
+            if setting.key == "core.worktree" and setting.value:
+                yield self._path(setting.value, os.path.dirname(file))
+
+    def _settings_of(self, file: str) -> tuple[Setting, ...]:
+        try:
+            about = os.stat(file)
+        except OSError:
+            self._read.pop(file, None)
+            return ()
+        state = (about.st_dev, about.st_ino, about.st_ctime_ns, about.st_size)
+        known = self._read.get(file)
+        if known and known[0] == state and known[1] > about.st_ctime_ns + _SETTLED:
+            return known[2]
+        looked, settings = time.time_ns(), tuple[Setting, ...]()
+        with suppress(OSError):
+            data, size = read_regular(file, _MAX_CONFIG_BYTES)
+            if size <= _MAX_CONFIG_BYTES:
+                settings = tuple(parse_settings(data.decode(errors="surrogateescape")))
+        self._read[file] = (state, looked, settings)
+        return settings
+
+    def _named(
+        self, file: str, setting: Setting, tops: Sequence[str]
+    ) -> Iterator[tuple[str, bool]]:
+        """What it may name, and whether it surely does: then with all that is below."""
+        if not setting.value:
+            return
+        if included := self.included(file, setting):
+            yield included, True
+        elif setting.key == "core.hookspath":
+            for top in tops:
+                hooks = self._hooks(self._path(setting.value, top), tops)
+                yield from ((path, True) for path in hooks)
+        elif setting.key == "core.attributesfile":
+            yield from ((self._path(setting.value, top), True) for top in tops)
+        elif not names_no_program(setting.section, setting.name, setting.value):
+            for top in tops:
+                yield from ((path, False) for path in self._words(setting, top))
+
+    def _hooks(self, directory: str, tops: Sequence[str]) -> Iterator[str]:
+        if any(below(one, directory) for one in (*tops, *self._roots)):
+            yield from (f"{directory}/{name}" for name in _HOOKS.split())
+            return
+        yield directory
+        above, name = os.path.split(directory)
+        if name == _OF_HUSKY:
+            yield from (f"{above}/{name}" for name in _HOOKS.split())
+
+    def _words(self, setting: Setting, top: str) -> Iterator[str]:
+        """The files that a command names, from the top or from a directory that it names."""
+        value = setting.value or ""
+        if setting.section == "alias" and not value.startswith("!"):
+            return  # other words for a command of git
+        words = [word.lstrip("!") for word in _WORD.findall(value)]
+        if words and "/" not in words[0]:
+            del words[0]  # searched for in PATH
+        paths = [self._path(_VARIABLE.sub("", one, count=1), top) for one in words]
+        paths += [self._path(one.lstrip("/"), top) for one in words if one[0:1] == "/"]
+        folders = [path for path in paths if path != top and os.path.isdir(path)]
+        paths += [self._path(word, one) for one in folders for word in words]
+        yield from paths
+
+    def _path(self, value: str, base: str) -> str:
+        if value == "~" or value.startswith("~/"):
+            value = self._home + value[1:]
+        return os.path.normpath(os.path.join(base, value.partition("\0")[0]))
+
+    def _steps(self, path: str) -> Iterator[str]:
+        """The path with links followed, and the links on the way, as far as in the workspace."""
+        for _ in range(8):
+            root = next((r for r in self._roots if path != r and below(path, r)), "")
+            if not root:
+                return
+            link = next(filter(os.path.islink, _parts(path, root)), "")
+            if not link:
+                if os.path.lexists(path):
+                    yield path
+                return
+            yield link
+            rest = path[len(link) :].lstrip("/")
+            path = os.path.normpath(os.path.join(os.path.realpath(link), rest))
+
+
+def _parts(path: str, root: str) -> Iterator[str]:
+    at = root
+    for name in path[len(root) :].strip("/").split("/"):
+        at = f"{at.rstrip('/')}/{name}"
+        yield at
+
+
+def user_settings(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The files in which git finds the settings of the user and of the machine."""
+    home = environ.get("HOME", "")
+    elsewhere = environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
+    own = environ.get("GIT_CONFIG_GLOBAL")
+    files = (own,) if own else (f"{elsewhere}/git/config", f"{home}/.gitconfig")
+    return ("/etc/gitconfig", *files)
+
+
+def parse_settings(text: str) -> Iterator[Setting]:
+    """What a file of settings says, up to a mistake: git refuses the whole file then."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    section = subsection = ""
+    at = 0
+    while True:
+        if blank := _BLANK.match(text, at):
+            at = blank.end()
+        if header := _HEADER.match(text, at):
+            section, _, dotted = header[1].lower().partition(".")
+            quoted = header[2]
+            if quoted is not None:
+                dotted += "." * bool(dotted) + re.sub(r"\\(.)", r"\1", quoted)
+            subsection = dotted
+            at = header.end()
+        elif name := _NAME.match(text, at):
+            at, value = name.end(), None
+            if text[at : at + 1] == "=":
+                value, at = _value(text, at + 1)
+            elif text[at : at + 1] not in ("", "\n"):
+                return
+            if at < 0:
+                return
+            yield Setting(section, subsection, name[1].lower(), value)
+        else:
+            return
+
+
+def _value(text: str, at: int) -> tuple[str, int]:
+    """A value and where it ends: -1 for a mistake."""
+    letters, length, quoted = list[str](), 0, False
+    while at < len(text) and (letter := text[at]) != "\n":
+        at += 1
+        if letter in "#;" and not quoted:
+            end = text.find("\n", at)
+            at = len(text) if end < 0 else end
+            break
+        if letter == '"':
+            quoted = not quoted
+            length = len(letters)
+            continue
+        if letter == "\\":
+            if text[at : at + 1] not in _ESCAPES:
+                return "", -1
+            letter, at = _ESCAPES[text[at]], at + 1
+        elif letter.isspace() and not quoted:
+            letters += letter if letters else ""
+            continue
+        letters += letter
+        length = len(letters)
+    return "".join(letters[:length]), -1 if quoted else at
