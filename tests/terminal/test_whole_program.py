@@ -288,6 +288,7 @@ def test_a_plan_is_approved_and_carried_out(person: Person) -> None:
     at.until_asked()
     at.type("/plan be friendly" + ENTER)
     at.answer("y")
+    at.until("approved, in mode")
     at.answer("y")
     at.until("Carried out.")
     at.until_asked()

@@ -320,7 +320,8 @@ def test_an_image_of_the_clipboard_is_sent_with_its_label(
     desktop = tmp_path / "desktop"
     desktop.mkdir(mode=0o755)
     program = desktop / "xclip"
-    program.write_text("#!/bin/sh\nprintf '\\211PNG\\r\\n\\032\\nxx'\n")
+    (tmp_path / "copied.png").write_bytes(png(8, 8))
+    program.write_text(f"#!/bin/sh\ncat '{tmp_path}/copied.png'\n")
     program.chmod(0o755)
     at = opens({"text": "I see."}, PATH=f"{desktop}:{os.environ['PATH']}", DISPLAY=":0")
     ready(at)
