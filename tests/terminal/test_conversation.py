@@ -323,6 +323,26 @@ def test_a_rule_can_be_written_and_is_refused_if_it_does_not_cover_the_call(
     assert tonight.events(Granted) == [Granted("bash(make te*)")]
 
 
+def test_writing_a_rule_never_switches_the_input_to_vi_keys(
+    evening: Callable[..., Evening],
+) -> None:
+    class Switched(Typist):
+        edits = True
+        switches = 0
+
+        def vi(self, on: bool | None = None) -> bool | None:
+            self.switches += 1
+            return True
+
+    tonight = evening([("bash", '{"command": "make test"}')], "Done.")
+    typist = Switched("go", "w", "bash(make te*)", "w", Key.ESC, "y", "/quit")
+
+    tonight.tell(typist=typist)
+
+    assert typist.asked.count("rule: ") == 2
+    assert typist.switches == 0
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -1,9 +1,14 @@
 """Typing never answers a question at the line editor, nor in a terminal that sends whole lines."""
 
 import asyncio
+import io
+import os
+import select
+import selectors
 from collections.abc import Coroutine
 from typing import Any
 
+import anyio
 from hypothesis import given
 from hypothesis import strategies as some
 from prompt_toolkit import PromptSession
@@ -15,8 +20,10 @@ from prompt_toolkit.output import DummyOutput
 
 from refold.terminal.input.line_editor.choosing import Answered, QuestionPrompt
 from refold.terminal.input.line_editor.pastes import Pasted
-from refold.terminal.input.line_reader import line_pressed
+from refold.terminal.input.line_reader import LineReader, line_pressed
 from refold.terminal.input.reader import Key
+from refold.terminal.screen.capabilities import TerminalCapabilities
+from refold.terminal.screen.printer import Printer
 from refold.views.question_keys import Choice, DraftMessage, Menu
 from refold.views.styled import bare
 
@@ -114,6 +121,73 @@ def test_question_takes_free_text_at_the_line_editor() -> None:
     assert typed(menu, (0.8, "y"), (0.1, "1"), (0.1, "enter"))[0] == Answered("", "y1")
     assert typed(menu, (0.1, "y"), (0.8, "1"), (0.1, "enter"))[0] == DraftMessage("y1")
     assert typed(menu, (0.8, "enter"))[0] == Answered("", "")
+
+
+class VirtualSelector(selectors.DefaultSelector):
+    """Time passes only where a loop would wait, and costs none."""
+
+    now = 0.0
+
+    def select(
+        self, timeout: float | None = None
+    ) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if timeout and not ready:
+            self.now += timeout
+        return ready if ready or timeout is not None else super().select(None)
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._virtual = VirtualSelector()
+        super().__init__(self._virtual)
+
+    def time(self) -> float:
+        return self._virtual.now
+
+
+def typed_in_plain_terminal(*strokes: Stroke) -> str | DraftMessage | Key:
+    """What a terminal that sends whole lines answers when these keys come."""
+    keyboard, source = os.openpty()
+
+    async def press() -> None:
+        for pause, key in strokes:
+            await anyio.sleep(pause)
+            os.write(keyboard, key.encode())
+            if "\n" in key:  # the kernel needs a moment, in which no time passes here
+                select.select([source], [], [])
+
+    async def story() -> str | DraftMessage | Key:
+        clock = asyncio.get_running_loop().time
+        printer = Printer(io.StringIO(), TerminalCapabilities())
+        reader = LineReader(printer, source, clock)
+        async with anyio.create_task_group() as group:
+            group.start_soon(press)
+            answer = await reader.choose(MENU)
+            group.cancel_scope.cancel()
+        return answer
+
+    try:
+        return anyio.run(story, backend_options={"loop_factory": VirtualLoop})
+    finally:
+        os.close(keyboard)
+        os.close(source)
+
+
+@given(SENTENCES, some.lists(some.floats(0.0, 5.0), min_size=30, max_size=30))
+def test_question_is_not_answered_by_typing_in_a_plain_terminal(
+    sentence: str, pauses: list[float]
+) -> None:
+    strokes = list(zip(pauses, f"{sentence}\n", strict=False))
+
+    assert typed_in_plain_terminal(*strokes) == DraftMessage(sentence)
+
+
+def test_question_is_answered_once_it_is_shown_for_a_while_in_a_plain_terminal() -> None:
+    assert typed_in_plain_terminal((0.1, "y\n")) == DraftMessage("y")
+    assert typed_in_plain_terminal((0.8, "y\n")) == "y"
+    assert typed_in_plain_terminal((0.8, "\n"), (0.8, "n\n")) == "n"
+    assert typed_in_plain_terminal((2.0, "\n")) == "y"
 
 
 @given(SENTENCES, some.booleans())

@@ -68,13 +68,14 @@ class Story(NamedTuple):
     flags: tuple[str, ...] = ()
 
 
-SAY = ("say hello, not hi" + ENTER, "Edit hello.py?")
+CALM = "› 1 "  # a choice is marked once keys can answer
+SAY = ("say hello, not hi" + ENTER, CALM)
 STORIES = (
     Story("transcript", (PALETTE, CHANGE, DONE), (SAY, ("y", "Nothing else"))),
     Story("question", (PALETTE, CHANGE, DONE), (SAY,)),
     Story("wide", (PALETTE, TODOS, CHANGE, DONE),
           (SAY, ("y", "Nothing else"), (F4, "Changed files"), ("\t", "return \"hello\"")), size=(30, 150)),
-    Story("plan", (PLAN, DONE), (("make it kinder" + ENTER, "A kinder greeting"),),
+    Story("plan", (PLAN, DONE), (("make it kinder" + ENTER, CALM),),
           flags=("--permission-mode", "plan")),
     Story("palette", (DONE,), (("hello" + ENTER, "Nothing else"), (CTRL_P, "Enter chooses"), ("mod", "/model"))),
     Story("narrow", (PALETTE, TODOS, CHANGE, DONE),
@@ -97,7 +98,7 @@ def taken(story: Story, place: Path) -> str:
     try:
         at.until("Ask anything")
         for keys, shown in story.steps:
-            time.sleep(0.8)  # a letter right after typing is no answer
+            time.sleep(0.7)
             at.type(keys)
             at.until(shown)
         time.sleep(0.5)

@@ -9,8 +9,8 @@ const LEAVES = new Set(["esc", "ctrl+c", "ctrl+d"]);
 const MAX_DIGIT = 9;
 
 /** A menu: `choices` are {id, widens}; `free_text`: the answer may be text. */
-export function newMenu(choices, { free_text = false, send_leaves = false } = {}) {
-  return { choices, free_text, send_leaves, selected: 0, digit: "", writing: false };
+export function newMenu(choices, { free_text = false } = {}) {
+  return { choices, free_text, selected: 0, digit: "", writing: false };
 }
 
 const isDirect = (choice) => (choice.id === "y" || choice.id === "n") && !choice.widens;

@@ -92,6 +92,7 @@ export class Requests {
     card.problem = h("p", { class: "problem", role: "alert", hidden: true });
     card.actions = made.actions;
     card.choices = made.choices;
+    card.leave = made.leave; // what Esc does
     card.menu = newMenu(made.choices.map(({ id, widens = false }) => ({ id, widens })), made.menu);
     this.mark(card);
     if (readOnly) for (const button of made.actions.querySelectorAll("button")) button.disabled = true;
@@ -129,8 +130,7 @@ export class Requests {
     }
     else if (action === "write") write(card.element.querySelector("input[type=text]"), value);
     else if (action === "send") this.composer.send();
-    else if (action === "leave" && card.menu.send_leaves) this.composer.text.focus();
-    else if (action === "leave") this.stop();
+    else if (action === "leave") card.leave();
   }
 
   /** Show which choice Enter would take, and the digit of each. */
@@ -195,7 +195,7 @@ export class Requests {
       title: this.headline(request.tool ?? "", changes), icon: "shield", body, actions,
       rule: request.once ? h("p", { class: "reason" }, t.once) : rule.element,
       said: `${this.texts.said.asks} ${this.headline(request.tool ?? "", changes)}`,
-      choices,
+      choices, leave: () => this.stop(),
     };
   }
 
@@ -279,7 +279,7 @@ export class Requests {
       h("span", { class: "refuse" }, feedback, reject));
     return {
       title: t.title(onOneLine(plan.title)), icon: "list", body: [shown, text], actions,
-      said: this.texts.said.plan, menu: { send_leaves: true }, choices: [
+      said: this.texts.said.plan, leave: () => this.composer.text.focus(), choices: [
         { id: "y", button: approve, take: () => judge(true) },
         { id: "e", button: edit, take: () => edit.click() },
         { id: "n", button: reject, take: () => feedback.focus() },
@@ -303,7 +303,7 @@ export class Requests {
     return {
       title: t.title, icon: "question", body: [who, ...fields.map((f) => f.element)], actions,
       said: `${this.texts.said.question} ${request.questions[0]?.question ?? ""}`,
-      menu: { free_text: true }, choices: [],
+      menu: { free_text: true }, choices: [], leave: () => respond(true),
     };
   }
 
