@@ -170,7 +170,7 @@ class Agent(Struct, frozen=True, kw_only=True):
             tools=_all_tools(self.tools, builtin=self.builtin),
             dependencies=self.dependencies,
             mcp_servers=self.mcp_servers,
-            hooks=self.hooks,
+            hooks={**self.hooks},
             agents=tuple(self.agents),
             schema=None if self.schema is None else Raw(msgspec.json.encode(self.schema)),
         )

@@ -138,11 +138,12 @@ def of_functions(functions: Mapping[str, object]) -> tuple[Hook, ...]:
     for event, value in functions.items():
         if event not in EVENTS:
             raise BadInput(_no_event("hooks", event))
-        several = isinstance(value, Sequence) and not isinstance(value, str)
-        for function in cast("Sequence[object]", value) if several else (value,):
-            if not callable(function):
-                raise BadInput(f"hooks[{event!r}]: {function!r} is not a function")
-            title = getattr(function, "__name__", type(function).__name__)
+        several = isinstance(value, list | tuple)
+        for each in cast("Sequence[object]", value) if several else (value,):
+            if not callable(each):
+                raise BadInput(f"hooks[{event!r}]: {each!r} is not a function")
+            function = cast("Callable[[Mapping[str, object]], object]", each)
+            title = str(getattr(function, "__name__", type(each).__name__))
             source = f"{_PROGRAM} ({len(hooks) + 1})"  # tells two of one name apart
             seconds = _SECONDS.get(event, _USUAL)
             hooks.append(
@@ -230,7 +231,8 @@ def _hook(
     return Hook(
         on,
         matcher,
-        **{field: what},
+        command=what if field == "command" else "",
+        entry_point=what if field == "entry_point" else "",
         seconds=_seconds(said.get("timeout"), on, where),
         sandbox=_flag(said, "sandbox", where, usual=True),
         required=_flag(said, "required", where, usual=True),
