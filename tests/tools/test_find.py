@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from refold.client.file_names import file_names
 from refold.errors import ToolFailed
 from refold.place.commands import ShellCommands
 from refold.place.file_walk import walk
@@ -104,6 +105,69 @@ def test_outside_of_a_repository_ignore_files_count_too(place: ToolDirectory) ->
         shutil.rmtree(place.directory / clone)
 
     assert search(place, glob="*.log", files_only=True)[:-1] == ["keep.log", "src/kept.log"]
+
+
+@pytest.fixture
+def excludes(place: ToolDirectory, home: Path) -> ToolDirectory:
+    """The user's exclude file, named in a settings file, and that of the clone."""
+    (home / ".gitconfig").write_text("[core]\n\texcludesFile = ~/mine\n")
+    (home / "mine").write_text("*.md\n/src/only.py\n/a.py\nb.txt\n!kept.txt\n")
+    (place.directory / ".git/info").mkdir()
+    (place.directory / ".git/info/exclude").write_text("/.hidden\nc.py\n!b.txt\n")
+    (place.directory / "a.md").write_text("needle\n")
+    (place.directory / "src/.gitignore").write_text("!only.py\n")
+    return place
+
+
+def test_excludes_of_the_user_and_of_the_clone_apply(excludes: ToolDirectory) -> None:
+    files = search(excludes, files_only=True, ignore_case=True)
+    assert [name for name in files if not name.startswith("(")] == [
+        "b.txt", r"b\xffd", "keep.log", "latin", r"new\nline.py", "other/own.log",
+        "src/deep/only.py", "src/kept.log", "src/only.py", "src/secret.py",
+        "Not shown: binary (a binary file that matches).",
+    ]  # fmt: skip
+    names = anyio.run(excludes.use, glob, {"pattern": "*.{md,py}"}).text.split("\n")
+    assert sorted(names) == [
+        r"new\nline.py", "src/deep/only.py", "src/only.py", "src/secret.py"
+    ]  # fmt: skip
+
+
+def test_excludes_that_begin_at_the_top_hold_below_it(excludes: ToolDirectory) -> None:
+    (excludes.directory / "src/.gitignore").unlink()
+
+    assert search(excludes, path="src", files_only=True)[:-1] == [
+        "src/deep/only.py", "src/kept.log", "src/secret.py",
+    ]  # fmt: skip
+
+
+def test_completion_lists_no_file_that_the_user_excludes(
+    excludes: ToolDirectory,
+) -> None:
+    names = set(file_names(str(excludes.directory)))
+
+    assert {"a.md", "a.py", ".hidden", "src/deep/c.py"} & names == set()
+    assert {"b.txt", "src/only.py"} <= names
+
+
+def test_ignored_files_are_marked_in_a_directory(excludes: ToolDirectory) -> None:
+    rows = anyio.run(excludes.use, list_files, {}).text.split("\n")
+
+    marked = {row.split("\t")[0] for row in rows if row.endswith("\tignored")}
+    assert marked == {".git/", "build/", ".hidden", "a.md", "a.py", "x.log"}
+
+
+def test_search_says_that_all_files_are_ignored(place: ToolDirectory) -> None:
+    (place.directory / ".gitignore").write_text("/*\n")
+
+    assert search(place) == [
+        "Nothing was found: all files there are ignored. To search in one, give it as the "
+        "path; list_files shows them."
+    ]
+    assert anyio.run(place.use, glob, {"pattern": "a.py"}).text == (
+        "No file below . matches a.py, except 1 file that is ignored: list_files and "
+        "read_file show ignored files."
+    )
+    assert search(place, pattern="no such words", path="a.py") == ["Nothing was found."]
 
 
 def test_lines_around_are_shown_and_gaps_marked(place: ToolDirectory) -> None:

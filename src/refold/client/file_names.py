@@ -8,6 +8,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 from refold import programs
 from refold.programs import Programs
@@ -25,16 +26,20 @@ def file_names(directory: str) -> Iterator[str]:
 
 
 def _by_ripgrep(program: str, where: str) -> Iterator[str]:
-    from refold.tools.find import ripgrep
+    from refold.tools.find import excludes_input, ripgrep
 
     _, *options = ripgrep(where)
+    text = excludes_input(where)
     until = time.monotonic() + _LONGEST
     with programs.start_bounded(
         [program, *options, "--files", "--null"], cwd=where,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         start_new_session=True, env=programs.plain(os.environ),
     ) as running:  # fmt: skip
-        assert running.stdout is not None  # it is a pipe
+        assert running.stdin is not None  # both are pipes
+        assert running.stdout is not None
+        with suppress(BrokenPipeError), running.stdin as own:  # a pipe holds that much
+            own.write(os.fsencode(text))
         reader, rest = running.stdout.fileno(), b""
         try:
             while time.monotonic() < until and (more := os.read(reader, 65_536)):

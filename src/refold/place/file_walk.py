@@ -1,13 +1,14 @@
 """Lists the files below a directory, without those that git ignores.
 
-They are the files that ripgrep finds with `--hidden` and without global or per-clone ignore files:
-hidden files are listed, `.git` is not, links are not followed; `.gitignore` applies from the top of
-its repository down, `.ignore` from any directory above. It is used if ripgrep is not installed, and
-to mark ignored files.
+They are the files that ripgrep finds with `--hidden`: hidden files are listed, `.git` is not, links
+are not followed; `.gitignore`, `.git/info/exclude` and the user's own exclude file apply from the top
+of their repository down, `.ignore` from any directory above. It is used if ripgrep is not installed,
+and to mark ignored files. ripgrep is given the user's file by `tools.find`: a sandbox may hide it.
 """
 
 import os
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -16,6 +17,8 @@ from refold.place.gitignore import IgnoreLine, is_ignored, read_lines
 from refold.place.openat import LOOK, DirectoryDescriptors, beneath, kind_of
 from refold.place.port import Kind, Real
 
+_MAX_USER_BYTES = 65_536  # of the user's exclude file: what one argument of a program holds
+_MOST_LOOKED_AT = 50_000  # names
 _BIGGEST = 1024 * 1024  # bytes: a larger ignore file is no ignore file
 
 # The directory of an ignore file, and its lines.
@@ -29,9 +32,12 @@ class DirectoryIgnores(Struct, frozen=True):
     """
 
     directory: str
-    git: tuple[_Rules, ...] = ()  # .gitignore: up to the repository
+    git: tuple[
+        _Rules, ...
+    ] = ()  # the user's, the clone's, and .gitignore: up to the repository
     own: tuple[_Rules, ...] = ()  # .ignore: these have the last word
     ignored: bool = False
+    user: tuple[IgnoreLine, ...] = ()  # the user's, for the repositories below
 
     def ignores(self, name: str, *, directory: bool) -> bool:
         if name == ".git":
@@ -44,12 +50,23 @@ class DirectoryIgnores(Struct, frozen=True):
         return False
 
 
-def ignoring(directory: str) -> DirectoryIgnores:
-    """The rules that hold in `directory`, an absolute path, from all files above."""
+def user_excludes() -> str:
+    """The user's own exclude file (core.excludesFile), which holds in every repository."""
+    names = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "PATH")
+    return _user_excludes(tuple((n, os.environ[n]) for n in names if n in os.environ))
+
+
+def ignoring(directory: str, excludes: str | None = None) -> DirectoryIgnores:
+    """The rules that hold in `directory`, an absolute path, from all files above.
+
+    `excludes` is the text of `user_excludes`, if the caller knows it.
+    """
     above = os.path.dirname(directory)
-    return ignoring_in(
-        directory, ignoring(above) if above != directory else DirectoryIgnores("")
-    )
+    if above == directory:
+        user = read_lines(user_excludes() if excludes is None else excludes)
+        base = DirectoryIgnores("", (("/", user),) if user else (), user=user)
+        return ignoring_in(directory, base)
+    return ignoring_in(directory, ignoring(above, excludes))
 
 
 def ignoring_in(directory: str, above: DirectoryIgnores) -> DirectoryIgnores:
@@ -57,10 +74,32 @@ def ignoring_in(directory: str, above: DirectoryIgnores) -> DirectoryIgnores:
     name = os.path.basename(directory)
     return DirectoryIgnores(
         directory,
-        (*(() if top else above.git), *_rules(directory, ".gitignore")),
+        (
+            *(_rules_of_clone(directory, above.user) if top else above.git),
+            *_rules(directory, ".gitignore"),
+        ),
         (*above.own, *_rules(directory, ".ignore")),
         not top and (above.ignored or above.ignores(name, directory=True)),
+        above.user,
     )
+
+
+def _rules_of_clone(top: str, user: tuple[IgnoreLine, ...]) -> tuple[_Rules, ...]:
+    from refold.place.ignore_rules import shared_git_folder
+
+    exclude = os.path.join(shared_git_folder(top), "info", "exclude")
+    own = read_lines(_text(exclude))
+    return tuple((top, lines) for lines in (user, own) if lines)
+
+
+@lru_cache(4)
+def _user_excludes(environ: tuple[tuple[str, str], ...]) -> str:
+    from refold.place.ignore_rules import excludes_of_user
+    from refold.programs import Programs
+
+    names = dict(environ)
+    text = excludes_of_user(names, Programs(names).find("git") or "")
+    return "" if len(text) > _MAX_USER_BYTES else os.fsdecode(text.replace(b"\0", b""))
 
 
 def in_repository(directory: str) -> bool:
@@ -69,13 +108,37 @@ def in_repository(directory: str) -> bool:
     return _is_repository(directory) or (above != directory and in_repository(above))
 
 
-def walk(directory: str, on_step: Callable[[], None]) -> Iterator[str]:
+def top_of(directory: str) -> str:
+    """The top of the repository that this directory is in; "" in none."""
+    while not _is_repository(directory):
+        above = os.path.dirname(directory)
+        if above == directory:
+            return ""
+        directory = above
+    return directory
+
+
+def all_files(directory: str) -> Iterator[str]:
+    """Some regular files below `directory`, ignored ones too."""
+    seen = 0
+    for where, directories, names in os.walk(directory):
+        directories[:] = [name for name in directories if name != ".git"]
+        seen += len(names) + len(directories)
+        yield from (os.path.join(where, name) for name in names if name != ".git")
+        if seen > _MOST_LOOKED_AT:
+            return
+
+
+def walk(
+    directory: str, on_step: Callable[[], None], excludes: str | None = None
+) -> Iterator[str]:
     """Regular files below `directory`, an absolute path, in no order that matters.
 
-    `on_step` is called at each directory; it may raise to end the walk.
+    `on_step` is called at each directory; it may raise to end the walk. `excludes`: as for
+    `ignoring`.
     """
     folders = DirectoryDescriptors((), beneath)
-    waiting = [ignoring(directory)]
+    waiting = [ignoring(directory, excludes)]
     while waiting:
         on_step()
         here = waiting.pop()

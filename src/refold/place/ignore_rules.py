@@ -53,34 +53,42 @@ class IgnoreRules:
         return b"\n".join(lines) + b"\n"
 
     def _of_person(self) -> bytes:
-        """The exclude file that holds in all repositories of this person."""
         if self._everywhere is None:
-            self._everywhere = _read(self._named() or self._usual())
+            self._everywhere = excludes_of_user(self._environ, self._git)
         return self._everywhere
 
-    def _named(self) -> str:
-        home = self._environ.get("HOME", "")
-        if not home.startswith("/"):
-            return ""
-        # Reading settings runs nothing. Only the person's own are asked for.
-        names = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "PATH")
-        passed = {name: self._environ[name] for name in names if name in self._environ}
-        try:
-            done = programs.run(
-                (self._git, "config", "--global", "--includes", "--type=path", "--get",
-                 "core.excludesFile"),
-                cwd="/",
-                env={**passed, "GIT_DIR": "/nonexistent", "LC_ALL": "C"},
-                seconds=_SECONDS,
-            )  # fmt: skip
-        except (OSError, programs.TimedOut):
-            return ""
-        return os.fsdecode(done.stdout).strip("\n") if done.returncode == 0 else ""
 
-    def _usual(self) -> str:
-        home = self._environ.get("HOME", "")
-        folder = self._environ.get("XDG_CONFIG_HOME", "") or os.path.join(home, ".config")
-        return os.path.join(folder, "git", "ignore")
+def excludes_of_user(environ: Mapping[str, str], git: str) -> bytes:
+    """The exclude file that holds in all repositories of this user (core.excludesFile).
+
+    `git`: the program, which says where the file is; "" if there is none.
+    """
+    return _read((git and _named(environ, git)) or _usual(environ))
+
+
+def _named(environ: Mapping[str, str], git: str) -> str:
+    if not environ.get("HOME", "").startswith("/"):
+        return ""
+    # Reading settings runs nothing. Only the user's own are asked for.
+    names = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "PATH")
+    passed = {name: environ[name] for name in names if name in environ}
+    try:
+        done = programs.run(
+            (git, "config", "--global", "--includes", "--type=path", "--get",
+             "core.excludesFile"),
+            cwd="/",
+            env={**passed, "GIT_DIR": "/nonexistent", "LC_ALL": "C"},
+            seconds=_SECONDS,
+        )  # fmt: skip
+    except (OSError, programs.TimedOut):
+        return ""
+    return os.fsdecode(done.stdout).strip("\n") if done.returncode == 0 else ""
+
+
+def _usual(environ: Mapping[str, str]) -> str:
+    folder = environ.get("XDG_CONFIG_HOME", "")
+    folder = folder or os.path.join(environ.get("HOME", ""), ".config")
+    return os.path.join(folder, "git", "ignore") if folder.startswith("/") else ""
 
 
 def repository_around(folder: str) -> str:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
+from shlex import quote
 from time import monotonic
 from typing import Annotated
 
@@ -28,7 +29,7 @@ _TIMEOUT = 60.0  # seconds
 _SHOWN = 200  # characters of a pattern that makes no sense
 _RIPGREP = (
     "rg", "--no-config", "--no-messages", "--hidden", "--glob", "!.git",
-    "--no-ignore-global", "--no-ignore-exclude",
+    "--no-ignore-global",
 )  # fmt: skip
 _TOO_MANY = "There are too many files to look through: give a narrower path."
 
@@ -59,11 +60,25 @@ async def glob(
     )
     note = (Note(f"found {len(found):,} files for {escaped(pattern)}"),)
     if not found:
-        return Reply(f"No file below {name} matches {pattern}.", note)
+        ignored = await to_thread.run_sync(partial(_ignored, where, matches, files))
+        return Reply(f"No file below {name} matches {pattern}{ignored}.", note)
     lines = [files.called(Real(os.path.join(where, p))) for p in found[:_MOST_FOUND]]
     if len(found) > _MOST_FOUND:
         lines.append(f"(the {_MOST_FOUND} newest of {len(found):,}; narrow the pattern)")
     return Reply("\n".join(lines), note)
+
+
+def _ignored(where: str, matches: Callable[[str], bool], files: Files) -> str:
+    """What is to be added about files that match and are left out."""
+    from refold.place.file_walk import all_files
+
+    count = sum(
+        matches(os.path.relpath(path, where)) and not files.unread(Real(path))
+        for path in all_files(where)
+    )
+    what = "file that is" if count == 1 else "files that are"
+    tools = "list_files and read_file show ignored files"
+    return f", except {count:,} {what} ignored: {tools}" if count else ""
 
 
 def directory(path: str, files: Files) -> tuple[Real, str]:
@@ -86,7 +101,40 @@ def ripgrep(where: str) -> tuple[str, ...]:
     # Outside of a repository it would not look at .gitignore at all. Inside, without
     # this, it stops at the top of the repository, as git does.
     anywhere = () if in_repository(where) else ("--no-require-git",)
-    return (*_RIPGREP, *anywhere)
+    own = ("--ignore-file", "/dev/stdin") if excludes_input(where) else ()
+    return (*_RIPGREP, *anywhere, *own)
+
+
+def excludes_input(where: str) -> str:
+    """What ripgrep is to read as its input there: the user's own exclude file.
+
+    It takes such lines as relative to `where`, git as relative to the repository.
+    """
+    from refold.place.file_walk import top_of, user_excludes
+
+    top = top_of(where)
+    below = os.path.relpath(where, top) if top else "."
+    return "".join(
+        f"{line}\n"
+        for each in user_excludes().split("\n")
+        if (line := _relative(each.removesuffix("\r"), below))
+    )
+
+
+def _relative(line: str, below: str) -> str:
+    sign = "!" if line.startswith("!") else ""
+    pattern = line.removeprefix("!")
+    anchored = "/" in pattern.rstrip().removesuffix("/") and not pattern.startswith("**/")
+    if not line.strip() or line.startswith("#") or below == "." or not anchored:
+        return "" if line.startswith("#") else line
+    start = f"{below}/"
+    pattern = pattern.removeprefix("/")
+    return f"{sign}/{pattern[len(start) :]}" if pattern.startswith(start) else ""
+
+
+def with_input(line: str, text: str) -> str:
+    """A shell line whose program reads `text`."""
+    return f"printf %s {quote(text)} | {line}" if text else line
 
 
 def _listed(path: str, files: Files) -> Reply:
@@ -128,6 +176,7 @@ async def _by_ripgrep(where: str, commands: Commands) -> list[str]:
     from shlex import join
 
     line = join((*await to_thread.run_sync(ripgrep, where), "--files", "--null"))
+    line = with_input(line, await to_thread.run_sync(excludes_input, where))
     done = await commands.run(line, cwd=where, seconds=_TIMEOUT)
     if done.timed_out or done.dropped:
         raise ToolFailed(_TOO_MANY)

@@ -19,7 +19,7 @@ from msgspec import Meta, Struct
 from refold.errors import ToolFailed
 from refold.place.port import Commands, Files, Finished, Real
 from refold.tools.contract import Reply, tool
-from refold.tools.find import matcher, ripgrep
+from refold.tools.find import excludes_input, matcher, ripgrep, with_input
 from refold.tools.text_files import written
 from refold.values.display import Note
 from refold.values.printable_names import escaped
@@ -30,6 +30,10 @@ _MOST_LINES = 300
 _LONGEST_LINE = 400  # characters
 _TIMEOUT = 60.0  # seconds
 _NOTHING = "Nothing was found."
+_ALL_IGNORED = (
+    "Nothing was found: all files there are ignored. To search in one, give it as the path; "
+    "list_files shows them."
+)
 _MOST_NAMED = 20  # files without lines
 _NAMES = ("--files-with-matches", "--null")
 _BINARY = "a binary file that matches"
@@ -49,6 +53,7 @@ class GrepQuery(Struct, frozen=True):
     path: str
     ignore_case: bool = False
     context: int = 0
+    excludes: str = ""  # the user's own, which a sandbox may hide
 
 
 class MatchedLine(Struct, frozen=True):
@@ -87,6 +92,9 @@ async def grep(  # noqa: PLR0913 - the parameters are the schema
     lines = [each for each in lines if each.path not in hidden]
     called = partial(_called, files, where)
     reply = _reply(lines, wanted, files_only, called)
+    if reply.text == _NOTHING and below == ".":
+        all_ignored = await to_thread.run_sync(partial(_all_ignored, where))
+        reply = Reply(_ALL_IGNORED, reply.shown) if all_ignored else reply
     return _naming(
         reply, {path: why for path, why in left_out.items() if path not in hidden}, called
     )
@@ -96,9 +104,10 @@ async def _run(line: Sequence[str], where: str, commands: Commands) -> Finished:
     from shlex import join
 
     # What it complains of comes last, and never within a line of its output.
-    script = (
-        f'exec 3>&1; said=$({join(line)} 2>&1 >&3 3>&-); code=$?; echo "$said"; exit $code'
-    )
+    excludes = "--ignore-file" in line
+    text = await to_thread.run_sync(excludes_input, where) if excludes else ""
+    run = with_input(f"{join(line)} 2>&1 >&3 3>&-", text)
+    script = f'exec 3>&1; said=$({run}); code=$?; echo "$said"; exit $code'
     return await commands.run(script, cwd=where, seconds=_TIMEOUT)
 
 
@@ -127,6 +136,9 @@ def _by_ripgrep(where: str, wanted: GrepQuery) -> Sequence[str]:
 
 
 def _by_walking(_where: str, wanted: GrepQuery) -> Sequence[str]:
+    from refold.place.file_walk import user_excludes
+
+    wanted = msgspec.structs.replace(wanted, excludes=user_excludes())
     # -I: nothing that lies in the workspace may be taken for a module of Python's.
     path = ":".join(p for p in sys.path if os.path.isabs(p))
     return (sys.executable, "-I", "-c", _OURS, path, msgspec.json.encode(wanted).decode())
@@ -200,6 +212,13 @@ def _said(found: dict[str, str]) -> str:
     return text.plain if text else _text(found)
 
 
+def _all_ignored(where: str) -> bool:
+    """Is there no file to search in, though there are files?"""
+    from refold.place.file_walk import all_files, walk
+
+    return next(walk(where, lambda: None), "") == "" and next(all_files(where), "") != ""
+
+
 def _hidden(paths: set[str], where: str, files: Files) -> set[str]:
     """What may not be read, whichever program has read it."""
     return {p for p in paths if p and files.unshown(Real(os.path.join(where, p)))}
@@ -215,7 +234,8 @@ def _naming(reply: Reply, left_out: dict[str, str], called: partial[str]) -> Rep
     ]
     more = f", and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     sentence = f"Not shown: {', '.join(names[:_MOST_NAMED])}{more}."
-    begins = "No line can be shown." if reply.text == _NOTHING else reply.text
+    nothing = reply.text in (_NOTHING, _ALL_IGNORED)
+    begins = "No line can be shown." if nothing else reply.text
     return Reply(f"{begins}\n{sentence}", reply.shown)
 
 

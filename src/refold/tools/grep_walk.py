@@ -32,7 +32,7 @@ def main(wanted: str) -> None:
         sys.exit(2)
     here = os.path.realpath(os.curdir)
     files = DiskFiles(here)
-    for path in _paths(here, asked.path, files):
+    for path in _paths(here, asked, files):
         content, why = _content(Real(os.path.join(here, path)), files)
         if why or (written(content) is None and pattern.search(content.decode("latin-1"))):
             _print_skipped(path, why or "a binary file that matches")
@@ -41,11 +41,13 @@ def main(wanted: str) -> None:
             _print(kind, path, number, line)
 
 
-def _paths(here: str, path: str, files: Files) -> Iterator[str]:
+def _paths(here: str, asked: GrepQuery, files: Files) -> Iterator[str]:
+    path = asked.path
     if files.kind(Real(os.path.join(here, path))) == "file":
         yield path
     else:
-        yield from (os.path.relpath(found, here) for found in walk(here, lambda: None))
+        found = walk(here, lambda: None, asked.excludes)
+        yield from (os.path.relpath(each, here) for each in found)
 
 
 def _content(real: Real, files: Files) -> tuple[bytes, str]:
