@@ -454,7 +454,7 @@ def test_a_plan_is_typed_where_there_is_no_editor(starts: Starts) -> None:
     at.until("Change the greeting, kindly")
     at.answer("n")
     at.until("rejected")
-    at.until("plan ›")
+    at.until_asked("plan ›")
     at.type("\x04")
 
     assert at.end() == 0
