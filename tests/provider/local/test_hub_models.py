@@ -204,10 +204,18 @@ def test_token_is_sent_to_the_endpoint_only_and_not_in_the_clear(
 
 
 def test_public_hub_cannot_send_a_download_to_a_private_address() -> None:
-    public = Hub("https://huggingface.co")
+    public = Hub("https://8.8.8.8")
 
     with pytest.raises(AddressRefused, match="is this machine"):
         anyio.run(public.addresses, Endpoint("127.0.0.1", 9, tls=False))
+
+
+def test_private_hub_may_send_a_download_into_its_network() -> None:
+    private = Hub("http://10.0.0.7:8080")
+
+    assert anyio.run(private.addresses, Endpoint("10.0.0.8", 80, tls=False)) == (
+        "10.0.0.8",
+    )
 
 
 def test_copy_of_the_hub_s_own_programs_is_used_offline(

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from refold.errors import BadInput, Unreachable
 from refold.provider.blocking_http import Download, Requesting, StatusError, open_url
-from refold.provider.connect import Endpoint
+from refold.provider.connect import Endpoint, endpoint_of
 from refold.provider.local.download import (
     Broken,
     FromFile,
@@ -27,7 +27,7 @@ from refold.provider.local.download import (
     installer,
 )
 from refold.provider.local.models import LocalModel, ModelDirectory
-from refold.provider.resolver import judged, kinds_of_users_host
+from refold.provider.resolver import judged, kinds_of, kinds_of_users_host, resolve
 from refold.values.web_address import is_private
 
 SCHEME = "hf:"
@@ -178,7 +178,7 @@ class Hub(Struct, frozen=True):
                 break
             url = urljoin(url, following[1])
         return [
-            HubFile(entry.path, entry.lfs.size or entry.size, entry.lfs.sha256)
+            HubFile(entry.path, entry.size, entry.lfs.sha256 if entry.lfs else "")
             for entry in entries
             if entry.type == "file"
         ]
@@ -214,10 +214,12 @@ class Hub(Struct, frozen=True):
         The user named the hub. Where the hub redirects must be public, or, if the hub is
         private itself, may be private.
         """
-        named = urlsplit(self.endpoint).hostname or ""
-        if where.host == named or is_private(named):
-            return await judged(where.host, where.port, kinds_of_users_host(named))
-        return await judged(where.host, where.port)
+        hub = endpoint_of(self.endpoint)
+        also = kinds_of_users_host(hub.host)
+        if where.host != hub.host:
+            inside = "public" not in kinds_of(await resolve(hub.host, hub.port))
+            also = also if inside else ()
+        return await judged(where.host, where.port, also)
 
     def _refusal(self, error: StatusError, repository: str) -> str:
         code = error.headers.get("x-error-code", "")
@@ -290,8 +292,9 @@ def chosen(files: Sequence[HubFile], repository: str, quant: str) -> HubFile:
 
 
 class _Lfs(Struct, frozen=True):
+    """What the hub says of a file that is not in Git itself."""
+
     oid: str = ""
-    size: int = 0
 
     @property
     def sha256(self) -> str:
@@ -304,7 +307,7 @@ class _Entry(Struct, frozen=True):
     path: str
     type: str = "file"
     size: int = 0
-    lfs: _Lfs = _Lfs()
+    lfs: _Lfs | None = None
 
 
 def _pieces(answer: Download) -> Iterator[bytes]:
