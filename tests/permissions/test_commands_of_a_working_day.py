@@ -82,7 +82,7 @@ def test_a_deny_rule_holds_in_groups_and_choices(command: str) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["git diff --output=.git/refs/heads/main", "git log --outpu x", "git diff --o*"],
+    ["git diff --output=.git/refs/heads/main", "git log --outp x", "git diff --o*"],
 )
 def test_git_that_reads_may_not_write_over_history(command: str) -> None:
     assert judged(command, "sandbox").verdict == "ask"
