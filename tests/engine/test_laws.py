@@ -173,7 +173,7 @@ def test_every_kind_of_news_changes_the_view_or_is_kept_for_others() -> None:
         news.PlanAnswered(4, True), news.Checkpointed((("/w", "t1"),)), news.FilesRestored(5, 6), news.FileUploaded("/w/a", 3, "0" * 64, 5),
         news.CompactionRequested(), news.Compacted("full", preserved="what was said"),
         news.Reserved("summary", "a/b"), news.Settled(4, Usage(1)), news.BudgetSet(Budget(2.0)), news.StepLimitSet(5),
-        news.AgentChosen("explore"), news.ExternalEditsFound((("/f", "changed"),)), news.MemoryExtracted(3),
+        news.AgentChosen("explore"), news.ExternalEditsFound((("/f", "changed"),)), news.InstructionsFound((("/d/AGENTS.md", "be brief"),)), news.MemoryExtracted(3),
         news.ChildBorn("child-2", "a", "explore", "look"), news.ChildGranted("child-1", Budget(1.0)),
         wants, news.ChildAnswered("child-1/a"), news.ChildStopped("child-1"),
         news.TeamsSwitched(True), news.TracingSwitched(True), news.MailSent("ann", "lead", "hello"), news.TeammateIdled("child-1"),

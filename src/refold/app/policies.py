@@ -17,7 +17,7 @@ from refold.engine.policies.budget import drawing, telling, within
 from refold.engine.policies.compaction import compacting, in_window
 from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
-from refold.engine.policies.reminders import ended_commands, reminding
+from refold.engine.policies.reminders import ended_commands, nested_instructions, reminding
 from refold.engine.policies.step_limit import at_most, going_on
 from refold.engine.policies.stuck import not_refused, not_stuck
 from refold.engine.policies.turn_end import (
@@ -87,6 +87,7 @@ def policies(
         after_a_stop,
         in_plan_mode(settings.permission_mode),
         *(reminding() if settings.reminders else ()),
+        nested_instructions,
         ended_commands,
         hearing_children,
         converse,

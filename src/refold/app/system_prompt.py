@@ -9,8 +9,8 @@ supply theirs.
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -51,6 +51,7 @@ from refold.values.printable_names import escaped
 
 if TYPE_CHECKING:
     from refold.config.trusted_versions import TrustedVersions
+    from refold.journal.events.kinds import InstructionsFound
 
 SHELL = "bash"  # that is what commands run in
 _PROMPTS = "prompts"
@@ -123,6 +124,8 @@ class SystemPromptBuilder:
         )
         self._trusted: str | None = None
         self._damaged = ""
+        self._searched = frozenset[str]()  # folders without instructions
+        self._started = ground.now()
         self._found: _Found | None = None
 
     @property
@@ -281,14 +284,56 @@ class SystemPromptBuilder:
 
         await anyio.to_thread.run_sync(approve, changes, self.versions, self.root)
 
+    async def below(
+        self, files: Sequence[str], known: Collection[str]
+    ) -> "InstructionsFound | None":
+        """The instructions of the folders of these files, but for those of the system prompt."""
+        if not (self.trusted and self._settings.instructions):
+            return None
+        top = chain(self._directory, self.root)
+        folders = {os.path.dirname(each) for each in files}
+        news = {
+            folder
+            for each in folders - self._searched
+            if below(each, self.trusted)
+            for folder in chain(each, self.root)
+            if folder not in top and below(folder, self.trusted)
+        } - self._searched
+        if not news:
+            return None
+        from refold.app.workspace_instructions import instructions_of
+
+        reading = partial(read, home=self._home, unread=self._unread_now)
+        reading = partial(reading, trusted=self.trusted_text)
+        ordered = sorted(news, key=len)
+        look = partial(instructions_of, ordered, self._directory, self.root, known, reading)
+        versions = self.versions
+        told = [each.path for each in versions.changes] if versions else []
+        found, empty = await anyio.to_thread.run_sync(look)
+        self._searched |= empty
+        more = versions.notices(self._directory, told) if versions else ()
+        if not (more or found.files or found.notices):
+            return None
+        return replace(found, notices=(*found.notices, *more))
+
+    def _unread_now(self, real: str) -> str:
+        """Without recorded versions, a file that came after the start may be of a command."""
+        try:
+            if self.versions is None and os.stat(real).st_ctime > self._started:
+                return "it was written since this start"
+        except OSError:
+            pass  # reading it says so
+        return self._unread(real)
+
     def _changed(self, trusted: str) -> tuple[str, ...]:
         """Notices about the texts that the user knows in another version."""
         versions = self.versions
         if versions is None:
             return (self._damaged,) if self._damaged else ()
-        from refold.config.instruction_files import read_here
+        from refold.config.instruction_files import read_files, read_here
 
         read_here(self._directory, self.root, trusted, self._home, versions.trusted)
+        read_files(versions.paths, self.root, self._home, versions.trusted)
         return versions.notices(self._directory)
 
     def _unread(self, real: str) -> str:

@@ -1,16 +1,23 @@
 """What a call of a session means for the instructions of its folder.
 
 A change of instructions that the user approved, with the change before their eyes, is known to
-them: from then on that version counts. `system_prompt` says which versions count otherwise, and
+them: from then on that version counts. A file that is read or edited has the instructions of its
+folder, which the start did not read. `system_prompt` says which versions count otherwise, and
 loads this where there is something to do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
-from refold.config.instruction_files import instructs, text_at
+from refold.config.instruction_files import instructs, of_folder, text_at
 from refold.config.trusted_versions import TextVersion, TrustedVersions
 from refold.errors import BadInput
+from refold.journal.events.kinds import InstructionsFound
+from refold.prompts.instructions import InstructionFile, Instructions
+from refold.prompts.repository import root_of
 from refold.values.display import Diff
+
+Read = Callable[[Iterable[InstructionFile]], Instructions]
+_MOST_CHARS = 16_000  # of one folder's instructions, which enter the conversation
 
 
 def approve(changes: Sequence[Diff], versions: TrustedVersions, root: str) -> None:
@@ -27,3 +34,33 @@ def approve(changes: Sequence[Diff], versions: TrustedVersions, root: str) -> No
             versions.accept(news)
         except BadInput:
             return  # it is asked about at the next start
+
+
+def instructions_of(
+    folders: Sequence[str], directory: str, root: str, known: Collection[str], read: Read
+) -> tuple[InstructionsFound, frozenset[str]]:
+    """The instructions of these folders that are not `known`; and the folders that have none."""
+    files, notices, empty = list[tuple[str, str]](), list[str](), set[str]()
+    for folder in folders:
+        paths = of_folder(folder) if root_of(folder) == root else ()
+        if not paths:
+            empty.add(folder)
+            continue
+        file = InstructionFile(paths[0], root, directory)
+        if file.real in known:
+            continue
+        found = read([file])
+        notices += found.notices
+        text = "\n\n".join(piece.text for piece in found.pieces)
+        if text:
+            files.append((file.real, _cut(text, file.called)))
+        else:
+            empty.add(folder)  # it is told once what was wrong with it
+    return InstructionsFound(tuple(files), tuple(notices)), frozenset(empty)
+
+
+def _cut(text: str, called: str) -> str:
+    if len(text) <= _MOST_CHARS:
+        return text
+    start = text[:_MOST_CHARS].rpartition("\n")[0] or text[:_MOST_CHARS]
+    return f"{start}\n(The rest is left out; {called} has it.)"

@@ -6,7 +6,7 @@ the change. `instruction_files` reads the files; `client.folder_trust` shows cha
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -94,9 +94,13 @@ class TrustedVersions:
             self._changes.pop(real, None)
         return now if self._present else known
 
-    def notices(self, directory: str) -> tuple[str, ...]:
-        """A sentence about each change, which names the file from `directory`."""
-        said = [self._notice(each, directory) for each in self.changes]
+    def notices(self, directory: str, but: Collection[str] = ()) -> tuple[str, ...]:
+        """A sentence about each change, which names the file from `directory`.
+
+        None of the changes of the paths in `but`.
+        """
+        news = (each for each in self.changes if each.path not in but)
+        said = [self._notice(each, directory) for each in news]
         more = len(said) - _MOST_NOTICES
         if more > 1:
             rest = f"{more} more files of instructions have changed: `refold trust add` shows them"

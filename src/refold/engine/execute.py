@@ -118,13 +118,24 @@ async def execute(
         if running.outside:
             end = replace(end, outside=True)
         await record(end)
-    await _tell_instructions(found, end, world)
+    look = access_as_judged(found, whole, tool, world)
+    files = [target.real for target in look.files] if look else []
+    await _heed_instructions(found, end, files, world, record)
     return end
 
 
-async def _tell_instructions(found: OpenCall, end: Ended, world: World) -> None:
-    """A change that was shown with the question is known to the user who allowed it."""
-    if world.instructions is None or end.outcome != "done" or not found.changes:
+async def _heed_instructions(
+    found: OpenCall, end: Ended, files: Sequence[str], world: World, record: Record
+) -> None:
+    """A change that was shown with the question is known to the user who allowed it; and a
+    file that is read or edited has instructions of its folder.
+    """
+    if world.instructions is None or end.outcome != "done":
+        return
+    known = [each.path for each in record.view.reminders.instructions]
+    if files and (news := await world.instructions.below(files, known)):
+        await record(news, by="place")
+    if not found.changes:
         return
     shown = {change.path: change.after for change in found.changes}
     done = [each for each in end.shown if isinstance(each, Diff)]

@@ -5,7 +5,7 @@ is the session's recorder: nothing is true before it is recorded. `Shared` is wh
 sessions of one tree share while they run.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,7 +17,7 @@ from refold.engine.decide import Policy
 from refold.engine.prune import CompactionShares
 from refold.engine.request_log import Trace
 from refold.errors import JournalError
-from refold.journal.events.kinds import Event, SystemPromptSet
+from refold.journal.events.kinds import Event, InstructionsFound, SystemPromptSet
 from refold.journal.state.fold import BudgetUsed, View
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule
@@ -176,6 +176,12 @@ class FolderInstructions(Protocol):
 
     async def approve(self, changes: Sequence[Diff]) -> None:
         """The user was shown these changes, and allowed them."""
+        ...
+
+    async def below(
+        self, files: Sequence[str], known: Collection[str]
+    ) -> InstructionsFound | None:
+        """The instructions for these files (real paths) that are not `known` yet."""
         ...
 
 

@@ -5,6 +5,8 @@ about plan mode are in `plan_mode`, those about the end of a turn with the polic
 it.
 """
 
+import os
+
 from refold.engine.decide import Note, Policy
 from refold.journal.state.background import BackgroundCommand, end_text
 from refold.journal.state.fold import View
@@ -25,6 +27,10 @@ OTHER_PLACE = (
     "that were said before began elsewhere.</reminder>"
 )
 ENDED_COMMANDS = "<reminder>Commands in the background have ended:\n{commands}</reminder>"
+INSTRUCTIONS = (
+    "<reminder>Instructions of this project for files in {folder} (from {file}). There they count "
+    "before those of the folders above:\n{text}</reminder>"
+)
 _NAMED = 20  # todos, files or commands
 _TAIL = 400  # characters of the output of an ended command
 
@@ -57,6 +63,21 @@ def changed_files(view: View) -> Note | None:
     directory = view.session.directory
     lines = [f"- {_tame(near(path, directory))} ({kind})" for path, kind in found]
     return Note(CHANGED_FILES.format(files=_listed(lines)))
+
+
+def nested_instructions(view: View) -> Note | None:
+    """Not to be switched off here: who wants no instructions has none found."""
+    directory = view.session.directory
+    notes = [
+        INSTRUCTIONS.format(
+            folder=_tame(near(os.path.dirname(each.path), directory)),
+            file=_tame(near(each.path, directory)),
+            text=each.text,
+        )
+        for each in view.reminders.instructions
+        if not each.told
+    ]
+    return Note("\n".join(notes)) if notes else None
 
 
 def ended_commands(view: View) -> Note | None:

@@ -331,6 +331,13 @@ class ExternalEditsFound(Struct, frozen=True):
     files: tuple[tuple[str, str], ...]  # real path, "changed" or "deleted"
 
 
+class InstructionsFound(Struct, frozen=True):
+    """Instructions of folders below, found when a file there was first read or edited."""
+
+    files: tuple[tuple[str, str], ...] = ()  # real path, and text with what it imports
+    notices: tuple[str, ...] = ()  # sentences for the user: what was left out
+
+
 class Imported(Struct, frozen=True):
     """All lines up to here were imported. They are history; nothing of them is resumed.
 
@@ -444,7 +451,7 @@ Event: TypeAlias = (
     | RequestLogged | AnswerRejected | Judged | Answered | Granted | Started | Ended
     | Rewound | MessageEdited | MessageWithdrawn | Stopped | TurnEnded | ModeChanged | PlanAnswered
     | CompactionRequested | Compacted | Reserved | Settled | BudgetSet | StepLimitSet | AgentChosen
-    | ExternalEditsFound | Imported | MemoryExtracted | TeamsSwitched | TracingSwitched | MailSent | TeammateIdled | ChildBorn | ChildGranted | ChildAsked | ChildAnswered | ChildStopped | ChildEnded
+    | ExternalEditsFound | InstructionsFound | Imported | MemoryExtracted | TeamsSwitched | TracingSwitched | MailSent | TeammateIdled | ChildBorn | ChildGranted | ChildAsked | ChildAnswered | ChildStopped | ChildEnded
     | NestedCallMade | VariableInjected | VariablesSaved | VariablesRestored | Forked
     | BackgroundStarted | BackgroundEnded | WorktreeEntered | WorktreeLeft | Checkpointed | FilesRestored | FileUploaded | ModelChosen | HookRan
     | EffortChosen | Renamed | Tagged | Titled | Noted | Unknown

@@ -13,6 +13,7 @@ from refold.journal.events.kinds import (
     Entry,
     ExternalEditsFound,
     Imported,
+    InstructionsFound,
     ModeChanged,
     ModelAnswered,
     ModelAsked,
@@ -27,12 +28,25 @@ from refold.values.control import Todos
 
 KINDS = (
     TurnStarted, ModelAsked, ModelAnswered, Ended, ModeChanged, PlanAnswered, Compacted,
-    Rewound, ExternalEditsFound, Imported, SessionResumed, WorktreeEntered, WorktreeLeft,
+    Rewound, ExternalEditsFound, InstructionsFound, Imported, SessionResumed, WorktreeEntered, WorktreeLeft,
 )  # fmt: skip
 
 # The names of the policies whose notes count here.
 PLANNING, TODOS, FILES = "planning", "open_todos", "changed_files"
 PLACE = "other_place"
+NESTED = "nested_instructions"
+
+
+class NestedInstructions(Struct, frozen=True):
+    """Instructions of a folder below: a real path, and the text with what it imports.
+
+    `found` is the seq of the event; `told` that of the request which has them, 0: none has.
+    """
+
+    path: str
+    text: str
+    found: int
+    told: int = 0
 
 
 class Reminders(Struct, frozen=True):
@@ -44,9 +58,11 @@ class Reminders(Struct, frozen=True):
     # Files that other programs changed, and how; the model does not know yet.
     external_edits: tuple[tuple[str, str], ...] = ()
     moved: bool = False  # the directory changed; the model does not know yet
+    instructions: tuple[NestedInstructions, ...] = ()
 
 
 def apply(reminders: Reminders, entry: Entry) -> Reminders:
+    reminders = _with_instructions(reminders, entry)
     match entry.event:
         case ModelAsked(policies=()) | Ended(control=None):
             pass  # the most frequent case
@@ -76,6 +92,29 @@ def apply(reminders: Reminders, entry: Entry) -> Reminders:
         case _:
             pass
     return reminders
+
+
+def _with_instructions(reminders: Reminders, entry: Entry) -> Reminders:
+    known = reminders.instructions
+    match entry.event:
+        case InstructionsFound(files):
+            news = tuple(NestedInstructions(path, text, entry.seq) for path, text in files)
+            paths = {each.path for each in news}
+            known = (*(each for each in known if each.path not in paths), *news)
+        case ModelAsked(policies=policies) if NESTED in policies:
+            known = tuple(replace(e, told=e.told or entry.seq) for e in known)
+        case Compacted(
+            kind="full" | "trim"
+        ):  # the summary does not have them word for word
+            known = tuple(replace(each, told=0) for each in known)
+        case Rewound(seq):
+            left = (each for each in known if each.found < seq)
+            known = tuple(replace(e, told=e.told if e.told < seq else 0) for e in left)
+        case Imported():  # those files were on another disk
+            known = ()
+        case _:
+            return reminders
+    return replace(reminders, instructions=known)
 
 
 def _outdated(

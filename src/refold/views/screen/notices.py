@@ -25,6 +25,7 @@ from refold.journal.events.kinds import (
     FilesRestored,
     FileUploaded,
     Imported,
+    InstructionsFound,
     JournalRepaired,
     MessageEdited,
     ModeChanged,
@@ -61,7 +62,7 @@ from refold.views.wrap import cut
 
 KINDS = frozenset((
     Compacted, ChildBorn, ChildEnded, Rewound, MessageEdited, ModelChosen, EffortChosen, ModeChanged,
-    AgentChosen, JournalRepaired, AnswerRejected, Settled, ExternalEditsFound, FilesRestored, FileUploaded, PlanAnswered, Forked,
+    AgentChosen, JournalRepaired, AnswerRejected, Settled, ExternalEditsFound, InstructionsFound, FilesRestored, FileUploaded, PlanAnswered, Forked,
     Imported, Renamed, Tagged, BudgetSet, StepLimitSet, Stopped, TeamsSwitched, TracingSwitched, MailSent,
     ModelAnswered, ModelFailed, HookRan, BackgroundEnded, WorktreeEntered, WorktreeLeft,
 ))  # fmt: skip
@@ -185,10 +186,17 @@ def _mishap(entry: Entry) -> Line | None:
             return None
 
 
+def _of_found_files(event: ExternalEditsFound | InstructionsFound) -> str:
+    if isinstance(event, ExternalEditsFound):
+        return changed_elsewhere(event.files)
+    used = [f"Instructions used: {on_one_line(path)}" for path, _ in event.files]
+    return "; ".join((*used, *map(on_one_line, event.notices)))
+
+
 def _of_files_and_plans(entry: Entry) -> Line | None:
     match entry.event:
-        case ExternalEditsFound(files):
-            return line(changed_elsewhere(files), "dim")
+        case ExternalEditsFound() | InstructionsFound() as event:
+            return line(_of_found_files(event), "dim")
         case FileUploaded(path, size):
             return line(f"Uploaded: {on_one_line(path)} ({size:,} bytes)", "dim")
         case FilesRestored(checkpoint, files=count):
