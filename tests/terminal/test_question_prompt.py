@@ -161,6 +161,7 @@ def typed_in_plain_terminal(*strokes: Stroke) -> str | DraftMessage | Key:
         clock = asyncio.get_running_loop().time
         printer = Printer(io.StringIO(), TerminalCapabilities())
         reader = LineReader(printer, source, clock)
+        answer: str | DraftMessage | Key = Key.CTRL_D
         async with anyio.create_task_group() as group:
             group.start_soon(press)
             answer = await reader.choose(MENU)
