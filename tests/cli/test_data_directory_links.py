@@ -77,6 +77,22 @@ def test_a_session_with_a_link_in_it_is_not_gone_on_with(house: House, name: str
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["events.jsonl", "", "/sessions"])
+def test_subcommands_refuse_a_session_that_is_reached_through_a_link(
+    house: House, name: str
+) -> None:
+    id_ = house.session.name
+    house.replaced(name or f"/sessions/{id_}")
+    before = house.outside_now()
+
+    for words in (("show", id_), ("check", id_), ("export", id_), ("delete", id_, "--yes")):
+        code, said = house.ran("sessions", *words)
+        assert (code, said.count("\n")) == (1, 1)
+        assert "is a link, and no session is read, copied or deleted through one" in said
+    assert house.outside_now() == before
+
+
+@pytest.mark.slow
 def test_a_directory_of_a_session_or_of_all_that_is_a_link_is_refused(house: House) -> None:
     house.replaced(f"/sessions/{house.session.name}")
     one = house.ran("-p", "more", "-r", house.session.name)

@@ -21,6 +21,7 @@ from refold.journal.home import JournalDirectory, StoredSession
 from refold.journal.state.session_tree import ROOT, Node, find, walk
 from refold.journal.store.blobs import Blobs
 from refold.journal.store.disk import Disk
+from refold.journal.store.log_file import NAME as JOURNAL
 from refold.journal.store.tree_reader import tree
 from refold.values.messages import ToolCall
 from refold.views.call_summary import label
@@ -37,8 +38,19 @@ def add_session(parser: ArgumentParser) -> None:
 
 
 def stored_session(home: JournalDirectory, text: str) -> StoredSession:
-    """The session with this id or name; of `last`, the newest that was started here."""
-    return home.named(text, here(), WaitNotice())
+    """The session with this id or name; of `last`, the newest that was started here.
+
+    A journal that is a link, or lies below one, is refused: another program put it there.
+    """
+    session = home.named(text, here(), WaitNotice())
+    above = [each for each in session.path.parents if each.is_relative_to(home.root)]
+    for place in (session.path / JOURNAL, session.path, *above):
+        if place.is_symlink():
+            raise BadInput(
+                f"{place} is a link, and no session is read, copied or deleted through one: "
+                "put there what it leads to (only REFOLD_HOME itself may be a link)"
+            )
+    return session
 
 
 def load_view(session: StoredSession) -> "tuple[View, str]":
