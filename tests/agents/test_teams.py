@@ -517,6 +517,34 @@ def test_the_person_writes_to_one_teammate_once_and_wakes_it_when_it_is_idle() -
     assert len(tree.events("root/child-2", TurnStarted)) == 2
 
 
+def test_mail_that_a_stopped_teammate_has_not_read_is_told_to_the_leader() -> None:
+    tree = TeamTree(ScriptedConversations({
+        "Go": [[spawn("ann")], "I wait.", "I see."],
+        "You are ann": [[called("wait")]],
+    }))  # fmt: skip
+
+    async def story() -> None:
+        session = await tree.opened()
+        await session.inbox.say("Go.")
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.go)
+            while not tree.at_work:
+                await anyio.lowlevel.checkpoint()
+            await session.inbox.mail("ann", "Look at\nb.txt.", "k1")
+            await session.inbox.mail("ann", "And at c.txt.", "k2")
+            await session.inbox.stop_child("child-1")
+
+    with_time(story)
+
+    (end,) = tree.events("root", ChildEnded)
+    assert end.reason == (
+        "stopped by the person; it has not read its mail: "
+        'from person, "Look at b.txt."; from person, "And at c.txt."'
+    )
+    (report,) = [s.text for s in tree.events("root", Said) if s.sender == "child-1"]
+    assert "And at c.txt." in report
+
+
 def with_time(story: Callable[[], Any]) -> None:
     async def bounded() -> None:
         with anyio.fail_after(30):

@@ -179,11 +179,22 @@ class ChildRun:
             try:
                 await self._run_session(session, spec.agent)
             except Exception as error:  # its usage must be recorded all the same
-                return _failed(ended(self.child.name, session), error)
-            end = ended(self.child.name, session)
+                end = _failed(ended(self.child.name, session), error)
+                return self._with_unread_mail(end, session.view)
+            end = self._with_unread_mail(ended(self.child.name, session), session.view)
         # One that is stopped before its turn has begun has no turn that says why.
         told = end.outcome != "cancelled" or end.reason not in ("", "cancelled")
         return end if told or not self._reason else replace(end, reason=self._reason)
+
+    def _with_unread_mail(self, end: ChildEnded, member: View) -> ChildEnded:
+        if not self.child.born.teammate:
+            return end
+        from refold.agents.team import unread_mail
+
+        unread = unread_mail(self.child, self._parent.view, member)
+        reason = end.reason if end.reason not in ("", "cancelled") else self._reason
+        told = "; ".join(filter(None, (reason, unread)))
+        return replace(end, reason=told) if unread else end
 
     async def _run_session(self, session: Session, agent: Profile) -> None:
         words = partial(self._first_events, agent)

@@ -21,6 +21,7 @@ from refold.values.text import clean
 MOST = 5  # teammates at a time
 LONGEST = 8_000  # characters of one mail
 _READ = 20  # mails that `inbox` gives
+_MOST_QUOTED, _QUOTED_CHARS = 5, 200  # unread mails that an end quotes
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,19}")
 # Who else sends messages, records events, or is meant by a word in a message.
 _RESERVED = (
@@ -138,6 +139,31 @@ def delivered(child: Child, leader: View, member: View) -> tuple[Said, ...]:
         for n, mail in enumerate(leader.children.mail, 1)
         if mail.to == name and (key := f"mail {n}") not in known
     )
+
+
+def unread_mail(child: Child, leader: View, member: View) -> str:
+    """A clause about the mail that this teammate has not read, for its end; or "".
+
+    It may still be on its way, or wait in the teammate's own journal for a turn.
+    """
+    waiting = {each.said.client_key for each in member.conversation.undelivered}
+    known, name = member.account.client_keys, child.born.teammate
+    unread = [
+        mail
+        for n, mail in enumerate(leader.children.mail, 1)
+        if mail.to == name and mail.kind != "shutdown"
+        and ((key := f"mail {n}") not in known or key in waiting)
+    ]  # fmt: skip
+    if not unread:
+        return ""
+    lines = [f'from {mail.sender}, "{_start(mail.text)}"' for mail in unread[:_MOST_QUOTED]]
+    more = f", and {len(unread) - _MOST_QUOTED} more" if len(unread) > _MOST_QUOTED else ""
+    return f"it has not read its mail: {'; '.join(lines)}{more}"
+
+
+def _start(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _QUOTED_CHARS else f"{line[: _QUOTED_CHARS - 1]}…"
 
 
 def _outside(mail: MailSent) -> bool:
