@@ -89,12 +89,53 @@ def test_guarded_paths_are_found_anew_each_time(tmp_path: Path) -> None:
     assert again == [*inside, "a/new/.idea"]
 
 
+@pytest.mark.slow
 def test_the_nearest_of_very_many_directories_are_looked_through(tmp_path: Path) -> None:
-    for number in range(2100):
+    for number in range(5100):
         (tmp_path / "deep" / str(number)).mkdir(parents=True)
     (tmp_path / ".env").touch()
 
     assert names(Guards([str(tmp_path)]), tmp_path) == [".env"]
+
+
+@pytest.mark.slow
+def test_what_the_first_search_left_out_never_counts_as_new(tmp_path: Path) -> None:
+    """Not even when there is room, because other directories are gone."""
+    for number in range(5100):
+        (tmp_path / "many" / str(number)).mkdir(parents=True)
+    (tmp_path / "a/b/c/.vscode").mkdir(parents=True)
+    guards = Guards([str(tmp_path)])
+
+    before = names(guards, tmp_path)
+    for number in range(1000):
+        (tmp_path / "many" / str(number)).rmdir()
+    (tmp_path / "many/new/.idea").mkdir(parents=True)
+    after = guards.found()
+    again = names(Guards([str(tmp_path)], beyond=after.beyond), tmp_path)
+
+    assert before == []
+    assert sorted(after.paths) == [str(tmp_path / "many/new/.idea")]
+    assert again == ["many/new/.idea"]
+
+
+def test_version_control_of_others_is_guarded(tmp_path: Path) -> None:
+    for name in (
+        ".hg/hgrc",
+        ".jj/repo/config.toml",
+        ".sl/config",
+        "a/.bzr/branch/branch.conf",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+
+    found = names(Guards([str(tmp_path)]), tmp_path)
+
+    assert found == [
+        ".hg/hgrc",
+        ".jj/repo/config.toml",
+        ".sl/config",
+        "a/.bzr/branch/branch.conf",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 All run in mode sandbox, in which nobody is asked.
 """
 
+from msgspec.structs import replace
+
 from tests.redteam.house import Attack
 from tests.redteam.without_mounts import WITHOUT_MOUNTS
 
@@ -18,7 +20,8 @@ _START = (
 )
 # The person looks around, and compares what an editor and a shell would run.
 _LOOKS = (
-    "for d in . $(find . -type d -not -path '*/.git/*'); do (cd $d && git status); done; "
+    "for d in . $(find . \\( -type d -o -type l \\) -not -name 'n[0-9]*' -not -path '*/.git/*'); do "
+    "(cd $d && git status; git -c user.name=a -c user.email=a@b commit --allow-empty -m n); done; "
     "git -c user.name=a -c user.email=a@b commit --allow-empty -m n; "
     "cmp .vscode/tasks.json {home}/was && cmp .env {home}/was || touch {home}/planted; "
     "[ -e .envrc ] && . ./.envrc; true"
@@ -42,6 +45,12 @@ def _planter(
         calls=[f"bash {n}.sh" if isinstance(c, str) else c for n, c in enumerate(calls)],
         plants={"config": _CONFIG, "hook": _HOOK, **scripts, **files},
     )  # fmt: skip
+
+
+def _configured(name: str, settings: str, *calls: str) -> Attack:
+    """In a repository in which the person has set more."""
+    attack = _planter(name, *calls)
+    return replace(attack, before=f"{_START}; {settings}")
 
 
 def _renamed(name: str, code: str) -> Attack:
@@ -103,6 +112,39 @@ PLANTERS = (
         "mkdir h; cp hook h/pre-commit; printf 'cp config .git/config' >> h/pre-commit; chmod +x h/*",
         "git -c core.hooksPath=h -c user.name=a -c user.email=a@b commit --allow-empty -m x",
         ("bash", {"command": "git commit --allow-empty -m x"}),
+    ),
+    _planter("a hook among a thousand", "git init -q s; cp hook s/.git/hooks/pre-commit; cd s/.git/hooks; seq 1001 | xargs touch"),
+    _configured(
+        "a hook where there was no directory of hooks", "rm -rf .git/hooks",
+        "mkdir .git/hooks; cp hook .git/hooks/pre-commit; cd .git/hooks; seq 1001 | xargs touch",
+    ),
+    _planter("a hook in a directory that cannot be listed", "git init -q s; cp hook s/.git/hooks/pre-commit; chmod 311 s/.git/hooks"),
+    _planter("a repository in a directory that cannot be listed", "git init -q s; cp config s/.git/config; chmod 311 s"),
+    _planter("a repository that cannot be listed", "git init -q s; cp config s/.git/config; chmod 311 s/.git"),
+    _planter("a workspace that cannot be listed", "git init -q s; cp config s/.git/config; echo 'touch {home}/planted' > .envrc; chmod 311 ."),
+    _planter(
+        "a directory that is closed and opened", "mkdir s; chmod 0 s",
+        "chmod 700 s; git init -q s; cp config s/.git/config",
+    ),
+    _planter("a repository behind thousands of directories", "seq -f n%g 5100 | xargs mkdir; git init -q zz; cp config zz/.git/config"),
+    _planter(
+        "a repository behind thousands of directories, later", "seq -f n%g 5100 | xargs mkdir; mkdir zz",
+        "git init -q zz; cp config zz/.git/config",
+    ),
+    _planter("a link to a repository among packages", "git init -q node_modules/e; cp config node_modules/e/.git/config; ln -s node_modules/e s"),
+    _planter(
+        "a link to a later repository among packages", "ln -s node_modules/e s",
+        "git init -q node_modules/e; cp config node_modules/e/.git/config",
+    ),
+    _planter("a link to a repository inside another", f"{_repository('.git/x')}; ln -s .git/x s"),
+    _configured("hooks where the settings have them", "git config core.hooksPath gh; mkdir gh", "cp hook gh/pre-commit"),
+    _configured("hooks where the settings expect them", "printf '[core]hooksPath = \"g h\" ; x\n' >> .git/config", "mkdir 'g h'; cp hook 'g h/pre-commit'"),
+    _configured("hooks that were there", "git config core.hooksPath gh; mkdir gh; touch gh/pre-commit; chmod +x gh/*", "cp hook gh/pre-commit"),
+    _configured("settings that settings include", "git config include.path ../more; touch more", "cp config more"),
+    _configured("settings that settings would include", "git config --add includeIf.gitdir:/.path ../a/more", "mkdir a; cp config a/more"),
+    _configured(
+        "settings that included settings include", "git config include.path ../more; printf '[include]\npath=b\n' > more",
+        "cp config b",
     ),
     _planter("a file that a shell runs", "echo 'touch {home}/planted' > .envrc"),
 )  # fmt: skip

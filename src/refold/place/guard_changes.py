@@ -9,6 +9,7 @@ All work is done by descriptors, and only below directories that the command cou
 the way leads nowhere.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -116,7 +117,8 @@ def _is_new(path: str, before: GuardState, after: GuardState, roots: Sequence[st
     if directory is None:
         return name.lower() != ".git" or not _is_ours(path, roots)
     if name == "hooks":
-        return os.path.islink(path)  # what is in it has its own entries
+        # What is in it has its own entries, unless that is too much or cannot be listed.
+        return after.prints[path].kind == "link" or after.prints[path].names is None
     if name == "commondir":
         return not _is_worktree(path, directory)
     return not runs_no_program(path)
@@ -236,13 +238,15 @@ class _Changes:
             now is None or (was.device, was.inode) != (now.device, now.inode)
         ):
             self._lost[was.device, was.inode] = was
-        goal = ""
-        with suppress(OSError):  # a link is in the way, or what it lay in is gone
+        goal, back, is_full = "", False, False
+        try:  # a link is in the way, or what it lay in is gone
             if now is not None:
                 goal = _moved(path, root, self._reach.quarantine, was.digest.hex())
             back = _put_back(path, root, was)
-            if goal or back:
-                self.made.append(GuardChange(path, goal, "restored" if back else "lost"))
+        except OSError as error:
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if goal or back or is_full:
+            self.made.append(GuardChange(path, goal, "restored" if back else "lost"))
 
     def move_elsewhere(self) -> None:
         """Files that were renamed away from guarded paths: a command could read them there."""

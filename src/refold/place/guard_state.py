@@ -76,14 +76,12 @@ class Fingerprint(Struct, frozen=True, array_like=True):
 
 
 class GuardState(Struct, frozen=True):
-    """The guarded paths with what lies there.
-
-    `repositories` and `targets` are as in `GuardedPaths`.
-    """
+    """The guarded paths with what lies there. The rest is as in `GuardedPaths`."""
 
     prints: dict[str, Fingerprint] = {}
     repositories: dict[str, str] = {}
     targets: dict[str, str] = {}
+    beyond: frozenset[str] = frozenset()
 
 
 class AllowedPaths(Struct, frozen=True):
@@ -114,7 +112,7 @@ def read_state(
                 room -= len(one.content)
                 one = one if room >= 0 else replace(one, content=None)
             prints[inner] = one
-    return GuardState(prints, guards.repositories, guards.targets)
+    return GuardState(prints, guards.repositories, guards.targets, guards.beyond)
 
 
 def _prints(

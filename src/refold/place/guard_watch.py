@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Lock
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.place.guard_state import (
     AllowedPaths,
@@ -187,10 +188,11 @@ class GuardWatch:
             prints.pop(path, None)
             if path in now.prints:
                 prints[path] = now.prints[path]
-        self._state = GuardState(
-            prints,
-            self._state.repositories | now.repositories,
-            self._state.targets | now.targets,
+        self._state = replace(
+            self._state,
+            prints=prints,
+            repositories=self._state.repositories | now.repositories,
+            targets=self._state.targets | now.targets,
         )
         self._stored.begin(self._state)
 
@@ -344,11 +346,14 @@ def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
     if not any(below(a, b) or below(b, a) for a in theirs for b in workspace.roots):
         os.rename(mine, file)  # of another workspace
         return []
-    guards = Guards(stored.roots, workspace.home, workspace.git_settings)
-    now = read_state(guards.found(), stored.state.prints, stored.state.targets)
-    before = _without_later(stored.state, now, ended)
+    state = stored.state
+    guards = Guards(stored.roots, workspace.home, workspace.git_settings, state.beyond)
+    now = read_state(guards.found(), state.prints, state.targets)
+    before = _without_later(state, now, ended)
     reach = Reach(theirs, workspace.quarantine, frozenset(stored.held))
     made = undo_changes(before, now, reach, (), _is_new).made
+    # Another refold may have begun a command since, and have seen what was undone just now.
+    _KnownChanges(workspace.states).note(before, now, made, ())
     with suppress(OSError):
         os.unlink(mine)
     return made
@@ -379,4 +384,4 @@ def _without_later(before: GuardState, now: GuardState, ended: int) -> GuardStat
         with suppress(OSError):
             if os.lstat(os.path.dirname(path)).st_ctime_ns > ended:
                 del prints[path]
-    return GuardState(prints, before.repositories, before.targets)
+    return replace(before, prints=prints)

@@ -1,9 +1,10 @@
 """Finds guarded paths in the workspace: files that must not change while a command writes.
 
 `values.path_names` has the names: files that hold secrets, or that decide what runs. A directory
-that has not changed since the last search is not searched again. Installed packages are left out;
-among thousands of directories, the nearest come first. The sandbox protects what is found;
-`quarantine` moves away what a command has created under such a name.
+that has not changed since the last search is not searched again. Installed packages are left out,
+unless a link leads to them. The first search looks through the nearest of very many directories;
+later ones leave out the same, and look through all that is new. The sandbox protects what is
+found; `guard_changes` moves away what a command has created under such a name.
 """
 
 import os
@@ -18,9 +19,10 @@ from msgspec import Struct
 
 from refold.place.git_targets import GitTargets, Repository
 from refold.safe_open import read_regular
-from refold.values.path_names import KEYS, below, guarded
+from refold.values.path_names import KEYS, below, guarded, near
 
-_MOST = 2000  # directories that are looked through
+_MAX_DIRECTORIES = 5000  # that the first search looks through
+_LISTS = stat.S_IRUSR | stat.S_IXUSR
 _SETTLED = 50_000_000  # nanoseconds: what changed just now may change unseen again
 _PACKAGES = {
     "node_modules", "site-packages", "__pycache__", ".tox", ".nox", ".mypy_cache",
@@ -41,7 +43,7 @@ class GuardedPaths(Struct, frozen=True):
 
     `repositories` has, of each guarded path inside one, its directory. `ages` says in which
     order they came up, since we look. `targets` has those that a setting of git names, each with
-    the file of that setting.
+    the file of that setting. `beyond` are the directories that no search looks through.
     """
 
     paths: frozenset[str] = frozenset()
@@ -49,6 +51,7 @@ class GuardedPaths(Struct, frozen=True):
     repositories: dict[str, str] = {}
     ages: dict[str, int] = {}
     targets: dict[str, str] = {}
+    beyond: frozenset[str] = frozenset()
 
     def only(self, paths: Set[str]) -> "GuardedPaths":
         """The same, without what came up since `paths` was found."""
@@ -58,6 +61,7 @@ class GuardedPaths(Struct, frozen=True):
             self.repositories,
             self.ages,
             self.targets,
+            self.beyond,
         )
 
     def oldest_first(self, paths: Iterable[str]) -> list[str]:
@@ -76,14 +80,22 @@ def _has_keys(path: str) -> bool:
 
 
 class Guards:
-    """`roots` are absolute, links followed. `own` are the user's files of git's settings."""
+    """`roots` are absolute, links followed. `own` are the user's files of git's settings.
+
+    `beyond` is what an earlier search left out.
+    """
 
     def __init__(
-        self, roots: Sequence[str], home: str = "", own: Sequence[str] = ()
+        self,
+        roots: Sequence[str],
+        home: str = "",
+        own: Sequence[str] = (),
+        beyond: Set[str] | None = None,
     ) -> None:
         self._roots, self._git = tuple(roots), GitTargets(roots, home, own)
         self._known: Mapping[str, _Directory] = {}
         self._repositories: Sequence[Repository] | None = None
+        self._beyond = None if beyond is None else set(beyond)
         self._ages, self._looks = dict[str, int](), 0
 
     def found(self) -> GuardedPaths:
@@ -114,7 +126,10 @@ class Guards:
         }
         known, self._looks = self._ages, self._looks + 1
         self._ages = {path: known.get(path, self._looks) for path in paths}
-        return GuardedPaths(frozenset(shut), links, repositories, self._ages, targets)
+        beyond = frozenset(self._beyond or ())
+        return GuardedPaths(
+            frozenset(shut), links, repositories, self._ages, targets, beyond
+        )
 
     def named_by_git(self, paths: Iterable[str]) -> str:
         """One of these paths that git would run or read by a setting; "" if it is none of them.
@@ -153,19 +168,52 @@ class Guards:
         return targets
 
     def _named(self) -> Iterator[str]:
-        # Several commands may be about to begin, each in a thread.
         before, now = self._known, dict[str, _Directory]()
-        waiting, new = deque((root, root) for root in self._roots), deque[tuple[str, str]]()
-        while (waiting or new) and len(now) < _MOST:
-            path, root = (waiting or new).popleft()
-            if path in now or (here := _look(path, root, before.get(path))) is None:
+        beyond, waiting = self._beyond or set[str](), deque((r, r) for r in self._roots)
+        while waiting:
+            path, root = waiting.popleft()
+            if path in now or path in beyond:
                 continue
-            now[path] = here
-            yield from here.guarded
-            # A command must not hide what was known behind thousands of new ones.
-            for each in here.below:
-                (new if before and each not in before else waiting).append((each, root))
-        self._known = now
+            if self._beyond is None and len(now) >= _MAX_DIRECTORIES:
+                beyond.add(path)
+                continue
+            known = before.get(path)
+            here = _look(path, root, known)
+            if here is None and self._beyond is None:
+                beyond.add(path)
+            elif here is None and _make_readable(path, root, was_known=known is not None):
+                here = _look(path, root, known)
+            if here is not None:
+                now[path] = here
+                yield from here.guarded
+                waiting += [(deeper, root) for deeper in here.below]
+        self._known, self._beyond = now, beyond
+
+
+def _make_readable(path: str, root: str, *, was_known: bool) -> bool:
+    """Programs enter a directory that cannot be listed: a command could hide things in one.
+
+    One that nobody can enter, and that was never known, hides nothing.
+    """
+    from refold.place.openat import FOLDER, beneath  # that is rare
+
+    with suppress(OSError):
+        top = os.open(root, FOLDER)
+        try:
+            here = beneath(top, os.path.relpath(path, root), FOLDER)
+        finally:
+            os.close(top)
+        try:
+            about = os.stat(here)
+            enters = was_known or about.st_mode & stat.S_IXUSR
+            if about.st_mode & _LISTS == _LISTS or not enters:
+                return False
+            # A descriptor that only names a directory changes it only by this path.
+            os.chmod(f"/proc/self/fd/{here}", stat.S_IMODE(about.st_mode) | _LISTS)
+        finally:
+            os.close(here)
+        return True
+    return False
 
 
 class _Directory(Struct, frozen=True):
@@ -196,19 +244,27 @@ def _directory(
     bare = (
         [name for name in names if name.lower() == _HEAD] if makes_repository(names) else []
     )
-    below = tuple(
+    below = [
         entry.path
         for entry in entries
         if entry.name not in shut
         and entry.name not in _PACKAGES
         and entry.is_dir(follow_symlinks=False)
-    )  # fmt: skip
+    ]  # fmt: skip
+    links = (entry.path for entry in entries if entry.is_symlink())
+    below += (goal for goal in map(os.path.realpath, links) if _is_passed_over(goal, root))
     return _Directory(
         changed,
         looked,
         tuple(os.path.join(path, name) for name in sorted({*shut, *bare})),
-        below,
+        tuple(below),
     )
+
+
+def _is_passed_over(path: str, root: str) -> bool:
+    """Is it among packages or in a guarded directory, where no search comes by itself?"""
+    parts = near(path, root).split("/")
+    return below(path, root) and any(p in _PACKAGES or guarded((p,)) for p in parts)
 
 
 def makes_repository(names: Set[str]) -> bool:
@@ -351,7 +407,7 @@ def pointed_to(path: str) -> str:
 def _modules(directory: str) -> Iterator[str]:
     """Submodules: a name may have slashes in it."""
     waiting = deque((path, 1) for path in _children(directory, "modules"))
-    left = _MOST
+    left = _MAX_REPOSITORIES
     while waiting and (left := left - 1):
         path, depth = waiting.popleft()
         if os.path.lexists(os.path.join(path, "HEAD")):

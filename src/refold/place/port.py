@@ -60,7 +60,7 @@ class GuardChange(Struct, frozen=True):
     """What a command did to a guarded path, and what became of it.
 
     What it made is now at `goal`; "" if it removed what was there. "moved": there was nothing
-    before. "restored": what was there before is there again; "lost": it was too large to be kept.
+    before. "restored": what was there before is there again; "lost": it could not be written again.
     "followed": a guarded file had been renamed to this path.
     """
 
@@ -75,13 +75,14 @@ class GuardChange(Struct, frozen=True):
             return f"{path} is guarded: what was made there is now {goal}{self._way_back}"
         if self.fate == "followed":
             return f"{path} was a guarded file under another name, and is now {goal}"
+        if self.fate == "lost":
+            now = f"changed, and what was made of it is now {goal}" if goal else "removed"
+            return (
+                f"{path} is guarded: it was {now}; what was there before could not be "
+                f"restored, because it is too large or the disk is full{self._way_back}"
+            )
         if not self.goal:
             return f"{path} is guarded: it was removed, and is there again"
-        if self.fate == "lost":
-            return (
-                f"{path} is guarded: it was changed, and what is there now is in {goal}; what "
-                f"was there before was too large to be restored{self._way_back}"
-            )
         return (
             f"{path} is guarded and was changed while the command ran, so refold put the old "
             f"version back and moved the new one to {goal}{self._way_back}"
@@ -90,8 +91,8 @@ class GuardChange(Struct, frozen=True):
     @property
     def _way_back(self) -> str:
         folder, name = os.path.split(self.goal)
-        if folder == os.path.dirname(self.path):
-            return ""  # quarantine is on another disk: it is beside it
+        if not name or folder == os.path.dirname(self.path):
+            return ""  # nothing is there, or quarantine is on another disk: it is beside it
         return (
             f"; if the user made the change, `refold quarantine restore {escaped(name)}` "
             "takes it back"

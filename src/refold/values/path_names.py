@@ -14,6 +14,7 @@ from msgspec import Struct
 
 _GIT = "git runs programs that it names"
 KEYS = "it holds keys or passwords"
+_VERSIONS = "version control runs programs that it names"
 _SHELL = "shells and desktops run it when they start"
 _EDITOR = "editors run what it names"
 _AGENT = "it says what agents may do and run"
@@ -96,6 +97,17 @@ IN_GIT = (
 GUARDS = (
     Guard((".git",), "git finds programs to run there", alone=True),
     *(Guard((".git", *below.split("/")), _GIT) for below in IN_GIT),
+    *(
+        Guard((".hg", name), _VERSIONS)
+        for name in ("hgrc", "hgrc-not-shared", "sharedpath")
+    ),
+    *(Guard((".sl", name), _VERSIONS) for name in ("config", "sharedpath")),
+    *(
+        Guard((".jj", *name), _VERSIONS)
+        for name in (("repo", "config.toml"), ("workspace-config.toml",))
+    ),
+    Guard((".bzr", "branch", "branch.conf"), _VERSIONS),
+    Guard((".pijul", "config"), _VERSIONS),
     Guard((".env.*",), KEYS),
     *(Guard((f"*{ending}",), _EDITOR) for ending in _WORKSPACES),
     *(Guard((".cargo", name), _TOOL) for name in ("config", "config.toml")),
