@@ -196,7 +196,10 @@ def test_a_file_of_mcp_servers_is_read_with_its_variable(tmp_path: Path) -> None
     app = App(Settings(), places, environ, LaunchOptions(directory=tmp_path))
 
     assert app.mcp is not None
-    assert sorted(server.config.name for server in app.mcp.statuses()) == ["filesystem", "github"]
+    assert sorted(server.config.name for server in app.mcp.statuses()) == [
+        "filesystem",
+        "github",
+    ]
 
 
 def test_an_agent_in_a_folder_works_for_the_person_and_for_other_agents(

@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
 
 from refold.code import wire
 from refold.code.languages import ServerSpec, language_of
@@ -72,26 +71,31 @@ class CodeFiles:
                 rows = lines[path]
                 yield Mention(path, line, rows[line - 1] if line <= len(rows) else "")
 
-    def listed(self) -> Sequence[str]:
-        """The files of the workspace that are of a known language, as far as there is time."""
+    def listed(self) -> tuple[Sequence[str], str]:
+        """The files of the workspace of a known language, and why some are missing, or ""."""
         until = time.monotonic() + _WALK
 
         def on_step() -> None:
             if time.monotonic() > until:
                 raise TimeoutError
 
-        found = list[str]()
-        with suppress(TimeoutError):
+        found, left_out = list[str](), ""
+        try:
             for root in self._roots:
-                for path in islice(walk(root, on_step), _FILES):
+                for number, path in enumerate(walk(root, on_step)):
+                    if number == _FILES:
+                        left_out = f"only {_FILES:,} files were looked at"
+                        break
                     if language_of(path) is not None and self.may_show(path):
                         found.append(path)
-        return sorted(found)
+        except TimeoutError:
+            left_out = f"not every file was listed within {_WALK:g} s"
+        return sorted(found), left_out
 
     def states(self, spec: ServerSpec) -> Mapping[str, object]:
         """The files of a server's languages, each with what is another after a change."""
         states = dict[str, object]()
-        for path in self.listed():
+        for path in self.listed()[0]:
             language = language_of(path)
             if language and spec in language.servers:
                 with suppress(OSError):

@@ -73,11 +73,15 @@ class SourceCode:
         return Symbols("tree-sitter", (why,), tuple(_holding(parsed, query)))
 
     async def named(self, query: str) -> Symbols:
-        files = await to_thread.run_sync(self._code.listed)
+        files, left_out = await to_thread.run_sync(self._code.listed)
         by_language = _by_language(files)
         if not by_language:
             raise ToolFailed("There is no file of a known language in the workspace.")
-        found, by, notes = list[Symbol](), list[str](), list[str]()
+        found, by = list[Symbol](), list[str]()
+        notes = [left_out] if left_out else []
+        if others := by_language[_LANGUAGES:]:
+            names = ", ".join(language.name for language, _ in others)
+            notes.append(f"not looked at: files of {names}")
         for language, mine in by_language[:_LANGUAGES]:
             spec, why = self._server(language)
             if spec is not None:
