@@ -142,6 +142,21 @@ def test_what_a_model_said_to_code_is_no_evidence(place: Path) -> None:
     assert checked(place, [SessionRecord(told)], read_by_code).state == "supported"
 
 
+def test_a_file_that_code_named_and_that_is_not_there_is_called_gone(place: Path) -> None:
+    told = made(
+        SessionStarted(str(place)),
+        *called("call-0", "python", code="print(open('nowhere.py').read())"),
+        Ended("call-0", "done", "something"),
+    )
+
+    found = checked(
+        place, [SessionRecord(told)], Evidence(path="nowhere.py", quote="something else")
+    )
+
+    assert found.state == "unknown"
+    assert found.reason.endswith("there is no such file now")
+
+
 def test_a_call_that_has_not_ended_says_nothing(place: Path) -> None:
     begun = SessionRecord(made(*called("call-0", "bash", command="make")))
     cut_off = SessionRecord(

@@ -163,6 +163,13 @@ def _printed_by(call: ObservedCall, sought: QuoteToFind, now: CurrentFile) -> Fi
     return Finding("stale", f"printed by {call.id}, and not there any more")
 
 
+_TODAY = {
+    "file": "the file is not what it was then",
+    "gone": "there is no such file now",
+    "unreadable": "the file cannot be read as text now",
+}
+
+
 def _by_code(
     ways: Sequence[QuoteToFind], path: str, now: CurrentFile, seen: ReadFiles
 ) -> Finding | None:
@@ -173,7 +180,8 @@ def _by_code(
         return None
     if now.words is None or now.touched >= seen.began:
         why = "Python code names the file, and what it read of it is not recorded"
-        return Finding("unknown", f"{why}; the file is not what it was then")
+        today = _TODAY[now.kind]
+        return Finding("unknown", f"{why}; {today}")
     for sought in ways:
         if now.words.places(sought.quote, sought.within, most=1):
             why = "stands in the file, which Python code names and which has not changed since"

@@ -57,7 +57,7 @@ class ScriptedProvider:
         step = len(self.heard)
         self.heard.append(request)
         if step >= len(self._lines):
-            raise ProviderError(f"the script has only {len(self._lines)} lines")
+            raise ProviderError(f"the script has only {_lines(self._lines)}")
         line = self._lines[step]
         if isinstance(line, ProviderError):
             raise line
@@ -65,6 +65,10 @@ class ScriptedProvider:
         for delta in deltas(reply, step):
             await anyio.lowlevel.checkpoint()
             yield delta
+
+
+def _lines(lines: Sequence[object]) -> str:
+    return "1 line" if len(lines) == 1 else f"{len(lines)} lines"
 
 
 def as_reply(line: "str | Sequence[tuple[str, str]] | Reply") -> Reply:
@@ -296,7 +300,7 @@ class ScriptedConversations:
             await anyio.sleep(0.005)
         at, lines = place(request), self._scripts[name]
         if at >= len(lines):
-            raise ProviderError(f"the script {name!r} has only {len(lines)} lines")
+            raise ProviderError(f"the script {name!r} has only {_lines(lines)}")
         line = lines[at]
         if isinstance(line, ProviderError):
             raise line
