@@ -11,6 +11,7 @@ the way leads nowhere.
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
@@ -29,6 +30,7 @@ from refold.place.quarantine import move_to
 from refold.safe_open import read_regular
 from refold.values.path_names import below
 
+_WORKTREE = re.compile(r"\[core\]\nworktree = ([\w./ +-]+)")
 _MAX_SEARCHED = 200_000  # files among which one is looked for that was moved away
 
 
@@ -121,7 +123,21 @@ def _is_new(path: str, before: GuardState, after: GuardState, roots: Sequence[st
         return after.prints[path].kind == "link" or after.prints[path].names is None
     if name == "commondir":
         return not _is_worktree(path, directory)
-    return not runs_no_program(path)
+    return not runs_no_program(path) and not _is_of_submodule(path, directory, roots)
+
+
+def _is_of_submodule(config: str, directory: str, roots: Sequence[str]) -> bool:
+    """Do these settings, besides what runs nothing, say only where the checkout is?
+
+    It must be in the workspace, and know that this is its repository.
+    """
+    lines = program_lines(config) or []
+    place = _WORKTREE.fullmatch(lines[0]) if len(lines) == 1 else None
+    if place is None:
+        return False
+    top = os.path.realpath(os.path.join(directory, place[1]))
+    inside = any(top != root and below(top, root) for root in roots)
+    return inside and pointed_to(f"{top}/.git") == os.path.realpath(directory)
 
 
 def _target_of(path: str, state: GuardState) -> str:
