@@ -332,6 +332,23 @@ def test_what_a_command_did_before_refold_was_killed_is_undone_at_the_next_start
     assert undo_after_kill(workspace) == []
 
 
+def test_what_was_undone_after_a_kill_is_not_put_back_by_another_refold(
+    tmp_path: Path,
+) -> None:
+    """It had begun a command when the plant was still there, and takes it for the user's."""
+    (tmp_path / "ws").mkdir()
+    workspace = killed(tmp_path, BEGIN + "open('.envrc', 'w').write('planted')")
+    other, allowed = GuardWatch(workspace), AllowedPaths()
+
+    other.begin(allowed)
+    undone = undo_after_kill(workspace)
+    last = other.end(allowed)
+
+    assert [os.path.basename(one.path) for one in undone] == [".envrc"]
+    assert last.undone == ()
+    assert not (tmp_path / "ws/.envrc").exists()
+
+
 def test_what_the_user_does_after_refold_was_killed_stays(tmp_path: Path) -> None:
     (tmp_path / "ws").mkdir()
     workspace = killed(tmp_path, BEGIN)

@@ -193,7 +193,7 @@ class Guards:
 def _make_readable(path: str, root: str, *, was_known: bool) -> bool:
     """Programs enter a directory that cannot be listed: a command could hide things in one.
 
-    One that nobody can enter, and that was never known, hides nothing.
+    One that no program can enter, and that was never known, hides nothing.
     """
     from refold.place.openat import FOLDER, beneath  # that is rare
 
