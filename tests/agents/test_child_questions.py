@@ -103,7 +103,7 @@ def test_a_grant_holds_for_the_whole_tree_at_once() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
             id_ = await until_asked(session)
-            await session.inbox.answer(id_, allowed=True, grant="book")
+            await session.inbox.answer(id_, allowed=True, grants=("book",))
         return session
 
     session = anyio.run(main)

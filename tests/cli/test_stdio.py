@@ -308,6 +308,34 @@ def test_only_the_rule_that_was_offered_can_be_granted(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "chosen", [{}, {"rule_set": ["bash(touch one)", "bash(touch two)"]}]
+)
+def test_rules_that_suffice_together_are_granted_together(
+    starts: Starts, tmp_path: Path, chosen: dict[str, list[str]]
+) -> None:
+    makes = call("bash", command="touch one; touch two")
+    program = starts(makes, makes, {"text": "Done."})
+    program.say(type="user_message", text="Make them.")
+    asked = program.until("tool_approval_request")
+    answer = {"call_id": asked["call_id"], "allowed": True, "grant": "always"}
+
+    program.say(type="tool_approval_response", **answer, rule_set=["bash(touch one)"])
+    refused = program.until("error")["reason"]
+    program.say(type="tool_approval_response", **answer, **chosen)
+    program.until("result")
+
+    assert program.end() == 0
+    assert (asked["rules"], asked["rule_set"]) == (
+        [],
+        ["bash(touch one)", "bash(touch two)"],
+    )
+    assert "does not cover this call" in refused
+    assert program.kinds().count("tool_approval_request") == 1
+    assert (tmp_path / "two").exists()
+
+
+@pytest.mark.slow
 def test_messages_are_turns_of_their_own_each_with_a_result(starts: Starts) -> None:
     program = starts({"text": "One."}, {"text": "Two."}, {"text": "Three."})
     program.say(type="user_message", text="a", client_key="k")

@@ -405,7 +405,7 @@ def test_what_a_person_allows_for_the_session_is_not_asked_again() -> None:
         )
         await session.inbox.say("Taxi!")
         stages = [c.stage for c in (await session.go()).conversation.calls]
-        await session.inbox.answer("call-0", allowed=True, grant="book")
+        await session.inbox.answer("call-0", allowed=True, grants=("book",))
         return [*stages, (await session.go()).turn.outcome]
 
     assert anyio.run(twice) == ["asked", "answered"]

@@ -177,7 +177,6 @@ git --git-dir=x status
 git diff --output=x
 git diff --outp=x
 git diff --ext-diff
-git diff --no-index a b
 git branch x
 git branch -d x
 git log --format=%G?
@@ -216,7 +215,15 @@ export A=1
 ! ls
 ls | sh
 env ls
-env
+env A=1
+env ls
+printenv -0
+tee f
+tee -p /dev/null
+python3 -m json.tool a b
+python3 -m json.tool < .env
+python3 -m json
+git diff --no-index a
 xargs ls
 cat x | xargs rm
 awk 'BEGIN{system("touch PWNED")}'

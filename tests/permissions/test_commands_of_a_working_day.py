@@ -5,24 +5,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from refold.permissions.rule_offers import offers
+from refold.permissions.rule_offers import offers, rule_set
 from tests.permissions.places import bash, judged, place, rules
 
 COMMANDS = yaml.safe_load(Path(__file__).with_name("everyday.yaml").read_text("utf-8"))
-# Mode `default` asks about these each time: they redirect into a file, assign a variable, or
-# insert what another command prints, and no rule sees that.
-WITHOUT_A_RULE = (
-    "ls src > files.txt", "echo 'a line' >> notes.txt", "printf '%s\\n' one two > list.txt",
-    "wc -l $(git ls-files)", "x=$(git rev-parse HEAD); echo $x", "export A=1; echo $A",
-    "A=1 B=2 env", "PYTHONPATH=src python -m pytest -q",
-    'for f in *.py; do python -m py_compile "$f"; done',
-    'while read -r line; do echo "$line"; done < f', "[[ -d src ]] && ls src",
-)  # fmt: skip
 
 
 def test_there_are_sixty() -> None:
     assert len(set(COMMANDS)) == 60
-    assert set(WITHOUT_A_RULE) <= set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -32,14 +22,15 @@ def test_a_harmless_command_runs_unasked_in_mode_sandbox(command: str) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_harmless_command_runs_unasked_or_offers_a_rule(command: str) -> None:
-    found = judged(command)
-    offered = offers(bash(command), place())
+    decision = judged(command)
+    offered = [(rule,) for rule in offers(bash(command), place())]
+    together = rule_set(bash(command), place())
 
-    usual = found.verdict == "allow" or (bool(offered) and not found.once)
-    assert usual == (command not in WITHOUT_A_RULE)
-    for rule in offered:
-        allowed = [rule.removeprefix("bash(")[:-1]]
-        assert judged(command, allow=allowed).verdict == "allow"
+    usual = bool(offered or together) and not decision.once
+    assert decision.verdict == "allow" or usual
+    for rules_ in (*offered, together):
+        allowed = [rule.removeprefix("bash(")[:-1] for rule in rules_]
+        assert not rules_ or judged(command, allow=allowed).verdict == "allow"
 
 
 @pytest.mark.parametrize(

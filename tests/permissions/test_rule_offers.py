@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from refold.permissions.decide import decide
 from refold.permissions.facts import Facts
-from refold.permissions.rule_offers import offers
-from tests.permissions.places import bash, on_file, place, rules
+from refold.permissions.rule_offers import offers, rule_set
+from tests.permissions.places import bash, judged, on_file, place, rules
 
 FACTS = Facts(("/ws",))
 
@@ -51,10 +51,102 @@ def test_of_other_programs_at_most_the_call_itself_is_offered(command: str) -> N
 
 
 @pytest.mark.parametrize(
-    "command", ["pytest; rm x", "pytest > out", "pytest $x", "A=1 pytest"]
-)
+    "command",
+    [
+        "rm $x", "rm *.pyc", "rm $(cat f); ls", "$x", "eval \"$x\"", "pytest > ../out", "pytest > /etc/x",
+        "pytest > AGENTS.md", "pytest > *", "pytest > $x", "PATH=. pytest",
+        "PYTHONPATH=../x pytest", "PYTHONPATH=/x pytest; rm x", "GIT_DIR=x git add a",
+        "LD_PRELOAD=./a.so ls", "export PATH=.; ls", "for PATH in .; do ls; done",
+        "read -r PATH < f; ls", "${PATH:=.} ls", "pytest > out & rm $x", "(cd x; git add a) > f",
+        "alias ls=rm; ls", "export A=1", "while :; do rm $f; done",
+        "echo a\nrm $x", "cat <<E > f\na\nE", "A=1 l\u0455",
+        f"A=1 pytest {'x' * 400}",
+    ],
+)  # fmt: skip
 def test_what_no_rule_can_see_whole_has_none(command: str) -> None:
-    assert offers(bash(command), FACTS) == ()
+    assert offers(bash(command), place()) == rule_set(bash(command), place()) == ()
+
+
+@pytest.mark.parametrize(
+    ("command", "wanted"),
+    [
+        ("pytest > out", ("bash(pytest * > out)", "bash(pytest > out)")),
+        ("pytest -q >> 'a b' 2>&1", ("bash(pytest * >> 'a b')", "bash(pytest -q >> 'a b')")),
+        ("NO_COLOR=1 pytest", ("bash(pytest *)", "bash(pytest)")),
+        ("CI=1 npm test", ("bash(CI=1 npm test *)", "bash(CI=1 npm test)")),
+        ("PYTHONPATH=src:lib pytest", (
+            "bash(PYTHONPATH=src:lib pytest *)", "bash(PYTHONPATH=src:lib pytest)")),
+        ("A=1 pytest", ("bash(A=1 pytest)",)),
+        ("wc -l $(git ls-files)", ("bash(wc -l $(git ls-files))",)),
+    ],
+)  # fmt: skip
+def test_a_rule_has_the_files_and_variables_of_the_command(
+    command: str, wanted: tuple[str, ...]
+) -> None:
+    assert offers(bash(command), place()) == wanted
+
+
+@pytest.mark.parametrize(
+    ("rule", "command"),
+    [
+        ("pytest * > out", "pytest -q"), ("pytest * > out", "pytest > other"),
+        ("pytest *", "pytest > out"), ("pytest * > out", "pytest >> out"),
+        ("pytest * > out", "pytest > out 2> err"), ("pytest * > ../out", "pytest > ../out"),
+        ("CI=1 npm test *", "npm test"), ("npm test *", "CI=1 npm test"),
+        ("CI=1 npm test *", "CI=0 npm test"), ("pytest * > l", "pytest > l"),
+        ("pytest * > .git/config", "pytest > .git/config"), ("A=1 pytest", "A=2 pytest"),
+        ("A=1 pytest", "A=1 pytest -q"), ("wc -l $(git ls-files)", "wc -l $(git ls-files -o)"),
+        ("PATH=. ls", "PATH=. ls"), ("rm $x", "rm $x"), ("ls > f; *", "ls > f; rm x"),
+        ("cd src > f", "cd src > f && cat ../x"),
+    ],
+)  # fmt: skip
+def test_a_rule_covers_no_other_file_or_variable(rule: str, command: str) -> None:
+    facts = place(links={"/ws/l": "/etc/x"})
+
+    assert judged(command, facts=facts, allow=[rule]).verdict == "ask"
+
+
+@pytest.mark.parametrize(
+    ("command", "wanted"),
+    [
+        ("pytest -q; rm x", ("bash(pytest *)", "bash(rm x)")),
+        ("mkdir -p a && touch a/b", ("bash(mkdir -p a)", "bash(touch a/b)")),
+        ("mkdir a && pytest > a/out && ls", ("bash(mkdir a)", "bash(pytest * > a/out)")),
+        ("ruff check . && ruff format .", ()),
+        ("pytest; rm $x", ()),
+        ("pytest; rm *.pyc", ()),
+        ("; ".join(f"rm {n}" for n in range(9)), ()),
+    ],
+)
+def test_a_command_of_several_parts_offers_a_rule_for_each(
+    command: str, wanted: tuple[str, ...]
+) -> None:
+    assert rule_set(bash(command), place()) == wanted
+    for missing in wanted:
+        rest = [rule[5:-1] for rule in wanted if rule != missing]
+        assert judged(command, allow=rest).verdict == "ask"
+    assert not wanted or judged(command, allow=[r[5:-1] for r in wanted]).verdict == "allow"
+
+
+def test_a_deny_rule_that_repeats_a_script_denies_it() -> None:
+    for command in ("x=$(git rev-parse HEAD); echo $x", "ls > f", "{ ls; }"):
+        found = judged(command, "bypass", allow=[command], deny=[command])
+        assert found.verdict == "deny", command
+
+
+def test_a_deny_rule_with_a_file_is_about_output_to_that_file() -> None:
+    for command, verdict in (
+        ("ls > f", "deny"), ("ls -l >> f", "deny"), ("sh -c 'ls > f'", "deny"), ("ls", "allow"),
+        ("ls > g", "allow"),
+    ):  # fmt: skip
+        assert judged(command, "bypass", deny=["ls > f"]).verdict == verdict, command
+
+
+def test_a_script_that_reads_what_is_not_known_reads_the_workspace_only() -> None:
+    command = "wc -l $(cat names)"
+
+    assert judged(command, allow=[command]).confines.narrow
+    assert offers(bash(command), place(sandboxed=False)) == ()
 
 
 WORDS = st.sampled_from(
@@ -104,3 +196,11 @@ def test_a_folder_rule_does_not_cover_what_is_protected_in_it() -> None:
         touch = on_file("write_file", path, place())
         found = decide(touch, "default", rules(allow=[folder]), place())
         assert found.verdict == "ask", path
+
+
+@pytest.mark.parametrize("join", ["; ", " && "])
+def test_a_rule_for_going_elsewhere_allows_nothing_there(join: str) -> None:
+    for command in (f"cd /etc{join}cat passwd", f"LANG=C cd src{join}cat ../x"):
+        first = command.partition(join)[0]
+
+        assert judged(command, allow=[first, "cd *"]).verdict == "ask", command

@@ -290,6 +290,22 @@ def test_the_useful_rule_is_offered_and_r_narrows_it(
     assert tonight.events(Granted) == [Granted(rule)]
 
 
+def test_a_command_of_several_parts_offers_a_rule_for_each(
+    evening: Callable[..., Evening], own_pytest: None
+) -> None:
+    command = '{"command": "pytest --version; touch one"}'
+    tonight = evening([("bash", command)], [("bash", command)], "Done.")
+
+    rows = tonight.tell("go", "s", "/quit")
+
+    assert "  └ yes, and bash(pytest *) and bash(touch one) for this session" in rows
+    assert rows.count("? May bash run this?") == 1
+    assert tonight.events(Granted) == [
+        Granted("bash(pytest *)"),
+        Granted("bash(touch one)"),
+    ]
+
+
 def test_edits_are_accepted_from_a_question_on(
     evening: Callable[..., Evening],
 ) -> None:

@@ -63,11 +63,11 @@ class Person:
         self, asked: documents.ToolApprovalRequest, show: Show, directory: str
     ) -> ApprovalResponse:
         options = [_option(_ONCE, "Allow once", "allow_once")]
-        if asked.rules and not asked.once:
-            rule = asked.rules[0]
+        if (rules := asked.rules[:1] or asked.rule_set) and not asked.once:
+            shown = " and ".join(rules)
             options += [
-                _option(_SESSION, f"Allow {rule} for this session", "allow_always"),
-                _option(_ALWAYS, f"Always allow {rule} in this folder", "allow_always"),
+                _option(_SESSION, f"Allow {shown} for this session", "allow_always"),
+                _option(_ALWAYS, f"Always allow {shown} in this folder", "allow_always"),
             ]
         options.append(_option(_NO, "Deny", "reject_once"))
         try:

@@ -196,9 +196,9 @@ class Workspace:
         undone = (f"{one.sentence(escaped(one.path))}." for one in self.sandbox.undone)
         return (*filter(None, (self.sandbox.notice,)), *undone)
 
-    def always(self, rule: str) -> None:
-        """From now on `rule` allows calls in this folder, in every session to come."""
-        TrustedFolders(self._paths.folders).always(self._where.directory, rule)
+    def always(self, *rules: str) -> None:
+        """From now on `rules` allow calls in this folder, in every session to come."""
+        TrustedFolders(self._paths.folders).always(self._where.directory, *rules)
 
     def unread(self, path: str) -> str:
         """Why a deny rule keeps this file, absolute, from being read, or ""."""

@@ -6,7 +6,7 @@ them. An order that cannot be carried out raises `BadInput`.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -286,22 +286,22 @@ class Dispatcher:
         found = self._waiting(order.call_id, order.hash)
         if isinstance(found, Questions) and order.allowed:
             raise BadInput(f"{order.call_id!r} asks questions: send question_response")
-        rule = ""
+        rules: Sequence[str] = ()
         if order.allowed and order.grant:
             from refold.client.permissions import Permissions
 
-            rule = _granted(Permissions(self._app, self._engine), order, found)
+            rules = _granted(Permissions(self._app, self._engine), order, found)
         taken = await self._engine.inbox.answer(
             order.call_id,
             allowed=order.allowed,
             reason=order.reason,
-            grant=rule,
+            grants=rules,
             hash_=found.call.hash,
         )
         if not taken:
             raise AlreadyAnswered(f"the call {order.call_id!r} was answered already")
-        if rule and order.grant == "always":  # the yes has counted by now
-            self._app.workspace.always(rule)
+        if rules and order.grant == "always":  # the yes has counted by now
+            self._app.workspace.always(*rules)
         return True
 
     async def _answers(self, order: QuestionResponse) -> bool:
@@ -356,22 +356,26 @@ class Dispatcher:
 
 def _granted(
     permissions: "Permissions", order: ApprovalResponse, found: Permission | Questions
-) -> str:
-    """The rule that goes with this yes: one that was offered, or that covers the call."""
-    offered = permissions.offers(found)
+) -> Sequence[str]:
+    """The rules that go with this yes: some that were offered, or that cover the call."""
+    offered = permissions.rule_sets(found)
     if not offered:
         raise BadInput(f"no rule can cover {order.call_id!r}: allow it without a grant")
     kinds = ("session", "always")
-    rule = order.rule or (offered[0] if order.grant in kinds else order.grant)
-    if rule in offered:
-        return rule
+    if order.rule and order.rule_set:
+        raise BadInput("send rule or rule_set, not both")
+    if order.rule or order.rule_set:
+        rules = order.rule_set or (order.rule,)
+    else:
+        rules = offered[0] if order.grant in kinds else (order.grant,)
+    if rules in offered:
+        return rules
     try:
-        permissions.check_offer(found, rule)
+        permissions.check_offer(found, *rules)
     except BadInput as error:
-        raise BadInput(
-            f"{error}; rules for {order.call_id!r}: {', '.join(map(repr, offered))}"
-        ) from error
-    return rule
+        sets = ", ".join(" with ".join(map(repr, one)) for one in offered)
+        raise BadInput(f"{error}; rules for {order.call_id!r}: {sets}") from error
+    return rules
 
 
 async def _enter_or_leave(order: _OfWorktree, app: App, engine: Engine) -> bool:

@@ -124,10 +124,11 @@ class Permissions:
         """Is it judged by the commands in it, as bash is?"""
         return tool.command is not None or tool.name in COMMANDS
 
-    def offers(self, request: Permission | Questions) -> Sequence[str]:
+    def rule_sets(self, request: Permission | Questions) -> Sequence[tuple[str, ...]]:
         """The rules that a yes to this request may add: the most useful, the narrowest.
 
-        None: only this call may be allowed.
+        Those of a set cover the call together, mostly it is one. None: only this call may
+        be allowed.
         """
         made = self._engine.as_made(request.call.call)
         return offered(
@@ -158,19 +159,21 @@ class Permissions:
             return False
         return found.verdict == "allow"
 
-    def check_offer(self, request: Permission | Questions, rule: str) -> None:
-        """Raises `BadInput` if `rule`, as the user typed it, does not allow this call."""
+    def check_offer(self, request: Permission | Questions, *rules: str) -> None:
+        """Raises `BadInput` if `rules`, as the user typed them, do not allow this call."""
         made = self._engine.as_made(request.call.call)
         tool = self._tool(made.name)
-        if not parse(rule, "allow", "what you typed").pattern:
-            raise BadInput(f"{rule!r} allows every call: write tool(pattern)")
+        for rule in rules:
+            if not parse(rule, "allow", "what you typed").pattern:
+                raise BadInput(f"{rule!r} allows every call: write tool(pattern)")
         if tool is None or request.call.once:
             raise BadInput("no rule can allow this call; it is asked about each time")
         about = describe_access(tool, tool.parse(made.arguments), self.facts())
-        found = judge(about, self._here, self._engine.view, (rule,))
+        found = judge(about, self._here, self._engine.view, rules)
         if found.verdict != "allow":
+            said = " with ".join(map(repr, rules))
             raise BadInput(
-                f"{rule!r} does not cover this call, so it would ask again: {found.reason}"
+                f"{said} does not cover this call, so it would ask again: {found.reason}"
             )
 
     def manner(self, call: ToolCall) -> "RunConditions | None":
@@ -204,8 +207,8 @@ def offered(
     tool: Tool | None,
     policy_context: PolicyContext,
     view: View,
-) -> Sequence[str]:
-    """The rules that cover this call and really let it pass.
+) -> Sequence[tuple[str, ...]]:
+    """The sets of rules that cover this call and really let it pass, each by itself.
 
     Pure. `made` is the call as the model made it: a rule with a secret in it would be
     kept. Where only this one call may be allowed, an ask rule decided, or no rule can see
@@ -213,15 +216,16 @@ def offered(
     """
     if tool is None or found.once or made != found.call:
         return ()
-    from refold.permissions.rule_offers import offers  # only where a person is asked
+    from refold.permissions.rule_offers import offers, rule_set  # where a person is asked
 
     try:
         facts = policy_context.facts()
         about = describe_access(tool, tool.parse(made.arguments), facts)
+        several = rule_set(about, facts)
         return [
-            rule
-            for rule in offers(about, facts)
-            if judge(about, policy_context, view, (rule,)).verdict == "allow"
+            rules
+            for rules in (*((rule,) for rule in offers(about, facts)), several)
+            if rules and judge(about, policy_context, view, rules).verdict == "allow"
         ]
     except (ToolFailed, BadInput):
         return ()

@@ -65,6 +65,7 @@ class ApprovalResponse(_Order, frozen=True, tag="tool_approval_response"):
     reason: str = ""
     grant: str = ""  # "session" or "always"; or a rule that was offered: for the session
     rule: str = ""  # which of the rules that were offered; "": the first
+    rule_set: tuple[str, ...] = ()  # instead of `rule`: several that suffice together
 
 
 class QuestionResponse(_Order, frozen=True, tag="question_response"):

@@ -126,7 +126,7 @@ class SessionOrders(SessionState):
         if isinstance(found, Questions):
             return question(event, seq, found.questions)
         made = self.as_made(found.call.call)
-        return approval_request(event, seq, made, self.permissions.offers(found))
+        return approval_request(event, seq, made, self.permissions.rule_sets(found))
 
     async def waiting(self) -> "Sequence[Document]":
         """The documents of requests that wait for the user, with their original numbers."""
@@ -188,15 +188,15 @@ class SessionOrders(SessionState):
         reason: str = "",
         *,
         grant: str = "",
-        rule: str = "",
+        rule: str | Sequence[str] = "",
         answers: Sequence[str] = (),
     ) -> bool:
         """Answer a call that waits for approval. False if another client was first, or it
         has changed.
 
         `request` is what was shown, or the id of a waiting call. `grant` is "session" or
-        "always", for the offered `rule` (by default the first), or one of these rules for
-        the session; `answers` are to the questions of the call.
+        "always", for the offered `rule` (by default the first; several that suffice
+        together), or one of these rules for the session; `answers` are to the questions of the call.
         """
         call_id = request if isinstance(request, str) else request.id
         found = next((r for r in self.requests if r.id == call_id), None)
@@ -208,7 +208,7 @@ class SessionOrders(SessionState):
         order = (
             QuestionResponse(call_id, tuple(answers), hash_)
             if allowed and isinstance(found, Questions)
-            else ApprovalResponse(call_id, allowed, hash_, reason, grant, rule)
+            else ApprovalResponse(call_id, allowed, hash_, reason, grant, *_chosen(rule))
         )
         try:
             return await self.send(order)
@@ -336,3 +336,8 @@ def _put(event: "PutToPerson", view: View) -> Permission | Questions | None:
         return of_child(event)
     found = view.conversation.call(event.call_id)
     return None if found is None else of_call(found)
+
+
+def _chosen(rule: str | Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """As the fields of an `ApprovalResponse`: one rule, or a set."""
+    return (rule, ()) if isinstance(rule, str) else ("", tuple(rule))

@@ -24,7 +24,7 @@ from refold.permissions.rules import (
 from refold.permissions.shell.catastrophes import catastrophe
 from refold.permissions.shell.command_patterns import covers, holds
 from refold.permissions.shell.discards import discards
-from refold.permissions.shell.git_read_only import steers
+from refold.permissions.shell.git_read_only import steers, writes_no_settings
 from refold.permissions.shell.named_files import NamedFile, named
 from refold.permissions.shell.nested_commands import NestedCommands, running
 from refold.permissions.shell.plain_script import SimpleCommand, split_script
@@ -101,11 +101,13 @@ def decide_command(
         or _by_mode(mode)
         or _looking(command, mode)
         or _allowed(command, rules, mode)
+        or _repeated(command, rules, facts)
         or _in_sandbox(command, mode, facts)
         or _asked(command)
     )
-    if decision.verdict == "allow" and not _steers_git(command):
-        # The user does not see what git is about to write.
+    unseen = decision.verdict == "allow" and not _steers_git(command)
+    if unseen or not _changes_git_settings(command):
+        # The user does not see what git is about to write, or it writes nothing of this.
         confines = structs.replace(confines, opened=(), of_git=confines.opened)
     return structs.replace(decision, confines=_joined(confines, decision.confines))
 
@@ -312,7 +314,35 @@ def _allowed(command: _Command, rules: Sequence[Rule], mode: Mode) -> Decision |
     return decision_of(used[0]) if used else None
 
 
+def whole_script(access: Access, facts: Facts) -> bool:
+    """May a rule that repeats this script cover it?"""
+    return _is_repeatable(_learned(access, (), facts), facts)
+
+
+def _is_repeatable(command: _Command, facts: Facts) -> bool:
+    from refold.permissions.shell.whole_scripts import is_repeatable
+
+    return is_repeatable(
+        command.access.subject.strip(), command.found, command.files, facts
+    )
+
+
+def _repeated(command: _Command, rules: Sequence[Rule], facts: Facts) -> Decision | None:
+    """Allowed by a rule that repeats the whole script."""
+    from refold.permissions.shell.whole_scripts import has_unknown_arguments
+
+    text = command.access.subject.strip()
+    given = rules_about(rules, "allow", command.access)
+    rule = next((r for r in given if r.pattern.strip() == text), None)
+    if rule is None or not _is_repeatable(command, facts):
+        return None
+    narrow = has_unknown_arguments(command.found)
+    return structs.replace(decision_of(rule), confines=Confinement(narrow=narrow))
+
+
 def _covering(part: SurveyedCommand, given: Sequence[Rule]) -> Rule | None:
+    if part.strays:
+        return None
     if not part.at_home and part.part.values[0].rsplit("/", 1)[-1] == "git":
         # Another directory can be another repository, with settings of its own.
         return None
@@ -401,6 +431,11 @@ def _for_git(command: _Command, facts: Facts) -> tuple[str, ...]:
     bases = dict.fromkeys((command.cwd, *facts.roots))
     names = (".git/config", ".git/hooks", ".gitmodules")
     return tuple(f"{base.rstrip('/')}/{name}" for base in bases for name in names)
+
+
+def _changes_git_settings(command: _Command) -> bool:
+    values = [part.part.values for part in command.looked]
+    return any(v[0] == "git" and not writes_no_settings(v) for v in values)
 
 
 def _joined(one: Confinement, other: Confinement) -> Confinement:

@@ -6,7 +6,8 @@ programs that run whatever they are told (interpreters, shells, wrappers), and f
 that delete, discard changes or use the network, only the call itself is offered. A ` *` at
 the end never covers options that write or run something else
 (`command_patterns.dangerous`), and deny rules, protected files and catastrophes come before
-any allow rule.
+any allow rule. Where one rule cannot cover a command of several parts, each part gets its
+own (`rule_set`); a script that has no such parts gets a rule that repeats it.
 """
 
 import re
@@ -21,37 +22,40 @@ if TYPE_CHECKING:
     from refold.permissions.shell.plain_script import SimpleCommand
 
 _UNUSUAL = set("*?[]{}\\")
-# What is kept of a command; `?` keeps the word that stands there.
-_USEFUL = tuple(
-    tuple(each.split())
-    for each in """
-    pytest, ruff, mypy, pyright, basedpyright, black, isort, flake8, pylint, tox, nox
-    python -m pytest, python -m unittest, python -m mypy, python -m ruff
-    python3 -m pytest, python3 -m unittest, python3 -m mypy, python3 -m ruff
-    uv run pytest, uv run ruff, uv run mypy, poetry run pytest
-    npm test, npm run ?, pnpm test, pnpm run ?, yarn test, yarn run ?
-    npx tsc, npx eslint, npx prettier, npx jest, npx vitest
-    tsc, eslint, prettier, jest, vitest, mocha
-    cargo build, cargo test, cargo check, cargo clippy, cargo fmt, cargo bench, cargo doc
-    go build, go test, go vet, go fmt, gofmt, make ?, cmake, ctest, ninja
-    dotnet build, dotnet test, mvn test, rspec, phpunit
-    git add, git commit, git merge, git tag, git mv, git cherry-pick, git revert
-    """.replace("\n", ",").split(",")
-    if each.strip()
-)
+# What these change holds for the commands after them, whichever a rule for them is used with.
+_STATEFUL = frozenset((
+    "export", "declare", "typeset", "local", "readonly", "unset", "set", "shopt", "alias",
+    "unalias", "source", ".", "read", "mapfile", "readarray", "getopts", "trap", "enable", "hash",
+    "umask", "ulimit", "exec", "eval", "let", "cd", "pushd", "popd",
+))  # fmt: skip
+MAX_RULES = 6  # of a set: more are not read before they are confirmed
 
 
 def offers(access: Access, facts: Facts) -> tuple[str, ...]:
-    """Rules that cover this call: the most useful, then the narrowest.
+    """Rules each of which covers this call: the most useful, then the narrowest.
 
-    None where no rule can: none sees a command with operators whole, and a name that
+    None where no rule can: `rule_set` may have several that do together, and a name that
     holds `*` cannot be written as one.
     """
     if is_command(access):
-        found = _of_parts(_acting(access, facts))
+        parts = _acting(access, facts)
+        found = _of_parts(parts)
+        if not any(found) and not _one_for_each(parts):
+            found = (_whole(access, facts),)
     else:
         found = (_folder(access, facts), narrowest(access, facts))
     return tuple(dict.fromkeys(rule for rule in found if rule))
+
+
+def rule_set(access: Access, facts: Facts) -> tuple[str, ...]:
+    """Rules that cover a command together, one for each part that needs one.
+
+    () where one rule covers all of it, or some part has none.
+    """
+    if not is_command(access):
+        return ()
+    parts = _acting(access, facts)
+    return () if any(_of_parts(parts)) else _one_for_each(parts)
 
 
 def narrowest(access: Access, facts: Facts) -> str:
@@ -112,6 +116,18 @@ def _of_parts(parts: "Sequence[SimpleCommand]") -> tuple[str, ...]:
     )
 
 
+def _one_for_each(parts: "Sequence[SimpleCommand]") -> tuple[str, ...]:
+    rules = tuple(dict.fromkeys(_useful(part) or _exact(part) for part in parts))
+    return rules if 1 < len(rules) <= MAX_RULES and all(rules) else ()
+
+
+def _whole(access: Access, facts: Facts) -> str:
+    """A rule that repeats a script which no rules for its parts can cover."""
+    from refold.permissions.command_verdict import whole_script
+
+    return f"bash({access.subject.strip()})" if whole_script(access, facts) else ""
+
+
 def _acting(access: Access, facts: Facts) -> "tuple[SimpleCommand, ...]":
     """The commands that do more than look; none if one of them has patterns."""
     from refold.permissions.shell.read_only import survey
@@ -122,36 +138,39 @@ def _acting(access: Access, facts: Facts) -> "tuple[SimpleCommand, ...]":
         facts,
         lambda real: not facts.outside(real),
     )
-    acting = [found.part for found in looked if found.problem] or [f.part for f in looked][
-        :1
-    ]
-    if any(word.glob or part.values[0] == "[" for part in acting for word in part.words):
+    acting = [one for one in looked if one.problem] or list(looked[:1])
+    if any(one.strays for one in acting):
         return ()
-    return tuple(acting)
+    parts = [one.part for one in acting]
+    if any(part.values[0] in _STATEFUL for part in parts):
+        return ()
+    if any(word.glob or part.values[0] == "[" for part in parts for word in part.words):
+        return ()
+    return tuple(parts)
 
 
 def _useful(part: "SimpleCommand") -> str:
     """The program, its subcommand and whatever follows."""
     from refold.permissions.shell.command_patterns import covers
+    from refold.permissions.shell.everyday_programs import beginning_of
 
-    given = part.values
-    for known in _USEFUL:
-        if len(given) > len(known) - 1 and all(
-            want in (word, "?") for want, word in zip(known, given, strict=False)
-        ):
-            kept = given[: len(known)]
-            text = f"{' '.join(map(_quoted, kept))} *"
-            named = not any(word.startswith("-") for word in kept[-1:])
-            return f"bash({text})" if named and covers(text, part) else ""
-    return ""
+    start = beginning_of(part.values)
+    text = _written(part, [*map(_quoted, start), "*"]) if start else ""
+    return f"bash({text})" if text and covers(text, part) else ""
 
 
 def _exact(part: "SimpleCommand") -> str:
     from refold.permissions.shell.command_patterns import covers
 
-    text = " ".join(_quoted(word.value) for word in part.words)
+    text = _written(part, [_quoted(word.value) for word in part.words])
     fits = bool(text) and "\n" not in text and not text.endswith(":*")
     return f"bash({text})" if fits and covers(text, part) else ""
+
+
+def _written(part: "SimpleCommand", words: Sequence[str]) -> str:
+    """`words` with the settings and files of `part` that a rule must spell."""
+    files = (f"{output.operator} {_quoted(output.file.value)}" for output in part.outputs)
+    return " ".join((*part.spelt, *words, *files))
 
 
 def _quoted(word: str) -> str:

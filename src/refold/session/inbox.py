@@ -110,19 +110,19 @@ class Inbox:
         *,
         allowed: bool,
         reason: str = "",
-        grant: str = "",
+        grants: Sequence[str] = (),
         answers: Sequence[str] = (),
         hash_: str = "",
     ) -> bool:
         """A verdict on a call that waits for one. The first one wins.
 
-        `grant` is a rule that holds for the rest of the session; `answers` are to the
+        `grants` are rules that hold for the rest of the session; `answers` are to the
         questions of the call. With `hash_`, the verdict is on what was shown under it,
         and on nothing else.
         """
 
         said = Answered(call_id, allowed, reason, tuple(answers))
-        granted = Granted(grant) if grant and allowed else None
+        granted = tuple(map(Granted, grants)) if allowed else ()
 
         def make_events(view: View) -> Sequence[Event]:
             return _verdict(view, said, hash_, granted)
@@ -333,7 +333,7 @@ def _withdrawn(message: int, view: View) -> Sequence[Event]:
 
 
 def _verdict(
-    view: View, said: Answered, hash_: str, granted: Granted | None
+    view: View, said: Answered, hash_: str, granted: Sequence[Granted]
 ) -> Sequence[Event]:
     """The event of a decision about a call of the session, or of a subagent, whose relay
     then passes it on.
@@ -342,11 +342,11 @@ def _verdict(
     for asks in view.children.asks:
         if asks.id == id_ and hash_ in ("", asks.hash):
             of_it = ChildAnswered(id_, allowed, reason, answers, hash=asks.hash)
-            return (of_it,) if asks.once or granted is None else (granted, of_it)
+            return (of_it,) if asks.once else (*granted, of_it)
     call = view.conversation.call(id_)
     if call is None or call.stage != "asked" or (hash_ and call.hash != hash_):
         return ()
-    return (said,) if call.once or granted is None else (granted, said)
+    return (said,) if call.once else (*granted, said)
 
 
 def _stopping(events: Sequence[Event], view: View) -> Sequence[Event]:

@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
+from msgspec import Struct
+
 from refold.permissions.shell import program_forms
-from refold.permissions.shell.nested_commands import SHELLS, running
+from refold.permissions.shell.nested_commands import SHELLS, NestedCommands, running
 from refold.permissions.shell.option_tables import (
     AWKS,
     EVALUATING,
@@ -30,7 +32,7 @@ from refold.permissions.shell.option_tables import (
     WRAPPERS,
     WRITERS,
 )
-from refold.permissions.shell.plain_script import SimpleCommand, plain
+from refold.permissions.shell.plain_script import Output, SimpleCommand, plain
 from refold.permissions.shell.program_forms import form, parse_options
 from refold.permissions.shell.sed_and_awk import only_computes, only_prints, tested
 from refold.permissions.shell.words import MARKS, Held, Word, blurred, meets
@@ -47,8 +49,10 @@ def covers(pattern: str, part: SimpleCommand) -> bool:
     """`pattern` as in `npm run test:*`."""
     if not part.bare:
         return False
-    wanted = pattern_words(pattern)
-    given = part.values
+    rule = _read_pattern(pattern)
+    if part.outputs != rule.outputs or set(part.spelt) != set(rule.spelt):
+        return False
+    wanted, given = rule.words, part.values
     more = wanted[-1] == "*"
     fixed = wanted[:-1] if more else wanted
     if len(given) < len(fixed) or (len(given) > len(fixed) and not more):
@@ -61,16 +65,24 @@ def covers(pattern: str, part: SimpleCommand) -> bool:
     return not dangerous(given, free)
 
 
+class _Pattern(Struct, frozen=True):
+    """A pattern for each word, and what a command must have besides its words."""
+
+    words: tuple[str, ...]
+    outputs: tuple[Output, ...] = ()
+    spelt: tuple[str, ...] = ()
+
+
 @lru_cache(maxsize=512)
-def pattern_words(pattern: str) -> tuple[str, ...]:
-    """A pattern for each word. Quoted text in a rule is literal."""
+def _read_pattern(pattern: str) -> _Pattern:
+    """Quoted text in a rule is literal."""
     spread = re.sub(r":\*$", " *", pattern)
     parts = plain(spread)
     if len(parts) != 1 or not parts[0].bare:
-        return tuple(spread.split())
-    return tuple(
-        w.value if w.glob else _WILD.sub(r"[\g<0>]", w.value) for w in parts[0].words
-    )
+        return _Pattern(tuple(spread.split()))
+    part = parts[0]
+    words = (w.value if w.glob else _WILD.sub(r"[\g<0>]", w.value) for w in part.words)
+    return _Pattern(tuple(words), part.outputs, part.spelt)
 
 
 def _free(want: str) -> bool:
@@ -79,13 +91,26 @@ def _free(want: str) -> bool:
 
 def holds(pattern: str, text: str) -> Held:
     """`pattern` as in `git push *`."""
-    wanted = pattern_words(pattern)
+    if pattern.strip() == text.strip():
+        return "yes"
+    rule = _read_pattern(pattern)
+    wanted = rule.words
     found = running(text)
+    if not _may_write(rule.outputs, found):
+        return "no"
     answers = {_matches(wanted, command) for command in found.commands}
     if "yes" in answers or (found.broken and _crudely(wanted, text)):
         return "yes"
     hides = "maybe" in answers or found.hidden or found.broken
     return "maybe" if hides else "no"
+
+
+def _may_write(outputs: Sequence[Output], found: NestedCommands) -> bool:
+    """Whether the script may have output to each of these files."""
+    written = [r.target.value for r in found.redirects if r.writes]
+    files = (_WILD.sub(r"[\g<0>]", output.file.value) for output in outputs)
+    sure = not found.broken and not found.hidden
+    return not sure or all(any(could(file, one) for one in written) for file in files)
 
 
 def _matches(wanted: Sequence[str], command: tuple[Word, ...]) -> Held:

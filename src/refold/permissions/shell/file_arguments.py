@@ -281,6 +281,34 @@ def _archive(words: Sequence[str], facts: Facts) -> FileArguments:
     return FileArguments(problem="tar is not known to only list what is in an archive")
 
 
+def _tee(words: Sequence[str], _facts: Facts) -> FileArguments:
+    """Without files, it passes its input on."""
+    files = [word for word in words if word not in ("-a", "-i", "-ai")]
+    return FileArguments() if set(files) <= {"/dev/null"} else _unknown("tee")
+
+
+def _env(words: Sequence[str], _facts: Facts) -> FileArguments:
+    """Without arguments, it prints what commands are given anyway."""
+    return _unknown("env") if words else FileArguments()
+
+
+def _printenv(words: Sequence[str], _facts: Facts) -> FileArguments:
+    names = all(re.fullmatch(r"\w+", word, re.ASCII) for word in words)
+    return FileArguments() if names else _unknown("printenv")
+
+
+def _python(words: Sequence[str], facts: Facts) -> FileArguments:
+    """`-m json.tool`, which reads one file and prints it; the workspace could have a module of
+    that name, so only where the sandbox keeps it to reading.
+    """
+    if list(words[:2]) != ["-m", "json.tool"] or not facts.sandboxed:
+        return _unknown("python")
+    given = parse_options(words[2:], form(program_forms.JSON_TOOL))
+    if given.problem or len(given.others) > 1:
+        return FileArguments(problem="python -m json.tool may write to a file")
+    return FileArguments([at + 3 for at in given.others])
+
+
 def _unzip(words: Sequence[str], _facts: Facts) -> FileArguments:
     match words:
         case ["-l" | "-v" | "-Z" | "-Z1" | "-lv", file] if not file.startswith("-"):
@@ -303,6 +331,10 @@ _OWN_WAY: dict[str, Callable[[Sequence[str], Facts], FileArguments]] = {
     "printf": _printf,
     "command": _command,
     "xargs": _xargs,
+    "tee": _tee,
+    "env": _env,
+    "printenv": _printenv,
+    **dict.fromkeys(("python", "python3"), _python),
     "npm": _npm,
     **dict.fromkeys(("pip", "pip3"), _pip),
     "ps": _ps,

@@ -39,7 +39,7 @@ LOOKING: dict[str, str] = {
     "status": "-sbvz -u? --short --branch --show-stash --porcelain=? --long --verbose "
     "--untracked-files=? --ignore-submodules=? --ignored=? --column=? --no-column "
     "--ahead-behind --no-ahead-behind --renames --no-renames --find-renames=? --null",
-    "diff": _DIFF + "--cached --staged --merge-base",
+    "diff": _DIFF + "--cached --staged --merge-base --no-index",
     "log": _LOG,
     "show": _LOG,
     "rev-list": _LOG,
@@ -143,6 +143,8 @@ def _changes(command: str, rest: Sequence[str], found: ParsedOptions) -> bool:
     """With other words these subcommands change what they otherwise print."""
     if command == "config":
         return not _asks_settings(rest)
+    if command == "diff" and "--no-index" in found.options:
+        return len(found.others) != 2
     if command == "symbolic-ref":
         return len(found.others) != 1
     naming = command in ("branch", "tag") and bool(found.others)
@@ -207,6 +209,22 @@ def _asks_settings(words: Sequence[str]) -> bool:
             return "." in name
         case _:
             return False
+
+
+# These write to the history, and to no settings, hooks or list of submodules.
+_NO_SETTINGS = frozenset((
+    *LOOKING, "add", "am", "apply", "archive", "bundle", "checkout-index", "cherry-pick", "clean",
+    "commit", "commit-tree", "fsck", "gc", "merge", "merge-tree", "read-tree", "rebase", "repack",
+    "reset", "restore", "revert", "update-index", "update-ref", "write-tree",
+)) - {"branch", "config", "remote", "submodule", "worktree"}  # fmt: skip
+
+
+def writes_no_settings(words: Sequence[str]) -> bool:
+    """Whether it is known that this command does not change what git itself reads."""
+    at = 1
+    while at < len(words) and words[at] in _BEFORE:
+        at += 1
+    return words[at : at + 1] != [] and words[at] in _NO_SETTINGS
 
 
 def _begins(word: str) -> bool:

@@ -1,10 +1,9 @@
 """Parses scripts that are so plain that they have only one meaning.
 
 Words, quotes around literal text, `|`, `&&`, `||`, `;` and newlines; input from a file,
-from a literal here-document or text; output to /dev/null and between the two outputs;
-`time`, harmless settings before a command, loops over literal words, `if`, and groups in
-parentheses. Any other syntax
-makes a script not plain: it may be harmless, but it needs approval. `quoting` parses the
+from a literal here-document or text; output to /dev/null, between the two outputs and to
+a file with a literal name; `time`, listed settings before a command, loops over literal
+words, `if`, and groups in parentheses. Any other syntax makes a script not plain: it may be harmless, but it needs approval. `quoting` parses the
 words; the commands are judged elsewhere.
 """
 
@@ -23,6 +22,7 @@ _SPACE = re.compile(r"[ \t]+")
 _HARMLESS = re.compile(
     r"(?:2>&1|1>&2|>&2|(?:[12]|&)?>>?[ \t]*/dev/null|<[ \t]*/dev/null)(?=[ \t\n;|&]|$)"
 )
+_OUTPUT = re.compile(r"((?:[12]|&)?>>?)[ \t]*(?=[^<>&|;()\s])")
 _OPERATOR = re.compile(r"&&|\|\||\||;|\n")
 _TEXT = re.compile(r"<<<[ \t]*(?=[^<>&|;()\s])")
 _DOCUMENT = re.compile(
@@ -67,6 +67,17 @@ _SETTINGS = {
     **dict.fromkeys(("PAGER", "GIT_PAGER", "MANPAGER"), _CAT),
     **dict.fromkeys(("GIT_OPTIONAL_LOCKS", "GIT_TERMINAL_PROMPT"), "0"),
 }  # fmt: skip
+# What a rule can cover by spelling it. It changes what programs do, but names no program,
+# and no directory outside the workspace.
+_INSIDE = r"(?:\.|(?!\.\.)[\w.-]+)(?:/(?!\.\.)[\w.-]+)*/?"
+_SPELT = {
+    "CI": r"(?:true|false|\d)?",
+    **dict.fromkeys((
+        "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONUNBUFFERED", "PYTHONUTF8",
+    ), _COUNT),
+    "PYTHONPATH": f"{_INSIDE}(?::{_INSIDE})*",
+    "NODE_ENV": r"[a-z]{0,20}", "RUST_BACKTRACE": r"(?:full|\d)?",
+}  # fmt: skip
 
 
 class Loop(Struct, frozen=True):
@@ -76,11 +87,19 @@ class Loop(Struct, frozen=True):
     words: tuple[ShellWord, ...]
 
 
+class Output(Struct, frozen=True):
+    """A file that a command's output goes to, and the operator, such as `>>` or `2>`."""
+
+    operator: str
+    file: ShellWord
+
+
 class SimpleCommand(Struct, frozen=True):
     """A simple command, and the operator before it ("" for the first).
 
-    `reads` are files that it gets as input, `fed` a text. `before` is what a grammar takes
-    for its first words, `settings` are those before it. With `apart`, a group or an `if`
+    `reads` are files that it gets as input, `fed` a text; its output goes to `outputs`.
+    `before` is what a grammar takes for its first words, `settings` are those before it;
+    a rule covers those in `spelt` only if it has them, too. With `apart`, a group or an `if`
     has ended or begun since the command before: it says nothing about where this one runs.
     """
 
@@ -93,6 +112,8 @@ class SimpleCommand(Struct, frozen=True):
     loops: tuple[Loop, ...] = ()
     text: str = ""
     apart: bool = False
+    outputs: tuple[Output, ...] = ()
+    spelt: tuple[str, ...] = ()
 
     @property
     def values(self) -> list[str]:
@@ -100,8 +121,8 @@ class SimpleCommand(Struct, frozen=True):
 
     @property
     def bare(self) -> bool:
-        """Whether it is its words and nothing else, each of them known."""
-        more = self.reads or self.fed or self.before or self.settings or self.loops
+        """Whether a rule can spell all of it: each word is known, and nothing is read."""
+        more = self.reads or self.fed or self.loops
         return not more and not any(_MARKS.search(v.replace(GAP, "")) for v in self.values)
 
 
@@ -167,7 +188,7 @@ class _WordReader:
         blank = re.match(r"[ \t\n;|&]|$", self._text[self._at : self._at + 1])
         value = ShellWord("") if blank else self._next()
         written = self._text[start : self._at]
-        allowed = _SETTINGS.get(name)
+        allowed = _SETTINGS.get(name) or _SPELT.get(name)
         if allowed is None or value.glob or not re.fullmatch(allowed, value.value):
             raise NotPlain(written, "sets a variable that may change what programs do")
         self._blanks()
@@ -181,6 +202,15 @@ class _WordReader:
                 "< " + self._text[start : self._at], "reads from an unknown file"
             )
         return found
+
+    def _output(self, operator: str) -> Output:
+        start = self._at
+        file = self._next()
+        if file.glob or file.value in ("", "-") or _MARKS.search(file.value):
+            raise NotPlain(
+                f"{operator} {self._text[start : self._at]}", "writes to an unknown file"
+            )
+        return Output(operator, file)
 
     def _next(self) -> ShellWord:
         """The next word. It may not cross the end of a line where a here-document follows."""
@@ -331,10 +361,14 @@ class _Reader(_WordReader):
         while found := _ASSIGNS.match(self._text, self._at):
             settings.append(self._setting(found))
         words, reads, fed = list[ShellWord](), list[ShellWord](), False
+        outputs = list[Output]()
         end = start
         while self._blanks() < len(self._text) and not self._ends():
             if found := _HARMLESS.match(self._text, self._at):
                 self._at = found.end()
+            elif found := _OUTPUT.match(self._text, self._at):
+                self._at = found.end()
+                outputs.append(self._output(found[1]))
             elif found := _TEXT.match(self._text, self._at):
                 self._at = found.end()
                 self._next()
@@ -365,6 +399,8 @@ class _Reader(_WordReader):
                     loops,
                     whole,
                     self._apart,
+                    tuple(outputs),
+                    tuple(s for s in settings if s.partition("=")[0] in _SPELT),
                 )
             )
         )

@@ -133,8 +133,8 @@ def _misread(names: Sequence[str], rest: str, takes: ProgramForm) -> bool:
 
 
 LOOKING: dict[str, str] = {
-    "ls": "-1aAbBcCdfFgGhiklmnNopqQrRsStuUvxXZ -I: -w: -T: --all --almost-all --author "
-    "--escape --block-size= --ignore-backups --color=? --directory --classify=? --file-type "
+    "ls": "-1aAbBcCdfFgGhiklLmnNopqQrRsStuUvxXZ -I: -w: -T: --all --almost-all --author "
+    "--escape --block-size= --dereference --ignore-backups --color=? --directory --classify=? --file-type "
     "--format= --full-time --group-directories-first --no-group --human-readable --si "
     "--hide= --indicator-style= --inode --ignore= --kibibytes --numeric-uid-gid --literal "
     "--hide-control-chars --quote-name --quoting-style= --reverse --recursive --size "
@@ -287,11 +287,15 @@ SED = (
 # These lead out of the workspace where a link does: only where nothing else can be seen.
 FOLLOWING = {
     "diff": frozenset(("-r", "--recursive")),
+    "ls": frozenset(("-L", "--dereference")),
     **dict.fromkeys(
         ("grep", "egrep", "fgrep"), frozenset(("-R", "--dereference-recursive"))
     ),
 }
 
+JSON_TOOL = (
+    "--sort-keys --no-ensure-ascii --json-lines --indent= --tab --no-indent --compact"
+)
 XARGS = "-0rt -n: -L: -P: -I: -d: --null --no-run-if-empty --max-args= --max-procs= --delimiter="
 NPM = {
     **dict.fromkeys(

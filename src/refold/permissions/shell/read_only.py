@@ -17,8 +17,9 @@ from refold.permissions.facts import Facts
 from refold.permissions.shell import program_forms
 from refold.permissions.shell.file_arguments import STRICT_ABOUT_GLOBS, files_of
 from refold.permissions.shell.plain_script import Loop, SimpleCommand, plain
-from refold.permissions.shell.quoting import ShellWord
+from refold.permissions.shell.quoting import ShellWord, shown
 from refold.permissions.shell.words import HERE, HOME
+from refold.values.path_names import steering
 
 _MOST_PLACES = 16
 _ANYWHERE = ("/dev/null", "-")
@@ -36,6 +37,7 @@ class SurveyedCommand(Struct, frozen=True):
     problem: str = ""
     goes: bool = False  # it only goes to another directory
     at_home: bool = True  # no `cd` came before
+    strays: bool = False  # its output may go to a file that no rule for commands covers
 
 
 def survey(
@@ -50,6 +52,7 @@ def survey(
     # Where a command may run: `sure` if all joined to it by `&&` went well.
     every: tuple[str, ...] = (posixpath.normpath(cwd),)
     sure = every
+    lost = False  # it may be in a directory that is not known
     for at, part in enumerate(parts):
         here = sure if part.after == "&&" and not part.apart else every
         piped = part.after == "|" or (at + 1 < len(parts) and parts[at + 1].after == "|")
@@ -60,16 +63,25 @@ def survey(
             found.append(SurveyedCommand(part, problem, goes=bool(there), at_home=home))
             every = tuple(dict.fromkeys((*every, *there)))[:_MOST_PLACES]
             sure = there if part.after != "||" else every
+            lost = lost or not there
         else:
             problem = _problem(part, here, facts, free, piped=part.after == "|")
-            found.append(SurveyedCommand(part, problem, at_home=home))
+            problem = problem or ("it may run outside the workspace" if lost else "")
+            strays = _strays(part, here, facts)
+            found.append(SurveyedCommand(part, problem, at_home=home, strays=strays))
             sure = here
     return tuple(found)
 
 
+def _strays(part: SimpleCommand, here: Sequence[str], facts: Facts) -> bool:
+    """Whether output may go outside the workspace, or to a file that instructs agents."""
+    reals = [where(output.file, place, facts) for output in part.outputs for place in here]
+    return any(facts.outside(real) or bool(steering(real.split("/"))) for real in reals)
+
+
 def _gone(part: SimpleCommand, here: Sequence[str], facts: Facts) -> tuple[str, ...]:
     """Where `cd` may lead: bash follows names, the system links. () if outside."""
-    if part.loops or part.settings:
+    if part.loops or part.settings or part.outputs:
         return ()
     try:
         words = next(run_in_directories(part, here, facts)).words
@@ -113,6 +125,10 @@ def _of_one(
     files = files_of(part, facts)
     if files.problem:
         return files.problem
+    if part.outputs:
+        return f"{_shown_output(part)} writes to a file"
+    if part.spelt:
+        return f"{shown(part.spelt[0])} sets a variable that may change what programs do"
     if any(word.glob for word in part.words) and not facts.sandboxed:
         return "its wildcards match files that are not known before it runs"
     if any(word.glob and _HIDDEN_GLOB.search(word.value) for word in part.words):
@@ -131,6 +147,10 @@ def _of_one(
                 )
                 return f"{name} reads {real or word.value}, {why}"
     return ""
+
+
+def _shown_output(part: SimpleCommand) -> str:
+    return shown(f"{part.outputs[0].operator} {part.outputs[0].file.value}")
 
 
 def where(word: ShellWord, place: str, facts: Facts) -> str:

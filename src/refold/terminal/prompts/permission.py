@@ -52,7 +52,7 @@ class PermissionAnswer(Struct, frozen=True):
     said: str  # what is printed of it
     reason: str = ""
     grant: Literal["", "session", "always"] = ""
-    rule: str = ""  # what is granted
+    rules: tuple[str, ...] = ()  # what is granted
     mode: Mode | None = None  # that follows a yes
     answers: tuple[str, ...] = ()
     stop: bool = False
@@ -105,7 +105,7 @@ async def send(
         answer.allowed,
         answer.reason,
         grant=answer.grant,
-        rule=answer.rule,
+        rule=answer.rules,
         answers=answer.answers,
     )
     for other in answer.also:
@@ -155,21 +155,21 @@ class _Question:
         self._printer, self._reader = printer, reader
         height = printer.look.height()
         self._most = lines_for_height(height - 1 if height and request.who else height)
-        self._rules = list(self._permissions.offers(request))
+        self._rule_sets = list(self._permissions.rule_sets(request))
         more = is_folded(self._asked, printer.room, most=self._most)
-        grants = "sar" if len(self._rules) > 1 else "sa" if self._rules else ""
+        grants = "sar" if len(self._rule_sets) > 1 else "sa" if self._rule_sets else ""
         self._easier: Mode | None = self._mode_that_would_not_ask(request)
         beside = _beside(request, session)
         self._together = beside if request in beside and len(beside) > 1 else ()
         self.keys = "".join((
-            "y", grants, "w" if self._rules else "", "e" if self._easier else "", "n",
+            "y", grants, "w" if len(self.rules) == 1 else "", "e" if self._easier else "", "n",
             "o" if self._together else "", "v" if more else "",
         ))  # fmt: skip
 
     @property
-    def rule(self) -> str:
+    def rules(self) -> tuple[str, ...]:
         """What "session" and "always" add."""
-        return self._rules[0] if self._rules else ""
+        return self._rule_sets[0] if self._rule_sets else ()
 
     def _mode_that_would_not_ask(self, request: Permission) -> Mode | None:
         modes: tuple[Mode, ...] = ("accept-edits", "sandbox")
@@ -178,7 +178,7 @@ class _Question:
 
     @property
     def menu(self) -> Menu:
-        labels = _labels(self.rule, self._easier, len(self._together))
+        labels = _labels(self.rules, self._easier, len(self._together))
         return Menu(
             tuple(Choice(key, labels[key], key not in _NARROW) for key in self.keys),
             "no, and stop",
@@ -197,8 +197,8 @@ class _Question:
             case "y":
                 return PermissionAnswer(True, "yes, once")
             case "s":
-                said = f"yes, and {on_one_line(self.rule)} for this session"
-                return PermissionAnswer(True, said, "", "session", self.rule)
+                said = f"yes, and {_joined(self.rules)} for this session"
+                return PermissionAnswer(True, said, "", "session", self.rules)
             case "a":
                 return await self._always()
             case "n":
@@ -219,14 +219,14 @@ class _Question:
             case "w":
                 await self._write_rule()
             case "r":
-                self._rules = [*self._rules[1:], self._rules[0]]
+                self._rule_sets = [*self._rule_sets[1:], self._rule_sets[0]]
             case _:
                 self.show(whole=True)
 
     async def _write_rule(self) -> None:
         """The person edits the rule that `s` and `a` add. What cannot be used is said."""
         edits = self._reader.edits
-        text = self.rule
+        (text,) = self.rules
         while True:
             prompt = line("rule: " if edits else f"rule ({on_one_line(text)}): ", "dim")
             match await self._reader.brief(prompt, text if edits else ""):
@@ -239,7 +239,8 @@ class _Question:
             except RefoldError as error:
                 self._printer.say(on_one_line(str(error)), "warn")
                 continue
-            self._rules = [text, *(rule for rule in self._rules if rule != text)]
+            others = (rules for rules in self._rule_sets if rules != (text,))
+            self._rule_sets = [(text,), *others]
             return
 
     async def _decide_all(self, asked: Sequence[Permission]) -> PermissionAnswer | None:
@@ -268,14 +269,15 @@ class _Question:
                     pass
 
     async def _always(self) -> PermissionAnswer | None:
-        """The rule once more, and where it will stand."""
-        rule, where = on_one_line(self.rule), on_one_line(self._permissions.saved_in)
+        """The rules once more, and where they will stand."""
+        where = on_one_line(self._permissions.saved_in)
         self._printer.say(f"Always allowed in this folder, in {where}:", "dim")
-        self._printer.line((("plain", "  "), ("accent", rule)))
+        for rule in self.rules:
+            self._printer.line((("plain", "  "), ("accent", on_one_line(rule))))
         match await self.choose(_SAVE):
             case "y":
-                said = f"yes, and {rule} always"
-                return PermissionAnswer(True, said, "", "always", self.rule)
+                said = f"yes, and {_joined(self.rules)} always"
+                return PermissionAnswer(True, said, "", "always", self.rules)
             case Key.CTRL_C | Key.CTRL_D:
                 return PermissionAnswer(False, "stopped", stop=True)
             case _:
@@ -296,10 +298,14 @@ async def _refused(reader: TerminalReader) -> PermissionAnswer | None:
             return PermissionAnswer(False, "stopped", stop=True)
 
 
-def _labels(rule: str, easier: Mode | None, together: int) -> Mapping[str, str]:
+def _joined(rules: Sequence[str]) -> str:
+    return " and ".join(map(on_one_line, rules))
+
+
+def _labels(rules: Sequence[str], easier: Mode | None, together: int) -> Mapping[str, str]:
     return {
         "y": "once",
-        "s": f"this session: {on_one_line(rule)}",
+        "s": f"this session: {_joined(rules)}",
         "a": "always",
         "r": "another rule",
         "w": "write a rule",

@@ -125,6 +125,8 @@ class FileChange(Struct, frozen=True):
 class ToolApprovalRequest(Written, frozen=True, kw_only=True, tag="tool_approval_request"):
     """A call needs approval. `rules` are what a yes may grant, the first by default; `who` the subagent that asks.
 
+    Where no rule suffices alone, `rule_set` has rules that do together.
+
     `changes` are what it would do to files, from the files as they are now.
     """
 
@@ -133,6 +135,7 @@ class ToolApprovalRequest(Written, frozen=True, kw_only=True, tag="tool_approval
     reason: str
     once: bool
     rules: Sequence[str]
+    rule_set: Sequence[str] | UnsetType = UNSET
     tool: str | UnsetType = UNSET
     arguments: object = UNSET
     changes: Sequence[FileChange] | UnsetType = UNSET

@@ -105,9 +105,10 @@ def init(view: View, session_id: str, version: str) -> documents.Init:
 
 
 def approval_request(
-    event: PutToPerson, seq: int, call: ToolCall | None = None, rules: Sequence[str] = ()
-) -> documents.ToolApprovalRequest:
-    """A call needs approval. `rules` are what may be granted with a yes."""
+    event: PutToPerson, seq: int, call: ToolCall | None = None,
+    rule_sets: Sequence[Sequence[str]] = (),
+) -> documents.ToolApprovalRequest:  # fmt: skip
+    """A call needs approval. Each of `rule_sets` may be granted with a yes."""
     return documents.ToolApprovalRequest(
         seq=seq,
         call_id=asked_id(event),
@@ -116,7 +117,8 @@ def approval_request(
         arguments=arguments(call) if call else UNSET,
         reason=event.reason,
         once=event.once,
-        rules=rules,
+        rules=[rules[0] for rules in rule_sets if len(rules) == 1],
+        rule_set=next((rules for rules in rule_sets if len(rules) > 1), UNSET),
         changes=[documents.FileChange(d.path, d.kind, d.text) for d in event.changes]
         or UNSET,
         who=event.who if isinstance(event, ChildAsked) else UNSET,

@@ -165,17 +165,19 @@ export class Requests {
     const why = h("input", {
       type: "text", class: "why", placeholder: t.why, "aria-label": t.why, on: { keydown: onEnter(() => respond(false)) },
     });
+    const several = request.once ? [] : request.rule_set ?? [];
     const rules = request.once ? [] : request.rules;
-    const rule = this.rules(rules);
+    const rule = rules.length ? this.rules(rules) : this.ruleSet(several);
     const respond = (allowed, grant = "") => this.answer(card, {
       type: "tool_approval_response", call_id: request.call_id, hash: request.hash, allowed,
-      reason: allowed ? "" : why.value, grant, rule: grant ? rule.value() : "",
+      reason: allowed ? "" : why.value, grant,
+      ...(grant && (rules.length ? { rule: rule.value() } : { rule_set: several })),
     });
     const button = (label, click, kind = "") => h("button", {
       type: "button", class: `button ${kind}`, on: { click },
     }, label);
     const choices = [{ id: "y", button: button(t.allow, () => respond(true), "primary"), take: () => respond(true) }];
-    if (rules.length) {
+    if (rules.length || several.length) {
       choices.push({ id: "s", widens: true, button: button(t.allowSession, () => respond(true, "session")), take: () => respond(true, "session") });
       choices.push({ id: "a", widens: true, button: button(t.allowAlways, () => respond(true, "always")), take: () => respond(true, "always") });
     }
@@ -245,6 +247,13 @@ export class Requests {
       rules.map((rule) => h("option", { value: rule }, onOneLine(rule))));
     const element = h("div", { class: "rule" }, h("label", {}, `${t.saved} `, choice));
     return { element, value: () => choice.value };
+  }
+
+  // Rules that cover the call only together: all are granted, or none.
+  ruleSet(rules) {
+    if (!rules.length) return { element: null };
+    const list = rules.map((rule) => h("li", {}, h("code", {}, exact(rule))));
+    return { element: h("div", { class: "rule" }, this.texts.request.savedAll, h("ul", {}, list)) };
   }
 
   // A plan.

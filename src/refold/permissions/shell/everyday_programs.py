@@ -1,0 +1,37 @@
+"""Programs of everyday development: after these words, a rule may end in ` *`.
+
+What dangerous options a ` *` never covers is in `command_patterns`.
+"""
+
+from collections.abc import Sequence
+
+# How such a command begins; `?` stands for any word.
+_BEGINNINGS = tuple(
+    tuple(beginning.split())
+    for beginning in """
+    pytest, ruff, mypy, pyright, basedpyright, black, isort, flake8, pylint, tox, nox
+    python -m pytest, python -m unittest, python -m mypy, python -m ruff
+    python3 -m pytest, python3 -m unittest, python3 -m mypy, python3 -m ruff
+    python -m py_compile, python3 -m py_compile
+    uv run pytest, uv run ruff, uv run mypy, poetry run pytest
+    npm test, npm run ?, pnpm test, pnpm run ?, yarn test, yarn run ?
+    npx tsc, npx eslint, npx prettier, npx jest, npx vitest
+    tsc, eslint, prettier, jest, vitest, mocha
+    cargo build, cargo test, cargo check, cargo clippy, cargo fmt, cargo bench, cargo doc
+    go build, go test, go vet, go fmt, gofmt, make ?, cmake, ctest, ninja
+    dotnet build, dotnet test, mvn test, rspec, phpunit
+    git add, git commit, git merge, git tag, git mv, git cherry-pick, git revert
+    """.replace("\n", ",").split(",")
+    if beginning.strip()
+)
+
+
+def beginning_of(words: Sequence[str]) -> tuple[str, ...]:
+    """The words before the free ones, if it is a command of everyday development, or ()."""
+    for known in _BEGINNINGS:
+        if len(words) >= len(known) and all(
+            want in (word, "?") for want, word in zip(known, words, strict=False)
+        ):
+            start = tuple(words[: len(known)])
+            return () if start[-1].startswith("-") else start
+    return ()
