@@ -85,3 +85,21 @@ def test_one_rule_for_two_commands_covers_no_third() -> None:
     for more in ("ruff check . && rm x", "ruff check . > f", "(ruff check .; sh x)"):
         found = judged(more, allow=[rule.removeprefix("bash(")[:-1]])
         assert found.verdict == "ask", rules(allow=[rule])
+
+
+@pytest.mark.parametrize(
+    ("command", "writes"),
+    [
+        ("git add -A", False), ("git commit -m x", False), ("git --no-pager reset x", False),
+        ("git stash", False), ("git diff --output=x", False), ("git remote add a b", True),
+        ("git switch -c x", True), ("git push -u origin x", True), ("git st", True),
+        ("git add -A && git remote add a b", True), ("git add x && rm y", False),
+    ],
+)  # fmt: skip
+def test_a_question_names_git_settings_only_where_git_may_write_them(
+    command: str, writes: bool
+) -> None:
+    decision = judged(command)
+
+    assert decision.verdict == "ask"
+    assert bool(decision.confines.opened) == writes
