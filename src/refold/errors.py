@@ -67,6 +67,10 @@ class Unreachable(ProviderError):
     """No connection, a broken one, or silence for too long."""
 
 
+class ProxyFault(OSError):
+    """A proxy did not open the way. The message names it, and is complete."""
+
+
 class SetupFault(OSError):
     """What the environment says of certificates or proxies does not work: no retry helps."""
 

@@ -123,6 +123,7 @@ _MAY = {
     "mcp/connection.py": "the SDK's client, over streams of `transports`",
     "app/local_servers.py": "asks model servers at the addresses that the user configured",
     "provider/local/serve.py": "asks refold's own model server on the loopback",
+    "provider/local/speed.py": "measures refold's own model server on the loopback",
     "declared/parts/http_post.py": "a part of a program that the user generates and runs",
 }
 

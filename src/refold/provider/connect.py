@@ -13,7 +13,7 @@ from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
 from msgspec import Struct
 
-from refold.errors import BadInput, SetupFault
+from refold.errors import BadInput, ProxyFault, SetupFault
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PROXIES = (
@@ -103,7 +103,7 @@ async def dial_proxy(proxy: str, environ: Mapping[str, str]) -> ByteStream:
     try:
         stream = await _dial_directly(host, proxy_port(parts))
     except OSError as error:
-        raise OSError(
+        raise ProxyFault(
             f"the proxy {host} cannot be reached ({error.strerror or error})"
         ) from None
     return await _with_tls(stream, host, environ) if parts.scheme == "https" else stream

@@ -22,7 +22,14 @@ from anyio.abc import ByteStream, SocketAttribute
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.errors import BadInput, ProviderError, Refused, SetupFault, Unreachable
+from refold.errors import (
+    BadInput,
+    ProviderError,
+    ProxyFault,
+    Refused,
+    SetupFault,
+    Unreachable,
+)
 from refold.provider.connect import (
     Broken,
     Endpoint,
@@ -368,9 +375,8 @@ class Http:
 def unreachable_because(error: Exception) -> str:
     """Why a connection failed, in words that follow a colon."""
     root: BaseException = error
-    while not isinstance(root, SetupFault):
-        cause = root.__cause__ or (None if root.__suppress_context__ else root.__context__)
-        if cause is None:
+    while not isinstance(root, SetupFault | ProxyFault):
+        if (cause := root.__cause__ or root.__context__) is None:
             break
         root = cause
         if isinstance(cause, BaseExceptionGroup):

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import anyio
 from anyio.abc import ByteStream
 
-from refold.errors import SetupFault
+from refold.errors import ProxyFault, SetupFault
 
 _PORTS = {"http": 8080, "https": 443, "socks5": 1080, "socks5h": 1080}
 _MAX_HEAD_BYTES = 65536
@@ -60,12 +60,12 @@ def proxy_headers(parts: SplitResult) -> tuple[tuple[str, str], ...]:
 
 
 async def open_tunnel(stream: ByteStream, parts: SplitResult, host: str, port: int) -> None:
-    """Let the proxy, to which `stream` leads, connect it to a place. Raises `OSError`."""
+    """Let the proxy, to which `stream` leads, connect it to a place. Raises `ProxyFault`."""
     opening = _open_socks if parts.scheme.startswith("socks") else _connect
     try:
         await opening(stream, parts, host, port)
     except (anyio.EndOfStream, anyio.BrokenResourceError) as error:
-        raise OSError(f"the proxy {parts.hostname} hung up") from error
+        raise ProxyFault(f"the proxy {parts.hostname} hung up") from error
 
 
 async def _connect(stream: ByteStream, parts: SplitResult, host: str, port: int) -> None:
@@ -80,12 +80,12 @@ async def _connect(stream: ByteStream, parts: SplitResult, host: str, port: int)
         answer += await stream.receive()
     status = answer.split(b"\r\n")[0].decode("latin-1")
     if status.split(" ")[1:2] == ["407"]:
-        raise OSError(
+        raise ProxyFault(
             f"the proxy {parts.hostname} wants a name and a password that it takes: give "
             "them in its address, as http://NAME:PASSWORD@HOST:PORT"
         )
     if status.split(" ")[1:2] != ["200"]:
-        raise OSError(f"the proxy {parts.hostname} answered {status!r}")
+        raise ProxyFault(f"the proxy {parts.hostname} answered {status!r}")
 
 
 async def _open_socks(stream: ByteStream, parts: SplitResult, host: str, port: int) -> None:
@@ -108,7 +108,7 @@ async def _open_socks(stream: ByteStream, parts: SplitResult, host: str, port: i
         await stream.send(protocol.data_to_send())
         reply = protocol.receive_data(await answer(2))
         if not (isinstance(reply, socks5.SOCKS5AuthReply) and reply.method in ways):
-            raise OSError(f"the proxy {parts.hostname} wants another way to log in")
+            raise ProxyFault(f"the proxy {parts.hostname} wants another way to log in")
         if user:
             protocol.send(socks5.SOCKS5UsernamePasswordRequest(user, password))
             await stream.send(protocol.data_to_send())
@@ -116,7 +116,7 @@ async def _open_socks(stream: ByteStream, parts: SplitResult, host: str, port: i
             if not (
                 isinstance(login, socks5.SOCKS5UsernamePasswordReply) and login.success
             ):
-                raise OSError(f"the proxy {parts.hostname} refused the name or password")
+                raise ProxyFault(f"the proxy {parts.hostname} refused the name or password")
         command = socks5.SOCKS5Command.CONNECT
         protocol.send(socks5.SOCKS5CommandRequest.from_address(command, (host, port)))
         await stream.send(protocol.data_to_send())
@@ -124,12 +124,12 @@ async def _open_socks(stream: ByteStream, parts: SplitResult, host: str, port: i
         rest = {1: 3, 3: head[4], 4: 15}.get(head[3], 0) + 2
         opened = protocol.receive_data(head + await answer(rest))
     except exceptions.SOCKSError as error:
-        raise OSError(f"the proxy {parts.hostname} does not speak SOCKS 5") from error
+        raise ProxyFault(f"the proxy {parts.hostname} does not speak SOCKS 5") from error
     if not isinstance(opened, socks5.SOCKS5Reply):
-        raise OSError(f"the proxy {parts.hostname} does not speak SOCKS 5")
+        raise ProxyFault(f"the proxy {parts.hostname} does not speak SOCKS 5")
     if opened.reply_code != socks5.SOCKS5ReplyCode.SUCCEEDED:
         reason = opened.reply_code.name.lower().replace("_", " ")
-        raise OSError(f"the proxy {parts.hostname} answered: {reason}")
+        raise ProxyFault(f"the proxy {parts.hostname} answered: {reason}")
 
 
 def _value(name: str, environ: Mapping[str, str]) -> str:
