@@ -58,7 +58,9 @@ def is_repeatable(
 
 def has_unknown_arguments(found: NestedCommands) -> bool:
     """Whether what is read is known only when it runs; then only the workspace may be read."""
-    return any(MARKS.search(word.value) for command in found.commands for word in command)
+    words = [word for command in found.commands for word in command]
+    files = [redirect.target for redirect in found.redirects]
+    return any(MARKS.search(word.value) for word in (*words, *files))
 
 
 def _is_spelt_out(command: tuple[Word, ...]) -> bool:
