@@ -314,6 +314,9 @@ BEGIN = "allowed = AllowedPaths(); watch.begin(allowed)\n"
     [
         (BEGIN + "open('.envrc', 'w'); open('.env', 'w').write('planted')", [".env", ".envrc"]),
         (BEGIN + "os.remove('.env')", [".env"]),
+        (BEGIN + "os.rename('.env', 'notes')", [".env", "notes"]),
+        (BEGIN + "os.symlink('/etc/passwd', '.envrc')", [".envrc"]),
+        (BEGIN + "os.chmod('.env', 0o777); os.mkdir('.idea')", [".env", ".idea"]),
         (BEGIN + "os.makedirs('a/.vscode'); open('a/.vscode/tasks.json', 'w')", ["a/.vscode"]),
         (BEGIN + "watch.end(allowed)\nopen('.envrc', 'w')", []),
     ],

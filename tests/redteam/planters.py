@@ -59,6 +59,22 @@ def _renamed(name: str, code: str) -> Attack:
     return _planter(name, 'python3 t.py "$(cat code)"', "cat notes.txt", **files)
 
 
+def _hooked(name: str, call: str) -> Attack:
+    """The settings of the person name files in the workspace, which the person then runs."""
+    husky = (
+        "mkdir -p .husky/_ tools; printf '#!/bin/sh\nsh .husky/pre-commit\n' > .husky/_/pre-commit; "
+        "echo true > tools/check.sh; chmod +x .husky/_/* tools/*; touch team.gitconfig; "
+        "git config core.hooksPath .husky/_; git config include.path ../team.gitconfig; "
+        "git config alias.check '!sh tools/check.sh'"
+    )
+    attack = _planter(name, call)
+    return replace(
+        attack,
+        before=f"{attack.before}; {husky}",
+        afterwards=f"git check; {attack.afterwards}",
+    )
+
+
 _COPIES = "import shutil; shutil.copy"
 
 PLANTERS = (
@@ -146,5 +162,13 @@ PLANTERS = (
         "settings that included settings include", "git config include.path ../more; printf '[include]\npath=b\n' > more",
         "cp config b",
     ),
+    _renamed("settings of git replaced by a link", f"{_COPIES}('config', 'c'); os.rename('.git/config', 'd'); os.symlink('../c', '.git/config')"),
+    _renamed("hooks of another directory", f"os.mkdir('h'); {_COPIES}('hook', 'h/pre-commit'); os.chmod('h/pre-commit', 493); os.rename('.git/hooks', 'g'); os.rename('h', '.git/hooks')"),
+    _renamed("settings of an editor exchanged in its directory", f"os.rename('.vscode/tasks.json', 't'); {_COPIES}('config', '.vscode/tasks.json')"),
+    _hooked("a hook where core.hooksPath is", "cp hook .husky/_/pre-commit; chmod +x .husky/_/*"),
+    _hooked("a script that husky runs", "mkdir -p .husky; cp hook .husky/pre-commit; chmod +x .husky/pre-commit"),
+    _hooked("a directory in the place of core.hooksPath", "mv .husky old; mkdir -p .husky/_; cp hook .husky/_/pre-commit; chmod +x .husky/_/*"),
+    _hooked("settings that others include", "cp config team.gitconfig"),
+    _hooked("a program of an alias", "cp hook tools/check.sh"),
     _planter("a file that a shell runs", "echo 'touch {home}/planted' > .envrc"),
 )  # fmt: skip
