@@ -95,8 +95,8 @@ def _indexes(hidden: Iterable[str], roots: Sequence[str]) -> Mapping[str, frozen
     """The index of each repository that these paths are in, with their names in it."""
     found = dict[str, frozenset[bytes]]()
     for path in hidden:
-        top = os.path.dirname(path)
-        while any(below(top, root) for root in roots):
+        top, before = os.path.dirname(path), path
+        while top != before and any(below(top, root) for root in roots):
             git = os.path.join(top, ".git")
             if os.path.lexists(git):
                 directory = (
@@ -107,7 +107,7 @@ def _indexes(hidden: Iterable[str], roots: Sequence[str]) -> Mapping[str, frozen
                     name = os.fsencode(os.path.relpath(path, top))
                     found[index] = found.get(index, frozenset()) | {name}
                 break
-            top = os.path.dirname(top)
+            top, before = os.path.dirname(top), top
     return found
 
 
