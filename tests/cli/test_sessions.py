@@ -370,17 +370,16 @@ def test_snapshots_stay_where_a_session_that_cannot_be_read_may_need_them(
     assert (there / "objects").is_dir()
 
 
-def test_what_was_deleted_before_one_that_cannot_be_is_told(shell: Shell) -> None:
+def test_nothing_is_deleted_where_one_of_the_sessions_is_a_link(shell: Shell) -> None:
     gone, stuck = shell.said("mend the roof"), shell.said("paint the door")
     elsewhere = home().path(stuck).rename(home().root.parent / "elsewhere")
     home().path(stuck).symlink_to(elsewhere)
 
     code, out, err = shell.sessions("delete", gone, stuck, "--yes")
 
-    assert code == 1
-    assert re.search(r"Deleted: 1 session, [\d.]+ kB\.\n$", out)
-    assert f"{stuck} is a link to {elsewhere}" in err
-    assert [document["id"] for document in shell.documents("list")] == [stuck]
+    assert (code, out) == (1, "")
+    assert f"{stuck} is a link" in err
+    assert home().path(gone).is_dir()
 
 
 async def _goes_on_in(id_: str, directory: Path) -> None:

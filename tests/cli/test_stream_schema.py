@@ -169,7 +169,7 @@ def written() -> list[dict[str, Any]]:
     )
     found += [
         encode.init(View(), "id", "0.1.0"),
-        encode.approval_request(asks, 1, CALL, ("bash(ls)",)),
+        encode.approval_request(asks, 1, CALL, (("bash(ls)",),)),
         encode.question(asks, 1, [AskedQuestion("Which?", [Option("red")])]),
         documents.Error(kind="BadInput", line=3, reason="no order"),
         documents.ForkMade(session_id="copy", source="mine"),

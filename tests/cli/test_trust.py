@@ -135,6 +135,11 @@ def test_a_folder_with_instructions_only_is_trusted_as_a_folder(
         f"The instructions in {folder} are sent to the model from now on.\n",
         "",
     )
+    code, changes, _ = refold("trust", "add", "--yes")
+    assert code == 0
+    assert f"{folder}/AGENTS.md changed since you trusted it:\n" in changes
+    assert "-Use tabs." in changes
+    assert "+Use spaces." in changes
     assert refold("trust", "add", "--yes") == (0, f"{folder} is trusted already.\n", "")
     assert refold("trust", "list") == (0, f"{folder}: its instructions for the model\n", "")
     assert json.loads(refold("trust", "list", "--json")[1]) == {

@@ -289,13 +289,13 @@ def test_the_environment_names_the_collector_where_the_setting_says_so() -> None
     }
 
     assert targets(Otel(endpoint="environment"), environ) == TraceTargets(
-        Collector("http://127.0.0.1:1/v1/traces", (("a", "b"),)),
-        Collector("http://127.0.0.1:2/mine", (("a", "b"),)),
+        Collector("http://127.0.0.1:1/v1/traces", (("a", "b"),), environ),
+        Collector("http://127.0.0.1:2/mine", (("a", "b"),), environ),
         delta=True,
     )
     only_traces = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:3/t"}
     assert targets(Otel(endpoint="environment"), only_traces) == TraceTargets(
-        Collector("http://127.0.0.1:3/t"), None, delta=False
+        Collector("http://127.0.0.1:3/t", environ=only_traces), None, delta=False
     )
     assert targets(Otel(endpoint="environment"), {}) is None
     with pytest.raises(BadInput):

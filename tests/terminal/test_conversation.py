@@ -240,7 +240,7 @@ def test_a_task_is_done_and_shown_step_by_step(evening: Callable[..., Evening]) 
         "? May bash run this?",
         "  python3 hello.py",
         "  no full sandbox: it sees your keys, and the network is not shut off",
-        "  no rule allows this command, and python3 may do more than read",
+        "  no rule allows this command, and python may do more than read",
         "  └ yes, once",
         "  └ hello",
         "Done.",

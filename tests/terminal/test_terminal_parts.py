@@ -109,7 +109,8 @@ def test_only_a_rule_that_would_let_it_pass_is_offered(
     secret = replace(call, arguments=Raw(b'{"command": "git \\u2026"}'))
 
     tool = next((each for each in builtin() if each.name == name), None)
-    assert list(offered(OpenCall(call), call, tool, grounds, View())) == rules
+    offers = offered(OpenCall(call), call, tool, grounds, View())
+    assert list(offers) == [(rule,) for rule in rules]
     assert not offered(OpenCall(call, once=True), call, tool, grounds, View())
     assert not offered(OpenCall(secret), call, tool, grounds, View())
 

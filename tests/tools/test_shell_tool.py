@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from refold.errors import ToolFailed
-from refold.place.port import Finished
+from refold.place.port import Finished, GuardChange, GuardReport
 from refold.testing.places import ScriptedCommands, ToolDirectory, temporary_place
 from refold.tools.contract import Reply
 from refold.tools.shell import bash
@@ -168,9 +168,14 @@ FIXED = "touch: cannot touch 'a': Read-only file system\n"
             "ended by us: it ran more than 512 processes at a time",
         ),
         (
-            Finished(0, b"x\n", taken=(("/w/.env", "/tmp/taken/1-\n.env"),)),
+            Finished(
+                0,
+                b"x\n",
+                guarded=GuardReport((GuardChange("/w/.env", "/tmp/taken/1-\n.env"),)),
+            ),
             False,
-            "/w/.env is guarded: what was made there is now /tmp/taken/1-\\n.env",
+            "/w/.env is guarded: what was made there is now /tmp/taken/1-\\n.env; if the user made "
+            "the change, `refold quarantine restore 1-\\n.env` takes it back",
         ),
     ],
 )
