@@ -294,3 +294,20 @@ def test_every_path_that_a_page_about_the_source_names_exists(name: str) -> None
     ]
 
     assert missing == []
+
+
+def test_every_test_that_the_security_page_names_exists() -> None:
+    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\btest_\w+(?!\w|\.py)", page))
+    files = ROOT.glob("tests/**/test_*.py")
+    defined = {
+        test
+        for file in files
+        for test in re.findall(
+            r"^ *(?:async )?def (test_\w+)", file.read_text(encoding="utf-8"), re.MULTILINE
+        )
+    }
+
+    assert "## Tests of these promises" in page
+    assert len(named) > 100
+    assert sorted(named - defined) == []
