@@ -199,7 +199,7 @@ def _nothing(home: Path, work: Path, port: int) -> Environ:
 def _refold(home: Path, work: Path, port: int) -> Environ:
     return {
         "REFOLD_HOME": str(home / "refold"), "ANTHROPIC_API_KEY": "sk-ant-mock",
-        "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{port}", "REFOLD_BUDGET__TOKENS": "0",
+        "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{port}", "REFOLD_BUDGET__TOKENS": "0", "REFOLD_BUDGET__DOLLARS": "0",
         "REFOLD_MEMORY": "0",
     }  # fmt: skip
 

@@ -65,7 +65,7 @@ def agents(peers: bool = False) -> list[Agent]:
             f"{refold} -p {{prompt}} -m openai-chat/mock-model --yolo --max-turns {{steps}}"
         )
         # Nobody knows the price of the model, and 2,000 steps are many tokens.
-        unbounded = (("REFOLD_BUDGET__TOKENS", "0"),)
+        unbounded = (("REFOLD_BUDGET__TOKENS", "0"), ("REFOLD_BUDGET__DOLLARS", "0"))
         open_ = (*unbounded, ("REFOLD_SANDBOX__PROFILE", "off"))
         found.append(Agent("refold", tuple(line.split(" ")), unbounded))
         found.append(Agent("refold, no sandbox", tuple(line.split(" ")), open_))

@@ -153,7 +153,7 @@ def test_streams_that_nobody_needs_may_be_missing(
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG, check=False,
     )  # fmt: skip
 
-    assert (done.returncode, done.stderr) == (0, done.stderr if "2>" not in closed else "")
+    assert (done.returncode, done.stderr) == (4, done.stderr if "2>" not in closed else "")
     if format_ == "text":
         assert done.stdout == "I may not.\n"
     else:

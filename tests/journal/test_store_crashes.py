@@ -1,5 +1,6 @@
 """Whatever happens to a store, acknowledged lines are there afterwards, in order."""
 
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Coroutine
@@ -44,7 +45,7 @@ class StoreThroughCrashes(RuleBasedStateMachine):
 
     @rule(
         new=st.lists(
-            st.binary(max_size=40).map(lambda b: b.replace(b"\n", b"")), min_size=1
+            st.binary(max_size=40).map(lambda b: re.sub(rb"[\n\0]", b"", b)), min_size=1
         )
     )
     def append(self, new: list[bytes]) -> None:

@@ -308,15 +308,15 @@ def test_the_environment_of_a_server_has_what_it_names_and_no_keys(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-user-0123456789")
-    monkeypatch.setenv("WANTED", "hello-from-the-user")
-    place.servers(s=place.fake("environ", env={"NAMED": "${WANTED}"}))
+    monkeypatch.setenv("WANTED_TOKEN", "q8Zk3vT1xW5bN7mR")
+    place.servers(s=place.fake("environ", env={"NAMED": "${WANTED_TOKEN}"}))
     place.know()
 
     (end,) = place.turns(place.agent(echo(), "Done."), "Go.")
 
     assert "OPENAI_API_KEY" not in end.text
     assert "NAMED" in end.text
-    assert "hello-from-the-user" not in end.text  # the journal holds no values of variables
+    assert "q8Zk3vT1xW5bN7mR" not in end.text  # the journal holds no secret values
 
 
 def test_a_server_of_a_folder_starts_only_when_its_file_is_trusted(place: Place) -> None:

@@ -55,6 +55,7 @@ NOT_RUN = {
     "refold eval tasks.toml -m local/qwen2.5-coder-1.5b -o a.json": "a model of a gigabyte",
     "refold eval tasks.toml -m ollama/qwen3:8b -o b.json": "another server",
     "refold eval --compare a.json b.json": "the results of both",
+    "refold mcp allow tracker TRACKER_TOKEN": "a project with that server",
     "refold serve --port 3500": "it serves until it is stopped; tests/server start it",
     "refold serve --port 0 --script answers.jsonl": "the same",
     "refold web": "the same, and a browser",

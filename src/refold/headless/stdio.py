@@ -33,7 +33,7 @@ from refold.headless.task import INTERRUPTED, TIMED_OUT, Task, closed
 from refold.values.modes import Outcome
 from refold.views.stream_json.documents import Error, ForkMade, Result
 from refold.views.stream_json.encode import Document
-from refold.views.stream_json.turn_result import EXIT_CODES, exit_code, result
+from refold.views.stream_json.turn_result import EXIT_CODES, result
 
 _NOBODY = "no user is there to answer any more"
 _LATE = "out of time"
@@ -232,7 +232,7 @@ class StdioClient:
                 found = result(view, self._session.id, seconds if self._began else 0.0)
                 self._results[entry.seq], self._ran = found, True
                 if not self._leaving:
-                    self._code = exit_code(view)
+                    self._code = EXIT_CODES[found.outcome]
             case _:
                 pass
         self._stir()

@@ -150,7 +150,7 @@ class _RootScan:
             self._shape("")
             self._put_rules(self._ignored.rules("", self.root, self._others))
         with suppress(OSError):
-            self._index.with_suffix(".lock").unlink()  # nobody else is here
+            self._index.with_suffix(".index.lock").unlink()  # of a git that was killed
         if not self._index.exists():
             self._seed()
 

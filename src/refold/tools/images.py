@@ -117,34 +117,46 @@ def _size(size: tuple[int, int]) -> str:
     return f"{size[0]:,} x {size[1]:,} pixels"
 
 
+_FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
+_PNG_END = b"IEND\xaeB`\x82"
+
+
 def print_fitted(_name: str) -> None:
     """The image on standard input as it can be sent, in a process with bounds."""
     from io import BytesIO
     from warnings import simplefilter
 
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageFile, ImageOps
 
     from refold.tools.bounded_process import cannot
 
     simplefilter("ignore")  # of damage that does not matter, which would be printed
     Image.MAX_IMAGE_PIXELS = None  # the sizes are compared here
-    content = sys.stdin.buffer.read()
+    content, mended = sys.stdin.buffer.read(), False
     try:
-        picture = Image.open(BytesIO(content), formats=("PNG", "JPEG", "GIF", "WEBP"))
+        try:
+            picture = Image.open(BytesIO(content), formats=_FORMATS)
+        except OSError:
+            if not (mended := content.endswith(_PNG_END)):
+                raise
+            # Only the checksum of a part that is not shown is wrong, such as a colour profile.
+            ImageFile.LOAD_TRUNCATED_IMAGES = True
+            picture = Image.open(BytesIO(content), formats=_FORMATS)
         was, kind = picture.size, Image.MIME.get(picture.format or "", "")
         if was[0] * was[1] > _MAX_PIXELS:
             cannot(f"it has {_size(was)}, and {_MAX_PIXELS:,} pixels are decoded")
         picture.load()
-        if max(was) <= MAX_SIDE_PIXELS and len(content) <= MAX_SENT_BYTES:
+        if not mended and max(was) <= MAX_SIDE_PIXELS and len(content) <= MAX_SENT_BYTES:
             _print(_Printed(kind, was, was))
             return
         picture = ImageOps.exif_transpose(picture)
         was, side = picture.size, min(MAX_SIDE_PIXELS, max(picture.size))
+        smallest = min(_SMALLEST_SIDE_PIXELS, side)
         clear = picture.has_transparency_data
         picture = picture.convert("RGBA" if clear else "RGB")
         # PNG keeps the letters of a screenshot sharp; WebP holds a photograph as well.
         formats = ("JPEG",) if kind == "image/jpeg" else ("PNG", "WEBP")
-        while side >= _SMALLEST_SIDE_PIXELS:
+        while side >= smallest:
             picture.thumbnail((side, side), Image.Resampling.LANCZOS)
             for made in formats:
                 out = BytesIO()
