@@ -188,7 +188,7 @@ def test_programs_of_developers_in_the_sandbox(
     room: Walled, program: str, line: str, told: str
 ) -> None:
     if not shutil.which(program):
-        pytest.skip(f"{program} is not installed here")
+        pytest.skip(f"{program} is not installed here (optional)")
 
     assert room.run(line).text.strip() == told
 
@@ -199,9 +199,9 @@ def test_programs_of_developers_in_the_sandbox(
 )
 def test_a_setting_lets_commands_make_namespaces(wide: Walled, line: str) -> None:
     if not shutil.which(line.split()[0]):
-        pytest.skip(f"{line.split()[0]} is not installed here")
+        pytest.skip(f"{line.split()[0]} is not installed here (optional)")
     if os.geteuid() == 0 and "U" not in line:
-        pytest.skip("the kernel lets no root without capabilities map itself")
+        pytest.skip("the kernel lets no root without capabilities map itself (optional)")
 
     assert (wide.run(line).code, wide.run(line).text) == (0, "")
 

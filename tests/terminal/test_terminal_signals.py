@@ -228,7 +228,7 @@ def test_ctrl_c_drops_what_was_typed_before_it(starts: Starts, display: str) -> 
     [
         (CALL_EDIT, "no, and why", "stopped at a question"),
         (ASK, "(Enter for no answer)", "stopped at a question"),
-        (PLAN, "feedback", "The plan waits"),
+        (PLAN, "reject", "The plan waits"),
     ],
 )
 def test_ctrl_c_leaves_every_dialog(
@@ -343,7 +343,7 @@ def test_ctrl_c_ends_the_wait_for_another_try(
     given = ("-m", "mine/one", "--display", display)
     at = Terminal(PROGRAM, *given, here=tmp_path, compiled=tmp_path, **env)
     begin(at, display)
-    at.until("attempt 2 of 10, next in")
+    at.until("retrying in" if display == "plain" else "attempt 2 of 10, next in")
     at.type(CTRL_C)
     at.until("instead")
     at.type(CTRL_C)

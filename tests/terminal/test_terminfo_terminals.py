@@ -162,14 +162,14 @@ def test_a_terminal_gets_the_display_that_fits_it(
     assert drawn == (shown == "line")
 
 
-YES, MAY = ("n no, and why", "y\n"), "n no, and why"
+YES, MAY = ("no, and why (n)", "y\n"), "no, and why (n)"
 ANSWERS: dict[str, list[tuple[str, str]]] = {
     "edit": [("> ", "go\n"), YES, (MAY, "n\n"), ("why not?", "no time\n")],
     "hostile": [("> ", "go\n")],
     "hidden": [("> ", "go\n"), (MAY, "v\n"), (MAY, "n\n"), ("why not?", "\n")],
     "ask": [("> ", "go\n"), ("answer > ", "9\n"), ("answer > ", "2\n"), ("answer > ", "1 3\n"),
             ("answer > ", "\x1b\n")],
-    "plan": [("> ", "/plan go\n"), ("esc later", "f\n"), ("feedback > ", "\x1b\n"),
+    "plan": [("> ", "/plan go\n"), ("esc later", "4\n"), ("feedback > ", "\x1b\n"),
              ("esc later", "y\n"), YES],
     "todos": [("> ", "go\n")],
     "costly": [("> ", "go\n"), (" s\r\n", "/cost\n"), ("> ", "/context\n"), ("> ", "\n")],

@@ -226,7 +226,7 @@ def test_a_binary_file_that_matches_is_named_when_it_is_searched(
     assert search(place, path="binary", pattern="nowhere") == ["Nothing was found."]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file (optional)")
 def test_a_file_that_cannot_be_read_is_named(place: ToolDirectory) -> None:
     (place.directory / "a.py").chmod(0)
 
