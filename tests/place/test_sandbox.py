@@ -242,6 +242,26 @@ def test_our_own_files_and_what_a_rule_forbids_are_never_read(
     assert moved.splitlines()[-1] == "1"
 
 
+def test_commands_run_in_the_home_though_it_holds_our_own_repositories(home: Path) -> None:
+    needs_bubblewrap()
+    own = home / ".local/share/refold"
+    checkpoints = own / "checkpoints/1f"
+
+    def checkpoint(_: str = "") -> None:
+        subprocess.run(["git", "init", "-q", "--bare", str(checkpoints)], check=True)
+
+    checkpoint()
+    with walled(home, own=(str(own),)) as ws:
+        wrote = ws.run("echo hello | tee new; ls .local/share/refold")
+        shutil.rmtree(checkpoints)
+        made = ws.run("echo begun; sleep 0.2", on_output=checkpoint)
+
+    assert (wrote.text, wrote.code) == ("hello\n", 0)
+    assert (home / "new").read_text() == "hello\n"
+    assert made.guarded.undone == ()
+    assert (checkpoints / "HEAD").is_file()
+
+
 @pytest.mark.parametrize("name", ["private", "private/deep", "private/deep/key"])
 def test_what_nobody_may_read_outside_the_workspace_cannot_be_opened(
     tmp_path: Path, home: Path, name: str

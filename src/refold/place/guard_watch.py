@@ -44,7 +44,8 @@ class GuardedWorkspace(Struct, frozen=True):
 
     `roots` are searched for guarded paths; the `repositories` of linked worktrees are written,
     too. `states` is the directory for stored states; "" for none. `git_settings` are the user's
-    files of git's settings, in which `~` is `home`.
+    files of git's settings, in which `~` is `home`. Commands do not see what is in `covered`
+    directories, and it is not searched.
     """
 
     roots: tuple[str, ...]
@@ -53,6 +54,7 @@ class GuardedWorkspace(Struct, frozen=True):
     states: str = ""
     home: str = ""
     git_settings: tuple[str, ...] = ()
+    covered: tuple[str, ...] = ()
 
 
 class StoredState(Struct, frozen=True, array_like=True):
@@ -72,7 +74,12 @@ class GuardWatch:
 
     def __init__(self, workspace: GuardedWorkspace) -> None:
         self.workspace = workspace
-        self._guards = Guards(workspace.roots, workspace.home, workspace.git_settings)
+        self._guards = Guards(
+            workspace.roots,
+            workspace.home,
+            workspace.git_settings,
+            covered=workspace.covered,
+        )
         self._lock, self._running = Lock(), list[AllowedPaths]()
         self._first, self._state = GuardedPaths(), GuardState()
         self._stored, self._known = _Stored(workspace), _KnownChanges(workspace.states)
@@ -347,7 +354,13 @@ def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
         os.rename(mine, file)  # of another workspace
         return []
     state = stored.state
-    guards = Guards(stored.roots, workspace.home, workspace.git_settings, state.beyond)
+    guards = Guards(
+        stored.roots,
+        workspace.home,
+        workspace.git_settings,
+        state.beyond,
+        workspace.covered,
+    )
     now = read_state(guards.found(), state.prints, state.targets)
     before = _without_later(state, now, ended)
     reach = Reach(theirs, workspace.quarantine, frozenset(stored.held))

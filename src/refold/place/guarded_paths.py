@@ -82,7 +82,8 @@ def _has_keys(path: str) -> bool:
 class Guards:
     """`roots` are absolute, links followed. `own` are the user's files of git's settings.
 
-    `beyond` is what an earlier search left out.
+    `beyond` is what an earlier search left out. `covered` directories are not searched: no
+    command sees what is in them.
     """
 
     def __init__(
@@ -91,8 +92,10 @@ class Guards:
         home: str = "",
         own: Sequence[str] = (),
         beyond: Set[str] | None = None,
+        covered: Sequence[str] = (),
     ) -> None:
         self._roots, self._git = tuple(roots), GitTargets(roots, home, own)
+        self._covered = frozenset(covered)
         self._known: Mapping[str, _Directory] = {}
         self._repositories: Sequence[Repository] | None = None
         self._beyond = None if beyond is None else set(beyond)
@@ -186,7 +189,7 @@ class Guards:
             if here is not None:
                 now[path] = here
                 yield from here.guarded
-                waiting += [(deeper, root) for deeper in here.below]
+                waiting += [(p, root) for p in here.below if p not in self._covered]
         self._known, self._beyond = now, beyond
 
 

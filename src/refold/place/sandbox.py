@@ -306,6 +306,7 @@ class Sandbox:
                 config.states,
                 self._home,
                 user_settings(self._environ_of_git),
+                config.own,
             )
         )
 
