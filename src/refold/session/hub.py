@@ -71,6 +71,11 @@ class Subscription:
         """So many frames have not been taken yet."""
         return len(self._frames)
 
+    @property
+    def outstanding(self) -> int:
+        """The same, with those that come as soon as they are kept."""
+        return self.waiting + self._hub.unkept(self)
+
     def close(self) -> None:
         self.closed = True
         self._hub.leave(self)
@@ -178,6 +183,10 @@ class Hub:
     def waits(self) -> bool:
         """Is there an acknowledgement that is not kept yet?"""
         return bool(self._unkept)
+
+    def unkept(self, watch: Subscription) -> int:
+        """So many frames will be sent to this watcher once they are kept."""
+        return sum(watch in one.watches for one in self._unkept)
 
     def release(self, seq: int) -> None:
         """All events up to `seq` are kept: send what waited for that."""

@@ -231,7 +231,7 @@ class PromptLoop:
         session = self.terminal.session
 
         def elsewhere() -> bool:  # a short turn may have ended before it is seen to run
-            return bool(watch.waiting) and not session.owns_turns
+            return bool(watch.outstanding) and not session.owns_turns
 
         while not (session.running or session.ended or elsewhere() or self._woken()):
             with suppress(BadInput):  # it has ended

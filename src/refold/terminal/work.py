@@ -96,7 +96,7 @@ class Work:
         earlier, and has what was ordered elsewhere.
         """
         # A watch that began earlier may have what is not printed yet, even the end of the turn.
-        behind = watch is not None and watch.waiting
+        behind = watch is not None and watch.outstanding
         self._cursor.shown = 0 if behind else self._session.view.seq
         self.under_way = True
         self._bell.seen()
