@@ -116,6 +116,16 @@ def home(
 
 
 @pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of hosts on the loopback that is not trusted, and its key."""
+    from tests.loopback_network import new_certificate
+
+    path = tmp_path_factory.mktemp("tls") / "both.pem"
+    path.write_bytes(new_certificate())
+    return path
+
+
+@pytest.fixture(scope="session")
 def canary() -> str:
     """The key that must not be found again. Give it to a program as its key."""
     return CANARY

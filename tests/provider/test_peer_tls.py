@@ -1,56 +1,34 @@
 """TLS: trusted and untrusted certificates, and a proxy between."""
 
 import re
-import shutil
-import ssl
 import subprocess
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from pathlib import Path
 
 import anyio
 import pytest
-from anyio.abc import SocketAttribute, SocketStream
 
 from refold.errors import Refused
 from refold.provider.catalog import connect, find
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import wire_server
+from tests.loopback_network import (
+    OPENSSL,
+    http_proxy,
+    new_certificate,
+    server_tls,
+    with_openssl,
+)
 from tests.provider.wires import KEY, heard, words
 
-OPENSSL = shutil.which("openssl") or ""
-
-pytestmark = [
-    pytest.mark.peer,
-    pytest.mark.skipif(not OPENSSL, reason="openssl is not installed"),
-]
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One for 127.0.0.1 that nobody but its owner trusts, and its key."""
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    path.write_bytes(made_up_certificate())
-    return path
-
-
-def made_up_certificate() -> bytes:
-    made = subprocess.run(
-        [OPENSSL, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-         "-nodes", "-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1,DNS:model.example",
-         "-keyout", "-", "-out", "-"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return made.stdout
+pytestmark = [pytest.mark.peer, with_openssl]
 
 
 async def ask(certificate: Path, environ: dict[str, str]) -> tuple[list[str], int]:
     """Two answers over TLS, and how many connections that took."""
-    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    served.load_cert_chain(certificate)
     replies = [answer("anthropic", Reply(w)) for w in ("One.", "Two.")]
-    async with wire_server(*replies, tls=served) as server:
+    async with wire_server(*replies, tls=server_tls(certificate)) as server:
         there = {**environ, "ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": KEY}
         async with aclosing(connect(find("anthropic"), there)) as provider:
             found = [words(await heard(provider)) for _ in replies]
@@ -100,7 +78,7 @@ def test_named_certificates_replace_those_of_the_system(
     certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))  # OpenSSL's own default
-    (tmp_path / "other.pem").write_bytes(made_up_certificate())
+    (tmp_path / "other.pem").write_bytes(new_certificate())
 
     with pytest.raises(Refused, match=r"REQUESTS_CA_BUNDLE is .*other\.pem'"):
         anyio.run(ask, certificate, {"REQUESTS_CA_BUNDLE": str(tmp_path / "other.pem")})
@@ -133,7 +111,7 @@ def test_file_without_a_certificate_is_named(certificate: Path, tmp_path: Path) 
 
 def test_a_proxy_carries_what_it_cannot_read(certificate: Path) -> None:
     async def use() -> tuple[list[str], list[str]]:
-        async with proxy() as (url, asked):
+        async with http_proxy() as (url, asked):
             return await _by_way_of(url, certificate), asked
 
     found, asked = anyio.run(use)
@@ -143,10 +121,8 @@ def test_a_proxy_carries_what_it_cannot_read(certificate: Path) -> None:
 
 
 async def _by_way_of(url: str, certificate: Path) -> list[str]:
-    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    served.load_cert_chain(certificate)
     replies = [answer("anthropic", Reply(w)) for w in ("One.", "Two.")]
-    async with wire_server(*replies, tls=served) as server:
+    async with wire_server(*replies, tls=server_tls(certificate)) as server:
         port = server.url.rpartition(":")[2]
         there = {
             "ANTHROPIC_BASE_URL": f"https://model.example:{port}", "ANTHROPIC_API_KEY": KEY,
@@ -154,36 +130,3 @@ async def _by_way_of(url: str, certificate: Path) -> list[str]:
         }  # fmt: skip
         async with aclosing(connect(find("anthropic"), there)) as provider:
             return [words(await heard(provider)) for _ in replies]
-
-
-@asynccontextmanager
-async def proxy() -> AsyncGenerator[tuple[str, list[str]], None]:
-    """A proxy that opens tunnels, and the lines it was asked with."""
-    asked: list[str] = []
-
-    async def serve(client: SocketStream) -> None:
-        head = b""
-        while b"\r\n\r\n" not in head:
-            head += await client.receive()
-        asked.append(head.decode().split("\r\n")[0])
-        port = asked[-1].split()[1].split(":")[1]
-        async with await anyio.connect_tcp("127.0.0.1", int(port)) as server, client:
-            await client.send(b"HTTP/1.1 200 OK\r\n\r\n")
-            async with anyio.create_task_group() as group:
-                group.start_soon(carry, client, server)
-                group.start_soon(carry, server, client)
-
-    async def carry(source: SocketStream, target: SocketStream) -> None:
-        try:
-            async for data in source:
-                await target.send(data)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            pass
-        await target.aclose()
-
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-    port = listener.extra(SocketAttribute.local_port)
-    async with listener, anyio.create_task_group() as group:
-        group.start_soon(listener.serve, serve)
-        yield f"http://user:pass@127.0.0.1:{port}", asked
-        group.cancel_scope.cancel()

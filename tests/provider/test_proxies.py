@@ -1,11 +1,10 @@
 """Proxies: which one the environment names for a place, and requests through each kind."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Mapping
+from contextlib import aclosing
 
 import anyio
 import pytest
-from anyio.abc import ByteStream, SocketAttribute, SocketStream
 
 from refold.errors import Refused, SetupFault, Unreachable
 from refold.provider.catalog import connect, find
@@ -13,6 +12,7 @@ from refold.provider.connect import endpoint_of, proxy_of
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import wire_server
+from tests.loopback_network import socks_proxy
 from tests.provider.wires import KEY, heard, words
 
 P, Q = "http://p:1", "http://q:2"
@@ -98,71 +98,21 @@ def test_http_proxy_reads_requests_that_have_no_tls() -> None:
     assert headers["proxy-authorization"] == "Basic bWU6d29yZA=="
 
 
-@asynccontextmanager
-async def socks(
-    login: bytes, status: int, target: str
-) -> AsyncGenerator[tuple[int, list[bytes]]]:
-    """A SOCKS 5 server that leads everything to one address, and what it was asked for."""
-    asked = list[bytes]()
+def in_socks(login: bytes, status: int, scheme: str, user: str) -> tuple[str, list[str]]:
+    """The answer, or why there is none, and what the proxy was asked for (as port 80)."""
 
-    async def serve(client: SocketStream) -> None:
-        async with client:
-            version, ways = await exactly(client, 2)
-            assert version == 5
-            method = b"\x02" if login else b"\x00"
-            assert method in await exactly(client, ways)
-            await client.send(b"\x05" + method)
-            if login:
-                assert await exactly(client, len(login)) == login
-                await client.send(b"\x01\x00")
-            head = await exactly(client, 5)
-            asked.append(await exactly(client, head[4] + 2))
-            await client.send(bytes((5, status, 0, 1, 127, 0, 0, 1, 0, 0)))
-            if not status:
-                await _carry_to(client, target)
-
-    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-    async with listener, anyio.create_task_group() as group:
-        group.start_soon(listener.serve, serve)
-        yield listener.extra(SocketAttribute.local_port), asked
-        group.cancel_scope.cancel()
-
-
-async def exactly(stream: SocketStream, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        data += await stream.receive(size - len(data))
-    return data
-
-
-async def _carry_to(client: SocketStream, target: str) -> None:
-    place = endpoint_of(target)
-    async with (
-        await anyio.connect_tcp(place.host, place.port) as server,
-        anyio.create_task_group() as group,
-    ):
-        group.start_soon(_carry, client, server)
-        group.start_soon(_carry, server, client)
-
-
-async def _carry(source: ByteStream, target: ByteStream) -> None:
-    try:
-        async for data in source:
-            await target.send(data)
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-        pass
-    await target.aclose()
-
-
-def in_socks(
-    login: bytes, status: int, use: Callable[[int, list[bytes]], Awaitable[str]]
-) -> str:
-    async def run() -> str:
+    async def run() -> tuple[str, list[str]]:
         async with (
             wire_server(answer("anthropic", Reply("Hello."))) as server,
-            socks(login, status, server.url) as (port, asked),
+            socks_proxy(login, status) as (place, asked),
         ):
-            return await use(port, asked)
+            port = server.url.rpartition(":")[2]
+            url, proxy = f"http://model.example:{port}", f"{scheme}://{user}{place}"
+            try:
+                said = await ask(url, {"ALL_PROXY": proxy})
+            except Unreachable as error:
+                said = str(error)
+            return said, [where.replace(port, "80") for where in asked]
 
     return anyio.run(run)
 
@@ -172,23 +122,13 @@ def in_socks(
 )
 @pytest.mark.parametrize("scheme", ["socks5", "socks5h"])
 def test_socks_proxy_resolves_the_name_itself(scheme: str, user: str, login: bytes) -> None:
-    async def use(port: int, asked: list[bytes]) -> str:
-        proxy = f"{scheme}://{user}127.0.0.1:{port}"
-        said = await ask("http://model.example", {"ALL_PROXY": proxy})
-        assert asked == [b"model.example" + (80).to_bytes(2)]
-        return said
-
-    assert in_socks(login, 0, use) == "Hello."
+    assert in_socks(login, 0, scheme, user) == ("Hello.", ["model.example:80"])
 
 
 def test_socks_proxy_that_refuses_is_named_with_its_reason() -> None:
-    async def use(port: int, asked: list[bytes]) -> str:
-        proxy = f"socks5://127.0.0.1:{port}"
-        with pytest.raises(Unreachable) as raised:
-            await ask("http://model.example", {"ALL_PROXY": proxy})
-        return str(raised.value)
+    said, _asked = in_socks(b"", 4, "socks5", "")
 
-    assert "the proxy 127.0.0.1 answered: host unreachable" in in_socks(b"", 4, use)
+    assert "the proxy 127.0.0.1 answered: host unreachable" in said
 
 
 def test_setting_that_no_retry_helps_is_refused() -> None:

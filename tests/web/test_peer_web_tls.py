@@ -1,8 +1,5 @@
 """Over TLS the certificate has to be of the name, although the address was checked."""
 
-import shutil
-import ssl
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,27 +10,9 @@ from refold.errors import ToolFailed
 from refold.permissions.facts import Decision
 from refold.testing.wire_server import Answer, wire_server
 from refold.web.client import WebClient
+from tests.loopback_network import server_tls, with_openssl
 
-OPENSSL = shutil.which("openssl") or ""
-
-pytestmark = [
-    pytest.mark.peer,
-    pytest.mark.skipif(not OPENSSL, reason="openssl is not installed"),
-]
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One for site.example, and its key."""
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    made = subprocess.run(
-        [OPENSSL, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-         "-nodes", "-subj", "/CN=test", "-addext", "subjectAltName=DNS:site.example",
-         "-keyout", "-", "-out", "-"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    path.write_bytes(made.stdout)
-    return path
+pytestmark = [pytest.mark.peer, with_openssl]
 
 
 def fetched(certificate: Path, name: str) -> bytes:
@@ -42,9 +21,7 @@ def fetched(certificate: Path, name: str) -> bytes:
         return ["127.0.0.1"]
 
     async def run() -> bytes:
-        served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        served.load_cert_chain(certificate)
-        async with wire_server(Answer(b"Hello."), tls=served) as server:
+        async with wire_server(Answer(b"Hello."), tls=server_tls(certificate)) as server:
             port = server.url.rpartition(":")[2]
             client = WebClient({}, obey_robots=False, resolve=resolve)
             url = f"https://{name}:{port}/"

@@ -6,7 +6,6 @@ half a second to answer. `provider.local` is the embedded model, which refold ru
 
 import json
 import re
-import urllib.request
 from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -48,12 +47,13 @@ def _after_ollama(spec: ProviderSpec) -> bool:
 
 def server_models(spec: ProviderSpec, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The full names of the models that a server lists; none where it does not answer."""
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    from refold.provider.blocking_http import open_url
+
     path, key = ("/api/tags", "name") if spec.wire == "ollama" else ("/models", "id")
     try:
-        url = catalog.address(spec, environ)
-        with direct.open(f"{url}{path}", timeout=_SECONDS) as answer:
-            page = cast("dict[str, Any]", json.loads(answer.read(_MOST)))
+        url = f"{catalog.address(spec, environ)}{path}"
+        with open_url(url, environ, seconds=_SECONDS) as answer:
+            page = cast("dict[str, Any]", json.loads(answer.read_all(_MOST)))
         listed = page["models" if spec.wire == "ollama" else "data"]
         names = [str(model[key]) for model in listed]
     except (OSError, ValueError, KeyError, TypeError, BadInput):

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from refold._version import __version__
-from refold.errors import BadInput, RefoldError, Unreachable
+from refold.errors import BadInput, ProxyFault, RefoldError, SetupFault, Unreachable
 from refold.provider.connect import endpoint_of
 from refold.provider.error_mapping import ResponseStart
 from refold.provider.http import (
@@ -274,10 +274,10 @@ async def _post(body: bytes, to: Collector) -> bytes:
     except Broken as error:
         raise Unreachable(f"{to.shown} {error}") from error
     except OSError as error:
-        raise Unreachable(
-            f"cannot reach {to.shown}: {unreachable_because(error)}; check that a collector "
-            "listens there"
-        ) from error
+        reason = unreachable_because(error)
+        advice = "; check that a collector listens there"
+        advice = "" if isinstance(error, SetupFault | ProxyFault) else advice
+        raise Unreachable(f"cannot reach {to.shown}: {reason}{advice}") from error
     _check(start, answer, to)
     return answer
 

@@ -69,7 +69,8 @@ _VARIABLES = (
     ),
     ("VISUAL, EDITOR", "Your editor."),
     ("NO_COLOR", "Set to any value: no colours."),
-    ("HTTPS_PROXY, NO_PROXY", "Proxy for requests to providers."),
+    ("HTTPS_PROXY, NO_PROXY", "Proxy for all requests, and hosts that need none."),
+    ("NODE_EXTRA_CA_CERTS", "A file of certificates that are trusted, too."),
 )
 _EXAMPLES = (
     ("refold", "Start a session in this directory."),

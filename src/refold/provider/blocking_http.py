@@ -59,6 +59,13 @@ class Download:
         """The next piece; empty at the end, also where it broke off: its length is known."""
         return self._portal.call(_chunk, self._connection, self._seconds)
 
+    def read_all(self, limit: int) -> bytes:
+        """All pieces, or the first until there are more than `limit` bytes."""
+        content = bytearray()
+        while len(content) <= limit and (piece := self.read()):
+            content += piece
+        return bytes(content)
+
 
 @contextmanager
 def open_url(

@@ -162,7 +162,7 @@ class Hub(Struct, frozen=True):
         for _ in range(_MAX_PAGES):
             try:
                 with self._open(repository, url) as answer:
-                    page = b"".join(_pieces(answer))
+                    page = answer.read_all(_MAX_PAGE_BYTES)
                     link = answer.headers.get("link", "")
                 entries += msgspec.json.decode(page, type=list[_Entry])
             except Broken as error:
@@ -308,13 +308,6 @@ class _Entry(Struct, frozen=True):
     type: str = "file"
     size: int = 0
     lfs: _Lfs | None = None
-
-
-def _pieces(answer: Download) -> Iterator[bytes]:
-    size = 0
-    while (piece := answer.read()) and size <= _MAX_PAGE_BYTES:
-        size += len(piece)
-        yield piece
 
 
 def _origin(url: str) -> tuple[str, str, int]:
