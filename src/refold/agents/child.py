@@ -28,7 +28,7 @@ from refold.permissions.rules import Rule
 from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.tools.task import Report, report_text
-from refold.values.modes import Outcome
+from refold.values.modes import AWAITED_SECONDS, Outcome
 from refold.values.text import clean
 
 if TYPE_CHECKING:
@@ -116,6 +116,7 @@ class ChildRun:
         self._reason = ""
         self._stop, self._done = anyio.Event(), anyio.Event()
         self._queue, self._abort = anyio.CancelScope(), anyio.CancelScope()
+        self._patience = anyio.CancelScope()  # of the wait for a background command
 
     @property
     def background(self) -> bool:
@@ -127,6 +128,7 @@ class ChildRun:
             self._reason = reason
             self._stop.set()
             self._queue.cancel()
+            self._patience.cancel()
 
     async def run(self, places: anyio.Semaphore | None = None) -> None:
         """Run it to its end, in one of the `places`. If cancelled, stop the child first."""
@@ -234,10 +236,28 @@ class ChildRun:
         return Teammate(self.child, session, self._parent, board, self._stop, patience)
 
     async def _turns(self, session: Session) -> None:
+        view = await self._settle(session)
+        while self._awaits(view):
+            with anyio.move_on_after(AWAITED_SECONDS) as self._patience:
+                await session.record.wait_for_event(after=view.seq)
+            if self._patience.cancelled_caught:
+                return
+            view = await self._settle(session)
+
+    async def _settle(self, session: Session) -> View:
         view = await session.go()
         while view.turn.seq:  # it waits for the user
             await session.record.wait_for_event(after=view.seq)
             view = await session.go()
+        return view
+
+    def _awaits(self, view: View) -> bool:
+        """Has it answered, and is a background command still to wake it?
+
+        A teammate waits for mail as well.
+        """
+        done = view.turn.outcome in ("answered", "final") and not self._stop.is_set()
+        return done and not self.child.born.teammate and bool(view.background.awaited)
 
     async def _pass_stop_on(self, session: Session) -> None:
         await self._stop.wait()

@@ -151,14 +151,14 @@ async def _ask(
     launch = Launch(app)
     try:
         session = Session(launch, await launch.start())
-        timed_out = False
+        late = ""
         async with anyio.create_task_group() as group:
             progress = RlmProgress()
             group.start_soon(tell_notices, session, progress.say)
-            timed_out = await turn(session, said, progress, found.timeout)
+            late = await turn(session, said, progress, found.timeout)
         document = _plain(result(session.view, session.id, time.monotonic() - began))
-        if timed_out:
-            document["reason"] = f"it took longer than {found.timeout:g} s"
+        if late:
+            document["outcome"], document["reason"] = "cancelled", late
         if _is_program(session.view):
             document["text"] = ""
         family = session.view.children
@@ -170,7 +170,7 @@ async def _ask(
     finally:
         await launch.aclose()
     _tell(document, as_json=found.json)
-    return TIMED_OUT if timed_out else exit_code(session.view)
+    return TIMED_OUT if late else exit_code(session.view)
 
 
 def _is_program(view: View) -> bool:

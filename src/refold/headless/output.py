@@ -62,6 +62,7 @@ class StreamWriter:
         self._session: Session | None = None
         self._id = ""
         self._last = ""  # the type of the newest document
+        self._results: list[Result] = []  # of the turns that have ended here
 
     def of(self, session: Session) -> None:
         """From now on it is about this session."""
@@ -71,6 +72,8 @@ class StreamWriter:
         """For each event, at once."""
         if isinstance(entry.event, events.ModelAsked):
             self.model_asked.set()
+        elif isinstance(entry.event, events.TurnEnded):
+            self._results.append(self._newest(0.0))
 
     @property
     def gone(self) -> bool:
@@ -159,6 +162,14 @@ class StreamWriter:
                 print_error(warning)
 
     def result(self, seconds: float) -> "Result":
+        """Of all turns that were run here: a background command may have begun some."""
+        from refold.views.stream_json.turn_result import with_earlier
+
+        newest = self._newest(seconds)
+        over = self._results if self._view.turn.seq else self._results[:-1]
+        return with_earlier(newest, over)
+
+    def _newest(self, seconds: float) -> "Result":
         from refold.views.stream_json.turn_result import result
 
         return result(self._view, self._id, seconds)

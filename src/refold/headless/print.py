@@ -4,10 +4,12 @@ stdout has what the chosen format promises (docs/headless.md) and nothing else; 
 to stderr. No user can be asked: a call that would need approval is denied.
 """
 
+import math
 import select
 import sys
 import time
-from collections.abc import AsyncIterable, Callable, Sequence
+from collections.abc import AsyncIterable, Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -23,6 +25,7 @@ from refold.headless.output import WAITING, StreamWriter
 from refold.headless.stop_signals import StopSignals
 from refold.headless.streams import print_error
 from refold.headless.task import INTERRUPTED, TIMED_OUT, Task, closed
+from refold.values.modes import AWAITED_SECONDS
 from refold.views.escape import on_one_line
 
 if TYPE_CHECKING:
@@ -92,22 +95,23 @@ class _Run:
         out.of(session)
         session.check_model()
         session.on_event(out.hear)
-        timed_out = False
+        late = ""
         async with anyio.create_task_group() as group:
             group.start_soon(tell_notices, session, print_error, out.model_asked)
             named = session.workspace.named_images(words)
             for problem in named.problems:
                 print_error(problem)
             message = HeadlessPrompt(words, (*self._images, *named.images), typed)
-            timed_out = await turn(session, message, out, task.timeout, stops)
+            late = await turn(session, message, out, task.timeout, stops)
             out.model_asked.set()  # or none was
         from refold.views.stream_json.turn_result import exit_code  # loaded by then
 
         document = self._document()
-        if timed_out:
-            late = f"it took longer than {task.timeout:g} s"
-            document = replace(document, reason=late)
-        code = TIMED_OUT if timed_out else exit_code(session.view)
+        if late:
+            document = replace(document, outcome="cancelled", reason=late)
+            if task.output_format != "text":  # which says it with the result
+                print_error(late)
+        code = TIMED_OUT if late else exit_code(session.view)
         if task.verify:
             from refold.client.verify import claims_of
 
@@ -176,10 +180,11 @@ async def turn(
     out: TurnOutput,
     limit: float | None,
     stops: StopSignals | None = None,
-) -> bool:
-    """Run the turn while its news are printed. True if it took too long.
+) -> str:
+    """Run the turn while its news are printed, and those that background commands begin.
 
-    Signals stop it, unless the caller handles them and passes `stops`.
+    Returns why it was stopped if it took too long, or "". Signals stop it, unless the caller
+    handles them and passes `stops`.
     """
     if stops is None:
         stops = StopSignals()
@@ -188,6 +193,7 @@ async def turn(
         raise KeyboardInterrupt(stops.why)  # for the second time, or too early
     watch, clock = session.watch(live=WAITING, only=out.only), _Clock(limit, stops)
     stops.gently = lambda why: session.interrupt(reason=why)
+    late = ""
     out.begin(session)
     if session.lost:
         print_error(f"the journal was damaged at its end; lost: {session.lost}")
@@ -199,10 +205,31 @@ async def turn(
         group.start_soon(out.follow, watch.frames(), session)
         group.start_soon(clock.run, session)
         await session.settle()
+        late = await _attend_background(session, clock, limit)
         watch.close()
         await out.finished.wait()
         group.cancel_scope.cancel()
-    return clock.ran_out
+    return late or (f"it took longer than {limit:g} s" if clock.ran_out else "")
+
+
+async def _attend_background(session: Session, clock: "_Clock", limit: float | None) -> str:
+    """Run the turns that background commands begin. Returns why it waits no longer, or ""."""
+    from refold.views.notices import awaited_commands  # loaded by then
+
+    told = ""
+    while (waiting := awaited_commands(session.view)) and not clock.late:
+        if waiting != told:
+            print_error(f"waits for {waiting}, which is to wake the agent")
+            told = waiting
+        most = AWAITED_SECONDS if limit is None else math.inf
+        with anyio.move_on_after(most) as patience, clock.until_late():
+            await session.changed(after=session.view.seq)
+        if patience.cancelled_caught:
+            return (
+                f"it waited {most:g} s for {waiting}: --timeout SECONDS sets another limit"
+            )
+        await session.settle()
+    return f"it took longer than {limit:g} s: it waited for {waiting}" if waiting else ""
 
 
 class _Clock:
@@ -210,12 +237,21 @@ class _Clock:
 
     def __init__(self, seconds: float | None, stops: StopSignals) -> None:
         self._seconds, self._stops, self.ran_out = seconds, stops, False
+        self.late, self._waits = False, anyio.CancelScope()
+
+    @contextmanager
+    def until_late(self) -> Generator[None]:
+        """Within, what waits is cancelled when the time is over."""
+        with anyio.CancelScope() as self._waits:
+            yield
 
     async def run(self, session: Session) -> None:
         if self._seconds is None:
             return
         await anyio.sleep(self._seconds)
         self._stops.hurry()
+        self.late = True
+        self._waits.cancel()
         self.ran_out = await session.cancel("out of time")
 
 

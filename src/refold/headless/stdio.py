@@ -6,6 +6,7 @@ questions that are still open then, of the session or of a subagent, are denied.
 that were open when a session was left are asked again when it is resumed.
 """
 
+import math
 import os
 import sys
 from collections.abc import AsyncGenerator, AsyncIterable, Sequence
@@ -30,7 +31,8 @@ from refold.headless.output import WAITING, StreamWriter
 from refold.headless.stop_signals import StopSignals
 from refold.headless.streams import print_error
 from refold.headless.task import INTERRUPTED, TIMED_OUT, Task, closed
-from refold.values.modes import Outcome
+from refold.values.modes import AWAITED_SECONDS, Outcome
+from refold.views.notices import awaited_commands
 from refold.views.stream_json.documents import Error, ForkMade, Result
 from refold.views.stream_json.encode import Document
 from refold.views.stream_json.turn_result import EXIT_CODES, result
@@ -80,6 +82,8 @@ class StdioClient:
         self._closed = self._leaving = self._ran = False
         self._code, self._began = 0, 0.0
         self._why = ""  # we have to go
+        self._seconds: float | None = None  # the limit of all of it
+        self._waits_for = ""  # the background commands, once stdin has ended
         self._senseless = ""  # what was wrong with the first line that made no sense
         self._results: dict[int, Result] = {}  # by the seq of their turn's end
         self._news = anyio.Event()  # set, and another one, with each thing that happens
@@ -88,6 +92,7 @@ class StdioClient:
         self, text: str, images: Sequence[ImageData], seconds: float | None
     ) -> int:
         """Until stdin has ended and nothing is left to do. The exit code comes back."""
+        self._seconds = seconds
         watch = self._session.watch(live=WAITING)
         forget = self._session.on_event(self._on_event)
         try:
@@ -132,8 +137,26 @@ class StdioClient:
             if await session.step():
                 continue
             if self._closed and not session.view.turn.seq:
-                return
+                if not (waiting := awaited_commands(session.view)):
+                    return
+                await self._await(waiting, news)
+            else:
+                await news.wait()
+
+    async def _await(self, waiting: str, news: anyio.Event) -> None:
+        """Wait for a background command that is to wake the agent, after stdin has ended."""
+        if waiting != self._waits_for:
+            print_error(f"waits for {waiting}, which is to wake the agent")
+            self._waits_for = waiting
+        most = AWAITED_SECONDS if self._seconds is None else math.inf
+        with anyio.move_on_after(most) as patience:
             await news.wait()
+        if patience.cancelled_caught:
+            late = (
+                f"it waited {most:g} s for {waiting}: --timeout SECONDS sets another limit"
+            )
+            print_error(late)
+            await self.leave(TIMED_OUT, late)
 
     def _put(self) -> Sequence[Permission | Questions]:
         """What waits for a decision or an answer, and is no plan."""
@@ -212,7 +235,8 @@ class StdioClient:
         """If the program ends while no turn runs, or none ran because of errors, a result
         says so.
         """
-        if self._leaving and self._out.last != "result":
+        waited = awaited_commands(self._session.view)
+        if self._leaving and (self._out.last != "result" or waited):
             how = "cancelled" if self._code == TIMED_OUT else "interrupted"
             await self._end(how, self._why)
         elif self._senseless and not self._ran:

@@ -148,10 +148,15 @@ def _runs(name: str, command: str) -> Note:
     return Note(f"{name} runs in the background: {command}")
 
 
-def _companions(name: str) -> str:
+def _companions(name: str, *, notify: bool = False) -> str:
+    end = (
+        "When it has ended, you are woken: you may finish until then."
+        if notify
+        else "You are told at your next step after its end, and it ends with the session."
+    )
     return (
         f"background_output({name!r}) reads what it prints, and background_stop({name!r}) ends "
-        "it. You are told when it has ended."
+        f"it. {end}"
     )
 
 
@@ -181,7 +186,7 @@ async def background_run(  # noqa: PLR0913 - the parameters are the schema
     where, _ = await _standing(cwd, directory, files)
     request = BackgroundRequest(command, where, confines, notify)
     name = await background.start(call, request, commands)
-    said = f"{name} runs. {_companions(name)}"
+    said = f"{name} runs. {_companions(name, notify=notify)}"
     return Reply(said, (_runs(name, command),))
 
 
@@ -213,7 +218,7 @@ async def monitor(  # noqa: PLR0913 - the parameters are the schema
     name = await background.start(call, request, commands)
     said = (
         f"{name} runs. You get a message when it prints {' or '.join(until.split('|'))}, and "
-        f"when it ends. You may finish until then. background_stop({name!r}) ends it."
+        f"when it ends. You may finish until the first of these. background_stop({name!r}) ends it."
     )
     return Reply(said, (Note(f"{name} waits for {until}: {file or command}"),))
 

@@ -54,3 +54,7 @@ HookEvent: TypeAlias = Literal[
     "PreToolUse", "PostToolUse", "UserPromptSubmit", "SessionStart", "SessionEnd", "Stop",
     "SubagentStop", "PreCompact", "Notification",
 ]  # fmt: skip
+
+# How long something is awaited that is to wake an agent which has answered, if no other
+# limit is set.
+AWAITED_SECONDS = 600.0

@@ -137,6 +137,14 @@ def ended_with_session(view: View) -> str:
     return f"Ended with the session: {named}" if named else ""
 
 
+def awaited_commands(view: View) -> str:
+    """The background commands that are to wake the agent, which has answered; or ""."""
+    if view.turn.seq or view.turn.outcome not in ("answered", "final"):
+        return ""
+    awaited = view.background.awaited
+    return ", ".join(f"{each.name} ({_cut(each.started.command)})" for each in awaited)
+
+
 def ended_with_answer(view: View) -> tuple[str, ...]:
     """The same as warnings for who gave one task and has its answer."""
     return tuple(

@@ -33,6 +33,7 @@ class BackgroundCommand(Struct, frozen=True):
     end: BackgroundEnded | None = None
     told: bool = False  # does the model know its end?
     foreign: bool = False  # from before a fork or an import: it never ran here
+    woke: bool = False  # has it woken the agent?
     ended_at: float = 0.0  # the journal's time of its end
 
     @property
@@ -57,6 +58,13 @@ class Background(Struct, frozen=True):
         return tuple(each for each in self.commands if each.runs)
 
     @property
+    def awaited(self) -> tuple[BackgroundCommand, ...]:
+        """The running commands that are to wake the agent and have not done so yet."""
+        if self.wakes >= MOST_WAKES:
+            return ()
+        return tuple(each for each in self.running if each.started.notify and not each.woke)
+
+    @property
     def news(self) -> tuple[BackgroundCommand, ...]:
         """The ended commands that the model is to be told of."""
         if not self.untold:
@@ -78,8 +86,12 @@ def apply(background: Background, entry: Entry) -> Background:
                 for each in background.commands
             )
             return Background(told, wakes=background.wakes)
-        case Said(wakes=True):
-            return replace(background, wakes=background.wakes + 1)
+        case Said(sender=sender, wakes=True):
+            commands = tuple(
+                replace(each, woke=True) if each.name == sender else each
+                for each in background.commands
+            )
+            return replace(background, commands=commands, wakes=background.wakes + 1)
         case Said(sender=sender):
             asked = background.wakes and sender in REQUESTERS
             return replace(background, wakes=0) if asked else background

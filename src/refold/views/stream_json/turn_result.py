@@ -1,11 +1,15 @@
 """The result of a turn, as one document for scripts. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import add
 from typing import cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
+from refold.journal.state.changed_files import merged
 from refold.journal.state.fold import View
 from refold.values.json_check import value_in
 from refold.values.messages import ToolCall
@@ -65,6 +69,25 @@ def result(view: View, session_id: str, seconds: float) -> Result:
         warnings=[*failed_hooks(view), *warnings(view)],
         structured=_structured(view, outcome),
         plan=_plan(view, outcome),
+    )
+
+
+def with_earlier(newest: Result, earlier: Sequence[Result]) -> Result:
+    """`newest` with the steps, usage, denials and files of earlier turns of the same run."""
+    if not earlier:
+        return newest
+    every = (*earlier, newest)
+    costs = [each.cost for each in every]
+    files: Mapping[str, str] = {}
+    for each in every:
+        files = merged(files, [(change.path, change.kind) for change in each.files])
+    return replace(
+        newest,
+        steps=sum(each.steps for each in every),
+        usage=reduce(add, (each.usage for each in every)),
+        cost=None if None in costs else sum(filter(None, costs)),
+        denials=[denial for each in every for denial in each.denials],
+        files=[Change(path, cast("Kind", kind)) for path, kind in files.items()],
     )
 
 
