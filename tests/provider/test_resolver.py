@@ -121,7 +121,6 @@ _MAY = {
     "mcp/http_transport.py": "connects to what the resolver returned",
     "mcp/oauth_network.py": "gives the SDK a client without a network of its own",
     "mcp/connection.py": "the SDK's client, over streams of `transports`",
-    "app/local_servers.py": "asks model servers at the addresses that the user configured",
     "provider/local/serve.py": "asks refold's own model server on the loopback",
     "provider/local/speed.py": "measures refold's own model server on the loopback",
     "declared/parts/http_post.py": "a part of a program that the user generates and runs",
