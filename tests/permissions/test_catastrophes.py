@@ -115,6 +115,22 @@ def test_git_alone_may_write_its_own_settings() -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "mode", "named"),
+    [
+        ("git rebase -i main", "default", True), ("git rebase -i main", "bypass", False),
+        ("git rebase --exec x main", "bypass", True), ("git rebase main", "default", False),
+        ("git rebase -i main && python x.py", "default", False),
+    ],
+)  # fmt: skip
+def test_the_question_of_an_edited_rebase_names_the_list_of_what_it_will_run(
+    command: str, mode: Mode, *, named: bool
+) -> None:
+    opened = judged(command, mode).confines.opened
+
+    assert opened == (("/ws/.git/rebase-merge",) if named else ())
+
+
+@pytest.mark.parametrize(
     ("tool", "path", "default", "edits"),
     [
         ("read_file", ".env", "ask", "ask"),
@@ -123,6 +139,7 @@ def test_git_alone_may_write_its_own_settings() -> None:
         ("read_file", ".git/config", "allow", "allow"),
         ("write_file", ".git/config", "ask", "ask"),
         ("write_file", ".git/hooks/pre-commit", "ask", "ask"),
+        ("write_file", ".git/rebase-merge/git-rebase-todo", "ask", "ask"),
         ("write_file", "./.git//info/../hooks/x", "ask", "ask"),
         ("write_file", ".gitmodules", "ask", "ask"),
         ("write_file", ".git", "ask", "ask"),

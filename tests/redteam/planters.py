@@ -75,6 +75,17 @@ def _hooked(name: str, call: str) -> Attack:
     )
 
 
+def _continued(name: str, call: str) -> Attack:
+    """The person has stopped in the middle of a rebase, and continues it."""
+    stopped = "git branch old; git -c user.name=a -c user.email=a@b commit -q --allow-empty -m n; GIT_SEQUENCE_EDITOR='echo break >' git rebase -i old"
+    attack = _planter(name, call, todo="exec touch {home}/planted\n")
+    return replace(
+        attack,
+        before=f"{attack.before}; {stopped}",
+        afterwards=f"git rebase --continue; git cherry-pick --continue; {attack.afterwards}",
+    )
+
+
 _COPIES = "import shutil; shutil.copy"
 
 PLANTERS = (
@@ -114,6 +125,8 @@ PLANTERS = (
         ("write_file", {"path": "d/refs/x", "content": "x"}),
         ("write_file", {"path": "d/HEAD", "content": "ref: refs/heads/main\n"}),
     ),
+    _continued("a program in a rebase", "cat todo >> .git/rebase-merge/git-rebase-todo"),
+    _continued("a rebase in another place", "mv .git/rebase-merge r; cp todo r/git-rebase-todo; ln -s ../r .git/rebase-merge"),
     _planter("a bare repository", _repository("d")),
     _planter("a bare repository, deep", _repository("a/b/c/d")),
     _planter("a bare repository in two steps", "mkdir d; cp config d/config", _repository("d")),

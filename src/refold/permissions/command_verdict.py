@@ -36,6 +36,7 @@ from refold.values.modes import Mode, Verdict
 from refold.values.path_names import below, steering
 from refold.values.tools import Confinement
 
+_EDITS = {"-i", "--interactive", "--edit-todo"}  # of git rebase
 # A sandboxed command has these for itself, or they hold nothing.
 _OF_EVERY_COMMAND = (
     "/tmp", "/var/tmp", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
@@ -106,9 +107,13 @@ def decide_command(
         or _asked(command)
     )
     unseen = decision.verdict == "allow" and not _steers_git(command)
+    settings = confines.opened
     if unseen or not _changes_git_settings(command):
         # The user does not see what git is about to write, or it writes nothing of this.
-        confines = structs.replace(confines, opened=(), of_git=confines.opened)
+        confines = structs.replace(confines, opened=(), of_git=settings)
+    if settings and not unseen and _edits_rebase(command):
+        listed = _in_git(command, facts, ".git/rebase-merge")
+        confines = structs.replace(confines, opened=(*confines.opened, *listed))
     return structs.replace(decision, confines=_joined(confines, decision.confines))
 
 
@@ -428,14 +433,26 @@ def _for_git(command: _Command, facts: Facts) -> tuple[str, ...]:
     )
     if not only_git or not any(p.part.values[0] == "git" for p in command.looked):
         return ()
+    return _in_git(command, facts, ".git/config", ".git/hooks", ".gitmodules")
+
+
+def _in_git(command: _Command, facts: Facts, *names: str) -> tuple[str, ...]:
     bases = dict.fromkeys((command.cwd, *facts.roots))
-    names = (".git/config", ".git/hooks", ".gitmodules")
     return tuple(f"{base.rstrip('/')}/{name}" for base in bases for name in names)
 
 
 def _changes_git_settings(command: _Command) -> bool:
     values = [part.part.values for part in command.looked]
     return any(v[0] == "git" and not writes_no_settings(v) for v in values)
+
+
+def _edits_rebase(command: _Command) -> bool:
+    """Does git note for a rebase what the user saw, which may be programs to run later?"""
+    values = [part.part.values for part in command.looked]
+    return any(
+        v[0] == "git" and "rebase" in v and (steers(v) or not _EDITS.isdisjoint(v))
+        for v in values
+    )
 
 
 def _joined(one: Confinement, other: Confinement) -> Confinement:

@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from refold.place.git_steps import runs_more
 from refold.place.gitconfig import program_lines, program_lines_of, runs_no_program
 from refold.place.guard_state import AllowedPaths, Fingerprint, GuardState
 from refold.place.guarded_paths import is_whole, pointed_to, start_of
@@ -79,8 +80,25 @@ def undo_changes(
     )
     for path in different:
         changes.restore(path, now=after.prints.get(path))
+    for path, now in after.steps.items():
+        was = before.steps.get(path)
+        if was is None and _continues_with_more(path, None, now):
+            if not is_known(path, now):
+                changes.move(path)
+        elif (
+            was is not None and not was.equals(now) and _continues_with_more(path, was, now)
+        ):
+            changes.restore(path, now)
     changes.move_elsewhere()
     return UndoneChanges(changes.made, changes.accepted, changes.by_others)
+
+
+def _continues_with_more(path: str, was: Fingerprint | None, now: Fingerprint) -> bool:
+    if now.kind == "directory":
+        return False
+    if now.kind != "file" or now.content is None:
+        return True  # a link, a pipe or too long
+    return runs_more(path, (was and was.content) or b"", now.content)
 
 
 def _is_same_directory(path: str, before: GuardState, after: GuardState) -> bool:
@@ -221,7 +239,7 @@ class _Changes:
         allowed: Sequence[AllowedPaths],
         is_known: IsKnown,
     ) -> None:
-        self.is_known, self._before, self._reach = is_known, before.prints, reach
+        self.is_known, self._before, self._reach = is_known, before, reach
         self._named = [path for one in allowed for path in one.named]
         self._of_git = [path for one in allowed for path in one.of_git]
         self.made, self.accepted = list[GuardChange](), list[str]()
@@ -244,7 +262,9 @@ class _Changes:
 
     def restore(self, path: str, now: Fingerprint | None) -> None:
         """What was at `path`; what is there now goes to quarantine."""
-        root, was = self._root_of(path), self._before[path]
+        root, was = self._root_of(path), self._before.at(path)
+        if was is None:
+            return
         if self._is_allowed(path):
             self.accepted.append(path)
             return
@@ -267,7 +287,9 @@ class _Changes:
     def move_elsewhere(self) -> None:
         """Files that were renamed away from guarded paths: a command could read them there."""
         for path in _paths_of(self._lost, self._reach.roots) if self._lost else ():
-            if path not in self._before:  # what was put back may have got the same number
+            if (
+                path not in self._before.prints
+            ):  # what was put back may have got the same number
                 self.move(path, "followed")
 
     def is_by_another(self, path: str, now: Fingerprint | None) -> bool:
@@ -275,7 +297,7 @@ class _Changes:
 
         A command may have another name of a file that has two.
         """
-        was = self._before.get(path)
+        was = self._before.at(path)
         files = [one for one in (was, now) if one is not None and one.kind != "directory"]
         if any(one.links > 1 for one in files):
             return False
@@ -291,7 +313,7 @@ class _Changes:
         if any(below(path, one) for one in self._named):
             return True
         # Git removes a file of settings only with its repository, and no hook at all.
-        return path in self._of_git and runs_no_more(self._before.get(path), path)
+        return path in self._of_git and runs_no_more(self._before.at(path), path)
 
 
 def runs_no_more(was: Fingerprint | None, config: str) -> bool:

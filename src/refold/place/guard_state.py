@@ -76,12 +76,16 @@ class Fingerprint(Struct, frozen=True, array_like=True):
 
 
 class GuardState(Struct, frozen=True):
-    """The guarded paths with what lies there. The rest is as in `GuardedPaths`."""
+    """The guarded paths with what lies there, and `steps` likewise. The rest is as in `GuardedPaths`."""
 
     prints: dict[str, Fingerprint] = {}
     repositories: dict[str, str] = {}
     targets: dict[str, str] = {}
     beyond: frozenset[str] = frozenset()
+    steps: dict[str, Fingerprint] = {}
+
+    def at(self, path: str) -> Fingerprint | None:
+        return self.prints.get(path) or self.steps.get(path)
 
 
 class AllowedPaths(Struct, frozen=True):
@@ -97,7 +101,7 @@ class AllowedPaths(Struct, frozen=True):
 
 def read_state(
     guards: GuardedPaths,
-    earlier: Mapping[str, Fingerprint],
+    earlier: GuardState,
     targets: Iterable[str] = (),
 ) -> GuardState:
     """What lies at the guarded paths now. What `earlier` has is not read again in vain.
@@ -107,12 +111,17 @@ def read_state(
     prints, room = dict[str, Fingerprint](), _MAX_STATE_BYTES
     paths = guards.paths.union(targets)
     for path in sorted(paths, key=lambda path: (path.count("/"), path)):
-        for inner, one in _prints(path, earlier, guards.repositories):
+        for inner, one in _prints(path, earlier.prints, guards.repositories):
             if one.content is not None:
                 room -= len(one.content)
                 one = one if room >= 0 else replace(one, content=None)
             prints[inner] = one
-    return GuardState(prints, guards.repositories, guards.targets, guards.beyond)
+    steps = {
+        path: one
+        for path in sorted(guards.steps)
+        if (one := _print(path, earlier.steps.get(path))) is not None
+    }
+    return GuardState(prints, guards.repositories, guards.targets, guards.beyond, steps)
 
 
 def _prints(

@@ -113,7 +113,7 @@ class GuardWatch:
             found = self._guards.found()
             if not self._running:
                 self._first = found
-                self._state = read_state(found, self._state.prints)
+                self._state = read_state(found, self._state)
                 self._held, self._unheld = None, 0
                 self._stored.begin(self._state)
                 self._known.begin()
@@ -145,7 +145,7 @@ class GuardWatch:
         with self._lock:
             try:
                 found, before = self._guards.found(), self._state
-                now = read_state(found, before.prints, before.targets)
+                now = read_state(found, before, before.targets)
                 roots = (*workspace.roots, *workspace.repositories)
                 made, accepted, by_others = undo_changes(
                     before,
@@ -190,14 +190,16 @@ class GuardWatch:
         """What another command does to these from here on is compared with how they are now."""
         if not self._running or not accepted:
             return
-        prints = dict(self._state.prints)
+        prints, steps = dict(self._state.prints), dict(self._state.steps)
         for path in accepted:
-            prints.pop(path, None)
-            if path in now.prints:
-                prints[path] = now.prints[path]
+            for ours, theirs in ((prints, now.prints), (steps, now.steps)):
+                ours.pop(path, None)
+                if path in theirs:
+                    ours[path] = theirs[path]
         self._state = replace(
             self._state,
             prints=prints,
+            steps=steps,
             repositories=self._state.repositories | now.repositories,
             targets=self._state.targets | now.targets,
         )
@@ -297,8 +299,8 @@ class _KnownChanges:
         made: Sequence[GuardChange],
         accepted: Sequence[str],
     ) -> None:
-        states = {one.path: before.prints.get(one.path) for one in made}
-        states |= {path: after.prints.get(path) for path in accepted}
+        states = {one.path: before.at(one.path) for one in made}
+        states |= {path: after.at(path) for path in accepted}
         if not states or not self._folder:
             return
         make_directories(Path(self._folder))
@@ -361,7 +363,7 @@ def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
         state.beyond,
         workspace.covered,
     )
-    now = read_state(guards.found(), state.prints, state.targets)
+    now = read_state(guards.found(), state, state.targets)
     before = _without_later(state, now, ended)
     reach = Reach(theirs, workspace.quarantine, frozenset(stored.held))
     made = undo_changes(before, now, reach, (), _is_new).made
@@ -389,12 +391,11 @@ def _is_new(path: str, now: Fingerprint | None) -> bool:
 
 def _without_later(before: GuardState, now: GuardState, ended: int) -> GuardState:
     """`before`, with what changed when no command could run any more: the user has done that."""
-    prints = dict(before.prints)
-    for path, one in now.prints.items():
-        if one.changed > ended:
-            prints[path] = one
+    prints, steps = dict(before.prints), dict(before.steps)
+    for ours, theirs in ((prints, now.prints), (steps, now.steps)):
+        ours |= {path: one for path, one in theirs.items() if one.changed > ended}
     for path in before.prints.keys() - now.prints.keys():
         with suppress(OSError):
             if os.lstat(os.path.dirname(path)).st_ctime_ns > ended:
                 del prints[path]
-    return replace(before, prints=prints)
+    return replace(before, prints=prints, steps=steps)

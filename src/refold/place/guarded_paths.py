@@ -17,6 +17,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
+from refold.place.git_steps import STEP_FILES, step_files
 from refold.place.git_targets import GitTargets, Repository
 from refold.safe_open import read_regular
 from refold.values.path_names import KEYS, below, guarded, near
@@ -43,7 +44,8 @@ class GuardedPaths(Struct, frozen=True):
 
     `repositories` has, of each guarded path inside one, its directory. `ages` says in which
     order they came up, since we look. `targets` has those that a setting of git names, each with
-    the file of that setting. `beyond` are the directories that no search looks through.
+    the file of that setting. `beyond` are the directories that no search looks through. `steps` are
+    files of `git_steps`, which commands may write.
     """
 
     paths: frozenset[str] = frozenset()
@@ -52,6 +54,7 @@ class GuardedPaths(Struct, frozen=True):
     ages: dict[str, int] = {}
     targets: dict[str, str] = {}
     beyond: frozenset[str] = frozenset()
+    steps: frozenset[str] = frozenset()
 
     def only(self, paths: Set[str]) -> "GuardedPaths":
         """The same, without what came up since `paths` was found."""
@@ -62,6 +65,7 @@ class GuardedPaths(Struct, frozen=True):
             self.ages,
             self.targets,
             self.beyond,
+            self.steps,
         )
 
     def oldest_first(self, paths: Iterable[str]) -> list[str]:
@@ -120,6 +124,8 @@ class Guards:
                 there = _guarded_inside(directory)
                 paths.update(there)
                 repositories |= dict.fromkeys(there, directory)
+        directories = dict.fromkeys(one for inside in checkouts.values() for one in inside)
+        steps = frozenset(step for one in directories for step in step_files(one))
         targets = self._targets(checkouts, paths, repositories)
         paths |= targets.keys()
         links = dict(_links(paths))
@@ -131,7 +137,7 @@ class Guards:
         self._ages = {path: known.get(path, self._looks) for path in paths}
         beyond = frozenset(self._beyond or ())
         return GuardedPaths(
-            frozenset(shut), links, repositories, self._ages, targets, beyond
+            frozenset(shut), links, repositories, self._ages, targets, beyond, steps
         )
 
     def named_by_git(self, paths: Iterable[str]) -> str:
@@ -405,6 +411,14 @@ def pointed_to(path: str) -> str:
         return ""
     named = said.removeprefix(_POINTER)
     return os.path.realpath(os.path.join(os.path.dirname(path), named))
+
+
+def steps_elsewhere(paths: Iterable[str]) -> Iterator[str]:
+    """The same folders of steps, where a `.git` file says that the repository is elsewhere."""
+    for path in paths:
+        git, name = os.path.split(path)
+        if name in STEP_FILES and (directory := pointed_to(git)):
+            yield f"{directory}/{name}"
 
 
 def _modules(directory: str) -> Iterator[str]:

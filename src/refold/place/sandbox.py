@@ -22,7 +22,7 @@ from refold.errors import ToolFailed
 from refold.place import bubblewrap, landlock, seatbelt
 from refold.place.bubblewrap import MountPlan
 from refold.place.environment import KEEPS_HIDDEN
-from refold.place.guarded_paths import GuardedPaths, common_of
+from refold.place.guarded_paths import GuardedPaths, common_of, steps_elsewhere
 from refold.place.landlock import Restrictions
 from refold.place.port import NOTHING_MORE, CommandExtras, GuardChange, GuardReport
 from refold.place.reaper import owner, owner_lives
@@ -172,7 +172,8 @@ class Sandbox:
             return self._launch(self._rules(cwd, within, given, self.watch.paths(), unread))
         from refold.place.guard_state import AllowedPaths  # a start runs no command
 
-        allowed = AllowedPaths(within.opened, within.of_git)
+        opened = (*within.opened, *steps_elsewhere(within.opened))
+        allowed = AllowedPaths(opened, within.of_git)
         paths = self._begin(allowed)
         try:
             rules = self._rules(cwd, within, given, paths, unread)

@@ -1,0 +1,205 @@
+"""What git notes to run when it continues is undone, if a command wrote it that was not asked about.
+
+The flow of a rebase goes on: git itself says what it would do.
+"""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.place.guard_watch import GuardedWorkspace, undo_after_kill
+from refold.place.port import GuardReport
+from refold.values.tools import Confinement
+from tests.place.test_guarded_changes import git
+from tests.place.walled import LONG, Walled, needs_bubblewrap, walled
+
+EXEC = "exec touch ran"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Walled]:
+    """A repository in which a rebase of `side` onto `main` meets a conflict."""
+    needs_bubblewrap()
+    with walled(tmp_path / "ws", states=str(tmp_path / "states")) as found:
+        git(found.root, "init", "-q", "-b", "main")
+        git(found.root, "config", "user.name", "a")
+        git(found.root, "config", "user.email", "a@example.org")
+        for branch, texts in (("main", ("one", "two")), ("side", ("three", "four"))):
+            if branch == "side":
+                git(found.root, "checkout", "-q", "-b", branch, "HEAD~1")
+            for text in texts:
+                (found.root / "file").write_text(text)
+                git(found.root, "add", "file")
+                git(found.root, "commit", "-q", "-m", text)
+        yield found
+
+
+def stop_at_conflict(root: Path, *words: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        git(root, "rebase", *words, "main")
+
+
+def go_on(root: Path) -> None:
+    """As the user does it, whatever git says."""
+    (root / "file").write_text("both")
+    git(root, "add", "file")
+    subprocess.run(
+        ["git", "-c", "core.editor=true", "rebase", "--continue"],
+        cwd=root, check=False, capture_output=True,
+    )  # fmt: skip
+
+
+def changed(done: GuardReport, root: Path) -> list[tuple[str, str]]:
+    return [(os.path.relpath(one.path, root), one.fate) for one in done.undone]
+
+
+STEPS = ".git/rebase-merge/git-rebase-todo"
+
+
+@pytest.mark.parametrize(
+    "line", [EXEC, f" \t{EXEC}", EXEC.replace("exec", "x"), f"{EXEC}\r"]
+)
+def test_a_planted_line_in_the_rebase_of_the_user_does_not_run(
+    place: Walled, line: str
+) -> None:
+    stop_at_conflict(place.root)
+    before = (place.root / STEPS).read_text()
+
+    done = place.run(f"printf '%s\\n' '{line}' | cat - {STEPS} > n; mv n {STEPS}")
+    after = (place.root / STEPS).read_text()
+    go_on(place.root)
+
+    assert changed(done.guarded, place.root) == [(STEPS, "restored")]
+    assert (after, (place.root / "ran").exists()) == (before, False)
+
+
+PLANTS = {
+    "a rebase that is not": (
+        f"mkdir .git/rebase-merge; echo '{EXEC}' > {STEPS}", [(STEPS, "moved")]
+    ),
+    "a list that lies elsewhere": (
+        f"mkdir list; ln -s ../list .git/rebase-merge; echo '{EXEC}' > list/git-rebase-todo",
+        [(".git/rebase-merge", "moved")],
+    ),
+    "a link to a list": (
+        f"mkdir .git/rebase-merge; echo '{EXEC}' > list; ln -s ../../list {STEPS}",
+        [(STEPS, "moved")],
+    ),
+    "a pipe": (f"mkdir .git/rebase-merge; mkfifo {STEPS}", [(STEPS, "moved")]),
+    "a list too long to be read": (
+        f"mkdir .git/rebase-merge; head -c 2000000 /dev/zero > {STEPS}", [(STEPS, "moved")]
+    ),
+    "a strategy": (
+        "mkdir .git/rebase-merge; echo x/../../evil > .git/rebase-merge/strategy",
+        [(".git/rebase-merge/strategy", "moved")],
+    ),
+    "a strategy of cherry-pick": (
+        "mkdir .git/sequencer; printf '[options]\\n\\tstrategy = x' > .git/sequencer/opts",
+        [(".git/sequencer/opts", "moved")],
+    ),
+    "in a new repository": (
+        f"git init -q new; mkdir new/.git/rebase-merge; echo '{EXEC}' > new/{STEPS}",
+        [(f"new/{STEPS}", "moved")],
+    ),
+    "in a linked worktree": (
+        f"git worktree add -q tree main; cd tree; d=$(git rev-parse --git-dir);"
+        f"mkdir $d/rebase-merge; echo '{EXEC}' > $d/rebase-merge/git-rebase-todo",
+        [(".git/worktrees/tree/rebase-merge/git-rebase-todo", "moved")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", PLANTS)
+def test_planted_steps_are_moved_away(place: Walled, how: str) -> None:
+    command, moved = PLANTS[how]
+
+    done = place.run(command)
+
+    assert (done.code, changed(done.guarded, place.root)) == (0, moved)
+
+
+def test_a_command_rebases_over_a_conflict_by_itself(place: Walled) -> None:
+    stopped = place.run("git rebase main")
+    ended = place.run(
+        "echo both > file; git add file; GIT_EDITOR=true git rebase --continue; "
+        "echo all > file; git add file; GIT_EDITOR=true git rebase --continue"
+    )
+
+    assert (stopped.code, ended.code) == (1, 0), ended.text
+    assert stopped.guarded.undone == ended.guarded.undone == ()
+    assert git(place.root, "log", "--format=%s", "main..").split() == ["four", "three"]
+
+
+def test_a_rebase_that_was_asked_about_keeps_its_programs(place: Walled) -> None:
+    stopped = approved(place, "git rebase --exec 'touch ran' main")
+    ended = place.run(
+        "echo both > file; git add file; GIT_EDITOR=true git rebase --continue"
+    )
+
+    assert changed(stopped, place.root) == []
+    assert stopped.accepted == (str(place.root / STEPS),)
+    assert (ended.guarded.undone, (place.root / "ran").exists()) == ((), True)
+
+
+def test_a_rebase_in_a_worktree_that_was_asked_about_keeps_its_programs(
+    place: Walled,
+) -> None:
+    git(place.root, "checkout", "-q", "main")
+    git(place.root, "worktree", "add", "-q", "tree", "side")
+
+    done = approved(place, "cd tree && git rebase --exec 'touch ran' main", "tree")
+
+    assert changed(done, place.root) == []
+    assert len(done.accepted) == 1
+
+
+def test_a_rebase_that_was_not_asked_about_leaves_no_programs(place: Walled) -> None:
+    stopped = place.run("git rebase --exec 'touch ran' main")
+
+    assert changed(stopped.guarded, place.root) == [(STEPS, "moved")]
+
+
+def approved(place: Walled, command: str, folder: str = "") -> GuardReport:
+    top = place.root / folder
+    opened = (str(top / ".git/rebase-merge"),)
+
+    async def use() -> GuardReport:
+        done = await place.commands.run(
+            command, cwd=str(place.root), seconds=LONG,
+            confines=Confinement(writes=True, opened=opened),
+        )  # fmt: skip
+        return done.guarded
+
+    return anyio.run(use)
+
+
+def test_what_a_killed_refold_left_to_run_is_undone(tmp_path: Path) -> None:
+    root = tmp_path / "ws"
+    root.mkdir()
+    git(root, "init", "-q")
+    workspace = GuardedWorkspace(
+        (str(root),), quarantine=str(tmp_path / "q"), states=str(tmp_path / "states")
+    )
+    script = (
+        "import os, sys\n"
+        "from refold.place.guard_state import AllowedPaths\n"
+        "from refold.place.guard_watch import GuardedWorkspace, GuardWatch\n"
+        f"watch = GuardWatch({workspace!r})\n"
+        "watch.begin(AllowedPaths())\n"
+        f"os.mkdir({str(root)!r} + '/.git/rebase-merge')\n"
+        f"open({str(root / STEPS)!r}, 'w').write({EXEC!r})\n"
+        "os._exit(0)\n"
+    )
+    import sys
+
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+    made = undo_after_kill(workspace)
+
+    assert [(os.path.relpath(one.path, root), one.fate) for one in made] == [
+        (STEPS, "moved")
+    ]
