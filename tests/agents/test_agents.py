@@ -34,7 +34,7 @@ PROMPTS = {
     "plan": (1, "51acac5852c0"),
     "research": (2, "afa6ae6d9367"),
     "review": (1, "d5b8e2610959"),
-    "rlm": (2, "4fe30a04a9de"),
+    "rlm": (3, "31785ab638a0"),
     "web-research": (1, "e88e3c77b8c5"),
 }
 AGENTS = Registry()
@@ -137,7 +137,7 @@ def test_the_agent_of_the_person_has_every_tool_and_the_rare_ones_by_name() -> N
     given = tools_of(AGENTS.find("main"), TOOLS)
 
     assert names(given.deferred) == [
-        "apply_patch", "notebook_edit", "background_run", "background_output",
+        "tree", "apply_patch", "notebook_edit", "background_run", "background_output",
         "background_stop", "monitor", "python", "schedule", "notify", "claim", "task_create", "task_get",
         "task_update", "task_list", "task_claim", "web_search", "docs_lookup",
         "json_query", "calc", "symbols", "references", "diagnostics", "enter_worktree",
@@ -194,7 +194,7 @@ def test_who_works_by_code_has_python_and_what_looks() -> None:
 
     assert (rlm.acting, rlm.use) == ("code", "both")
     assert {*names(tools_of(rlm, TOOLS).active)} == {
-        "read_file", "list_files", "glob", "grep", "think", "history_search", "python",
+        "read_file", "list_files", "tree", "glob", "grep", "think", "history_search", "python",
     }  # fmt: skip
 
 

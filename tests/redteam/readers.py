@@ -66,6 +66,7 @@ READERS = (
         for tool, given in (
             ("read_file", {"path": "link"}), ("read_file", {"path": "d1/notes.txt"}),
             ("grep", {"pattern": "S3", "path": "d1"}), ("list_files", {"path": "d1"}),
+            ("tree", {"path": "d1"}),
         )[1:]
     ),
 )  # fmt: skip

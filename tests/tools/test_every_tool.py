@@ -27,6 +27,7 @@ TOOLS = {tool.name: tool for tool in builtin()}
 ARGUMENTS: dict[str, dict[str, object]] = {
     "read_file": {"path": "a.txt"},
     "list_files": {"path": "."},
+    "tree": {"path": "."},
     "glob": {"pattern": "*.txt"},
     "grep": {"pattern": "two"},
     "write_file": {"path": "a.txt", "content": "new\n" * 1000},
@@ -106,6 +107,7 @@ def test_what_a_tool_can_reach_is_what_it_names() -> None:
     assert {name: set(tool.signature().needs) for name, tool in TOOLS.items()} == {
         "read_file": {"files", "blobs"},
         "list_files": {"files"},
+        "tree": {"files"},
         "glob": {"files", "commands"},
         "grep": {"files", "commands"},
         "write_file": {"files", "known", "unread"},

@@ -24,7 +24,7 @@ Kind = Literal[
 ]  # fmt: skip
 
 _KINDS: Mapping[str, Kind] = {
-    "grep": "search", "glob": "search", "list_files": "search", "enter_plan_mode": "switch_mode",
+    "grep": "search", "glob": "search", "list_files": "search", "tree": "search", "enter_plan_mode": "switch_mode",
     "exit_plan_mode": "switch_mode", "python": "execute",
 }  # fmt: skip
 _OF_EFFECT: Mapping[Effect, Kind] = {

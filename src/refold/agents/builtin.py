@@ -18,10 +18,10 @@ BOARD = ("task_create", "task_get", "task_update", "task_list", "task_claim")
 _DATA = ("json_query", "calc", "docs_lookup")
 _CODE = ("symbols", "references", "diagnostics")
 _RARE = (
-    "apply_patch", "notebook_edit", "claim", "python", "background_*", "monitor", "notify", "schedule", *BOARD, *_DATA,
+    "tree", "apply_patch", "notebook_edit", "claim", "python", "background_*", "monitor", "notify", "schedule", *BOARD, *_DATA,
     *_CODE, "web_search", "*_worktree",
 )  # fmt: skip
-_LOOKS = ("read_file", "list_files", "glob", "grep", "history_search")
+_LOOKS = ("read_file", "list_files", "tree", "glob", "grep", "history_search")
 _MINDS = ("think", "todo_write", "compact")
 _PLANS = ("enter_plan_mode", "exit_plan_mode")  # the user plans with the main agent only
 _SKILLS = ("list_skills", "read_skill")

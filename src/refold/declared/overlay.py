@@ -27,7 +27,7 @@ _RULES: Mapping[str, str] = {
     "read_file": "read_file(**)", "write_file": "edit_file(**)", "edit_file": "edit_file(**)",
     "multi_edit": "edit_file(**)", "apply_patch": "edit_file(**)",
     "notebook_edit": "edit_file(**)", "glob": "glob(**)", "grep": "grep(**)",
-    "list_files": "list_files(**)",
+    "list_files": "list_files(**)", "tree": "tree(**)",
 }  # fmt: skip
 _AUTO_TOOLS = ("read", "write", "edit", "bash")
 _MODES = {"auto_edit": "accept-edits", "yolo": "bypass"}

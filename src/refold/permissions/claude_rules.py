@@ -22,7 +22,7 @@ _MODES: dict[str, Mode] = {
     "dontAsk": "rules-only",
 }
 _RULE = re.compile(r"([A-Za-z0-9_*-]+)(?:\((.*)\))?", re.DOTALL)
-_FILES = frozenset(("read_file", "edit_file", "glob", "grep", "list_files"))
+_FILES = frozenset(("read_file", "edit_file", "glob", "grep", "list_files", "tree"))
 _KNOWN = frozenset(["allow", "ask", "deny", "defaultMode", "additionalDirectories"])
 
 
@@ -123,7 +123,7 @@ def _command(pattern: str, verdict: Verdict, written: str, left: list[str]) -> s
 
 def _file(name: str, pattern: str, verdict: Verdict, written: str, left: list[str]) -> str:
     tool = {"read_file": "read", "edit_file": "edit"}.get(name, name)
-    if tool in ("glob", "grep", "list_files"):
+    if tool in ("glob", "grep", "list_files", "tree"):
         tool = "read" if verdict != "allow" else tool
     if pattern in ("", "*", "**"):
         return tool

@@ -28,7 +28,7 @@ from refold.values.tools import Effect
 COMMANDS = frozenset(("bash", "background_run", "monitor"))
 CODE = frozenset(("python",))  # only walls around it keep it to looking
 EDITS = frozenset(("edit_file", "write_file", "multi_edit", "apply_patch", "notebook_edit"))
-LOOKS = frozenset(("read_file", "grep", "glob", "list_files"))
+LOOKS = frozenset(("read_file", "grep", "glob", "list_files", "tree"))
 WEB = frozenset(("web_fetch",))
 # They only read, though on the network.
 READERS = frozenset(("web_fetch", "web_search", "mcp__read_resource"))

@@ -1,6 +1,7 @@
 """The tools `list_files` and `glob`: find files by directory and by name.
 
-Files that git ignores are left out, or marked. `grep` searches in files.
+Files that git ignores are left out, or marked. `grep` searches in files, and `tree` lists what is
+below a directory.
 """
 
 import os
@@ -10,7 +11,7 @@ from functools import partial
 from itertools import pairwise
 from shlex import quote
 from time import monotonic
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from anyio import from_thread, to_thread
 from msgspec import Meta
@@ -22,6 +23,9 @@ from refold.values.display import Note
 from refold.values.path_globs import MAX_PATTERN_CHARS, regex
 from refold.values.printable_names import escaped
 from refold.values.tools import Effect
+
+if TYPE_CHECKING:
+    from refold.place.file_walk import DirectoryIgnores
 
 _MOST_ITEMS = 500
 _MOST_FOUND = 200
@@ -141,17 +145,24 @@ def _listed(path: str, files: Files) -> Reply:
     from refold.place.file_walk import ignoring
 
     real, name = directory(path, files)
-    items = files.items(real)
     rules = ignoring(real)
-    rows = [
-        _row(i, rules.ignored or rules.ignores(i.name, directory=i.kind == "directory"))
-        for i in items
-    ]
-    rows.sort(key=lambda row: not row.partition("\t")[0].endswith("/"))
+    items = sorted_items(real, rules, files)
+    rows = [_row(item, rules.ignored or ignored) for item, ignored in items]
     if len(rows) > _MOST_ITEMS:
         rows[_MOST_ITEMS:] = [f"(and {len(rows) - _MOST_ITEMS:,} more; glob finds by name)"]
     note = Note(f"listed {name}, {len(items):,} names")
     return Reply("\n".join(rows) or f"{name} is empty.", (note,))
+
+
+def sorted_items(
+    real: Real, rules: "DirectoryIgnores", files: Files
+) -> list[tuple[DirectoryEntry, bool]]:
+    """The names in a directory, directories first, and whether `rules` ignore each."""
+    items = [
+        (item, rules.ignores(item.name, directory=item.kind == "directory"))
+        for item in files.items(real)
+    ]
+    return sorted(items, key=lambda item: item[0].kind != "directory")
 
 
 def _row(item: DirectoryEntry, ignored: bool) -> str:

@@ -42,7 +42,7 @@ def test_what_waits_for_a_yes_or_was_refused_does_not_sound_as_if_it_were_done()
 @pytest.mark.parametrize(
     "tool",
     [
-        "read_file", "list_files", "grep", "edit_file", "web_fetch", "docs_lookup", "calc",
+        "read_file", "list_files", "tree", "grep", "edit_file", "web_fetch", "docs_lookup", "calc",
         "json_query", "diagnostics", "symbols", "references", "monitor", "notify",
         "schedule", "enter_worktree", "background_run", "spawn_teammate", "memory_write",
     ],

@@ -363,7 +363,7 @@ const ACTIVITIES = [
   [/^(list_skills|read_skill)$/, "Reading instructions", "Read instructions", "read instructions"],
   [/^(read_|view_|open_)/, "Reading files", "Read files", "read a file"],
   [/^(history_search|tool_search)$/, "Looking something up", "Looked something up", "look something up"],
-  [/^(search|find|list|glob|grep)/, "Looking around", "Looked around", "look around in your files"],
+  [/^(search|find|list|tree|glob|grep)/, "Looking around", "Looked around", "look around in your files"],
   [/^write_file$/, "Writing a file", "Wrote a file", "write a file"],
   [/^(edit|multi_edit|apply_patch|notebook)/, "Changing files", "Changed files", "change a file"],
   [/^(bash|python|tool_call)/, "Running a command", "Ran a command", "run a command on this computer"],

@@ -11,7 +11,7 @@ import { growing } from "../shared/transcript.js";
 
 const SUBJECTS = ["command", "path", "file_path", "code", "pattern", "query", "url", "task", "name"];
 const DRAWINGS = [
-  [/^(read_|view_)/, "file"], [/^(search|find|list|glob|grep)/, "search"], [/^(write|edit|multi|apply|notebook)/, "pencil"],
+  [/^(read_|view_)/, "file"], [/^(search|find|list|tree|glob|grep)/, "search"], [/^(write|edit|multi|apply|notebook)/, "pencil"],
   [/^(bash|run|shell|python|rlm)/, "terminal"], [/^(web|fetch)/, "globe"], [/^(todo|enter_plan|exit_plan|plan)/, "list"],
   [/^(task|agent)/, "people"], [/^ask/, "question"],
 ];

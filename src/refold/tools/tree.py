@@ -1,0 +1,130 @@
+"""The tool `tree`: the names below a directory, indented, to a depth.
+
+It lists each directory as `list_files` does, from the top down, so that what is cut off is what
+lies deepest. Links are not followed. `glob` finds files by name.
+"""
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+from anyio import from_thread, to_thread
+from msgspec import Meta
+
+from refold.errors import ToolFailed
+from refold.place.port import DirectoryEntry, Files, Real
+from refold.tools.contract import Reply, tool
+from refold.tools.find import directory, sorted_items
+from refold.values.display import Note
+from refold.values.printable_names import escaped
+from refold.values.tools import Effect
+
+if TYPE_CHECKING:
+    from refold.place.file_walk import DirectoryIgnores
+
+_MAX_NAMES = 500
+_MAX_NAMES_OF_ONE = 100  # directory
+_UNREADABLE_SHOWN = 5
+
+
+@tool(Effect.LOOK, path="path")
+async def tree(
+    path: str = ".",
+    depth: Annotated[int, Meta(ge=1, le=20, description="levels of directories")] = 3,
+    *,
+    files: Files,
+) -> Reply:
+    """Show the directories and files below a directory as a tree, without ignored ones."""
+    return await to_thread.run_sync(partial(_tree, path, depth, files))
+
+
+class _Directory:
+    """One directory of the tree. `left_out` counts names for which there was no room."""
+
+    def __init__(self, real: Real, rules: "DirectoryIgnores", depth: int) -> None:
+        self.real, self.rules, self.depth = real, rules, depth
+        self.items: list[DirectoryEntry] = []
+        self.below: dict[str, _Directory] = {}
+        self.opened, self.left_out, self.ignored = False, 0, 0
+
+
+def _tree(path: str, depth: int, files: Files) -> Reply:
+    from refold.place.file_walk import ignoring
+
+    real, name = directory(path, files)
+    top = _Directory(real, ignoring(real), depth)
+    top_items = sorted_items(real, top.rules, files)  # fails where the whole call fails
+    _fill(top, top_items, _MAX_NAMES)
+    opened, unreadable = _fill_below(top, files)
+    lines = list(_lines(top, ""))
+    ignored = sum(each.ignored for each in opened)
+    remarks = list[str]()
+    if ignored:
+        what = "1 ignored name is" if ignored == 1 else f"{ignored:,} ignored names are"
+        remarks.append(f"({what} left out; list_files shows them)")
+    shown = sum(len(each.items) for each in opened)
+    if shown >= _MAX_NAMES:
+        remarks.append(f"({shown} names, and no more: give the path of a part)")
+    if unreadable:
+        more = len(unreadable) - _UNREADABLE_SHOWN
+        named = "; ".join(unreadable[:_UNREADABLE_SHOWN])
+        remarks.append(f"Not listed: {named}{f'; and {more:,} more' if more > 0 else ''}.")
+    text = "\n".join((*(lines or [f"{name} is empty."]), *remarks))
+    return Reply(text, (Note(f"showed {shown:,} names below {name}"),))
+
+
+def _fill_below(top: _Directory, files: Files) -> tuple[list[_Directory], list[str]]:
+    """Open the directories below, the nearest first, while there is room.
+
+    Returns all that are open, and why others could not be listed.
+    """
+    from refold.place.file_walk import ignoring_in
+
+    opened, unreadable, room = [top], list[str](), _MAX_NAMES - len(top.items)
+    waiting = deque([top])
+    while waiting:
+        here = waiting.popleft()
+        for item in here.items:
+            if item.kind != "directory" or here.depth <= 1 or room <= 0:
+                continue
+            from_thread.check_cancelled()
+            real = Real(os.path.join(here.real, item.name))
+            below = _Directory(real, ignoring_in(real, here.rules), here.depth - 1)
+            try:
+                items = sorted_items(real, below.rules, files)
+            except ToolFailed as error:
+                unreadable.append(str(error).rstrip("."))
+                continue
+            _fill(below, items, room)
+            room -= len(below.items)
+            here.below[item.name] = below
+            opened.append(below)
+            waiting.append(below)
+    return opened, unreadable
+
+
+def _fill(here: _Directory, items: list[tuple[DirectoryEntry, bool]], room: int) -> None:
+    kept = [item for item, ignored in items if not ignored]
+    here.items = kept[: min(room, _MAX_NAMES_OF_ONE)]
+    here.left_out = len(kept) - len(here.items)
+    here.ignored = sum(ignored and item.name != ".git" for item, ignored in items)
+
+
+def _lines(here: _Directory, indent: str) -> Iterator[str]:
+    for item in here.items:
+        name = f"{indent}{escaped(item.name)}"
+        if item.kind == "directory":
+            below = here.below.get(item.name)
+            yield f"{name}/" if below else f"{name}/ …"
+            if below:
+                yield from _lines(below, f"{indent}  ")
+        else:
+            yield name if item.kind == "file" else f"{name} ({_special(item)})"
+    if here.left_out:
+        yield f"{indent}(and {here.left_out:,} more)"
+
+
+def _special(item: DirectoryEntry) -> str:
+    return item.kind if item.kind == "link" else "device or pipe"

@@ -1,0 +1,138 @@
+"""The tool `tree`: names below a directory, with the same rules as its siblings."""
+
+import os
+from collections.abc import Iterator
+
+import anyio
+import pytest
+
+from refold.errors import ToolFailed
+from refold.place.files import DiskFiles
+from refold.testing.places import ToolDirectory, temporary_place
+from refold.tools.tree import tree
+
+
+@pytest.fixture
+def place() -> Iterator[ToolDirectory]:
+    with temporary_place() as found:
+        yield found
+
+
+def plant(place: ToolDirectory, *names: str) -> None:
+    for name in names:
+        path = place.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+
+
+def shown(place: ToolDirectory, **arguments: object) -> list[str]:
+    return anyio.run(place.use, tree, arguments).text.split("\n")
+
+
+def test_directories_come_first_and_names_below_are_indented(place: ToolDirectory) -> None:
+    plant(place, "b.py", "src/deep/c.py", "src/a.py", ".hidden", "new\nline")
+    (place.directory / "empty").mkdir()
+
+    assert shown(place) == [
+        "empty/", "src/", "  deep/", "    c.py", "  a.py", ".hidden", "b.py", r"new\nline"
+    ]  # fmt: skip
+
+
+def test_directories_at_the_depth_are_marked_as_not_opened(place: ToolDirectory) -> None:
+    plant(place, "src/deep/c.py", "src/a.py")
+
+    assert shown(place, depth=1) == ["src/ …"]
+    assert shown(place, depth=2) == ["src/", "  deep/ …", "  a.py"]
+    assert shown(place, path="src/deep") == ["c.py"]
+
+
+def test_ignored_names_are_left_out_and_counted(place: ToolDirectory) -> None:
+    plant(
+        place, ".git/config", "a.py", "a.log", "build/b.py", "src/only.py", "src/kept.log"
+    )
+    (place.directory / ".gitignore").write_text("*.log\nbuild/\n")
+    (place.directory / "src/.gitignore").write_text("/only.py\n!kept.log\n")
+
+    assert shown(place) == [
+        "src/", "  .gitignore", "  kept.log", ".gitignore", "a.py",
+        "(3 ignored names are left out; list_files shows them)",
+    ]  # fmt: skip
+
+
+def test_the_inside_of_an_ignored_directory_can_be_shown(place: ToolDirectory) -> None:
+    plant(place, ".git/config", "build/b.py")
+    (place.directory / ".gitignore").write_text("build/\n")
+
+    assert shown(place, path="build") == ["b.py"]
+
+
+def test_links_are_shown_and_not_followed(place: ToolDirectory) -> None:
+    plant(place, "src/a.py")
+    (place.directory / "loop").symlink_to(".")
+    os.mkfifo(place.directory / "pipe")
+
+    assert shown(place) == ["src/", "  a.py", "loop (link)", "pipe (device or pipe)"]
+
+
+def test_what_may_not_be_read_is_not_shown(place: ToolDirectory) -> None:
+    plant(place, "src/secret.txt", "src/a.py")
+    place.files = DiskFiles(
+        place.directory, unread=lambda real: "a rule forbids it" if "secret" in real else ""
+    )
+
+    assert shown(place) == ["src/", "  a.py"]
+
+
+def test_directories_that_cannot_be_listed_are_named(
+    place: ToolDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(place, "src/a.py", "locked/b.py")
+    real_scandir = os.scandir
+    locked = os.stat(place.directory / "locked").st_ino
+
+    def scandir(number: int) -> object:
+        if os.fstat(number).st_ino == locked:
+            raise PermissionError(13, "Permission denied")
+        return real_scandir(number)
+
+    monkeypatch.setattr("os.scandir", scandir)
+
+    rows = shown(place)
+
+    assert rows[:3] == ["locked/ …", "src/", "  a.py"]
+    assert rows[3].startswith("Not listed: ")
+    assert "locked" in rows[3]
+
+
+def test_a_large_directory_leaves_room_for_others(place: ToolDirectory) -> None:
+    plant(place, *(f"a/{n:03}" for n in range(150)), "z/one")
+
+    rows = shown(place)
+
+    assert rows[:2] == ["a/", "  000"]
+    assert rows[-3:] == ["  (and 50 more)", "z/", "  one"]
+
+
+def test_a_tree_has_at_most_five_hundred_names_and_the_deepest_are_cut(
+    place: ToolDirectory,
+) -> None:
+    plant(place, *(f"{d:02}/{n:02}/x" for d in range(20) for n in range(30)))
+
+    rows = shown(place)
+
+    assert rows[-1] == "(500 names, and no more: give the path of a part)"
+    names = [row for row in rows[:-1] if "more)" not in row]
+    assert len(names) == 500
+    assert all(f"{d:02}/" in names or f"{d:02}/ …" in names for d in range(20))
+
+
+@pytest.mark.parametrize("path", ["a.py", "missing"])
+def test_only_a_directory_has_a_tree(place: ToolDirectory, path: str) -> None:
+    plant(place, "a.py")
+
+    with pytest.raises(ToolFailed, match="directory"):
+        anyio.run(place.use, tree, {"path": path})
+
+
+def test_an_empty_directory_is_said_to_be_empty(place: ToolDirectory) -> None:
+    assert shown(place) == [". is empty."]
