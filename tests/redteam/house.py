@@ -24,6 +24,7 @@ import anyio
 from msgspec import Struct
 
 from refold import Agent
+from refold.client.questions import Question
 from refold.testing.providers import ScriptedProvider
 from refold.values.messages import ToolResult
 
@@ -43,7 +44,8 @@ class Attack(Struct, frozen=True, kw_only=True):
     a link, one with "#!" a program. `before` runs as the person, in the workspace. In all
     of them, `{home}` and `{other}` stand for the directories of the house.
 
-    `calls` are tools with their arguments, or shell commands. `afterwards` is what the person
+    `meanwhile` is what another program does while the first question waits; that one is then
+    answered with yes, and any other with no. `calls` are tools with their arguments, or shell commands. `afterwards` is what the person
     does when the session is over. `reached` must not be there
     afterwards: names below the workspace. `path` comes before the person's PATH.
     """
@@ -53,6 +55,7 @@ class Attack(Struct, frozen=True, kw_only=True):
     before: str = ""
     calls: Sequence[str | tuple[str, Mapping[str, object]]] = ()
     afterwards: str = ""
+    meanwhile: str = ""
     mode: str = "bypass"
     settings: Mapping[str, object] = {}
     path: str = ""
@@ -128,9 +131,19 @@ class House:
             for call in attack.calls
         ]
         provider = ScriptedProvider(*answers, "Done.")
+        asked = list[Question]()
+
+        async def approve(question: Question) -> bool:
+            asked.append(question)
+            if len(asked) == 1:
+                line = ["bash", "-ec", self._filled(attack.meanwhile)]
+                await anyio.run_process(line, cwd=self.ws)
+            return len(asked) == 1
+
         agent = Agent(
             provider=provider, mode=attack.mode, tools=(), builtin=True,
             directory=self.ws, settings=dict(attack.settings),
+            approve=approve if attack.meanwhile else None,
         )  # fmt: skip
 
         async def use() -> None:

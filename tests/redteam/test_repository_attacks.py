@@ -1,20 +1,21 @@
 """Attacks by a hostile repository, or by a model that it has misled: each must fail.
 
-The attacks are data: what they do is in `readers`, `breakers`, `starters`, `kernel` and
-`planters`. First it is tested that a successful attack would be noticed.
+The attacks are data: what they do is in `readers`, `breakers`, `starters`, `kernel`,
+`planters` and `exchangers`. First it is tested that a successful attack would be noticed.
 """
 
 import pytest
 from msgspec.structs import replace
 
 from tests.redteam.breakers import BREAKERS
+from tests.redteam.exchangers import EXCHANGERS
 from tests.redteam.house import SECRET, Attack, House
 from tests.redteam.kernel import KERNEL
 from tests.redteam.planters import PLANTERS
 from tests.redteam.readers import READERS
 from tests.redteam.starters import STARTERS
 
-ALL = [*READERS, *BREAKERS, *STARTERS, *KERNEL, *PLANTERS]
+ALL = [*READERS, *BREAKERS, *STARTERS, *KERNEL, *PLANTERS, *EXCHANGERS]
 _OPEN = {"sandbox.profile": "off"}
 
 

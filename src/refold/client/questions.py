@@ -58,12 +58,13 @@ def denied(call: ToolCall, reason: str) -> Question:
 
 async def answer_all(session: Session, approve: Approve) -> None:
     """Put every question to `approve`, until this is cancelled."""
-    put: set[str] = set()
+    put: set[tuple[str, str]] = set()
     while True:
         seen = session.view.seq
         for question in questions(session):
-            if question.call_id not in put:
-                put.add(question.call_id)
+            # A call whose paths lead elsewhere by now is another question.
+            if (question.call_id, question.hash) not in put:
+                put.add((question.call_id, question.hash))
                 await _put(session, question, await approve(question))
         await session.record.wait_for_event(after=seen)
 

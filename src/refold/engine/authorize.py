@@ -18,7 +18,7 @@ from refold.errors import ToolFailed
 from refold.journal.events.kinds import Entry
 from refold.journal.state.fold import View
 from refold.permissions.facts import Access, Decision, Facts, Target
-from refold.permissions.rules import COMMANDS, LEAVE_PLAN, Rule, parse
+from refold.permissions.rules import COMMANDS, LEAVE_PLAN, Rule, is_command, parse
 from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
 from refold.values.modes import Mode, Verdict
@@ -179,13 +179,14 @@ def _of_git(mine: Confinement, theirs: Confinement) -> tuple[str, ...]:
     return tuple(path for path in first if path in second and path not in named)
 
 
-def fingerprint(call: ToolCall, found: Access) -> str:
-    """A hash of the call as the model made it, of where its paths lead, and of its command
-    line, if its tool makes that: the file of the tool may change while the user thinks.
+def fingerprint(call: ToolCall, found: Access, led: Sequence[str] = ()) -> str:
+    """A hash of the call as the model made it, of where its paths and those in its command
+    (`led`) lead, and of its command line, if its tool makes that: the file of the tool may change
+    while the user thinks.
 
     The user approves exactly this; if the fingerprint changes, the approval does not apply.
     """
-    parts = (call.name, bytes(call.arguments).decode(), found.cwd, *_paths_of(found))
+    parts = (call.name, bytes(call.arguments).decode(), found.cwd, *_paths_of(found), *led)
     if found.command:
         parts = (*parts, found.subject)
     return sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()
@@ -205,9 +206,10 @@ class PreparedCall(Struct, frozen=True):
 
 
 class ResolvedCall(Struct, frozen=True):
-    """What a call would do by now, and the fingerprint of that."""
+    """What a call would do by now, where the paths in its command lead, and the fingerprint."""
 
     access: Access
+    led: Sequence[str]
     hash: str
 
 
@@ -266,9 +268,15 @@ class PreparedCalls:
     def resolve(self, call: ToolCall, tool: Tool, facts: Facts) -> ResolvedCall:
         """Where its paths lead now. Raises `ToolFailed` as `prepare` does."""
         access = resolve_access(self.prepare(call, tool).said, facts)
+        led: Sequence[str] = ()
+        if is_command(access):
+            from refold.permissions.shell.named_files import targets
+
+            led = targets(access.subject, access.cwd, facts)
         last = self._looks.get(call.id)
-        if last is None or last.access != access:
-            last = self._looks[call.id] = ResolvedCall(access, fingerprint(call, access))
+        if last is None or (last.access, last.led) != (access, led):
+            hash_ = fingerprint(call, access, led)
+            last = self._looks[call.id] = ResolvedCall(access, led, hash_)
         return last
 
     def decide(

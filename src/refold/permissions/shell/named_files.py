@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from refold.permissions.facts import Facts
 from refold.permissions.shell import quoting
 from refold.permissions.shell.file_arguments import files_of
-from refold.permissions.shell.nested_commands import NestedCommands, name_of
+from refold.permissions.shell.nested_commands import NestedCommands, name_of, running
 from refold.permissions.shell.plain_script import SimpleCommand
 from refold.permissions.shell.sed_and_awk import sed_scripts
 from refold.permissions.shell.words import GAP, HERE, HOME, MARKS, Word
@@ -61,6 +61,13 @@ class NamedFile(Struct, frozen=True):
     looks: bool
     writes: bool
     deep: bool = False
+
+
+def targets(text: str, cwd: str, facts: Facts) -> tuple[str, ...]:
+    """The files that a script names, each with where it leads now. An approval holds for these."""
+    place = posixpath.normpath(posixpath.join(facts.roots[0], cwd or "."))
+    files = named(running(text), place, facts)
+    return tuple(sorted({f"{file.path}\0{file.real}" for file in files}))
 
 
 def named(found: NestedCommands, cwd: str, facts: Facts) -> Iterator[NamedFile]:
