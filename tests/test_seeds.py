@@ -1,21 +1,31 @@
-"""The command lines and files of the agent loops that refold follows run as they are written.
+"""The command lines, files and code of the agent loops that refold follows run as they are written.
 
 The blocks in `seeds_data` are copied from the texts of those loops. Nothing here reaches the
-network: programs on the PATH are fakes, and connections to port 11434, of whatever machine, go to
-a server on loopback. `agent_loop.py`, which the lines start, is refold under that name.
+network: programs on the PATH are fakes, connections to port 11434, of whatever machine, go to
+a server on loopback, and models are scripted. `agent_loop.py` and `openagent`, which the lines start,
+are refold under that name. The rest of what is written in Clojure and Go is a table of names: each is used
+under the name that it has here; `seeds_library` does that for the library in Go.
+
+Not run: the test command of the program in Clojure (`clojure -M:test`), for it tests that program; the
+path of its sessions and logs, of its settings and of its generated files, which are refold's own here; and the
+second server of the MCP file, which is on the network.
 """
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TextIO
 
 import anyio
 import pytest
+from msgspec import Struct
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
@@ -24,13 +34,18 @@ from refold.client.agent import Agent
 from refold.config.paths import paths
 from refold.config.settings import Settings
 from refold.declared.variant import Variant
+from refold.journal.state.fold import fold
 from refold.provider.command.prompt import Prompts
 from refold.provider.command.spec import ConversationFormat
 from refold.testing.providers import ScriptedProvider
 from refold.values.growing import Log
 from refold.values.messages import Message, Role, StoredMessage, Text
+from tests.mcp import fake_server
 from tests.provider.command.fakes import shell
 from tests.provider.list_server import list_server
+from tests.seeds_library import NAMES, NOT_HERE, USES, Use
+from tests.server.serving import said, server
+from tests.terminal.at_home import Desk
 
 DATA = Path(__file__).with_name("seeds_data")
 LINES = [
@@ -75,6 +90,7 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shell(top / "bin", f"cat >/dev/null; echo {shlex.quote(told)}", "gemini")
     shell(top / "bin", 'cat >/dev/null; echo "From ollama run $2."', "ollama")
     shell(top / "bin", f'exec {sys.executable} "$@"', "python3")
+    shell(top / "bin", f'exec {sys.executable} -m refold "$@"', "openagent")
     agents = json.loads((DATA / "agent_loop_agents.json").read_text())
     agents["agents"] |= MORE_AGENTS
     (top / "work/.refold").mkdir()
@@ -101,7 +117,9 @@ class _Pages(dict[str, object]):
         return super().get(path, default)
 
 
-def started(loop: Path, line: str) -> "subprocess.CompletedProcess[str]":
+def started(
+    loop: Path, line: str, typed: str = "What is 2+2?\n"
+) -> "subprocess.CompletedProcess[str]":
     """The line, run by a shell as it is written."""
     environ = {
         "HOME": str(loop / "home"), "PATH": f"{loop / 'bin'}:{os.environ['PATH']}",
@@ -109,7 +127,7 @@ def started(loop: Path, line: str) -> "subprocess.CompletedProcess[str]":
     }  # fmt: skip
     return subprocess.run(
         ["bash", "-c", line],
-        cwd=loop / "work", env=environ, input="What is 2+2?\n",
+        cwd=loop / "work", env=environ, input=typed,
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
 
@@ -136,7 +154,6 @@ def test_every_line_of_the_quick_start_is_tried() -> None:
     assert GEMINI in LINES
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("line", EXPECTED)
 def test_a_line_of_the_quick_start_runs_as_it_is_written(loop: Path, line: str) -> None:
     done = started(loop, line)
@@ -145,7 +162,6 @@ def test_a_line_of_the_quick_start_runs_as_it_is_written(loop: Path, line: str) 
     assert EXPECTED[line] in done.stdout
 
 
-@pytest.mark.slow
 def test_gemini_is_the_api_and_the_message_names_the_command_line(loop: Path) -> None:
     """The one line that does something else here: `gemini` is the API, which needs a key."""
     refused = started(loop, GEMINI)
@@ -225,16 +241,492 @@ def test_an_agent_in_a_folder_works_for_the_person_and_for_other_agents(
     assert provider.heard[0].system.startswith("You say no.")
 
 
-@pytest.mark.slow
-def test_a_question_through_a_pipe_runs_unattended(loop: Path) -> None:
-    """`openagent` is refold under that name."""
-    (loop / "bin/openagent").write_text(
-        f'#!/bin/sh\nexec {sys.executable} -m refold "$@"\n'
+# --- the facts of the loop as a program, and its components in Python
+
+CLAUDE_SAYS = json.dumps(
+    {"type": "result", "is_error": False, "result": "The answer is 4."}
+)
+
+
+def test_the_example_session_is_typed_into_a_generated_program(tmp_path: Path) -> None:
+    """The program `claude`, which these facts name for coro, is a fake."""
+    example = (DATA / "agent_loop_session.txt").read_text()
+    typed = [line.removeprefix("You: ") for line in example.splitlines() if "You: " in line]
+    said = next(line for line in example.splitlines() if line.startswith("Assistant: "))
+    (tmp_path / "bin").mkdir()
+    shell(tmp_path / "bin", f"cat >/dev/null; echo {shlex.quote(CLAUDE_SAYS)}", "claude")
+    facts = str(DATA / "agent_loop_facts.pl")
+    out = tmp_path / "out"
+    assert main(["spec", "generate", "coro", "--agents", facts, "--out", str(out)]) == 0
+
+    done = subprocess.run(
+        [sys.executable, "-I", str(out / "coro.py")],
+        cwd=tmp_path, env={"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"},
+        input="\n".join(typed) + "\n", capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert typed == ["What is 2+2?", "exit"]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert said.removeprefix("Assistant: ") in done.stdout
+    assert done.stdout.count("You: ") == len(typed)
+
+
+class AgentResponse(Struct):
+    content: str
+    tool_calls: list[Any]
+    tokens: dict[str, int]
+
+
+class ToolCall(Struct):
+    name: str
+    arguments: dict[str, Any]
+
+
+@pytest.fixture
+def components(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The six classes of the text. It leaves two types to the reader; the SDK is a double."""
+
+    def create(**request: Any) -> SimpleNamespace:
+        said = SimpleNamespace(text=f"{len(request['messages'])} messages")
+        usage = SimpleNamespace(input_tokens=3, output_tokens=2)
+        return SimpleNamespace(content=[said], usage=usage)
+
+    def client(api_key: str) -> SimpleNamespace:
+        return SimpleNamespace(messages=SimpleNamespace(create=create))
+
+    names: dict[str, Any] = {
+        "AgentResponse": AgentResponse, "ToolCall": ToolCall, "subprocess": subprocess,
+        "anthropic": SimpleNamespace(Anthropic=client), "__name__": "components",
+    }  # fmt: skip
+    exec((DATA / "agent_loop_components.py.txt").read_text(), names)
+    return names
+
+
+def test_refold_is_a_backend_of_the_loop_as_it_is_written(
+    components: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """The loop, its context and its tools are those of the text; the model is scripted."""
+    provider = ScriptedProvider("I look.", "The answer is 4.", "And now 7.")
+
+    class RefoldBackend(components["AgentBackend"]):  # type: ignore[misc]
+        def send_message(
+            self, message: str, context: list[dict[str, str]]
+        ) -> AgentResponse:
+            done = Agent(provider=provider, directory=tmp_path).run(message)
+            tokens = {"input": done.usage.fresh, "output": done.usage.output}
+            return AgentResponse(done.text, self.parse_tool_calls(done.text), tokens)
+
+        def parse_tool_calls(self, response: str) -> list[ToolCall]:
+            look = ToolCall("bash", {"command": "echo $((2+2))"})
+            return [look] if response == "I look." else []
+
+    class Tools(components["ToolHandler"]):  # type: ignore[misc]
+        read_file = write_file = edit_file = components["ToolHandler"].execute_bash
+
+    typed = iter(["What is 2+2?", "", "Add 3 to that", "clear", "exit"])
+
+    def read(prompt: str) -> str:
+        return next(typed)
+
+    monkeypatch.setattr("builtins.input", read)
+
+    components["AgentLoop"](RefoldBackend(), Tools()).run()
+
+    printed = capfd.readouterr().out
+    assert [line for line in printed.splitlines() if line.strip()][:2] == [
+        "UnifyWeaver Agent Loop", "Backend: RefoldBackend",
+    ]  # fmt: skip
+    assert "  [Tool: bash]\n\nAssistant: The answer is 4.\n" in printed
+    assert "Assistant: And now 7.\n" in printed
+    assert "Context cleared." in printed
+    heard = [request.messages[-1].message.text for request in provider.heard]
+    assert heard == ["What is 2+2?", "Tool results:\n['4\\n']", "Add 3 to that"]
+
+
+def test_the_backends_of_the_text_run_against_doubles(
+    components: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """coro is a fake program, which prints what it was called with; refold calls it alike."""
+    (tmp_path / "bin").mkdir()
+    shell(tmp_path / "bin", 'cat >/dev/null; printf "%s|" "$@"', "coro")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+
+    class Coro(components["CoroBackend"]):  # type: ignore[misc]
+        """With the methods that the text leaves to the reader."""
+
+        def clean_output(self, text: str) -> str:
+            return text
+
+        def parse_tokens(self, text: str) -> dict[str, int]:
+            return {}
+
+        def parse_tool_calls(self, response: str) -> list[ToolCall]:
+            return []
+
+    class Claude(components["ClaudeBackend"]):  # type: ignore[misc]
+        def extract_tool_use(self, response: object) -> list[ToolCall]:
+            return []
+
+    before = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    theirs = Coro().send_message("And?", before).content
+    claude = Claude("key").send_message("And?", before)
+    ours = Agent(model="coro/default", directory=tmp_path).run("And?").text
+
+    assert theirs.startswith(
+        "--verbose|Previous conversation:\nUser: Hi\nAssistant: Hello\n"
     )
-    (loop / "bin/openagent").chmod(0o755)
+    assert ours.startswith("--verbose|")
+    assert "User: And?|" in ours
+    assert (claude.content, claude.tokens) == ("3 messages", {"input": 3, "output": 2})
+
+
+# --- agent0: a terminal agent in Clojure
+
+# What its tools are called here.
+AGENT0_TOOLS = {
+    "read-file": "read_file", "list-files": "list_files", "edit-file": "edit_file",
+    "create-file": "write_file", "run-shell-command": "bash", "glob-files": "glob",
+    "grep-files": "grep", "delegate": "task", "skills-tool": "list_skills",
+}  # fmt: skip
+# The documents of its events here.
+AGENT0_EVENTS = {
+    "text": "assistant_message", "tool": "tool_call", "diff": "diff", "error": "error",
+    "done": "result",
+}  # fmt: skip
+
+
+@pytest.fixture
+def nothing() -> Iterator[TextIO]:
+    """An input that has ended."""
+    with open(os.devnull) as stream:
+        yield stream
+
+
+def test_context_and_skills_are_read_where_they_lie(
+    tmp_path: Path, home: Path, capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, nothing: TextIO,
+) -> None:  # fmt: skip
+    """The model is scripted; the template is called as `/test --watch`."""
+    files = {
+        tmp_path / ".agent0/context.md": "We use tabs.\n",
+        tmp_path / ".agent0/skills.md": "/test <args>\nRun the tests with {args}.\n",
+        home / ".config/agent0/skills.md": "/greet <name>\nGreet {name}.\n",
+        home / ".claude/skills/say-hi/SKILL.md":
+            "---\nname: say-hi\ndescription: Says hi.\n---\nSay hi.\n",
+    }  # fmt: skip
+    for file, text in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (tmp_path / "s").write_text('{"text": "Green."}\n')
+    place = ["-p", "-C", str(tmp_path), "--trust", "--script", str(tmp_path / "s")]
+
+    monkeypatch.setattr("sys.stdin", nothing)
+    texts = list[str]()
+    for typed in ("/test --watch", "/greet Ann"):
+        assert (
+            main([*place, typed, "--output-format", "stream-json", "--log-requests"]) == 0
+        )
+        documents = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+        texts += [d["text"] for d in documents if d["type"] == "user_message"]
+    main(["skills", "list"])
+    listed = capfd.readouterr().out
+
+    assert texts == ["Run the tests with --watch.", "Greet Ann."]
+    assert "say-hi" in listed
+
+
+def test_each_event_of_the_loop_is_a_document(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, nothing: TextIO,
+) -> None:  # fmt: skip
+    """The queue is the stream of documents; what the loop calls `conversation` is the snapshot."""
+    names = re.findall(r":type :(\w+)", (DATA / "agent0_events.edn").read_text())
+    (tmp_path / "a.txt").write_text("one\n")
+    call = {"tool": "edit_file", "arguments": {"path": "a.txt", "old": "one", "new": "two"}}
+    read = {"tool": "read_file", "arguments": {"path": "a.txt"}}
+    lines = ({"calls": [read]}, {"calls": [call]}, {"text": "Done."})
+    (tmp_path / "s").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    place = ["-p", "-C", str(tmp_path), "--yolo", "--output-format", "stream-json"]
+
+    monkeypatch.setattr("sys.stdin", nothing)
+    main([*place, "--script", str(tmp_path / "s"), "Edit."])
+    (tmp_path / "empty").write_text("")
+    main([*place, "--script", str(tmp_path / "empty"), "Fail."])
+    documents = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+
+    by_type = {each["type"]: each for each in documents}
+    assert names == list(AGENT0_EVENTS)
+    assert set(AGENT0_EVENTS.values()) <= set(by_type)
+    assert "two" in json.dumps(by_type["diff"])
+    call_id = by_type["diff"]["call_id"]
+    results = (d for d in documents if d["type"] == "tool_result")
+    result = next(d for d in results if d["call_id"] == call_id)
+    assert "@@" not in result["text"]  # the model reads a sentence, the screen the diff
+
+
+def test_its_tools_are_here_under_the_names_of_refold(tmp_path: Path) -> None:
+    provider = ScriptedProvider("Hi.")
+
+    Agent(provider=provider, directory=tmp_path).run("Hi.")
+
+    assert set(AGENT0_TOOLS.values()) <= {spec.name for spec in provider.heard[0].tools}
+
+
+# It stops at the third equal call; here the model is warned then.
+@pytest.mark.parametrize(
+    ("tool", "arguments", "responses"),
+    [("list_files", "{{}}", 4), ("web_search", '{{"query": "words {}"}}', 6)],
+)
+def test_a_loop_that_is_stuck_is_stopped(
+    tmp_path: Path, tool: str, arguments: str, responses: int
+) -> None:
+    calls = [[(tool, arguments.format(n))] for n in range(9)]
+    provider = ScriptedProvider(*calls)
+
+    settings = {"limits.repeated_errors": 0}  # each search fails: nothing is reached
+    agent = Agent(provider=provider, directory=tmp_path, mode="bypass", settings=settings)
+
+    done = agent.run("Go on.")
+
+    assert (done.outcome, len(provider.heard)) == ("stuck", responses)
+    nudges = [r for r in provider.heard if "<reminder" in r.messages[-1].message.text]
+    assert len(nudges) >= 1
+
+
+def test_a_conversation_with_ollama_goes_through_its_chat_address(
+    loop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ollama is a server on loopback, as in every line above that names it."""
+    done = started(loop, 'python3 agent_loop.py -m ollama/llama3 "local prompt"')
+
+    assert (done.returncode, done.stdout.strip()) == (0, "From Ollama.")
+
+
+# --- OpenAgent: a server, its pages and a command line
+
+# Its events that have another name here; all others have the same.
+OTHER_EVENTS = {
+    "background_result": "background_ended", "done": "result",
+    "plan_mode_changed": "mode_changed", "approval_changed": "mode_changed",
+}  # fmt: skip
+
+
+def test_the_command_lines_of_the_terminal_run_as_they_are_written(loop: Path) -> None:
+    """`openagent` is refold under that name, and the model is a fake program."""
+    lines = (DATA / "openagent_commands.sh").read_text().splitlines()
     (loop / "work/error.log").write_text("It broke.\n")
 
-    line = 'echo "Explain this error: $(cat error.log)" | openagent --no-approval'
-    done = started(loop, line)
+    plain, listing, resume, pipe = (line for line in lines)
+    answered = [started(loop, pipe), started(loop, plain)]
+    listed = started(loop, listing, "")
+    id_ = re.findall(r"\d{8}-\d{6}-\w{4}", listed.stdout + listed.stderr)[0]
+    resumed = started(loop, resume.replace("<ID>", id_))
 
-    assert (done.returncode, done.stdout.strip()) == (0, "From Claude Code.")
+    assert [(done.returncode, done.stdout.strip()) for done in (*answered, resumed)] == [
+        (0, "From Claude Code.")
+    ] * 3
+    assert "What is 2+2?" in listed.stdout + listed.stderr
+
+
+@pytest.mark.parametrize(
+    "command", (DATA / "openagent_slash_commands.txt").read_text().split()
+)
+def test_a_slash_command_does_something(command: str, tmp_path: Path) -> None:
+    """The model is scripted. A list to choose from is left with an empty line."""
+    shown = Desk(tmp_path).tell("hello", command, "", answers=("Hi there.", "The summary."))
+
+    assert "Hi there." in "\n".join(shown)
+    assert not any("there is no command" in line.lower() for line in shown)
+    assert len(shown) > 2 or command == "/quit"
+
+
+@pytest.mark.anyio
+async def test_the_frames_of_the_browser_are_orders(tmp_path: Path) -> None:
+    """The server runs in this process, and the model is scripted: it waits until it is stopped."""
+    message, cancel, interrupt = (DATA / "openagent_frames.jsonl").read_text().splitlines()
+    write = ("write_file", '{"path": "hello.py", "content": "print(1)\\n"}')
+    waits = [("bash", '{"command": "sleep 60"}')]
+    answers = ([write], "All done!", waits, waits, "X it is.")
+    provider = ScriptedProvider(*answers)
+    async with server(tmp_path, provider=lambda: provider) as client:
+        id_ = await client.begin(mode="bypass")
+        async with client.follow(id_) as socket:
+            await socket.send(message)
+            first = await said(socket, "result")
+            await socket.send(message)
+            await said(socket, "tool_start")
+            await socket.send(cancel)
+            stopped = await said(socket, "result")
+            await socket.send(message)
+            await said(socket, "tool_start")
+            await socket.send(interrupt)
+            await said(socket, "result")
+            redirected = await said(socket, "result")
+
+    types = [each["type"] for each in first]
+    content = json.loads(message)["content"]
+    order = ["user_message", "tool_call", "tool_result", "text_delta", "result"]
+    assert [types.index(name) for name in order] == sorted(
+        types.index(name) for name in order
+    )
+    assert next(d for d in first if d["type"] == "user_message")["text"] == content
+    assert [file["path"] for file in first[-1]["files"]] == ["hello.py"]
+    assert (stopped[-1]["outcome"], redirected[-1]["text"]) == ("cancelled", "X it is.")
+    asked = [each.message.text for each in provider.heard[-1].messages]
+    assert json.loads(interrupt)["content"] in asked
+
+
+def test_each_event_of_the_server_has_a_document(capfd: pytest.CaptureFixture[str]) -> None:
+    names = (DATA / "openagent_events.txt").read_text().split()
+
+    main(["schema", "stream"])
+    schema = capfd.readouterr().out
+
+    assert set(OTHER_EVENTS) <= set(names)
+    assert [n for n in names if f'"{OTHER_EVENTS.get(n, n)}"' not in schema] == []
+
+
+def test_the_tools_presets_and_skills_of_the_guide_are_here(tmp_path: Path) -> None:
+    guide = (
+        "bash read_file write_file edit_file think task compact list_skills read_skill "
+        "background_run task_create enter_plan_mode exit_plan_mode todo_write"
+    )
+    team = {"spawn_teammate", "send_message", "broadcast"}
+    skills = (
+        "code-review api-design dockerfile-builder pdf-writer excel-writer ppt-writer "
+        "docx-writer design"
+    )
+    provider = ScriptedProvider("Hi.")
+    agent = Agent(provider=provider, directory=tmp_path, settings={"subagents.teams": True})
+
+    async def look() -> tuple[set[str], set[str], set[str]]:
+        async with agent.session() as session:
+            offered = session.reports.offered_tools()
+            tools = {each.name for each in (*offered.active, *offered.deferred)}
+            assert session.skills is not None
+            named = {name for name, _ in session.skills.listed()}
+            return tools, named, {name for name, _ in session.agents.presets()}
+
+    tools, named, presets = anyio.run(look)
+
+    assert set(guide.split()) - {"enter_plan_mode", "exit_plan_mode"} <= tools
+    assert set(skills.split()) <= named
+    assert {"coding", "work"} <= presets
+    assert team <= tools
+
+
+@pytest.mark.slow  # the SDK takes long to import
+def test_the_servers_of_the_file_are_started_from_a_program_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`npx` is a double that starts a server of ours; the second server is left out: it is elsewhere."""
+    servers = json.loads((DATA / "openagent_mcp_servers.json").read_text())
+    (tmp_path / "bin").mkdir()
+    shell(tmp_path / "bin", f"exec {sys.executable} {fake_server.__file__}", "npx")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    provider = ScriptedProvider(
+        [("tool_search", '{"query": "echo"}')],
+        [("mcp__filesystem__echo", '{"text": "hi"}')],
+        "Done.",
+    )
+    (tmp_path / "work").mkdir()
+    agent = Agent(
+        provider=provider, directory=tmp_path / "work", mode="bypass",
+        mcp_servers={"filesystem": servers["filesystem"]},
+        settings={"sandbox.profile": "off"},  # it would not see the double
+    )  # fmt: skip
+
+    assert agent.run("Echo.").text == "Done."
+    assert '"hi"' in str(provider.heard[-1].messages[-1].message.parts[0])
+
+
+# --- fractal: code that calls models
+
+CELL = """a = lm('one', 'what?')
+b = map_lm(['x', 'y'], 'each?')
+c = rlm('sub')
+d = map_rlm(['p', 'q'])
+FINAL([a, b, c, d])"""
+LEAVES = {"<material>\none": "1", "<material>\nx": "2", "<material>\ny": "3"}
+BELOW = {"sub": "FINAL(4)", "p": "FINAL(5)", "q": "FINAL(6)"}
+
+
+def coded(cell: str, first: str = "") -> str:
+    line = {"text": f"```python\n{cell}\n```"} | ({"for": first} if first else {})
+    return json.dumps(line) + "\n"
+
+
+def test_the_six_functions_are_called_with_a_fake_script(loop: Path) -> None:
+    """Every model is scripted. The second question continues from the variables of the first."""
+    names = (DATA / "fractal_functions.txt").read_text().replace("-", "_").split()
+    leaves = "".join(json.dumps({"for": f, "text": t}) + "\n" for f, t in LEAVES.items())
+    below = "".join(coded(cell, first) for first, cell in BELOW.items())
+    (loop / "work/one.jsonl").write_text(coded(CELL) + leaves + below)
+
+    first = started(loop, "openagent rlm all? --rlm --fake-script one.jsonl", "")
+    id_ = re.findall(r"session (\S+)", first.stderr)[0]
+    attach = f"FINAL(attach_rlm('{id_}', 'more'))"
+    (loop / "work/two.jsonl").write_text(coded(attach) + coded("FINAL([a, b])", "more"))
+    second = started(loop, "openagent rlm on? --rlm --fake-script two.jsonl", "")
+
+    assert all(f"{name}(" in CELL + attach for name in names)
+    assert (first.returncode, json.loads(first.stdout)) == (0, ["1", ["2", "3"], 4, [5, 6]])
+    assert (second.returncode, json.loads(second.stdout)) == (0, ["1", ["2", "3"]])
+    for line in (f"tree {id_} --json", f"show {id_} --json", f"cost {id_} --json"):
+        read = started(loop, f"openagent {line}", "")
+        assert (read.returncode, json.loads(read.stdout) is not None) == (0, True)
+    (loop / "work/none.jsonl").write_text("")  # for no claim is there to judge
+    checked = started(loop, f"openagent verify {id_} --deep --script none.jsonl", "")
+    assert checked.returncode == 0
+
+
+def test_the_facade_has_its_operations_and_reads_without_a_model(tmp_path: Path) -> None:
+    """The model is scripted, and has no line left when the journal is read again."""
+    used = dict[str, object]()
+    agent = Agent(provider=ScriptedProvider("One.", "Two."), directory=tmp_path)
+
+    async def drive() -> None:
+        async with agent.session() as session:
+            used["config"], used["start-session!"] = session.settings, session.id
+            used["run-turn!"] = (await session.run("First.")).text
+            used["fork-session!"] = copy = await session.fork()
+            used["journal-events"] = entries = await session.reports.entries()
+            used["tree"] = await session.reports.tree()
+            used["load-node"] = await session.reports.node("root")
+            used["verify-task"] = used["check-claims"] = await session.reports.verify()
+            used["load-at"] = fold(entries).conversation.messages[-1].message.text
+            await session.close()
+        used["stop-session!"] = session.ended
+        silent = Agent(provider=ScriptedProvider(), directory=tmp_path)
+        async with silent.session(session.id) as again, silent.session(copy) as other:
+            used["resume-session!"] = again.view.conversation.messages[-1].message.text
+            assert other.view.conversation.messages[-1].message.text == "One."
+
+    anyio.run(drive)
+    used["run-task!"] = agent.run("Second.").text
+
+    assert sorted(used) == sorted((DATA / "fractal_api.clj").read_text().split())
+    assert (used["run-turn!"], used["load-at"], used["resume-session!"]) == ("One.",) * 3
+    assert used["run-task!"] == "Two."
+
+
+# --- evva: a library in Go
+
+
+def test_every_name_of_the_library_is_used_or_has_a_reason() -> None:
+    text = (DATA / "evva_api.go").read_text()
+    there = re.findall(r"^(?:(?:var|type) |func (?:\([^)]*\) )?)(\w+)", text, re.M)
+
+    assert set(there) == {*NAMES, *NOT_HERE}
+
+
+@pytest.mark.parametrize("names", USES, ids=lambda uses: uses[0].__name__)
+def test_what_the_library_does_is_done_by_refold(
+    names: tuple[Use, object], tmp_path: Path
+) -> None:
+    """The signatures are Go: each is used under its name in Python, with a scripted model."""
+    here = tmp_path / "work"
+    here.mkdir()
+
+    anyio.run(names[0], here)

@@ -232,7 +232,8 @@ def _add_output(parser: ArgumentParser) -> None:
 def _add_model_calls(parser: ArgumentParser) -> None:
     add = parser.add_argument
     responses = parser.add_mutually_exclusive_group().add_argument
-    responses("--script", metavar="FILE", help="take the model's responses from a script")
+    responses("--script", "--fake-script", metavar="FILE",
+        help="take the model's responses from a script")  # fmt: skip
     responses("--replay", metavar="FILE",
         help="take the model's responses from a cassette; requests must match")  # fmt: skip
     add("--record", metavar="FILE", help="record all model calls into a cassette")

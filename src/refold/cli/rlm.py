@@ -103,7 +103,8 @@ def add_arguments(rlm: ArgumentParser) -> None:
     )
     add("--timeout", type=parser.seconds, metavar="SECONDS", help="stop after this time")
     add("--trust", action="store_true", help="trust this directory's instructions")
-    add("--script", metavar="FILE", help="take the model's responses from a script")
+    add("--script", "--fake-script", metavar="FILE",
+        help="take the model's responses from a script")  # fmt: skip
     add("--json", action="store_true", help="print one JSON document")
 
 

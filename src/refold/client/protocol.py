@@ -93,6 +93,7 @@ class PlanApproval(_Order, frozen=True, tag="plan_approval"):
 class Interrupt(_Order, frozen=True, tag="interrupt"):
     instead: str = ""  # the next message
     reason: str = "interrupted"
+    content: str = ""  # the same as `instead`, as in `PlainMessage`
 
 
 class Cancel(_Order, frozen=True, tag="cancel"):
@@ -288,6 +289,12 @@ class User(Struct, frozen=True, tag_field="type", tag="user"):
     message: _Message
 
 
+class PlainMessage(_Order, frozen=True, tag="message"):
+    """A message as clients send it that were written for another server."""
+
+    content: str
+
+
 _NONE_OF = r"Invalid (?:enum )?value '(.*)' - at `\$\.(\w+)`"
 Order: TypeAlias = (
     SendMessage | Steer | Queue | ApprovalResponse | QuestionResponse | PlanApproval
@@ -297,7 +304,7 @@ Order: TypeAlias = (
     | SetDirectory | EnterWorktree | LeaveWorktree | RemoveWorktree | StopChild | MailTeammate
     | MoveToBackground | StopBackground | Rename | ChangeTags | ShellOutput | ReportStatus | ReportSnapshot
 )  # fmt: skip
-KINDS: tuple[type[Struct], ...] = (*get_args(Order), User)
+KINDS: tuple[type[Struct], ...] = (*get_args(Order), User, PlainMessage)
 _TYPES = tuple(str(each.__struct_config__.tag) for each in get_args(Order))
 
 
@@ -305,12 +312,20 @@ def order_in(line: bytes) -> Order:
     """The order in this line. Raises `BadInput` that says what is wrong."""
     text = line.removeprefix(BOM_UTF8)
     try:
-        found = msgspec.json.decode(_whole(text), type=Order | User)
+        found = msgspec.json.decode(_whole(text), type=Order | User | PlainMessage)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"this is not an order: {_in_words(said_by(error))}") from error
     if (key := repeated_key(text)) is not None:
         raise BadInput(f"this is not an order: the key {key[:60]!r} stands twice in it")
-    return _as_ours(found.message) if isinstance(found, User) else found
+    match found:
+        case User(message):
+            return _as_ours(message)
+        case PlainMessage(content=content):
+            return SendMessage(content, client_key=found.client_key)
+        case Interrupt(content=content) if content:
+            return Interrupt(found.instead or content, found.reason, client_key=found.client_key)
+        case _:
+            return found
 
 
 def _in_words(problem: str) -> str:

@@ -1,0 +1,13 @@
+config
+start-session!
+run-turn!
+stop-session!
+resume-session!
+fork-session!
+run-task!
+load-node
+load-at
+tree
+journal-events
+check-claims
+verify-task

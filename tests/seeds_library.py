@@ -1,0 +1,361 @@
+"""What a library of agents in Go has, under the names of refold: each of its names is used here.
+
+`USES` has a function for each group of names of `seeds_data/evva_api.go`. A name stands with the names
+that do its work here; the model is scripted. `NOT_HERE` has those that have no use, and why.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from refold import Agent, BadInput, Effect, Profile, Question, TextCame, tool
+from refold.testing.providers import ScriptedProvider
+
+READ = ("read_file", '{"path": "a.txt"}')
+WRITE = ("write_file", '{"path": "b.txt", "content": "b\\n"}')
+PLAN = ("exit_plan_mode", '{"plan": "1. Make b.txt.", "title": "A file"}')
+ASK = ("ask_user", '{"questions": [{"question": "Which?", "options": [{"label": "red"}]}]}')
+SEARCH = ("tool_search", '{"query": "select:calc"}')
+CALC = ("tool_call", '{"name": "calc", "arguments": {"expression": "6*7"}}')
+
+Use = Callable[[Path], Awaitable[None]]
+USES: list[tuple[Use, tuple[str, ...]]] = []
+# Each is a way in which the Go library is built, and no work that a user of it has.
+NOT_HERE = {
+    "Broker": "a question comes to `approve`, and no object stands between",
+    "PermissionBroker": "as Broker",
+    "WithPermissionBroker": "as Broker",
+    "WithQuestionBroker": "as Broker",
+    "SetPrePlanMode": "the mode before the plan is part of the fold, and no program sets it",
+    "Option": "options are keyword arguments",
+    "AgentType": "an agent is known by its name",
+    "String": "of AgentType",
+    "NewAgentRegistry": "the agents of a session are a tuple",
+}
+
+
+def use(*names: str) -> Callable[[Use], Use]:
+    def add(function: Use) -> Use:
+        USES.append((function, names))
+        return function
+
+    return add
+
+
+def agent(here: Path, *script: Any, **more: Any) -> Agent:
+    """An agent in `here` with a scripted model. Commands and edits need no question."""
+    options: dict[str, Any] = {"provider": ScriptedProvider(*script), "mode": "bypass"}
+    return Agent(directory=here, **options | more)
+
+
+def heard(made: Agent) -> ScriptedProvider:
+    assert isinstance(made.provider, ScriptedProvider)
+    return made.provider
+
+
+@tool(Effect.LOOK)
+async def weather(city: str) -> str:
+    """Say what the weather is in a city."""
+    return f"rain in {city}"
+
+
+@use("New", "Agent", "Run", "AgentID", "Session", "Status", "Model", "Workdir", "Effort",
+     "SetEffort", "MaxIterations", "SetMaxIterations", "WithMaxIterations", "WithName", "Logger")  # fmt: skip
+async def run_a_turn_and_read_the_session(here: Path) -> None:
+    made = agent(here, "Four.", settings={"limits.steps": 7})
+    async with made.session() as session:
+        await session.set_effort("high")
+        assert session.steps == 7
+        await session.set_steps(9)
+        await session.rename("sums")
+        result = await session.run("What is 2+2?")
+
+        assert (result.outcome, result.text, result.session_id) == (
+            "answered",
+            "Four.",
+            session.id,
+        )
+        assert [m.message.text for m in session.view.conversation.messages] == [
+            "What is 2+2?",
+            "Four.",
+        ]
+        assert (session.effort, session.steps, session.status.running) == ("high", 9, False)
+        assert (session.model, session.workspace.directory) == (
+            session.models.current,
+            str(here),
+        )
+        assert session.view.session.name == "sums"
+
+
+@use("ErrIterLimit", "Continue")
+async def pause_at_the_step_limit_and_continue(here: Path) -> None:
+    made = agent(here, [READ], "So far.", "And the rest.", settings={"limits.steps": 1})
+    async with made.session() as session:
+        first = await session.run("Look.")
+        second = await session.continue_()
+
+    assert (first.outcome, second.outcome, second.text) == (
+        "step_limit",
+        "answered",
+        "And the rest.",
+    )
+
+
+@use("ErrRunInProgress")
+async def refuse_a_second_run(here: Path) -> None:
+    async with (
+        agent(here, "One.", "Two.").session() as session,
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(session.run, "First.")
+        await anyio.wait_all_tasks_blocked()
+        for order in (
+            session.run,
+            session.set_model,
+            session.set_agent,
+            session.set_directory,
+        ):
+            if session.running:
+                with pytest.raises(BadInput, match="run"):
+                    await order("plan")
+
+
+@use("Sink", "WithSink", "WithStream", "WithAsync", "IsAsync")
+async def watch_from_two_places(here: Path) -> None:
+    async with agent(here, "Hello.").session() as session:
+        seen = list[str]()
+
+        async def watch() -> None:
+            async with session.stream("Hi.") as frames:
+                async for frame in frames:
+                    if isinstance(frame.item, TextCame):
+                        seen.append(frame.item.text)
+
+        events = list[object]()
+        session.on_event(lambda entry: events.append(entry.event))
+        await watch()
+
+    assert "".join(seen) == "Hello."
+    assert events
+
+
+@use("Compact")
+async def compact_by_hand(here: Path) -> None:
+    (here / "a.txt").write_text("a\n")
+    async with agent(here, [READ], "It says a.", "The summary.").session() as session:
+        await session.run("Read.")
+        await session.compact("the file")
+        await session.settle()
+
+        assert any(
+            "The summary." in m.message.text for m in session.view.conversation.messages
+        )
+
+
+@use("PermissionMode", "PermissionModeName", "SetPermissionMode", "CyclePermissionMode",
+     "WithPermissionMode", "PermissionStore", "WithPermissionStore")  # fmt: skip
+async def change_the_mode_and_the_rules(here: Path) -> None:
+    async with agent(here, mode="default").session() as session:
+        assert session.mode == "default"
+        for mode in ("accept-edits", "plan", "default"):
+            await session.set_mode(mode)
+            assert session.mode == session.permissions.mode == mode
+        await session.permissions.allow("bash(make test)")
+        assert session.permissions.granted == ("bash(make test)",)
+
+
+@use("RespondPermission", "RespondQuestion")
+async def answer_for_the_user(here: Path) -> None:
+    async def approve(question: Question) -> bool | list[str]:
+        return ["red"] if question.asks else True
+
+    made = agent(here, [WRITE], [ASK], "Red.", mode="default", approve=approve)
+    async with made.session() as session:
+        result = await session.run("Write, then ask.")
+
+    assert (result.text, result.denials, (here / "b.txt").read_text()) == (
+        "Red.",
+        (),
+        "b\n",
+    )
+
+
+@use("PlanModeState", "PrePlanMode")
+async def plan_and_return_to_the_mode_before(here: Path) -> None:
+    made = agent(here, [PLAN], [WRITE], "Made.", mode="accept-edits")
+    async with made.session() as session:
+        await session.set_mode("plan")
+        assert session.permissions.mode_after_planning == "accept-edits"
+        planned = await session.run("Plan a file.")
+        assert session.plan is not None
+        done = await session.approve_plan()
+
+        assert (planned.outcome, done.text, session.mode) == (
+            "plan_ready",
+            "Made.",
+            "accept-edits",
+        )
+
+
+@use("DeferredNames", "Describe", "ResolveTool", "Tool", "ToolState")
+async def find_a_deferred_tool(here: Path) -> None:
+    made = agent(here, [SEARCH], [CALC], "42.")
+    async with made.session() as session:
+        assert "calc" in {each.name for each in session.reports.offered_tools().deferred}
+        result = await session.run("6 times 7?")
+
+        described, called = (
+            heard(made).heard[n].messages[-1].message.parts[0] for n in (1, 2)
+        )
+        assert "expression" in described.text  # type: ignore[union-attr]
+        assert called.text == "6*7 = 42"  # type: ignore[union-attr]
+        assert (session.tool("calc") is not None, session.tool("nothing")) == (True, None)
+        assert (session.todos, result.text) == ((), "42.")
+
+
+@use("WithCustomTool")
+async def add_a_tool(here: Path) -> None:
+    made = agent(here, [("weather", '{"city": "Oslo"}')], "Rain.", tools=[weather])
+    async with made.session() as session:
+        assert (await session.run("Umbrella?")).text == "Rain."
+    with pytest.raises(BadInput, match="weather"):
+        async with agent(here, tools=[weather, weather]).session():
+            pass
+
+
+@use("Profile", "ProfileName", "SwitchProfile", "WithPersona", "AgentRegistry", "All", "Get",
+     "Register", "ListMain", "ListSubagent", "ListMainProfiles", "SubagentTypes", "WithAgentRegistry",
+     "BuildAgentRegistry", "ResolveMainProfile")  # fmt: skip
+async def choose_among_agents(here: Path) -> None:
+    folder = here / "home/agents/nono"
+    folder.mkdir(parents=True)
+    (folder / "meta.yml").write_text("description: Says no.\nas: [main, subagent]\n")
+    (folder / "system_prompt.md").write_text("You say no.\n")
+    poet = Profile(
+        name="poet", description="Writes.", prompt="You are a poet.", tools=("read_file",)
+    )
+    made = agent(
+        here, "Rain, rain.", "No.", agents=[poet], agent="poet", home=here / "home"
+    )
+    async with made.session() as session:
+        listed = {each.name: each.use for each in session.agents.listed()}
+        assert {"main", "explore", "plan", "nono", "poet"} <= set(listed)
+        assert (listed["nono"], listed["main"]) == ("both", "main")
+        assert (await session.run("Write.")).text == "Rain, rain."
+        assert [spec.name for spec in heard(made).heard[0].tools] == ["read_file"]
+        await session.set_agent("nono")
+        assert (await session.run("Yes?")).text == "No."
+        assert session.agent == "nono"
+        with pytest.raises(BadInput, match="there is no agent 'nonono'"):
+            await session.set_agent("nonono")
+
+
+@use("Main", "Explore", "General", "Plan")
+async def the_built_in_agents_have_their_tools(here: Path) -> None:
+    async with agent(here).session() as session:
+        profiles = {each.name: each for each in session.agents.listed()}
+
+    assert Effect.CHANGE not in profiles["explore"].effects | profiles["plan"].effects
+    assert profiles["main"].deferred
+    assert Profile(name="narrow", description="", tools=("read_file",)).deferred == ()
+
+
+@use("Spawn", "IsSubagent", "ParentID")
+async def start_a_subagent(here: Path) -> None:
+    task = ("task", '{"agent": "explore", "prompt": "Look around.", "level": "big"}')
+    made = agent(here, [task], "Nothing there.", "It found nothing.")
+    async with made.session() as session:
+        assert (await session.run("Look around.")).text == "It found nothing."
+        tree = await session.reports.tree()
+
+    assert [child.address for child in tree.children] == ["root/child-1"]
+    parent, child = (
+        {spec.name: spec for spec in request.tools} for request in heard(made).heard[:2]
+    )
+    assert all(
+        name in str(parent["task"]) for name in ("explore", "code", "plan", "research")
+    )
+    assert "task" not in child
+
+
+@use("ListSessions", "ResumeSession", "ResumeSnapshot")
+async def resume_a_session(here: Path) -> None:
+    made = agent(here, "Noted.", "17.")
+    async with made.session() as session:
+        await session.run("Remember 17.")
+    assert [card.id for card in await made.sessions()] == [session.id]
+    async with made.session(session.id) as again:
+        assert (await again.run("Which number?")).text == "17."
+        assert len(again.view.conversation.messages) == 4
+
+
+@use("SwitchLLM")
+async def change_the_model(here: Path) -> None:
+    made = Agent(model="ollama/llama3", directory=here)
+    async with made.session() as session:
+        await session.set_model("openai/gpt-4o")
+        assert session.models.current == session.model == "openai/gpt-4o"
+
+
+@use("SwitchWorkdir")
+async def change_the_directory(here: Path) -> None:
+    (here / "other").mkdir()
+    async with agent(here, "One.").session() as session:
+        await session.run("First.")
+        await session.set_directory(str(here / "other"))
+        assert session.workspace.directory == str(here / "other")
+        assert len(session.view.conversation.messages) == 2
+
+
+@use("BeginWorktreeSession", "EndWorktreeSession", "WorktreeSession")
+async def enter_and_leave_a_worktree(here: Path) -> None:
+    script = (
+        [("enter_worktree", '{"name": "side"}')],
+        [("exit_worktree", '{"action": "keep"}')],
+        "Back.",
+    )
+    await anyio.run_process(["git", "init", "-q", str(here)])
+    await anyio.run_process(
+        ["git", "-C", str(here), "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a",
+         "--allow-empty"])  # fmt: skip
+    made = agent(here, *script)
+    async with made.session() as session:
+        result = await session.run("Go aside.")
+
+        assert result.text == "Back."
+        assert session.view.session.worktree is None
+        assert session.workspace.directory == str(here)
+
+
+@use("Skills", "WithSkillRefs", "WithSkillRegistry", "WithMemorySnapshot")
+async def offer_skills_and_notes(here: Path) -> None:
+    made = agent(here, "So.")
+    async with made.session() as session:
+        assert session.skills is not None
+        names = {name for name, _ in session.skills.listed()}
+        assert session.memory is not None
+        session.memory.add("the tests run with pytest")
+        await session.run("Hi.")
+
+    assert "code-review" in names
+    assert "- code-review: " in heard(made).heard[0].system
+
+
+@use("WithConfig")
+async def work_beside_an_agent_with_another_home(here: Path) -> None:
+    one = agent(here, "One.", home=here / "one", settings={"limits.steps": 3})
+    two = agent(here, "Two.", home=here / "two")
+    async with one.session() as first, two.session() as second:
+        assert ((await first.run("a")).text, (await second.run("b")).text) == (
+            "One.",
+            "Two.",
+        )
+        assert (first.steps, second.steps) == (3, 50)
+
+
+NAMES: Mapping[str, str] = {
+    name: function.__name__ for function, names in USES for name in names
+}
