@@ -86,6 +86,12 @@ def called(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> str:
             return json.dumps(
                 ask("elicitation/create", message="Which?", requestedSchema=schema)
             )
+        case "elicit-endless":
+            asked = {
+                "message": "And now?",
+                "requestedSchema": {"type": "object", "properties": {}},
+            }
+            return json.dumps([ask("elicitation/create", **asked) for _ in range(30)])
         case "progress":
             token = meta.get("progressToken")
             params = {"progressToken": token, "progress": 1, "total": 2, "message": "half"}

@@ -34,7 +34,7 @@ _LONGEST_NAME = 64  # that providers take
 _DESCRIPTION = 2_048  # characters
 _SCHEMA = 20_000  # characters of one schema
 _DEEPEST = 64  # levels of objects and lists in it
-_SUBJECT = 1_000  # characters that a rule is held against, and a label shows
+_LABEL = 1_000  # characters
 _UNUSUAL = re.compile(r"[^A-Za-z0-9_-]")
 
 Call = Callable[[str, str, Mapping[str, object], Context, Complete], Awaitable[Reply]]
@@ -52,7 +52,11 @@ class McpTool(Tool, frozen=True):
         return tuple(schema["properties"])
 
     def subject_of(self, arguments: Mapping[str, object]) -> str:
-        return json.dumps(arguments["arguments"], ensure_ascii=False)[:_SUBJECT]
+        """All of them: a rule could not see what is left out."""
+        return json.dumps(arguments["arguments"], ensure_ascii=False)
+
+    def label(self, arguments: Mapping[str, object]) -> str:
+        return super().label(arguments)[:_LABEL]
 
 
 class ServerTools(Struct, frozen=True):

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from refold.mcp.sampling import Sampler
 
 _AT_ONCE = 64  # calls that wait for an answer
+_MOST_ASKED = 20  # questions of a server that one call puts to the user
 
 
 class ServerStatus(Struct, frozen=True):
@@ -212,7 +213,7 @@ class Connections:
         self.begin()
         if self._portal is None:
             raise ToolFailed("The MCP servers have been closed. Nothing was done.")
-        channel, sampler = Channel(), _Sampler(context, complete)
+        channel, sampler, asked = Channel(), _Sampler(context, complete), 0
         limit = self._limit = self._limit or anyio.CapacityLimiter(_AT_ONCE)
         future: Future[Any] = self._portal.start_task_soon(work, channel)
         future.add_done_callback(lambda _: channel.put(None))
@@ -225,7 +226,9 @@ class Connections:
                     case None:
                         return future.result()
                     case Elicitation():
-                        await _ask(news, context)
+                        asks = context if asked < _MOST_ASKED else None
+                        # Who has declined is not asked again by the same call.
+                        asked += 1 if await _ask(news, asks) else _MOST_ASKED
                     case Sampling():
                         await sampler.answer(news)
                     case str() if context is not None:
@@ -237,7 +240,8 @@ class Connections:
             channel.put(None)
 
 
-async def _ask(elicitation: Elicitation, context: Context | None) -> None:
+async def _ask(elicitation: Elicitation, context: Context | None) -> bool:
+    """Put it to the user. False: it was declined."""
     from refold.mcp.questions import declined, elicited
 
     answer = declined()
@@ -246,6 +250,7 @@ async def _ask(elicitation: Elicitation, context: Context | None) -> None:
             answer = await elicited(elicitation.server, elicitation.params, context)
     finally:
         elicitation.answer(answer)
+    return answer.action != "decline"
 
 
 class _Sampler:
