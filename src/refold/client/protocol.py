@@ -323,7 +323,9 @@ def order_in(line: bytes) -> Order:
         case PlainMessage(content=content):
             return SendMessage(content, client_key=found.client_key)
         case Interrupt(content=content) if content:
-            return Interrupt(found.instead or content, found.reason, client_key=found.client_key)
+            return Interrupt(
+                found.instead or content, found.reason, client_key=found.client_key
+            )
         case _:
             return found
 

@@ -26,7 +26,7 @@ _LONGEST = 60  # cells of unsent messages
 ESTIMATED = "The provider gave no usable token counts; numbers with ~ are estimates."
 # The person stopped it and knows why; or it planned, and nothing was to be done yet.
 _CLAIMS_NOTHING = ("interrupted", "cancelled", "plan_ready")
-_UNWRITTEN = 5  # files
+_MAX_FILES = 5  # named one by one
 _REASON = 200  # cells of why a hook failed
 _SHORT = 100  # characters of a command, or of a reason
 
@@ -203,20 +203,22 @@ def _of_command(failed: CommandFailure) -> str:
 
 def _of_files(view: View) -> Iterator[str]:
     unwritten = list(view.failures.unwritten.items())
-    for path, why in unwritten[:_UNWRITTEN]:
-        name = on_one_line(near(path, view.session.directory))
-        yield f"{name} was not written: {_cut(why)}"
-    if len(unwritten) > _UNWRITTEN:
-        yield f"{len(unwritten) - _UNWRITTEN} more files were not written"
+    for path, why in unwritten[:_MAX_FILES]:
+        yield f"{_near(path, view)} was not written: {_cut(why)}"
+    if len(unwritten) > _MAX_FILES:
+        yield f"{len(unwritten) - _MAX_FILES} more files were not written"
 
 
 def _of_encodings(view: View) -> Iterator[str]:
     recoded = list(view.failures.recoded.items())
-    for path, which in recoded[:_UNWRITTEN]:
-        name = on_one_line(near(path, view.session.directory))
-        yield f"the encoding of {name} was changed from {which}"
-    if len(recoded) > _UNWRITTEN:
-        yield f"the encoding of {len(recoded) - _UNWRITTEN} more files was changed"
+    for path, encoding in recoded[:_MAX_FILES]:
+        yield f"the encoding of {_near(path, view)} was changed from {encoding}"
+    if len(recoded) > _MAX_FILES:
+        yield f"the encoding of {len(recoded) - _MAX_FILES} more files was changed"
+
+
+def _near(path: str, view: View) -> str:
+    return on_one_line(near(path, view.session.directory))
 
 
 def _cut(text: str) -> str:

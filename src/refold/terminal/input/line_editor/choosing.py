@@ -20,10 +20,9 @@ from prompt_toolkit.key_binding import (
 )
 from prompt_toolkit.keys import Keys
 
-from refold.terminal.input.line_editor.key_bindings import LEAVING, pasting
+from refold.terminal.input.line_editor.key_bindings import add_leaving, pasting
 from refold.terminal.input.line_editor.pastes import Pasted
 from refold.terminal.input.line_editor.typing_pace import TypingPace
-from refold.terminal.input.reader import Key
 from refold.views.question_keys import (
     CALM_SECONDS,
     DraftMessage,
@@ -146,11 +145,7 @@ class QuestionPrompt:
 def sending_draft(writing: Callable[[], bool]) -> KeyBindings:
     """Esc, Ctrl+C and Ctrl+D leave the question; Alt+Enter sends a draft for after the turn."""
     keys = KeyBindings()
-    for name, key in LEAVING:
-
-        @keys.add(name)
-        def _(event: KeyPressEvent, key: Key = key) -> None:
-            event.app.exit(result=key)
+    add_leaving(keys)
 
     @keys.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:

@@ -22,7 +22,7 @@ from refold.terminal.input.line_editor.typing_pace import TypingPace
 from refold.terminal.input.reader import SHORTCUTS, Key, QueuedMessage
 from refold.terminal.signals import suspend
 
-LEAVING = (("c-c", Key.CTRL_C), ("c-d", Key.CTRL_D), ("escape", Key.ESC))
+_LEAVING = (("c-c", Key.CTRL_C), ("c-d", Key.CTRL_D), ("escape", Key.ESC))
 # What Shift+Enter and Ctrl+Enter are where a terminal tells them from Enter: as xterm
 # says it, which the line editor takes for Enter, and as kitty does, which it does not know.
 _WITH_ENTER = ("\x1b[27;2;13~", "\x1b[27;5;13~", "\x1b[27;6;13~")
@@ -213,23 +213,23 @@ def _stopping() -> KeyBindings:
 def leaving() -> KeyBindings:
     """For a question: Esc, at once, is a way out."""
     keys = _stopping()
-    for name, key in LEAVING:
+    add_leaving(keys, eager=True)
+    return keys
 
-        @keys.add(name, eager=True)
+
+def add_leaving(keys: KeyBindings, *, eager: bool = False) -> None:
+    """Esc, Ctrl+C and Ctrl+D leave."""
+    for name, key in _LEAVING:
+
+        @keys.add(name, eager=eager)
         def _(event: KeyPressEvent, key: Key = key) -> None:
             event.app.exit(result=key)
-
-    return keys
 
 
 def sending() -> KeyBindings:
     """Enter sends, Alt+Enter sends for later, which is Esc and Enter to a terminal."""
     keys = KeyBindings()
-    for name, key in LEAVING:
-
-        @keys.add(name)
-        def _(event: KeyPressEvent, key: Key = key) -> None:
-            event.app.exit(result=key)
+    add_leaving(keys)
 
     @keys.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:
