@@ -105,6 +105,12 @@ class App:
         """The system prompt, as far as it comes from the folders."""
         return self._system_prompt()
 
+    def reread_instructions(self) -> None:
+        """The user trusts another version of them: the next turn has it."""
+        self.system_prompt.reread()
+        if self._opened is not None:
+            self._opened.reread_instructions()
+
     @cached_property
     def skills(self) -> Catalogue:
         return Catalogue(self._resources)

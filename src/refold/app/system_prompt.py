@@ -140,6 +140,11 @@ class SystemPromptBuilder:
         """The directory whose trusted versions count in a worktree of it; "": --trust was given."""
         return self._ground.like or ("" if self._ground.trust else self._directory)
 
+    def reread(self) -> None:
+        """The user trusts other versions: the next text is made of those."""
+        self._found, self._searched = None, frozenset[str]()
+        vars(self).pop("versions", None)
+
     def check(self) -> None:
         """Raises `BadInput` where the settings name a preset that there is not."""
         if self._settings.preset not in BUILT_IN:

@@ -306,6 +306,9 @@ class TurnContext:
             return None
         return found.at(self._shared.workspace, self._resources.journal)
 
+    def reread_instructions(self) -> None:
+        self._resources.system_prompt.reread()
+
     async def at_end(self) -> None:
         """The session is being closed, and a turn of it was run here."""
         if self._hooks is not None:
@@ -348,6 +351,9 @@ class MovingTurnContext:
 
     def __call__(self, view: View) -> World:
         return self._at(view.session)(view)
+
+    def reread_instructions(self) -> None:
+        self._now.reread_instructions()
 
     async def at_end(self) -> None:
         await self._now.at_end()

@@ -1,6 +1,7 @@
 """What a user is shown of a folder before trusting it, and what trusting it records.
 
-Shared by `refold trust add` and the question at the start of a session.
+Shared by `refold trust add`, the question at the start of a session, and `changed_instructions`,
+which asks the clients of an open one.
 """
 
 import os
@@ -17,6 +18,8 @@ from refold.prompts.repository import root_of
 from refold.tools.file_versions import change
 from refold.views.escape import on_one_line
 
+# The two answers about changed instructions, where they are choices and not y and n.
+USE, KEEP = "Use the new version", "Keep the version that you trusted"
 _MOST_BELOW = 20  # files of folders below that are named
 _MOST_ROWS = 60  # of a diff that is shown
 
@@ -158,13 +161,23 @@ def _trusted_for(root: str, folder: str, folders: TrustedFolders) -> str:
     )
 
 
-def _changed(version: TextVersion) -> Iterator[str]:
-    called = on_one_line(version.path)
+def since(version: TextVersion, directory: str = "/") -> str:
+    """What happened to the file, in a sentence without its end. Its name is from `directory`."""
+    named = os.path.relpath(version.path, directory) if directory != "/" else version.path
+    called = on_one_line(named)
     if version.trusted is None:
-        yield f"{called} is new since you trusted this folder:"
-    else:
-        yield f"{called} changed since you trusted it:"
-    rows = change(version.trusted or "", version.now).text.splitlines()
+        return f"{called} is new since you trusted this folder"
+    return f"{called} changed since you trusted it"
+
+
+def shown_change(version: TextVersion) -> str:
+    """The change as a diff."""
+    return change(version.trusted or "", version.now).text
+
+
+def _changed(version: TextVersion) -> Iterator[str]:
+    yield f"{since(version)}:"
+    rows = shown_change(version).splitlines()
     yield from (f"  {on_one_line(row)}" for row in rows[:_MOST_ROWS])
     if len(rows) > _MOST_ROWS:
         yield f"  and {len(rows) - _MOST_ROWS:,} more lines"

@@ -74,6 +74,13 @@ class QuestionResponse(_Order, frozen=True, tag="question_response"):
     hash: str = ""
 
 
+class InstructionsResponse(_Order, frozen=True, tag="instructions_response"):
+    """The answer to the `instructions` of a status: `use` the new version, or keep the trusted one."""
+
+    hash: str
+    use: bool
+
+
 ModeAfterPlan: TypeAlias = Literal["", "default", "accept-edits"]  # "": the one before it
 
 
@@ -298,7 +305,7 @@ class PlainMessage(_Order, frozen=True, tag="message"):
 _NONE_OF = r"Invalid (?:enum )?value '(.*)' - at `\$\.(\w+)`"
 Order: TypeAlias = (
     SendMessage | Steer | Queue | ApprovalResponse | QuestionResponse | PlanApproval
-    | Interrupt | Cancel | Continue | CompactConversation | Rewind | EditMessage
+    | InstructionsResponse | Interrupt | Cancel | Continue | CompactConversation | Rewind | EditMessage
     | DeleteMessage | WithdrawMessage | Fork | SetMode
     | SetModel | SetEffort | SetAgent | SwitchTeams | SwitchTracing | SetBudget | SetSteps
     | SetDirectory | EnterWorktree | LeaveWorktree | RemoveWorktree | StopChild | MailTeammate

@@ -24,6 +24,7 @@ from refold.client.protocol import (
     DeleteMessage,
     EditMessage,
     Fork,
+    InstructionsResponse,
     Interrupt,
     ModeAfterPlan,
     Order,
@@ -87,8 +88,8 @@ class SessionOrders(SessionState):
                 return False
             self._keys.add(order.client_key)
         match order:
-            case SetDirectory(directory, added):
-                await self.set_directory(directory, added)
+            case SetDirectory() | InstructionsResponse():
+                await self._of_folder(order)
                 return True
             case Fork(at):
                 return bool(await self.fork(at))
@@ -318,6 +319,14 @@ class SessionOrders(SessionState):
         self._app, self._engine = opened.app, opened.engine
         self._orders = Dispatcher(opened.app, opened.engine)
         return opened.notices
+
+    async def _of_folder(self, order: SetDirectory | InstructionsResponse) -> None:
+        if isinstance(order, SetDirectory):
+            await self.set_directory(order.directory, order.added)
+            return
+        from refold.client.changed_instructions import judge
+
+        await anyio.to_thread.run_sync(judge, self._app, order)
 
 
 def _id_of(entry: Entry) -> str:

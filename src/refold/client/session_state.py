@@ -10,6 +10,8 @@ from contextlib import AbstractAsyncContextManager
 from math import inf
 from typing import TYPE_CHECKING
 
+import anyio
+
 from refold.app.policies import budget
 from refold.client.launch import Launch, OpenedSession
 from refold.client.workspace import SessionWorkspace
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from refold.client.permissions import Permissions
     from refold.client.reports import Reports
     from refold.skills.slash_commands import Shortcuts
-    from refold.views.stream_json.snapshot import Snapshot, Status
+    from refold.views.stream_json.snapshot import ChangedInstructions, Snapshot, Status
 
 _KEPT_NOWHERE = "this session is not saved, so there are no other sessions"
 
@@ -148,6 +150,12 @@ class SessionState:
         )
         waiting = [each.id for each in self.requests if not isinstance(each, PlanToJudge)]
         return status(self.view, choices, waiting)
+
+    async def changed_instructions(self) -> "ChangedInstructions | None":
+        """The instructions of its folder that the user trusts in another version; or None."""
+        from refold.client.changed_instructions import question_of
+
+        return await anyio.to_thread.run_sync(question_of, self._app)
 
     @property
     def snapshot(self) -> "Snapshot":

@@ -6,6 +6,7 @@ that runs the turns (`host`, or a terminal) of new work. `server` transports the
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from refold.client.protocol import (
     Cancel,
     Continue,
     Fork,
+    InstructionsResponse,
     Interrupt,
     Order,
     PlanApproval,
@@ -32,7 +34,7 @@ from refold.client.session import Session
 from refold.errors import BadInput, RefoldError
 from refold.views.stream_json.documents import Error, ForkMade, OrderTaken
 from refold.views.stream_json.encode import Document
-from refold.views.stream_json.snapshot import Status
+from refold.views.stream_json.snapshot import ChangedInstructions, Status
 
 # Orders after which a turn that was cut off is finished.
 _GO_ON = (
@@ -52,14 +54,17 @@ class SharedSession:
     def __init__(self, session: Session, wake: Callable[[], None]) -> None:
         self.session, self._wake = session, wake
         self.cut_off = bool(session.view.turn.seq) and not session.running
+        self._instructions: ChangedInstructions | None = None
         self.feed = Feed(session, self.status)
 
     def status(self) -> Status:
-        return replace(self.session.status, cut_off=self.cut_off)
+        asked = self._instructions
+        return replace(self.session.status, cut_off=self.cut_off, instructions=asked)
 
     async def join(self, after: Cursor | None, *, reads_journal: bool = False) -> Follower:
         """A follower of all that follows `after`; None: of a snapshot, and what happens."""
         follower = Follower(reads_journal=reads_journal)
+        await self._read_instructions()
         await self.feed.join(follower, after)
         return follower
 
@@ -104,12 +109,29 @@ class SharedSession:
                     changed = await session.send(order)
                 finally:
                     self.feed.moved()
+                    await self._ask_about_instructions()
+            case InstructionsResponse():
+                try:
+                    changed = await session.send(order)
+                finally:
+                    await self._ask_about_instructions()
             case _:
                 changed = await session.send(order)
         if isinstance(order, _GO_ON):
             self.cut_off = False
         self._wake()
         return changed
+
+    async def _ask_about_instructions(self) -> None:
+        """Tell all clients what is to be asked now."""
+        before = self._instructions
+        await self._read_instructions()
+        if self._instructions != before:
+            self.feed.tell(replace(self.status(), conversation=self.session.id))
+
+    async def _read_instructions(self) -> None:
+        with suppress(BadInput):  # of a damaged record the notices tell
+            self._instructions = await self.session.changed_instructions()
 
     async def _message(self, order: SendMessage) -> bool:
         """In the journal at once: what was acknowledged survives a crash."""

@@ -153,6 +153,7 @@ def test_a_keyboard_alone_is_enough(serve: Serve, pages: Watched, path: str) -> 
     page.keyboard.press("Enter")
     page.locator(".request", has_text="sleep 30").wait_for()
     until(page, "() => document.activeElement.matches('.request')")
+    page.wait_for_timeout(800)  # keys count after a pause
     page.keyboard.press("y")
     page.locator(".request").wait_for(state="detached")
     until(page, "() => document.activeElement.id === 'message'")

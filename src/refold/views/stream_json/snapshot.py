@@ -15,7 +15,14 @@ from refold.values.control import BoardTask, Todo
 from refold.values.messages import Message, Text, ToolCall, ToolResult
 from refold.values.modes import Effort, Mode
 from refold.values.usage import Budget, Usage
-from refold.views.stream_json.documents import Cost, Placed, Unlimited, WaitingPlan, Written
+from refold.views.stream_json.documents import (
+    Cost,
+    FileChange,
+    Placed,
+    Unlimited,
+    WaitingPlan,
+    Written,
+)
 
 Seq = Annotated[int, Meta(ge=0, description="the number of the newest event; 0: none")]
 
@@ -31,6 +38,25 @@ class Choices(Struct, frozen=True, kw_only=True):
     budget: Budget
     teams: bool = False  # may the agent lead a team?
     tracing: bool = False  # are model requests recorded as sent?
+
+
+class InstructionChange(Struct, frozen=True):
+    """`said` says what happened to the file, `change` has the diff."""
+
+    said: str
+    change: FileChange
+
+
+class ChangedInstructions(Struct, frozen=True):
+    """Instructions of the folder that the user trusts in another version, which is used until
+    `instructions_response` answers the `question`. `use` and `keep` are the two answers.
+    """
+
+    hash: str
+    question: str
+    use: str
+    keep: str
+    changes: Sequence[InstructionChange]
 
 
 class Status(Placed, frozen=True, kw_only=True, tag="status"):
@@ -54,6 +80,8 @@ class Status(Placed, frozen=True, kw_only=True, tag="status"):
     waiting: Sequence[str]  # ids of the calls that wait for a person
     subagents: Sequence[str]  # names of those that run
     background: Sequence[str] = ()  # names of the background commands that run
+    # What a client of a server has to ask the user; elsewhere null.
+    instructions: ChangedInstructions | None = None
 
 
 class SnapshotCall(Struct, frozen=True):

@@ -21,6 +21,7 @@ export function emptyScreen() {
     mail: [], // of the team, the newest last
     background: [], // commands, in the order of their start
     board: 0, // the event that changed the task board last
+    instructions: null, // of the folder, changed since the user trusted them
     requests: [], // approvals and questions that wait for a person
     plan: null,
     todos: [],
@@ -50,7 +51,10 @@ export function blocksOf(screen) {
 /** What a person has to decide on now: requests, and a plan once its turn is over. */
 export function waiting(screen) {
   const shown = !screen.turn && screen.outcome === "plan_ready";
-  return { requests: screen.stopped ? [] : screen.requests, plan: shown ? screen.plan : null };
+  return {
+    requests: screen.stopped ? [] : screen.requests, plan: shown ? screen.plan : null,
+    instructions: screen.instructions,
+  };
 }
 
 /** The screen after this document. The screen before it stays what it was. */
@@ -304,6 +308,7 @@ const REDUCERS = {
       added: doc.added ?? [],
       cutOff: Boolean(doc.cut_off),
       heldBy: doc.held_by ?? "",
+      instructions: doc.instructions ?? null,
     };
   },
   snapshot(screen, doc) {

@@ -1,5 +1,5 @@
 // What waits for a person, as cards above the message box: a call to approve, questions of the
-// model, a plan. A card shows the whole of what would be done. It is one per request: an answer
+// model, a plan, changed instructions of the folder. A card shows the whole of what would be done. It is one per request: an answer
 // is about the hash that was shown, and a card goes when anybody has answered. Which key answers
 // says `question_keys.js`; keys in a field or on a button are those of every page.
 
@@ -41,9 +41,10 @@ export class Requests {
   }
 
   show(screen, readOnly) {
-    const { requests, plan } = waiting(screen);
+    const { requests, plan, instructions } = waiting(screen);
     const wanted = new Map(requests.map((r) => [`${r.call_id} ${r.hash}`, r]));
     if (plan) wanted.set(`plan ${plan.seq}`, { type: "plan", ...plan });
+    if (instructions) wanted.set(`instructions ${instructions.hash}`, { type: "instructions", ...instructions });
     for (const [key, card] of this.cards) {
       if (!wanted.has(key)) this.remove(key, card);
     }
@@ -86,7 +87,7 @@ export class Requests {
     const id = newId();
     const made = {
       plan: () => this.plan(request, card), question: () => this.question(request, card),
-      tool_approval_request: () => this.approval(request, card),
+      tool_approval_request: () => this.approval(request, card), instructions: () => this.instructions(request, card),
     }[request.type]();
     card.said = made.said;
     card.problem = h("p", { class: "problem", role: "alert", hidden: true });
@@ -98,7 +99,7 @@ export class Requests {
     if (readOnly) for (const button of made.actions.querySelectorAll("button")) button.disabled = true;
     card.element = h("section", {
       class: `request request-${request.type}`, role: "dialog", "aria-labelledby": id, tabindex: "-1",
-      data: { call: request.call_id ?? `plan-${request.seq}` },
+      data: { call: request.call_id ?? `${request.type}-${request.seq ?? request.hash}` },
       on: { keydown: (event) => this.key(event, card) },
     },
     h("header", { class: "request-head" }, icon(made.icon), h("h2", { id }, made.title)),
@@ -216,15 +217,7 @@ export class Requests {
 
   // The whole of it: the changes to files; or the arguments, the most telling one first.
   shown(tool, args, changes) {
-    if (changes.length) {
-      return changes.map((change) => {
-        const { added, gone } = diffCount(change.text);
-        return h("div", { class: "change" },
-          h("p", { class: "change-head" }, h("span", { class: "path" }, this.near(change.path)),
-            h("span", { class: "plus" }, `+${added}`), h("span", { class: "minus" }, `−${gone}`)),
-          diffView(change.text, this.texts.lines));
-      });
-    }
+    if (changes.length) return changes.map((change) => this.change(change, this.near(change.path)));
     if (typeof args !== "object" || args === null) return [h("pre", { class: "whole" }, exact(String(args)))];
     const main = this.subject(args);
     const rest = Object.entries(args).filter(([key]) => key !== main);
@@ -234,6 +227,14 @@ export class Requests {
         h("dt", {}, onOneLine(key)),
         h("dd", {}, exact(typeof value === "string" ? value : JSON.stringify(value, null, 1)))])) : null,
     ];
+  }
+
+  change({ text }, head) {
+    const { added, gone } = diffCount(text);
+    return h("div", { class: "change" },
+      h("p", { class: "change-head" }, h("span", { class: "path" }, head),
+        h("span", { class: "plus" }, `+${added}`), h("span", { class: "minus" }, `−${gone}`)),
+      diffView(text, this.texts.lines));
   }
 
   rules(rules) {
@@ -293,6 +294,26 @@ export class Requests {
         { id: "e", button: edit, take: () => edit.click() },
         { id: "n", button: reject, take: () => feedback.focus() },
       ],
+    };
+  }
+
+  // Instructions of the folder. The wording is the server's, and that of the terminal.
+
+  instructions({ hash, question, use, keep, changes }, card) {
+    const choices = [["n", keep, false], ["y", use, true]].map(([id, label, yes]) => {
+      const take = () => this.answer(card, { type: "instructions_response", hash, use: yes });
+      return { id, take, button: h("button", { type: "button", class: "button", on: { click: take } }, label) };
+    });
+    const body = changes.map(({ said, change }) => this.change(change, onOneLine(said)));
+    const hidden = hiddenIn(changes.map(({ change }) => change.text).join("").replaceAll("\n", ""));
+    return {
+      title: question, icon: "shield", actions: h("div", { class: "actions" }, choices.map((choice) => choice.button)),
+      body: [
+        h("p", { class: "reason" }, this.texts.trustedMeanwhile), ...body,
+        hidden ? h("p", { class: "warning", role: "alert" }, this.texts.hidden(hidden)) : null,
+      ],
+      said: `${question} ${changes.map(({ said }) => said).join(". ")}`,
+      choices, leave: () => this.composer.text.focus(),
     };
   }
 

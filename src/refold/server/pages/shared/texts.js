@@ -80,6 +80,7 @@ const common = {
   answeredElsewhere: "This was answered in another window.",
   hidden: (count) => `${many(count, "hidden character is", "hidden characters are")} written out.`,
   asks: (who) => `${who} asks`,
+  trustedMeanwhile: "Until you answer, the version that you trusted is used.",
   searchHistory: "Search this conversation",
   cost: "Cost",
   costUnknown: "unknown",

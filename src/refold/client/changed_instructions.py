@@ -1,0 +1,81 @@
+"""The question to a client whether changed instructions of the folder count, and its answer.
+
+For sessions that are open: a terminal asks before it opens one, through `folder_trust`, which
+has the wording and records the answer.
+"""
+
+import msgspec
+
+from refold.app.app import App
+from refold.client.dispatch import AlreadyAnswered
+from refold.client.folder_trust import (
+    KEEP,
+    USE,
+    TrustOffer,
+    changed_texts,
+    shown_change,
+    since,
+)
+from refold.client.protocol import InstructionsResponse
+from refold.config.project import FolderTexts, Project
+from refold.config.trusted_folders import TrustedFolders
+from refold.errors import BadInput
+from refold.prompts.repository import root_of
+from refold.tools.file_versions import digest
+from refold.values.printable_names import escaped
+from refold.views.stream_json.documents import FileChange
+from refold.views.stream_json.snapshot import ChangedInstructions, InstructionChange
+
+_ANSWERED = "no change of instructions waits for an answer any more"
+_OTHER = "the instructions changed again: read the newest change, and answer that"
+
+
+def question_of(app: App) -> ChangedInstructions | None:
+    """What the user has not seen of the folder's instructions; None: nothing.
+
+    It reads files: call it in a thread. Raises `BadInput` for a damaged record.
+    """
+    offer = _offer(app)
+    return _question(offer) if offer else None
+
+
+def judge(app: App, order: InstructionsResponse) -> None:
+    """Record the answer, which counts from the next turn on. As `question_of`."""
+    offer = _offer(app)
+    if not offer:
+        raise AlreadyAnswered(_ANSWERED)
+    if _question(offer).hash != order.hash:
+        raise BadInput(_OTHER)
+    folders = TrustedFolders(app.paths.folders)
+    if not order.use:
+        offer.keep(folders, app.paths.data)
+        return
+    offer.take(folders, app.paths.data)
+    app.reread_instructions()
+
+
+def _offer(app: App) -> TrustOffer:
+    root = FolderTexts(root_of(app.directory))
+    changes = (
+        changed_texts(app.directory, app.paths, TrustedFolders(app.paths.folders))
+        if not app.options.trust
+        else ()
+    )
+    return TrustOffer(Project(app.directory), "nothing", root, changes)
+
+
+def _question(offer: TrustOffer) -> ChangedInstructions:
+    texts = [(each.path, each.trusted, each.now) for each in offer.changes]
+    changes = [
+        InstructionChange(
+            since(each, offer.project.folder),
+            FileChange(
+                escaped(each.path),
+                "created" if each.trusted is None else "changed",
+                shown_change(each),
+            ),
+        )
+        for each in offer.changes
+    ]
+    hash_ = digest(msgspec.json.encode(texts))
+    return ChangedInstructions(hash_, offer.question, USE, KEEP, changes)

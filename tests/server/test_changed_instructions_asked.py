@@ -1,0 +1,160 @@
+"""A client of the server is asked whether changed instructions of the folder count."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import ClientConnection
+
+from refold.client.folder_trust import KEEP, USE, record_versions
+from refold.config.paths import paths
+from refold.config.trusted_folders import TrustedFolders
+from tests.server.serving import order, said, server
+
+pytestmark = pytest.mark.anyio
+QUESTION = "Send the changed instructions to the model from now on?"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A trusted folder whose AGENTS.md has changed."""
+    root = tmp_path / "work"
+    root.mkdir()
+    (root / "AGENTS.md").write_text("Use tabs.\n")
+    places = paths(os.environ)
+    TrustedFolders(places.folders).trust_texts(str(root))
+    record_versions(str(root), places.data)
+    (root / "AGENTS.md").write_text("Use spaces.\n")
+    return root
+
+
+async def status(socket: ClientConnection) -> dict[str, Any]:
+    return (await said(socket, "status"))[-1]
+
+
+def instructions_sent(id_: str) -> Iterator[str]:
+    """The versions that the model got, one for each system prompt."""
+    journal = paths(os.environ).data / "sessions" / id_ / "events.jsonl"
+    for line in journal.read_text().splitlines():
+        event = json.loads(line)
+        if event["kind"] == "SystemPromptSet":
+            yield "new" if "Use spaces." in event["data"]["system"] else "trusted"
+
+
+async def turn(socket: ClientConnection) -> None:
+    await order(socket, "user_message", text="Hi.")
+    await said(socket, "result")
+
+
+async def test_the_change_is_in_the_status_in_the_words_of_the_terminal(
+    folder: Path,
+) -> None:
+    async with (
+        server(folder, "Hello.") as client,
+        client.follow(await client.begin()) as socket,
+    ):
+        asked = (await status(socket))["instructions"]
+
+    path = str(folder / "AGENTS.md")
+    assert len(asked.pop("hash")) == 64
+    assert asked == {
+        "question": QUESTION,
+        "use": USE,
+        "keep": KEEP,
+        "changes": [
+            {
+                "said": "AGENTS.md changed since you trusted it",
+                "change": {
+                    "path": path,
+                    "kind": "changed",
+                    "text": "@@ -1,1 +1,1 @@\n-Use tabs.\n+Use spaces.",
+                },
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize(("use", "sent"), [(True, "new"), (False, "trusted")])
+async def test_the_answer_counts_from_the_next_turn_of_the_open_conversation(
+    folder: Path, use: bool, sent: str
+) -> None:
+    async with server(folder, "Hello.", "Again.") as client:
+        id_ = await client.begin()
+        async with client.follow(id_) as socket, client.follow(id_) as other:
+            hash_ = (await status(socket))["instructions"]["hash"]
+            await status(other)
+            await turn(socket)
+            await order(socket, "instructions_response", hash=hash_, use=use)
+            answered = await status(socket), await status(other)
+            await turn(socket)
+        async with client.follow(await client.begin()) as later:
+            asked_again = (await status(later))["instructions"]
+
+    assert [each["instructions"] for each in answered] == [None, None]
+    assert asked_again is None
+    assert list(dict.fromkeys(instructions_sent(id_))) == list(
+        dict.fromkeys(["trusted", sent])
+    )
+
+
+async def test_an_answer_to_an_older_change_is_refused_and_the_newer_one_is_shown(
+    folder: Path,
+) -> None:
+    async with server(folder, "Hello.") as client:
+        id_ = await client.begin()
+        async with client.follow(id_) as socket:
+            hash_ = (await status(socket))["instructions"]["hash"]
+            (folder / "AGENTS.md").write_text("Use four spaces.\n")
+            await order(
+                socket, "instructions_response", hash=hash_, use=True, client_key="k"
+            )
+            newer = (await status(socket))["instructions"]
+            refused = (await said(socket, "error"))[-1]
+            await turn(socket)
+
+    assert newer["changes"][0]["change"]["text"].endswith("+Use four spaces.")
+    assert (refused["kind"], refused["client_key"]) == ("BadInput", "k")
+    assert "changed again" in refused["reason"]
+    assert list(instructions_sent(id_)) == ["trusted"]
+
+
+async def test_the_second_of_two_answers_learns_that_it_was_answered(folder: Path) -> None:
+    async with (
+        server(folder, "Hello.") as client,
+        client.follow(await client.begin()) as socket,
+    ):
+        hash_ = (await status(socket))["instructions"]["hash"]
+        await order(socket, "instructions_response", hash=hash_, use=True)
+        await status(socket)
+        await order(socket, "instructions_response", hash=hash_, use=False)
+        late = (await said(socket, "error"))[-1]
+
+    assert late["kind"] == "AlreadyAnswered"
+
+
+async def test_a_conversation_that_moves_asks_about_the_other_folder(
+    folder: Path, tmp_path: Path
+) -> None:
+    async with (
+        server(tmp_path, "Hello.") as client,
+        client.follow(await client.begin()) as socket,
+    ):
+        before = (await status(socket))["instructions"]
+        await order(socket, "set_directory", directory=str(folder))
+        after = (await status(socket))["instructions"]
+
+    assert before is None
+    assert after["question"] == QUESTION
+
+
+async def test_nothing_is_asked_where_the_file_is_as_it_was_trusted(folder: Path) -> None:
+    (folder / "AGENTS.md").write_text("Use tabs.\n")
+
+    async with (
+        server(folder, "Hello.") as client,
+        client.follow(await client.begin()) as socket,
+    ):
+        assert (await status(socket))["instructions"] is None
