@@ -210,10 +210,15 @@ print("reached" if connect(asking.fileno(), low + 999, len(address)) == 0 else "
 
 
 @pytest.mark.parametrize(
-    "made", ["socket(s.AF_UNIX, 3)", "socketpair(s.AF_UNIX, s.SOCK_DGRAM)[0]"]
+    ("made", "refused"),
+    [
+        ("socket(s.AF_UNIX, 3)", True),
+        ("socketpair(s.AF_UNIX, s.SOCK_DGRAM)[0]", False),
+        ("socketpair(s.AF_UNIX, s.SOCK_RAW)[0]", False),
+    ],
 )
 def test_nothing_that_is_a_datagram_under_another_name_is_sent(
-    apart: Walled, made: str
+    apart: Walled, made: str, *, refused: bool
 ) -> None:
     goal = apart.root.parent / "log"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
@@ -222,12 +227,56 @@ def test_nothing_that_is_a_datagram_under_another_name_is_sent(
         server.setblocking(False)
 
         found = apart.run(
-            f"python3 -c \"import socket as s; s.{made}.sendto(b'x', '{goal}')\""
+            f"python3 -c \"import socket as s; a = s.{made}; a.sendto(b'x', '{goal}')\""
         )
 
         with pytest.raises(BlockingIOError):
             server.recv(9)
-    assert "PermissionError" in found.text
+    assert ("PermissionError" in found.text) == refused
+
+
+@pytest.mark.parametrize("network", [False, True])
+def test_a_pair_for_datagrams_keeps_messages_apart(apart: Walled, *, network: bool) -> None:
+    """Container engines, and what starts other programs, begin with one."""
+    (apart.root / "pair.py").write_text(
+        "import fcntl, os, socket as s\n"
+        "a, b = s.socketpair(s.AF_UNIX, s.SOCK_DGRAM | s.SOCK_NONBLOCK)\n"
+        "a.send(b'one'); a.send(b'two')\n"
+        "print(b.recv(9), b.recv(9), a.getblocking(), os.get_inheritable(b.fileno()))\n"
+        "os.set_inheritable(a.fileno(), True)\n"
+    )
+
+    found = apart.run("python3 pair.py", network=network)
+
+    assert found.text == "b'one' b'two' False False\n"
+
+
+def test_a_command_uses_no_keyring_and_sees_a_kernel_without_any(apart: Walled) -> None:
+    """Container engines go on without one, but not where it is forbidden."""
+    (apart.root / "keys.py").write_text(
+        "import ctypes, errno, os\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "number = {'x86_64': 250, 'aarch64': 219}[os.uname().machine]\n"
+        "print(libc.syscall(number, 1, 0), errno.errorcode[ctypes.get_errno()])\n"
+    )
+
+    assert apart.run("python3 keys.py").text == "-1 ENOSYS\n"
+
+
+def test_where_the_numbers_of_a_pair_cannot_be_written_there_is_an_error(
+    apart: Walled,
+) -> None:
+    (apart.root / "pair.py").write_text(
+        "import ctypes, errno, os\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "for where in (None, ctypes.c_void_p(1 << 63), ctypes.c_void_p(4096)):\n"
+        "    print(libc.socketpair(1, 2, 0, where), errno.errorcode[ctypes.get_errno()])\n"
+        "print(libc.socketpair(1, 2, 7, bytes(8)) < 0, libc.socketpair(2, 2, 0, bytes(8)) < 0)\n"
+    )
+
+    found = apart.run("python3 pair.py")
+
+    assert set(found.text.split()) <= {"-1", "EFAULT", "EIO", "True"}
 
 
 def test_the_name_of_a_process_does_not_say_whose_descriptors_are_meant(

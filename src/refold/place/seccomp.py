@@ -115,14 +115,20 @@ def native() -> Architecture | None:
 
 @cache
 def guard_filter() -> bytes:
-    """Asks about connections and setgid bits; refuses calls that cannot be judged by their arguments."""
+    """Asks about connections, pairs of sockets and setgid bits.
+
+    Refuses calls that cannot be judged by their arguments.
+    """
     own, older = _MACHINES[platform.machine()]
     calls = own.calls
     lines = [
         *_when([calls["io_uring_setup"]], _ABSENT),
-        *_when(_numbers(own, _KEYRINGS), _DENIED),
+        *_when(
+            _numbers(own, _KEYRINGS), _ABSENT
+        ),  # crun goes on without, if there are none
         *_when([calls["connect"]], _ASKED),
-        *_when([calls["socket"], calls["socketpair"]], *_only_connecting()),
+        *_when([calls["socket"]], *_only_connecting(_DENIED)),
+        *_when([calls["socketpair"]], *_only_connecting(_ASKED)),
         *(
             line
             for name in MODE_ARGUMENTS
@@ -181,8 +187,11 @@ def _of_command(of: Architecture, *, namespaces: bool, asks: bool) -> list[_Line
     return [*lines, _ALLOWED]
 
 
-def _only_connecting() -> list[_Line]:
-    """A socket that sends without a connection could send anywhere, also one of a pair."""
+def _only_connecting(otherwise: _Line) -> list[_Line]:
+    """A socket that sends without a connection could send anywhere, also one of a pair.
+
+    The guard makes pairs of another type, which cannot.
+    """
     return [
         _load(0),
         (_IS, 0, 1, _VIRTUAL_MACHINES),
@@ -193,7 +202,7 @@ def _only_connecting() -> list[_Line]:
         (_AND, 0, 0, 0xF),
         (_IS, 2, 0, socket.SOCK_STREAM),
         (_IS, 1, 0, socket.SOCK_SEQPACKET),
-        _DENIED,
+        otherwise,
         _ALLOWED,
     ]
 

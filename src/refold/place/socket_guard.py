@@ -4,7 +4,7 @@ A network namespace does not keep a command from a socket on a disk that it sees
 containers and desktops listen there. So each `connect` of the command is made here, on its own
 socket, to the very file that was checked: changes in the meantime have no effect. Which disks
 the command may write is read from its own mounts; `socket_owner` says whose a socket is,
-`directory_modes` decides on setgid bits, `seccomp` has the filter. See seccomp_unotify(2).
+`directory_modes` decides on setgid bits, `datagram_pairs` makes pairs of sockets, `seccomp` has the filter. See seccomp_unotify(2).
 """
 
 import errno
@@ -18,10 +18,11 @@ import sys
 from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from functools import cache
+from functools import cache, partial
 from queue import SimpleQueue
 from threading import Thread
 
+from refold.place.datagram_pairs import make_pair, makes_pair
 from refold.place.directory_modes import set_mode, sets_mode
 from refold.place.mountinfo import mounts
 from refold.place.seccomp import LINE, guard_filter, native
@@ -130,6 +131,9 @@ class SocketGuard:
         if sets_mode(asked.number):
             set_mode(asked)
             return 0
+        if makes_pair(asked.number):
+            make_pair(asked, self._control, partial(self._check, asked))
+            return 0
         number, address, length = asked.arguments[:3]
         ours, goal = _goal(asked, (number, address, length), offline=self._offline)
         self._check(asked)
@@ -143,17 +147,17 @@ class SocketGuard:
 
     def _check(self, asked: StoppedCall) -> None:
         """Does the caller still wait? Its number may be that of another by now."""
-        self._control(_IS_VALID, struct.pack("=Q", asked.id))
+        self._control(_IS_VALID, bytearray(struct.pack("=Q", asked.id)))
 
     def _tell(self, name: int, error: int) -> None:
         with suppress(OSError):  # nobody waits for it any more
-            self._control(_SEND, _ANSWER.pack(name, 0, -error, 0))
+            self._control(_SEND, bytearray(_ANSWER.pack(name, 0, -error, 0)))
 
-    def _control(self, request: int, words: bytes) -> None:
+    def _control(self, request: int, words: bytearray) -> int:
         with self._answering:
             if self._listener < 0:
                 raise OSError(errno.ENOENT, "the command has ended")
-            fcntl.ioctl(self._listener, request, words)
+            return fcntl.ioctl(self._listener, request, words)
 
 
 class _Threads:

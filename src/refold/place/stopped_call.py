@@ -8,6 +8,7 @@ import errno
 import os
 import re
 import struct
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from refold.place.syscalls import call
@@ -41,6 +42,18 @@ class StoppedCall:
         with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
             memory.seek(address)
             return memory.read(length)
+
+    def write(self, address: int, data: bytes, check: Callable[[], None]) -> None:
+        """Write to memory of the caller. `check` raises if it does not wait any more.
+
+        Its number may be that of another process by now: what was opened before is of the caller.
+        """
+        if address >= 1 << 63:
+            raise OSError(errno.EFAULT, "an address that no process has")
+        with open(f"/proc/{self.pid}/mem", "r+b", buffering=0) as memory:
+            check()
+            memory.seek(address)
+            memory.write(data)
 
     def opened(self, path: bytes, base: str = "cwd", *, follow: bool = True) -> int:
         """The file that the caller means, as a descriptor that only names it.

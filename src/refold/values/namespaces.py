@@ -1,7 +1,7 @@
 """Recognizes that a program failed because the sandbox lets it make no namespaces.
 
 The kernel says only "Operation not permitted", so this goes by what programs make of it:
-browsers, container engines, other sandboxes, unshare(1).
+browsers and what starts them, container engines, other sandboxes, unshare(1).
 """
 
 import re
@@ -11,7 +11,7 @@ REFUSED = (
     "settings permits it)"
 )
 _SIGNS = re.compile(
-    r"no usable sandbox|failed to move to new namespace|namespace sandbox|"
+    r"no usable sandbox|sandboxing failed|target\.setDiscoverTargets\): target closed|failed to move to new namespace|namespace sandbox|"
     r"creating new namespace failed|no permissions to creat\w+ (?:a )?new namespace|"
     r"(?:unshare|clone|setns|newuidmap|re-exec|user ?ns|namespaces?)\b[^\n]{0,80}"
     r"(?:operation not permitted|permission denied|EPERM)|"
