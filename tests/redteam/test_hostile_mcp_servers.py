@@ -25,10 +25,10 @@ NO_FORMS: Mapping[str, object] = {
     "options that are objects": {"properties": {"a": {"enum": [{"x": 1}]}}},
     "100,000 options": {"properties": {"a": {"enum": ["x"] * 100_000}}},
     "an option of a million letters": {"properties": {"a": {"enum": ["x" * 1_000_000]}}},
-    "a name of a million letters": {"properties": {"a" * 1_000_000: {}}},
+    "a name of a million letters": {"properties": {"a" * 1_000_000: {"type": "string"}}},
     "a default that is an object": {"properties": {"a": {"default": {"k": "v"}}}},
-    "a number of required fields": {"properties": {"a": {}}, "required": 3},
-    "100 fields": {"properties": {f"f{n}": {} for n in range(100)}},
+    "a number of required fields": {"properties": {"a": {"type": "string"}}, "required": 3},
+    "100 fields": {"properties": dict.fromkeys(map(str, range(100)), {"type": "string"})},
 }
 LONG = {"padding": "x" * 5_000, "to": "evil@example.org"}
 
@@ -42,11 +42,11 @@ def form(schema: object) -> object:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("schema", NO_FORMS.values(), ids=NO_FORMS)
-def test_no_user_is_asked_to_fill_in_what_is_no_form(schema: object) -> None:
+@pytest.mark.parametrize("name", NO_FORMS)
+def test_no_user_is_asked_to_fill_in_what_is_no_form(name: str) -> None:
     user = User("answer")
 
-    assert elicit(user, form(schema)) == ("decline", None)
+    assert elicit(user, form(NO_FORMS[name])) == ("decline", None)
     assert user.asked == []
 
 

@@ -77,7 +77,7 @@ def _fields(schema: object) -> tuple[Mapping[str, _Field], Sequence[str]]:
     try:
         form = msgspec.convert(said, _Form)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise BadInput(f"this is no form: {error}") from error
+        raise BadInput(f"this is not a form: {error}") from error
     texts = [*form.properties, *(str(o) for f in form.properties.values() for o in f.enum)]
     if any(len(text) > _LONGEST for text in texts):
         raise BadInput(f"a name or an option has more than {_LONGEST:,} characters")
