@@ -32,8 +32,9 @@ import msgspec
 from bench.table import show
 from refold import Agent
 from refold.app.models import ModelTraits
+from refold.provider.api_client import Http
 from refold.provider.error_mapping import Peer
-from refold.provider.http import Http, HttpResponse, Timeouts
+from refold.provider.http import Bounds, HttpResponse
 from refold.provider.local.models import LocalModel, find
 from refold.provider.local.server import Serving, SharedServer
 from refold.provider.openai_chat import OpenAIChat
@@ -248,7 +249,7 @@ async def speaking(
                 Peer("the model", f"{address.url}/v1"),
                 {"authorization": f"Bearer {address.key}", "connection": "close"},
                 secret=address.key,
-                timeouts=Timeouts(connect=5.0, idle=600.0),
+                bounds=Bounds(connect=5.0, idle=600.0),
             )
             chat = OpenAIChat(http, Quirks(output_limit="max_tokens"))
             try:

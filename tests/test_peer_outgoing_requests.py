@@ -329,10 +329,12 @@ def test_certificate_that_is_not_trusted_is_named_with_the_variable_and_not_trie
 
     found, connections = anyio.run(run)
 
-    assert connections == 1
+    # A call may come when the first try has failed already, and is then a reason for another.
+    assert connections == 1 or ask is call_mcp_tool
     if ask is own_server:  # a server that does not answer is not there
         assert found == []
     else:
         assert "its certificate is not trusted here" in str(found)
         assert "NODE_EXTRA_CA_CERTS" in str(found)
         assert "check that a collector" not in str(found)
+        assert "given up after" not in str(found)

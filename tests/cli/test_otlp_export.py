@@ -152,7 +152,7 @@ def test_where_no_collector_is_named_nothing_is_sent(capsys: Output) -> None:
         (["--otlp", "--format", "md", "-o", "-"], "--otlp cannot be combined with --format"),
         (["--otlp", "-o", "-", "--endpoint", "http://a"], "--endpoint sends and -o writes"),
         (["--otlp", "-o", ""], "-o is empty"),
-        (["--otlp", "--endpoint", "localhost:4318"], "'localhost:4318/v1/traces' is not an address"),
+        (["--otlp", "--endpoint", "localhost:4318"], "'localhost:4318/v1/traces' is not a web address"),
     ],
 )  # fmt: skip
 def test_flags_that_do_not_go_together_are_refused(

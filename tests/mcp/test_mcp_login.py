@@ -358,7 +358,7 @@ def test_a_private_server_may_have_a_private_authorization_server() -> None:
 def test_a_huge_answer_is_cut_off(there: OAuthServer, tmp_path: Path, path: str) -> None:
     there.instead[path] = instead((200, {}, b'{"a":"' + b"x" * 3_000_000 + b'"}'))
 
-    with pytest.raises(BadInput, match="sent more than 1,048,576 bytes"):
+    with pytest.raises(BadInput, match="sent more than 1 MB"):
         User(tmp_path, there).log_in()
 
 

@@ -88,7 +88,7 @@ def test_an_address_is_whole_and_holds_no_password(url: str, said: str) -> None:
 
 @pytest.mark.parametrize("url", ["nonsense://x", "http://", "http://a b", "http://x:port"])
 def test_an_address_that_is_none_is_quoted(url: str) -> None:
-    with pytest.raises(BadInput, match=f"'{url.rstrip('/')}/*' is not an address"):
+    with pytest.raises(BadInput, match=f"'{url.rstrip('/')}/*' is not a web address"):
         connect(ANTHROPIC, {"ANTHROPIC_BASE_URL": url})
 
 

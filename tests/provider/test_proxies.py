@@ -8,7 +8,7 @@ import pytest
 
 from refold.errors import Refused, SetupFault, Unreachable
 from refold.provider.catalog import connect, find
-from refold.provider.connect import endpoint_of, proxy_of
+from refold.provider.connect import proxy_of, server_address
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import wire_server
@@ -39,7 +39,7 @@ P, Q = "http://p:1", "http://q:2"
 def test_proxy_is_the_one_of_the_environment_for_other_machines(
     url: str, environ: dict[str, str], proxy: str
 ) -> None:
-    assert proxy_of(endpoint_of(url), environ) == proxy
+    assert proxy_of(server_address(url), environ) == proxy
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_proxy_is_the_one_of_the_environment_for_other_machines(
 def test_no_proxy_exempts_names_networks_and_ports(
     name: str, rules: str, url: str, exempt: bool
 ) -> None:
-    proxy = proxy_of(endpoint_of(url), {"HTTPS_PROXY": P, name: rules})
+    proxy = proxy_of(server_address(url), {"HTTPS_PROXY": P, name: rules})
 
     assert proxy == ("" if exempt else P)
 
@@ -71,7 +71,7 @@ def test_no_proxy_exempts_names_networks_and_ports(
 )
 def test_proxy_that_cannot_be_used_is_one_sentence_without_its_password(value: str) -> None:
     with pytest.raises(SetupFault, match="cannot be used: give an address that") as raised:
-        proxy_of(endpoint_of("https://api.x.com"), {"ALL_PROXY": value})
+        proxy_of(server_address("https://api.x.com"), {"ALL_PROXY": value})
 
     assert "secret" not in str(raised.value)
 

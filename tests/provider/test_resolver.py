@@ -7,9 +7,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.provider.connect import Endpoint, dial
+from refold.provider.connect import dial
 from refold.provider.resolver import AddressRefused, judged, kinds_of_users_host
-from refold.values.web_address import AddressKind, address_kind
+from refold.values.web_address import AddressKind, WebAddress, address_kind
 
 SOURCE = Path(__file__).parents[2] / "src" / "refold"
 
@@ -90,7 +90,7 @@ def test_of_several_addresses_the_first_that_answers_is_used_and_no_name() -> No
 
             async with anyio.create_task_group() as group:
                 group.start_soon(listener.serve, greet)
-                where = Endpoint("nowhere.invalid", port, tls=False)
+                where = WebAddress("http", "nowhere.invalid", port, "/")
                 closed = "127.0.0.2"  # nothing listens there
                 stream = await dial(where, {}, addresses=(closed, "127.0.0.1"))
                 async with stream:
@@ -103,7 +103,9 @@ def test_of_several_addresses_the_first_that_answers_is_used_and_no_name() -> No
 
 def test_when_no_address_answers_the_failure_is_raised() -> None:
     async def run() -> None:
-        await dial(Endpoint("x", 9, tls=False), {}, addresses=("127.0.0.2", "127.0.0.3"))
+        await dial(
+            WebAddress("http", "x", 9, "/"), {}, addresses=("127.0.0.2", "127.0.0.3")
+        )
 
     with pytest.raises(OSError, match=r"."):
         anyio.run(run)
@@ -118,11 +120,10 @@ _OPENS = frozenset((
 _MAY = {
     "provider/resolver.py": "the resolver",
     "provider/connect.py": "connects to what the resolver returned",
-    "mcp/http_transport.py": "connects to what the resolver returned",
+    "mcp/http_transport.py": "gives the SDK a client without a network of its own",
     "mcp/oauth_network.py": "gives the SDK a client without a network of its own",
     "mcp/connection.py": "the SDK's client, over streams of `transports`",
     "provider/local/serve.py": "asks refold's own model server on the loopback",
-    "provider/local/speed.py": "measures refold's own model server on the loopback",
     "declared/parts/http_post.py": "a part of a program that the user generates and runs",
 }
 

@@ -9,10 +9,10 @@ import pytest
 
 from refold.errors import ToolFailed
 from refold.permissions.facts import Decision
+from refold.provider.http_response import Unpacker
 from refold.testing.wire_server import Answer, Answering, Pause, WireServer, wire_server
 from refold.tools.page_text import WebPage
 from refold.web.client import FetchLimits, WebClient
-from refold.web.unpack import Unpacker
 
 PLAIN = {"content-type": "text/plain; charset=utf-8"}
 SMALL = FetchLimits(seconds=20.0, size=1_000, redirects=3, robots=500)
@@ -202,23 +202,24 @@ def test_what_is_packed_is_unpacked_up_to_the_limit(encoding: str, kind: int) ->
     assert (bomb.content, bomb.whole) == (bytes(1_000), False)
 
 
-def test_no_more_is_unpacked_than_is_kept() -> None:
-    bomb, unpacker = packed_zeros(31), Unpacker("gzip", 1_000)
+def test_little_is_unpacked_at_once() -> None:
+    bomb, unpacker = packed_zeros(31), Unpacker("gzip")
 
     tracemalloc.start()
-    unpacker.add(bomb)
+    chunk = unpacker.unpack(bomb)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
-    assert unpacker.full
-    assert peak < 1_000_000
+    assert chunk == bytes(1 << 20)
+    assert unpacker.rest
+    assert peak < 4_000_000
 
 
 @pytest.mark.parametrize(
     ("encoding", "body", "said"),
     [
-        ("br", b"\x1b", "compressed the page as 'br', which was not requested"),
-        ("gzip, gzip", b"x", "compressed the page as 'gzip, gzip'"),
+        ("br", b"\x1b", "compressed its answer as 'br', which was not requested"),
+        ("gzip, gzip", b"x", "compressed its answer as 'gzip, gzip'"),
         ("gzip", b"not packed", "sent a body that cannot be decompressed"),
     ],
 )

@@ -7,24 +7,19 @@ things happen, and these are made of a journal.
 """
 
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
 from typing import Literal, TypeAlias
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-import anyio
 import msgspec
 from msgspec import Raw, Struct
 
 from refold._version import __version__
-from refold.errors import BadInput, ProxyFault, RefoldError, SetupFault, Unreachable
-from refold.provider.connect import endpoint_of
+from refold.errors import BadInput, RefoldError, Unreachable
+from refold.provider.connect import Broken, Unconnected, server_address
 from refold.provider.error_mapping import ResponseStart
-from refold.provider.http import (
-    Broken,
-    HttpConnection,
-    connect_http,
-    unreachable_because,
-)
+from refold.provider.http import Bounds, HttpClient, HttpRequest
 from refold.views.escape import on_one_line
 from refold.views.metrics import Metric, Point
 from refold.views.traces import Attribute, TraceSpan
@@ -74,7 +69,7 @@ def collector(
             "the address of the collector holds a name or a password: give them in "
             "OTEL_EXPORTER_OTLP_HEADERS, as authorization=Basic%20…"
         )
-    endpoint_of(url)
+    server_address(url)
     headers = _headers(environ, f"{own}_HEADERS")
     return Collector(url, tuple(headers.items()), environ)
 
@@ -252,42 +247,22 @@ def _value(value: Attribute) -> _Json:
 
 
 async def _post(body: bytes, to: Collector) -> bytes:
-    place = endpoint_of(to.url)
     headers = (
-        ("host", place.authority), ("user-agent", f"refold/{__version__}"),
-        ("content-type", "application/json"), ("accept-encoding", "identity"), *to.headers,
+        ("user-agent", f"refold/{__version__}"), ("content-type", "application/json"),
+        ("accept-encoding", "identity"), *to.headers,
     )  # fmt: skip
-    parts = urlsplit(to.url)
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    request = HttpRequest(server_address(to.url), headers, body)
+    client = HttpClient(to.environ, Bounds(_SECONDS, _SECONDS, _SECONDS))
     try:
-        with anyio.fail_after(_SECONDS):
-            line = await connect_http(place, to.environ)
-        try:
-            await line.send(target, headers, body, _SECONDS)
-            with anyio.fail_after(_SECONDS):
-                start = await line.head()
-                answer = b"".join([each async for each in _pieces(line)])
-        finally:
-            await line.aclose()
-    except TimeoutError as error:
-        raise Unreachable(f"{to.shown} did not answer within {_SECONDS:g} s") from error
+        async with aclosing(await client.open(request)) as answer:
+            start, (said, _) = answer.reply, await answer.content(_LONGEST)
+    except Unconnected as error:
+        advice = "" if error.lasting else "; check that a collector listens there"
+        raise Unreachable(f"cannot reach {to.shown}: {error.why}{advice}") from error
     except Broken as error:
         raise Unreachable(f"{to.shown} {error}") from error
-    except OSError as error:
-        reason = unreachable_because(error)
-        advice = "; check that a collector listens there"
-        advice = "" if isinstance(error, SetupFault | ProxyFault) else advice
-        raise Unreachable(f"cannot reach {to.shown}: {reason}{advice}") from error
-    _check(start, answer, to)
-    return answer
-
-
-async def _pieces(line: HttpConnection) -> AsyncIterator[bytes]:
-    """The beginning of an answer."""
-    size = 0
-    while size < _LONGEST and (piece := await line.next_chunk()):
-        size += len(piece)
-        yield piece
+    _check(start, said, to)
+    return said
 
 
 def _check(start: ResponseStart, answer: bytes, to: Collector) -> None:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from pydantic import ValidationError
 
 from refold._version import __version__
-from refold.errors import SetupFault, ToolFailed, first
+from refold.errors import ToolFailed, first
 from refold.mcp import results, transports
 from refold.mcp.channel import Channel
 from refold.mcp.flood import FloodGate, screened
@@ -38,7 +38,7 @@ from refold.mcp.servers import ServerConfig
 from refold.mcp.transports import ConnectionEnd
 from refold.place.port import Commands
 from refold.provider import resolver
-from refold.provider.http import unreachable_because
+from refold.provider.connect import Unconnected
 from refold.tools.contract import Reply
 from refold.values.log_level import Level
 from refold.values.text import escape_marks, escape_outside
@@ -196,7 +196,7 @@ class Connection:
             ending.because(f"it did not answer within {config.connect_seconds:g} s")
         except Exception as error:  # of the SDK or a transport: one server, not the session
             found = first(error)
-            if isinstance(found.__cause__, SetupFault):
+            if isinstance(found.__cause__, Unconnected) and found.__cause__.lasting:
                 ending.stopped(_why(found))
             else:
                 ending.because(_why(found))
@@ -366,5 +366,5 @@ def _why(error: BaseException) -> str:
     import httpx2
 
     if isinstance(error, httpx2.ConnectError):
-        return f"it cannot be reached: {unreachable_because(error)}"
+        return f"it {error}"
     return transports.reason(error)

@@ -1,96 +1,121 @@
-"""HTTP to an MCP server, over connections to addresses that `provider.resolver` has judged.
+"""HTTP to an MCP server: what the SDK sends goes over refold's own HTTP client.
 
-The SDK writes the requests. Here the name of the server is resolved for each new request, and the
-connection goes to an address that was judged, with the name for TLS and the Host header. The user
-named the server, so it may be at private addresses, but not at public and private ones.
+The SDK writes the requests. The name of the server is resolved for each of them, and judged: the
+user named the server, so it may be at private addresses, but not at public and private ones.
 `oauth_network` does the same for logins, whose addresses others name.
 """
 
-import ssl
-from collections.abc import AsyncIterator, Mapping
+import math
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 import httpx2
 
-from refold.errors import SetupFault
 from refold.mcp.message_limits import readable
-from refold.provider.connect import Endpoint, proxy_of
+from refold.provider.connect import Broken, Unconnected
+from refold.provider.http import Bounds, HttpClient, HttpRequest, HttpResponse
 from refold.provider.resolver import (
     AddressRefused,
+    Judge,
     Resolve,
     judged,
     kinds_of_users_host,
     resolve,
 )
-from refold.provider.trust import tls_context, untrusted
+from refold.values.web_address import WebAddress
 
 _SEPARATORS = {"application/json": b"", "text/event-stream": b"\n"}
 _MAX_MESSAGE = 16 * 1024 * 1024  # bytes
 _PORTS = {"https": 443, "http": 80}
 _CONNECT_SECONDS, _READ_SECONDS = 30.0, 300.0  # as the SDK has them
+_KEPT = 4  # connections that wait for the next request
+_NOT_SENT = frozenset(
+    ("host", "content-length", "transfer-encoding", "connection", "accept-encoding")
+)
+_NOT_PASSED_ON = frozenset(("content-encoding", "content-length", "transfer-encoding"))
+
+# The error to raise instead of `Broken` or `AddressRefused`.
+Explain = Callable[[Exception], Exception]
 
 
 class JudgedTransport(httpx2.AsyncBaseTransport):
     """The network as the client of one MCP server sees it."""
 
     def __init__(self, environ: Mapping[str, str], resolve: Resolve = resolve) -> None:
-        self._environ, self._resolve = environ, resolve
-        self._transports = dict[tuple[str, bool], httpx2.AsyncHTTPTransport]()
+        self._resolve = resolve
+        self._client = HttpClient(environ, keep=_KEPT)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Raises `httpx2.ConnectError`, from `AddressRefused` where an address may not be used."""
-        url = request.url
-        place = Endpoint(url.host, url.port or _PORTS[url.scheme], url.scheme == "https")
-        try:
-            proxy = proxy_of(place, self._environ)
-        except SetupFault as error:
-            raise httpx2.ConnectError(str(error), request=request) from error
-        try:
-            own = kinds_of_users_host(place.host)
-            addresses = await judged(place.host, place.port, own, self._resolve)
-        except OSError as error:
-            if not proxy or isinstance(error, AddressRefused):
-                raise httpx2.ConnectError(str(error), request=request) from error
-            addresses = ()
-        request.headers["accept-encoding"] = "identity"  # what is packed has no known size
-        if proxy:  # it resolves the name itself, perhaps as one that we cannot
-            return await self._answer(request, proxy)
-        failed: httpx2.TransportError = httpx2.ConnectError("its name has no address")
-        for address in addresses:
-            try:
-                return await self._answer(_sent_to(address, request))
-            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-                failed = error
-        raise failed
-
-    async def _answer(self, request: httpx2.Request, proxy: str = "") -> httpx2.Response:
-        try:
-            transport = self._transport(proxy, tls=request.url.scheme == "https")
-            return _screened(await transport.handle_async_request(request))
-        except SetupFault as error:
-            raise httpx2.ConnectError(str(error), request=request) from error
-        except httpx2.ConnectError as error:
-            if (reason := _untrusted(error)) is None:
-                raise
-            fault = SetupFault(untrusted(reason, self._environ))
-            raise httpx2.ConnectError(str(fault), request=request) from fault
+        """Raises `httpx2.ConnectError` and `httpx2.ReadError`."""
+        seconds: Mapping[str, float | None] = request.extensions.get("timeout", {})
+        connect, read = (seconds.get(name) or math.inf for name in ("connect", "read"))
+        bounds = Bounds(connect, read, size=math.inf)
+        response = await send(self._client, request, self._addresses, bounds, _explain)
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        body = response.stream
+        if kind in _SEPARATORS and isinstance(body, httpx2.AsyncByteStream):
+            response.stream = _Messages(body, _SEPARATORS[kind])
+        return response
 
     async def aclose(self) -> None:
-        for transport in self._transports.values():
-            await transport.aclose()
+        await self._client.aclose()
 
-    def _transport(self, proxy: str, *, tls: bool) -> httpx2.AsyncHTTPTransport:
-        if (proxy, tls) not in self._transports:
-            checks = tls_context(self._environ) if tls or proxy else True
-            self._transports[proxy, tls] = httpx2.AsyncHTTPTransport(
-                verify=checks, proxy=httpx2.Proxy(proxy) if proxy else None
-            )
-        return self._transports[proxy, tls]
+    async def _addresses(self, where: WebAddress) -> Sequence[str]:
+        kinds = kinds_of_users_host(where.host)
+        return await judged(where.host, where.port, kinds, self._resolve)
 
 
-def _untrusted(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
-    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
-        error = error.__cause__ or error.__context__
-    return error
+def _explain(error: Exception) -> Exception:
+    match error:
+        case AddressRefused():
+            return httpx2.ConnectError(f"cannot be reached: {error}")
+        case Unconnected():
+            return httpx2.ConnectError(str(error))
+        case _:
+            return httpx2.ReadError(f"it {error}")
+
+
+async def send(
+    client: HttpClient,
+    request: httpx2.Request,
+    judge: Judge,
+    bounds: Bounds,
+    explain: Explain,
+) -> httpx2.Response:
+    """Send a request of the SDK. Its answer is read unpacked, whatever its headers said."""
+    headers = [(n, v) for n, v in request.headers.items() if n not in _NOT_SENT]
+    headers.append(("accept-encoding", "identity"))
+    body = await request.aread() if request.method in ("POST", "PUT") else None
+    sent = HttpRequest(address_of(request), headers, body, request.method)
+    try:
+        answer = await client.open(sent, judge, bounds)
+    except (AddressRefused, Broken) as error:
+        raise explain(error) from error
+    kept = {n: v for n, v in answer.reply.headers.items() if n not in _NOT_PASSED_ON}
+    stream = _Body(answer, explain)
+    return httpx2.Response(answer.reply.status, headers=kept, stream=stream)
+
+
+def address_of(request: httpx2.Request) -> WebAddress:
+    url = request.url
+    port = url.port or _PORTS[url.scheme]
+    return WebAddress(url.scheme, url.host, port, url.raw_path.decode("ascii"))
+
+
+class _Body(httpx2.AsyncByteStream):
+    """An answer as it arrives."""
+
+    def __init__(self, answer: HttpResponse, explain: Explain) -> None:
+        self._answer, self._explain = answer, explain
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            while chunk := await self._answer.read():
+                yield chunk
+        except Broken as error:
+            raise self._explain(error) from error
+
+    async def aclose(self) -> None:
+        await self._answer.aclose()
 
 
 def http_client(
@@ -103,22 +128,6 @@ def http_client(
     timeout = timeout or httpx2.Timeout(_CONNECT_SECONDS, read=_READ_SECONDS)
     return httpx2.AsyncClient(
         headers=headers, timeout=timeout, auth=auth, transport=transport, trust_env=False
-    )
-
-
-def _screened(response: httpx2.Response) -> httpx2.Response:
-    """The same answer, with messages that are within the limits of `message_limits`."""
-    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    body = response.stream
-    if kind not in _SEPARATORS or response.headers.get("content-encoding"):
-        return response
-    assert isinstance(body, httpx2.AsyncByteStream)
-    headers = [(n, v) for n, v in response.headers.items() if n != "content-length"]
-    return httpx2.Response(
-        response.status_code,
-        headers=headers,
-        stream=_Messages(body, _SEPARATORS[kind]),
-        extensions=response.extensions,
     )
 
 
@@ -153,16 +162,3 @@ def _within_limits(line: bytes) -> bytes:
     if before or not data:
         return readable(line)
     return data + readable(message)
-
-
-def _sent_to(address: str, request: httpx2.Request) -> httpx2.Request:
-    """The same request, to this IP address: TLS and the Host header name the host as before."""
-    if address == request.url.host:
-        return request
-    return httpx2.Request(
-        request.method,
-        request.url.copy_with(host=address),
-        headers=request.headers,
-        stream=request.stream,
-        extensions={**request.extensions, "sni_hostname": request.url.host},
-    )

@@ -3,24 +3,18 @@
 An MCP server names its authorization server, and that names further addresses. So each is
 checked: it must use TLS, and may be private only where the MCP server is, which the user named:
 a server whose name has a public address, at any moment of the login, is public. `provider.resolver`
-judges the addresses, and the connection goes to one of them. Answers have a largest size.
-Redirects are not followed here. `oauth_login` and `oauth_session` make the requests.
+judges the addresses, and `provider.http` sends the requests. Redirects are not followed here.
+`oauth_login` and `oauth_session` make the requests.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Mapping, Sequence
+from functools import partial
 
-import anyio
 import httpx2
 
 from refold.errors import BadInput
-from refold.provider.connect import Endpoint, proxy_of
-from refold.provider.http import (
-    Broken,
-    HttpConnection,
-    connect_http,
-    unreachable_because,
-)
+from refold.mcp.http_transport import address_of, send
+from refold.provider.http import Bounds, HttpClient
 from refold.provider.resolver import (
     AddressRefused,
     Resolve,
@@ -31,11 +25,7 @@ from refold.provider.resolver import (
 )
 from refold.values.web_address import AddressKind, WebAddress, web_address
 
-_LARGEST = 1024 * 1024  # bytes of one answer
-_SECONDS = 30.0  # for one answer
-_NOT_SENT = frozenset(
-    ("content-length", "transfer-encoding", "connection", "accept-encoding")
-)
+_BOUNDS = Bounds(connect=30.0, idle=30.0, whole=30.0, size=1024 * 1024)
 
 
 class OAuthNetwork(httpx2.AsyncBaseTransport):
@@ -45,7 +35,7 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
         self, server_url: str, environ: Mapping[str, str], resolve: Resolve = resolve
     ) -> None:
         self._server = web_address(server_url)
-        self._environ, self._resolve = environ, resolve
+        self._client, self._resolve = HttpClient(environ, _BOUNDS), resolve
         self._server_kinds: frozenset[AddressKind] = frozenset()  # as its name said first
 
     def client(self) -> httpx2.AsyncClient:
@@ -53,54 +43,30 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
 
     async def check(self, url: str) -> None:
         """Raises `BadInput` where the authorization server leads where it must not."""
-        await self._checked(url)
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Raises `BadInput` in one sentence."""
-        where, addresses = await self._checked(str(request.url))
-        body = await request.aread()
-        headers = [(n, v) for n, v in request.headers.items() if n not in _NOT_SENT]
-        async with AsyncExitStack() as closing:
-            try:
-                with anyio.fail_after(_SECONDS):
-                    connection = await self._connected(where, addresses)
-                    closing.push_async_callback(_close, connection)
-                    sent = body if request.method == "POST" else None
-                    more = [*headers, ("connection", "close")]
-                    await connection.send(where.target, more, sent, _SECONDS)
-                    start = await connection.head()
-            except TimeoutError as error:
-                raise BadInput(
-                    f"{where.origin} did not answer within {_SECONDS:g} s"
-                ) from error
-            except (Broken, OSError, anyio.BrokenResourceError, anyio.EndOfStream) as error:
-                raise BadInput(f"{where.origin} {_why(error)}") from error
-            closing.pop_all()  # the body closes it
-        stream = _Body(connection, where.origin)
-        return httpx2.Response(start.status, headers=start.headers, stream=stream)
-
-    async def _checked(self, url: str) -> tuple[WebAddress, Sequence[str]]:
         try:
             where = web_address(url)
         except ValueError as error:
             raise BadInput(f"the authorization server names an address: {error}") from error
-        place = Endpoint(where.host, where.port, where.scheme == "https")
         try:
-            addresses = await self._resolve(where.host, where.port)
-            if where.origin == self._server.origin:
-                self._pin(addresses)
-                return where, addresses
-            kinds = kinds_of(addresses)
-            if where.scheme != "https" and any(kind != "loopback" for kind in kinds):
-                raise BadInput(f"{where.origin} is not used for a login: it has no TLS")
-            check_addresses(where.host, addresses, await self._near())
-        except AddressRefused as error:
-            raise BadInput(self._refused(where, error)) from error
+            await self._client.addresses(where, self._addresses)
         except OSError as error:
-            if not proxy_of(place, self._environ):
-                raise BadInput(f"{where.origin} cannot be found: {error}") from error
-            return where, ()
-        return where, addresses
+            raise self._explain(where, error) from error
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Raises `BadInput` in one sentence."""
+        explain = partial(self._explain, address_of(request))
+        return await send(self._client, request, self._addresses, _BOUNDS, explain)
+
+    async def _addresses(self, where: WebAddress) -> Sequence[str]:
+        addresses = await self._resolve(where.host, where.port)
+        if where.origin == self._server.origin:
+            self._pin(addresses)
+            return addresses
+        kinds = kinds_of(addresses)
+        if where.scheme != "https" and any(kind != "loopback" for kind in kinds):
+            raise BadInput(f"{where.origin} is not used for a login: it has no TLS")
+        check_addresses(where.host, addresses, await self._near())
+        return addresses
 
     def _pin(self, addresses: Sequence[str]) -> None:
         """What the MCP server is counts from its first answer to the end of the login."""
@@ -124,58 +90,18 @@ class OAuthNetwork(httpx2.AsyncBaseTransport):
                 self._server_kinds = frozenset(("public",))
         return self._server_kinds - {"public"}
 
-    def _refused(self, where: WebAddress, error: AddressRefused) -> str:
+    def _explain(self, where: WebAddress, error: Exception) -> BadInput:
+        if not isinstance(error, AddressRefused):
+            found = (
+                f"cannot be found: {error}" if isinstance(error, OSError) else str(error)
+            )
+            return BadInput(f"{where.origin} {found}")
         if where.origin == self._server.origin:
-            return f"the MCP server {where.origin} is not used for a login: {error}"
-        return (
+            return BadInput(
+                f"the MCP server {where.origin} is not used for a login: {error}"
+            )
+        return BadInput(
             f"{where.origin} is not used for a login: {error}. An authorization server may be "
             f"at a private address only if the URL of the MCP server, {self._server.origin}, "
             "leads to none but private ones"
         )
-
-    async def _connected(
-        self, where: WebAddress, addresses: Sequence[str]
-    ) -> HttpConnection:
-        place = Endpoint(where.host, where.port, where.scheme == "https")
-        return await connect_http(place, self._environ, addresses=addresses)
-
-
-class _Body(httpx2.AsyncByteStream):
-    """An answer as it arrives, until it is too long or takes too long."""
-
-    def __init__(self, connection: HttpConnection, origin: str) -> None:
-        self._connection, self._origin = connection, origin
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size, until = 0, anyio.current_time() + _SECONDS
-        while True:
-            chunk = b""
-            try:
-                with anyio.fail_after(until - anyio.current_time()):
-                    chunk = await self._connection.next_chunk()
-            except TimeoutError as error:
-                raise BadInput(f"{self._origin} did not end its answer in time") from error
-            except Broken as error:
-                raise BadInput(f"{self._origin} {error}") from error
-            if not chunk:
-                return
-            size += len(chunk)
-            if size > _LARGEST:
-                raise BadInput(f"{self._origin} sent more than {_LARGEST:,} bytes")
-            yield chunk
-
-    async def aclose(self) -> None:
-        await _close(self._connection)
-
-
-async def _close(connection: HttpConnection) -> None:
-    with anyio.CancelScope(shield=True):
-        await connection.aclose()
-
-
-def _why(error: BaseException) -> str:
-    if isinstance(error, Broken):
-        return str(error)
-    if isinstance(error, OSError):
-        return f"cannot be reached: {unreachable_because(error)}"
-    return "hung up"

@@ -25,6 +25,7 @@ from refold.provider.anthropic_stream import (
     events_of_body,
     from_wire,
 )
+from refold.provider.api_client import Http
 from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import ANTHROPIC, ANTHROPIC_BUDGETS, Level, level
 from refold.provider.encoding_cache import (
@@ -34,7 +35,6 @@ from refold.provider.encoding_cache import (
     IncrementalFold,
     body_with,
 )
-from refold.provider.http import Http
 from refold.provider.image_fallback import Hidden, ImageFallback
 from refold.provider.images import BLIND, Encodings, Seen, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request

@@ -1,24 +1,24 @@
-"""GET requests for code that runs in a thread of its own, over the connections of `http`.
+"""GET requests for code that runs in a thread of its own, sent by the client of `http`.
 
-Downloads use it, so that proxies, certificates and addresses are those of every other request.
-Redirects are followed. It keeps no connection.
+Downloads use it. Redirects are followed. It keeps no connection.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+import math
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from urllib.parse import urljoin, urlsplit
 
-import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from msgspec import Struct
 
-from refold.provider.connect import Broken, Endpoint, endpoint_of, proxy_of
+from refold.provider.connect import Broken, Stalled, Unconnected, server_address
 from refold.provider.error_mapping import ResponseStart
-from refold.provider.http import HttpConnection, connect_http, unreachable_because
-from refold.provider.resolver import AddressRefused
+from refold.provider.http import Bounds, HttpClient, HttpRequest, HttpResponse
+from refold.provider.resolver import Judge
 
 _MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_HEADERS = (("user-agent", "refold"), ("accept-encoding", "identity"))
 
 
 class StatusError(OSError):
@@ -32,11 +32,11 @@ class StatusError(OSError):
 class Requesting(Struct, frozen=True):
     """What belongs to each request on its way: asked again for the place of a redirect.
 
-    `addresses` resolves a place and judges it, if no proxy leads there. Raises `OSError`.
+    `addresses` resolves a place and judges it. Raises `OSError`.
     """
 
     headers: Callable[[str], Sequence[tuple[str, str]]] = lambda url: ()
-    addresses: Callable[[Endpoint], Awaitable[Sequence[str]]] | None = None
+    addresses: Judge | None = None
 
 
 PLAIN = Requesting()
@@ -45,26 +45,20 @@ PLAIN = Requesting()
 class Download:
     """An answer with status 200 or 206."""
 
-    def __init__(
-        self,
-        portal: BlockingPortal,
-        connection: HttpConnection,
-        start: ResponseStart,
-        seconds: float,
-    ) -> None:
-        self._portal, self._connection, self._seconds = portal, connection, seconds
-        self.status, self.headers = start.status, start.headers
+    def __init__(self, portal: BlockingPortal, answer: HttpResponse) -> None:
+        self._portal, self._answer = portal, answer
+        self.status, self.headers = answer.reply.status, answer.reply.headers
 
     def read(self) -> bytes:
         """The next piece; empty at the end, also where it broke off: its length is known."""
-        return self._portal.call(_chunk, self._connection, self._seconds)
+        return self._portal.call(_piece, self._answer)
 
     def read_all(self, limit: int) -> bytes:
-        """All pieces, or the first until there are more than `limit` bytes."""
+        """The first `limit` bytes."""
         content = bytearray()
-        while len(content) <= limit and (piece := self.read()):
+        while len(content) < limit and (piece := self.read()):
             content += piece
-        return bytes(content)
+        return bytes(content[:limit])
 
 
 @contextmanager
@@ -77,19 +71,22 @@ def open_url(
     requesting: Requesting = PLAIN,
 ) -> Generator[Download]:
     """What lies at an address, from byte `first`. Raises `OSError` and `BadInput`."""
+    client = HttpClient(environ, Bounds(seconds, seconds, size=math.inf))
+    asked = [*_HEADERS, ("range", f"bytes={first}-")] if first else [*_HEADERS]
     with start_blocking_portal() as portal:
         for _ in range(_MAX_REDIRECTS):
-            connection = portal.call(_connected, url, environ, seconds, requesting)
-            headers = [("range", f"bytes={first}-")] if first else []
-            headers += requesting.headers(url)
+            parts = urlsplit(url)  # a name and a password are not sent
+            plain = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+            headers = [*asked, *requesting.headers(url)]
+            request = HttpRequest(server_address(plain), headers)
+            answer = portal.call(_open, client, request, requesting.addresses)
             try:
-                start = portal.call(_asked, connection, url, headers, seconds)
-                if start.status in (200, 206):
-                    yield Download(portal, connection, start, seconds)
+                if answer.reply.status in (200, 206):
+                    yield Download(portal, answer)
                     return
             finally:
-                portal.call(connection.aclose)
-            url = _next(url, start)
+                portal.call(answer.aclose)
+            url = _next(url, answer.reply)
         raise OSError(f"it was redirected more than {_MAX_REDIRECTS} times")
 
 
@@ -103,47 +100,21 @@ def _next(url: str, start: ResponseStart) -> str:
     return target
 
 
-async def _connected(
-    url: str, environ: Mapping[str, str], seconds: float, requesting: Requesting
-) -> HttpConnection:
-    where, addresses = endpoint_of(url.partition("#")[0]), ()
+async def _open(
+    client: HttpClient, request: HttpRequest, judge: Judge | None
+) -> HttpResponse:
     try:
-        with anyio.fail_after(seconds):
-            if requesting.addresses and not proxy_of(where, environ):
-                addresses = await requesting.addresses(where)
-            return await connect_http(where, environ, addresses=addresses)
-    except AddressRefused:
-        raise
-    except TimeoutError:
-        raise OSError(f"no connection within {seconds:g} s") from None
-    except OSError as error:
-        raise OSError(unreachable_because(error)) from error
-
-
-async def _asked(
-    connection: HttpConnection,
-    url: str,
-    more: Sequence[tuple[str, str]],
-    seconds: float,
-) -> ResponseStart:
-    parts, headers = urlsplit(url), [("host", endpoint_of(url).authority)]
-    headers += [("user-agent", "refold"), ("accept-encoding", "identity"), *more]
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    try:
-        with anyio.fail_after(seconds):
-            await connection.send(target, headers, None, seconds)
-            return await connection.head()
-    except TimeoutError:
-        raise OSError(f"no answer within {seconds:g} s") from None
+        return await client.open(request, judge)
+    except Unconnected as error:
+        raise OSError(error.why) from error
     except Broken as error:
         raise OSError(f"the server {error}") from error
 
 
-async def _chunk(connection: HttpConnection, seconds: float) -> bytes:
+async def _piece(answer: HttpResponse) -> bytes:
     try:
-        with anyio.fail_after(seconds):
-            return connection.arrived() or await connection.next_chunk()
-    except TimeoutError:
-        raise OSError(f"it has sent nothing for {seconds:g} s") from None
+        return await answer.read()
+    except Stalled as error:
+        raise OSError(f"it {error}") from error
     except Broken:
         return b""

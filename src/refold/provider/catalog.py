@@ -24,7 +24,7 @@ from refold.provider.spec import (
 )
 
 if TYPE_CHECKING:
-    from refold.provider.http import Http
+    from refold.provider.api_client import Http
 
 
 _KEY_HEADERS = {"anthropic": "x-api-key", "gemini": "x-goog-api-key"}
@@ -273,8 +273,9 @@ def server(
     connecting: float = 10.0,
 ) -> "Http":
     """The provider's server, with what lets us in. Raises `BadInput` as `connect` does."""
+    from refold.provider.api_client import Http
     from refold.provider.error_mapping import Peer
-    from refold.provider.http import Http, Timeouts
+    from refold.provider.http import Bounds
 
     base_url = address(spec, environ)
     peer = Peer(
@@ -290,7 +291,7 @@ def server(
         peer,
         headers,
         secret=secret,
-        timeouts=Timeouts(connect=connecting, idle=idle),
+        bounds=Bounds(connect=connecting, idle=idle),
         environ=environ,
     )
 

@@ -6,14 +6,13 @@ it. `proxy` says which proxy is used, and `trust` which certificates count.
 
 import ssl
 from collections.abc import Mapping, Sequence
-from urllib.parse import urlsplit
 
 import anyio
 from anyio.abc import ByteStream
 from anyio.streams.tls import TLSStream
-from msgspec import Struct
 
 from refold.errors import BadInput, ProxyFault, SetupFault
+from refold.values.web_address import WebAddress, web_address
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PROXIES = (
@@ -31,37 +30,31 @@ class Broken(Exception):
     """A connection cannot be used any more. The message says what the other end did."""
 
 
-class Endpoint(Struct, frozen=True):
-    """Where a base URL leads."""
-
-    host: str
-    port: int
-    tls: bool
-    path: str = ""  # what stands before every path we ask for
-
-    @property
-    def authority(self) -> str:
-        """As the Host header wants it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
+class Stalled(Broken):
+    """The other end takes too long."""
 
 
-def endpoint_of(url: str) -> Endpoint:
-    """Read a base URL. Raises `BadInput` when it is none."""
+class Unconnected(Broken):
+    """There is no connection. `why` follows a colon.
+
+    `lasting`: what the environment says is wrong, so that the next try would end as this one.
+    """
+
+    def __init__(self, why: str, *, lasting: bool = False) -> None:
+        super().__init__(f"cannot be reached: {why}")
+        self.why, self.lasting = why, lasting
+
+
+def server_address(url: str) -> WebAddress:
+    """Read the address of a server. Raises `BadInput` when it is none."""
     try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        return web_address(url)
     except ValueError as error:
-        raise BadInput(f"{url!r} is not an address: {error}") from error
-    usable = url.isascii() and url.isprintable() and " " not in url
-    if parts.scheme not in ("http", "https") or not host or not usable:
-        raise BadInput(f"{url!r} is not an address: it should look like https://host/path")
-    tls = parts.scheme == "https"
-    return Endpoint(host, port or (443 if tls else 80), tls, parts.path.rstrip("/"))
+        raise BadInput(str(error)) from error
 
 
 async def dial(
-    where: Endpoint, environ: Mapping[str, str], *, addresses: Sequence[str] = ()
+    where: WebAddress, environ: Mapping[str, str], *, addresses: Sequence[str] = ()
 ) -> ByteStream:
     """Connect. Raises `OSError` when it cannot, `SetupFault` if it must not.
 
@@ -82,7 +75,7 @@ async def dial(
     return await _with_tls(stream, where.host, environ) if where.tls else stream
 
 
-def proxy_of(where: Endpoint, environ: Mapping[str, str]) -> str:
+def proxy_of(where: WebAddress, environ: Mapping[str, str]) -> str:
     """The proxy that leads to a place, and "" for none, as for all that is on this machine.
 
     Raises `SetupFault` for one that cannot be used.

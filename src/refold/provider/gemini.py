@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from refold.provider import sanitize
+from refold.provider.api_client import Http
 from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import (
     GEMINI,
@@ -34,7 +35,6 @@ from refold.provider.gemini_stream import (
     ending,
     from_wire,
 )
-from refold.provider.http import Http
 from refold.provider.image_fallback import Hidden, ImageFallback
 from refold.provider.images import BLIND, Encodings, Seen, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request

@@ -1,20 +1,17 @@
-"""A small HTTP client: post JSON, read the response as it arrives.
+"""The HTTP client of all requests of refold: bounds of time and size, proxies, TLS and addresses.
 
-Idle connections are kept for the next request. Every failure is raised as a `ProviderError` in
-one sentence, without the key. `http_response` reads what comes back, and is loaded when a
-request has been sent. `error_mapping` explains statuses, `connect` opens connections, and each
-wire parses its own responses.
+`HttpClient` sends a request and reads the answer as it arrives; idle connections are kept for the
+next one. `http_response` reads what comes back, and is loaded when a request has been sent.
+`connect` opens connections, `resolver` judges addresses. What a failure means is for its users to
+say: `api_client` for model providers, `blocking_http` for downloads, and others in their packages.
 """
 
+import math
 import select
 import socket
 import ssl
-import time
-import zlib
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from copy import copy
-from typing import TYPE_CHECKING, Protocol, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import anyio.lowlevel
@@ -24,42 +21,52 @@ from msgspec.structs import replace
 
 from refold.errors import (
     BadInput,
-    ProviderError,
     ProxyFault,
-    Refused,
     SetupFault,
-    Unreachable,
 )
 from refold.provider.connect import (
     Broken,
-    Endpoint,
+    Stalled,
+    Unconnected,
     dial,
     dial_proxy,
-    endpoint_of,
     proxy_of,
 )
-from refold.provider.error_mapping import Peer, ResponseStart, failure, masked, no_stream
+from refold.provider.error_mapping import ResponseStart
+from refold.provider.resolver import AddressRefused, Judge
+from refold.values.web_address import WebAddress
 
 if TYPE_CHECKING:
     from refold.provider.http_response import ResponseReader
 
-_KEPT = 4  # connections that wait for the next request
-_LONGEST_REFUSAL = 64 * 1024
-_LONGEST_PAGE = 32 * 1024 * 1024
-_LONGEST_ANSWER = 64 * 1024 * 1024  # bytes, unpacked: ten times what models write
-_AT_ONCE = 1024 * 1024  # bytes that are unpacked in one go
 _QUOTED = 2000
+_TAIL = 0.02  # seconds for the last few bytes of an answer that has already ended
+_PIECE = 256 * 1024
 
 
-class Timeouts(Struct, frozen=True):
-    """How long we wait, in seconds."""
+class Bounds(Struct, frozen=True):
+    """How long we wait, in seconds, and how much we read, in bytes."""
 
     connect: float = 10.0
     idle: float = 120.0  # for the next byte, the first one too; keep-alives count
+    whole: float = math.inf  # for all of a body
+    size: float = 64 * 1024 * 1024  # of a body, unpacked: ten times what models write
+
+
+class HttpRequest(Struct, frozen=True):
+    """With a `body` it is a POST, if `method` does not say otherwise. The Host is added."""
+
+    where: WebAddress
+    headers: Sequence[tuple[str, str]] = ()
+    body: bytes | None = None
+    method: str = ""
 
 
 class HttpConnection:
-    """`origin`: where a proxy has to send the requests, if one reads them."""
+    """`origin`: where a proxy has to send the requests, if one reads them.
+
+    It `leads_to` one place, at one IP address; "": a proxy knows the address.
+    """
 
     def __init__(
         self,
@@ -72,6 +79,12 @@ class HttpConnection:
         self._asked: tuple[str, str, Sequence[tuple[str, str]]] = ("GET", "", ())
         self._reader: ResponseReader | None = None
         self._unasked: select.poll | None = None  # watches for what nobody has asked for
+        self.place, self.address = "", ""
+
+    def leads_to(self, where: WebAddress, addresses: Sequence[str]) -> bool:
+        """Does it lead to this place, at one of these addresses if there are any?"""
+        here = not addresses or not self.address or self.address in addresses
+        return here and self.place == where.origin
 
     async def send(
         self,
@@ -79,9 +92,10 @@ class HttpConnection:
         headers: Iterable[tuple[str, str]],
         body: bytes | None,
         idle: float,
+        method: str = "",
     ) -> None:
         """Send a request with a body, or, without one, a GET."""
-        method = "GET" if body is None else "POST"
+        method = method or ("GET" if body is None else "POST")
         self._asked = (method, self._origin + target, (*headers, *self._more))
         data = _written(*self._asked, body)
         try:
@@ -89,7 +103,7 @@ class HttpConnection:
                 with anyio.move_on_after(idle) as waiting:
                     await self._stream.send(data[start : start + _PIECE])
                 if waiting.cancelled_caught:
-                    raise Broken(f"has read nothing of the request for {idle:g} s")
+                    raise Stalled(f"has read nothing of the request for {idle:g} s")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return  # it may have answered before it had heard all; `head` will tell
 
@@ -133,6 +147,9 @@ class HttpConnection:
         """Make ready for the next answer. False if none can come on this connection."""
         return self._reader is not None and self._reader.begin_anew()
 
+    def remote_address(self) -> str:
+        return str(self._stream.extra(SocketAttribute.remote_address)[0])
+
     async def aclose(self) -> None:
         if anyio.lowlevel.current_token() == self._loop:
             await anyio.aclose_forcefully(self._stream)
@@ -163,12 +180,21 @@ def _written(
 
 
 class HttpResponse:
-    """A 200, read as it comes. Say `enough` when the rest is only its end."""
+    """An answer, read as it comes. Say `enough` when the rest is only its end."""
 
-    def __init__(self, http: "Http", line: HttpConnection, reply: ResponseStart) -> None:
-        self._http, self._line = http, line
-        self._unpack = _unpacking(reply.headers.get("content-encoding", ""))
-        self._packed, self._read = b"", 0
+    def __init__(
+        self,
+        client: "HttpClient",
+        line: HttpConnection,
+        reply: ResponseStart,
+        bounds: Bounds,
+    ) -> None:
+        from refold.provider.http_response import Unpacker
+
+        self._client, self._line, self._bounds = client, line, bounds
+        self._until = anyio.current_time() + bounds.whole
+        self._unpacker = Unpacker(reply.headers.get("content-encoding", ""))
+        self._read = 0
         self.reply = reply  # its `body` holds the beginning, to quote
         self.whole = False
 
@@ -176,30 +202,39 @@ class HttpResponse:
         self.whole = True
 
     async def read(self) -> bytes:
-        """The next piece; empty when all was said."""
-        while packed := self._packed or await self._http.next_chunk(self._line):
-            try:
-                chunk = self._unpacked(packed)
-            except zlib.error as error:
-                raise Broken(
-                    f"sent a body that cannot be decompressed ({error})"
-                ) from error
+        """The next piece, unpacked; empty when all was said. Raises `Broken`."""
+        while packed := self._unpacker.rest or await self._next():
+            chunk = self._unpacker.unpack(packed)
             self._read += len(chunk)
-            if self._read > _LONGEST_ANSWER:
-                raise Broken(f"sent more than {_LONGEST_ANSWER >> 20} MB as one answer")
+            if self._read > self._bounds.size:
+                megabytes = int(self._bounds.size) >> 20
+                raise Broken(f"sent more than {megabytes} MB as one answer")
             if chunk:
                 self._remember(chunk)
                 return chunk
         self.whole = True
         return b""
 
-    def _unpacked(self, packed: bytes) -> bytes:
-        """Some of it: a few bytes may expand to gigabytes."""
-        if self._unpack is None:
-            return packed
-        chunk = self._unpack.decompress(packed, _AT_ONCE)
-        self._packed = self._unpack.unconsumed_tail
-        return chunk
+    async def content(self, limit: int) -> tuple[bytes, bool]:
+        """The first `limit` bytes, and whether that is all."""
+        content = bytearray()
+        while len(content) <= limit and (chunk := await self.read()):
+            content += chunk
+        return bytes(content[:limit]), len(content) <= limit
+
+    async def aclose(self) -> None:
+        """Keep the connection, if all was read."""
+        await self._client.let_go(self._line, keep=self.whole)
+
+    async def _next(self) -> bytes:
+        if arrived := self._line.arrived():  # most often with the head
+            return arrived
+        idle, left = self._bounds.idle, self._until - anyio.current_time()
+        with anyio.move_on_after(min(idle, left)):
+            return await self._line.next_chunk()
+        if left < idle:
+            raise Stalled(f"did not end its answer within {self._bounds.whole:g} s")
+        raise Stalled(f"has sent nothing for {idle:g} s")
 
     def _remember(self, chunk: bytes) -> None:
         if len(self.reply.body) < _QUOTED:
@@ -207,7 +242,7 @@ class HttpResponse:
 
 
 async def connect_http(
-    where: Endpoint, environ: Mapping[str, str], *, addresses: Sequence[str] = ()
+    where: WebAddress, environ: Mapping[str, str], *, addresses: Sequence[str] = ()
 ) -> HttpConnection:
     """A connection for requests to a place, as `dial` makes it. Raises `OSError`.
 
@@ -215,161 +250,101 @@ async def connect_http(
     """
     proxy = proxy_of(where, environ)
     if where.tls or not proxy.startswith("http"):
-        return HttpConnection(await dial(where, environ, addresses=addresses))
-    from refold.provider.proxy import parsed_proxy, proxy_headers
+        line = HttpConnection(await dial(where, environ, addresses=addresses))
+    else:
+        from refold.provider.proxy import parsed_proxy, proxy_headers
 
-    stream = await dial_proxy(proxy, environ)
-    origin = f"http://{where.authority}"
-    return HttpConnection(stream, origin, proxy_headers(parsed_proxy(proxy)))
+        stream = await dial_proxy(proxy, environ)
+        line = HttpConnection(stream, where.origin, proxy_headers(parsed_proxy(proxy)))
+    line.place = where.origin
+    if not proxy:
+        line.address = line.remote_address()
+    return line
 
 
-class Http:
-    """One provider's server. Safe to share: every request has a line of its own."""
+class HttpClient:
+    """Sends requests, and keeps up to `keep` connections for the next ones. Safe to share."""
 
     def __init__(
-        self,
-        peer: Peer,
-        headers: Mapping[str, str] = {},
-        *,
-        secret: str = "",
-        timeouts: Timeouts | None = None,
-        environ: Mapping[str, str] = {},
+        self, environ: Mapping[str, str], bounds: Bounds | None = None, *, keep: int = 0
     ) -> None:
-        self.peer, self._secret, self._environ = peer, secret, environ
-        self._timeouts = timeouts or Timeouts()
-        self._place = endpoint_of(peer.base_url)
-        for name, value in headers.items():
-            # The library would quote the whole value in its complaint: the key.
-            if not (value.isascii() and value.isprintable()):
-                raise BadInput(
-                    f"{peer.key_env or name} holds a character that no key has: "
-                    "set it again, without quotes or line breaks"
-                )
-        self._headers = (
-            ("host", self._place.authority),
-            ("user-agent", "refold"),
-            ("content-type", "application/json"),
-            ("accept-encoding", "identity"),
-            *headers.items(),
-        )
+        self._environ, self._keep = environ, keep
+        self.bounds = bounds or Bounds()
         self._waiting: list[HttpConnection] = []
 
-    def with_headers(self, more: Mapping[str, str]) -> "Http":
-        """The same server, over the same connections; each request has these headers, too."""
-        other = copy(self)
-        other._headers = (*self._headers, *more.items())
-        return other
+    async def open(
+        self, request: HttpRequest, judge: Judge | None = None, bounds: Bounds | None = None
+    ) -> HttpResponse:
+        """How the answer begins; it must be closed. It is sent to what `judge` permits.
 
-    def post(
-        self, path: str, body: bytes, *, model: str = ""
-    ) -> AbstractAsyncContextManager[HttpResponse]:
-        """Send, and read the answer inside. Leaving early closes the connection."""
-        return self._answered(path, body, model)
-
-    async def get(self, path: str) -> bytes:
-        """The whole response."""
-        found = bytearray()
-        async with self._answered(path, None) as answer:
-            while chunk := await answer.read():
-                found += chunk
-                if len(found) > _LONGEST_PAGE:
-                    raise Broken(f"sends more than {_LONGEST_PAGE >> 20} MB at {path}")
-        return bytes(found)
-
-    @asynccontextmanager
-    async def _answered(
-        self, path: str, body: bytes | None, model: str = ""
-    ) -> AsyncGenerator[HttpResponse, None]:
-        line: HttpConnection | None = None
-        answer: HttpResponse | None = None
+        Raises `Broken`, `AddressRefused`, and what else `judge` raises.
+        """
+        bounds = bounds or self.bounds
+        where = request.where
+        line = await self._connected(where, judge, bounds)
         try:
-            line = await self._connected()
-            answer = HttpResponse(self, line, await self._ask(line, path, body, model))
-            yield answer
-        except Broken as error:
-            raise self._clean(
-                Unreachable(f"{self.peer.label} at {self.peer.base_url} {error}")
-            ) from error
-        except ProviderError as error:
-            self._clean(error)
+            headers = (("host", where.authority), *request.headers)
+            await line.send(
+                where.target, headers, request.body, bounds.idle, request.method
+            )
+            with anyio.move_on_after(bounds.idle):
+                return HttpResponse(self, line, await line.head(), bounds)
+            raise Stalled(f"has sent nothing for {bounds.idle:g} s")
+        except BaseException:
+            await line.aclose()
             raise
-        finally:
-            if line:
-                await self._let_go(line, keep=answer is not None and answer.whole)
+
+    async def addresses(self, where: WebAddress, judge: Judge) -> Sequence[str]:
+        """What `judge` permits; nothing if only the proxy that leads there knows the name."""
+        try:
+            return await judge(where)
+        except AddressRefused:
+            raise
+        except OSError:
+            if not proxy_of(where, self._environ):
+                raise
+            return ()
+
+    async def let_go(self, line: HttpConnection, *, keep: bool) -> None:
+        if keep and len(self._waiting) < self._keep:
+            self._waiting.append(line)
+        else:
+            await line.aclose()
 
     async def aclose(self) -> None:
         """Close what is kept open. The next request opens it again."""
         while self._waiting:
             await self._waiting.pop().aclose()
 
-    async def next_chunk(self, line: HttpConnection) -> bytes:
-        """The next piece of an answer's body; empty when it is over."""
-        if arrived := line.arrived():  # most often with the head
-            return arrived
-        idle = self._timeouts.idle
-        with anyio.move_on_after(idle):
-            return await line.next_chunk()
-        raise Broken(f"has sent nothing for {idle:g} s")
+    async def _connected(
+        self, where: WebAddress, judge: Judge | None, bounds: Bounds
+    ) -> HttpConnection:
+        try:
+            with anyio.fail_after(bounds.connect):
+                addresses = await self.addresses(where, judge) if judge else ()
+                return await self._idle(where, addresses) or await connect_http(
+                    where, self._environ, addresses=addresses
+                )
+        except AddressRefused:
+            raise
+        except TimeoutError as error:
+            raise Unconnected(f"no connection within {bounds.connect:g} s") from error
+        except OSError as error:
+            why, lasting = unreachable_because(error), isinstance(error, SetupFault)
+            raise Unconnected(why, lasting=lasting) from error
+        except (anyio.BrokenResourceError, anyio.EndOfStream) as error:
+            raise Unconnected("it hung up before the request") from error
 
-    async def _ask(
-        self, line: HttpConnection, path: str, body: bytes | None, model: str
-    ) -> ResponseStart:
-        idle = self._timeouts.idle
-        target = self._place.path + path
-        await line.send(target, self._headers, body, idle)
-        reply: ResponseStart | None = None
-        with anyio.move_on_after(idle):
-            reply = await line.head()
-        if reply is None:
-            raise Broken(f"has sent nothing for {idle:g} s")
-        reply = replace(reply, model=model, now=time.time())
-        if reply.status == 200 and "html" not in reply.headers.get("content-type", ""):
-            return reply
-        refusal = b""
-        while len(refusal) < _LONGEST_REFUSAL and (chunk := await self.next_chunk(line)):
-            refusal += chunk
-        reply = replace(reply, body=refusal)
-        judge = no_stream if reply.status == 200 else failure
-        error = judge(self.peer, reply)
-        error.answer = refusal
-        raise error
-
-    async def _connected(self) -> HttpConnection:
-        while self._waiting:
-            line = self._waiting.pop()
+    async def _idle(
+        self, where: WebAddress, addresses: Sequence[str]
+    ) -> HttpConnection | None:
+        while lines := [line for line in self._waiting if line.leads_to(where, addresses)]:
+            line = lines[-1]
+            self._waiting.remove(line)
             if await line.ready():
                 return line
             await line.aclose()
-        with anyio.move_on_after(self._timeouts.connect):
-            try:
-                return await connect_http(self._place, self._environ)
-            except OSError as error:
-                raise self._unconnected(error) from error
-            except (anyio.BrokenResourceError, anyio.EndOfStream) as error:
-                raise self._unreachable("it hung up before we could ask") from error
-        raise self._unreachable(f"no connection within {self._timeouts.connect:g} s")
-
-    async def _let_go(self, line: HttpConnection, *, keep: bool) -> None:
-        if keep and len(self._waiting) < _KEPT:
-            self._waiting.append(line)
-        else:
-            await line.aclose()
-
-    def _unconnected(self, error: OSError) -> ProviderError:
-        if isinstance(error, SetupFault):  # the next try would end as this one
-            peer = self.peer
-            return Refused(f"cannot reach {peer.label} at {peer.base_url}: {error}")
-        return self._unreachable(unreachable_because(error))
-
-    def _unreachable(self, why: str) -> Unreachable:
-        peer = self.peer
-        url = f"check {peer.url_env}" if peer.url_env else ""
-        look = " and ".join(filter(None, (url, peer.advice))) or "check the network"
-        return Unreachable(f"cannot reach {peer.label} at {peer.base_url}: {why}; {look}")
-
-    def _clean(self, error: ProviderError) -> ProviderError:
-        error.args = tuple(masked(str(arg), self._secret) for arg in error.args)
-        return error
+        return None
 
 
 def unreachable_because(error: Exception) -> str:
@@ -392,26 +367,3 @@ def unreachable_because(error: Exception) -> str:
             return root.strerror or str(root)
         case _:
             return str(root)
-
-
-class _Unpack(Protocol):
-    @property
-    def unconsumed_tail(self) -> bytes: ...
-    def decompress(self, data: bytes, /, max_length: int) -> bytes: ...
-
-
-def _unpacking(encoding: str) -> _Unpack | None:
-    # We ask for plain bytes; some proxies pack them all the same.
-    match encoding.lower():
-        case "" | "identity":
-            return None
-        case "gzip" | "x-gzip" | "deflate":
-            return zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
-        case _:
-            raise Broken(
-                f"compressed its response as {encoding!r}, which was not requested"
-            )
-
-
-_TAIL = 0.02  # seconds for the last few bytes of an answer that has already ended
-_PIECE = 256 * 1024

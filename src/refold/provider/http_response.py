@@ -5,6 +5,7 @@ which large clients use inside and which needs a tenth of their import time.
 """
 
 import re
+import zlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import h11
@@ -15,7 +16,11 @@ from refold.provider.error_mapping import ResponseStart
 _SIZE = re.compile(rb"([0-9a-fA-F]{1,16})[ \t]*(?:;.*)?")
 # What h11 looks at in a request. It would check all others again, with each request.
 _HEARD = ("host", "connection", "upgrade", "expect")
+_LISTS = ("link", "www-authenticate")
 _LONGEST_LINE = 64 * 1024  # bytes
+_AT_ONCE = 1024 * 1024  # bytes that are unpacked in one go
+_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
+_RAW = -zlib.MAX_WBITS  # what some servers mean by "deflate"
 
 
 class ResponseReader:
@@ -44,7 +49,7 @@ class ResponseReader:
             event = await self._event()
             if isinstance(event, h11.Response):
                 self._begun = True
-                found = {n.decode("ascii"): v.decode("latin-1") for n, v in event.headers}
+                found = _headers(event)
                 if event.status_code == 200 and "transfer-encoding" in found:
                     self._body = ChunkedBody(self._http.trailing_data[0])
                 return ResponseStart(event.status_code, found)
@@ -126,6 +131,17 @@ class ResponseReader:
         return Broken(f"sent something that is not HTTP ({error})")
 
 
+def _headers(response: h11.Response) -> dict[str, str]:
+    """Of a header that comes twice the last one counts, if it has no list of values."""
+    found = dict[str, str]()
+    for name, value in (
+        (n.decode("ascii"), v.decode("latin-1")) for n, v in response.headers
+    ):
+        listed = name in _LISTS and name in found
+        found[name] = f"{found[name]}, {value}" if listed else value
+    return found
+
+
 def _new_cycle() -> h11.Connection:
     return h11.Connection(h11.CLIENT, max_incomplete_event_size=256 * 1024)
 
@@ -188,3 +204,33 @@ class ChunkedBody:
             self._last = not self._left
         else:
             self.wrong = f"this is not the size of a chunk: {line[:40]!r}"
+
+
+class Unpacker:
+    """Unpacks a body in pieces that are not large: a few bytes may expand to gigabytes.
+
+    We ask for plain bytes; some proxies pack them all the same.
+    """
+
+    def __init__(self, encoding: str) -> None:
+        self._encoding, self._begun = encoding.strip().lower(), False
+        self._zlib = zlib.decompressobj(_GZIP_OR_ZLIB) if self._encoding else None
+        self.rest = b""  # what is still to be unpacked, before more is
+
+    def unpack(self, data: bytes) -> bytes:
+        """Some of it. Raises `Broken`."""
+        if self._zlib is None or self._encoding == "identity":
+            return data
+        if self._encoding not in ("gzip", "x-gzip", "deflate"):
+            raise Broken(
+                f"compressed its answer as {self._encoding!r}, which was not requested"
+            )
+        try:
+            chunk = self._zlib.decompress(data, _AT_ONCE)
+        except zlib.error as error:
+            if self._encoding == "deflate" and not self._begun:
+                self._begun, self._zlib = True, zlib.decompressobj(_RAW)
+                return self.unpack(data)
+            raise Broken(f"sent a body that cannot be decompressed ({error})") from error
+        self._begun, self.rest = self._begun or bool(chunk), self._zlib.unconsumed_tail
+        return chunk

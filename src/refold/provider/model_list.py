@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from refold.errors import ProviderError, Refused
+from refold.provider.api_client import Http
 from refold.provider.catalog import server
-from refold.provider.http import Http
 from refold.provider.known_models import PriceTier
 from refold.provider.model_figures import ListedModel
 from refold.provider.spec import ProviderSpec

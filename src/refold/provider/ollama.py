@@ -19,11 +19,11 @@ from msgspec.structs import replace
 
 from refold.errors import ProviderError, Refused, Unreachable
 from refold.provider import sanitize
+from refold.provider.api_client import Http
 from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import OLLAMA, OLLAMA_LEVELS, level
 from refold.provider.encoding_cache import EncodedPiece, body_with
 from refold.provider.error_mapping import StreamError
-from refold.provider.http import Http
 from refold.provider.image_fallback import Hidden, ImageFallback
 from refold.provider.images import BLIND, Encodings, Shown, joined, result, seen
 from refold.provider.port import (

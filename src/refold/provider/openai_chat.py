@@ -15,10 +15,10 @@ import msgspec
 from msgspec import Raw, Struct
 
 from refold.provider import sanitize
+from refold.provider.api_client import Http
 from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import OPENAI, Level, level
 from refold.provider.encoding_cache import EncodedPiece, IncrementalFold, body_with
-from refold.provider.http import Http
 from refold.provider.image_fallback import Hidden, ImageFallback
 from refold.provider.images import BLIND, Encodings, Seen, Shown, joined, result, seen
 from refold.provider.openai_chat_stream import ChatStreamState, Chunk, ending, from_wire

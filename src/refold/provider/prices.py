@@ -118,9 +118,9 @@ def runs_here(spec: ProviderSpec, address: str, model: str) -> bool:
     """
     if not spec.own or model.endswith(("-cloud", ":cloud")):
         return False
-    from refold.provider.connect import endpoint_of
+    from refold.values.web_address import host_of
 
-    host = endpoint_of(address).host
+    host = host_of(address)
     return host in ("localhost", "::1") or host.startswith("127.")
 
 

@@ -9,18 +9,18 @@ request decides which of them it may reach.
 
 import socket
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TYPE_CHECKING
 
 import anyio
 
-if TYPE_CHECKING:
-    from refold.values.web_address import AddressKind
+from refold.values.web_address import AddressKind, WebAddress, address_kind, is_private
 
 # The IP addresses of a host and port. Raises `OSError`.
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+# The judged IP addresses of a place. Raises `OSError`, and of these `AddressRefused`.
+Judge = Callable[[WebAddress], Awaitable[Sequence[str]]]
 
-_NAMED_INSIDE: "Collection[AddressKind]" = frozenset(("loopback", "private"))
-_ALL_INSIDE: "Collection[AddressKind]" = frozenset(("loopback", "private", "reserved"))
+_NAMED_INSIDE: Collection[AddressKind] = frozenset(("loopback", "private"))
+_ALL_INSIDE: Collection[AddressKind] = frozenset(("loopback", "private", "reserved"))
 _SHOWN_ADDRESSES = 3
 
 
@@ -28,13 +28,11 @@ class AddressRefused(OSError):
     """A name leads to an address that the request must not reach. The message says which."""
 
 
-def kinds_of_users_host(host: str) -> "Collection[AddressKind]":
+def kinds_of_users_host(host: str) -> Collection[AddressKind]:
     """What the addresses may be of a host that the user named in a rule, a file or a command.
 
     No name may lead to a reserved address; one that the user wrote as an address may be any.
     """
-    from refold.values.web_address import is_private
-
     return _ALL_INSIDE if is_private(host) else _NAMED_INSIDE
 
 
@@ -50,7 +48,7 @@ async def resolve(host: str, port: int) -> Sequence[str]:
 async def judged(
     host: str,
     port: int,
-    also: "Collection[AddressKind]" = (),
+    also: Collection[AddressKind] = (),
     resolve: Resolve = resolve,
 ) -> Sequence[str]:
     """The addresses of a host, if each may be connected to.
@@ -64,7 +62,7 @@ async def judged(
 
 
 def check_addresses(
-    host: str, addresses: Sequence[str], also: "Collection[AddressKind]" = ()
+    host: str, addresses: Sequence[str], also: Collection[AddressKind] = ()
 ) -> None:
     """Raises `AddressRefused` for one that is neither public nor of a kind in `also`.
 
@@ -85,9 +83,7 @@ def check_addresses(
         raise AddressRefused(f"{place} is {_in_words(wrong[0])}: nothing was sent")
 
 
-def kinds_of(addresses: Sequence[str]) -> "frozenset[AddressKind]":
-    from refold.values.web_address import address_kind  # a request to a model needs none
-
+def kinds_of(addresses: Sequence[str]) -> frozenset[AddressKind]:
     return frozenset(address_kind(address) for address in addresses)
 
 

@@ -17,10 +17,10 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from refold.provider import sanitize
+from refold.provider.api_client import Http
 from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import OPENAI, Level, level
 from refold.provider.encoding_cache import EchoOptions, EncodedPiece, body_with
-from refold.provider.http import Http
 from refold.provider.image_fallback import Hidden, ImageFallback
 from refold.provider.images import BLIND, Encodings, Seen, Shown, joined, result, seen
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request

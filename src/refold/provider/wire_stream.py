@@ -13,9 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.errors import ProviderError, Unreachable
+from refold.provider.api_client import Http
 from refold.provider.connect import Broken
 from refold.provider.error_mapping import Peer, StreamError, no_stream, quoted, troubled
-from refold.provider.http import Http, HttpResponse
+from refold.provider.http import HttpResponse
 from refold.provider.port import (
     CallDelta,
     Delta,

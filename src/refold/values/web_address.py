@@ -32,10 +32,18 @@ class WebAddress(Struct, frozen=True):
     target: str  # path and query
 
     @property
-    def origin(self) -> str:
+    def tls(self) -> bool:
+        return self.scheme == "https"
+
+    @property
+    def authority(self) -> str:
+        """As the Host header wants it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
-        return f"{self.scheme}://{host}{port}"
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def origin(self) -> str:
+        return f"{self.scheme}://{self.authority}"
 
     def __str__(self) -> str:
         return self.origin + self.target

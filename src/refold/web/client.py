@@ -2,12 +2,13 @@
 
 Names are resolved here, the IP addresses are checked, and the connection goes to a checked one:
 a name that leads elsewhere a moment later changes nothing. Every redirect is judged like the first
-address. `provider.http` speaks HTTP, `permissions` judges, `unpack` bounds what is compressed,
+address. `provider.http` sends the requests, `permissions` judges,
 `robots` reads robots.txt, `search` knows the search services, and `tools.page_text` makes text of a page.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
+from functools import partial
 
 import anyio
 from msgspec import Struct
@@ -15,14 +16,9 @@ from msgspec.structs import replace
 
 from refold.errors import ToolFailed
 from refold.permissions.facts import Decision
-from refold.provider.connect import Endpoint, proxy_of
+from refold.provider.connect import Broken
 from refold.provider.error_mapping import ResponseStart
-from refold.provider.http import (
-    Broken,
-    HttpConnection,
-    connect_http,
-    unreachable_because,
-)
+from refold.provider.http import Bounds, HttpClient, HttpRequest
 from refold.provider.resolver import (
     AddressRefused,
     Resolve,
@@ -35,13 +31,18 @@ from refold.tools.web import Judge
 from refold.values.web_address import WebAddress, is_private, joined, web_address
 from refold.web.robots import Robots, robots
 from refold.web.search import Engine, read
-from refold.web.unpack import Unpacker
 
 AGENT = "refold"
 
 _ACCEPT = (
     "text/markdown, text/html;q=0.9, application/json;q=0.9, text/plain;q=0.9, */*;q=0.5"
 )
+_HEADERS = {
+    "user-agent": AGENT,
+    "accept": _ACCEPT,
+    "accept-encoding": "gzip, deflate",
+    "connection": "close",
+}
 _REDIRECTS = (301, 302, 303, 307, 308)
 _INDEX_SECONDS = 3.0
 _KNOWN_SITES = 64  # robots.txt files that are remembered
@@ -54,14 +55,6 @@ class FetchLimits(Struct, frozen=True):
     size: int = 5_000_000  # bytes, unpacked
     redirects: int = 5
     robots: int = 500_000  # bytes of a robots.txt that are read
-
-
-class _Request(Struct, frozen=True):
-    """`headers` are sent in addition to ours, or instead of them. A `body` makes it a POST."""
-
-    where: WebAddress
-    headers: tuple[tuple[str, str], ...] = ()
-    body: bytes | None = None
 
 
 class _Answer(Struct, frozen=True):
@@ -81,8 +74,10 @@ class WebClient:
         limits: FetchLimits | None = None,
         resolve: Resolve = resolve,
     ) -> None:
-        self._environ, self._obeys, self._resolve = environ, obey_robots, resolve
+        self._obeys, self._resolve = obey_robots, resolve
         self._limits = limits or FetchLimits()
+        seconds = self._limits.seconds
+        self._client = HttpClient(environ, Bounds(seconds, seconds))
         self._sites = dict[str, Robots]()
 
     async def fetch(self, url: str, judge: Judge) -> WebPage:
@@ -95,7 +90,7 @@ class WebClient:
     async def search(self, found: Engine, query: str, count: int) -> SearchHits:
         """Ask a search service. Its address is not judged: the user has chosen it."""
         wanted = found.request(query, count)
-        request = _Request(_read(wanted.url), wanted.headers, wanted.body)
+        request = HttpRequest(_read(wanted.url), wanted.headers, wanted.body)
         with anyio.move_on_after(self._limits.seconds):
             answer = await self._asked(request, None, self._limits.size)
             if not answer.whole:
@@ -110,7 +105,7 @@ class WebClient:
         passed = list[str]()
         while True:
             await self._check_robots(where, judge)
-            answer = await self._asked(_Request(where), judge, self._limits.size)
+            answer = await self._asked(HttpRequest(where), judge, self._limits.size)
             if answer.start.status not in _REDIRECTS:
                 page = _page(where, answer, passed)
                 index = await self._index(where, judge) if where.target == "/" else ""
@@ -130,7 +125,7 @@ class WebClient:
             return ""
         with anyio.move_on_after(_INDEX_SECONDS), suppress(ToolFailed):
             await self._check_robots(file, judge)
-            answer = await self._asked(_Request(file), judge, self._limits.robots)
+            answer = await self._asked(HttpRequest(file), judge, self._limits.robots)
             kind = answer.start.headers.get("content-type", "").partition(";")[0].strip()
             # Many sites send their front page for what they do not have.
             if answer.start.status == 200 and kind in ("text/plain", "text/markdown"):
@@ -156,7 +151,7 @@ class WebClient:
         file = WebAddress(where.scheme, where.host, where.port, "/robots.txt")
         limit = self._limits
         for _ in range(limit.redirects):
-            answer = await self._asked(_Request(file), judge, limit.robots)
+            answer = await self._asked(HttpRequest(file), judge, limit.robots)
             if answer.start.status not in _REDIRECTS:
                 break
             try:
@@ -169,61 +164,36 @@ class WebClient:
             return Robots()
         return robots(answer.content.decode(errors="replace"), AGENT)
 
-    async def _asked(self, request: _Request, judge: Judge | None, limit: int) -> _Answer:
-        """One request and its answer, of which at most `limit` bytes are read."""
-        where = request.where
-        line: HttpConnection | None = None
-        try:
-            line = await self._connected(where, judge)
-            return await _exchange(line, request, limit, self._limits.seconds)
-        except Broken as error:
-            raise ToolFailed(f"{where.origin} {error}.") from error
-        except OSError as error:
-            why = unreachable_because(error)
-            raise ToolFailed(f"{where.origin} cannot be reached: {why}.") from error
-        except (anyio.BrokenResourceError, anyio.EndOfStream) as error:
-            raise ToolFailed(f"{where.origin} hung up before it was asked.") from error
-        finally:
-            if line is not None:
-                with anyio.CancelScope(shield=True):
-                    await line.aclose()
+    async def _asked(
+        self, request: HttpRequest, judge: Judge | None, limit: int
+    ) -> _Answer:
+        """One request and its answer, of which at most `limit` bytes are read.
 
-    async def _connected(self, where: WebAddress, judge: Judge | None) -> HttpConnection:
+        Headers of the request are sent in addition to ours, or instead of them.
+        """
+        where = request.where
+        headers = tuple({**_HEADERS, **dict(request.headers)}.items())
         if judge is not None:
             _refuse_denied(judge(str(where), False))
-        place = Endpoint(where.host, where.port, where.scheme == "https")
-        addresses: Sequence[str] = ()
         try:
-            addresses = await self._resolve(where.host, where.port)
-        except OSError:
-            if not proxy_of(place, self._environ):
-                raise
+            sent = replace(request, headers=headers)
+            answer = await self._client.open(sent, partial(self._addresses, judge))
+            async with aclosing(answer):
+                if answer.reply.status != 200:
+                    return _Answer(answer.reply)
+                return _Answer(answer.reply, *await answer.content(limit))
+        except AddressRefused as error:
+            raise ToolFailed(f"Refused: {error}.") from error
+        except Broken as error:
+            raise ToolFailed(f"{where.origin} {error}.") from error
+
+    async def _addresses(self, judge: Judge | None, where: WebAddress) -> Sequence[str]:
+        """Those of a host, if they are public or a rule permits them to be private."""
+        addresses = await self._resolve(where.host, where.port)
         if judge is not None and any(map(is_private, addresses)):
             _refuse_denied(judge(str(where), True))
-            _check_permitted(where.host, addresses)
-        return await connect_http(place, self._environ, addresses=addresses)
-
-
-async def _exchange(
-    line: HttpConnection, request: _Request, limit: int, seconds: float
-) -> _Answer:
-    where = request.where
-    headers = {
-        "host": where.origin.partition("//")[2],
-        "user-agent": AGENT,
-        "accept": _ACCEPT,
-        "accept-encoding": "gzip, deflate",
-        "connection": "close",
-        **dict(request.headers),
-    }
-    await line.send(where.target, headers.items(), request.body, seconds)
-    start = await line.head()
-    if start.status != 200:
-        return _Answer(start)
-    unpacker = Unpacker(start.headers.get("content-encoding", ""), limit)
-    while not unpacker.full and (chunk := await line.next_chunk()):
-        unpacker.add(chunk)
-    return _Answer(start, unpacker.content, whole=not unpacker.full)
+            check_addresses(where.host, addresses, kinds_of_users_host(where.host))
+        return addresses
 
 
 def _page(where: WebAddress, answer: _Answer, passed: Sequence[str]) -> WebPage:
@@ -277,14 +247,6 @@ def _next(where: WebAddress, start: ResponseStart, judge: Judge) -> WebAddress:
             f"{where} redirects to {found}, without encryption. Nothing was read from there."
         )
     return found
-
-
-def _check_permitted(host: str, addresses: Sequence[str]) -> None:
-    """Addresses of a host that a rule permits to be private. Raises `ToolFailed`."""
-    try:
-        check_addresses(host, addresses, kinds_of_users_host(host))
-    except AddressRefused as error:
-        raise ToolFailed(f"Refused: {error}.") from error
 
 
 def _refuse_denied(decision: Decision) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from refold.cli import local
 from refold.errors import BadInput, Unreachable
-from refold.provider.connect import Endpoint
 from refold.provider.local.hub import Hub, HubFile, chosen, parse_name, usual_sources
 from refold.provider.local.models import (
     DEFAULT,
@@ -22,6 +21,7 @@ from refold.provider.local.models import (
 )
 from refold.provider.resolver import AddressRefused
 from refold.testing import ModelHub, model_hub
+from refold.values.web_address import WebAddress
 from tests.provider.local.made_up import gguf
 
 REPOSITORY = "org/Tiny-GGUF"
@@ -207,13 +207,13 @@ def test_public_hub_cannot_send_a_download_to_a_private_address() -> None:
     public = Hub("https://8.8.8.8")
 
     with pytest.raises(AddressRefused, match="is this machine"):
-        anyio.run(public.addresses, Endpoint("127.0.0.1", 9, tls=False))
+        anyio.run(public.addresses, WebAddress("http", "127.0.0.1", 9, "/"))
 
 
 def test_private_hub_may_send_a_download_into_its_network() -> None:
     private = Hub("http://10.0.0.7:8080")
 
-    assert anyio.run(private.addresses, Endpoint("10.0.0.8", 80, tls=False)) == (
+    assert anyio.run(private.addresses, WebAddress("http", "10.0.0.8", 80, "/")) == (
         "10.0.0.8",
     )
 

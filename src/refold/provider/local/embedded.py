@@ -24,9 +24,10 @@ from msgspec.structs import replace
 
 from refold.errors import Unreachable
 from refold.provider import openai_chat, openai_chat_stream, sanitize
+from refold.provider.api_client import Http
 from refold.provider.encoding_cache import Encoded
 from refold.provider.error_mapping import Peer
-from refold.provider.http import Http, Timeouts
+from refold.provider.http import Bounds
 from refold.provider.local.call_grammar import call_grammar
 from refold.provider.local.models import LocalModel
 from refold.provider.local.server import Address, Server
@@ -46,7 +47,7 @@ MAX_TEMPLATE_OUTPUT = 8192  # tokens of a larger model, which may think before i
 _PERIOD, _TIMES = 200, 6
 _REPEATED = 800  # characters of repetition at least: a hundred short lines are fewer
 _LOOK_EVERY = 64  # characters
-_TIMEOUTS = Timeouts(connect=5.0, idle=600.0)  # a long prompt is read without a word
+_BOUNDS = Bounds(connect=5.0, idle=600.0)  # a long prompt is read without a word
 
 
 class Embedded:
@@ -136,7 +137,7 @@ class Embedded:
             # It closes idle connections after five seconds, at times just when we send.
             headers = {"authorization": f"Bearer {address.key}", "connection": "close"}
             peer = Peer(LABEL, address.url)
-            self._http = Http(peer, headers, secret=address.key, timeouts=_TIMEOUTS)
+            self._http = Http(peer, headers, secret=address.key, bounds=_BOUNDS)
             self._address = address
         return self._http
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from refold.errors import BadInput, Unreachable
 from refold.provider.blocking_http import Download, Requesting, StatusError, open_url
-from refold.provider.connect import Endpoint, endpoint_of
+from refold.provider.connect import server_address
 from refold.provider.local.download import (
     Broken,
     FromFile,
@@ -28,7 +28,7 @@ from refold.provider.local.download import (
 )
 from refold.provider.local.models import LocalModel, ModelDirectory
 from refold.provider.resolver import judged, kinds_of, kinds_of_users_host, resolve
-from refold.values.web_address import is_private
+from refold.values.web_address import WebAddress, is_private
 
 SCHEME = "hf:"
 HUB = "https://huggingface.co"
@@ -208,13 +208,13 @@ class Hub(Struct, frozen=True):
             return ()
         return (("authorization", f"Bearer {self.token}"),)
 
-    async def addresses(self, where: Endpoint) -> Sequence[str]:
+    async def addresses(self, where: WebAddress) -> Sequence[str]:
         """The judged addresses of a place. Raises `AddressRefused`, and other `OSError`s.
 
         The user named the hub. Where the hub redirects must be public, or, if the hub is
         private itself, may be private.
         """
-        hub = endpoint_of(self.endpoint)
+        hub = server_address(self.endpoint)
         also = kinds_of_users_host(hub.host)
         if where.host != hub.host:
             inside = "public" not in kinds_of(await resolve(hub.host, hub.port))

@@ -1,19 +1,17 @@
 """How fast an embedded model reads and writes on this machine, as llama.cpp measures it."""
 
-import urllib.error
-import urllib.request
-from functools import partial
-
-import anyio
-import anyio.to_thread
 import msgspec
 from msgspec import Struct
 
-from refold.errors import Unreachable
+from refold.errors import ProviderError, Unreachable
+from refold.provider.api_client import Http
+from refold.provider.error_mapping import Peer
+from refold.provider.http import Bounds
 from refold.provider.local.server import Address, Server
 
 _SECONDS = 120.0
 _WRITTEN_TOKENS = 32
+_MAX_ANSWER_BYTES = 1_000_000
 _TEXT = "Explain in a few sentences how a bicycle stays upright while it moves. " * 8
 
 
@@ -30,7 +28,7 @@ async def measure_speed(server: Server) -> Speed:
     Raises `Refused` if its server does not start, and `Unreachable` if it does not answer.
     """
     async with server.lease() as address:
-        return await anyio.to_thread.run_sync(partial(_ask, address))
+        return await _ask(address)
 
 
 class _Timings(Struct, frozen=True):
@@ -42,25 +40,24 @@ class _Answer(Struct, frozen=True):
     timings: _Timings
 
 
-def _ask(address: Address) -> Speed:
+async def _ask(address: Address) -> Speed:
     body = {
         "messages": [{"role": "user", "content": _TEXT}],
         "max_tokens": _WRITTEN_TOKENS,
         "temperature": 0,
         "cache_prompt": False,
     }
-    request = urllib.request.Request(
-        f"{address.url}/v1/chat/completions",
-        msgspec.json.encode(body),
-        {"Authorization": f"Bearer {address.key}", "Content-Type": "application/json"},
+    peer, headers = (
+        Peer("llama.cpp", address.url),
+        {"Authorization": f"Bearer {address.key}"},
     )
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    http = Http(peer, headers, secret=address.key, bounds=Bounds(idle=_SECONDS))
     try:
-        with direct.open(request, timeout=_SECONDS) as answer:
-            timings = msgspec.json.decode(answer.read(), type=_Answer).timings
-    except urllib.error.HTTPError as error:
-        with error:
-            raise Unreachable(f"its speed cannot be measured: {error}") from error
-    except (OSError, msgspec.MsgspecError) as error:
+        async with http.post("/v1/chat/completions", msgspec.json.encode(body)) as answer:
+            content, _ = await answer.content(_MAX_ANSWER_BYTES)
+        timings = msgspec.json.decode(content, type=_Answer).timings
+    except (ProviderError, msgspec.MsgspecError) as error:
         raise Unreachable(f"its speed cannot be measured: {error}") from error
+    finally:
+        await http.aclose()
     return Speed(timings.prompt_per_second, timings.predicted_per_second)

@@ -1,0 +1,127 @@
+"""The server of a model provider: post JSON, read the response as it arrives.
+
+Every failure is raised as a `ProviderError` in one sentence, without the key. `http` sends the
+requests, `error_mapping` explains statuses, and each wire parses its own responses.
+"""
+
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from copy import copy
+
+from msgspec.structs import replace
+
+from refold.errors import BadInput, ProviderError, Refused, Unreachable
+from refold.provider.connect import Broken, Unconnected, server_address
+from refold.provider.error_mapping import Peer, failure, masked, no_stream
+from refold.provider.http import Bounds, HttpClient, HttpRequest, HttpResponse
+
+_KEPT = 4  # connections that wait for the next request
+_MAX_REFUSAL_BYTES = 64 * 1024
+_MAX_PAGE_BYTES = 32 * 1024 * 1024
+
+
+class Http:
+    """One provider's server. Safe to share: every request has a line of its own."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        headers: Mapping[str, str] = {},
+        *,
+        secret: str = "",
+        bounds: Bounds | None = None,
+        environ: Mapping[str, str] = {},
+    ) -> None:
+        self.peer, self._secret = peer, secret
+        self._client = HttpClient(environ, bounds, keep=_KEPT)
+        self._place = server_address(peer.base_url)
+        self._path = self._place.target.partition("?")[0].rstrip("/")
+        for name, value in headers.items():
+            # The library would quote the whole value in its complaint: the key.
+            if not (value.isascii() and value.isprintable()):
+                raise BadInput(
+                    f"{peer.key_env or name} holds a character that no key has: "
+                    "set it again, without quotes or line breaks"
+                )
+        self._headers = (
+            ("user-agent", "refold"),
+            ("content-type", "application/json"),
+            ("accept-encoding", "identity"),
+            *headers.items(),
+        )
+
+    def with_headers(self, more: Mapping[str, str]) -> "Http":
+        """The same server, over the same connections; each request has these headers, too."""
+        other = copy(self)
+        other._headers = (*self._headers, *more.items())
+        return other
+
+    def post(
+        self, path: str, body: bytes, *, model: str = ""
+    ) -> AbstractAsyncContextManager[HttpResponse]:
+        """Send, and read the answer inside. Leaving early closes the connection."""
+        return self._answered(path, body, model)
+
+    async def get(self, path: str) -> bytes:
+        """The whole response."""
+        async with self._answered(path, None) as answer:
+            content, whole = await answer.content(_MAX_PAGE_BYTES)
+            if not whole:
+                raise Broken(f"sends more than {_MAX_PAGE_BYTES >> 20} MB at {path}")
+            return content
+
+    @asynccontextmanager
+    async def _answered(
+        self, path: str, body: bytes | None, model: str = ""
+    ) -> AsyncGenerator[HttpResponse, None]:
+        answer: HttpResponse | None = None
+        where = replace(self._place, target=self._path + path)
+        try:
+            answer = await self._client.open(HttpRequest(where, self._headers, body))
+            answer.reply = replace(answer.reply, model=model, now=time.time())
+            await self._check(answer)
+            yield answer
+        except Unconnected as error:
+            raise self._clean(self._unconnected(error)) from error
+        except Broken as error:
+            raise self._clean(
+                Unreachable(f"{self.peer.label} at {self.peer.base_url} {error}")
+            ) from error
+        except ProviderError as error:
+            self._clean(error)
+            raise
+        finally:
+            if answer:
+                await answer.aclose()
+
+    async def aclose(self) -> None:
+        """Close what is kept open. The next request opens it again."""
+        await self._client.aclose()
+
+    async def _check(self, answer: HttpResponse) -> None:
+        """Raises the error that an answer means, if it is one."""
+        reply = answer.reply
+        if reply.status == 200 and "html" not in reply.headers.get("content-type", ""):
+            return
+        try:
+            refusal, _ = await answer.content(_MAX_REFUSAL_BYTES)
+        except Broken:
+            refusal = answer.reply.body  # the status says enough
+        judge = no_stream if reply.status == 200 else failure
+        error = judge(self.peer, replace(reply, body=refusal))
+        error.answer = refusal
+        raise error
+
+    def _unconnected(self, error: Unconnected) -> ProviderError:
+        peer = self.peer
+        place = f"cannot reach {peer.label} at {peer.base_url}: {error.why}"
+        if error.lasting:
+            return Refused(place)
+        url = f"check {peer.url_env}" if peer.url_env else ""
+        look = " and ".join(filter(None, (url, peer.advice))) or "check the network"
+        return Unreachable(f"{place}; {look}")
+
+    def _clean(self, error: ProviderError) -> ProviderError:
+        error.args = tuple(masked(str(arg), self._secret) for arg in error.args)
+        return error

@@ -1,0 +1,120 @@
+"""The HTTP client of all requests: kept connections, judged addresses, bounds of size and time."""
+
+import gzip
+from collections.abc import Sequence
+from contextlib import aclosing
+
+import anyio
+import pytest
+
+from refold.provider.connect import Broken, Unconnected, server_address
+from refold.provider.http import Bounds, HttpClient, HttpRequest
+from refold.provider.resolver import AddressRefused, Judge, judged
+from refold.testing.wire_server import Answer, Pause, wire_server
+from refold.values.web_address import WebAddress
+
+PROXY = {"HTTP_PROXY": "http://proxy.example:3128"}
+SMALL = Bounds(size=2 << 20)
+
+
+def permits(*addresses: str) -> Judge:
+    async def judge(where: WebAddress) -> Sequence[str]:
+        await anyio.lowlevel.checkpoint()
+        return addresses
+
+    return judge
+
+
+def connections(*judges: Judge, keep: int = 1) -> int:
+    """How many connections one request for each of these judges takes."""
+
+    async def run() -> int:
+        client = HttpClient({}, keep=keep)
+        async with wire_server(lambda _: Answer(b"page")) as server:
+            where = server_address(server.url)
+            async with aclosing(client):
+                for judge in judges:
+                    async with aclosing(
+                        await client.open(HttpRequest(where), judge)
+                    ) as answer:
+                        assert await answer.content(100) == (b"page", True)
+            return server.connections
+
+    return anyio.run(run)
+
+
+def test_connection_is_kept_for_the_next_request() -> None:
+    here = permits("127.0.0.1")
+
+    assert connections(here, here, keep=1) == 1
+    assert connections(here, here, keep=0) == 2
+
+
+def test_kept_connection_to_an_address_that_is_not_permitted_now_is_not_used() -> None:
+    moved = permits("127.0.0.2")
+
+    with pytest.raises(Unconnected, match="connection refused"):
+        connections(permits("127.0.0.1"), moved)
+
+
+def read(answer: Answer, bounds: Bounds) -> bytes:
+    async def run() -> bytes:
+        async with wire_server(answer) as server:
+            where = server_address(server.url)
+            async with aclosing(
+                await HttpClient({}, bounds).open(HttpRequest(where))
+            ) as got:
+                return (await got.content(100_000_000))[0]
+
+    return anyio.run(run)
+
+
+def test_answer_is_bounded_by_what_it_unpacks_to() -> None:
+    packed = gzip.compress(bytes(3 << 20))
+
+    with pytest.raises(Broken, match="sent more than 2 MB as one answer"):
+        read(Answer(packed, headers={"content-encoding": "gzip"}), SMALL)
+
+
+def test_answer_that_trickles_is_left_at_its_bound() -> None:
+    trickle = Answer((b"x", *[Pause(0.02), b"x"] * 500))
+
+    with pytest.raises(Broken, match=r"did not end its answer within 0\.1 s"):
+        read(trickle, Bounds(whole=0.1))
+
+
+def test_refused_address_is_refused_also_where_a_proxy_leads_there() -> None:
+    async def metadata(host: str, port: int) -> Sequence[str]:
+        await anyio.lowlevel.checkpoint()
+        return ["169.254.169.254"]
+
+    async def judge(where: WebAddress) -> Sequence[str]:
+        return await judged(where.host, where.port, resolve=metadata)
+
+    with pytest.raises(AddressRefused, match="a reserved address"):
+        anyio.run(HttpClient(PROXY).open, HttpRequest(server_address("http://a.b")), judge)
+
+
+def test_name_that_only_the_proxy_knows_is_left_to_the_proxy() -> None:
+    async def unknown(where: WebAddress) -> Sequence[str]:
+        await anyio.lowlevel.checkpoint()
+        raise OSError("no such name")
+
+    where = server_address("http://intranet.corp")
+
+    assert anyio.run(HttpClient(PROXY).addresses, where, unknown) == ()
+    with pytest.raises(OSError, match="no such name"):
+        anyio.run(HttpClient({}).addresses, where, unknown)
+
+
+def test_challenges_of_two_headers_are_both_read() -> None:
+    raw = b"HTTP/1.1 401 No\r\nwww-authenticate: Basic\r\nwww-authenticate: Bearer\r\n\r\n"
+
+    async def run() -> str:
+        async with wire_server(Answer(raw=raw)) as server:
+            where = server_address(server.url)
+            answer = await HttpClient({}).open(HttpRequest(where))
+            await answer.aclose()
+            return answer.reply.headers["www-authenticate"]
+
+    assert anyio.run(run) == "Basic, Bearer"
