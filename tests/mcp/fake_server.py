@@ -18,6 +18,8 @@ ECHO = {
     "annotations": {"readOnlyHint": True},
 }
 
+CALLED: list[str] = []
+
 
 def send(**message: Any) -> None:
     sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
@@ -32,7 +34,9 @@ def tools() -> list[dict[str, Any]]:
         about = "This tool does one of very many things. " * 10
         return [{**ECHO, "name": f"tool-{n}", "description": about} for n in range(100)]
     if MODE == "wrong":
-        return [{**ECHO, "inputSchema": {"type": "object", "required": "text"}}]
+        return [ECHO, {**ECHO, "name": "bad", "inputSchema": {"type": "string"}}]
+    if MODE == "add" and CALLED:
+        return [ECHO, {**ECHO, "name": "later"}]
     return [ECHO]
 
 
@@ -99,6 +103,9 @@ def called(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> str:
         case "change":
             ECHO["description"] = "Changed while it was connected."
             send(method="notifications/tools/list_changed")
+        case "add":
+            CALLED.append(name)
+            send(method="notifications/tools/list_changed")
         case "environ":
             return json.dumps(dict(os.environ))
         case "write":
@@ -146,7 +153,8 @@ def answer(message: dict[str, Any]) -> None:
                 return
             meta = params.get("_meta", {})
             text = called(params["name"], params.get("arguments", {}), meta)
-            send(id=id_, result={"content": [{"type": "text", "text": text}]})
+            odd = [{"type": "widget", "x": 1}] if MODE == "wrong" else []
+            send(id=id_, result={"content": [{"type": "text", "text": text}, *odd]})
         case _:
             send(id=id_, error={"code": -32601, "message": "no such method"})
 

@@ -182,12 +182,51 @@ def test_a_tool_that_changes_while_it_is_connected_is_blocked(place: Place) -> N
     assert "was not called" in second.text
 
 
+def test_a_tool_that_comes_while_it_is_connected_is_said_to_be_blocked(
+    place: Place,
+) -> None:
+    place.servers(s=place.fake("add"))
+    place.know()
+    agent = place.agent(
+        echo(), [("bash", '{"command": "sleep 0.3"}')], "Done.", mode="bypass"
+    )
+
+    async def talk() -> tuple[str, ...]:
+        async with agent.session() as session:
+            first = await session.run("Go.")
+            again = await session.run("Again.")
+            assert again.warnings == ()
+            return first.warnings
+
+    blocked = (
+        "the MCP server s has changed the tools later: they are blocked until you have seen"
+    )
+    assert [warning.startswith(blocked) for warning in anyio.run(talk)] == [True]
+
+
+def test_a_tool_with_a_wrong_schema_costs_that_tool_and_is_named(place: Place) -> None:
+    place.servers(s=place.fake("wrong"))
+    place.know()
+
+    async def talk() -> tuple[list[Ended], Sequence[str]]:
+        async with place.agent(echo(text="hi"), "Done.").session() as session:
+            await session.run("Go.")
+            return await ends(session), session.notices()
+
+    (end,), notices = anyio.run(talk)
+
+    assert (end.outcome, end.text) == (
+        "done",
+        'echo {"text": "hi"}\n[a part of the kind \'widget\', which cannot be read, left out]',
+    )
+    assert [each for each in notices if "mcp__s__bad is not used: its schema" in each] != []
+
+
 @pytest.mark.parametrize(
     ("mode", "words"),
     [
         ("crash", "its program ended with code 7: out of luck"),
         ("silent", "it did not answer within 2 s"),
-        ("wrong", "protocol does not allow: tools.0.inputSchema.required: Input should be"),
         ("garbage", "it prints something that is not a message of the protocol"),
         ("endless", "it sent a line longer than 16 MiB"),
     ],

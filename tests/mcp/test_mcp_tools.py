@@ -85,6 +85,11 @@ def test_a_hostile_description_is_bounded_and_shows_what_is_invisible() -> None:
     [
         ("[]", "not a JSON object"),
         ('{"properties": 3}', "properties of its schema"),
+        ('{"type": "string"}', 'its schema is that of "string", and not of an object'),
+        (
+            '{"anyOf": [{}], "properties": {"a": {"$ref": "#/anyOf/0"}}}',
+            "'#/anyOf/0', which leads to nothing",
+        ),
         (json.dumps({"x": "y" * 30_000}), "at most 20,000 are sent"),
         ('{"a": ' * 80 + "1" + "}" * 80, "nested more than 64 levels deep"),
         (
@@ -109,7 +114,6 @@ def test_a_tool_with_a_schema_that_cannot_be_sent_is_refused(
     "schema",
     [
         {"properties": {"all": {"$ref": "#"}}},
-        {"allOf": [{"$ref": "#/allOf/1"}, {"type": "object"}]},
         {"$defs": {"a/b": {"properties": {"next": {"$ref": "#/$defs/a~1b"}}}}},
         {"properties": {"$ref": {"type": "string"}}},
     ],

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import Raw
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from refold.journal.events.kinds import (
     Ended,
     Entry,
     Event,
+    Frame,
     HookRan,
     Judged,
     ModelAnswered,
@@ -25,6 +27,7 @@ from refold.values.display import Diff, Output
 from refold.values.messages import Message, Text, ToolCall
 from refold.views.call_summary import result as call_result
 from refold.views.notices import hook_notice, warning_lines, warnings
+from refold.views.stream_json.encode import documents_of
 from refold.views.stream_json.turn_result import result
 from refold.views.styled import bare
 
@@ -141,6 +144,16 @@ def test_what_a_response_warns_of_is_said_once_in_a_turn() -> None:
 
     assert warnings(turn(warned, warned)) == ("it saw nothing",)
     assert warnings(turn(warned, TurnEnded("answered"), TurnStarted(2))) == ()
+
+
+def test_a_stream_has_what_a_response_warns_of_as_a_notice() -> None:
+    warned = ModelAnswered(Message("assistant", (Text("Hi."),)), warning="it saw\nnothing")
+
+    documents = documents_of(Frame(7, 0, Entry(7, warned)), live=False)
+
+    answer, notice = map(msgspec.to_builtins, documents)
+    assert answer["type"] == "assistant_message"
+    assert notice == {"type": "notice", "seq": 7, "text": "it saw\\nnothing"}
 
 
 def test_of_many_files_some_are_named() -> None:

@@ -43,7 +43,7 @@ from refold.mcp.servers import (
     variable_mark,
 )
 from refold.place.port import Commands
-from refold.provider.port import Delta, Provider, Request
+from refold.provider.port import Delta, Done, Provider, Request
 from refold.safe_open import read_regular
 from refold.tools.contract import Reply, Tool
 from refold.tools.tool_search import finding, tool_search
@@ -211,6 +211,7 @@ class McpServers:
             )
         self.remote = RemoteServers(here.remote, environ)
         self._offered: tuple[object, ServerTools] | None = None
+        self._told = set[str]()  # sentences that the user has got
 
     @cached_property
     def connections(self) -> "Connections":
@@ -234,15 +235,22 @@ class McpServers:
 
     def notices(self) -> tuple[str, ...]:
         """What the user should know: servers that are off, tools that are blocked."""
-        blocked = (
-            one.manifest.damaged
-            or f"the MCP server {one.config.name} has changed the tools "
-            f"{', '.join(tool.name for tool in one.manifest.blocked)}: they are blocked until "
-            f"you have seen the difference (`refold mcp test {one.config.name}`)"
-            for one in self.connections.statuses()
-            if one.manifest.blocked or one.manifest.damaged
-        )
-        return (*self._here.notices, *self._now().refused, *blocked)
+        found = (*self._here.notices, *self._not_usable())
+        self._told.update(found)
+        return found
+
+    def _not_usable(self, *, lost: bool = False) -> tuple[str, ...]:
+        """A sentence about each tool, and with `lost` each server, that cannot be used."""
+        statuses = self.connections.statuses()
+        servers = (each.lost for each in statuses) if lost else ()
+        blocked = (each.blocked for each in statuses)
+        return (*self._now().refused, *filter(None, (*blocked, *servers)))
+
+    def _news(self) -> str:
+        """What of that the user has not got yet."""
+        news = [each for each in self._not_usable(lost=True) if each not in self._told]
+        self._told.update(news)
+        return "; ".join(news)
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -284,7 +292,8 @@ class McpServers:
         """The same provider; once it has been asked, the servers are connected. In a turn that
         may have those in remote mode, its requests name them.
         """
-        found = _Connecting(provider, self.connections.begin)
+        news = self._news if turn else lambda: ""
+        found = _Connecting(provider, self.connections.begin, news)
         return self.remote.around(found, turn) if turn else found
 
     def statuses(self) -> "tuple[ServerStatus, ...]":
@@ -449,16 +458,23 @@ def _files(directory: str, paths: Paths, *, trust: bool) -> _Files:
 
 
 class _Connecting:
-    """A provider whose first delta (the request is on its way) starts something else."""
+    """A provider whose first delta (the request is on its way) starts something else. A response
+    carries `news` as a warning.
+    """
 
-    def __init__(self, provider: Provider, begin: Callable[[], None]) -> None:
-        self._provider, self._begin = provider, begin
+    def __init__(
+        self, provider: Provider, begin: Callable[[], None], news: Callable[[], str]
+    ) -> None:
+        self._provider, self._begin, self._news = provider, begin, news
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         deltas = self._provider.stream(request)
         try:
             async for delta in deltas:
                 self._begin()
+                if isinstance(delta, Done) and (news := self._news()):
+                    warning = "; ".join(filter(None, (delta.warning, news)))
+                    delta = replace(delta, warning=warning)
                 yield delta
         finally:
             await deltas.aclose()

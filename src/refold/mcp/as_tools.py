@@ -17,6 +17,7 @@ from msgspec import Meta, Raw, Struct
 
 from refold.errors import BadInput
 from refold.mcp.manifests import RemoteTool
+from refold.mcp.portable_schema import portable
 from refold.tools.contract import (
     Complete,
     Context,
@@ -150,15 +151,18 @@ def _parameters(remote: RemoteTool) -> Raw:
             f"its schema has {len(remote.schema):,} characters, at most {_SCHEMA:,} are sent"
         )
     try:
-        schema = msgspec.json.decode(remote.schema, type=dict[str, Any])
+        found = msgspec.json.decode(remote.schema, type=dict[str, Any] | None)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise BadInput("its schema is not a JSON object") from error
-    if not isinstance(schema.get("properties", {}), dict):
-        raise BadInput("the properties of its schema are not an object")
+    schema = found or dict[str, Any]()
+    if (kind := schema.get("type", "object")) != "object":
+        raise BadInput(
+            f"its schema is that of {json.dumps(kind)[:100]}, and not of an object"
+        )
     _check_references(schema)
-    schema = _escaped(schema)
-    kept = {key: value for key, value in schema.items() if key not in ("$schema", "title")}
-    return Raw(msgspec.json.encode({"properties": {}, **kept, "type": "object"}))
+    sent = portable(_escaped(schema))
+    _check_references(sent)  # one may lead to what is not sent
+    return Raw(msgspec.json.encode(sent))
 
 
 def _escaped(part: Any) -> Any:

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from refold._version import __version__
 from refold.errors import ToolFailed, first
 from refold.mcp import results, transports
+from refold.mcp.answer_repair import schema_as_sent
 from refold.mcp.channel import Channel
 from refold.mcp.flood import FloodGate, screened
 from refold.mcp.grants import GrantStore, NoGrants
@@ -330,7 +331,7 @@ async def _offer(client: Client) -> ServerListing:
     """All lists of a server, page by page, within limits."""
     can, info = client.server_capabilities, client.server_info
     tools = [
-        RemoteTool(t.name, t.description or "", json.dumps(t.input_schema))
+        RemoteTool(t.name, t.description or "", json.dumps(schema_as_sent(t.input_schema)))
         for t in (await _pages(client.list_tools, "tools") if can.tools else [])
     ]
     prompts = [

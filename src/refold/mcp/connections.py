@@ -44,6 +44,24 @@ class ServerStatus(Struct, frozen=True):
     manifest: Manifest
     why: str = ""
 
+    @property
+    def blocked(self) -> str:
+        """A sentence about its tools that are blocked, or ""."""
+        if self.manifest.damaged or not self.manifest.blocked:
+            return self.manifest.damaged
+        return (
+            f"the MCP server {self.config.name} has changed the tools "
+            f"{', '.join(tool.name for tool in self.manifest.blocked)}: they are blocked until "
+            f"you have seen the difference (`refold mcp test {self.config.name}`)"
+        )
+
+    @property
+    def lost(self) -> str:
+        """A sentence about a server that could not be connected, or ""."""
+        if self.state != "failed" or not self.why:
+            return ""
+        return f"the MCP server {self.config.name} cannot be used: {self.why}"
+
 
 class McpContext(Struct, frozen=True):
     """What the connections need of the workspace and the settings."""

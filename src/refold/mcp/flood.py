@@ -2,7 +2,7 @@
 
 Each kind has a number that may come at once and a rate. What is more is left out, and one sentence
 says so. Nothing is lost that counts: progress and log messages are only shown, and that a list has
-changed is noted without the message. `message_limits` bounds each message.
+changed is noted without the message. `message_limits` bounds each message, and `answer_repair` repairs it.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -14,6 +14,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from msgspec import Struct
 
+from refold.mcp.answer_repair import repair
 from refold.mcp.message_limits import with_few_parts
 
 _Incoming = SessionMessage | Exception
@@ -48,7 +49,7 @@ class FloodGate:
     """Of one connection. `say` gets a sentence, `changed` is called for a change left out."""
 
     def __init__(self, say: Callable[[str], None], changed: Callable[[], None]) -> None:
-        self._say, self._changed = say, changed
+        self.say, self._changed = say, changed
         self._buckets = dict[str, _Bucket]()
 
     def passes(self, message: types.JSONRPCMessage) -> bool:
@@ -65,7 +66,7 @@ class FloodGate:
             return True
         if not bucket.overflowed:
             bucket.overflowed = True
-            self._say(
+            self.say(
                 f"sends more than {allowance.each_second:g} {allowance.what} in a second: "
                 "the rest are left out"
             )
@@ -101,9 +102,11 @@ async def _forward(
                 if isinstance(item, Exception):
                     await session.send(item)
                 elif gate.passes(item.message):
-                    few = with_few_parts(item.message)
-                    same = few is item.message
-                    await session.send(item if same else SessionMessage(few, item.metadata))
+                    sound = repair(with_few_parts(item.message), gate.say)
+                    same = sound is item.message
+                    await session.send(
+                        item if same else SessionMessage(sound, item.metadata)
+                    )
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the session has ended
 

@@ -43,6 +43,7 @@ from refold.values.live import (
 )
 from refold.values.messages import Thinking, ToolCall
 from refold.values.usage import Budget
+from refold.views.escape import on_one_line
 from refold.views.notices import hook_notice
 from refold.views.stream_json import documents, live_documents, subagent_documents
 from refold.views.stream_json.live_documents import LiveDocument
@@ -219,18 +220,15 @@ def _answer(answer: kinds.ModelAnswered, seq: int) -> Iterator[OfEvent]:
     thinking = "".join(p.text for p in message.parts if isinstance(p, Thinking))
     yield documents.AssistantMessage(
         seq=seq,
-        text=message.text,
-        thinking=thinking,
-        model=answer.model,
-        stop=answer.stop,
-        partial=answer.partial,
-        usage=answer.usage,
-        cost=answer.cost,
-    )
+        text=message.text, thinking=thinking, model=answer.model, stop=answer.stop,
+        partial=answer.partial, usage=answer.usage, cost=answer.cost,
+    )  # fmt: skip
     for call in message.calls:
         yield documents.ToolCall(
             seq=seq, call_id=call.id, tool=call.name, arguments=arguments(call)
         )
+    if answer.warning:
+        yield documents.Notice(seq=seq, text=on_one_line(answer.warning))
 
 
 def _of_call(event: Event, seq: int) -> Iterator[OfEvent]:
@@ -286,8 +284,9 @@ def _of_session(event: Event, seq: int) -> Iterator[OfEvent]:
         case HookRan() as ran if said := hook_notice(ran):
             yield documents.Notice(seq=seq, text=said)
         case kinds.JournalRepaired(lost):
-            text = f"the journal was damaged at its end: {lost}"
-            yield documents.Notice(seq=seq, text=text)
+            yield documents.Notice(
+                seq=seq, text=f"the journal was damaged at its end: {lost}"
+            )
         case _:
             yield from _of_place(event, seq)
 

@@ -1,0 +1,157 @@
+"""Repairs an answer of a server before the SDK reads it, so that one bad part costs that part alone.
+
+The SDK refuses a whole answer for one tool, prompt or block that is not as the protocol says, and the
+server with it. Here a schema that it would refuse is put where it does not look (`as_tools` decides about
+it), a part of a result that is unknown becomes a text that says so, and an entry of a list that cannot be
+read is left out with a sentence. `message_limits` bounds a message, and `results` makes a reply of it.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, cast
+
+import mcp_types as types
+from pydantic import TypeAdapter, ValidationError
+
+# Where a schema is that the SDK would refuse. Its value is what the server sent.
+AS_SENT = "x-refold-schema-as-sent"
+_LIST_KINDS: Mapping[str, tuple[str, Any]] = {
+    "tools": ("tool", types.Tool),
+    "prompts": ("prompt", types.Prompt),
+    "resources": ("resource", types.Resource),
+}
+
+
+def repair(
+    message: types.JSONRPCMessage, say: Callable[[str], None]
+) -> types.JSONRPCMessage:
+    """The same message, or one that the SDK can read. `say` gets a sentence of what is left out."""
+    if not isinstance(message, types.JSONRPCResponse):
+        return message
+    result: dict[str, Any] = message.result
+    changes = dict[str, Any]()
+    for key, (kind, _) in _LIST_KINDS.items():
+        if isinstance(entries := result.get(key), list):
+            changes[key] = _repair_list(cast("list[object]", entries), key, kind, say)
+    if "content" in result and "model" not in result:
+        changes["content"] = _repair_blocks(result["content"])
+    if isinstance(messages := result.get("messages"), list):
+        changes["messages"] = [
+            _repair_message(each) for each in cast("list[object]", messages)
+        ]
+    if all(changes[key] == result[key] for key in changes):
+        return message
+    return message.model_copy(update={"result": {**result, **changes}})
+
+
+def schema_as_sent(schema: Mapping[str, Any]) -> object:
+    """The schema of a tool as its server sent it."""
+    return schema.get(AS_SENT, schema)
+
+
+def _repair_list(
+    entries: list[object], key: str, kind: str, say: Callable[[str], None]
+) -> list[object]:
+    sound = list[object]()
+    for n, entry in enumerate(entries, start=1):
+        fixed = _repair_tool(entry) if key == "tools" else entry
+        if _is_valid(_LIST_KINDS[key][1], fixed):
+            sound.append(fixed)
+        else:
+            name = (
+                cast("dict[str, object]", entry).get("name")
+                if isinstance(entry, dict)
+                else ""
+            )
+            which = f"the {kind} {name!r}"[:200] if name else f"{kind} {n} of its list"
+            say(f"{which} is left out: it is not described as the protocol says")
+    return sound
+
+
+def _repair_tool(entry: object) -> object:
+    """Without what refold does not use, if that is wrong, and with a schema that can be read."""
+    if not isinstance(entry, dict):
+        return entry
+    tool = dict(cast("dict[str, Any]", entry))
+    schema: object = tool.get("inputSchema")
+    if not _is_sound(schema):
+        tool["inputSchema"] = {"type": "object", AS_SENT: schema}
+    if "outputSchema" in tool and not _is_sound(tool["outputSchema"]):
+        del tool["outputSchema"]
+    if not isinstance(tool.get("description", ""), str):
+        del tool["description"]
+    if not _is_valid(types.Tool, tool):
+        tool = {
+            name: tool[name]
+            for name in ("name", "description", "inputSchema")
+            if name in tool
+        }
+    return tool
+
+
+def _is_sound(schema: object) -> bool:
+    """Whether the SDK reads this as the schema of an object."""
+    if not isinstance(schema, dict):
+        return False
+    found = cast("dict[str, object]", schema)
+    properties, required = found.get("properties", {}), found.get("required", [])
+    return (
+        found.get("type") == "object"
+        and isinstance(found.get("$schema", ""), str)
+        and isinstance(properties, dict)
+        and all(
+            isinstance(each, dict | bool)
+            for each in cast("dict[str, object]", properties).values()
+        )
+        and isinstance(required, list)
+        and all(isinstance(each, str) for each in cast("list[object]", required))
+    )
+
+
+def _repair_blocks(content: object) -> list[object]:
+    if isinstance(content, str):
+        return [_text(content)]
+    if not isinstance(content, list):
+        return list[object]()
+    return [_repair_block(each) for each in cast("list[object]", content)]
+
+
+def _repair_message(message: Any) -> Any:
+    match message:
+        case {"content": str() as text}:
+            return {**message, "content": _text(text)}
+        case {"content": block}:
+            return {**message, "content": _repair_block(block)}
+        case _:
+            return message
+
+
+def _repair_block(block: object) -> object:
+    if _is_valid(types.ContentBlock, block):
+        return block
+    kind = cast("dict[str, object]", block).get("type") if isinstance(block, dict) else None
+    return _text(
+        f"[a part of the kind {str(kind)[:100]!r}, which cannot be read, left out]"
+    )
+
+
+def _text(text: str) -> object:
+    return {"type": "text", "text": text}
+
+
+def _is_valid(kind: Any, value: object) -> bool:
+    match value:
+        case {"type": "text", "text": str()} if len(cast("dict[str, object]", value)) == 2:
+            return True  # most are
+        case _:
+            pass
+    try:
+        _adapter(kind).validate_python(value)
+    except ValidationError:
+        return False
+    return True
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)

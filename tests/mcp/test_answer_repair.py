@@ -1,0 +1,124 @@
+"""One bad tool, prompt, resource or part of a result costs that one, and the rest is read."""
+
+from typing import Any
+
+import mcp_types as types
+import pytest
+
+from refold.mcp.answer_repair import repair, schema_as_sent
+
+GOOD = {"name": "good", "inputSchema": {"type": "object", "properties": {}}}
+WORDS = {"type": "text", "text": "forty-two rows"}
+
+
+def repaired(result: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The result as the SDK gets it, and what is said of it."""
+    said = list[str]()
+    message = repair(types.JSONRPCResponse(jsonrpc="2.0", id=1, result=result), said.append)
+    assert isinstance(message, types.JSONRPCResponse)
+    return message.result, said
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {}, None, "text", [], {"type": "string"}, {"anyOf": [{"type": "object"}]},
+        {"type": "object", "required": "text"}, {"type": "object", "properties": {"a": "text"}},
+        {"type": "object", "properties": []}, {"type": ["object", "null"]},
+    ],
+)  # fmt: skip
+def test_a_schema_that_would_cost_the_server_is_kept_for_who_decides(
+    schema: object,
+) -> None:
+    result, said = repaired({"tools": [GOOD, {"name": "odd", "inputSchema": schema}]})
+
+    good, odd = types.ListToolsResult.model_validate(result).tools
+    assert (good.name, schema_as_sent(good.input_schema)) == ("good", GOOD["inputSchema"])
+    assert (odd.name, odd.input_schema["type"]) == ("odd", "object")
+    assert schema_as_sent(odd.input_schema) == schema
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"outputSchema": {"description": "no type"}}, {"outputSchema": 3}, {"description": 7},
+        {"annotations": "none"}, {"icons": 1}, {"execution": []}, {"title": {}},
+    ],
+)  # fmt: skip
+def test_what_is_not_used_of_a_tool_does_no_harm(more: dict[str, object]) -> None:
+    result, said = repaired({"tools": [{**GOOD, **more}]})
+
+    assert [tool.name for tool in types.ListToolsResult.model_validate(result).tools] == [
+        "good"
+    ]
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    ("key", "good", "bad", "words"),
+    [
+        ("tools", GOOD, {"name": 3}, "the tool 3 is left out: "),
+        ("tools", GOOD, "text", "tool 2 of its list is left out: "),
+        ("prompts", {"name": "p"}, {"name": "q", "arguments": 3}, "the prompt 'q' is left out: "),
+        ("resources", {"uri": "a://b", "name": "r"}, {"name": "s"}, "the resource 's' is left out"),
+    ],
+)  # fmt: skip
+def test_an_entry_that_cannot_be_read_is_left_out_and_named(
+    key: str, good: object, bad: object, words: str
+) -> None:
+    result, said = repaired({key: [good, bad]})
+
+    assert result[key] == [good]
+    assert [sentence.startswith(words) for sentence in said] == [True]
+
+
+@pytest.mark.parametrize(
+    ("content", "texts"),
+    [
+        (
+            [WORDS, {"type": "widget", "x": 1}],
+            ["forty-two rows", "[a part of the kind 'widget', "],
+        ),
+        ([{"type": "image"}, WORDS], ["[a part of the kind 'image', ", "forty-two rows"]),
+        ([WORDS, 7], ["forty-two rows", "[a part of the kind 'None', "]),
+        ("forty-two rows", ["forty-two rows"]),
+        (None, []),
+    ],
+)
+def test_a_part_of_a_result_that_is_unknown_leaves_the_others(
+    content: object, texts: list[str]
+) -> None:
+    result, _ = repaired({"content": content})
+
+    blocks = types.CallToolResult.model_validate(result).content
+    found = [block.text for block in blocks if isinstance(block, types.TextContent)]
+    assert [text.startswith(begin) for text, begin in zip(found, texts, strict=True)] == [
+        True
+    ] * len(texts)
+
+
+def test_a_message_of_a_prompt_may_be_text_or_unknown() -> None:
+    messages = [
+        {"role": "user", "content": "Hi."},
+        {"role": "user", "content": {"type": "x"}},
+    ]
+
+    result, _ = repaired({"messages": messages})
+
+    found = types.GetPromptResult.model_validate(result).messages
+    assert [getattr(each.content, "text", "")[:9] for each in found] == ["Hi.", "[a part o"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        types.JSONRPCResponse(
+            jsonrpc="2.0", id=1, result={"tools": [GOOD], "content": [WORDS]}
+        ),
+        types.JSONRPCResponse(jsonrpc="2.0", id=1, result={"capabilities": {}}),
+        types.JSONRPCNotification(jsonrpc="2.0", method="x", params={"content": 3}),
+    ],
+)
+def test_what_is_right_is_passed_on_as_it_is(message: types.JSONRPCMessage) -> None:
+    assert repair(message, lambda _: None) is message
