@@ -33,7 +33,7 @@ from refold.session.recorder import Recorder
 from refold.tools.shell import BackgroundOutput, BackgroundRequest
 from refold.values.kept_output import Printed
 from refold.values.printable_names import escaped
-from refold.values.text import marked
+from refold.values.text import escape_own, marked
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -301,7 +301,7 @@ class BackgroundCommands:
     async def _seen(self, command: _Command, line: str) -> None:
         """A text that the agent waits for has been printed: wake it."""
         text = " ".join(command.request.command.split())
-        words = SEEN.format(name=command.name, command=text, line=line)
+        words = SEEN.format(name=command.name, command=text, line=escape_own(line))
         key = f"{command.name} matched"
         net = command.request.confines.network
         said = Said(words, command.name, client_key=key, wakes=True, outside=net)
@@ -349,7 +349,7 @@ class BackgroundCommands:
             return ()
         if not command.request.notify or end.outcome == "stopped":
             return (end,)
-        last = end.text.strip()
+        last = escape_own(end.text.strip())
         words = WOKEN.format(
             name=end.name,
             command=" ".join(command.request.command.split()),

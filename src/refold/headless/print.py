@@ -26,6 +26,7 @@ from refold.headless.stop_signals import StopSignals
 from refold.headless.streams import print_error
 from refold.headless.task import INTERRUPTED, TIMED_OUT, Task, closed
 from refold.values.modes import AWAITED_SECONDS
+from refold.values.text import escape_own
 from refold.views.escape import on_one_line
 
 if TYPE_CHECKING:
@@ -262,6 +263,8 @@ class _Clock:
 def words_of(task: Task) -> str:
     """Raises `BadInput` if there is no prompt, and no turn to continue either."""
     piped = "" if sys.stdin.isatty() else _stdin(task.text)
+    if task.text.strip():
+        piped = escape_own(piped)  # material of the prompt, as a file would be
     words = "\n\n".join(part for part in (task.text, piped) if part.strip())
     if not words and not task.resumes:
         raise BadInput('the task is missing: give it as refold -p "…" or on stdin')

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from refold.prompts.read_text import Unreadable, content
 from refold.values.printable_names import escaped
+from refold.values.text import escape_marks
 
 _NAMES = 4096  # bytes of a file that holds one name
 _PACKED = 256 * 1024  # of the list of all branches
@@ -122,7 +123,7 @@ def _text(path: str, at_most: int) -> str:
 
 
 def _short(words: str) -> str:
-    shown = escaped(words)
+    shown = escape_marks(escaped(words))
     return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"
 
 

@@ -93,6 +93,7 @@ class _Asked:
 
     def _add(self, real: Real, section: "Section") -> None:
         name = self._free(real, "change it with *** Update File")
+        section = replace(section, content=restored(section.content, ""))
         self._files.secrets("", name).restored(section.content)
         data = section.content.encode()
         self._put(FileWrite(real, data, "", executable=section.executable))

@@ -75,6 +75,7 @@ def _write(
     real = files.real(path)
     name = files.called(real)
     if files.kind(real) == "nothing":
+        content = restored(content, "")
         content = files.secrets("", name).restored(content)
         data = content.encode()
         files.write(real, data, expect="")
@@ -83,7 +84,7 @@ def _write(
         return Reply(f"Created {name}, {_lines(content)}.", (diff,))
     before = current(real, files, known)
     was = written(before)
-    content = restored(content, was.text) if was else content
+    content = restored(content, was.text if was else "")
     content = files.secrets(was.plain if was else "", name).restored(content)
     data, recoded = _as_before(content, was)
     if data == before:

@@ -16,6 +16,7 @@ from refold.place.port import Files
 from refold.tools.contract import Reply
 from refold.tools.file_versions import change, changed, current, digest, encoded
 from refold.tools.text_files import EditableText, check_sendable, written
+from refold.values.text import restored
 
 _DEPTH = 2  # of a cell in the object that a notebook is
 _WITH_IDS = (4, 5)  # the first format whose cells have ids
@@ -72,7 +73,9 @@ def edited(path: str, edit: CellEdit, files: Files, known: Mapping[str, str]) ->
     name = files.called(real)
     before = current(real, files, known)
     was, book = _opened(before, name)
-    edit = replace(edit, source=files.secrets(_sources(book), name).restored(edit.source))
+    sources = _sources(book)
+    source = files.secrets(sources, name).restored(restored(edit.source, sources))
+    edit = replace(edit, source=source)
     match edit.mode:
         case "replace":
             number = _number(book, edit.cell, name)

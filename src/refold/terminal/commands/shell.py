@@ -21,6 +21,7 @@ from refold.terminal.screen.printer import Printer
 from refold.terminal.strip_escapes import rendered_lines
 from refold.terminal.terminal import Terminal
 from refold.values.kept_output import Printed
+from refold.values.text import escape_own
 from refold.views.escape import Visible
 
 _EACH_END = 256 * 1024  # bytes that are kept
@@ -57,7 +58,7 @@ def as_message(ran: FinishedCommand) -> str:
     if ran.full_screen:
         lines.append(_FULL_SCREEN)
     elif printed := _printed(ran):
-        lines.append(printed)
+        lines.append(escape_own(printed))
     lines.append(f"({how_it_ended(ran.code)})")
     body = "\n".join(lines).replace("</shell>", "<\\/shell>")
     return f"{_HEAD}\n<shell>\n{body}\n</shell>"
