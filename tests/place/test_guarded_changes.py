@@ -26,10 +26,16 @@ RUNS = '[core]\n\trepositoryformatversion = 0\n\tfsmonitor = "touch ran; false"\
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Walled]:
-    """A workspace with a repository of the user, keys and settings of an editor."""
+def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Walled]:
+    """A workspace with a repository of the user, keys and settings of an editor.
+
+    Its commands make namespaces if a test says so.
+    """
     needs_bubblewrap()
-    with walled(tmp_path / "ws", states=str(tmp_path / "states")) as found:
+    namespaces = bool(getattr(request, "param", False))
+    with walled(
+        tmp_path / "ws", states=str(tmp_path / "states"), user_namespaces=namespaces
+    ) as found:
         git(found.root, "init", "-q", "-b", "main")
         (found.root / ".env").write_text("KEY=as it was\n")
         (found.root / ".vscode").mkdir()
@@ -122,19 +128,22 @@ def test_what_changed_is_what_it_was(
     assert "KEY" not in place.run("grep -rh KEY . --exclude=.env || true").text
 
 
+@pytest.mark.parametrize("place", [False, True], ids=["filter", "no filter"], indirect=True)
 def test_no_command_changes_what_is_mounted_from_a_namespace_of_its_own(
     place: Walled,
 ) -> None:
+    """Also where it may make one: then what it changed is put back."""
     before, said = guarded_bytes(place.root), programs(place.root)
     code = (
         "os.rename('.env', 'notes.txt'); os.rename('.git/config', 'c'); "
         f"open('.git/config', 'w').write({RUNS!r})"
     )
 
-    place.run(
+    done = place.run(
         f"cat > /tmp/x.py <<'E'\n{WITHOUT_MOUNTS}\nE\npython3 /tmp/x.py {shlex.quote(code)}"
     )
 
+    assert bool(done.guarded.undone) == place.sandbox.config.user_namespaces, done.text
     assert (guarded_bytes(place.root), programs(place.root)) == (before, said)
     assert "KEY" not in place.run("cat notes.txt").text
 

@@ -224,3 +224,13 @@ def test_a_workspace_in_the_root_of_all_files_is_possible() -> None:
         found.commands.close()
 
     assert int(said.text.splitlines()[-1]) < 10
+
+
+def test_a_sandbox_whose_commands_make_namespaces_says_so() -> None:
+    needs_bubblewrap()
+    config = SandboxConfig(roots=("/",), user_namespaces=True)
+
+    found = find(os.environ, config)
+
+    assert "sandbox.user_namespaces is true" in found.notice
+    assert found.confines

@@ -1,5 +1,7 @@
 """Stories in a real terminal: every key goes through a pty, every byte onto a screen."""
 
+import json
+import os
 import re
 import signal
 import termios
@@ -581,6 +583,33 @@ def test_the_settings_of_a_folder_are_shown_and_asked_about_once(
 
         assert at.end() == 0
         assert (tmp_path / "a.txt").exists() == (answer != "n")
+
+
+@pytest.mark.slow
+def test_namespaces_of_commands_are_asked_about_once_in_a_folder(
+    starts: Starts, tmp_path: Path
+) -> None:
+    call = {"tool": "bash", "arguments": {"command": "unshare -U true && echo made one"}}
+    answers = [{"calls": [call]}, {"text": "Ended."}]
+    (tmp_path / "script").write_text("".join(f"{json.dumps(one)}\n" for one in answers))
+    program = STAGE.with_name("stage_program.py")
+    settings = Path(os.environ["REFOLD_HOME"]) / "config.toml"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text("[sandbox]\nuser_namespaces = true\n")
+    for answer in ("n", "y", ""):
+        at = starts("--yolo", "--script", "script", program=program)
+        if answer:
+            at.until("Permit it in this folder? [y/N]")
+            at.type(answer + ENTER)
+        at.until("›")
+        assert ("Permit it" in at.text) == bool(answer)
+        at.type("go" + ENTER)
+        at.until("Ended.")
+        at.until(" s\n\nbypass ›")
+        at.type("\x04")
+
+        assert at.end() == 0
+        assert ("└ made one" in at.text) == (answer != "n"), at.text
 
 
 @pytest.mark.slow

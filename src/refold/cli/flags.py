@@ -147,6 +147,7 @@ def session_flags(parser: ArgumentParser) -> None:
     _add_output(parser)
     _add_model_calls(parser)
     parser.set_defaults(workspace=None, like="")  # set by --worktree
+    parser.set_defaults(user_namespaces=None)  # set by the answer of the user
 
 
 def _add_agent(parser: ArgumentParser) -> None:

@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from refold.terminal.run import Beside
 
 
+_NAMESPACES = (
+    "sandbox.user_namespaces is true: commands in this folder can make namespaces, as browsers "
+    "and containers do. A command can then detach what covers protected files and replace them "
+    "while it runs; refold puts them back when it ends.\nPermit it in this folder? [y/N] "
+)
+
+
 def run(found: Namespace) -> int:
     """Open what the command line names; on the first run, ask for a model first."""
     with in_a_worktree(found):
@@ -37,6 +44,7 @@ def run(found: Namespace) -> int:
 
 def _opened(found: Namespace) -> int:
     _ask_about_the_folder(found)
+    _ask_about_namespaces(found)
     launch = launch_of(found, attended=True, watched=True)
     if not launch.app.models.chosen():
         from refold.cli.first_run import first_run
@@ -64,6 +72,22 @@ def _ask_about_the_folder(found: Namespace) -> None:
         offer.take(folders, places.data)
     else:
         sys.stdout.write(f"{offer.keep(folders, places.data)}\n")
+
+
+def _ask_about_namespaces(found: Namespace) -> None:
+    """Once in each folder, whether the setting that lets commands make them counts there."""
+    here = settings_of(found)
+    folders = TrustedFolders(paths(os.environ).folders)
+    folder = here.project.folder
+    if not here.settings.sandbox.user_namespaces or folders.has_namespaces(folder):
+        return
+    sys.stdout.write(_NAMESPACES)
+    sys.stdout.flush()
+    if said_yes():
+        folders.allow_namespaces(folder)
+    else:
+        found.user_namespaces = False
+        sys.stdout.write("They cannot, in this session.\n")
 
 
 Converse: TypeAlias = Callable[

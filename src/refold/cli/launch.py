@@ -204,6 +204,7 @@ def _given_start(found: Namespace, directory: Path) -> _GivenStart:
         "budget.tokens": found.max_tokens,
         "security_profile": found.security_profile,
         "permission_mode": _mode(found),
+        "sandbox.user_namespaces": found.user_namespaces,
         "terminal.display": found.display,
         "limits.steps": found.max_turns,
         "permissions.allow": (*declared.allow, *found.allow),

@@ -125,6 +125,17 @@ class TrustedFolders:
         """The marks of the variables that the user allowed in this folder."""
         return frozenset(_texts(self._entry(os.path.realpath(folder)), "variables"))
 
+    def allow_namespaces(self, folder: Path | str) -> None:
+        """The user lets the commands in this folder make namespaces, if the settings say so."""
+
+        def change(entry: _Document) -> None:
+            entry["user_namespaces"] = True
+
+        self._change(os.path.realpath(folder), change)
+
+    def has_namespaces(self, folder: Path | str) -> bool:
+        return self._entry(os.path.realpath(folder)).get("user_namespaces") is True
+
     def layer(self, folder: Path | str) -> Layer:
         """The rules that the user set for this folder, as a layer."""
         entry = self._entry(os.path.realpath(folder))

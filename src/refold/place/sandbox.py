@@ -51,6 +51,10 @@ _GONE = (
     "bubblewrap (bwrap), which commands run in, no longer exists. Install it again, or "
     "restart refold to run commands without it."
 )
+_NAMESPACES = (
+    "Commands can make namespaces (sandbox.user_namespaces is true), and detach what covers "
+    "protected files while they run."
+)
 _INSTALL = "Install bubblewrap (apt install bubblewrap, dnf install bubblewrap)"
 
 
@@ -356,7 +360,8 @@ class Sandbox:
             # A bubblewrap that becomes root to begin could not do so any more.
             plain = not _becomes_root(self._bwrap)
             guards = plain and socket_guard.works()
-            return _Capabilities("bubblewrap", gives_up=plain, guards_sockets=guards)
+            notice = _NAMESPACES if self.config.user_namespaces else ""
+            return _Capabilities("bubblewrap", notice, plain, guards)
         if landlock.version():
             return _Capabilities(
                 "landlock",
