@@ -1,8 +1,11 @@
 """The handle on a session: it takes orders, and gives events and documents.
 
 Every client uses a session through this class. The session behind it has the journal and
-runs the turns. Here are running a turn and switching; orders as methods are in
-`client.session_orders`, and the state of the session is in `client.session_state`.
+runs the turns. `client.protocol` defines the orders, and `client.dispatch` carries them out:
+most methods that change something are a call of `send`. The names are in groups, as the
+comments in the class say; larger groups (`workspace`, `reports`, `permissions` …) are
+properties with a class of their own, imported when they are first used, so that a run
+without a terminal does not load most of them.
 """
 
 from collections.abc import (
@@ -13,28 +16,101 @@ from collections.abc import (
     Generator,
     Sequence,
 )
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+)
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 from msgspec import Struct
 
-from refold.client.dispatch import BUSY
-from refold.client.launch import Ask, Launch, OpenedSession, ResumeTarget, untrusted
-from refold.client.protocol import (
-    Continue,
-    ModeAfterPlan,
-    PlanApproval,
+from refold.app.policies import budget
+from refold.client.dispatch import BUSY, AlreadyAnswered, Dispatcher, check_between_turns
+from refold.client.launch import (
+    Ask,
+    Launch,
+    OpenedSession,
+    ResumeTarget,
+    real_directories,
+    untrusted,
 )
-from refold.client.session_orders import SessionOrders
+from refold.client.protocol import (
+    ApprovalResponse,
+    Cancel,
+    ChangeTags,
+    Continue,
+    DeleteMessage,
+    EditMessage,
+    Fork,
+    InstructionsResponse,
+    Interrupt,
+    ModeAfterPlan,
+    Order,
+    PlanApproval,
+    QuestionResponse,
+    Queue,
+    Rename,
+    ReportSnapshot,
+    ReportStatus,
+    SendMessage,
+    SetAgent,
+    SetBudget,
+    SetDirectory,
+    SetEffort,
+    SetMode,
+    SetModel,
+    SetSteps,
+    ShellOutput,
+    Steer,
+    StopBackground,
+    StopChild,
+    WithdrawMessage,
+)
+from refold.client.workspace import SessionWorkspace
+from refold.config.settings import Settings
 from refold.errors import BadInput, first
-from refold.journal.events.kinds import Frame
+from refold.journal.events.child_events import ChildAsked
+from refold.journal.events.kinds import Ended, Entry, Frame, Judged
+from refold.journal.state.fold import View, budget_of
+from refold.journal.state.plans import Plan
+from refold.session.hub import Subscription
+from refold.session.pending_requests import (
+    Permission,
+    PlanToJudge,
+    Questions,
+    Request,
+    of_call,
+    of_child,
+    plan_id,
+    requests,
+)
+from refold.session.question_timeout import LATE
+from refold.tools.contract import ImageData, Tool
+from refold.values.control import PlanReady, Todo
+from refold.values.messages import ToolCall
+from refold.values.modes import Effort, Mode
+from refold.values.usage import Budget
 
 if TYPE_CHECKING:
     from refold.app.mcp_servers import McpServers
+    from refold.client.catalogue import SessionCatalogue
+    from refold.client.choices import AgentChoices, Configuration, ModelChoices
+    from refold.client.knowledge import ProjectNotes, Skills
+    from refold.client.permissions import Permissions
     from refold.client.questions import Approve, Question
+    from refold.client.reports import Reports
     from refold.client.result import Result
+    from refold.skills.slash_commands import Shortcuts
+    from refold.views.stream_json.encode import Document, PutToPerson
+    from refold.views.stream_json.encode import Request as RequestDocument
+    from refold.views.stream_json.snapshot import ChangedInstructions, Snapshot, Status
+
+_KEPT_NOWHERE = "this session is not saved, so there are no other sessions"
 
 
 class SwitchResult(Struct, frozen=True):
@@ -44,35 +120,104 @@ class SwitchResult(Struct, frozen=True):
     notices: tuple[str, ...] = ()
 
 
-class Session(SessionOrders):
+class Session:
     """One session. One turn runs at a time."""
 
     def __init__(
         self, launch: Launch, opened: OpenedSession, approve: "Approve | None" = None
     ) -> None:
-        super().__init__(launch, opened)
+        self._launch, self._app, self._engine = launch, opened.app, opened.engine
+        self._orders = Dispatcher(opened.app, opened.engine)
+        self._keys = set[str]()  # of orders that are no messages; those are in the journal
         self._approve, self._busy = approve, False
         # Do turns end with this process? Else they run on where the session is open.
         self.owns_turns = True
 
-    @property
-    def ended(self) -> str:
-        """Why nothing more comes of this handle; "": something may."""
-        return ""
+    # -- The session
 
     @property
-    def has_work(self) -> bool:
-        """Is there something that `step` would do?"""
-        return not self.idle or self._orders.waiting
+    def id(self) -> str:
+        """The id of the session, whole."""
+        return self.view.session.id
+
+    @property
+    def view(self) -> View:
+        """What the session knows: conversation, account, turn, rights. A frozen value."""
+        return self._engine.view
+
+    @property
+    def keeps(self) -> bool:
+        """Is a journal kept, so that the session can be resumed?"""
+        return self._app.options.keep
+
+    @property
+    def lost(self) -> str:
+        """What was missing from the end of the journal when it was opened; or ""."""
+        return self._engine.lost
 
     @property
     def stored_in(self) -> Path:
         """The directory of its journal, if one is kept."""
         return self._app.home.path(self.id)
 
+    @property
+    def ended(self) -> str:
+        """Why nothing more comes of this handle; "": something may."""
+        return ""
+
     async def close(self) -> None:
         """Close the journal. The session can be resumed; its watchers end."""
         await self._launch.leave(self._engine)
+
+    async def new(self) -> "Session":
+        """Close this session, and open a new one in the same directory."""
+        opened = await self._launch.start()
+        await self.close()
+        return Session(self._launch, opened, self._approve)
+
+    async def switch(self, target: ResumeTarget, ask: Ask | None = None) -> SwitchResult:
+        """Close this session, and open the target in its directory.
+
+        `ask` is asked whether a folder is trusted; without it, it is not. Raises if the
+        target cannot be opened; then this session stays open.
+        """
+        opened = await self._launch.switch(self._engine, target, ask or untrusted)
+        session = Session(self._launch, opened, self._approve)
+        return SwitchResult(session, opened.notices)
+
+    async def fork(self, at: int | None = None) -> str:
+        """Copy the session up to event `at`, or all of it. The id of the copy, not opened."""
+        return (await self._app.fork(self.id, at)).id
+
+    async def rename(self, name: str) -> bool:
+        """Call the session so; "": it has no name. Raises `BadInput` for what is none."""
+        from refold.session.rename import rename
+
+        return await rename(self._engine.record, name)
+
+    async def tag(self, changes: Sequence[str]) -> bool:
+        """+TAG adds a tag, -TAG takes one away. Raises `BadInput` for what is none."""
+        from refold.session.rename import tag
+
+        return await tag(self._engine.record, changes)
+
+    async def set_directory(
+        self, directory: str | Path = "", added: Sequence[str | Path] = ()
+    ) -> Sequence[str]:
+        """Continue in another directory, or with more of them. Returns the notices.
+
+        Not while a turn runs. The handle stays the same; watchers must watch again.
+        """
+        check_between_turns(self._engine, "directory")
+        named = (directory, *added)
+        where, *more = await anyio.to_thread.run_sync(real_directories, named)
+        target = ResumeTarget(self.id, where, tuple(more))
+        opened = await self._launch.switch(self._engine, target, untrusted)
+        self._app, self._engine = opened.app, opened.engine
+        self._orders = Dispatcher(opened.app, opened.engine)
+        return opened.notices
+
+    # -- Turns
 
     async def run(self, text: str, images: Sequence[str | Path] = ()) -> "Result":
         """Send a message and run the turn. Raises `BadInput` if one runs already.
@@ -139,6 +284,373 @@ class Session(SessionOrders):
         return result_of(self.view, self.id)
 
     @property
+    def idle(self) -> bool:
+        """No turn is running, and no waiting message may begin one."""
+        return self._engine.idle
+
+    @property
+    def running(self) -> bool:
+        """Does a turn run in this process?"""
+        return self._engine.running
+
+    @property
+    def compacting(self) -> bool:
+        """Is the conversation compacted now, between two turns?"""
+        return self._engine.beside
+
+    @property
+    def has_work(self) -> bool:
+        """Is there something that `step` would do?"""
+        return not self.idle or self._orders.waiting
+
+    async def step(self) -> bool:
+        """Do the next thing that was ordered. False if there is none, or the user is asked."""
+        return await self._orders.step()
+
+    async def settle(self) -> None:
+        """Run turns until nothing is left to do, or the user has to be asked."""
+        while await self.step():
+            pass
+
+    # -- Messages
+
+    async def say(
+        self,
+        text: str,
+        *,
+        when: Literal["now", "next"] = "now",
+        client_key: str = "",
+        images: Sequence[ImageData] = (),
+        typed: str | None = None,
+    ) -> bool:
+        """Send a message, which is in the journal at once: for the running turn, or for the
+        next one.
+
+        `typed` is the part that the user wrote, if a template or a pipe added the rest.
+        """
+        order = SendMessage(text, when, tuple(images), typed, client_key=client_key)
+        return await self._orders.say(order, when)
+
+    async def steer(self, text: str) -> None:
+        """A message for the running turn: the model has it at its next step."""
+        await self.send(Steer(text))
+
+    async def queue(self, text: str) -> None:
+        """A message for after the running turn; it begins the next one."""
+        await self.send(Queue(text))
+
+    async def ran(self, command: str, output: str) -> bool:
+        """Record a command that the user ran: the model gets it with the next message."""
+        return await self._engine.inbox.ran(command, output)
+
+    async def edit_message(self, message: int, text: str) -> bool:
+        """Change a message of the conversation, by the number of its event."""
+        return await self.send(EditMessage(message, text))
+
+    async def delete_message(self, message: int) -> bool:
+        """Take a message out of the conversation, by the number of its event."""
+        return await self.send(DeleteMessage(message))
+
+    async def withdraw_message(self, message: int) -> bool:
+        """Withdraw a message that waits for the end of the turn, by the number of its event."""
+        return await self.send(WithdrawMessage(message))
+
+    def forget_orders(self) -> None:
+        """Drop the messages that wait for a turn of their own."""
+        self._orders.forget()
+
+    async def compact(self, focus: str = "", *, prune: bool = False) -> bool:
+        """Compact the conversation, now or before the next step. False if it is empty.
+
+        `focus` is what the summary must preserve; `prune` only prunes old tool results.
+        """
+        return await self._engine.compact("prune" if prune else "full", focus)
+
+    # -- Orders to what runs
+
+    async def send(self, order: Order) -> bool:
+        """Take an order. False if it changes nothing: it is so already, or nothing runs.
+
+        Raises `BadInput` for one that cannot be obeyed. A message waits for `settle`,
+        unless it is for the turn that runs.
+        """
+        if order.client_key and not isinstance(order, SendMessage | Steer | Queue):
+            if order.client_key in self._keys:
+                return False
+            self._keys.add(order.client_key)
+        match order:
+            case SetDirectory() | InstructionsResponse():
+                await self._of_folder(order)
+                return True
+            case Fork(at):
+                return bool(await self.fork(at))
+            case Rename(name):
+                return await self.rename(name)
+            case ChangeTags(changes):
+                return await self.tag(changes)
+            case ShellOutput(command, output):
+                return await self.ran(command, output)
+            case ReportStatus() | ReportSnapshot():  # a program has `status` and `snapshot`
+                return False
+            case _:
+                return await self._orders.send(order)
+
+    async def interrupt(self, instead: str = "", *, reason: str = "interrupted") -> bool:
+        """Stop the turn at once. `instead` is the next message."""
+        return await self.send(Interrupt(instead, reason))
+
+    async def cancel(self, reason: str = "cancelled") -> bool:
+        """Stop the turn at once, as a program does."""
+        return await self.send(Cancel(reason))
+
+    async def stop(self, name: str = "") -> bool:
+        """Stop a subagent and all below it ("": all of them), or a background command."""
+        beside = self.view.background.command(name) is not None
+        return await self.send(StopBackground(name) if beside else StopChild(name))
+
+    # -- Requests: calls, questions and plans that wait for the user
+
+    @property
+    def requests(self) -> tuple[Request, ...]:
+        """What waits for the user: calls, questions, a plan; in their order."""
+        return requests(self.view)
+
+    @property
+    def questions(self) -> "tuple[Question, ...]":
+        """The calls that wait for `answer`."""
+        from refold.client.questions import questions
+
+        return questions(self._engine)
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that waits to be approved, after an outcome `plan_ready`."""
+        return self.view.plans.waiting
+
+    async def answer(
+        self,
+        request: str | Permission | Questions,
+        allowed: bool,
+        reason: str = "",
+        *,
+        grant: str = "",
+        rule: str | Sequence[str] = "",
+        answers: Sequence[str] = (),
+    ) -> bool:
+        """Answer a call that waits for approval. False if another client was first, or it
+        has changed.
+
+        `request` is what was shown, or the id of a waiting call. `grant` is "session" or
+        "always", for the offered `rule` (by default the first; several that suffice
+        together), or one of these rules for the session; `answers` are to the questions of the call.
+        """
+        call_id = request if isinstance(request, str) else request.id
+        found = next((r for r in self.requests if r.id == call_id), None)
+        if found is None or isinstance(found, PlanToJudge):
+            return False
+        hash_ = found.call.hash
+        if not isinstance(request, str) and request.call.hash != hash_:
+            return False
+        order = (
+            QuestionResponse(call_id, tuple(answers), hash_)
+            if allowed and isinstance(found, Questions)
+            else ApprovalResponse(call_id, allowed, hash_, reason, grant, *_chosen(rule))
+        )
+        try:
+            return await self.send(order)
+        except AlreadyAnswered:
+            return False
+
+    async def judge_plan(
+        self,
+        plan: int,
+        approved: bool,
+        *,
+        text: str = "",
+        feedback: str = "",
+        mode: ModeAfterPlan = "",
+    ) -> bool:
+        """Approve or reject a plan; the turn that follows is not run. False: too late.
+
+        `mode` is the one that follows an approval; "" for the one before the plan.
+        """
+        try:
+            return await self.send(PlanApproval(plan, approved, text, feedback, mode))
+        except AlreadyAnswered:
+            return False
+
+    def as_made(self, call: ToolCall) -> ToolCall:
+        """A call as the model made it: the journal redacts secrets, and the user who
+        approves must see what will be done.
+        """
+        return self._engine.as_made(call)
+
+    def request(self, event: "PutToPerson", seq: int) -> "RequestDocument":
+        """The document about a call that is asked about, when this event says so.
+
+        An answer without a hash is to what was shown last.
+        """
+        from refold.views.stream_json.encode import approval_request, question
+
+        found = _put(event, self.view)
+        if found is None:  # it was over before this could be said
+            return approval_request(event, seq)
+        self._orders.told[found.id] = event.hash
+        if isinstance(found, Questions):
+            return question(event, seq, found.questions)
+        made = self.as_made(found.call.call)
+        return approval_request(event, seq, made, self.permissions.rule_sets(found))
+
+    async def waiting(self) -> "Sequence[Document]":
+        """The documents of requests that wait for the user, with their original numbers."""
+        wanted = {each.id for each in self.requests}
+        if not wanted:
+            return ()
+        from refold.views.stream_json.encode import documents_of
+
+        entries = await self._engine.record.entries()
+        newest = {id_: e for e in entries if (id_ := _id_of(e)) in wanted}
+        found = [
+            list(documents_of(Frame(e.seq, 0, e), live=False, asked=self.request))
+            for e in newest.values()
+        ]
+        # A plan stands behind the result of the call that wrote it.
+        return [told[-1] for told in found]
+
+    def shown(self, call_id: str, hash_: str = "") -> AbstractAsyncContextManager[None]:
+        """While in here, a screen shows the question of this call."""
+        return self._engine.question_timeout.shown(call_id, hash_)
+
+    @property
+    def question_seconds(self) -> float | None:
+        """How long a question waits on a screen; None: without limit."""
+        return self._engine.question_timeout.seconds
+
+    @property
+    def late(self) -> str:
+        """The reason of a denial that no user gave: the question timed out."""
+        return LATE.format(seconds=self.question_seconds or 0)
+
+    # -- What applies to the next turn
+
+    @property
+    def settings(self) -> Settings:
+        """Those that hold in its directory."""
+        return self._app.settings
+
+    @property
+    def model(self) -> str:
+        """The model of the next turn, as provider/model; "" if there is none."""
+        return self._app.model_of(self.view)
+
+    def check_model(self) -> None:
+        """Raises `BadInput` where the model of the next turn cannot be asked."""
+        self._app.models.check(self.model)
+
+    async def set_model(self, model: str) -> bool:
+        """The model from the next turn on, as provider/model."""
+        return await self.send(SetModel(model))
+
+    @property
+    def effort(self) -> Effort:
+        """How hard the model thinks in the next turn."""
+        return self.view.session.effort or self.settings.effort
+
+    async def set_effort(self, effort: Effort) -> bool:
+        """How hard the model thinks from the next turn on: low, medium, high or max."""
+        return await self.send(SetEffort(effort))
+
+    @property
+    def agent(self) -> str:
+        """The agent of the next turn: main where the one that was chosen no longer exists."""
+        named = self.view.session.agent or self.settings.agent
+        try:
+            return self._app.agents.find(named, "main").name
+        except BadInput:
+            return "main"
+
+    async def set_agent(self, agent: str) -> bool:
+        """The agent from the next turn on, by name."""
+        return await self.send(SetAgent(agent))
+
+    @property
+    def mode(self) -> Mode:
+        """The permission mode: it holds for the next call."""
+        return self.permissions.mode
+
+    async def set_mode(self, mode: Mode) -> bool:
+        """Set the permission mode: default, accept-edits, plan, rules-only or bypass."""
+        return await self.send(SetMode(mode))
+
+    @property
+    def budget(self) -> Budget:
+        """What a turn may use up."""
+        return budget_of(self.view, budget(self.settings))
+
+    async def set_budget(self, budget: Budget) -> bool:
+        """The budget of a turn, including the running one."""
+        return await self.send(
+            SetBudget(budget.dollars, budget.tokens, budget.calls, budget.seconds)
+        )
+
+    @property
+    def steps(self) -> int:
+        """How many model responses a turn may have; 0: as many as it takes."""
+        watched = self._app.options.watched
+        return self.view.rights.steps or self.settings.limits.turn_steps(watched=watched)
+
+    async def set_steps(self, steps: int) -> bool:
+        """How many model responses a turn may have; 0: as the settings say."""
+        return await self.send(SetSteps(steps))
+
+    # -- What it has
+
+    @property
+    def status(self) -> "Status":
+        """What it does, what applies to the next turn, and what it has used: a document."""
+        from refold.views.stream_json.snapshot import Choices, status
+
+        choices = Choices(
+            model=self.model,
+            agent=self.agent,
+            mode=self.mode,
+            effort=self.effort,
+            steps=self.steps,
+            budget=self.budget,
+            teams=self.permissions.teams,
+            tracing=self.permissions.tracing,
+        )
+        waiting = [each.id for each in self.requests if not isinstance(each, PlanToJudge)]
+        return status(self.view, choices, waiting)
+
+    async def changed_instructions(self) -> "ChangedInstructions | None":
+        """The instructions of its folder that the user trusts in another version; or None."""
+        from refold.client.changed_instructions import question_of
+
+        return await anyio.to_thread.run_sync(question_of, self._app)
+
+    @property
+    def snapshot(self) -> "Snapshot":
+        """The conversation as the model has it now, and the status: a document."""
+        from refold.views.stream_json.snapshot import snapshot
+
+        return snapshot(self.view, self.status)
+
+    @property
+    def todos(self) -> tuple[Todo, ...]:
+        """The agent's list of things to do, as it stands."""
+        return self.view.conversation.todos
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """Those of every agent; `reports.offered_tools` has those of the next turn."""
+        return self._app.every_tool
+
+    def tool(self, name: str) -> Tool | None:
+        """The tool of this name, of any agent; None: there is none."""
+        return _named(name, self.tools)
+
+    @property
     def mcp(self) -> "McpServers | None":
         """The MCP servers that are configured here; None: there are none."""
         return self._app.mcp
@@ -149,27 +661,134 @@ class Session(SessionOrders):
         return self._app.hooks.listed if self._app.hooks else ()
 
     @property
-    def questions(self) -> "tuple[Question, ...]":
-        """The calls that wait for `answer`."""
-        from refold.client.questions import questions
+    def shortcuts(self) -> "Shortcuts":
+        """The meanings of `/name words`, except for commands of the client."""
+        return self._app.shortcuts(self._launch.commands())
 
-        return questions(self._engine)
+    def notices(self) -> tuple[str, ...]:
+        """What the user must be told at the start, and was not told before."""
+        return self._launch.notices(self._app, self._engine)
 
-    async def new(self) -> "Session":
-        """Close this session, and open a new one in the same directory."""
-        opened = await self._launch.start()
-        await self.close()
-        return Session(self._launch, opened, self._approve)
+    def protection_notices(self) -> tuple[str, ...]:
+        """The same of this directory alone: what is missing of protection, what is unread.
 
-    async def switch(self, target: ResumeTarget, ask: Ask | None = None) -> SwitchResult:
-        """Close this session, and open the target in its directory.
-
-        `ask` is asked whether a folder is trusted; without it, it is not. Raises if the
-        target cannot be opened; then this session stays open.
+        Waits for the machine: call it in a thread.
         """
-        opened = await self._launch.switch(self._engine, target, ask or untrusted)
-        session = Session(self._launch, opened, self._approve)
-        return SwitchResult(session, opened.notices)
+        return self._app.notices()
+
+    # -- Events
+
+    def watch(
+        self, limit: float = inf, *, live: float = inf, only: tuple[type, ...] = ()
+    ) -> Subscription:
+        """Join now. `limit` frames may wait, or it is cut off; where `live` frames wait, live
+        news is left out. `only` these kinds of news, or all. Any number may watch."""
+        return self._engine.hub.watch(limit, live=live, only=only)
+
+    def on_event(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
+        """Call `listener` at each event, at once, until the returned function is called."""
+        return self._engine.hub.subscribe(listener)
+
+    async def changed(self, after: int) -> None:
+        """Return when there is an event after this one."""
+        await self._engine.record.wait_for_event(after=after)
+
+    async def events(self, after: int = 0) -> AsyncGenerator[Entry, None]:
+        """Every event after this one: those of the journal, then each as it is written."""
+        watch = self.watch(live=0)
+        try:
+            for entry in await self.reports.entries(after):
+                after = entry.seq
+                yield entry
+            async for frame in watch.frames():
+                if isinstance(frame.item, Entry) and frame.seq > after:
+                    yield frame.item
+        finally:
+            watch.close()
+
+    async def blob(self, name: str) -> bytes:
+        """What an event names by its sha256. Raises `JournalError`."""
+        return await self._engine.record.get(name)
+
+    # -- Groups, each imported when it is first used
+
+    @property
+    def permissions(self) -> "Permissions":
+        """Rules and modes: what is allowed, and why."""
+
+        from refold.client.permissions import Permissions
+
+        return Permissions(self._app, self._engine)
+
+    @property
+    def workspace(self) -> SessionWorkspace:
+        """Its files, checkpoints and images."""
+        return SessionWorkspace(self._app, self._engine)
+
+    @property
+    def models(self) -> "ModelChoices":
+        """The models that can be chosen."""
+
+        from refold.client.choices import ModelChoices
+
+        return ModelChoices(self._app, self._engine)
+
+    @property
+    def agents(self) -> "AgentChoices":
+        """The agents and prompts that can be chosen."""
+
+        from refold.client.choices import AgentChoices
+
+        return AgentChoices(self._app, self._engine)
+
+    @property
+    def config(self) -> "Configuration":
+        """The settings as they are stored, and how to change a default."""
+
+        from refold.client.choices import Configuration
+
+        return Configuration(self._app, self._launch.flags)
+
+    @property
+    def reports(self) -> "Reports":
+        """What was done and spent: calls, files, context, time."""
+
+        from refold.client.reports import Reports
+
+        return Reports(self._app, self._engine)
+
+    @property
+    def catalogue(self) -> "SessionCatalogue":
+        """The sessions of its directory. Raises `BadInput` where none are kept."""
+        if not self.keeps:
+            raise BadInput(_KEPT_NOWHERE)
+        from refold.client.catalogue import SessionCatalogue
+
+        where = self.view.session.own_directory or self._app.directory
+        return SessionCatalogue(self._app.home, where, self.id)
+
+    @property
+    def skills(self) -> "Skills | None":
+        """None: they are off."""
+        from refold.client.knowledge import Skills
+
+        return Skills(self._app) if self.settings.skills else None
+
+    @property
+    def memory(self) -> "ProjectNotes | None":
+        """None: it is off, or nothing is kept."""
+        from refold.client.knowledge import ProjectNotes
+
+        on = self.settings.memory and self.keeps
+        return ProjectNotes(self._app, self._engine) if on else None
+
+    async def _of_folder(self, order: SetDirectory | InstructionsResponse) -> None:
+        if isinstance(order, SetDirectory):
+            await self.set_directory(order.directory, order.added)
+            return
+        from refold.client.changed_instructions import judge
+
+        await anyio.to_thread.run_sync(judge, self._app, order)
 
     async def _turn(self, order: Callable[[], Awaitable[object]]) -> "Result":
         with self._exclusively():
@@ -208,3 +827,35 @@ def _one_error() -> Generator[None]:
         yield
     except BaseExceptionGroup as group:
         raise first(group) from group
+
+
+def _named(name: str, tools: Sequence[Tool]) -> Tool | None:
+    for tool in tools:
+        if tool.name == name:
+            return tool
+    from refold.tools.team import TEAM_TOOLS  # an agent has them only in a team
+
+    return next((tool for tool in TEAM_TOOLS if tool.name == name), None)
+
+
+def _id_of(entry: Entry) -> str:
+    """What is asked for by this event, as `requests` names it; "": nothing is."""
+    match entry.event:
+        case ChildAsked(id_) | Judged(id_, "ask"):
+            return id_
+        case Ended(control=PlanReady()):
+            return plan_id(entry.seq)
+        case _:
+            return ""
+
+
+def _put(event: "PutToPerson", view: View) -> Permission | Questions | None:
+    if isinstance(event, ChildAsked):
+        return of_child(event)
+    found = view.conversation.call(event.call_id)
+    return None if found is None else of_call(found)
+
+
+def _chosen(rule: str | Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """As the fields of an `ApprovalResponse`: one rule, or a set."""
+    return (rule, ()) if isinstance(rule, str) else ("", tuple(rule))
