@@ -424,6 +424,23 @@ def test_a_teammate_has_no_task_and_starts_no_teammates() -> None:
     assert {"send_message", "read_inbox", "list_teammates", "task_claim"} <= tools
 
 
+def test_idle_ends_the_turn_and_mail_begins_the_next() -> None:
+    cast = ScriptedConversations({
+        "Go": [[spawn("ann")], "I wait.", [mail("ann", "Count again.")], "I wait.", "End.", "End."],
+        "You are ann": [
+            [mail("lead", "One."), called("idle")], [called("idle", report="Two it is.")], "Never said.",
+        ],
+    })  # fmt: skip
+    tree = TeamTree(cast)
+
+    run(tree)
+
+    assert tree.mail("root") == [mail_of("ann", "One.")]
+    assert tree.mail("root/child-1") == [mail_of("lead", "Count again.")]
+    assert ends(tree) == {"ann": ("done", "Two it is.")}
+    assert len(cast.of("You are ann")) == 2
+
+
 def test_a_subagent_of_a_task_has_no_tool_of_the_team() -> None:
     give = called("task", prompt="Work", agent="worker")
     cast = ScriptedConversations({"Go": [[give], "Ok."], "Work": ["Done."]})

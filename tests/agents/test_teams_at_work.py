@@ -25,6 +25,10 @@ def spawn(name: str) -> Call:
     return called("spawn_teammate", name=name, role="writer", prompt="Write.")
 
 
+def start(agent: str) -> Call:
+    return called("spawn_teammate", name="ann", role="r", prompt="Work.", agent=agent)
+
+
 def build(name: str, id_: int) -> list[Line]:
     return [
         [called("task_claim", id=id_)],
@@ -71,6 +75,40 @@ def test_without_the_setting_there_are_no_teams(tmp_path: Path) -> None:
 
     assert result.text == "Alone then."
     assert list(house.nodes(result.session_id)) == ["root"]
+
+
+def test_a_teammate_that_only_looks_has_the_tools_of_a_teammate(tmp_path: Path) -> None:
+    cast = {
+        "Go": [[start("explore")], "I wait.", "Ok."],
+        "You are ann": [[called("idle")]],
+    }
+    house = Household(tmp_path, cast, settings={"subagents.teams": True})
+
+    house.run("Go")
+
+    tools = {each.name for each in house.cast.of("You are ann")[0].tools}
+    assert {"idle", "send_message", "read_inbox", "task_claim", "tree"} <= tools
+    lead = {each.name for each in house.cast.of("Go")[0].tools}
+    assert "spawn_teammate" in lead
+    assert "idle" not in lead
+
+
+def test_a_command_that_is_to_wake_an_idle_teammate_keeps_it(tmp_path: Path) -> None:
+    build = called(
+        "tool_call",
+        name="background_run",
+        arguments={"command": "sleep 0.2; echo built", "notify": True},
+    )
+    cast = {
+        "Go": [[start("code")], "I wait.", "Ok."],
+        "You are ann": [[build], [called("idle")], "It is built."],
+    }
+    house = Household(tmp_path, cast, settings={"subagents.teams": True}, mode="bypass")
+
+    session = house.run("Go").session_id
+
+    (end,) = events(house.nodes(session)["root"], ChildEnded)
+    assert (end.status, end.text) == ("done", "It is built.")
 
 
 def _script(file: Path, scripts: dict[str, Sequence[Line]], pause: float) -> None:

@@ -45,7 +45,7 @@ from refold.session.recorder import Recorder
 from refold.tools.task import Report, TaskRequest
 from refold.tools.todo import Board
 from refold.values.modes import Mode
-from refold.values.tools import LEADING, TASK, TEAM, Effect
+from refold.values.tools import IDLE, LEADING, OF_TEAMMATES, TASK, TEAM, Effect
 from refold.values.usage import Estimate
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 # Tools that no child gets: it neither plans with the user nor calls them, nor writes to memory.
 _NEVER = ("enter_plan_mode", "memory_write", "notify")
+_BOARD = ("task_get", "task_update", "task_list", "task_claim")
 _WRITING = frozenset((Effect.CHANGE, Effect.RUN))
 _FIRST = Estimate(0.0, 0)  # the cost of the first call is not known yet
 
@@ -248,13 +249,14 @@ class Children:
         world, born, here = self._now, child.born, self.position
         agent = self._find(born.agent)
         never = _NEVER if agent.mode == "plan" else (*_NEVER, "exit_plan_mode")
-        team = None
+        team, names = None, frozenset(world.names)
         if born.teammate:
             from refold.agents.team import Team
 
             team = Team(self._record, born.teammate)
             rare = tuple(n for n in agent.deferred if not n.startswith("task_"))
-            agent = replace(agent, deferred=rare)
+            tools = (*agent.tools, *OF_TEAMMATES, *_BOARD)  # an explorer writes mail, too
+            agent, names = replace(agent, deferred=rare, tools=tools), names | {IDLE}
             never += (TASK, *LEADING)
             here = replace(here, deepest=here.depth + 1)
         else:
@@ -269,7 +271,7 @@ class Children:
             grant=ChildGrant(self._record, lambda: self._now, born.child, self._queue),
             shared=world.lineage.shared,
             reading=world.read_rules,
-            tools=frozenset(world.names),
+            tools=names,
             address=f"{world.lineage.address}/{born.child}",
             position=replace(here, depth=here.depth + 1, coded=here.coded + bool(born.key)),
             directory=directory,

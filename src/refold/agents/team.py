@@ -115,7 +115,7 @@ def first_words(request: TeammateRequest, view: View) -> str:
         f"The other members are {names}, and some may join later. Mail from them comes to you by "
         "itself. Write to them with send_message and broadcast: they see nothing else of what "
         "you do. Take tasks from the board with task_claim, and complete each with "
-        "task_update. End your answer when there is nothing to do: mail or a free task begins "
+        "task_update. Call idle when there is nothing to do: mail or a free task begins "
         f"your next turn.\n\n{request.prompt}"
     )
 

@@ -34,6 +34,7 @@ from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.tools.todo import Board
 from refold.values.control import BoardTask, TaskChange
+from refold.values.modes import AWAITED_SECONDS
 
 BOARD = "board"  # who says that there is a task
 _TELLS = (MailSent, TeammateIdled, ModelAnswered, Ended, ChildEnded)
@@ -75,9 +76,10 @@ class Teammate:
 
     async def next_turn(self) -> bool:
         """Begin a turn when there is work. False: there is none, and it is to end."""
-        until = anyio.current_time() + self._idle
+        until = anyio.current_time() + (AWAITED_SECONDS if self._awaits else self._idle)
         while not self._stop.is_set():
             if await self._begin():
+                await self._leader.append_if(self._working, by=self._child.name)
                 return True
             if dismissed(self._child, self._leader.view):
                 if await self._leave("its leader asked it to end"):
@@ -160,9 +162,19 @@ class Teammate:
 
     def _idling(self, view: View) -> Sequence[Event]:
         child = view.children.child(self._child.name)
-        if child is None or child.idle or child.end is not None:
+        if child is None or child.idle or child.end is not None or self._awaits:
             return ()
         return () if self._has_unread(view) else (TeammateIdled(child.name),)
+
+    def _working(self, view: View) -> Sequence[Event]:
+        """What began its turn may not have been mail, which says the same."""
+        child = view.children.child(self._child.name)
+        return (TeammateIdled(child.name, False),) if child and child.idle else ()
+
+    @property
+    def _awaits(self) -> bool:
+        """Is a background command to wake it?"""
+        return bool(self._session.view.background.awaited)
 
     def _has_unread(self, leader: View) -> bool:
         """Is there mail on its way, or in its own journal, where `mail` has just put it?"""

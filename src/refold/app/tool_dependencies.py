@@ -45,7 +45,7 @@ from refold.tools.web import Judge
 from refold.values.claims import CheckedClaim, Claim
 from refold.values.control import BoardTask, NewTask, TaskChange
 from refold.values.kept_output import Printed
-from refold.values.tools import Effect
+from refold.values.tools import IDLE, Effect
 
 if TYPE_CHECKING:
     from refold.agents.background_commands import BackgroundCommands
@@ -462,7 +462,7 @@ class ToolDependencies:
             tool
             for tool in TEAM_TOOLS
             if (named is None or tool.name in named)
-            and (child is None or tool.name in child.tools)
+            and (tool.name != IDLE if child is None else tool.name in child.tools)
         )
 
     def offered(self, agent: Profile, window: int, *, teams: bool) -> OfferedTools:

@@ -19,7 +19,7 @@ _WORDS_ALONE = frozenset((
     "ask_user", "claim", "compact", "enter_plan_mode", "exit_plan_mode", "finish",
     "history_search", "memory_write", "task", "think", "todo_write", "task_create", "task_get",
     "task_update", "task_list", "task_claim", "spawn_teammate", "send_message", "broadcast",
-    "read_inbox", "list_teammates", "shutdown_teammate", "review_plan",
+    "read_inbox", "list_teammates", "shutdown_teammate", "review_plan", "idle",
 ))  # fmt: skip
 _EXIT = re.compile(r"\(?exit(?:ed with)?(?: code| status)?:? (\d{1,3})\)?")
 _RAN = re.compile(r"\b(?:ran|run|runs|executed|called|exit(?:s|ed)?)\b")

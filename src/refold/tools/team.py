@@ -1,7 +1,7 @@
 """The tools of a team: start teammates, and exchange mail with them.
 
-A team is opt-in (`subagents.teams`). Its leader has all of these tools, a teammate those of
-mail. Mail arrives by itself before the next step. The port `Team` sends it; a subagent that
+A team is opt-in (`subagents.teams`). Its leader has all of these tools but `idle`, a teammate
+those of mail and `idle`. Mail arrives by itself before the next step. The port `Team` sends it; a subagent that
 reports once is started by `tools.task`, and tasks are shared by `tools.todo`.
 """
 
@@ -11,10 +11,12 @@ from typing import Annotated, Literal, Protocol, TypeAlias
 from msgspec import Meta, Struct
 
 from refold.tools.contract import Reply, tool
+from refold.values.control import Final
 from refold.values.display import Note
 from refold.values.tools import Effect
 
 LEAD = "lead"
+_SILENT = "Nothing to report."
 MailKind: TypeAlias = Literal["message", "plan", "review", "shutdown"]
 
 
@@ -126,7 +128,17 @@ async def review_plan(
     return Reply(f"{name} is told: {verdict}.", (Note(f"the plan of {name}: {verdict}"),))
 
 
+@tool(Effect.SELF)
+async def idle(
+    report: Annotated[
+        str, Meta(description="what you have done, in a few words, if anything")
+    ] = "",
+) -> Reply:
+    """End your turn: you have nothing to do until mail or a free task comes, which begins your next turn."""
+    return Reply("You are idle.", (Note("idle"),), control=Final(report.strip() or _SILENT))
+
+
 TEAM_TOOLS = (
     spawn_teammate, send_message, broadcast, read_inbox, list_teammates, shutdown_teammate,
-    review_plan,
+    review_plan, idle,
 )  # fmt: skip

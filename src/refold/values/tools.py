@@ -24,9 +24,11 @@ class Effect(Enum):
 # The tool that starts a subagent.
 TASK = "task"
 
-# The tools of a team; those of LEADING only its leader has.
+# The tools of a team; those of LEADING only its leader has, and IDLE only its teammates.
 LEADING = ("spawn_teammate", "shutdown_teammate", "review_plan")
-TEAM = (*LEADING, "send_message", "broadcast", "read_inbox", "list_teammates")
+IDLE = "idle"
+OF_TEAMMATES = ("send_message", "broadcast", "read_inbox", "list_teammates", IDLE)
+TEAM = (*LEADING, *OF_TEAMMATES)
 
 # The tool that calls another: a list of tools that never changes reaches more of them.
 CALLER = "tool_call"

@@ -372,6 +372,7 @@ const ACTIVITIES = [
   [/^todo/, "Making a list of steps", "Made a list of steps", "make a list of steps"],
   [/^(task|spawn_teammate|shutdown_teammate|review_plan)$/, "Working with a helper", "Worked with a helper", "ask a helper"],
   [/^(send_message|broadcast|read_inbox|list_teammates)$/, "Talking to helpers", "Talked to helpers", "talk to helpers"],
+  [/^idle$/, "Waiting for work", "Waits for work", "wait for work"],
   [/^task_/, "Planning the work", "Planned the work", "change the plan of the work"],
   [/^background_/, "Running a program", "Ran a program", "run a program on this computer"],
   [/^ask_user$/, "Asking you", "Asked you", "ask you something"],
