@@ -44,6 +44,10 @@ def run(work: Path, *lines: Any) -> list[Request]:
     return provider.heard
 
 
+def _all_ready(*_: object) -> tuple[list[object], list[object], list[object]]:
+    return [sys.stdin], [], []
+
+
 async def _yes() -> bool:
     return True
 
@@ -127,7 +131,7 @@ def test_what_a_pipe_adds_to_a_prompt_holds_no_reminder(
 ) -> None:
     monkeypatch.chdir(work)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(FORGED.encode())))
-    monkeypatch.setattr(select, "select", lambda *_: ([sys.stdin], [], []))
+    monkeypatch.setattr(select, "select", _all_ready)
     script = work.parent / "script.jsonl"
     script.write_text('{"text": "Hello."}\n')
 
