@@ -6,7 +6,7 @@ commands or sandbox.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from refold.config.paths import HOOK_FILES, MCP_FILES, Paths, home
@@ -48,3 +48,35 @@ def skill_scope(
         trusted=trusted,
         trusted_text=trusted_text,
     )
+
+
+def trusted_scope(
+    directory: Path | str, paths: Paths, environ: Mapping[str, str], *, trust: bool = False
+) -> tuple[SkillScope, Callable[[], Sequence[str]]]:
+    """The same with the versions that a session here uses, and notices of what differs from them.
+
+    A notice is about a file that was read by then. With `trust`, files count as they are.
+    """
+    from refold.config.trusted_folders import TrustedFolders
+    from refold.config.trusted_versions import TrustedVersions
+
+    real = os.path.realpath(directory)
+    root = root_of(real)
+    known = TrustedFolders(paths.folders).trusted_above(real, root)
+    versions = TrustedVersions(paths.data, known, present=trust) if known else None
+    scope = skill_scope(
+        real,
+        paths,
+        environ,
+        trusted=root if trust else known,
+        trusted_text=versions.trusted if versions else as_it_is,
+    )
+
+    def notices() -> Sequence[str]:
+        if versions is None:
+            return ()
+        # What is left out is one of the problems of the list.
+        new = [each.path for each in versions.changes if each.trusted is None]
+        return versions.notices(real, () if trust else new)
+
+    return scope, notices

@@ -7,12 +7,10 @@ import msgspec
 
 from refold.agents.profile import Profile
 from refold.agents.registry import Registry, registry, untrusted_notice
-from refold.app.search_places import skill_scope
+from refold.app.search_places import trusted_scope
 from refold.config.paths import here, paths
 from refold.config.project import any_agent_file
-from refold.config.trusted_folders import TrustedFolders
 from refold.headless.streams import print_error, write
-from refold.prompts.repository import root_of
 from refold.skills.directories import SkillScope
 from refold.views.escape import on_one_line
 from refold.views.wrap import cells
@@ -62,14 +60,14 @@ def run_flag(found: Namespace) -> int:
 
 def _list(found: Namespace, *, trust: bool = False) -> int:
     """`trust`: the agents of this folder count, trusted or not, as in a start with --trust."""
-    place = _place(trust=trust)
+    place, changed = trusted_scope(here(), paths(os.environ), os.environ, trust=trust)
     agents = _known(place, found.agents, trust=trust)
     profiles = agents.every()
     wide = max(cells(each.name) for each in profiles)
     for each in profiles:
         write(_document(each) if found.json else _line(each, wide))
     unheeded = _unheeded(found.agents, trust=trust)
-    for problem in (unheeded, untrusted_notice(place), *agents.problems):
+    for problem in (unheeded, untrusted_notice(place), *agents.problems, *changed()):
         if problem:
             print_error(on_one_line(problem))
     return 0
@@ -77,15 +75,7 @@ def _list(found: Namespace, *, trust: bool = False) -> int:
 
 def agents_here() -> Registry:
     """The agents that count in this directory. Raises `BadInput`."""
-    return _known(_place())
-
-
-def _place(*, trust: bool = False) -> SkillScope:
-    directory, places = os.path.realpath(here()), paths(os.environ)
-    root = root_of(directory)
-    folders = TrustedFolders(places.folders)
-    trusted = root if trust else folders.trusted_above(directory, root)
-    return skill_scope(directory, places, os.environ, trusted=trusted)
+    return _known(trusted_scope(here(), paths(os.environ), os.environ)[0])
 
 
 def _known(place: SkillScope, given: str | None = None, *, trust: bool = False) -> Registry:

@@ -2,15 +2,14 @@
 
 import os
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable
 
 import msgspec
 
-from refold.app.search_places import skill_scope
+from refold.app.search_places import trusted_scope
 from refold.config.paths import here, paths
-from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput, ToolFailed
 from refold.headless.streams import print_error, write
-from refold.prompts.repository import root_of
 from refold.skills.catalogue import Catalogue
 from refold.skills.discovery import Skill
 from refold.views.escape import on_one_line, visible
@@ -27,9 +26,12 @@ def run(found: Namespace) -> int:
         raise BadInput("give a name: refold skills show NAME (refold skills lists them)")
     if found.what == "list" and found.name:
         raise BadInput(f"to show one skill in full: refold skills show {found.name}")
-    catalogue = _catalogue()
+    scope, changed = trusted_scope(here(), paths(os.environ), os.environ)
+    catalogue = Catalogue(scope)
     if found.what == "show":
-        return _show(catalogue, catalogue.skill(found.name), as_json=found.json)
+        status = _show(catalogue, catalogue.skill(found.name), as_json=found.json)
+        _tell(changed())
+        return status
     for skill in catalogue.found.skills:
         if found.json:
             _line(skill)
@@ -37,15 +39,13 @@ def run(found: Namespace) -> int:
             where = f"{skill.where}{'' if skill.told else ', not shown to the model'}"
             write(f"{skill.name}  ({on_one_line(where)})\n")
             write(f"    {on_one_line(skill.description)}\n")
-    for problem in catalogue.every_notice():
-        print_error(on_one_line(problem))
+    _tell((*catalogue.every_notice(), *changed()))
     return 0
 
 
-def _catalogue() -> Catalogue:
-    directory, places = os.path.realpath(here()), paths(os.environ)
-    trusted = TrustedFolders(places.folders).trusted_above(directory, root_of(directory))
-    return Catalogue(skill_scope(directory, places, os.environ, trusted=trusted))
+def _tell(problems: Iterable[str]) -> None:
+    for problem in problems:
+        print_error(on_one_line(problem))
 
 
 def _show(catalogue: Catalogue, skill: Skill, *, as_json: bool) -> int:
