@@ -7,7 +7,7 @@ import pytest
 
 from refold.mcp.answer_repair import repair, schema_as_sent
 
-GOOD = {"name": "good", "inputSchema": {"type": "object", "properties": {}}}
+GOOD: dict[str, Any] = {"name": "good", "inputSchema": {"type": "object", "properties": {}}}
 WORDS = {"type": "text", "text": "forty-two rows"}
 
 

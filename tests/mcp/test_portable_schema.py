@@ -86,5 +86,5 @@ def test_long_alternatives_are_not_repeated_in_words() -> None:
 
 @pytest.mark.parametrize("properties", [3, [], {"x": "text"}])
 def test_properties_that_are_none_are_refused(properties: object) -> None:
-    with pytest.raises(BadInput, match="propert"):
+    with pytest.raises(BadInput, match="of its schema"):
         portable({"properties": properties})

@@ -1,0 +1,434 @@
+"""What users report of programs of this kind, in our own words: none of it happens here.
+
+Each kind of report is a test, here or elsewhere: `ELSEWHERE` names those.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from refold import Agent
+from refold.engine.policies.conversation import converse
+from refold.engine.world import World
+from refold.journal.events.kinds import Ended
+from refold.journal.store.port import MemoryStore
+from refold.testing.providers import Reply, ScriptedProvider
+from refold.testing.wire_answers import SSE, WireName, answer
+from refold.testing.wire_server import Answer
+from tests.cli.running import command, script
+from tests.engine.house import converse_once, world
+from tests.provider.wires import asking
+
+ELSEWHERE = {
+    "encodings of older files": "tools/test_legacy_encodings.py::test_every_tool_keeps_encoding_mark",
+    "an encoding that changes": "tools/test_legacy_encodings.py::test_write_file_reports_that_a_file",
+    "one bad image": "provider/test_image_fallback.py::test_refused_image_is_left_out_and_later",
+    "what a command leaves running": "place/test_commands.py::test_what_is_left_in_the_background_does",
+    "a hook with a child": "hooks/test_hook_sessions.py::test_a_hook_has_ended_when_its_process_has",
+    "a tool with a bad schema": "mcp/test_answer_repair.py::test_a_schema_that_would_cost_the_server",
+    "a schema that is refused": "mcp/test_portable_schema.py::test_no_alternative_and_no_reference",
+    "tools that come later": "mcp/test_mcp_sessions.py::test_a_tool_that_comes_while_it_is_connected",
+    "an unknown part of a result": "mcp/test_answer_repair.py::test_a_part_of_a_result_that_is_unknown",
+    "arguments that are nearly JSON, ends without a reason, faults in the middle, empty answers, forms "
+    "of event streams": "provider/test_deviations.py::test_deviation_is_accepted_asked_again_or_told",
+    "words for an overflow": "provider/test_context_overflow.py::test_overflow_is_recognized_by_its",
+    "think tags": "provider/test_think_tags.py::test_",
+    "files that git ignores": "tools/test_find.py::test_",
+    "the end of a torn journal": "journal/test_lost_blocks.py::test_any_subset_of_unsynced_blocks",
+    "two programs in one session": "journal/test_writer_lock.py::test_",
+    "front matter of skills": "skills/test_front_matter.py::test_values_are_read_as_they_are_meant",
+    "emoji of unsure width": "terminal/test_capabilities.py::test_status_has_no_emoji_whose_width",
+    "certificates of a company": "provider/test_peer_tls.py::test_variable_of_certificates_makes",
+    "a prompt that stays too long": "engine/test_compaction.py::test_what_is_refused_as_too_long_again",
+    "history over a compaction": "engine/test_compaction_laws.py::test_",
+    "imports in instructions": "prompts/test_instruction_imports.py::test_",
+}
+
+
+@pytest.mark.parametrize("kind", ELSEWHERE)
+def test_a_kind_of_report_has_its_test(kind: str) -> None:
+    file, _, begin = ELSEWHERE[kind].partition("::")
+
+    assert f"def {begin}" in (Path(__file__).parent / file).read_text()
+
+
+Call = tuple[str, dict[str, Any]]
+
+
+def ends(here: Path, *calls: Call) -> list[Ended]:
+    """What the calls of one turn give, without a question."""
+    lines = [[(tool, json.dumps(arguments))] for tool, arguments in calls]
+    agent = Agent(provider=ScriptedProvider(*lines, "Done."), directory=here, mode="bypass")
+
+    async def work() -> list[Ended]:
+        async with agent.session() as session:
+            await session.run("Go.")
+            entries = await session.reports.entries()
+            return [e.event for e in entries if isinstance(e.event, Ended)]
+
+    return anyio.run(work)
+
+
+def edit(path: str, old: str, new: str) -> list[Call]:
+    return [
+        ("read_file", {"path": path}),
+        ("edit_file", {"path": path, "old": old, "new": new}),
+    ]
+
+
+def patch(path: str, *lines: str) -> list[Call]:
+    text = "\n".join(
+        ("*** Begin Patch", f"*** Update File: {path}", "@@", *lines, "*** End Patch")
+    )
+    return [("read_file", {"path": path}), ("apply_patch", {"patch": text})]
+
+
+def write(path: str, content: str) -> list[Call]:
+    return [
+        ("read_file", {"path": path}),
+        ("write_file", {"path": path, "content": content}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "calls", "after"),
+    [
+        (b"\xef\xbb\xbfone\r\ntwo\r\n", edit("f", "one\ntwo", "one\nhalf\n2"),
+         b"\xef\xbb\xbfone\r\nhalf\r\n2\r\n"),
+        (b"\xef\xbb\xbfone\r\ntwo\r\n", patch("f", "-one", "+1", " two"), b"\xef\xbb\xbf1\r\ntwo\r\n"),
+        (b"\xef\xbb\xbfone\r\n", write("f", "1\n2\n"), b"\xef\xbb\xbf1\r\n2\r\n"),
+        (b"\xff\xfea\x00\r\x00\n\x00", edit("f", "a", "\xfc"), b"\xff\xfe\xfc\x00\r\x00\n\x00"),
+        (b"\xfe\xff\x00a\x00\n", edit("f", "a", "\u65e5"), b"\xfe\xff\x65\xe5\x00\n"),
+        (b"one\r\ntwo\nthree\r\n", edit("f", "two", "2"), b"one\r\n2\nthree\r\n"),
+        (b"one\r\ntwo", edit("f", "two", "2"), b"one\r\n2"),
+        (b"one\ntwo", patch("f", "-one", "+1", " two"), b"1\ntwo"),
+        (b"all:\n\tcc a.c  \n", edit("f", "\tcc a.c", "\tcc b.c"), b"all:\n\tcc b.c  \n"),
+    ],
+)  # fmt: skip
+def test_only_what_is_edited_changes(
+    tmp_path: Path, before: bytes, calls: Sequence[Call], after: bytes
+) -> None:
+    (tmp_path / "f").write_bytes(before)
+
+    outcomes = [end.outcome for end in ends(tmp_path, *calls)]
+
+    assert (outcomes, (tmp_path / "f").read_bytes()) == (["done"] * len(calls), after)
+
+
+def test_utf_16_without_a_mark_is_left_as_it_is(tmp_path: Path) -> None:
+    content = "ab\r\n".encode("utf-16-le")
+    (tmp_path / "f").write_bytes(content)
+
+    read, written = ends(tmp_path, *write("f", "x"))
+
+    assert (read.outcome, written.outcome) == ("failed", "failed")
+    assert "binary data" in read.text
+    assert (tmp_path / "f").read_bytes() == content
+
+
+def test_any_name_of_a_file_is_found_and_can_be_used_as_it_is_listed(
+    tmp_path: Path,
+) -> None:
+    names = [
+        b"a b.txt", b"it's.txt", b'q"u.txt', b"new\nline.txt", b"-rf", b"$(touch pwned).txt",
+        b"star*.txt", b"[ab].txt", "e\u0301.txt".encode(), "\u00e9.txt".encode(),
+        "\u202egnp.txt".encode(), b"bad\xff.txt",
+    ]  # fmt: skip
+    where = os.fsencode(tmp_path)
+    for name in names:
+        Path(os.fsdecode(where + b"/" + name)).write_text("needle\n")
+    used = {b"new\nline.txt": "new\\nline.txt", b"bad\xff.txt": "bad\\xff.txt", b"-rf": "-rf",
+            "e\u0301.txt".encode(): "e\u0301.txt"}  # fmt: skip
+    edits = [call for name in used.values() for call in edit(name, "needle", "pin")]
+
+    found, *changed = ends(
+        tmp_path, ("grep", {"pattern": "needle", "files_only": True}), *edits
+    )
+
+    assert "12 files" in found.text
+    assert "\\u202egnp.txt" in found.text
+    assert {end.outcome for end in changed} == {"done"}
+    texts = {name: Path(os.fsdecode(where + b"/" + name)).read_text() for name in names}
+    assert {name for name, text in texts.items() if text == "pin\n"} == set(used)
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_an_address_of_a_file_makes_no_folder(tmp_path: Path) -> None:
+    write_there = ("write_file", {"path": f"file://{tmp_path}/b.txt", "content": "x\n"})
+
+    (end,) = ends(tmp_path, write_there)
+
+    assert {path.name for path in tmp_path.iterdir()} <= {"b.txt"}
+    assert (end.outcome == "done") == (tmp_path / "b.txt").exists()
+
+
+def test_a_notebook_stays_one_and_a_broken_one_is_text(tmp_path: Path) -> None:
+    cells: list[dict[str, Any]] = [{"cell_type": "code", "id": "a1", "metadata": {}, "outputs": [], "execution_count": 3,
+              "source": ["x = 1"]},
+             {"cell_type": "markdown", "metadata": {}, "source": ["# Old"]}]  # fmt: skip
+    book: dict[str, Any] = {
+        "cells": cells,
+        "metadata": {},
+        "nbformat": 4,
+        "nbformat_minor": 4,
+    }
+    (tmp_path / "n.ipynb").write_text(json.dumps(book, indent=1) + "\n")
+    (tmp_path / "broken.ipynb").write_text("{not json")
+
+    _, changed, broken = ends(
+        tmp_path,
+        ("read_file", {"path": "n.ipynb"}),
+        ("notebook_edit", {"path": "n.ipynb", "cell": 2, "source": "# New"}),
+        ("read_file", {"path": "broken.ipynb"}),
+    )
+
+    cells[1]["source"] = ["# New"]
+    assert (changed.outcome, "{not json" in broken.text) == ("done", True)
+    assert (tmp_path / "n.ipynb").read_text() == json.dumps(book, indent=1) + "\n"
+
+
+def test_links_are_followed_once_and_edited_through(tmp_path: Path) -> None:
+    (tmp_path / "m.txt").write_text("needle\n")
+    (tmp_path / "link.txt").symlink_to("m.txt")
+    (tmp_path / "gone.txt").symlink_to("nothing")
+    (tmp_path / "itself").symlink_to(".")
+
+    found, gone, *_ = ends(
+        tmp_path, ("grep", {"pattern": "needle", "files_only": True}),
+        ("read_file", {"path": "gone.txt"}), *edit("link.txt", "needle", "pin"),
+    )  # fmt: skip
+
+    assert "in 1 file" in found.text
+    assert (gone.outcome, "no such file" in gone.text) == ("failed", True)
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "m.txt").read_text() == "pin\n"
+
+
+@pytest.mark.slow
+def test_a_program_that_asks_gets_the_end_of_its_input(tmp_path: Path) -> None:
+    waiting = ["read -p 'Password: ' x; echo got=$x", "cat", "python3",
+               "python3 -c 'import getpass; print(getpass.getpass())'"]  # fmt: skip
+    shell = ["cat <<'EOF'\n  $HOME `x`\nEOF", "echo a \\", "echo 'open"]
+    commands = [("bash", {"command": each, "timeout": 20}) for each in (*waiting, *shell)]
+
+    found = ends(tmp_path, *commands)
+
+    assert not any("20 s" in end.text for end in found)
+    here, line, quote = (end.text for end in found[-3:])
+    assert ("$HOME `x`" in here, line[:1], "exit code 2" in quote) == (True, "a", True)
+
+
+def test_a_tool_that_does_not_exist_gets_a_result_that_lists_those_that_do(
+    tmp_path: Path,
+) -> None:
+    found = ends(tmp_path, ("Bash", {}), ("functions.bash", {}), ("", {}))
+
+    assert [end.outcome for end in found] == ["failed"] * 3
+    assert all("The tools are: " in end.text for end in found)
+
+
+# --- servers of models
+
+Chunk = dict[str, Any]
+
+
+def piece(name: str = "", arguments: str | None = "", **more: object) -> Chunk:
+    """A piece of a call of book."""
+    function = {"arguments": arguments} | ({"name": name} if name else {})
+    return {"function": function, **more}
+
+
+def taxi(what: str) -> str:
+    return json.dumps({"what": what})
+
+
+def chat(*deltas: Sequence[Chunk], end: str = "tool_calls") -> Answer:
+    events: list[dict[str, Any]] = [
+        {"index": 0, "delta": {"tool_calls": list(d)}} for d in deltas
+    ]
+    events.append({"index": 0, "delta": {}, "finish_reason": end})
+    body = b"".join(
+        b"data: " + json.dumps({"choices": [e]}).encode() + b"\n\n" for e in events
+    )
+    return Answer(body + b"data: [DONE]\n\n", headers=SSE)
+
+
+def booked(*answers: Answer, wire: WireName = "openai-chat") -> tuple[list[str], list[Any]]:
+    """What was ordered by these answers and a last one, and the messages of the last request."""
+    orders: list[str] = []
+
+    async def talk() -> list[Any]:
+        async with asking(wire, *answers, answer(wire, Reply("Done."))) as (
+            provider,
+            server,
+        ):
+            here: World = world(provider, orders, policies=(converse,))
+            here = replace(here, model=replace(here.model, provider=provider))
+            view = await converse_once(MemoryStore(), here, "Book.")
+            assert view.turn.outcome == "answered"
+            return json.loads(server.heard[-1].body)["messages"]
+
+    return orders, anyio.run(talk)
+
+
+@pytest.mark.parametrize(
+    ("given", "orders"),
+    [
+        (chat([piece("book", index=0, id="a"), piece("book", index=1, id="b")],
+              [piece(arguments='{"what":', index=0)], [piece(arguments='{"what":', index=1)],
+              [piece(arguments='"one"}', index=0)], [piece(arguments='"two"}', index=1)]),
+         ["one", "two"]),
+        (chat([piece("book", taxi("one"), index=0, id="a")], [piece("book", taxi("two"), index=0, id="b")]),
+         ["one", "two"]),
+        (chat([piece("book", taxi("one"))], end="stop"), ["one"]),
+        (chat([piece("book", "", index=0, id="a")], [piece("book", taxi("one"), index=0, id="a")]),
+         ["one"]),
+    ],
+    ids=["pieces of two calls", "one index for two calls", "no index", "the name in each piece"],
+)  # fmt: skip
+def test_pieces_of_calls_are_put_together(given: Answer, orders: list[str]) -> None:
+    assert booked(given)[0] == orders
+
+
+def test_ids_of_calls_are_our_own_on_the_wire() -> None:
+    ids = ("same", "same", "L" * 200, "", "a b/\u00e9")
+
+    orders, messages = booked(
+        *(chat([piece("book", taxi(i[:1]), index=0, id=i)]) for i in ids)
+    )
+
+    asked = [call["id"] for message in messages for call in message.get("tool_calls") or ()]
+    told = [message["tool_call_id"] for message in messages if message["role"] == "tool"]
+    assert (len(orders), len(set(asked)), told) == (5, 5, asked)
+    assert max(map(len, asked)) <= 40
+
+
+@pytest.mark.parametrize("arguments", ["", None])
+def test_no_arguments_are_an_empty_object(arguments: str | None) -> None:
+    """The tool says what is missing, and the call is sent back as it has to be."""
+    orders, messages = booked(chat([piece("book", arguments, index=0, id="a")]))
+
+    (called,) = (c for m in messages for c in m.get("tool_calls") or ())
+    (told,) = (m["content"] for m in messages if m["role"] == "tool")
+    assert (orders, json.loads(called["function"]["arguments"])) == ([], {})
+    assert "what" in told
+    assert "JSON" not in told
+
+
+def test_half_a_letter_in_each_of_two_pieces_is_one_letter() -> None:
+    halves = (
+        b'data: {"choices":[{"index":0,"delta":{"content":"\\ud83d"}}]}\n\n'
+        b'data: {"score":NaN,"choices":[{"index":0,"delta":{"content":"\\ude00"},'
+        b'"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+    )
+
+    async def talk() -> str:
+        async with asking("openai-chat", Answer(halves, headers=SSE, then="hang")) as (
+            provider,
+            _,
+        ):
+            here: World = world(provider, [], policies=(converse,))
+            here = replace(here, model=replace(here.model, provider=provider))
+            return (await converse_once(MemoryStore(), here, "Smile.")).turn.answer
+
+    assert anyio.run(talk) == "\U0001f600"
+
+
+# --- the machine
+
+
+def printed(
+    here: Path, environ: dict[str, str], before: str = ""
+) -> "subprocess.CompletedProcess[bytes]":
+    line = f'{before}exec "$@"'
+    asked = command(
+        "-p",
+        "h\u00e9",
+        "--script",
+        script(here, {"text": "Gr\u00fc\u00dfe \u65e5\u672c \U0001f600"}),
+    )
+    return subprocess.run(
+        ["bash", "-c", line, "sh", *asked], env={**os.environ, **environ}, cwd=here,
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"LC_ALL": "C"}, {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
+        {"PYTHONIOENCODING": "latin-1"}, {"PYTHONIOENCODING": "gbk"}, {"LC_ALL": "xx_YY.UTF-8"},
+        {"TZ": "Bogus/Zone"}, {"COLUMNS": "abc", "LINES": "0"}, {"TERM": ""},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_answer_is_printed_in_any_locale(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    done = printed(tmp_path, environ)
+
+    assert (done.returncode, done.stdout.decode().strip()) == (
+        0,
+        "Gr\u00fc\u00dfe \u65e5\u672c \U0001f600",
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        ("unset HOME REFOLD_HOME ${!XDG_*}; ", "neither HOME nor REFOLD_HOME"),
+        ("touch f; export REFOLD_HOME=$PWD/f; ", "cannot be read"),
+        ("ulimit -f 1; ", "File too large"),
+        ("mkdir gone; cd gone; rmdir ../gone; ", "does not exist any more"),
+        ("exec >/dev/full; ", "No space left"),
+    ],
+)
+def test_a_machine_without_what_is_needed_is_one_sentence(
+    tmp_path: Path, before: str, words: str
+) -> None:
+    done = printed(tmp_path, {"REFOLD_HOME": str(tmp_path / "home")}, before)
+
+    said = (done.stdout + done.stderr).decode()
+    assert (done.returncode, words in said, "Traceback" in said) == (1, True, False)
+
+
+@pytest.mark.slow
+def test_few_open_files_are_enough_and_nothing_is_open_to_others(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+
+    done = printed(tmp_path, {"REFOLD_HOME": str(home)}, "umask 0; ulimit -n 24; ")
+
+    assert (done.returncode, done.stderr.decode()) == (0, "")
+    assert [
+        p
+        for p in (home, *home.rglob("*"))
+        if p.lstat().st_mode & 0o77 and not p.is_symlink()
+    ] == []
+
+
+@pytest.mark.slow
+def test_a_journal_that_is_damaged_in_the_middle_names_the_way_on(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    assert printed(tmp_path, {"REFOLD_HOME": str(home)}).returncode == 0
+    (journal,) = home.rglob("events.jsonl")
+    lines = journal.read_bytes().split(b"\n")
+    journal.write_bytes(b"\n".join((*lines[:4], b"\0" * 300, *lines[4:])))
+
+    again = subprocess.run(
+        command("-p", "next", "-r", journal.parent.name, "--script", str(tmp_path / "script.jsonl")),
+        env={**os.environ, "REFOLD_HOME": str(home)}, cwd=tmp_path, capture_output=True,
+        stdin=subprocess.DEVNULL, timeout=60, check=False, text=True,
+    )  # fmt: skip
+
+    assert again.returncode == 1
+    assert "line 5" in again.stderr
+    assert "--fork --at 4" in again.stderr
