@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.client.file_names import file_names
+from refold.client.workspace import file_names
 from refold.errors import ToolFailed
 from refold.place.commands import ShellCommands
 from refold.place.file_walk import walk

@@ -41,9 +41,9 @@ from refold.acp.session_updates import (
     progress,
     thought_chunk,
 )
+from refold.client.choices import offers
 from refold.client.feed import Cursor, Follower, cursor
 from refold.client.host import Conversation
-from refold.client.offers import offers
 from refold.client.protocol import Cancel, Order, SendMessage
 from refold.errors import BadInput
 from refold.views.escape import on_one_line

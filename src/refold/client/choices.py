@@ -1,9 +1,10 @@
 """What a user can choose for a session: models, agents, and the settings behind both.
 
 Nothing is looked up before it is requested. The choice itself is an order to the handle.
+`offers` are the same and more as documents, for clients that cannot import refold.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import anyio
 from refold.agents.profile import Profile, unused_preset
 from refold.agents.registry import choose_agent
 from refold.app.app import App
+from refold.client.launch import Launch
 from refold.config.settings import Settings
 from refold.errors import BadInput
 from refold.session.session import Session as Engine
@@ -20,6 +22,8 @@ from refold.views.model_picker import ModelOffer
 if TYPE_CHECKING:
     from refold.app.model_offers import ModelOffers
 
+Offer = Mapping[str, object]
+WHAT = ("tools", "skills", "commands", "agents", "presets", "models")
 _SOON = 0.5  # seconds for reading what is new of the sessions
 _LATELY = 50  # sessions that are looked at for their models
 _RECENT = 4
@@ -157,3 +161,47 @@ class Configuration:
         from refold.config.set_setting import remember
 
         remember(self._app.paths, key, value)
+
+
+def offers(launch: Launch, what: str) -> Sequence[Offer]:
+    """Those of one of `WHAT`. Waits for a disk: call it in a thread."""
+    kinds: Mapping[str, Callable[[Launch], Sequence[Offer]]] = {
+        "tools": _tools, "skills": _skills, "commands": _commands, "agents": _agents,
+        "presets": _presets, "models": _models,
+    }  # fmt: skip
+    return kinds[what](launch)
+
+
+def _tools(launch: Launch) -> Sequence[Offer]:
+    return [
+        {"name": t.name, "description": t.description, "effect": t.effect.value}
+        for t in launch.app.every_tool
+    ]
+
+
+def _skills(launch: Launch) -> Sequence[Offer]:
+    found = launch.app.skills.found.skills if launch.app.settings.skills else ()
+    return [{"name": each.name, "description": each.description} for each in found]
+
+
+def _commands(launch: Launch) -> Sequence[Offer]:
+    found = launch.app.shortcuts(launch.commands()).offered()
+    return [
+        {"name": each.name, "usage": each.usage, "description": each.about}
+        for each in found
+    ]
+
+
+def _agents(launch: Launch) -> Sequence[Offer]:
+    found = launch.app.agents.every("main")
+    return [{"name": each.name, "description": each.description} for each in found]
+
+
+def _presets(launch: Launch) -> Sequence[Offer]:
+    found = launch.app.system_prompt.presets()[0]
+    return [{"name": each.name, "description": each.description} for each in found]
+
+
+def _models(launch: Launch) -> Sequence[Offer]:
+    chosen = launch.app.models.default()
+    return [{"name": n, "default": n == chosen} for n in launch.app.models.names()]

@@ -21,9 +21,9 @@ from anyio.abc import TaskGroup, TaskStatus
 from msgspec import Struct
 from msgspec.structs import replace
 
+from refold.client.choices import Offer, offers
 from refold.client.deletion import delete_session
 from refold.client.launch import Launch
-from refold.client.offers import Offer, offers
 from refold.client.protocol import SwitchTeams
 from refold.client.remote_session import attached
 from refold.client.resume import resumed_in

@@ -140,7 +140,7 @@ class SessionSocket:
     def _sharing(self) -> "SharedSession":
         """One for all clients, made for the first of them."""
         if self._shared is None:
-            from refold.client.terminal_session import TerminalSession
+            from refold.client.shared_session import TerminalSession
 
             self._shared = TerminalSession(self._session, self._wake)
             assert self._clients is not None, "clients connect where it listens"

@@ -41,6 +41,7 @@ _GO_ON = (
     SendMessage, Steer, Queue, ApprovalResponse, QuestionResponse, PlanApproval, Interrupt,
     Cancel, Continue,
 )  # fmt: skip
+_ITS_OWN = "this session is open in a terminal: change its directory there"
 _NO_HASH = "give the hash of the request that you answer: a newer one may exist"
 
 
@@ -149,6 +150,20 @@ class SharedSession:
             images=images,
             typed=order.typed,
         )
+
+
+class TerminalSession(SharedSession):
+    """A session that is open in a terminal: only its terminal changes the directory."""
+
+    def __init__(self, session: Session, wake: Callable[[], None]) -> None:
+        super().__init__(session, wake)
+        # What waits for an answer is asked there, too; only other turns were cut off.
+        self.cut_off = self.cut_off and not session.requests
+
+    async def _obey(self, order: Order, follower: Follower) -> bool:
+        if isinstance(order, SetDirectory):
+            raise BadInput(_ITS_OWN)
+        return await super()._obey(order, follower)
 
 
 def problem(error: RefoldError, client_key: str = "") -> Error:

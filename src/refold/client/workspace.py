@@ -1,20 +1,26 @@
-"""The workspace of a session: its directories, its task board, images, and rewinding.
+"""The workspace of a session: its directories and files, task board, images, and rewinding.
 
 `session.rewind` restores files, `place` reads them.
 """
 
+import os
 import re
-from collections.abc import Callable
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 from msgspec import Struct
 
+from refold import programs
 from refold.app.app import App, snapshots_of, workspace_of
 from refold.errors import BadInput, ToolFailed
 from refold.memory.project import kept_in, project_of
 from refold.place.port import Files, Snapshots
+from refold.programs import Programs
 from refold.session.session import Session as Engine
 from refold.tools.contract import ImageData
 from refold.values.display import Diff
@@ -25,6 +31,7 @@ if TYPE_CHECKING:
     from refold.session.upload import Upload
     from refold.views.rewind_points import RewindPoint, RewindPreview, RewindReport, What
 
+_LISTING_SECONDS = 20.0  # seconds of listing
 _NAMED = r"(?<![^\s(\[])@(?:\"([^\"]+)\"|(\S+))"
 _ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
@@ -219,3 +226,54 @@ def attached(text: str, directory: str, unread: Callable[[str], str]) -> Attachm
         except BadInput as error:
             problems.append(str(error))
     return Attachments(tuple(images), tuple(problems))
+
+
+def file_names(directory: str) -> Iterator[str]:
+    """The files of a directory, relative to it, as they are listed: for completion.
+
+    ripgrep lists them if it is installed, otherwise `place.file_walk`; files that git
+    ignores are left out. Waits for a disk; raises `OSError`.
+    """
+    where = os.path.realpath(directory)
+    if program := Programs(os.environ, (where,)).find("rg"):
+        yield from _by_ripgrep(program, where)
+    else:
+        yield from _by_walking(where)
+
+
+def _by_ripgrep(program: str, where: str) -> Iterator[str]:
+    from refold.tools.find import excludes_input, ripgrep
+
+    _, *options = ripgrep(where)
+    text = excludes_input(where)
+    until = time.monotonic() + _LISTING_SECONDS
+    with programs.start_bounded(
+        [program, *options, "--files", "--null"], cwd=where,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        start_new_session=True, env=programs.plain(os.environ),
+    ) as running:  # fmt: skip
+        assert running.stdin is not None  # both are pipes
+        assert running.stdout is not None
+        with suppress(BrokenPipeError), running.stdin as own:  # a pipe holds that much
+            own.write(os.fsencode(text))
+        reader, rest = running.stdout.fileno(), b""
+        try:
+            while time.monotonic() < until and (more := os.read(reader, 65_536)):
+                *names, rest = (rest + more).split(b"\0")
+                yield from map(os.fsdecode, names)
+        finally:
+            running.kill()
+
+
+def _by_walking(where: str) -> Iterator[str]:
+    from refold.place.file_walk import walk
+
+    until = time.monotonic() + _LISTING_SECONDS
+
+    def on_step() -> None:
+        if time.monotonic() > until:
+            raise TimeoutError
+        time.sleep(0.0005)  # a key that was pressed meanwhile comes first
+
+    for path in walk(where, on_step):
+        yield path[len(where) :].lstrip("/")

@@ -12,9 +12,9 @@ from anyio import to_thread
 from fastapi import Path, Query, Request, Response
 from msgspec import Struct
 
+from refold.client.choices import WHAT, offers
 from refold.client.feed import cursor
 from refold.client.host import Conversation, Host, NewConversation
-from refold.client.offers import WHAT, offers
 from refold.client.stored_sessions import FORMS
 from refold.errors import BadInput, JournalError
 from refold.server.api import Api, MediaTypes, NotThere, body_of, json_of

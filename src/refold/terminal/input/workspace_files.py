@@ -11,7 +11,7 @@ from contextlib import suppress
 from heapq import nsmallest
 from threading import Condition, Thread
 
-from refold.client.file_names import file_names
+from refold.client.workspace import file_names
 
 _FRESH = 10.0  # seconds after which the files are listed anew
 _TIMEOUT = 1.0  # seconds that an offer waits for the first list
