@@ -40,6 +40,11 @@ SHAPES = [
     "github_pat_" + "a1" * 30, "glpat-" + "a1" * 10, "xoxb-" + "12-ab" * 6,
     "AKIA" + "A1" * 8, "AIza" + "x" * 35, "hf_" + "a" * 34, "npm_" + "a1" * 18,
     "pypi-" + "AgEI" * 15, "eyJ" + "a" * 12 + ".eyJ" + "b" * 12 + "." + "c" * 12, PEM,
+    "ASIA" + "A1" * 8, "xapp-" + "1-A1" * 10, "xai-" + "a1" * 40, "gsk_" + "a1" * 26,
+    "pplx-" + "a1" * 24, "nvapi-" + "a1" * 32, "r8_" + "a" * 37, "glrt-" + "a1" * 10,
+    "gldt-" + "a1" * 10, "sk_live_" + "a1" * 12, "rk_live_" + "a1" * 12, "whsec_" + "a1" * 16,
+    "shpat_" + "a1" * 16, "dop_v1_" + "a1" * 32, "dckr_pat_" + "a1" * 13, "lin_api_" + "a1" * 20,
+    "AGE-SECRET-KEY-1" + "Q1" * 29,
 ]  # fmt: skip
 
 

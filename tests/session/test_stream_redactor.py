@@ -40,7 +40,13 @@ SHAPES = (
     "github_pat_" + "a1" * 30, "glpat-" + "a1" * 10, "xoxb-" + "12-ab" * 6,
     "AKIA" + "A1" * 8, "AIza" + "x" * 35, "hf_" + "a" * 34, "npm_" + "a1" * 18,
     "pypi-" + "AgEI" * 15, "eyJ" + "a" * 12 + ".eyJ" + "b" * 12 + "." + "c" * 12,
-    PEM, PEM.replace("\r\n", "\\n"), "sk-" + "y" * 1_000,
+    PEM, PEM.replace("\r\n", "\\n"), "sk-" + "y" * 1_000, "ASIA" + "A1" * 8,
+    "sk_live_" + "a1" * 12, "gldt-" + "a1" * 10, "shpat_" + "a1" * 16, "xai-" + "a1" * 40,
+    "AGE-SECRET-KEY-1" + "Q1" * 29,
+    PEM.replace("\r", "").replace("\n", "\n    "), PEM.replace("\n", "\nk-1.pem:12:"),
+    PEM.replace("\r", "").replace("\n", "\nk-1.pem-12-"), PEM.replace("\n", "\n-"),
+    PEM.replace("\n", "\n > ").replace("MIIE", "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0123ABCD\n\nMIIE"),
+    PEM.replace("RSA ", "PGP ").replace("KEY", "KEY BLOCK").replace("MIIE", "Version: GnuPG v2 (x)\n\nMIIE\n=ab1c"),
 )  # fmt: skip
 SECRETS = (*KNOWN, *SHAPES)
 
@@ -116,6 +122,7 @@ def masked(text: str) -> str:
 @example(pieces=[SHAPES[0] + "-----BEGIN ", "X"])
 @example(pieces=[*SHAPES[7], *SHAPES[11]])
 @example(pieces=["AKIA" + "A1" * 8, "x"])
+@example(pieces=["eyJ" + "a" * 12 + "." + "eyJ" + SHAPES[11]])
 def test_however_a_text_is_cut_it_is_told_as_it_is_masked_whole(
     live: Callable[[str], Live], pieces: list[str]
 ) -> None:

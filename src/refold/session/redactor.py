@@ -27,9 +27,6 @@ MASK = secret_mask.MASK.encode()
 _TAG_BYTES = 2
 # A tag is made of so many bytes of a value: of a longer one, streamed text has only those.
 _TAGGED_BYTES = secret_patterns.STREAMED_BYTES
-# Between the lines of a key in PEM form: as in a file, in JSON, and with the numbers that
-# `read_file` shows.
-_LINE_END = rb"(?:\\[nr]|[\r\n])+(?:[0-9]+(?:\t|\\t))?"
 # Fields whose words are ours and not somebody's text. A key that happens to be one of
 # them ("assistant") must not make an event into something else.
 _STRUCTURE = frozenset({
@@ -75,7 +72,8 @@ class Redactor:
             return MASK
         self._key = self._key or self._read_key()
         if b"-----BEGIN" in value:
-            value = re.sub(_LINE_END, b"\n", value)
+            # However its lines begin, it is the same key.
+            value = re.sub(secret_patterns.LINE_START, b"\n", value)
         tag = blake2b(value[:_TAGGED_BYTES], key=self._key, digest_size=_TAG_BYTES)
         return b"[secret:%b]" % tag.hexdigest().encode()
 

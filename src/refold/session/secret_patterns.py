@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterator
 from functools import reduce
 
 # Where a word begins: inside JSON also after the escape of a line break and its like,
-# and on a terminal after an order that colours what follows.
-_EDGE = rb"(?:\b|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4})|(?<=[0-9;\[]m)|(?<=\[K))"
+# on a terminal after an order that colours what follows, and in an address after `%3D`.
+_EDGE = (
+    rb"(?:\b|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4})|(?<=[0-9;\[]m)|(?<=\[K)"
+    rb"|(?<=%[0-9A-Fa-f]{2}))"
+)
 SEEN_BEFORE = 6  # bytes that an edge looks at, at most
 STREAMED_BYTES = 256  # of a secret that arrives in pieces: what follows is one already
 # How each kind begins, the letters that follow, and how many of them. Each takes all of its
@@ -25,17 +28,56 @@ _TOKENS = (
     (rb"hf_", rb"[A-Za-z0-9]", rb"{30,}"),
     (rb"npm_", rb"[A-Za-z0-9]", rb"{36,}"),
     (rb"pypi-", rb"[A-Za-z0-9_-]", rb"{50,}"),
+    (rb"ASIA", rb"[A-Z0-9]", rb"{16}\b"),
+    (rb"xapp-", rb"[A-Za-z0-9-]", rb"{20,}"),
+    (rb"xai-", rb"[A-Za-z0-9_-]", rb"{40,}"),
+    (rb"gsk_", rb"[A-Za-z0-9]", rb"{40,}"),
+    (rb"pplx-", rb"[A-Za-z0-9]", rb"{40,}"),
+    (rb"nvapi-", rb"[A-Za-z0-9_-]", rb"{40,}"),
+    (rb"r8_", rb"[A-Za-z0-9]", rb"{37,}"),
+    (rb"glrt-", rb"[A-Za-z0-9_-]", rb"{20,}"),
+    (rb"gldt-", rb"[A-Za-z0-9_-]", rb"{20,}"),
+    (rb"glptt-", rb"[A-Za-z0-9_-]", rb"{20,}"),
+    (rb"gloas-", rb"[A-Za-z0-9_-]", rb"{20,}"),
+    (rb"sk_live_", rb"[A-Za-z0-9]", rb"{20,}"),
+    (rb"rk_live_", rb"[A-Za-z0-9]", rb"{20,}"),
+    (rb"whsec_", rb"[A-Za-z0-9]", rb"{24,}"),
+    (rb"shpat_", rb"[A-Za-z0-9]", rb"{32,}"),
+    (rb"shpca_", rb"[A-Za-z0-9]", rb"{32,}"),
+    (rb"shppa_", rb"[A-Za-z0-9]", rb"{32,}"),
+    (rb"shpss_", rb"[A-Za-z0-9]", rb"{32,}"),
+    (rb"dop_v1_", rb"[A-Za-z0-9]", rb"{40,}"),
+    (rb"doo_v1_", rb"[A-Za-z0-9]", rb"{40,}"),
+    (rb"dor_v1_", rb"[A-Za-z0-9]", rb"{40,}"),
+    (rb"dckr_pat_", rb"[A-Za-z0-9_-]", rb"{20,}"),
+    (rb"lin_api_", rb"[A-Za-z0-9]", rb"{32,}"),
+    (rb"AGE-SECRET-KEY-1", rb"[A-Z0-9]", rb"{58}\b"),
 )
 _SEGMENT = rb"eyJ[A-Za-z0-9_-]{10,}"
-_JWT = _EDGE + _SEGMENT + rb"\." + _SEGMENT + rb"\.[A-Za-z0-9_-]{10,}"
-# Only what a key is made of may stand between: nothing else can hide behind a mask.
-# `read_file` numbers the lines, with a tab.
-_PEM_BODY = rb"(?:\\[nrt]|[A-Za-z0-9+/=\r\n\t])*"
-_PEM = (
-    rb"-----BEGIN [A-Z ]*PRIVATE KEY-----"
-    + _PEM_BODY
-    + rb"-----END [A-Z ]*PRIVATE KEY-----"
+# Of more than three parts, the last three: a stream has told the others by then.
+_JWT = (
+    _EDGE + _SEGMENT + rb"\." + _SEGMENT + rb"\.(?!" + _SEGMENT + rb"\.)[A-Za-z0-9_-]{10,}"
 )
+# Only what a key is made of may stand between: nothing else can hide behind a mask. A line
+# begins as in a file, in JSON, a list, a quote or a diff, or as `grep`, `cat -n` and `read_file`
+# number it. Nothing is tried twice (`(?>`, `*+`), so that a key without end takes no time.
+_DASH = rb"-(?=-----END |[^-])"
+_INDENT = rb"(?:[ \t>+|#*]|\\+t|" + _DASH + rb")*+"
+_FILE = rb"(?:[\w./]|-(?!-)){1,200}(?::|" + _DASH + rb")"
+_NUMBER = rb"[0-9]{1,9}(?::|\t|\\+t|" + _DASH + rb")"
+LINE_START = (
+    rb"(?:\\+[nr]|[\r\n])++" + _INDENT
+    + rb"(?:" + _FILE + rb")?(?:" + _NUMBER + rb")?" + _INDENT
+)  # fmt: skip
+_PEM_LETTERS = rb"(?:[A-Za-z0-9+/=\t]|\\+t)*"
+_PEM_HEADER = (
+    rb"Proc-Type: 4,ENCRYPTED|DEK-Info: [A-Z0-9-]{1,30},[0-9A-Fa-f]{8,64}"
+    rb"|Version: [\w .()-]{1,40}"
+)
+_PEM_LINE = LINE_START + rb"(?:" + _PEM_HEADER + rb")|" + LINE_START + _PEM_LETTERS
+_PEM_BODY = _PEM_LETTERS + rb"(?>" + _PEM_LINE + rb")*+"
+_PEM_NAME = rb"[A-Z ]*PRIVATE KEY(?: BLOCK)?-----"
+_PEM = rb"-----BEGIN " + _PEM_NAME + _PEM_BODY + rb"-----END " + _PEM_NAME
 # The beginnings are looked for first: most texts hold none, and that is cheap to see.
 # Patterns stay bytes until one is needed: a start would wait for all to be compiled.
 _SHAPES: tuple[tuple[bytes, bytes], ...] = (
@@ -48,7 +90,7 @@ _SHAPES: tuple[tuple[bytes, bytes], ...] = (
 )
 
 _WORD = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
-_PEM_LETTERS = _WORD.rstrip(b"_-") + b"+/=\r\n\t"
+_PEM_CHARACTERS = _WORD.rstrip(b"_-") + b"+/=\r\n\t"
 _PEM_BEGIN = b"-----BEGIN "
 
 
@@ -88,7 +130,7 @@ def possible_secret_start(data: bytes, at: int) -> int:
 
 def goes_on_as_pem(coming: bytes, more: bytes) -> bool:
     """Is `more` nothing but the middle of the key that `coming` may be? A cheap look."""
-    return coming.startswith(_PEM_BEGIN) and not more.strip(_PEM_LETTERS)
+    return coming.startswith(_PEM_BEGIN) and not more.strip(_PEM_CHARACTERS)
 
 
 def endless(coming: bytes) -> re.Pattern[bytes] | None:
@@ -169,13 +211,11 @@ _TOKEN_COMES = (
 _FIRST = _EDGE + _SEGMENT + rb"\Z"
 _MIDDLE_COMES = b"(?:" + _coming(b"eyJ", rb"[\w-]*") + b")?"
 _PEM_BEGINS = _coming(_PEM_BEGIN) + rb"\Z"
+# What follows a whole line may be half a line: of that, only the characters count.
 _PEM_COMES = (
-    rb"-----BEGIN [A-Z ]*(?:-{0,4}|PRIVATE KEY-----"
-    + _PEM_BODY
-    + rb"(?:\\|-{1,5}|-----"
-    + _coming(b"END ", rb"[A-Z ]*-{0,4}")
-    + rb")?)"
-)
+    rb"-----BEGIN (?:[A-Z ]*-{0,4}|"
+    + _PEM_NAME + _PEM_BODY + rb"[\w./:+=>|#*(), \t\\-]{0,400})"
+)  # fmt: skip
 _ENDLESS = tuple(
     (begins + letters + count, letters + b"*")
     for begins, letters, count in _TOKENS
