@@ -113,6 +113,31 @@ def test_the_spans_of_a_session_at_work_equal_a_fold_of_its_journal(
     assert sum(len(spans_in(each)) for each in sent(server)) == len(folded(house, id_))
 
 
+def test_a_key_is_masked_in_spans_with_content_wherever_it_is_read_or_said(
+    tmp_path: Path,
+) -> None:
+    key = f"ghp_{'aB3dE6gH9' * 4}"
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/notes.txt").write_text(f"token {key}\n")
+    with collecting() as server:
+        scripts = {"Go": [[called("read_file", path="notes.txt")], f"It is {key}."]}
+        house = Household(
+            tmp_path, scripts, settings={"otel.endpoint": server.url, "otel.content": True}
+        )
+
+        async def work() -> None:
+            async with house.session() as session:
+                await session.run("Go")
+                await session.run(f"Is it {key}?")
+
+        anyio.run(work)
+
+    received = b"".join(each.body for each in server.heard)
+    assert b"[secret:" in received
+    assert b"notes.txt" in received
+    assert key.encode() not in received
+
+
 @pytest.mark.slow
 def test_the_spans_of_teammates_equal_a_fold_of_their_journals(tmp_path: Path) -> None:
     """They work over two turns of the root, and in a second start."""

@@ -635,6 +635,37 @@ def test_instructions_of_a_folder_are_shown_and_asked_about_once(
 
 
 @pytest.mark.slow
+def test_changed_instructions_are_shown_and_asked_about_at_the_next_start(
+    starts: Starts, tmp_path: Path
+) -> None:
+    question = "Send the changed instructions to the model from now on? [y/N]"
+    (tmp_path / "AGENTS.md").write_text("Use tabs.\n")
+    (tmp_path / "script").write_text('{"text": "Hello."}\n')
+    program = STAGE.with_name("stage_program.py")
+    # Trust, then a change that is declined, is not asked about again, and another, accepted.
+    for text, asked, answer in (
+        ("Use tabs.\n", "Trust this folder? Its instructions will be sent to the model. [y/N]", "y"),
+        ("Use spaces.\n", question, "n"),
+        ("Use spaces.\n", "", ""),
+        ("Use both.\n", question, "y"),
+        ("Use both.\n", "", ""),
+    ):  # fmt: skip
+        (tmp_path / "AGENTS.md").write_text(text)
+        at = starts("--script", "script", program=program)
+        if asked:
+            at.until(asked)
+            at.type(answer + ENTER)
+        at.until("›")
+        shown = f"AGENTS.mdchangedsinceyoutrustedit:@@-1,1+1,1@@-Usetabs.+{text}Send"
+        assert ("".join(shown.split()) in "".join(at.text.split())) == (
+            asked == question
+        ), at.text
+        at.type("\x04")
+
+        assert at.end() == 0
+
+
+@pytest.mark.slow
 def test_what_is_always_allowed_is_kept_outside_the_folder(
     starts: Starts, tmp_path: Path
 ) -> None:
