@@ -84,9 +84,14 @@ def _xdg(environ: Mapping[str, str], name: str, below_home: str) -> Path:
         return Path(found) / "refold"
     home = environ.get("HOME", "")
     if not home.startswith("/"):
+        missing = (
+            f"HOME is {home!r}, which is not an absolute path"
+            if home
+            else "neither HOME nor REFOLD_HOME is set"
+        )
         raise BadInput(
-            "neither HOME nor REFOLD_HOME is set, so there is no place for sessions and "
-            "settings: set REFOLD_HOME to a directory of yours"
+            f"{missing}, so there is no place for sessions and settings: set REFOLD_HOME to a "
+            "directory of yours"
         )
     return Path(home) / below_home / "refold"
 

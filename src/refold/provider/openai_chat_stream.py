@@ -114,6 +114,7 @@ class _Delta(Struct, frozen=True):
     reasoning: str | None = None  # OpenRouter, Groq
     reasoning_details: list[dict[str, Any]] | None = None  # OpenRouter
     tool_calls: list[_Call] | None = None
+    function_call: _Function | None = None  # the only call, as older servers say it
 
 
 class _Choice(Struct, frozen=True):
@@ -182,7 +183,8 @@ def _said(
         found += map(_told, said)
     if delta.refusal and not reading.refused:
         reading = replace(reading, refused=True)
-    for place, call in enumerate(delta.tool_calls or ()):
+    older = () if delta.function_call is None else (_Call(0, function=delta.function_call),)
+    for place, call in enumerate(delta.tool_calls or older):
         if choice.message and call.index is None:  # whole calls need not be counted
             call = replace(call, index=place)
         reading, piece = _called(reading, call)

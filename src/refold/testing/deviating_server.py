@@ -130,6 +130,19 @@ def _ending(reason: object) -> Callable[[list[Event]], list[Event]]:
     return change
 
 
+def _older_call(reply: Reply) -> Answer:
+    """The first call, in the field that the protocol had before it had several."""
+    ((name, arguments), *_) = reply.calls
+    plain = openai_events(Reply(reply.text, (), reply.thinking, "calls", reply.usage))
+    *before, end, usage = plain
+    pieces = ({"name": name, "arguments": ""}, {"arguments": arguments})
+    deltas = [{"index": 0, "delta": {"function_call": each}} for each in pieces]
+    ended = {**end, "choices": [{**end["choices"][0], "finish_reason": "function_call"}]}
+    calls = [{**end, "choices": [delta]} for delta in deltas]
+    body = b"".join(sse(event) for event in (*before, *calls, ended, usage))
+    return Answer(body + DONE, headers=SSE)
+
+
 def _arguments(write: Callable[[str], object]) -> Callable[[Reply], Answer]:
     """Each call comes in one piece, with these arguments."""
 
@@ -305,6 +318,7 @@ _TABLE: tuple[Deviation, ...] = (
     Deviation("choices are null", _OWN, "accepted", _chat(lambda es: [{**es[0], "choices": None}, *es])),
     Deviation("deltas are null", _OWN, "accepted", _chat(lambda es: [{**es[0], "choices": [{"index": 0, "delta": None}]}, *es])),
     Deviation("counts are null", _OWN, "accepted", _chat(lambda es: [*es[:-1], {**es[-1], "usage": {"prompt_tokens": None}}])),
+    Deviation("the older kind of call", _OWN, "accepted", _older_call, calls=True),
     Deviation("arguments are an object", _OWN, "accepted", _arguments(_object), calls=True),
     Deviation("arguments are encoded twice", _OWN, "accepted", _arguments(lambda a: msgspec.json.encode(a).decode()), calls=True),
     Deviation("a line break in a string", _OWN, "accepted", _arguments(_line_break), calls=True),

@@ -46,7 +46,9 @@ def pdf(content: bytes, name: str) -> str:
             "program, and read those."
         ) from error
     except CannotRead as error:
-        raise ToolFailed(f"{name} is a PDF that cannot be opened: {error}.") from error
+        raise ToolFailed(
+            f"{name} is a PDF that cannot be opened: {str(error).rstrip('.')}."
+        ) from error
 
 
 def html(text: str, url: str) -> str:
