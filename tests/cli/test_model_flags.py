@@ -31,10 +31,14 @@ class Served:
     def __init__(self) -> None:
         self.reply: Reply = Reply("Hi.")
         self.down: set[str] = set()
+        self.overloads = 0  # how many requests are answered with 529 from here on
         self.server: WireServer | None = None
 
     def answer(self, heard: ReceivedRequest) -> Answer:
         asked = json.loads(heard.body) if heard.body else {}
+        if self.overloads:
+            self.overloads -= 1
+            return Answer(b"{}", 529)
         if asked.get("model") in self.down:
             return Answer(b"{}", 503)
         wire = "ollama" if heard.path.startswith("/api") else "openai-chat"
@@ -319,6 +323,25 @@ def test_bad_input_is_one_sentence_and_starts_nothing(
     assert said in error
     assert error.count("\n") == 2  # and "no sessions"
     assert (out, served.bodies) == ("", [])
+
+
+@pytest.mark.parametrize("fallback", [[], ["--fallback-model", "mine/spare"]])
+def test_a_task_with_a_time_limit_waits_for_an_overload_of_all_its_models(
+    fallback: list[str],
+    served: Served,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("REFOLD_HTTP__RETRIES", "1")
+    monkeypatch.setenv("REFOLD_HTTP__MAX_RETRY_WAIT_SECONDS", "0.001")
+    served.overloads = 40
+
+    limited = run("--timeout", "60", *fallback, capfd=capfd)
+    served.overloads = 40
+    unlimited = run(*fallback, capfd=capfd)
+
+    assert (limited["code"], limited["text"]) == (0, "Hi.")
+    assert unlimited["code"] == 1
 
 
 def test_a_call_whose_bytes_are_lost_takes_no_other_with_it(

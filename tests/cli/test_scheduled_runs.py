@@ -13,10 +13,19 @@ from refold.app.launch_options import LaunchOptions
 from refold.cli.scheduled_run import ScheduledRuns
 from refold.client.launch import Launch
 from refold.config.paths import paths
-from refold.config.settings import Settings
+from refold.config.settings import Http, Provider, Roles, Settings
 from refold.journal.schedules.recurrence import every
-from refold.journal.schedules.schedule_book import NewSchedule, Schedule, ScheduleBook
+from refold.journal.schedules.schedule_book import (
+    NewSchedule,
+    Schedule,
+    ScheduleBook,
+    ScheduledRun,
+)
 from refold.testing.clock import Clock
+from refold.testing.deviating_server import cut_in_the_middle
+from refold.testing.providers import Reply
+from refold.testing.wire_answers import answer
+from refold.testing.wire_server import Answer, wire_server
 from tests.cli.running import script
 
 ZONE = "Europe/Berlin"
@@ -89,3 +98,65 @@ async def test_nights_that_the_machine_slept_through_have_one_run(tmp_path: Path
         "schedule 1: runs, due Tue 2026-11-24 08:00 CET, missed 6 times: Do it."
     ]
     assert schedule.runs[0].missed == 6
+
+
+def provider_of(url: str) -> Settings:
+    return Settings(
+        models=Roles(main="mine/main"),
+        permission_mode="bypass",
+        http=Http(max_retry_wait_seconds=0.001),
+        providers={"mine": Provider(wire="openai-chat", base_url=url)},
+    )
+
+
+async def run_of(directory: Path, settings: Settings, answers: Path | None) -> ScheduledRun:
+    """One run of a schedule that is due, as the book has it."""
+    start = at(2026, 3, 27, 20, 0)
+    clock, book, said = Clock(start), ScheduleBook(directory / "data"), list[str]()
+    book.add(NewSchedule("Do it.", str(directory), every("21:00", start, ZONE)), start)
+    clock.now = at(2026, 3, 27, 21, 0)
+
+    def start_of(schedule: Schedule) -> Launch:
+        where = Path(schedule.plan.workspace)
+        options = LaunchOptions(directory=where, attended=False, script=answers)
+        return Launch(App(settings, paths(os.environ), os.environ, options))
+
+    await ScheduledRuns(book, start_of, said.append, clock).once()
+    return book.find(1).runs[-1]
+
+
+@pytest.mark.anyio
+async def test_a_run_survives_overloads_and_an_answer_that_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    write = Reply("I write.", (("bash", '{"command": "echo x >> a.txt"}'),))
+    answers = [
+        Answer(b"{}", 529),
+        Answer(b"{}", 503),
+        answer("openai-chat", write),
+        Answer(b"{}", 429),
+        cut_in_the_middle("openai-chat", Reply("Half an answer that is cut off")),
+        answer("openai-chat", Reply("Written.")),
+    ]
+
+    async with wire_server(*answers) as server:
+        run = await run_of(tmp_path, provider_of(server.url), None)
+
+    assert (run.outcome, run.text) == ("answered", "Written.")
+    assert (tmp_path / "a.txt").read_text() == "x\n"
+    (journal,) = home.glob(f"refold/**/{run.session}/events.jsonl")
+    assert journal.read_bytes().count(b'"dropped":true') == 1
+
+
+@pytest.mark.anyio
+async def test_a_run_waits_for_a_command_that_is_to_wake_its_agent(tmp_path: Path) -> None:
+    build = {"command": "sleep 0.1; echo built", "notify": True}
+    call = {
+        "tool": "tool_call",
+        "arguments": {"name": "background_run", "arguments": build},
+    }
+    answers = script(tmp_path, {"calls": [call]}, {"text": "I wait."}, {"text": "Built."})
+
+    run = await run_of(tmp_path, Settings(permission_mode="bypass"), Path(answers))
+
+    assert (run.outcome, run.text) == ("answered", "Built.")

@@ -271,8 +271,18 @@ class Models:
 
             connect = self.connections.connect
             links = [(each, partial(connect, each)) for each in (name, *others)]
-            self._chains[name] = Fallback(links)
+            self._chains[name] = self._while_overloaded(Fallback(links))
         return self._chains[name]
+
+    def _while_overloaded(self, chain: Provider) -> Provider:
+        """The chain, asked again after an overload of all, where a task has a limit of its own."""
+        http = self._settings.http
+        if not (self._asked.timed and http.retries):
+            return chain
+        from refold.provider.retry import Backoff, RetryingProvider
+
+        backoff = Backoff(retries=0, longest=http.max_retry_wait_seconds, endless=True)
+        return RetryingProvider(chain, backoff, tell=self.connections.log)
 
     def _of_family(self, alias: str) -> str:
         """The model that an alias means: of a provider with a key, or else of any; or ""."""

@@ -138,7 +138,12 @@ def _all_failed(
     busy = [error for error in errors if isinstance(error, Overloaded)]
     if busy:
         waits = [error.retry_after for error in busy if error.retry_after is not None]
-        return Overloaded(text, retry_after=min(waits, default=None))
+        return Overloaded(
+            text,
+            retry_after=min(waits, default=None),
+            limited=any(error.limited for error in busy),
+            overload=any(error.overload for error in busy),
+        )
     if any(isinstance(error, Unreachable) for error in errors):
         return Unreachable(text)
     return Refused(text)

@@ -45,7 +45,7 @@ class Backoff(Struct, frozen=True):
     def allows(self, retry: int, *, overload: bool) -> bool:
         """Is there a retry after so many? An overload lasts minutes, and gets more of them."""
         if overload and self.endless:
-            return self.retries > 0
+            return True
         return retry < self.retries * (3 if overload else 1)
 
     def attempts(self, *, overload: bool) -> int:
