@@ -104,7 +104,6 @@ def write(path: str, content: str) -> list[Call]:
          b"\xef\xbb\xbfone\r\nhalf\r\n2\r\n"),
         (b"\xef\xbb\xbfone\r\ntwo\r\n", patch("f", "-one", "+1", " two"), b"\xef\xbb\xbf1\r\ntwo\r\n"),
         (b"\xef\xbb\xbfone\r\n", write("f", "1\n2\n"), b"\xef\xbb\xbf1\r\n2\r\n"),
-        (b"one\r\ntwo\r\n", write("f", "1\r\n2\n3\n"), b"1\r\n2\r\n3\r\n"),
         (b"\xff\xfea\x00\r\x00\n\x00", edit("f", "a", "\xfc"), b"\xff\xfe\xfc\x00\r\x00\n\x00"),
         (b"\xfe\xff\x00a\x00\n", edit("f", "a", "\u65e5"), b"\xfe\xff\x65\xe5\x00\n"),
         (b"one\r\ntwo\nthree\r\n", edit("f", "two", "2"), b"one\r\n2\nthree\r\n"),

@@ -245,7 +245,9 @@ def test_a_broken_pdf_is_told_in_a_sentence(place: ToolDirectory) -> None:
     pytest.importorskip("pypdfium2", reason="the extra refold[docs] is not installed")
     put(place, "a.pdf", b"%PDF-1.7 and nothing more")
 
-    with pytest.raises(ToolFailed, match=r"a\.pdf is a PDF that cannot be opened: .*[^.]\.$"):
+    with pytest.raises(
+        ToolFailed, match=r"a\.pdf is a PDF that cannot be opened: .*[^.]\.$"
+    ):
         read(place, path="a.pdf")
 
 
