@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -175,3 +176,17 @@ def test_keys_are_keys_wherever_they_lie_so_that_nobody_reads_them(path: str) ->
 
 def test_what_lies_beside_keys_is_guarded_for_its_own_reason() -> None:
     assert guarded([".claude", "settings.json"]) not in ("", KEYS)
+
+
+def test_what_a_link_to_packages_leads_to_is_seen_once_it_is_there(tmp_path: Path) -> None:
+    """No directory that was looked at changes by it."""
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "link").symlink_to("node_modules/late")
+    time.sleep(0.06)  # what changed just now is looked at again anyway
+    guards = Guards((str(tmp_path),))
+    before = [guards.found().paths for _ in range(2)]
+    (tmp_path / "node_modules/late").mkdir()
+    (tmp_path / "node_modules/late/.envrc").touch()
+
+    assert before == [frozenset(), frozenset()]
+    assert guards.found().paths == {str(tmp_path / "node_modules/late/.envrc")}

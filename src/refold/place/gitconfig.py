@@ -49,6 +49,7 @@ def runs_no_program(config: str) -> bool:
     return text is not None and all(known for _, known in _lines(text, _CORE))
 
 
+@lru_cache(4096)
 def names_no_program(section: str, name: str, value: str) -> bool:
     """Is it known that git runs nothing by this setting? `section` and `name` are in lower case."""
     if f"{section}.{name}" in _PATHS:

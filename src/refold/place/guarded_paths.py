@@ -101,6 +101,7 @@ class Guards:
         self._roots, self._git = tuple(roots), GitTargets(roots, home, own)
         self._covered = frozenset(covered)
         self._known: Mapping[str, _Directory] = {}
+        self._names, self._seen = tuple[str, ...](), list[tuple[str, int]]()
         self._repositories: Sequence[Repository] | None = None
         self._beyond = None if beyond is None else set(beyond)
         self._ages, self._looks = dict[str, int](), 0
@@ -176,8 +177,15 @@ class Guards:
         self._repositories = known
         return targets
 
-    def _named(self) -> Iterator[str]:
-        before, now = self._known, dict[str, _Directory]()
+    def _named(self) -> Iterable[str]:
+        """Most commands make and remove no entry of any directory: then no search is needed."""
+        if not self._seen or not _are_unchanged(self._seen):
+            self._seen = []
+            self._names = (*self._search(),)
+        return self._names
+
+    def _search(self) -> Iterator[str]:
+        before, now, settled = self._known, dict[str, _Directory](), True
         beyond, waiting = self._beyond or set[str](), deque((r, r) for r in self._roots)
         while waiting:
             path, root = waiting.popleft()
@@ -188,7 +196,7 @@ class Guards:
                 continue
             known = before.get(path)
             here = _look(path, root, known)
-            if here is None and self._beyond is None:
+            if here is None and self._beyond is None and os.path.lexists(path):
                 beyond.add(path)
             elif here is None and _make_readable(path, root, was_known=known is not None):
                 here = _look(path, root, known)
@@ -196,7 +204,19 @@ class Guards:
                 now[path] = here
                 yield from here.guarded
                 waiting += [(p, root) for p in here.below if p not in self._covered]
+            settled = settled and here is not None and here.is_settled
         self._known, self._beyond = now, beyond
+        # What is not there now can come where no directory was seen, by a link to packages.
+        self._seen = [(path, one.changed) for path, one in now.items()] if settled else []
+
+
+def _are_unchanged(seen: Iterable[tuple[str, int]]) -> bool:
+    """Is the time of the last change of each of these directories as it was?"""
+    lstat = os.lstat
+    try:
+        return all(lstat(path).st_ctime_ns == changed for path, changed in seen)
+    except OSError:
+        return False
 
 
 def _make_readable(path: str, root: str, *, was_known: bool) -> bool:
@@ -231,11 +251,16 @@ class _Directory(Struct, frozen=True):
     guarded: tuple[str, ...]
     below: tuple[str, ...]
 
+    @property
+    def is_settled(self) -> bool:
+        """Can it not have changed since it was looked at without another time?"""
+        return self.looked > self.changed + _SETTLED
+
 
 def _look(path: str, root: str, known: _Directory | None) -> _Directory | None:
     try:
         changed = os.lstat(path).st_ctime_ns
-        if known and known.changed == changed and known.looked > changed + _SETTLED:
+        if known and known.changed == changed and known.is_settled:
             return known
         looked = time.time_ns()
         with os.scandir(path) as entries:
