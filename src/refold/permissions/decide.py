@@ -112,10 +112,10 @@ def _private(access: Access, rules: Sequence[Rule]) -> Decision | None:
     """Addresses inside are refused in every mode, unless a rule permits them for the host."""
     if access.tool not in WEB:
         return None
-    from refold.values.web_address import host_of, is_local_name
+    from refold.values.web_address import host_of, is_inside_name
 
     host = host_of(access.subject)
-    local = is_local_name(host)
+    local = is_inside_name(host)
     if not (access.private or local) or permits_private(access, rules):
         return None
     rule = f"{access.tool}({DOMAIN if local else PRIVATE}{host})"

@@ -319,11 +319,11 @@ def permits_private(access: Access, rules: Sequence[Rule]) -> bool:
     """Does an allow rule say that the host of this call may be at a private address?
 
     `private:` says it of a name. `domain:` does not: whoever owns the name decides where it
-    leads, unless it is an address itself, or `localhost`.
+    leads, unless it is an address itself, or a name of no public network, as `localhost`.
     """
-    from refold.values.web_address import host_of, is_local_name
+    from refold.values.web_address import host_of, is_inside_name
 
-    local = is_local_name(host_of(access.subject))
+    local = is_inside_name(host_of(access.subject))
     return any(
         rule.pattern.startswith((DOMAIN, PRIVATE) if local else PRIVATE)
         and not set("*?[") & set(rule.pattern)

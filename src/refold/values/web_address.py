@@ -16,6 +16,8 @@ _LONGEST = 4_000  # characters
 _KEPT = "/?#[]@!$&'()*+,;=:%-._~"  # what `quote` leaves as it is
 # They lead to this machine's hypervisor, and count as public elsewhere.
 _METADATA = frozenset(("168.63.129.16", "192.0.0.192", "fd00:ec2::254"))
+# Reserved: RFC 6762, RFC 8375, and by ICANN in 2024.
+_INSIDE = (".local", ".home.arpa", ".internal")
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -101,6 +103,15 @@ def is_local_name(host: str) -> bool:
     if host == "localhost" or host.endswith(".localhost"):
         return True
     return is_private(host)
+
+
+def is_inside_name(host: str) -> bool:
+    """Can the name lead only to this machine or into a network of one's own, whoever resolves it?
+
+    A proxy resolves names that are unknown here, `metadata.google.internal` among them.
+    """
+    single = bool(host) and "." not in host and ":" not in host
+    return single or host.endswith(_INSIDE) or is_local_name(host)
 
 
 def is_private(address: str) -> bool:

@@ -1,0 +1,42 @@
+"""Addresses by which a page, or a model that it has misled, would reach the user's own network."""
+
+import pytest
+
+from refold.permissions.decide import decide
+from refold.permissions.facts import Access
+from refold.permissions.rules import parse
+from refold.values.tools import Effect
+from tests.permissions.places import place
+
+# They are refused before any name is resolved: behind a proxy, nobody resolves them here.
+INSIDE = (
+    "http://metadata.google.internal/computeMetadata/v1/", "http://metadata/latest",
+    "http://instance-data.ec2.internal/latest/meta-data", "http://METADATA.Google.Internal./",
+    "http://printer.local/", "http://router.home.arpa/", "http://wiki/", "https://intranet:8443/",
+    "http://localhost/", "http://localhost./", "http://a.localhost/", "http://127.0.0.1/",
+    "http://[::1]/", "http://[::ffff:127.0.0.1]/", "http://[64:ff9b::a9fe:a9fe]/",
+    "http://169.254.169.254/latest", "http://[fd00:ec2::254]/", "http://100.100.100.200/",
+    "http://2130706433/", "http://0x7f000001/", "http://017700000001/", "http://0/",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", ["", "web_fetch", "web_fetch(domain:*)"])
+@pytest.mark.parametrize("url", INSIDE)
+def test_no_address_inside_is_read_in_any_mode_without_a_rule_for_it(
+    url: str, rule: str
+) -> None:
+    rules = [parse(rule, "allow")] if rule else []
+
+    found = decide(Access("web_fetch", Effect.NET, url), "bypass", rules, place())
+
+    assert found.verdict == "deny"
+
+
+def test_a_rule_for_a_name_inside_permits_it() -> None:
+    rules = [parse("web_fetch(domain:wiki.internal)", "allow")]
+
+    found = decide(
+        Access("web_fetch", Effect.NET, "http://wiki.internal/a"), "default", rules, place()
+    )
+
+    assert found.verdict == "allow"
