@@ -83,6 +83,10 @@ def search(place: ToolDirectory, **arguments: object) -> list[str]:
     return anyio.run(place.use, grep, {"pattern": "needle"} | arguments).text.split("\n")
 
 
+def named(place: ToolDirectory, pattern: str) -> list[str]:
+    return anyio.run(place.use, glob, {"pattern": pattern}).text.split("\n")
+
+
 def test_matching_lines_come_by_file_without_what_is_ignored(place: ToolDirectory) -> None:
     assert search(place) == [
         ".hidden", "1: needle",
@@ -231,6 +235,59 @@ def test_a_file_that_cannot_be_read_is_named(place: ToolDirectory) -> None:
     (place.directory / "a.py").chmod(0)
 
     assert "a.py" in search(place, pattern="nowhere")[-1]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every directory (optional)")
+def test_a_directory_that_cannot_be_listed_is_named(place: ToolDirectory) -> None:
+    (place.directory / "src/deep").chmod(0)
+    try:
+        found = named(place, "*.ts"), named(place, "*.none")
+        searched = search(place, pattern="nowhere")
+        with pytest.raises(ToolFailed, match=r"src/deep"):
+            anyio.run(place.use, list_files, {"path": "src/deep"})
+    finally:
+        (place.directory / "src/deep").chmod(0o755)
+
+    said = "Not shown: src/deep (permission denied)."
+    assert found[0] == ["src/d.ts", said]
+    assert found[1] == ["No file below . matches *.none.", said]
+    assert searched == ["No line can be shown.", said]
+
+
+def test_a_directory_that_cannot_be_opened_is_named_by_our_own_walk(
+    place: ToolDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_scandir, locked = os.scandir, (place.directory / "src/deep").stat().st_ino
+
+    def scandir(number: int) -> object:
+        if os.fstat(number).st_ino == locked:
+            raise PermissionError(13, "Permission denied")
+        return real_scandir(number)
+
+    monkeypatch.setattr("os.scandir", scandir)
+    if place.commands.has("rg"):
+        pytest.skip("another process lists the directories")
+
+    assert named(place, "*.ts") == [
+        "src/d.ts",
+        "Not shown: src/deep (permission denied).",
+    ]
+
+
+class Ripgrep(ScriptedCommands):
+    """It finds two files, and cannot list a directory."""
+
+    async def run(self, command: str, **more: object) -> Finished:
+        return Finished(
+            2, b"./d.ts\0./src/d.ts\0rg: ./src/deep: Permission denied (os error 13)\n"
+        )
+
+
+def test_a_directory_that_ripgrep_cannot_list_is_named() -> None:
+    with temporary_place(Ripgrep({}, ("rg",))) as place:
+        assert named(place, "*.ts") == [
+            "d.ts", "src/d.ts", "Not shown: src/deep (permission denied).",
+        ]  # fmt: skip
 
 
 def test_a_pattern_that_looks_like_an_option_is_a_pattern(place: ToolDirectory) -> None:

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from refold.errors import said_by
 from refold.place.gitignore import IgnoreLine, is_ignored, read_lines
 from refold.place.openat import LOOK, DirectoryDescriptors, beneath, kind_of
 from refold.place.port import Kind, Real
@@ -130,19 +131,25 @@ def all_files(directory: str) -> Iterator[str]:
 
 
 def walk(
-    directory: str, on_step: Callable[[], None], excludes: str | None = None
+    directory: str,
+    on_step: Callable[[], None],
+    excludes: str | None = None,
+    on_unread: Callable[[str, str], None] | None = None,
 ) -> Iterator[str]:
     """Regular files below `directory`, an absolute path, in no order that matters.
 
     `on_step` is called at each directory; it may raise to end the walk. `excludes`: as for
-    `ignoring`.
+    `ignoring`. `on_unread` gets each directory that cannot be listed, and why.
     """
     folders = DirectoryDescriptors((), beneath)
     waiting = [ignoring(directory, excludes)]
     while waiting:
         on_step()
         here = waiting.pop()
-        for name, kind in _entries(here.directory, folders):
+        entries, why = _entries(here.directory, folders)
+        if why and on_unread is not None:
+            on_unread(here.directory, why)
+        for name, kind in entries:
             if here.ignores(name, directory=kind == "directory"):
                 continue
             path = os.path.join(here.directory, name)
@@ -152,16 +159,21 @@ def walk(
                 yield path
 
 
-def _entries(directory: str, folders: DirectoryDescriptors) -> list[tuple[str, Kind]]:
+def _entries(
+    directory: str, folders: DirectoryDescriptors
+) -> tuple[list[tuple[str, Kind]], str]:
+    """The names in a directory, or why it cannot be listed: ripgrep continues, too."""
     try:
         number = folders.opened(Real(directory), LOOK | os.O_DIRECTORY)
-    except OSError:  # gone, not ours to read, or a link by now: ripgrep goes on, too
-        return []
+    except FileNotFoundError:  # gone since its name was read
+        return [], ""
+    except OSError as error:
+        return [], said_by(error).lower()
     try:
         with os.scandir(number) as found:
-            return [(entry.name, _kind(entry)) for entry in found]
-    except OSError:
-        return []
+            return [(entry.name, _kind(entry)) for entry in found], ""
+    except OSError as error:
+        return [], said_by(error).lower()
     finally:
         os.close(number)
 

@@ -6,7 +6,7 @@ below a directory.
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from shlex import quote
@@ -17,7 +17,7 @@ from anyio import from_thread, to_thread
 from msgspec import Meta
 
 from refold.errors import ToolFailed
-from refold.place.port import Commands, DirectoryEntry, Files, Real
+from refold.place.port import Commands, DirectoryEntry, Files, Finished, Real
 from refold.tools.contract import Reply, tool
 from refold.values.display import Note
 from refold.values.path_globs import MAX_PATTERN_CHARS, regex
@@ -31,9 +31,10 @@ _MOST_ITEMS = 500
 _MOST_FOUND = 200
 _TIMEOUT = 60.0  # seconds
 _SHOWN = 200  # characters of a pattern that makes no sense
+_MOST_NAMED = 20  # files of which nothing is shown
+_COMPLAINT = re.compile(rb"(?:rg: )?(.+): ([^:]+) \(os error \d+\)")
 _RIPGREP = (
-    "rg", "--no-config", "--no-messages", "--hidden", "--glob", "!.git",
-    "--no-ignore-global",
+    "rg", "--no-config", "--hidden", "--glob", "!.git", "--no-ignore-global",
 )  # fmt: skip
 _TOO_MANY = "There are too many files to look through: give a narrower path."
 
@@ -56,20 +57,40 @@ async def glob(
     matches = matcher(pattern)
     where, name = await to_thread.run_sync(partial(directory, path, files))
     if commands.has("rg"):
-        below = await _by_ripgrep(where, commands)
+        below, unread = await _by_ripgrep(where, commands)
     else:
-        below = await to_thread.run_sync(partial(_by_walking, where))
+        below, unread = await to_thread.run_sync(partial(_by_walking, where))
+
+    def called(path: str) -> str:
+        return files.called(Real(os.path.normpath(os.path.join(where, path))))
+
+    shown = {
+        p: why
+        for p, why in unread.items()
+        if not files.unread(Real(os.path.join(where, p)))
+    }
+    more = f"\n{not_shown(shown, called)}" if shown else ""
     found = await to_thread.run_sync(
         partial(_newest, where, [p for p in below if matches(p)], files)
     )
     note = (Note(f"found {len(found):,} files for {escaped(pattern)}"),)
     if not found:
         ignored = await to_thread.run_sync(partial(_ignored, where, matches, files))
-        return Reply(f"No file below {name} matches {pattern}{ignored}.", note)
-    lines = [files.called(Real(os.path.join(where, p))) for p in found[:_MOST_FOUND]]
+        return Reply(f"No file below {name} matches {pattern}{ignored}.{more}", note)
+    lines = [called(path) for path in found[:_MOST_FOUND]]
     if len(found) > _MOST_FOUND:
         lines.append(f"(the {_MOST_FOUND} newest of {len(found):,}; narrow the pattern)")
-    return Reply("\n".join(lines), note)
+    return Reply("\n".join(lines) + more, note)
+
+
+def not_shown(left_out: Mapping[str, str], called: Callable[[str], str]) -> str:
+    """A sentence on paths of which nothing is shown, each with why; "": more lines."""
+    names = [
+        f"{called(path) if path else 'more lines'} ({why})"
+        for path, why in left_out.items()
+    ]
+    more = f", and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"Not shown: {', '.join(names[:_MOST_NAMED])}{more}."
 
 
 def _ignored(where: str, matches: Callable[[str], bool], files: Files) -> str:
@@ -183,22 +204,39 @@ def _size(size: int) -> str:
     return f"{size / 1024:.1f} KiB" if size < 1024**2 else f"{size / 1024**2:.1f} MiB"
 
 
-async def _by_ripgrep(where: str, commands: Commands) -> list[str]:
+async def run_search(line: Sequence[str], where: str, commands: Commands) -> Finished:
+    """Run ripgrep, or our own program. What it complains of comes last, on lines of its own."""
     from shlex import join
 
-    line = join((*await to_thread.run_sync(ripgrep, where), "--files", "--null"))
-    line = with_input(line, await to_thread.run_sync(excludes_input, where))
-    done = await commands.run(line, cwd=where, seconds=_TIMEOUT)
+    excludes = "--ignore-file" in line
+    text = await to_thread.run_sync(excludes_input, where) if excludes else ""
+    run = with_input(f"{join(line)} 2>&1 >&3 3>&-", text)
+    script = f'exec 3>&1; said=$({run}); code=$?; echo "$said"; exit $code'
+    return await commands.run(script, cwd=where, seconds=_TIMEOUT)
+
+
+def complaints(lines: Iterable[bytes]) -> dict[str, str]:
+    """The paths that ripgrep could not read, and why."""
+    found = (line for line in map(_COMPLAINT.fullmatch, lines) if line)
+    return {
+        os.fsdecode(line[1]).removeprefix("./"): os.fsdecode(line[2]).lower()
+        for line in found
+    }
+
+
+async def _by_ripgrep(
+    where: str, commands: Commands
+) -> tuple[Sequence[str], Mapping[str, str]]:
+    program = await to_thread.run_sync(ripgrep, where)
+    done = await run_search((*program, "--files", "--null", "--", "."), where, commands)
     if done.timed_out or done.dropped:
         raise ToolFailed(_TOO_MANY)
-    return [
-        os.fsdecode(name)
-        for name in done.start.split(b"\0") + done.end.split(b"\0")
-        if name
-    ]
+    *names, said = (done.start + done.end).split(b"\0")
+    paths = [os.fsdecode(name).removeprefix("./") for name in names]
+    return paths, complaints(said.split(b"\n"))
 
 
-def _by_walking(where: str) -> list[str]:
+def _by_walking(where: str) -> tuple[Sequence[str], Mapping[str, str]]:
     from refold.place.file_walk import walk
 
     too_late = monotonic() + _TIMEOUT
@@ -208,7 +246,13 @@ def _by_walking(where: str) -> list[str]:
         if monotonic() > too_late:
             raise ToolFailed(_TOO_MANY)
 
-    return [os.path.relpath(p, where) for p in walk(where, on_step)]
+    unread = dict[str, str]()
+
+    def on_unread(directory: str, why: str) -> None:
+        unread[os.path.relpath(directory, where)] = why
+
+    found = walk(where, on_step, on_unread=on_unread)
+    return [os.path.relpath(path, where) for path in found], unread
 
 
 def _newest(where: str, found: list[str], files: Files) -> list[str]:

@@ -6,9 +6,8 @@ its own, because that is the only way to stop a pattern that never finishes.
 
 import binascii
 import os
-import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -19,7 +18,7 @@ from msgspec import Meta, Struct
 from refold.errors import ToolFailed
 from refold.place.port import Commands, Files, Finished, Real
 from refold.tools.contract import Reply, tool
-from refold.tools.find import excludes_input, matcher, ripgrep, with_input
+from refold.tools.find import complaints, matcher, not_shown, ripgrep, run_search
 from refold.tools.text_files import written
 from refold.values.display import Note
 from refold.values.printable_names import escaped
@@ -34,12 +33,10 @@ _ALL_IGNORED = (
     "Nothing was found: all files there are ignored. To search in one, give it as the path; "
     "list_files shows them."
 )
-_MOST_NAMED = 20  # files without lines
 _NAMES = ("--files-with-matches", "--null")
 _BINARY = "a binary file that matches"
 _LONG = "it matches, in lines that are too long"
 _CUT = {"": "there were too many, or too long ones: narrow the search"}
-_COMPLAINT = re.compile(rb"(?:rg: )?(.+): ([^:]+) \(os error \d+\)")
 _OURS = (
     "import sys; sys.path[:] = sys.argv[1].split(':');"
     "from refold.tools.grep_walk import main; main(sys.argv[2])"
@@ -80,7 +77,7 @@ async def grep(  # noqa: PLR0913 - the parameters are the schema
     wanted = GrepQuery(pattern, below, ignore_case, 0 if files_only else context)
     by = _by_ripgrep if commands.has("rg") else _by_walking
     line = await to_thread.run_sync(by, where, wanted)
-    done = await _run(line, where, commands)
+    done = await run_search(line, where, commands)
     lines, left_out = _found(done, pattern)
     if done.dropped:
         left_out |= await _dropped(line, {each.path for each in lines}, where, commands)
@@ -98,17 +95,6 @@ async def grep(  # noqa: PLR0913 - the parameters are the schema
     return _naming(
         reply, {path: why for path, why in left_out.items() if path not in hidden}, called
     )
-
-
-async def _run(line: Sequence[str], where: str, commands: Commands) -> Finished:
-    from shlex import join
-
-    # What it complains of comes last, and never within a line of its output.
-    excludes = "--ignore-file" in line
-    text = await to_thread.run_sync(excludes_input, where) if excludes else ""
-    run = with_input(f"{join(line)} 2>&1 >&3 3>&-", text)
-    script = f'exec 3>&1; said=$({run}); code=$?; echo "$said"; exit $code'
-    return await commands.run(script, cwd=where, seconds=_TIMEOUT)
 
 
 def _start(path: str, files: Files) -> tuple[str, str]:
@@ -130,7 +116,6 @@ def _by_ripgrep(where: str, wanted: GrepQuery) -> Sequence[str]:
     options = ["--ignore-case"] if wanted.ignore_case else []
     options += [f"--context={wanted.context}", f"--regexp={wanted.pattern}"]
     program, *usual = ripgrep(where)
-    usual = [each for each in usual if each != "--no-messages"]
     options += ["--json", "--crlf", "--binary"]
     return (program, *usual, *options, "--", wanted.path)
 
@@ -161,10 +146,7 @@ def _found(done: Finished, pattern: str) -> tuple[list[MatchedLine], dict[str, s
         for kind, data in news
         if kind == "skipped" or (kind == "end" and data.get("binary_offset") is not None)
     }
-    for complaint in map(_COMPLAINT.fullmatch, printed):
-        if complaint:
-            path = os.fsdecode(complaint[1]).removeprefix("./")
-            left_out[path] = os.fsdecode(complaint[2]).lower()
+    left_out |= complaints(printed)
     lines = (_line(kind, data) for kind, data in news if kind in ("match", "context"))
     shown = (line for line in lines if line.path not in left_out)
     return sorted(shown, key=lambda line: (line.path, line.number)), left_out
@@ -177,7 +159,7 @@ async def _dropped(
     if "--json" not in line:
         return _CUT
     names = [word for word in line if word != "--json"]
-    done = await _run((*names[:1], *_NAMES, *names[1:]), where, commands)
+    done = await run_search((*names[:1], *_NAMES, *names[1:]), where, commands)
     found = [*done.start.split(b"\0"), *done.end.split(b"\0")]
     paths = {os.fsdecode(name).strip("\n").removeprefix("./") for name in found}
     return {path: _LONG for path in sorted(paths - shown) if path} or _CUT
@@ -224,16 +206,11 @@ def _hidden(paths: set[str], where: str, files: Files) -> set[str]:
     return {p for p in paths if p and files.unshown(Real(os.path.join(where, p)))}
 
 
-def _naming(reply: Reply, left_out: dict[str, str], called: partial[str]) -> Reply:
+def _naming(reply: Reply, left_out: dict[str, str], called: Callable[[str], str]) -> Reply:
     """The same, with the files of which it says nothing."""
     if not left_out:
         return reply
-    names = [
-        f"{called(path) if path else 'more lines'} ({why})"
-        for path, why in left_out.items()
-    ]
-    more = f", and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    sentence = f"Not shown: {', '.join(names[:_MOST_NAMED])}{more}."
+    sentence = not_shown(left_out, called)
     nothing = reply.text in (_NOTHING, _ALL_IGNORED)
     begins = "No line can be shown." if nothing else reply.text
     return Reply(f"{begins}\n{sentence}", reply.shown)
