@@ -36,10 +36,13 @@ from refold.config.settings import Settings
 from refold.declared.variant import Variant
 from refold.journal.state.fold import fold
 from refold.provider.command.prompt import Prompts
-from refold.provider.command.spec import ConversationFormat
+from refold.provider.command.spec import Context, ConversationFormat, Format
 from refold.testing.providers import ScriptedProvider
 from refold.values.growing import Log
 from refold.values.messages import Message, Role, StoredMessage, Text
+from refold.values.usage import Spent, Usage
+from refold.views.number_format import turn_line
+from refold.views.styled import bare
 from tests.mcp import fake_server
 from tests.provider.command.fakes import shell
 from tests.provider.list_server import list_server
@@ -68,6 +71,7 @@ socket.socket.connect = on_loopback
 from refold.cli.main import main
 raise SystemExit(main(sys.argv[1:]))
 """
+ROLES: tuple[Role, ...] = ("user", "assistant")
 # The agents that the lines name, and the file of the same text does not have.
 MORE_AGENTS = {
     "claude-opus": {"backend": "claude-code", "model": "opus"},
@@ -160,6 +164,7 @@ def test_a_line_of_the_quick_start_runs_as_it_is_written(loop: Path, line: str) 
 
     assert (done.returncode, done.stderr if done.returncode else "") == (0, "")
     assert EXPECTED[line] in done.stdout
+    assert not {"\x1b", "\r"} & set(done.stdout)  # append-only: no cursor is moved
 
 
 def test_gemini_is_the_api_and_the_message_names_the_command_line(loop: Path) -> None:
@@ -199,6 +204,25 @@ def test_a_conversation_is_written_in_the_plain_format_of_the_example() -> None:
     written = [line for line in text.splitlines() if line]
 
     assert written[-3:] == (DATA / "agent_loop_context.txt").read_text().splitlines()
+
+
+@pytest.mark.parametrize("context", ["continue", "fresh", "summarize", "sliding"])
+@pytest.mark.parametrize("form", ["plain", "markdown", "json", "xml"])
+def test_each_context_mode_is_sent_in_each_format(context: Context, form: Format) -> None:
+    plain = (DATA / "agent_loop_context.txt").read_text().splitlines()
+    texts = [line.partition(": ")[2] for line in plain]
+    messages = [
+        StoredMessage(n, Message(ROLES[1 - n % 2], (Text(text),)))
+        for n, text in enumerate(texts, start=1)
+    ]
+
+    sent = Prompts(ConversationFormat(context, form, 20)).prompt(Log(messages), "")
+
+    assert [text in sent for text in texts] == [
+        context != "fresh",
+        context != "fresh",
+        True,
+    ]
 
 
 def test_a_file_of_mcp_servers_is_read_with_its_variable(tmp_path: Path) -> None:
@@ -539,6 +563,19 @@ def test_a_slash_command_does_something(command: str, tmp_path: Path) -> None:
     assert "Hi there." in "\n".join(shown)
     assert not any("there is no command" in line.lower() for line in shown)
     assert len(shown) > 2 or command == "/quit"
+
+
+def test_the_line_after_a_turn_has_the_four_figures() -> None:
+    """In another order: tokens in and out, the share of the window, the price."""
+    line = (DATA / "openagent_figures.txt").read_text()
+    fresh, output, dollars, share = re.findall(r"[\d.,]+", line)
+    usage = Usage(fresh=int(fresh.replace(",", "")), output=int(output))
+    spent = Spent(usage, float(dollars), answers=1)
+    size = round((usage.input + usage.output) / int(share) * 100)
+
+    shown = bare([turn_line(spent, usage, size, 2.0)])
+
+    assert shown.strip() == "1,234 in · 89 out · 3% of window · $0.0200 · 2.0 s"
 
 
 @pytest.mark.anyio
