@@ -65,6 +65,17 @@ def test_overflow_is_recognized_by_its_words(words: str, status: int) -> None:
     assert isinstance(refusal(status, words), TooLong)
 
 
+def test_overflow_is_recognized_in_what_a_gateway_quotes_of_its_source() -> None:
+    raw = json.dumps({"error": {"message": TOO_LONG[0], "code": 400}})
+    error = {"message": "Provider returned error", "code": 400, "metadata": {"raw": raw}}
+    found = failure(
+        PEER, ResponseStart(400, {}, json.dumps({"error": error}).encode(), "m")
+    )
+
+    assert isinstance(found, TooLong)
+    assert f"Provider returned error: {TOO_LONG[0]}" in str(found)
+
+
 @pytest.mark.parametrize("words", SOMETHING_ELSE)
 def test_overflow_is_not_seen_in_another_refusal(words: str) -> None:
     assert type(refusal(400, words)) is BadRequest

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from refold.errors import ProviderError, Unreachable
+from refold.errors import ProviderError, TooLong, Unreachable
 from refold.provider.cassette_format import joined
 from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
 from refold.testing.providers import Reply
@@ -207,6 +207,7 @@ def test_an_error_after_a_good_beginning_is_the_error_it_would_have_been(
         ({"message": "busy", "code": 429}, "Overloaded"),
         ({"message": "bad", "type": "invalid_request_error", "code": None}, "BadRequest"),
         ({"message": "maximum context length is 8192 tokens", "code": 400}, "TooLong"),
+        ({"message": "maximum context length is 8192 tokens", "code": "400"}, "TooLong"),
         ("just words", "Overloaded"),
     ],
 )
@@ -215,6 +216,13 @@ def test_an_error_inside_a_stream_of_chunks_is_one(error: Any, kind: str) -> Non
         openai(choice(content="Hel"), {"error": error})
 
     assert type(caught.value).__name__ == kind
+
+
+def test_an_error_of_a_stream_may_stand_outside_of_its_field() -> None:
+    too_long = "This model's maximum context length is 8192 tokens"
+
+    with pytest.raises(TooLong, match="8192 tokens"):
+        openai({"object": "error", "message": too_long, "type": "BadRequest", "code": 400})
 
 
 def test_ollamas_error_line_is_an_error() -> None:

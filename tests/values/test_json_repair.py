@@ -30,6 +30,9 @@ OBJECTS = st.dictionaries(st.text(), VALUES, max_size=4)
         ('"{\\"a\\": 1,}"', {"a": 1}),
         ('""', {}),
         ("null", {}),
+        ('{}{"a": 1}', {"a": 1}),
+        ('{"a": 1}{"a": 1}', {"a": 1}),
+        ('{"a": "}{"}', {"a": "}{"}),
     ],
 )
 def test_json_repair_gives_what_was_meant(written: str, meant: object) -> None:
@@ -45,6 +48,7 @@ def test_json_repair_gives_what_was_meant(written: str, meant: object) -> None:
     [
         '{"a": "cut', '{"a": 1', '{"a": [1, 2', '{"a": 1}}', "{'a': 1}", "{,}", '{"a":,}',
         '{"a": 1,,}', "[1]", '"text"', '"\\"{}\\""', '{"a": 1} and more', "3", "{a: 1}",
+        '{"a": 1}{"a": 2}', '{"a": 1}{}',
     ],
 )  # fmt: skip
 def test_json_repair_never_guesses(written: str) -> None:

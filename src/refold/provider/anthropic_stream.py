@@ -43,6 +43,7 @@ class AnthropicStreamState(Struct, frozen=True):
     """What must be known of an answer's beginning to understand the rest."""
 
     block: "_Block | None" = None  # the one that is open
+    place: int = 0  # its index
     fed: bool = False  # have arguments come for it?
     written: str = ""  # those of a call that the provider makes itself
     uses: tuple[dict[str, Any], ...] = ()  # such calls that have no result yet
@@ -64,18 +65,21 @@ def from_wire(
         case "content_block_delta" if delta:
             return _continued(reading, index, delta)
         case "content_block_start" if block:
-            opened = replace(reading, block=block, fed=False, written="")
-            return _opened(opened, index, block)
+            before, ended = _ended(reading)  # several servers leave out that event
+            opened = replace(before, block=block, place=index, fed=False, written="")
+            now, told = _opened(opened, index, block)
+            return now, (*ended, *told)
         case "content_block_stop":
-            uses = _with_use(reading)
-            return replace(reading, block=None, uses=uses), _closed(reading, index)
+            return _ended(reading) if index == reading.place else (reading, ())
         case "message_start":
             message = event.message or _Message()
             used = _updated(reading.used, message.usage)
             return replace(reading, model=message.model, used=used), ()
         case "message_delta":
             used = _updated(reading.used, event.usage)
-            return replace(_stopped(reading, delta or _Delta()), used=used), ()
+            delta = delta or _Delta()
+            before, ended = _ended(reading) if delta.stop_reason else (reading, ())
+            return replace(_stopped(before, delta), used=used), ended
         case "message_stop":
             return reading, _finished(reading)
         case _:
@@ -141,9 +145,9 @@ class _Block(Struct, frozen=True):
     type: str = ""
     id: str = ""
     name: str = ""
-    text: str = ""
-    thinking: str = ""
-    signature: str = ""
+    text: str | None = ""
+    thinking: str | None = ""
+    signature: str | None = ""
     data: str = ""
     input: Raw = Raw(b"{}")
     server_name: str = ""
@@ -154,10 +158,10 @@ class _Block(Struct, frozen=True):
 
 class _Delta(Struct, frozen=True):
     type: str = ""
-    text: str = ""
-    thinking: str = ""
-    signature: str = ""
-    partial_json: str = ""
+    text: str | None = ""
+    thinking: str | None = ""
+    signature: str | None = ""
+    partial_json: str | None = ""
     stop_reason: str | None = None
     stop_details: "_Refusal | None" = None
 
@@ -275,7 +279,7 @@ def _continued(
         case "thinking_delta" if delta.thinking:
             return reading, (ThinkingDelta(delta.thinking),)
         case "signature_delta" if block and delta.signature:
-            signed = replace(block, signature=block.signature + delta.signature)
+            signed = replace(block, signature=(block.signature or "") + delta.signature)
             return replace(reading, block=signed), ()
         case "input_json_delta" if (
             delta.partial_json and block and block.type == "tool_use"
@@ -284,9 +288,19 @@ def _continued(
                 reading = replace(reading, fed=True)
             return reading, (CallDelta(index, delta.partial_json),)
         case "input_json_delta" if block and block.type == "mcp_tool_use":
-            return replace(reading, written=reading.written + delta.partial_json), ()
+            return replace(
+                reading, written=reading.written + (delta.partial_json or "")
+            ), ()
         case _:
             return reading, ()
+
+
+def _ended(
+    reading: AnthropicStreamState,
+) -> tuple[AnthropicStreamState, tuple[Delta, ...]]:
+    """The block that is open has ended."""
+    uses = _with_use(reading)
+    return replace(reading, block=None, uses=uses), _closed(reading, reading.place)
 
 
 def _closed(reading: AnthropicStreamState, index: int) -> tuple[Delta, ...]:

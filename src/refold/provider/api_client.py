@@ -102,7 +102,7 @@ class Http:
     async def _check(self, answer: HttpResponse) -> None:
         """Raises the error that an answer means, if it is one."""
         reply = answer.reply
-        if reply.status == 200 and "html" not in reply.headers.get("content-type", ""):
+        if reply.status == 200 and not await _is_page(answer):
             return
         try:
             refusal, _ = await answer.content(_MAX_REFUSAL_BYTES)
@@ -125,3 +125,11 @@ class Http:
     def _clean(self, error: ProviderError) -> ProviderError:
         error.args = tuple(masked(str(arg), self._secret) for arg in error.args)
         return error
+
+
+async def _is_page(answer: HttpResponse) -> bool:
+    """A web page, and not a stream that a framework calls one."""
+    if "html" not in answer.reply.headers.get("content-type", ""):
+        return False
+    start = await answer.peek()
+    return not start.lstrip().startswith((b"data:", b"event:", b":", b"{"))

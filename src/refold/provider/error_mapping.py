@@ -201,6 +201,9 @@ def _said(body: bytes) -> tuple[str, str]:
     match found:
         case [{"error": {**_one}} as first, *_more]:  # Google's, asked for a stream
             return _said(msgspec.json.encode(first))
+        case {"error": {"message": str(said), "metadata": {"raw": str(raw)}, **more}}:
+            inner, codes = _said(raw.encode())  # OpenRouter: what its source has said
+            return f"{said}: {inner}", " ".join((*_codes(more), codes))
         case {"error": {"message": str(said), **more}}:
             return said, " ".join(_codes(more))
         case {"error": str(said)} | {"message": str(said)} | {"detail": str(said)}:

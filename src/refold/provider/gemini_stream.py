@@ -69,6 +69,8 @@ def from_wire(
     found: list[Delta | StreamError] = []
     for candidate in chunk.candidates or ():
         for part in (candidate.content and candidate.content.parts) or ():
+            if part.text and part.function_call is not None:  # of some go-betweens
+                found.append(TextDelta(part.text))
             reading, told = _part(reading, part)
             found += told
         if why := candidate.finish_reason:

@@ -194,7 +194,7 @@ class HttpResponse:
         self._client, self._line, self._bounds = client, line, bounds
         self._until = anyio.current_time() + bounds.whole
         self._unpacker = Unpacker(reply.headers.get("content-encoding", ""))
-        self._read = 0
+        self._read, self._peeked = 0, b""
         self.reply = reply  # its `body` holds the beginning, to quote
         self.whole = False
 
@@ -203,6 +203,9 @@ class HttpResponse:
 
     async def read(self) -> bytes:
         """The next piece, unpacked; empty when all was said. Raises `Broken`."""
+        if chunk := self._peeked:
+            self._peeked = b""
+            return chunk
         while packed := self._unpacker.rest or await self._next():
             chunk = self._unpacker.unpack(packed)
             self._read += len(chunk)
@@ -214,6 +217,11 @@ class HttpResponse:
                 return chunk
         self.whole = True
         return b""
+
+    async def peek(self) -> bytes:
+        """The next piece, which `read` returns again."""
+        self._peeked = await self.read()
+        return self._peeked
 
     async def content(self, limit: int) -> tuple[bytes, bool]:
         """The first `limit` bytes, and whether that is all."""

@@ -7,7 +7,8 @@ not stream sends one chunk. OpenRouter's `reasoning_details` are assembled here,
 https://platform.openai.com/docs/api-reference/chat-streaming
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +27,9 @@ class Chunk(Struct, frozen=True):
     usage: "_Usage | None" = None
     model: str | None = None
     error: Raw = Raw(b"")
+    # Some servers write what belongs into `error` on the outside.
+    message: Any = None
+    code: Any = None
 
 
 class ChatStreamState(Struct, frozen=True):
@@ -34,6 +38,7 @@ class ChatStreamState(Struct, frozen=True):
     calls: "tuple[_Known, ...]" = ()
     used: "_Usage | None" = None
     counted: bool = False  # has the usage of all of it come, and nothing since?
+    heard: bool = False  # has a part of the answer come?
     finish: str = ""
     refused: bool = False
     model: str = ""
@@ -46,7 +51,9 @@ def from_wire(
 ) -> tuple[ChatStreamState, tuple[Delta | StreamError, ...]]:
     """What a chunk says, and how to read on."""
     if chunk.error and bytes(chunk.error) != b"null":
-        return reading, (_trouble(chunk.error),)
+        return reading, (_trouble(msgspec.json.decode(chunk.error)),)
+    if chunk.message and chunk.code and chunk.choices is None:
+        return reading, (_trouble({"message": chunk.message, "code": chunk.code}),)
     if chunk.usage or (chunk.model and not reading.model):
         reading = replace(
             reading,
@@ -102,9 +109,8 @@ class _Call(Struct, frozen=True):
 class _Bit(Struct, frozen=True):
     """Mistral's models that think say things in such bits."""
 
-    type: str = ""
-    text: str = ""
-    thinking: "list[_Bit] | None" = None
+    text: str | None = None
+    thinking: "list[_Bit] | str | None" = None
 
 
 class _Delta(Struct, frozen=True):
@@ -167,7 +173,10 @@ def _broken_end(choice: _Choice) -> str:
 def _said(
     reading: ChatStreamState, choice: _Choice
 ) -> tuple[ChatStreamState, list[Delta | StreamError]]:
-    delta = choice.delta or choice.message or _Delta()
+    whole = None if reading.heard else choice.message  # some repeat all of it at the end
+    delta = choice.delta or whole or _Delta()
+    if not reading.heard and (delta.content or delta.tool_calls):
+        reading = replace(reading, heard=True)
     found: list[Delta | StreamError] = []
     thought = delta.reasoning_content or delta.reasoning or ""
     if details := delta.reasoning_details:
@@ -183,13 +192,18 @@ def _said(
         found += map(_told, said)
     if delta.refusal and not reading.refused:
         reading = replace(reading, refused=True)
-    older = () if delta.function_call is None else (_Call(0, function=delta.function_call),)
-    for place, call in enumerate(delta.tool_calls or older):
+    for place, call in enumerate(_calls(delta)):
         if choice.message and call.index is None:  # whole calls need not be counted
             call = replace(call, index=place)
         reading, piece = _called(reading, call)
         found.append(piece)
     return reading, found
+
+
+def _calls(delta: _Delta) -> Sequence[_Call]:
+    if delta.function_call and not delta.tool_calls:
+        return (_Call(0, function=delta.function_call),)
+    return delta.tool_calls or ()
 
 
 def _kept(reading: ChatStreamState) -> Iterable[Delta]:
@@ -198,25 +212,29 @@ def _kept(reading: ChatStreamState) -> Iterable[Delta]:
 
 
 def _told(bit: _Bit) -> Delta:
+    if isinstance(bit.thinking, str):
+        return ThinkingDelta(bit.thinking)
     if bit.thinking:
-        return ThinkingDelta("".join(inner.text for inner in bit.thinking))
-    return TextDelta(bit.text)
+        return ThinkingDelta("".join(inner.text or "" for inner in bit.thinking))
+    return TextDelta(bit.text or "")
 
 
 def _called(reading: ChatStreamState, call: _Call) -> tuple[ChatStreamState, CallDelta]:
     """A piece of a call, with our index.
 
     Most servers count calls from 0; some give every call the same index or none at all, and
-    then only a new id shows that this is another call.
+    then only a new id with a name shows that this is another call. Some give each piece an id
+    of its own, or let the name end in a mark of the model's format.
     """
     function = call.function or _Function()
-    arguments, name = _written(function.arguments), function.name or ""
+    arguments = _written(function.arguments)
+    name = (function.name or "").partition("<|")[0].strip()
     known, theirs, id_ = reading.calls, call.index, call.id or ""
     if theirs is None:
         theirs = known[-1].theirs if known else 0
     for ours in range(len(known) - 1, -1, -1):
         if known[ours].theirs == theirs:
-            if id_ and known[ours].id and known[ours].id != id_:
+            if name and id_ and known[ours].id and known[ours].id != id_:
                 break
             return reading, CallDelta(ours, arguments)
     calls = (*known, _Known(theirs, id_))
@@ -249,18 +267,19 @@ def _cost(used: _Usage) -> float | None:
             return float(used.cost)
 
 
-def _trouble(error: Raw) -> StreamError:
-    found: Any = msgspec.json.decode(error)
-    match found:
-        case {"message": str(message), "code": int(status)} if 400 <= status < 600:
-            return StreamError(status, message)
+def _trouble(error: Any) -> StreamError:
+    match error:
+        case {"message": str(message), "code": int() | str() as code} if re.fullmatch(
+            "[45][0-9][0-9]", str(code)
+        ):
+            return StreamError(int(code), message)
         case {"message": str(message), **more}:
-            kind = f"{more.get('type')} {more.get('code')}"
+            kind = f"{more.get('type')} {more.get('code')}".lower()
             refused = "invalid" in kind or "context_length" in kind
             status = 429 if "rate_limit" in kind else 400 if refused else 500
             return StreamError(status, message)
         case _:
-            return StreamError(500, bytes(error).decode())
+            return StreamError(500, error if isinstance(error, str) else str(error))
 
 
 # Of a block that comes in pieces: what grows. All else is said once, or again.

@@ -123,6 +123,7 @@ TYPES = frozenset(
     {
         "error",
         "response.completed",
+        "response.done",
         "response.failed",
         "response.function_call_arguments.delta",
         "response.function_call_arguments.done",
@@ -163,6 +164,9 @@ def _turned(
         case "response.completed" | "response.incomplete" | "response.failed":
             ended = event.response or _Response()
             return _finished(reading, ended, event.type.removeprefix("response."))
+        case "response.done":  # of some go-betweens, as in OpenAI's Realtime API
+            ended = event.response or _Response()
+            return _finished(reading, ended, ended.status or "completed")
         case "error":
             bare = {"code": event.code, "message": event.message}
             return reading, (_trouble(event.error or bare),)

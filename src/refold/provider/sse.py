@@ -77,10 +77,10 @@ class Events:
                     self._body.feed(line + b"\n")
                     continue
             if not line:
-                if self._data:
-                    found.append(b"\n".join(self._data))
-                    self._data = []
+                found += self._event()
             elif line.startswith(b"data:"):
+                if self._data and _is_whole(self._data[-1]):
+                    found += self._event()  # some servers leave out the line between
                 self._data.append(line[6:] if line[5:6] == b" " else line[5:])
             elif line == b"data":
                 self._data.append(b"")
@@ -90,8 +90,12 @@ class Events:
         found = self.feed(b"\n" if any(self._lines.end()) else b"")
         if self._body is not None:
             return [event for body in self._body.end() for event in self._of_body(body)]
-        last, self._data = b"\n".join(self._data), []
-        return [*found, last] if _is_whole(last) else found
+        return [*found, *(last for last in self._event() if _is_whole(last))]
+
+    def _event(self) -> list[bytes]:
+        """What has come of an event; one without data only keeps the connection alive."""
+        data, self._data = b"\n".join(self._data), []
+        return [data] if data.strip() else []
 
 
 def json_values(body: bytes) -> list[bytes]:

@@ -163,6 +163,115 @@ def _arguments(write: Callable[[str], object]) -> Callable[[Reply], Answer]:
     return make
 
 
+def _pieces_of_calls(
+    change: Callable[[int, Event], Event],
+) -> Callable[[Reply], Answer]:
+    """Each piece of a call, changed; they are counted from 0."""
+
+    def make(reply: Reply) -> Answer:
+        events, n = list[Event](), 0
+        for event in openai_events(reply):
+            for choice in event["choices"]:
+                if calls := choice["delta"].get("tool_calls"):
+                    choice["delta"]["tool_calls"] = [change(n, call) for call in calls]
+                    n += 1
+            events.append(event)
+        return Answer(b"".join(map(sse, events)) + DONE, headers=SSE)
+
+    return make
+
+
+def _named(name: str) -> Callable[[int, Event], Event]:
+    def change(_n: int, call: Event) -> Event:
+        function = call["function"]
+        if "name" not in function:
+            return call
+        return {**call, "function": {**function, "name": name.format(function["name"])}}
+
+    return change
+
+
+def _whole_message_last(events: list[Event]) -> list[Event]:
+    """All of the answer again, behind its pieces."""
+    deltas = [c["delta"] for e in events for c in e["choices"]]
+    text = "".join(delta.get("content") or "" for delta in deltas)
+    message = {"role": "assistant", "content": text}
+    last = {"index": 0, "message": message, "finish_reason": "stop"}
+    return [*events, {"id": "c-1", "choices": [last]}]
+
+
+def _content_in_parts(events: list[Event]) -> list[Event]:
+    """As Mistral's models that think send it."""
+
+    def parts(delta: Event) -> Event:
+        if words := delta.get("reasoning_content"):
+            thinking = {"type": "thinking", "thinking": [{"type": "text", "text": words}]}
+            return {"content": [thinking]}
+        if words := delta.get("content"):
+            return {"content": [{"type": "text", "text": words}]}
+        return delta
+
+    return [
+        {**e, "choices": [{**c, "delta": parts(c["delta"])} for c in e["choices"]]}
+        for e in events
+    ]
+
+
+def _with_nulls(reply: Reply) -> Answer:
+    """Fields that a block does not have are null."""
+    nulls = {"text": None, "thinking": None, "signature": None, "citations": None}
+    events = [
+        {**each, "content_block": {**nulls, **each["content_block"]}}
+        if each["type"] == "content_block_start"
+        else each
+        for each in anthropic_events(reply)
+    ]
+    return Answer(b"".join(map(sse, events)), headers=SSE)
+
+
+def _late_stops(reply: Reply) -> Answer:
+    """No block ends before the last has begun."""
+    events = [*anthropic_events(reply)]
+    stops = [each for each in events if each["type"] == "content_block_stop"]
+    rest = [each for each in events if each["type"] != "content_block_stop"]
+    return Answer(b"".join(map(sse, (*rest[:-2], *stops, *rest[-2:]))), headers=SSE)
+
+
+def _one_part(reply: Reply) -> Answer:
+    """Gemini's words and calls in one part."""
+    part: Event = {"text": reply.text}
+    for name, arguments in reply.calls:
+        part["functionCall"] = {"name": name, "args": msgspec.Raw(arguments.encode())}
+    content = {"role": "model", "parts": [part]}
+    return Answer(
+        sse({"candidates": [{"content": content, "finishReason": "STOP"}]}), headers=SSE
+    )
+
+
+def _response_done(reply: Reply) -> Answer:
+    events = [
+        {**each, "type": "response.done"} if each["type"] == "response.completed" else each
+        for each in responses_events(reply)
+    ]
+    return Answer(b"".join(map(sse, events)), headers=SSE)
+
+
+def _called_a_page(reply: Reply) -> Answer:
+    body = answer(_OWN, reply).body
+    return Answer(body, headers={"content-type": "text/html; charset=utf-8"})
+
+
+def _bare_error(reply: Reply) -> Answer:
+    return Answer(
+        sse({"object": "error", "message": "Internal error", "code": 500}), headers=SSE
+    )
+
+
+def _half_a_character(body: bytes) -> bytes:
+    odd = sse({"choices": [{"index": 0, "delta": {"reasoning_content": "XX"}}]})
+    return odd.replace(b"XX", b"\xe2\x82") + body
+
+
 def _chat_body(reply: Reply) -> Answer:
     calls = [
         {"id": f"c{n}", "type": "function", "function": {"name": name, "arguments": given}}
@@ -326,6 +435,29 @@ _TABLE: tuple[Deviation, ...] = (
     Deviation("thinking between tags", _OWN, "accepted", _thinking_between("<think>", "</think>")),
     Deviation("thinking between other tags", _OWN, "accepted", _thinking_between("[THINK]", "[/THINK]")),
     Deviation("a closing tag that nothing opened", _OWN, "accepted", lambda r: answer(_OWN, Reply(f"</think>\n\n{r.text}", r.calls, r.thinking, r.stop, r.usage))),
+    Deviation("stop behind a call", _OWN, "accepted", _chat(_ending("stop")), calls=True),
+    Deviation("the whole message behind its pieces", _OWN, "accepted", _chat(_whole_message_last)),
+    Deviation("another id for each piece of a call", _OWN, "accepted", _pieces_of_calls(lambda n, call: {**call, "id": f"c{n}"}), calls=True),
+    Deviation("an index that is text", _OWN, "accepted", _pieces_of_calls(lambda _, call: {**call, "index": str(call["index"])}), calls=True),
+    Deviation("a mark behind the name of a tool", _OWN, "accepted", _pieces_of_calls(_named("{}<|channel|>commentary")), calls=True),
+    Deviation("blanks around the name of a tool", _OWN, "accepted", _pieces_of_calls(_named(" {}\n")), calls=True),
+    Deviation("an empty object before the arguments", _OWN, "accepted", _arguments(lambda a: "{}" + a), calls=True),
+    Deviation("arguments twice", _OWN, "accepted", _arguments(lambda a: a + a), calls=True),
+    Deviation("content in parts", _OWN, "accepted", _chat(_content_in_parts)),
+    Deviation("usage with each chunk", _OWN, "accepted", _chat(lambda es: [{**e, "usage": {"prompt_tokens": 9, "completion_tokens": n}} for n, e in enumerate(es)])),
+    Deviation("counts are text", _OWN, "accepted", _chat(lambda es: [*es[:-1], {**es[-1], "usage": {"prompt_tokens": "9", "completion_tokens": 5.0}}])),
+    Deviation("no lines between events", _OWN, "accepted", _framed(_OWN, lambda body: body.replace(b"\n\n", b"\n") + b"\n")),
+    Deviation("a blank behind [DONE]", _OWN, "accepted", _chat(_ending(None), end=b"data: [DONE] \n\n")),
+    Deviation("half a character", _OWN, "accepted", _framed(_OWN, _half_a_character)),
+    Deviation("called a web page", _OWN, "accepted", _called_a_page),
+    Deviation("no content_block_stop", "anthropic", "accepted", _without("anthropic", "content_block_stop")),
+    Deviation("blocks that end late", "anthropic", "accepted", _late_stops),
+    Deviation("nulls in blocks", "anthropic", "accepted", _with_nulls),
+    Deviation("[DONE] behind the end", "anthropic", "accepted", _without("anthropic", end=DONE)),
+    Deviation("words and a call in one part", "gemini", "accepted", _one_part),
+    Deviation("response.done", "openai-responses", "accepted", _response_done),
+    Deviation("items that do not begin", "openai-responses", "accepted", _without("openai-responses", "response.output_item.added")),
+    *(Deviation("events without data", w, "accepted", _framed(w, lambda body: body.replace(b"\n\n", b"\n\ndata:\n\n"))) for w in _EACH),
     *(Deviation("line ends of Windows", w, "accepted", _framed(w, lambda body: body.replace(b"\n", b"\r\n"))) for w in _EACH),
     *(Deviation("no space behind the colon", w, "accepted", _framed(w, lambda body: body.replace(b"data: ", b"data:"))) for w in _EACH),
     *(Deviation("control events", w, "accepted", _framed(w, lambda body: b"\xef\xbb\xbf: hi\n\nretry: 1000\n\nid: 3\n\n" + body)) for w in _EACH),
@@ -334,6 +466,7 @@ _TABLE: tuple[Deviation, ...] = (
     *(Deviation("cut in the middle", w, "asked again", lambda r, w=w: cut_in_the_middle(w, r)) for w in (*_EACH, "ollama")),
     *(Deviation("overloaded in the middle", w, "asked again", _broken_by(w, event)) for w, event in _OVERLOAD.items()),
     *(Deviation("an event that cannot be read", w, "asked again", _broken_by(w, b"data: Internal Server Error")) for w in _EACH),
+    Deviation("an error outside of error", _OWN, "asked again", _bare_error),
     Deviation("its source has failed", _OWN, "asked again", _chat(_ending("error"))),
     Deviation("stopped by the server", _OWN, "asked again", _chat(_ending("abort"))),
     Deviation("a call was filtered", _OWN, "asked again", _chat(_ending("function_call_filter: MALFORMED_FUNCTION_CALL"))),

@@ -1,7 +1,8 @@
 """Repairs of JSON that a model wrote: only such as cannot change what was meant.
 
 Raw control characters within strings are escaped, a comma before a closing bracket is left
-out, and an object that was encoded twice is decoded once. A string or bracket that is cut off
+out, an object that was encoded twice is decoded once, and of one that comes twice, or behind an
+empty one, one is left. A string or bracket that is cut off
 is never completed. `json_check` checks what comes of it.
 """
 
@@ -13,7 +14,7 @@ _CLOSES = "}]"
 
 def repaired_object(text: str) -> bytes | None:
     """`text` as a JSON object on one line; None if these repairs do not make one of it."""
-    found = _repaired(text)
+    found = _repaired(_once(text))
     if found is not None and found.startswith(b'"'):
         try:
             inner = msgspec.json.decode(found, type=str).strip()
@@ -23,6 +24,16 @@ def repaired_object(text: str) -> bytes | None:
     if found == b"null":
         return b"{}"
     return found if found is not None and found.startswith(b"{") else None
+
+
+def _once(text: str) -> str:
+    """An object that some servers write again as a whole, or behind an empty one."""
+    text = text.strip()
+    if text.startswith("{}") and text[2:].lstrip().startswith("{"):
+        return text[2:]
+    half = len(text) // 2
+    twice = text.startswith("{") and text == text[:half] * 2
+    return text[:half] if twice else text
 
 
 def _repaired(text: str) -> bytes | None:
