@@ -13,6 +13,7 @@ import pytest
 from msgspec import Struct
 
 from refold.place.port import Finished
+from refold.place.quarantine import Quarantine
 from refold.values.tools import Confinement
 from tests.place.test_guarded_changes import git
 from tests.place.walled import Walled, needs_bubblewrap, walled
@@ -161,3 +162,18 @@ def test_a_submodule_whose_checkout_is_elsewhere_is_moved(
     assert [change.path for change in done.guarded.undone] == [
         str(place.root / ".git/modules/sub/config")
     ]
+
+
+def test_a_submodule_that_a_script_added_comes_back_from_quarantine(place: Walled) -> None:
+    """The question about the script named no file of git's."""
+    done = run(place, f"{PERSON} submodule --quiet add ./lib sub")
+    (change,) = done.guarded.undone
+    told = change.sentence(".gitmodules")
+
+    quarantine = Quarantine(Path(place.sandbox.config.quarantine))
+    quarantine.restore(quarantine.named(Path(change.goal).name))
+    git(place.root, "submodule", "--quiet", "init")
+
+    assert f"`refold quarantine restore {Path(change.goal).name}` restores it" in told
+    assert "as a command of its own, `git submodule` asks the user" in told
+    assert git(place.root, "submodule", "status").startswith(" ")

@@ -175,7 +175,7 @@ FIXED = "touch: cannot touch 'a': Read-only file system\n"
             ),
             False,
             "/w/.env is guarded: what was made there is now /tmp/taken/1-\\n.env; if the user made "
-            "the change, `refold quarantine restore 1-\\n.env` takes it back",
+            "or wants the change, `refold quarantine restore 1-\\n.env` restores it",
         ),
     ],
 )

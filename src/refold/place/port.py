@@ -93,9 +93,11 @@ class GuardChange(Struct, frozen=True):
         folder, name = os.path.split(self.goal)
         if not name or folder == os.path.dirname(self.path):
             return ""  # nothing is there, or quarantine is on another disk: it is beside it
+        alone = "; as a command of its own, `git submodule` asks the user"
         return (
-            f"; if the user made the change, `refold quarantine restore {escaped(name)}` "
-            "takes it back"
+            f"; if the user made or wants the change, `refold quarantine restore "
+            f"{escaped(name)}` restores it"
+            f"{alone if self.path.endswith('/.gitmodules') else ''}"
         )
 
 
