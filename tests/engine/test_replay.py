@@ -16,8 +16,8 @@ from refold.engine.world import World
 from refold.errors import ProviderError
 from refold.journal.events import codec
 from refold.journal.events.kinds import Compacted, Entry
+from refold.journal.fork import fork
 from refold.journal.home import JournalDirectory
-from refold.journal.store.fork import fork
 from refold.journal.store.port import MemoryStore
 from refold.permissions.rules import parse
 from refold.session.recorder import Recorder

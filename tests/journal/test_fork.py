@@ -26,11 +26,11 @@ from refold.journal.events.kinds import (
     TurnStarted,
     VariablesSaved,
 )
+from refold.journal.fork import UNKNOWN, Fork, fork
 from refold.journal.home import JournalDirectory
 from refold.journal.state.fold import View, fold
 from refold.journal.store.check import check
 from refold.journal.store.disk import Disk
-from refold.journal.store.fork import UNKNOWN, Fork, fork
 from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.testing.providers import Line, ScriptedProvider, check_history

@@ -8,12 +8,12 @@ import pytest
 
 from refold.errors import BadInput, Held, JournalError
 from refold.journal.events.kinds import Ended
+from refold.journal.fork import fork
 from refold.journal.home import JournalDirectory
 from refold.journal.store.blobs import Blobs
 from refold.journal.store.delete import ASIDE, delete, session_size
 from refold.journal.store.disk import Disk
 from refold.journal.store.file import FileStore
-from refold.journal.store.fork import fork
 from tests.journal.disks import Careless
 from tests.journal.journals import THREADS
 from tests.journal.shelves import put, talk

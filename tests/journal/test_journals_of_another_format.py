@@ -13,10 +13,10 @@ from refold.journal.bundle.pack import SessionPacker
 from refold.journal.bundle.unpack import unpack
 from refold.journal.catalogue.indexer import read_card
 from refold.journal.events import codec
+from refold.journal.fork import fork
 from refold.journal.home import JournalDirectory, first_directory
 from refold.journal.store.check import check
 from refold.journal.store.file import FileStore
-from refold.journal.store.fork import fork
 from refold.journal.store.tree_reader import tree
 from refold.session.recorder import Recorder
 

@@ -43,13 +43,13 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
+from refold.journal.fork import fork
 from refold.journal.home import JournalDirectory, current_directory
 from refold.journal.state.checkpoints import Checkpoints
 from refold.journal.state.children import Children
 from refold.journal.state.file_hashes import FileHashes
 from refold.journal.state.fold import View, fold
 from refold.journal.state.rights import Rights
-from refold.journal.store.fork import fork
 from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.testing.providers import ScriptedProvider, check_history

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from refold.app.mcp_servers import McpServers
     from refold.app.project_memory import ProjectMemory
     from refold.app.session_hooks import ConfiguredHooks
-    from refold.journal.store.fork import Fork
+    from refold.journal.fork import Fork
     from refold.skills.slash_commands import Shortcuts
 
 
@@ -176,7 +176,7 @@ class App:
         """
         if not self.options.keep:
             raise BadInput("this session is not saved, so there is nothing to fork")
-        from refold.journal.store.fork import fork
+        from refold.journal.fork import fork
 
         made = partial(fork, self.home, id_, at, time.time())
         return await anyio.to_thread.run_sync(made)

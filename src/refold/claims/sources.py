@@ -20,9 +20,9 @@ from refold.claims.passages import Passage, passage
 from refold.errors import JournalError, ToolFailed
 from refold.journal.events.child_events import ChildBorn, ChildEnded
 from refold.journal.events.kinds import Entry
-from refold.journal.home import CHILDREN
 from refold.journal.store.blobs import Blobs
 from refold.journal.store.disk import Disk
+from refold.journal.store.session_files import CHILDREN
 from refold.journal.store.tree_reader import entries_in
 from refold.place.port import AT_MOST, Files
 from refold.tools.text_files import written

@@ -13,9 +13,9 @@ from refold.cli import session_argument
 from refold.errors import BadInput
 from refold.headless.streams import print_error
 from refold.journal.events.kinds import Entry, TurnEnded, TurnStarted
-from refold.journal.home import CHILDREN
 from refold.journal.state.children import CHILD
 from refold.journal.state.session_tree import ROOT
+from refold.journal.store.session_files import CHILDREN
 from refold.journal.store.tree_reader import TreeFollower, is_written
 from refold.views.activity_tail import Tail, tail_documents
 

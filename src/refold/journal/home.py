@@ -4,8 +4,10 @@ Paths and stores only. `config.paths` decides which directory has the sessions, 
 reads lines. Nothing is created here: a session's directory is created with its first line.
 """
 
+import mmap
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from time import gmtime, strftime
 from typing import TYPE_CHECKING
@@ -14,12 +16,19 @@ from msgspec import DecodeError, Struct
 
 from refold.errors import BadInput, Corrupt, WrongFormat
 from refold.journal.events import codec
-from refold.journal.events.kinds import LAST, SessionStarted
+from refold.journal.events.kinds import (
+    LAST,
+    Event,
+    Imported,
+    SessionResumed,
+    SessionStarted,
+)
 from refold.journal.state.children import CHILD
+from refold.journal.state.session_info import SessionDirectories
 from refold.journal.store import log_file
 from refold.journal.store.disk import as_journal_errors
 from refold.journal.store.file import FileStore
-from refold.journal.store.session_files import list_sessions, stamp_of
+from refold.journal.store.session_files import CHILDREN, list_sessions, stamp_of
 from refold.journal.store.writer_threads import Writers
 from refold.safe_open import unlinked
 
@@ -28,15 +37,6 @@ if TYPE_CHECKING:
     from refold.journal.catalogue.indexer import Tell
     from refold.journal.catalogue.session_card import Card
 
-
-import mmap
-import re
-from collections.abc import Iterable
-
-from refold.journal.events.kinds import Event, Imported, SessionResumed
-from refold.journal.state.session_info import SessionDirectories
-
-CHILDREN = "children"  # in the directory of their parent
 LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
 LONGEST_START = 64_000  # bytes; a first line longer than this names no directory
 _UNASKED = 64  # sessions that are looked into before the catalogue is asked

@@ -24,10 +24,10 @@ from refold.journal.bundle.archive import (
 from refold.journal.events import codec
 from refold.journal.events.child_events import ChildBorn
 from refold.journal.events.kinds import Imported
-from refold.journal.home import CHILDREN
 from refold.journal.state.children import CHILD
 from refold.journal.store import blobs, log_file, writer_lock
 from refold.journal.store.blobs import NAMING, is_name, shared_blobs_of
+from refold.journal.store.session_files import CHILDREN
 from refold.journal.store.tree_reader import is_written
 
 

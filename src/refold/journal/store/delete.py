@@ -18,7 +18,7 @@ from msgspec import Struct
 from refold.errors import BadInput, Held
 from refold.journal.store import log_file, writer_lock
 from refold.journal.store.disk import Disk, as_journal_errors
-from refold.journal.store.fork import sweep
+from refold.journal.store.session_files import sweep
 
 ASIDE = ".deleted-"  # before the process id of who deletes
 

@@ -1,6 +1,10 @@
-"""The sessions in a directory by name and time, without reading their journals."""
+"""The sessions in a directory by name and time, and what a crash left unfinished beside them.
+
+No journal is read here: `journal.home` finds sessions, `journal.store.file` reads them.
+"""
 
 import os
+import shutil
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 
@@ -8,7 +12,10 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 from refold.journal.store import log_file
+from refold.safe_open import unlinked
 from refold.values.text import clean
+
+CHILDREN = "children"  # in the directory of their parent
 
 
 class FileStamp(Struct, frozen=True, array_like=True):
@@ -70,3 +77,25 @@ def _unreadable(root: Path, error: OSError) -> str:
         f"the sessions in {root} cannot be listed: {error.strerror}; make it readable, or "
         "set REFOLD_HOME to another directory"
     )
+
+
+def sweep(root: Path, aside: str) -> None:
+    """Remove what processes that died left unfinished: `aside` and their id begin its name.
+
+    Raises `OSError` for a link.
+    """
+    unlinked(root)
+    for left in root.glob(f"{aside}*"):
+        process = left.name.removeprefix(aside).partition("-")[0]
+        if process.isdecimal() and not _lives(int(process)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True

@@ -15,12 +15,12 @@ from refold.errors import Corrupt
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import ChildBorn, ChildEnded, Entry
-from refold.journal.home import CHILDREN
 from refold.journal.state.children import CHILD, Child
 from refold.journal.state.fold import fold
 from refold.journal.state.session_tree import ROOT, Node
 from refold.journal.store import log_file, writer_lock
 from refold.journal.store.reader import Reader
+from refold.journal.store.session_files import CHILDREN
 
 _LOOKS = 3
 

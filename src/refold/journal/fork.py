@@ -24,7 +24,7 @@ from refold.journal.store import blobs, log_file
 from refold.journal.store.blobs import blobs_of
 from refold.journal.store.disk import Disk, as_journal_errors, make_directories
 from refold.journal.store.reader import Reader
-from refold.safe_open import unlinked
+from refold.journal.store.session_files import sweep
 
 ASIDE = ".fork-"  # before the process id of who makes it
 UNKNOWN = (
@@ -69,7 +69,7 @@ def fork(
         news.append(replace(imported, id=id_))
     aside = home.root / f"{ASIDE}{os.getpid()}-{id_}"
     with as_journal_errors("write", aside):
-        sweep(home.root)
+        sweep(home.root, ASIDE)
         try:
             make_directories(aside, disk)
             own = _own(entries, head, news, now)
@@ -82,15 +82,6 @@ def fork(
             raise
         disk.sync_directory(home.root)
     return Fork(id_, source, head.seq)
-
-
-def sweep(root: Path, aside: str = ASIDE) -> None:
-    """Remove unfinished forks of processes that died. Raises `OSError` for a link."""
-    unlinked(root)
-    for left in root.glob(f"{aside}*"):
-        process = left.name.removeprefix(aside).partition("-")[0]
-        if process.isdecimal() and not _lives(int(process)):
-            shutil.rmtree(left, ignore_errors=True)
 
 
 def _copied(
@@ -185,13 +176,3 @@ def _one(theirs: Path, ours: Path, disk: Disk) -> None:
             disk.sync(file)
         finally:
             disk.close(file)
-
-
-def _lives(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
