@@ -7,8 +7,12 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from refold.provider.code_acting import CodeActing, blocks, through_first_block
 from refold.provider.port import CallDelta, Delta, Done, Provider, Request, TextDelta
+from refold.provider.text_protocol.code_acting import (
+    CodeActing,
+    blocks,
+    through_first_block,
+)
 from refold.testing.providers import Reply, ScriptedProvider
 from refold.tools.python_tool import python
 from refold.tools.read import read_file

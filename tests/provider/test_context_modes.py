@@ -9,8 +9,8 @@ import anyio
 from inline_snapshot import snapshot
 from msgspec import Raw
 
+from refold.provider.command.prompt import InContext, in_context
 from refold.provider.command.spec import ConversationFormat
-from refold.provider.context_mode import InContext, in_context
 from refold.provider.port import Request, TextDelta
 from refold.provider.settings import Context, Format
 from refold.testing.providers import ScriptedProvider

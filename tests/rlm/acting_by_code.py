@@ -18,8 +18,8 @@ from refold.journal.events.kinds import Entry, Event, Reserved, Settled
 from refold.journal.state.fold import View
 from refold.journal.store.port import MemoryStore, Store
 from refold.permissions.rules import parse
-from refold.provider.code_acting import CodeActing
 from refold.provider.port import Delta, Done, Provider, Request, TextDelta
+from refold.provider.text_protocol.code_acting import CodeActing
 from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.memo import Kind, SessionMemo
 from refold.rlm.rate_limit import RateLimit

@@ -207,8 +207,8 @@ class Connections:
         set_ = self._settings.backend
         if set_.context in ("", "continue") and not set_.format:
             return provider
+        from refold.provider.command.prompt import InContext
         from refold.provider.command.spec import ConversationFormat
-        from refold.provider.context_mode import InContext
 
         wanted = ConversationFormat(set_.context, set_.format, set_.window_messages)
         return InContext(provider, wanted)

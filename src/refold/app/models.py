@@ -378,7 +378,7 @@ def _in_text(found: Provider) -> Provider:
 
 
 def _by_code(found: Provider, small: bool) -> Provider:
-    from refold.provider.code_acting import CodeActing
+    from refold.provider.text_protocol.code_acting import CodeActing
 
     return CodeActing(found, small=small)
 

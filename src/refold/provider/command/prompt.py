@@ -3,19 +3,25 @@
 In the mode `continue` the whole conversation is written at every step, so the text of
 each message is cached by object identity, as wires do. The other modes (`sliding`,
 `summarize`) change from step to step and are written anew. Safe to use from threads.
+
+`InContext` is the same for providers that take messages: it sends only the messages of the mode,
+or all of them as one text.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from threading import Lock
 from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.provider import sanitize
 from refold.provider.command.spec import ConversationFormat
+from refold.provider.port import Closable, Delta, Provider, Request
 from refold.provider.settings import Context, Format
+from refold.values.growing import Log
 from refold.values.messages import (
     Image,
     Message,
@@ -25,6 +31,13 @@ from refold.values.messages import (
     Thinking,
     ToolCall,
     ToolResult,
+)
+
+_WINDOW = 20  # messages
+# Otherwise a model may imitate how calls are described.
+_CALLS = (
+    "Calls and results are described in brackets. Make a call with the tools that you are "
+    "given, never as text."
 )
 
 
@@ -275,3 +288,44 @@ def _digest(one: TranscriptLine) -> str:
     line = " ".join(one.text.split())
     line = line if len(line) <= _DIGEST else line[: _DIGEST - 1].rstrip() + "…"
     return f"- {one.speaker}: {line}"
+
+
+class InContext:
+    """The provider, with as much of a conversation as `wanted` says."""
+
+    def __init__(self, inner: Provider, wanted: ConversationFormat) -> None:
+        self.inner, self._wanted = inner, wanted
+
+    def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        tools = bool(request.tools)
+        messages = in_context(request.messages, self._wanted, tools=tools)
+        return self.inner.stream(replace(request, messages=messages))
+
+    async def aclose(self) -> None:
+        if isinstance(self.inner, Closable):
+            await self.inner.aclose()
+
+
+def in_context(
+    conversation: Sequence[StoredMessage], wanted: ConversationFormat, *, tools: bool
+) -> Log[StoredMessage]:
+    """The messages that are sent. A single message is sent as it is, in every format."""
+    context, window = wanted.context or "continue", wanted.window or _WINDOW
+    messages = [spoken.message for spoken in conversation]
+    places = whole_places(messages, context, window)
+    chosen, gap = list[StoredMessage](), list[StoredMessage]()
+    for place, spoken in enumerate(conversation):
+        if place not in places:
+            gap.append(spoken)
+            continue
+        for note in instead([each.message for each in gap], context):
+            chosen.append(StoredMessage(gap[-1].seq, Message("user", (Text(note.text),))))
+        gap = []
+        chosen.append(spoken)
+    if not wanted.format or len(chosen) < 2:
+        return Log(chosen)
+    lines = transcript(conversation, context, window, _CALLS if tools else "")
+    text = written(lines, wanted.format)
+    images = (p for s in chosen for p in s.message.parts if isinstance(p, Image))
+    parts: tuple[Part, ...] = (Text(text), *images)
+    return Log([StoredMessage(chosen[-1].seq, Message("user", parts))])
