@@ -14,7 +14,7 @@ from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.testing.providers import ScriptedConversations
 from refold.values.live import Live
 from refold.views.screen.screen import Screen, screen_of, shown
-from refold.views.transcript import transcript
+from refold.views.screen.transcript import transcript
 from tests.agents.families import Tree, called, give
 
 SYNC = {

@@ -47,8 +47,8 @@ from refold.views.screen.blocks import (
     turn_rows,
 )
 from refold.views.screen.screen import Screen, screen_of, shown
+from refold.views.screen.transcript import transcript
 from refold.views.styled import bare
-from refold.views.transcript import transcript
 from tests.engine.house import entries, opened
 from tests.engine.test_compaction import world
 from tests.engine.test_compaction_laws import LIVES, Life, Wild, one

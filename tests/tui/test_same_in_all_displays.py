@@ -13,8 +13,8 @@ from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.tui.view import view
 from refold.values.display import Diff, Output
+from refold.views.screen.transcript import transcript
 from refold.views.styled import bare
-from refold.views.transcript import transcript
 from tests.tui.sessions import Story, model_of
 
 _MARK = re.compile(r"mark\d+")

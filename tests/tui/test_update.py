@@ -69,8 +69,8 @@ from refold.views.picker import Picker, PickerItem
 from refold.views.question_keys import Choice, Menu
 from refold.views.screen.blocks import MessageBlock
 from refold.views.screen.blocks import NoticeBlock as Notice
+from refold.views.screen.transcript import transcript
 from refold.views.styled import bare, line
-from refold.views.transcript import transcript
 from tests.tui.sessions import ENDS, WORDS, Story, model_of, stories
 
 QUESTION = Asked(7, (line("Edit a.py?"),), line("y once · n no"), keys="yn", at=100.0)

@@ -16,9 +16,9 @@ from refold.views.export.html import page
 from refold.views.export.text import markdown, plain
 from refold.views.screen.blocks import DroppedBlock
 from refold.views.screen.screen import screen_of
+from refold.views.screen.transcript import transcript
 from refold.views.stream_json import documents
 from refold.views.stream_json.encode import documents_of
-from refold.views.transcript import transcript
 from tests.views.hostile_story import means
 from tests.views.planted import answer, begun
 

@@ -9,8 +9,8 @@ from refold.journal.events.kinds import Delivered, Entry, Event, ModelAnswered, 
 from refold.journal.state.fold import View, fold
 from refold.values.messages import Message, Text
 from refold.values.usage import Spent, Usage
-from refold.views.history import recap
 from refold.views.number_format import duration, outcome_line, tokens, turn_line
+from refold.views.screen.history import recap
 from refold.views.styled import bare
 
 

@@ -58,7 +58,6 @@ from refold.values.live import (
 )
 from refold.values.messages import Message, Part, Text, Thinking, ToolCall
 from refold.values.usage import Budget, Spent, Usage
-from refold.views.history import recap
 from refold.views.screen.blocks import (
     AnswerBlock,
     Block,
@@ -69,6 +68,7 @@ from refold.views.screen.blocks import (
     ThinkingBlock,
     TurnEndBlock,
 )
+from refold.views.screen.history import recap
 from refold.views.screen.screen import Screen, screen_at, screen_of, shown
 from refold.views.screen.status import Status
 from refold.views.styled import bare

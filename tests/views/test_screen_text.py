@@ -22,7 +22,7 @@ from refold.journal.events.kinds import (
 from refold.values.display import Diff, Output
 from refold.values.live import CallComing, TextCame, ThinkingCame
 from refold.values.messages import Image, Message, Text, Thinking, ToolCall
-from refold.views.transcript import transcript
+from refold.views.screen.transcript import transcript
 from tests.views.test_screen import CALL, OTHER, after, answer, begun
 
 REPORT = (

@@ -6,18 +6,21 @@ It polls their journals, without the writers' knowledge, and ends with the sessi
 import re
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+import msgspec
 
 from refold.cli import session_argument
 from refold.errors import BadInput
 from refold.headless.streams import print_error
-from refold.journal.events.kinds import Entry, TurnEnded, TurnStarted
+from refold.journal.events.kinds import Entry, Frame, TurnEnded, TurnStarted
 from refold.journal.state.children import CHILD
 from refold.journal.state.session_tree import ROOT
 from refold.journal.store.session_files import CHILDREN
 from refold.journal.store.tree_reader import TreeFollower, is_written
-from refold.views.activity_tail import Tail, tail_documents
+from refold.views.activity_tail import Tail
+from refold.views.stream_json.encode import documents_of
 
 _PAUSE = 0.2  # seconds between two polls
 _IDLE_POLLS = 5  # polls without news before the writer lock is checked again
@@ -84,7 +87,7 @@ class _Stream:
     def tell(self, found: Sequence[tuple[str, Entry]]) -> None:
         for node, entry in found:
             if self._as_json:
-                for document in tail_documents(node, entry):
+                for document in _documents(node, entry):
                     session_argument.print_document(document)
             elif self._label is not None:
                 self._line(node, entry, self._label)
@@ -147,3 +150,9 @@ def _seq(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
         raise ArgumentTypeError(f"{text!r} is not the number of an event")
     return int(text)
+
+
+def _documents(node: str, entry: Entry) -> Iterator[dict[str, object]]:
+    """The documents of `stream`, with the node of each."""
+    for found in documents_of(Frame(entry.seq, 0, entry), live=False):
+        yield {"node": node, "at": entry.at, "by": entry.by, **msgspec.to_builtins(found)}

@@ -10,7 +10,6 @@ from refold.session.pending_requests import PlanToJudge, Questions, requests
 from refold.session.session import Session
 from refold.values.display import AskedQuestion
 from refold.values.messages import ToolCall
-from refold.views.stream_json.turn_result import arguments
 
 
 class Question(Struct, frozen=True):
@@ -40,7 +39,7 @@ def questions(session: Session) -> tuple[Question, ...]:
         Question(
             request.id,
             request.call.call.name,
-            arguments(session.as_made(request.call.call)),
+            session.as_made(request.call.call).plain_arguments,
             request.call.reason,
             tuple(request.questions) if isinstance(request, Questions) else (),
             request.call.once,
@@ -53,7 +52,7 @@ def questions(session: Session) -> tuple[Question, ...]:
 
 def denied(call: ToolCall, reason: str) -> Question:
     """A call that was refused, and why."""
-    return Question(call.id, call.name, arguments(call), reason)
+    return Question(call.id, call.name, call.plain_arguments, reason)
 
 
 async def answer_all(session: Session, approve: Approve) -> None:

@@ -12,10 +12,10 @@ from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.values.messages import ToolCall
 from refold.views.call_summary import label
 from refold.views.escape import on_one_line
-from refold.views.history import cut_off_lines, last_exchange, last_message, recap
 from refold.views.notices import ended_with_session, unsent_messages, unsent_notice
 from refold.views.number_format import outcome_line
 from refold.views.screen.blocks import CONTINUED_BY_ENTER
+from refold.views.screen.history import cut_off_lines, last_exchange, last_message, recap
 
 _WIDEST = 100  # cells
 _BLOCKS = 12  # of the last exchange: calls, texts, notices

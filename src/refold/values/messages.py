@@ -6,7 +6,7 @@ passed on stays `Raw`.
 
 from typing import Literal, TypeAlias
 
-from msgspec import Raw, Struct
+from msgspec import DecodeError, Raw, Struct, json
 
 
 class Text(Struct, frozen=True, tag="text"):
@@ -47,6 +47,14 @@ class ToolCall(Struct, frozen=True, tag="call"):
     wire: str = ""
     data: Raw = Raw(b"null")
     via: str = ""
+
+    @property
+    def plain_arguments(self) -> object:
+        """The arguments as data; as text where they are no JSON."""
+        try:
+            return json.decode(self.arguments)
+        except (DecodeError, RecursionError):
+            return bytes(self.arguments).decode(errors="replace")
 
 
 class ToolResult(Struct, frozen=True, tag="result"):

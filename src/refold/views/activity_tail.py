@@ -1,13 +1,10 @@
 """The events of a session tree as they happen, for `refold stream`. Pure.
 
-For users, at most one line per event; for programs, the documents of `stream` with the node
-of each.
+At most one line per event; `cli.stream` has the documents for programs.
 """
 
 import time
 from collections.abc import Iterator
-
-import msgspec
 
 from refold.journal.events.kinds import (
     ChildAsked,
@@ -15,7 +12,6 @@ from refold.journal.events.kinds import (
     ChildEnded,
     Ended,
     Entry,
-    Frame,
     JournalRepaired,
     Judged,
     ModelAnswered,
@@ -29,16 +25,10 @@ from refold.journal.events.kinds import (
 )
 from refold.views.escape import on_one_line
 from refold.views.session_tree import Labels, style_of
-from refold.views.stream_json.encode import documents_of
 from refold.views.styled import Line, Style
 from refold.views.wrap import cells, cut
 
 _WORDS = 500  # characters
-
-
-def tail_documents(node: str, entry: Entry) -> Iterator[dict[str, object]]:
-    for found in documents_of(Frame(entry.seq, 0, entry), live=False):
-        yield {"node": node, "at": entry.at, "by": entry.by, **msgspec.to_builtins(found)}
 
 
 class Tail:

@@ -23,7 +23,6 @@ from refold.views.session_tree import (
     style_of,
     tree_lines,
 )
-from refold.views.stream_json.turn_result import arguments
 from refold.views.styled import Line, line
 from refold.views.timeline import outcome_of
 
@@ -214,7 +213,7 @@ def call_document(found: CallDetail) -> dict[str, object]:
     return {
         "type": "call", "address": f"{found.node.address}/{made.id}",
         "node": found.node.address, "session_id": found.node.session,
-        "call_id": made.id, "tool": made.call.name, "arguments": arguments(made.call),
+        "call_id": made.id, "tool": made.call.name, "arguments": made.call.plain_arguments,
         "step": made.step, "within": made.made.parent_call if made.made else "",
         "seq": made.seq, "at": made.at, "started": made.started,
         "seconds": None if found.seconds is None else round(found.seconds, 3),

@@ -30,7 +30,6 @@ from refold.views.screen.blocks import (
 )
 from refold.views.screen.screen import Screen, shown
 from refold.views.stream_json.snapshot import Choices, snapshot, status
-from refold.views.stream_json.turn_result import arguments
 from tests.server.pages.session_corpus import Plain, Session, documents_with_ends
 
 NODE = shutil.which("node")
@@ -120,7 +119,7 @@ def called(found: CallBlock) -> list[Any]:
     diffs = [[d.path, d.kind, d.text] for d in found.shown if hasattr(d, "before")]  # type: ignore
     changes = [[d.path, d.kind, d.text] for d in found.changes]
     return [
-        "called", found.seq, call.id, call.name, arguments(call), found.stage, found.reason,
+        "called", found.seq, call.id, call.name, call.plain_arguments, found.stage, found.reason,
         found.answered, found.tail, found.text, found.whole, found.within, diffs, changes,
         [i.blob for i in found.images],
     ]  # fmt: skip

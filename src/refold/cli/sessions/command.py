@@ -121,8 +121,8 @@ def show(session: StoredSession, *, as_json: bool) -> int:
     from refold.cli.session_argument import labels
     from refold.journal.events.kinds import Frame
     from refold.views.screen.screen import screen_of
+    from refold.views.screen.transcript import transcript
     from refold.views.stream_json.encode import documents_of
-    from refold.views.transcript import transcript
 
     found, damage = load_entries(session)
     if as_json:

@@ -11,7 +11,7 @@ _EMPTY = "There are no messages in this session yet."
 
 async def run(here: Terminal, rest: str) -> None:
     """All messages; with N, only from the Nth last of the person on."""
-    from refold.views.history import message_lines
+    from refold.views.screen.history import message_lines
 
     last = number_in(rest, "/history")
     entries = await here.session.reports.entries()

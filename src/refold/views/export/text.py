@@ -39,8 +39,8 @@ from refold.views.screen.blocks import (
     turn_rows,
 )
 from refold.views.screen.screen import Screen
+from refold.views.screen.transcript import transcript
 from refold.views.styled import bare
-from refold.views.transcript import transcript
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

@@ -68,7 +68,6 @@ from refold.views.stream_json.snapshot import (
     TitleChanged,
     TracingChanged,
 )
-from refold.views.stream_json.turn_result import arguments
 
 Request: TypeAlias = documents.ToolApprovalRequest | documents.Question
 OfEvent: TypeAlias = (
@@ -115,7 +114,7 @@ def approval_request(
         call_id=asked_id(event),
         hash=event.hash,
         tool=call.name if call else UNSET,
-        arguments=arguments(call) if call else UNSET,
+        arguments=call.plain_arguments if call else UNSET,
         reason=event.reason,
         once=event.once,
         rules=[rules[0] for rules in rule_sets if len(rules) == 1],
@@ -225,7 +224,7 @@ def _answer(answer: kinds.ModelAnswered, seq: int) -> Iterator[OfEvent]:
     )  # fmt: skip
     for call in message.calls:
         yield documents.ToolCall(
-            seq=seq, call_id=call.id, tool=call.name, arguments=arguments(call)
+            seq=seq, call_id=call.id, tool=call.name, arguments=call.plain_arguments
         )
     if answer.warning:
         yield documents.Notice(seq=seq, text=on_one_line(answer.warning))
@@ -244,7 +243,7 @@ def _of_call(event: Event, seq: int) -> Iterator[OfEvent]:
             )
         case NestedCallMade(call, within):
             yield documents.ToolCall(
-                seq=seq, call_id=call.id, tool=call.name, arguments=arguments(call),
+                seq=seq, call_id=call.id, tool=call.name, arguments=call.plain_arguments,
                 within=within,
             )  # fmt: skip
         case kinds.Started(call_id):

@@ -5,14 +5,12 @@ from functools import reduce
 from operator import add
 from typing import cast
 
-import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from refold.journal.state.changed_files import merged
 from refold.journal.state.fold import View
 from refold.values.json_check import value_in
-from refold.values.messages import ToolCall
 from refold.values.modes import Outcome
 from refold.values.path_names import near
 from refold.views.notices import failed_hooks, warnings
@@ -59,7 +57,7 @@ def result(view: View, session_id: str, seconds: float) -> Result:
         usage=turn.spent.usage,
         cost=turn.spent.cost,  # None is not zero
         denials=[
-            Denial(d.call.id, d.call.name, arguments(d.call), d.reason)
+            Denial(d.call.id, d.call.name, d.call.plain_arguments, d.reason)
             for d in turn.denials
         ],
         files=[
@@ -109,11 +107,3 @@ def _plan(view: View, outcome: str) -> WaitingPlan | UnsetType:
     if outcome != "plan_ready" or found is None:
         return UNSET
     return WaitingPlan(found.title, found.text, found.seq)
-
-
-def arguments(call: ToolCall) -> object:
-    """A call's arguments as data; as text where they are no JSON."""
-    try:
-        return msgspec.json.decode(call.arguments)
-    except (msgspec.DecodeError, RecursionError):
-        return bytes(call.arguments).decode(errors="replace")
