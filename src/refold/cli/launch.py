@@ -165,7 +165,7 @@ def task_of(found: Namespace) -> Task:
 
 def _inside(found: Namespace) -> AbstractContextManager[object]:
     if found.resume is PICK:
-        from refold.cli.sessions.picker import nobody_picks
+        from refold.cli.session_picker import nobody_picks
 
         raise nobody_picks()
     return in_a_worktree(found)
@@ -333,7 +333,7 @@ def place_of(found: Namespace) -> SessionDirectory:
         if newest is None:
             return SessionDirectory(found.workspace or here())
         found.resume = newest.id
-    from refold.cli.sessions.catalogue_notice import WaitNotice
+    from refold.cli.catalogue_notice import WaitNotice
 
     session = home.named(found.resume, here(), WaitNotice())
     found.resume = session.id

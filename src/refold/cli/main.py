@@ -129,7 +129,7 @@ def _in_a_terminal(found: Namespace) -> int:
             raise BadInput(f"{flag} is for one task without a terminal: add -p")
     if found.resume is PICK:
         from refold.cli.launch import settings_of
-        from refold.cli.sessions.picker import pick_one
+        from refold.cli.session_picker import pick_one
 
         found.resume = None  # so that settings are those of this directory
         if not (picked := pick_one(settings_of(found).settings.terminal)):

@@ -19,7 +19,12 @@ from refold._version import __version__
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.app.turn_context import TurnContext
-from refold.cli.session_argument import add_session, load_entries, stored_session
+from refold.cli.session_argument import (
+    add_session,
+    load_entries,
+    print_conversation,
+    stored_session,
+)
 from refold.config.folder_settings import as_flags, load_here
 from refold.config.paths import here, paths
 from refold.engine.world import Model, World
@@ -61,9 +66,7 @@ def run(found: Namespace) -> int:
     if not found.run:
         if found.tools != "recorded" or found.strict or found.all:
             raise BadInput("--tools, --all and --strict need --run: add it")
-        from refold.cli.sessions.command import show
-
-        return show(session, as_json=found.json)
+        return print_conversation(session, as_json=found.json)
     if "/" in session.id:
         raise BadInput(
             f"{session.id} is a subagent: its rights and its budget come from its parent and "

@@ -1,4 +1,4 @@
-"""Finds and reads the session that a subcommand names, without locking its journal."""
+"""Finds, reads and prints the session that a subcommand names, without locking its journal."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from refold.cli.sessions.catalogue_notice import WaitNotice
+from refold.cli.catalogue_notice import WaitNotice
 from refold.config.paths import here, paths
 from refold.errors import BadInput, JournalError
 from refold.headless.streams import print_error, write
@@ -185,6 +185,33 @@ def print_lines(lines: Iterable[Line]) -> None:
 def print_document(document: object) -> None:
     """A document on a line of its own."""
     write(msgspec.json.encode(document).decode() + "\n")
+
+
+def print_conversation(session: StoredSession, *, as_json: bool) -> int:
+    """Print the conversation, or the events; return the exit code."""
+    # Commands that do not show one shall not wait for these.
+    from refold.journal.events.kinds import Frame
+    from refold.views.screen.screen import screen_of
+    from refold.views.screen.transcript import transcript
+    from refold.views.stream_json.encode import documents_of
+
+    found, damage = load_entries(session)
+    if as_json:
+        for entry in found:
+            for document in documents_of(Frame(entry.seq, 0, entry), live=False):
+                print_document(
+                    {
+                        "at": entry.at,
+                        "by": entry.by,
+                        "cause": entry.cause,
+                        **msgspec.to_builtins(document),
+                    }
+                )
+    else:
+        write(transcript(screen_of(found), labels()) + "\n")
+    if damage:
+        print_error(damage)
+    return 1 if damage else 0
 
 
 def report_damage(node: Node) -> int:

@@ -10,7 +10,7 @@ from argparse import REMAINDER, ArgumentParser, Namespace
 import msgspec
 
 from refold.cli.parser import Subparsers, count
-from refold.cli.session_argument import load_entries, stored_session
+from refold.cli.session_argument import load_entries, print_conversation, stored_session
 from refold.cli.sessions.export import add_parsers
 from refold.config.paths import paths
 from refold.headless.streams import print_error, write
@@ -106,41 +106,13 @@ def _of_one(home: JournalDirectory, found: Namespace) -> int:
 
             return export.export(found) if found.what == "export" else export.import_(found)
         case "show":
-            return show(stored_session(home, found.id), as_json=found.json)
+            return print_conversation(stored_session(home, found.id), as_json=found.json)
         case "requests":
             return _requests(
                 stored_session(home, found.id), found.number, as_json=found.json
             )
         case _:
             return _check(stored_session(home, found.id), as_json=found.json)
-
-
-def show(session: StoredSession, *, as_json: bool) -> int:
-    """Print the conversation, or the events; return the exit code."""
-    # Listing thousands of sessions shall not wait for what shows one.
-    from refold.cli.session_argument import labels
-    from refold.journal.events.kinds import Frame
-    from refold.views.screen.screen import screen_of
-    from refold.views.screen.transcript import transcript
-    from refold.views.stream_json.encode import documents_of
-
-    found, damage = load_entries(session)
-    if as_json:
-        for entry in found:
-            for document in documents_of(Frame(entry.seq, 0, entry), live=False):
-                _line(
-                    {
-                        "at": entry.at,
-                        "by": entry.by,
-                        "cause": entry.cause,
-                        **msgspec.to_builtins(document),
-                    }
-                )
-    else:
-        write(transcript(screen_of(found), labels()) + "\n")
-    if damage:
-        print_error(damage)
-    return 1 if damage else 0
 
 
 def _requests(session: StoredSession, number: int | None, *, as_json: bool) -> int:

@@ -9,9 +9,9 @@ from argparse import Namespace
 
 import msgspec
 
+from refold.cli.catalogue_notice import WaitNotice
 from refold.cli.output import is_interactive, said_yes
 from refold.cli.session_argument import stored_session
-from refold.cli.sessions.catalogue_notice import WaitNotice
 from refold.client.deletion import DeletionPlan, deletions
 from refold.config.paths import paths
 from refold.errors import BadInput, Held

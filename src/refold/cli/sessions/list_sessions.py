@@ -11,8 +11,8 @@ from functools import partial
 
 import msgspec
 
+from refold.cli.catalogue_notice import WaitNotice
 from refold.cli.output import columns
-from refold.cli.sessions.catalogue_notice import WaitNotice
 from refold.config.paths import here
 from refold.headless.streams import print_error, print_note, write
 from refold.journal.catalogue.catalogue import Catalogue

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import anyio
 
-from refold.cli.sessions.catalogue_notice import WaitNotice
+from refold.cli.catalogue_notice import WaitNotice
 from refold.client.catalogue import SessionCatalogue, sessions_of
 from refold.config.paths import here, paths
 from refold.config.settings import Terminal as TerminalSettings
