@@ -7,6 +7,8 @@ asked. The seam asks the user, and the sandbox confines commands.
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from refold.permissions.facts import Access, Decision, Facts, Target, protected
 from refold.permissions.path_patterns import beginnings, whole
 from refold.permissions.rules import (
@@ -33,6 +35,17 @@ from refold.values.tools import Confinement, Effect
 
 def decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:
     """`rules` may be in any order; of several with one verdict the first is named."""
+    found = _decided(access, mode, rules, facts)
+    if found.verdict != "ask":
+        return found
+    from refold.permissions.odd_letters import odd_letter
+
+    names = (name for target in access.files for name in (target.path, target.real))
+    odd = next(filter(None, map(odd_letter, (access.subject, *names))), "")
+    return replace(found, reason=f"{found.reason}; look closely: {odd}") if odd else found
+
+
+def _decided(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:
     if is_command(access):
         # Not wanted where no command is ever judged: a grammar is loaded.
         from refold.permissions.command_verdict import decide_command
