@@ -40,8 +40,8 @@ def decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> D
         return found
     from refold.permissions.odd_letters import odd_letter
 
-    names = (name for target in access.files for name in (target.path, target.real))
-    odd = next(filter(None, map(odd_letter, (access.subject, *names))), "")
+    names = [name for target in access.files for name in (target.path, target.real)]
+    odd = next((odd for text in (access.subject, *names) if (odd := odd_letter(text))), "")
     return replace(found, reason=f"{found.reason}; look closely: {odd}") if odd else found
 
 
