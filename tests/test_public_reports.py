@@ -39,16 +39,16 @@ ELSEWHERE = {
     "arguments that are nearly JSON, ends without a reason, faults in the middle, empty answers, forms "
     "of event streams": "provider/test_deviations.py::test_deviation_is_accepted_asked_again_or_told",
     "words for an overflow": "provider/test_context_overflow.py::test_overflow_is_recognized_by_its",
-    "think tags": "provider/test_think_tags.py::test_",
-    "files that git ignores": "tools/test_find.py::test_",
+    "think tags": "provider/test_think_tags.py::test_think_tags_are_found_wherever_the_text",
+    "files that git ignores": "tools/test_find.py::test_excludes_of_the_user_and_of_the_clone_apply",
     "the end of a torn journal": "journal/test_lost_blocks.py::test_any_subset_of_unsynced_blocks",
-    "two programs in one session": "journal/test_writer_lock.py::test_",
+    "two programs in one session": "journal/test_writer_lock.py::test_while_another_process_lives_it_has_the_pen",
     "front matter of skills": "skills/test_front_matter.py::test_values_are_read_as_they_are_meant",
     "emoji of unsure width": "terminal/test_capabilities.py::test_status_has_no_emoji_whose_width",
     "certificates of a company": "provider/test_peer_tls.py::test_variable_of_certificates_makes",
     "a prompt that stays too long": "engine/test_compaction.py::test_what_is_refused_as_too_long_again",
-    "history over a compaction": "engine/test_compaction_laws.py::test_",
-    "imports in instructions": "prompts/test_instruction_imports.py::test_",
+    "history over a compaction": "provider/test_history_validity.py::test_a_talk_told_shorter_is_valid_too",
+    "imports in instructions": "prompts/test_instructions.py::test_imports_that_go_round_are_named_and_each",
 }
 
 

@@ -34,6 +34,7 @@ from refold.client.agent import Agent
 from refold.config.paths import paths
 from refold.config.settings import Settings
 from refold.declared.variant import Variant
+from refold.journal.events.kinds import Ended
 from refold.journal.state.fold import fold
 from refold.provider.command.prompt import Prompts
 from refold.provider.command.spec import Context, ConversationFormat, Format
@@ -61,6 +62,8 @@ OLLAMA = [
     {"model": "m", "message": {"role": "assistant", "content": ""}, "done": True,
      "done_reason": "stop", "prompt_eval_count": 10, "eval_count": 3},
 ]  # fmt: skip
+GEMINI_ANSWER = {"candidates": [{"content": {"parts": [{"text": "From Gemini."}]}, "finishReason": "STOP"}],
+                 "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 3}}  # fmt: skip
 LOOP = """
 import socket, sys
 connect = socket.socket.connect
@@ -105,6 +108,7 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with ExitStack() as stack:
         server = stack.enter_context(list_server(pages))
         port = server.url.rpartition(":")[2]
+        (top / "url").write_text(server.url)
         (top / "work/agent_loop.py").write_text(LOOP.replace("PORT", port))
         yield top
 
@@ -118,16 +122,19 @@ class _Pages(dict[str, object]):
             return b"".join(json.dumps(line).encode() + b"\n" for line in OLLAMA)
         if path == "/api/show":
             return {}
+        if "streamGenerateContent" in path:
+            return GEMINI_ANSWER
         return super().get(path, default)
 
 
 def started(
-    loop: Path, line: str, typed: str = "What is 2+2?\n"
+    loop: Path, line: str, typed: str = "What is 2+2?\n", **variables: str
 ) -> "subprocess.CompletedProcess[str]":
     """The line, run by a shell as it is written."""
     environ = {
         "HOME": str(loop / "home"), "PATH": f"{loop / 'bin'}:{os.environ['PATH']}",
         "PYTHONPATH": os.environ.get("PYTHONPATH", ""), "REFOLD_NO_BACKGROUND": "1",
+        **variables,
     }  # fmt: skip
     return subprocess.run(
         ["bash", "-c", line],
@@ -168,13 +175,16 @@ def test_a_line_of_the_quick_start_runs_as_it_is_written(loop: Path, line: str) 
 
 
 def test_gemini_is_the_api_and_the_message_names_the_command_line(loop: Path) -> None:
-    """The one line that does something else here: `gemini` is the API, which needs a key."""
+    """`gemini` is the API, a server on loopback here, and `gemini-cli` the fake program."""
+    key = {"GEMINI_API_KEY": "k", "GOOGLE_GEMINI_BASE_URL": (loop / "url").read_text()}
+    done = started(loop, GEMINI, **key)
     refused = started(loop, GEMINI)
-    done = started(loop, GEMINI.replace("gemini", "gemini-cli"))
+    by_program = started(loop, GEMINI.replace("gemini", "gemini-cli"))
 
+    assert (done.returncode, done.stdout.strip()) == (0, "From Gemini.")
     assert refused.returncode == 1
     assert "such as gemini-cli, its command line" in refused.stderr
-    assert (done.returncode, done.stdout.strip()) == (0, "From the Gemini CLI.")
+    assert (by_program.returncode, by_program.stdout.strip()) == (0, "From the Gemini CLI.")
 
 
 def test_the_facts_of_the_loop_are_read_whole(capfd: pytest.CaptureFixture[str]) -> None:
@@ -651,6 +661,38 @@ def test_the_tools_presets_and_skills_of_the_guide_are_here(tmp_path: Path) -> N
     assert set(skills.split()) <= named
     assert {"coding", "work"} <= presets
     assert team <= tools
+
+
+def test_the_calls_of_the_guide_are_made_with_the_arguments_that_it_names(
+    tmp_path: Path,
+) -> None:
+    """The model is scripted, and the test suite that runs in the background is empty."""
+    calls: list[tuple[str, dict[str, object]]] = [
+        ("bash", {"command": "ls -la"}),
+        ("write_file", {"path": "script.py", "content": "print('Hello World!')"}),
+        ("bash", {"command": "python3 script.py"}),
+        ("think", {"thought": "Created, ran, right."}),
+        ("background_run", {"command": "echo 42 passed"}),
+        ("task_create", {"subject": "Set up project structure"}),
+        ("todo_write", {"todos": [{"subject": "Add tests", "status": "pending"}]}),
+        ("compact", {}),
+    ]
+    lines = [[(tool, json.dumps(arguments))] for tool, arguments in calls]
+    provider = ScriptedProvider(*lines, "The summary.", "Done!")
+    agent = Agent(provider=provider, directory=tmp_path, mode="bypass")
+
+    async def run() -> tuple[str, list[tuple[str, str]]]:
+        async with agent.session() as session:
+            result = await session.run("Create a hello world Python script")
+            entries = await session.reports.entries()
+            ended = [e.event for e in entries if isinstance(e.event, Ended)]
+            return result.text, [(end.outcome, end.text) for end in ended]
+
+    text, ends = anyio.run(run)
+
+    assert text == "Done!"
+    assert [outcome for outcome, _ in ends] == ["done"] * len(calls)
+    assert "Hello World!" in ends[2][1]
 
 
 @pytest.mark.slow  # the SDK takes long to import
