@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from refold.errors import Overloaded, Refused
 from refold.provider.capability_fallback import CapabilityFallback
+from refold.provider.catalog import find
 from refold.provider.port import (
     Delta,
     Done,
@@ -346,3 +347,43 @@ def test_two_that_are_refused_the_same_at_once_give_up_one_thing_and_no_other() 
 
     assert concessions.of("m") == {"schema"}
     assert asked == [frozenset(), frozenset(), {"schema"}, {"schema"}]
+
+
+CALLED = (
+    message("user", "A taxi, please."),
+    message("assistant", Thinking("Where to?"), ToolCall("c-1", "book", Raw(b"{}"))),
+    message("tool", ToolResult("c-1", "Booked.")),
+    message("user", "And a bus?"),
+)
+# What a server says that it cannot take, the kind of server, and what it gets instead.
+WANTED = [
+    ("Extra inputs are not permitted: body.stream_options.include_usage", '"stream_options"', ""),
+    ("Tool call id was c-1 but must be a-z, A-Z, 0-9, with a length of 9.", '"c-1"', ""),
+    ("thinking is enabled but reasoning_content is missing in assistant tool call message at index 2",
+     "", '"reasoning_content":"Where to?"'),
+    ("After the optional system message, conversation roles must alternate user/assistant/user",
+     "", '"content":"(read)"'),
+    ("Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+     '"max_tokens"', '"max_completion_tokens"'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wording", "before", "after"), WANTED)
+def test_server_that_wants_requests_otherwise_gets_them_so_from_then_on(
+    wording: str, before: str, after: str
+) -> None:
+    good = answer("openai-chat", Reply("Yes."))
+    asked = request(*CALLED, max_output=100)
+
+    async def use() -> list[str]:
+        opening = asking("openai-chat", refusal(wording), good, good, spec=find("vllm"))
+        async with opening as (provider, server):
+            assert [words(await heard(provider, asked)) for _ in range(2)] == ["Yes."] * 2
+            return [h.body.decode() for h in server.heard]
+
+    first, *later = anyio.run(use)
+
+    assert before in first
+    assert not after or after not in first
+    assert [not before or before not in body for body in later] == [True, True]
+    assert [after in body for body in later] == [True, True]

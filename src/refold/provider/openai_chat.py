@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from refold.provider import sanitize
 from refold.provider.api_client import Http
@@ -37,7 +38,11 @@ BRIDGE = "(read)"  # what an answer says that is only there to stand between two
 
 # What a model or a server may refuse.
 Extra: TypeAlias = (
-    Literal["system", "pictures", "schema", "cache", "kept", "temperature"] | Level
+    Literal["system", "pictures", "schema", "cache", "kept", "temperature"]
+    | Level
+    # and how it wants the rest: without usage, with short ids, with the thinking of calls,
+    # with an answer between result and user, with a limit of the other name
+    | Literal["usage", "ids", "back", "bridge", "limit"]
 )
 
 
@@ -52,7 +57,7 @@ def to_wire(
     if system := sanitize.text(request.system).strip():
         told = msgspec.json.encode({"role": "system", "content": system})
     body: dict[str, Any] = {"model": clean(request.model), "stream": quirks.stream}
-    if quirks.stream:
+    if quirks.stream and "usage" not in without:
         body["stream_options"] = {"include_usage": True}  # else it is never told
     if quirks.costs:
         body["usage"] = {"include": True}
@@ -102,8 +107,8 @@ class OpenAIChat:
     def __init__(self, http: Http, quirks: Quirks = PLAIN) -> None:
         bridge = StoredMessage(0, Message("assistant", (Text(BRIDGE),)))
         self._http, self._quirks = http, quirks
-        self._encoded = Encodings[bool](
-            lambda kept: partial(message_to_wire, quirks=quirks, kept=kept)
+        self._encoded = Encodings[tuple[bool, Quirks]](
+            lambda how: partial(message_to_wire, kept=how[0], quirks=how[1])
         )
         self._bridged = IncrementalFold(_Bridged(Log()), partial(_bridged, bridge))
         self._system_as_user = SystemAsUser()
@@ -111,16 +116,19 @@ class OpenAIChat:
         self._images = ImageFallback()
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        model, quirks = request.model, self._quirks
+        model = request.model
 
         def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             without = self._concessions.of(model)
+            quirks = _wanted(self._quirks, without)
             asked = self._system_as_user.apply(request) if "system" in without else request
             conversation = asked.messages
             if quirks.bridged:
                 conversation = self._bridged.of(conversation).conversation
             encoder = self._encoded.of(
-                "kept" not in without, shown="pictures" not in without, hidden=hidden
+                ("kept" not in without, quirks),
+                shown="pictures" not in without,
+                hidden=hidden,
             )
             messages = encoder.join(conversation, request.pictures)
             body = to_wire(asked, messages, quirks, without)
@@ -134,7 +142,10 @@ class OpenAIChat:
             )
 
         def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            sent = _sent(request, quirks)
+            sent = _sent(request, self._quirks)
+            bridged = self._bridged.of(request.messages).conversation
+            if not self._quirks.bridged and len(bridged) > len(request.messages):
+                sent = _BRIDGE | sent
             return self._concessions.stream(model, partial(ask, hidden), sent)
 
         return self._images.stream(request, concede)
@@ -145,6 +156,11 @@ class OpenAIChat:
 
 _ABOUT: dict[Extra, str] = {
     "system": NO_SYSTEM,
+    "bridge": r"roles must alternate|unexpected role 'user' after role 'tool'",
+    "usage": r"stream_options|include_usage",
+    "ids": r"tool.?call.?id\b.{0,80}\bmust be\b",
+    "back": r"reasoning_content",
+    "limit": r"max_completion_tokens|max_tokens['\"`]* (is|are) (not supported|unsupported)",
     "pictures": BLIND,
     "temperature": r"temperature",
     "cache": r"prompt.?cache.?key",
@@ -160,9 +176,31 @@ _ABOUT: dict[Extra, str] = {
 }
 
 
+_BRIDGE: frozenset[Extra] = frozenset(("bridge",))
+
+
+def _wanted(quirks: Quirks, without: frozenset[Extra]) -> Quirks:
+    """How the server wants its requests, after what it has refused."""
+    if "ids" in without:
+        quirks = replace(quirks, short_ids=True)
+    if "back" in without:
+        quirks = replace(quirks, thinking_back="reasoning_content")
+    if "bridge" in without:
+        quirks = replace(quirks, bridged=True)
+    if "limit" in without:
+        names = {"max_tokens": "max_completion_tokens"}
+        other = names.get(quirks.output_limit, "max_tokens")
+        quirks = replace(quirks, output_limit=other)
+    return quirks
+
+
 def _sent(request: Request, quirks: Quirks) -> frozenset[Extra]:
     """What a refusal of this request may be about."""
     found: set[Extra] = {*OPENAI.get(request.effort, ())}
+    found |= {"ids"} if not quirks.short_ids else set()
+    found |= {"back"} if not quirks.thinking_back else set()
+    found |= {"usage"} if quirks.stream else set()
+    found |= {"limit"} if request.max_output else set()
     if request.temperature is not None:
         found.add("temperature")
     if request.system.strip():
