@@ -21,6 +21,8 @@ _CONTEXT = 10_000  # characters for the model
 _LINE = 1_000  # characters of a reason
 # What these print, if it is not JSON, is text for the model.
 _SPEAK = ("UserPromptSubmit", "SessionStart")
+# Fields of an object, of which each says whether something may go on.
+_DECIDE = frozenset(("decision", "permissionDecision", "hookSpecificOutput", "continue"))
 
 
 class HookAnswer(Struct, frozen=True):
@@ -53,14 +55,27 @@ def of_program(hook: Hook, code: int | None, printed: str, errors: str) -> HookA
     if code != 0:
         said = f": {_first(errors)}" if errors.strip() else ""
         return failed(hook, f"it ended with status {code}{said}")
-    text = printed.strip()
+    text = printed.removeprefix("\ufeff").strip()
     if text.startswith("{"):
         try:
             found = json.loads(text)
         except (ValueError, RecursionError) as error:
             return failed(hook, f"it printed something that is not JSON: {error}")
         return of_document(hook, found)
+    if hook.on in GUARDS and any(map(_decides, text.splitlines())):
+        return failed(hook, "it printed other text before the JSON of its answer")
     return HookAnswer(context=_cut(text, _CONTEXT) if hook.on in _SPEAK else "")
+
+
+def _decides(text: str) -> bool:
+    """Is this line an answer in JSON?"""
+    if not text.lstrip().startswith("{"):
+        return False
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return bool(_DECIDE & found.keys())
 
 
 def of_document(hook: Hook, found: object) -> HookAnswer:
@@ -74,17 +89,20 @@ def of_document(hook: Hook, found: object) -> HookAnswer:
     if not isinstance(inner, dict):
         return failed(hook, "its hookSpecificOutput is not an object")
     of_event = cast("dict[str, object]", inner)
-    decision = _decision(hook.on, said, of_event)
+    decision, going_on = _decision(hook.on, said, of_event), said.get("continue", True)
     if decision not in ("allow", "ask", "deny"):
         return failed(
             hook, f"its decision is {_first(repr(decision))}: use allow, ask or deny"
+        )
+    if (why := _misplaced(hook.on, said, of_event)) or not isinstance(going_on, bool):
+        return failed(
+            hook, why or f"its continue is {_first(repr(going_on))}, not a boolean"
         )
     arguments: object = of_event.get("updatedInput")
     if not isinstance(arguments, dict | None):
         return failed(hook, "its updatedInput is not an object")
     reason = _text(of_event, "permissionDecisionReason") or _text(said, "reason")
-    stop = said.get("continue") is False
-    if stop:
+    if stop := not going_on:
         reason = _text(said, "stopReason") or reason or "it gave no reason"
     return HookAnswer(
         "blocked" if decision == "deny" else "passed",
@@ -107,6 +125,19 @@ def _decision(
         return found
     decision = said.get("decision")
     return "allow" if decision is None else words.get(str(decision), decision)
+
+
+def _misplaced(
+    on: HookEvent, said: Mapping[str, object], inner: Mapping[str, object]
+) -> str:
+    """Where a decision stands that is not read there, or ""."""
+    if on not in GUARDS:
+        return ""
+    if "permissionDecision" in said:
+        return "its permissionDecision has to be in hookSpecificOutput"
+    if "decision" in inner:
+        return "its decision must not be in hookSpecificOutput"
+    return ""
 
 
 def _changed(

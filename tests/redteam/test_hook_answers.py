@@ -1,0 +1,42 @@
+"""A guard hook that says no in a way that is not read refuses all the same, and says why."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from refold.hooks.answers import of_program
+from refold.hooks.configuration import GUARDS, Hook
+from refold.values.modes import HookEvent
+
+NO = json.dumps({"decision": "block", "reason": "not today"})
+# What a hook printed that ended with status 0.
+MISREAD: Mapping[str, str] = {
+    "a warning before the answer": f"DeprecationWarning: x\n{NO}",
+    "a progress line and a blank before it": f"checking...\n\n  {NO}\n",
+    "two answers": f"{json.dumps({'decision': 'approve'})}\n{NO}",
+    "a decision at the top": json.dumps({"permissionDecision": "deny"}),
+    "a decision inside": json.dumps({"hookSpecificOutput": {"decision": "block"}}),
+    "continue as a text": json.dumps({"continue": "false"}),
+    "continue as a number": json.dumps({"continue": 0}),
+    "continue as null": json.dumps({"continue": None}),
+    "a decision in capitals": json.dumps({"decision": "DENY"}),
+    "a list": f"[{NO}]\n{NO}",
+    "a byte order mark": f"\ufeff{NO}",
+}
+
+
+@pytest.mark.parametrize("on", GUARDS)
+@pytest.mark.parametrize("name", MISREAD)
+def test_a_no_that_is_not_read_as_one_refuses(name: str, on: HookEvent) -> None:
+    assert of_program(Hook(on, command="x"), 0, MISREAD[name], "").outcome == "blocked"
+
+
+@pytest.mark.parametrize("on", GUARDS)
+@pytest.mark.parametrize(
+    "printed", ["", "checked 3 files", "{}", '{"continue": true}', 'a\n{"x": 1}']
+)
+def test_a_hook_without_an_objection_passes(printed: str, on: HookEvent) -> None:
+    found = of_program(Hook(on, command="x"), 0, printed, "")
+
+    assert (found.outcome, found.stop) == ("passed", False)
