@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refold.place.gitconfig import runs_no_program
-from refold.place.guarded_paths import Guards
+from refold.place.guarded_paths import Guards, git_part
 from refold.values.path_names import KEYS, guarded, steering
 
 
@@ -190,3 +190,20 @@ def test_what_a_link_to_packages_leads_to_is_seen_once_it_is_there(tmp_path: Pat
 
     assert before == [frozenset(), frozenset()]
     assert guards.found().paths == {str(tmp_path / "node_modules/late/.envrc")}
+
+
+@pytest.mark.parametrize(
+    ("name", "decides"),
+    [
+        ("config", True), ("hooks/x", True), ("rebase-merge/git-rebase-todo", True),
+        ("sequencer/opts", True), ("rebase-apply/strategy", True), ("info/attributes", True),
+        ("rebase-merge/message", False), ("info/exclude", False), ("index", False),
+    ],
+)  # fmt: skip
+def test_a_file_by_which_git_runs_a_program_is_known_in_a_repository_of_any_name(
+    tmp_path: Path, name: str, *, decides: bool
+) -> None:
+    subprocess.run(["git", "init", "-q", "--bare", tmp_path / "d"], check=True)
+    path = str(tmp_path / "d" / name)
+
+    assert git_part([path]) == (path if decides else "")

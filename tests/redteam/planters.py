@@ -127,6 +127,13 @@ PLANTERS = (
     ),
     _continued("a program in a rebase", "cat todo >> .git/rebase-merge/git-rebase-todo"),
     _continued("a rebase in another place", "mv .git/rebase-merge r; cp todo r/git-rebase-todo; ln -s ../r .git/rebase-merge"),
+    _continued(
+        "a merge strategy that is a file",
+        "mkdir git-merge-x; cp hook evil; chmod +x evil; echo x/../evil > .git/rebase-merge/strategy; "
+        "tree=$(printf '100644 blob %s\\ta\\n' $(git hash-object -w hook) | git mktree); "
+        "commit=$(git -c user.name=a -c user.email=a@b commit-tree $tree -m m); "
+        "echo pick $commit m > .git/rebase-merge/git-rebase-todo",
+    ),
     _planter("a bare repository", _repository("d")),
     _planter("a bare repository, deep", _repository("a/b/c/d")),
     _planter("a bare repository in two steps", "mkdir d; cp config d/config", _repository("d")),

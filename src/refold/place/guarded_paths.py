@@ -34,7 +34,12 @@ _IN_REPOSITORY = ("config", "config.worktree", "hooks", "commondir", "info/attri
 _POINTER = "gitdir: "
 _LONGEST = 4096  # bytes of a file that only points somewhere
 _HEAD, _PARTS = "head", {"objects", "refs"}  # what makes a directory a repository
-_OF_GIT = {_HEAD, *_PARTS, *(name.split("/")[0] for name in _IN_REPOSITORY)}
+_DECIDING = (
+    *_IN_REPOSITORY,
+    *(f"{folder}/{name}" for folder, names in STEP_FILES.items() for name in names),
+)
+_FOLDERS = {"info", *STEP_FILES}  # in which some files decide
+_OF_GIT = {_HEAD, *_PARTS, *(name.split("/")[0] for name in _DECIDING)}
 _MAX_REPOSITORIES = 2000  # that belong to one: its submodules and linked worktrees
 _MAX_NAME_DEPTH = 8  # directories in the name of a submodule
 
@@ -327,9 +332,8 @@ def git_part(paths: Sequence[str]) -> str:
         for at in range(1, len(parts)):
             if parts[at].lower() in _OF_GIT:
                 inside = named.setdefault("/".join(parts[:at]), {})
-                part = "/".join(
-                    parts[at : at + 2 if parts[at].lower() == "info" else at + 1]
-                )
+                deep = parts[at].lower() in _FOLDERS
+                part = "/".join(parts[at : at + 2 if deep else at + 1])
                 inside.setdefault(part.lower(), path)
     for directory, inside in named.items():
         there = {name for name in _OF_GIT if os.path.lexists(f"{directory}/{name}")}
@@ -338,7 +342,7 @@ def git_part(paths: Sequence[str]) -> str:
             continue
         if not makes_repository(there):
             return next(iter(inside.values()))
-        for name in _IN_REPOSITORY:
+        for name in _DECIDING:
             if name in inside:
                 return inside[name]
     return ""
