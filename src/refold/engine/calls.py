@@ -12,21 +12,25 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 import anyio
+from msgspec.structs import replace
 
+from refold.engine.answer_draft import HostedUse
 from refold.engine.authorize import judge
 from refold.engine.change_preview import to_preview, with_preview
-from refold.engine.execute import execute, refusal_text
+from refold.engine.execute import completed, execute, failed, refusal_text
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
+from refold.journal.events.child_events import NestedCallMade
 from refold.journal.events.kinds import Ended, Event, Judged, Started
 from refold.journal.state.conversation import OpenCall
 from refold.journal.state.fold import View
-from refold.tools.contract import Tool
+from refold.tools.contract import Reply, Tool
 from refold.values.messages import ToolCall
 from refold.values.tools import Effect
 
 NOBODY = "no user is there to ask"
 UNKNOWN = "Interrupted. It may have taken effect: check before repeating it."
+_CUT = "The response was cut off before the result of this call came. It may have had its effect."
 
 
 async def run_ready(world: World, record: Record) -> None:
@@ -236,3 +240,31 @@ def _files(call: ToolCall, world: World) -> Sequence[str]:
     except ToolFailed:
         return ()
     return sorted({target.real for target in look.access.files})
+
+
+async def record_hosted(
+    uses: tuple[HostedUse, ...], world: World, record: Record
+) -> tuple[Event, ...]:
+    """The events of the calls that a provider made itself, while it answered; in their order.
+
+    They are not judged here and were not started here: the user has handed their server over
+    to the provider (`mcp.remote_mode`). So each is recorded with its result at once, as a call
+    within the turn, and its text counts as text from outside. What the provider wants to read
+    of it again is in the response.
+    """
+    found: list[Event] = []
+    for number, use in enumerate(uses):
+        id_ = f"hosted-{record.view.seq}-{number}"
+        call = ToolCall(id_, use.name, use.arguments)
+        found += NestedCallMade(call, ""), await _end_hosted(id_, use, world, record)
+    return tuple(found)
+
+
+async def _end_hosted(id_: str, use: HostedUse, world: World, record: Record) -> Ended:
+    if use.result is None:
+        return Ended(id_, "unknown", _CUT)
+    if use.result.failed:
+        end = await failed(id_, use.result.text or "It failed.", world, record)
+    else:
+        end = await completed(id_, Reply(use.result.text), world, record)
+    return replace(end, outside=True)

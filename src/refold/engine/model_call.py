@@ -174,9 +174,9 @@ async def _hosted(draft: Draft, world: World, record: Record) -> tuple[Event, ..
     """The calls that the provider made itself: they have happened, however it ended."""
     if not draft.hosted:
         return ()
-    from refold.engine.hosted_calls import recorded
+    from refold.engine.calls import record_hosted
 
-    return await recorded(draft.hosted, world, record)
+    return await record_hosted(draft.hosted, world, record)
 
 
 async def _traced(world: World, record: Record) -> list[RequestLogged]:
