@@ -52,7 +52,6 @@ from anyio.abc import TaskGroup
 from refold._version import __version__
 from refold.acp import session_choices
 from refold.acp.editor_buffers import EditorBuffers, offered
-from refold.acp.line_transport import DELETE
 from refold.acp.open_session import COMPACT, HOOKS, EditorCan, OpenSession, tell_hooks
 from refold.acp.prompt_content import ContentBlock, message_of
 from refold.client.feed import BEGINNING, Cursor
@@ -60,6 +59,7 @@ from refold.client.host import Conversation, EditorConversation, Host
 from refold.errors import BadInput, RefoldError
 
 VERSION = 1  # of the protocol
+DELETE = "session/delete"  # the SDK has its types, and does not route it
 _McpServer: TypeAlias = HttpMcpServer | SseMcpServer | AcpMcpServer | McpServerStdio
 _INVALID, _FAILED = -32602, -32603
 _PAGE = 50  # sessions of a list
@@ -239,7 +239,7 @@ class EditorAgent:
         return DeleteSessionResponse()
 
     async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Methods of the protocol that the SDK does not route (see `line_transport`)."""
+        """Methods of the protocol that the SDK does not route (see `serving`)."""
         if method != DELETE:
             raise RequestError.method_not_found(f"_{method}")
         asked = DeleteSessionRequest.model_validate(params)

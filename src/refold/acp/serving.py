@@ -1,21 +1,27 @@
 """Serves one editor: from the first line of stdin to its end, or to a signal.
 
-The process around the protocol; its methods are in `editor_agent`.
+The process around the protocol, and its messages as JSON lines on stdin and stdout. What a
+message means is decided by the SDK and `editor_agent`. A line that is no message is answered
+here with an error, and the next line counts.
 """
 
+import os
 import signal
 from collections.abc import AsyncIterator
-from typing import cast
+from typing import Any, cast
 
 import anyio
+import msgspec
 from acp.agent.connection import AgentSideConnection
 from acp.interfaces import Agent
+from anyio import to_thread
 
-from refold.acp.editor_agent import EditorAgent
-from refold.acp.line_transport import LineTransport
+from refold.acp.editor_agent import DELETE, EditorAgent
 from refold.client.host import Host
 
 _ENDED = "the editor ended refold"
+_AT_ONCE = 4096  # bytes that a pipe takes without waiting, once it can be written to
+_PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
 
 
 async def serve(host: Host, lines: AsyncIterator[bytes | None], out: int) -> None:
@@ -41,3 +47,71 @@ async def _until_a_signal(scope: anyio.CancelScope) -> None:
         async for _ in signals:
             scope.cancel()
             return
+
+
+class LineTransport:
+    """A `Transport` of the SDK. `out` is a file descriptor that only this object writes to.
+
+    `lines` gives None for a line that is too long. `run` writes: a task that sends may be
+    cancelled, and its message is then written whole, or not at all.
+    """
+
+    def __init__(self, lines: AsyncIterator[bytes | None], out: int) -> None:
+        self._lines, self._out = lines, out
+        self._queue, self._queued = anyio.create_memory_object_stream[bytes](0)
+        self._gone = False  # the reader of our output has left
+
+    async def run(self) -> None:
+        """Write what is sent, until this is cancelled."""
+        async with self._queued:
+            async for message in self._queued:
+                data = memoryview(message)
+                while data and not self._gone:
+                    data = data[await self._written(data[:_AT_ONCE]) :]
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next message; None at the end."""
+        async for line in self._lines:
+            if self._gone:
+                return None
+            if line is not None and not line.strip():
+                continue
+            try:
+                found: object = msgspec.json.decode(b"" if line is None else line)
+            except (ValueError, RecursionError) as error:
+                await self._reject(_PARSE_ERROR, f"this line is not JSON: {error}")
+                continue
+            if isinstance(found, dict):
+                message = cast("dict[str, Any]", found)
+                if message.get("method") == DELETE:
+                    message["method"] = f"_{DELETE}"  # so the agent gets it as an extension
+                return message
+            await self._reject(_INVALID_REQUEST, "a message is a JSON object")
+        return None
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Returns once it is being written. Raises `ConnectionError` after the end."""
+        try:
+            await self._queue.send(msgspec.json.encode(message, enc_hook=str) + b"\n")
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
+            raise ConnectionError("the editor disconnected") from error
+
+    async def close(self) -> None:
+        self._queue.close()
+
+    async def _written(self, piece: memoryview) -> int:
+        try:
+            try:
+                await anyio.wait_writable(self._out)
+                return os.write(self._out, piece)
+            except PermissionError:  # a file is always writable, and cannot be waited for
+                return await to_thread.run_sync(os.write, self._out, piece)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self._gone = True
+            return 0
+
+    async def _reject(self, code: int, why: str) -> None:
+        error = {"code": code, "message": why}
+        await self.send({"jsonrpc": "2.0", "id": None, "error": error})
