@@ -62,11 +62,11 @@ def run(found: Namespace) -> int:
     ):
         raise BadInput("the options for address, TLS and token need --http: add it")
     try:
-        from refold.task_server.stdio import serve
+        from refold.task_server.serving import serve_stdio
     except ImportError as error:
         raise RefoldError(f"{_MISSING} ({error})") from error
     tell_a_person("refold mcp serve", "another agent")
-    anyio.run(serve, here(), partial(launch_at, found), partial(os._exit, 0))
+    anyio.run(serve_stdio, here(), partial(launch_at, found), partial(os._exit, 0))
     return 0
 
 
@@ -94,7 +94,7 @@ async def _serve_http(
     from refold.server.listening import bound, names_of, serve_until_signal
 
     try:
-        from refold.task_server.http import PATH, serving
+        from refold.task_server.serving import PATH, serve_http
     except ImportError as error:
         raise RefoldError(f"{_MISSING} ({error})") from error
 
@@ -108,7 +108,7 @@ async def _serve_http(
             )
 
     with closing(bound(where)) as listener:
-        async with serving(here(), partial(launch_at, found)) as served:
+        async with serve_http(here(), partial(launch_at, found)) as served:
             guarded = Guard(served.app, own, names_of(where, listener), ())
             await serve_until_signal(guarded, listener, where, ready, served.leave)
 

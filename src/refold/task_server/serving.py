@@ -1,10 +1,12 @@
-"""The tools of `task_tools` over streamable HTTP, for several programs at a time.
+"""Serves the tools of `task_tools`: to one program over stdio, or to several over streamable HTTP.
 
-A program before 2026-07-28 has an MCP session, and a newer one has none. So what keeps the
-tasks of two programs apart is the id of a task, which cannot be guessed. Who may come in is
-decided in front of this: `refold.server.guard`, which also listens. `stdio` serves one program.
+Over stdio the SDK reads and writes, and keeps stdout for the protocol. Over HTTP a program before
+2026-07-28 has an MCP session, and a newer one has none. So what keeps the tasks of two programs
+apart is the id of a task, which cannot be guessed. Who may come in is decided in front of this:
+`refold.server.guard`, which also listens.
 """
 
+import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +25,29 @@ _TO_END = 1.0  # seconds that calls have when the server ends
 _UNFOLLOWED = 3600.0  # seconds that a question waits for a program to come for it
 
 
+async def serve_stdio(root: Path, launch_at: LaunchAt, leave: Callable[[], None]) -> None:
+    """Serve one agent over stdin and stdout, until stdin ends or a signal comes.
+
+    Tasks work in `root` and below it; those that run at the end are stopped.
+
+    At a signal `leave` ends the process: a thread of the SDK waits for stdin, and nothing
+    but a line or the end of stdin wakes it.
+    """
+    async with anyio.create_task_group() as group:
+        tasks = DelegatedTasks(root, launch_at, group)
+        group.start_soon(_at_a_signal, tasks, leave)
+        await server(tasks).run_stdio_async()
+        await tasks.close()
+        group.cancel_scope.cancel()
+
+
+async def _at_a_signal(tasks: DelegatedTasks, leave: Callable[[], None]) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            await tasks.close()
+            leave()
+
+
 class Served(Struct, frozen=True):
     """`leave` stops all tasks, tells whoever follows one how it ended, and ends all streams."""
 
@@ -31,7 +56,7 @@ class Served(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def serving(root: Path, launch_at: LaunchAt) -> AsyncGenerator[Served]:
+async def serve_http(root: Path, launch_at: LaunchAt) -> AsyncGenerator[Served]:
     """An ASGI application. Tasks work in `root` and below it, and end when this is left."""
     async with anyio.create_task_group() as group:
         tasks = DelegatedTasks(root, launch_at, group, _UNFOLLOWED)
