@@ -20,8 +20,8 @@ from refold.config.paths import paths
 from refold.journal.home import JournalDirectory
 from refold.provider.port import Provider
 from refold.server.access import Access
+from refold.server.app import serve
 from refold.server.listening import Listening
-from refold.server.serving import serve
 from refold.testing.providers import ScriptedProvider
 
 SECRET = b"s" * 32

@@ -91,7 +91,8 @@ def run(found: Namespace, *, opens: bool = False) -> int:
     """Serve. The links go to stdout, once the server listens."""
     where = listening(found, drain=found.drain)
     try:
-        from refold.server import access, serving
+        from refold.server import access
+        from refold.server.app import serve
     except ImportError as error:
         raise RefoldError(f"{_MISSING} ({error})") from error
     places = paths(os.environ)
@@ -124,7 +125,7 @@ def run(found: Namespace, *, opens: bool = False) -> int:
     way = places.state / "server" / "open.html"
     due = due_schedules(os.environ, found.script, print_error)
     webhooks = Webhooks(os.environ, due.hurry if due is not None else lambda: None)
-    serve = partial(serving.serve, host, own, where, ready, webhooks)
+    serve = partial(serve, host, own, where, ready, webhooks)
     try:
         anyio.run(_serve_and_fire, serve, due)
     finally:

@@ -1,10 +1,11 @@
 """The ASGI application: the guard, and behind it pages, REST and WebSocket.
 
 Put together here; who may come in is decided in `guard`, REST is in `rest` and `files`, the
-WebSocket in `websocket`, calls of webhooks in `hooks`. `serving` listens.
+WebSocket in `websocket`, calls of webhooks in `hooks`, and the socket in `listening`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from importlib.resources import files
 
 from fastapi import FastAPI, Request, Response
@@ -19,6 +20,7 @@ from refold.server.api import Api, body_of, json_of
 from refold.server.files import add_files
 from refold.server.guard import App, Guard, Names, Rejected
 from refold.server.hooks import PREFIX, add_hooks
+from refold.server.listening import Listening, bound, names_of, serve_until_signal
 from refold.server.rest import add_rest
 from refold.server.websocket import add_websocket
 
@@ -127,3 +129,21 @@ def _add_pages(app: FastAPI, access: Access) -> None:
         app.add_api_route(path, page, include_in_schema=False)
     app.add_api_route("/login.js", script, include_in_schema=False)
     app.add_api_route("/pages/{name:path}", asset, include_in_schema=False)
+
+
+async def serve(
+    host: Host,
+    access: Access,
+    where: Listening,
+    ready: Callable[[str], None],
+    webhooks: Webhooks | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM. `ready` is called with the address, once it is heard.
+
+    Without `webhooks` no schedule is called here.
+    """
+    with closing(bound(where)) as listener:
+        async with host.running(drain=where.drain):
+            names = names_of(where, listener)
+            app = application(host, access, names, tls=where.tls, webhooks=webhooks)
+            await serve_until_signal(app, listener, where, ready)

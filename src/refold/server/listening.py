@@ -1,6 +1,6 @@
 """Listens for HTTP: binds a socket, serves an ASGI application on it until a signal, and ends.
 
-What is served is not known here: `serving` has the conversations of pages and programs, and
+What is served is not known here: `app` has the conversations of pages and programs, and
 `refold.task_server` the tasks of other agents. Who may come in is decided in `guard`.
 """
 
