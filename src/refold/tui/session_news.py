@@ -1,20 +1,32 @@
 """What the transcript becomes when news of the session comes: one by one, or all of it at once. Pure.
 
-Other messages are `update`'s.
+The same for what is watched over it: a subagent, or a background command. The journal of a
+subagent is loaded again and again; what it says meanwhile comes as news of the session and is
+shown until the journal has it. `following` decides when to load, `update` has other messages.
 """
 
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from refold.tui.messages import FactsChanged, Loaded, MeasureImages, News
-from refold.tui.model import Model, Updated
+from refold.client.types import Frame
+from refold.tui.messages import (
+    FactsChanged,
+    Loaded,
+    MeasureImages,
+    News,
+    OutputLoaded,
+    TranscriptLoaded,
+)
+from refold.tui.model import Model, Updated, WatchedNode
 from refold.tui.transcript import CommandRows, Item, Memo, Transcript, grown, images_in
-from refold.tui.watching import live_below
 from refold.values.display import Diff
 from refold.values.growing import Log
+from refold.values.live import ChildMoved, SubagentDelta
 from refold.views.screen.blocks import Block, CallBlock
 from refold.views.screen.screen import Screen, shown
+from refold.views.styled import line
+from refold.views.wrap import text_lines
 
 
 def heard(model: Model, message: News) -> Updated:
@@ -65,6 +77,38 @@ def with_facts(model: Model, message: FactsChanged) -> Model:
     )
 
 
+def watched(model: Model, found: TranscriptLoaded) -> Model:
+    screen = Screen(window=model.screen.window)
+    for frame in found.frames:
+        screen = shown(screen, frame)
+    transcript = replace(
+        grown(Transcript(label=model.transcript.label), list(screen.done)),
+        directory=model.transcript.directory, whole=model.transcript.whole,
+    )  # fmt: skip
+    same = model.watching if model.watching and model.watching.node == found.node else None
+    anchor = same.anchor if same else None
+    if same and not same.answered:  # no event says it yet
+        screen = replace(screen, coming=same.screen.coming)
+    watching = WatchedNode(found.node, found.title, transcript, anchor, screen)
+    return replace(model, watching=_with_open(watching))
+
+
+def live_below(watching: WatchedNode, message: News) -> WatchedNode:
+    """What a subagent that is watched says and prints now."""
+    screen, answered = watching.screen, watching.answered
+    for frame in message.frames:
+        match frame.item:
+            case SubagentDelta(watching.node, piece):
+                if answered:
+                    screen, answered = replace(screen, coming=()), False
+                screen = shown(screen, Frame(frame.seq, 1, piece))
+            case ChildMoved(watching.node):
+                answered = True
+            case _:
+                pass
+    return _with_open(replace(watching, screen=screen, answered=answered))
+
+
 def _calls(screen: Screen) -> tuple[CallBlock, ...]:
     return tuple(each for each in screen.open if isinstance(each, CallBlock))
 
@@ -75,3 +119,20 @@ def _with_diffs(diffs: Log[Diff], new: Sequence[Block]) -> Log[Diff]:
             for part in item.shown:
                 diffs = diffs.plus(part) if isinstance(part, Diff) else diffs
     return diffs
+
+
+def _with_open(watching: WatchedNode) -> WatchedNode:
+    screen = watching.screen
+    transcript = replace(watching.transcript, open=screen.open, coming=screen.coming)
+    return replace(watching, transcript=transcript)
+
+
+def printed_by(model: Model, found: OutputLoaded) -> Model:
+    """The rows that it had before stay where they are."""
+    rows = tuple(text_lines(found.text, max(model.width - 2, 8))) or (
+        line("No output.", "dim"),
+    )
+    same = model.watching if model.watching and model.watching.node == found.name else None
+    transcript = grown(Transcript(), (CommandRows(rows),))
+    anchor = same.anchor if same else None
+    return replace(model, watching=WatchedNode(found.name, found.title, transcript, anchor))

@@ -85,7 +85,7 @@ from refold.tui.overlays import (
     withdrawn,
 )
 from refold.tui.panels import TITLES, panel_entries
-from refold.tui.session_news import heard, loaded, with_facts
+from refold.tui.session_news import heard, loaded, printed_by, watched, with_facts
 from refold.tui.text_field import field_of, inserted
 from refold.tui.transcript import (
     CommandRows,
@@ -94,7 +94,6 @@ from refold.tui.transcript import (
 )
 from refold.tui.vi import Vi
 from refold.tui.view import areas
-from refold.tui.watching import printed_by, watched
 from refold.views.picker import with_query
 from refold.views.question_keys import CALM_SECONDS, Menu
 from refold.views.screen.blocks import CONTINUED_BY_ENTER
