@@ -10,6 +10,7 @@ from typing import get_args
 
 import pytest
 
+from refold.cli.schema import tagged
 from refold.journal.events import codec, kinds
 from refold.views.stream_json import (
     documents,
@@ -17,7 +18,6 @@ from refold.views.stream_json import (
     snapshot,
     turn_result,
 )
-from refold.views.stream_json.schema import tagged
 from scripts import reference
 
 ROOT = Path(__file__).parents[1]

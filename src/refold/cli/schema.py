@@ -1,14 +1,22 @@
-"""`refold schema stream|orders`: the JSON Schema of the stdio protocol, for programs."""
+"""`refold schema stream|orders`: the JSON Schema of the stdio protocol, for programs.
+
+docs/schema contains it. Documents with additional fields are valid, as a reader should
+accept them; an order with an unknown field is not.
+"""
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from types import ModuleType
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from refold.headless.streams import write
 from refold.views.stream_json.encode import SCHEMA
 
 SCHEMAS = ("stream", "orders")
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -32,12 +40,10 @@ def schema_text(which: str) -> str:
 
 
 def _schema(which: str) -> dict[str, Any]:
-    from refold.views.stream_json.schema import one_of, tagged
-
     if which == "orders":
         from refold.client.protocol import KINDS
 
-        return one_of(
+        return _one_of(
             f"orders, version {SCHEMA}",
             "One line on stdin, with --input-format stream-json.",
             KINDS,
@@ -49,9 +55,43 @@ def _schema(which: str) -> dict[str, Any]:
         subagent_documents,
     )
 
-    return one_of(
+    return _one_of(
         f"documents, version {SCHEMA}",
         "One line on stdout, with --output-format stream-json; --output-format json prints "
         "the one of type result.",
         tuple(tagged(documents, subagent_documents, live_documents, snapshot)),
     )
+
+
+def _one_of(title: str, about: str, kinds: Sequence[type[Struct]]) -> dict[str, Any]:
+    """A schema for one object that is any of these; "type" says which."""
+    there, definitions = msgspec.json.schema_components(
+        kinds, schema_hook=_anything, ref_template="#/$defs/{name}"
+    )
+    return {
+        "$schema": _DIALECT,
+        "title": title,
+        "description": about,
+        "oneOf": list(there),
+        "$defs": dict(sorted(definitions.items())),
+    }
+
+
+def tagged(*modules: ModuleType) -> Iterator[type[Struct]]:
+    """Every type that is a document of its own in these modules, in the order of the source."""
+    for module in modules:
+        for found in vars(module).values():
+            if (
+                isinstance(found, type)
+                and issubclass(found, Struct)
+                and found.__module__ == module.__name__
+                and found.__struct_config__.tag not in (None, found.__name__)
+            ):
+                yield found
+
+
+def _anything(kind: type) -> dict[str, Any]:
+    """What a tool is given, and an answer as data. An empty schema would be taken for none."""
+    if kind is object:
+        return {"description": "any JSON"}
+    raise NotImplementedError(kind)
