@@ -22,7 +22,7 @@ from refold.journal.schedules.schedule_book import (
     ScheduledRun,
 )
 from refold.testing.clock import Clock
-from refold.testing.deviating_server import cut_in_the_middle
+from refold.testing.deviation_table import cut_in_the_middle
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, wire_server

@@ -9,7 +9,8 @@ from refold.engine.world import Model, World
 from refold.journal.state.fold import View
 from refold.journal.store.port import MemoryStore
 from refold.provider.retry import RetryingProvider
-from refold.testing.deviating_server import Deviating, Deviation, deviations
+from refold.testing.deviating_server import Deviating
+from refold.testing.deviation_table import Deviation, deviations
 from refold.testing.providers import Reply, StrictProvider
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, ReceivedRequest

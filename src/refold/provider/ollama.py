@@ -157,7 +157,7 @@ def from_wire(
     for call in message.tool_calls or ():
         found.append(_called(reading.calls, call))
         reading = replace(reading, calls=reading.calls + 1)
-    if part.done:
+    if part.done or part.done_reason:  # some servers leave out the first
         usage = Usage(fresh=part.prompt_eval_count or 0, output=part.eval_count or 0)
         stop = "length" if part.done_reason == "length" else "end"
         if stop == "end" and reading.calls:

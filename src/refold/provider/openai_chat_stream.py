@@ -61,7 +61,7 @@ def from_wire(
             model=reading.model or chunk.model or "",
         )
     if chunk.choices:  # a body that was not streamed has all, whatever it says of its end
-        counted = any(choice.message is not None for choice in chunk.choices)
+        counted = any(c.message is not None and c.delta is None for c in chunk.choices)
     else:
         counted = bool(chunk.usage and chunk.usage.completion_tokens)
     if counted != reading.counted:
@@ -146,6 +146,7 @@ class _Known(Struct, frozen=True):
 
     theirs: int
     id: str
+    named: bool = True
 
 
 _STOPS: dict[str, Stop] = {
@@ -236,8 +237,12 @@ def _called(reading: ChatStreamState, call: _Call) -> tuple[ChatStreamState, Cal
         if known[ours].theirs == theirs:
             if name and id_ and known[ours].id and known[ours].id != id_:
                 break
-            return reading, CallDelta(ours, arguments)
-    calls = (*known, _Known(theirs, id_))
+            if known[ours].named or not name:
+                return reading, CallDelta(ours, arguments)
+            now = replace(known[ours], named=True)  # several send the arguments first
+            calls = (*known[:ours], now, *known[ours + 1 :])
+            return replace(reading, calls=calls), CallDelta(ours, arguments, name=name)
+    calls = (*known, _Known(theirs, id_, bool(name)))
     return replace(reading, calls=calls), CallDelta(len(known), arguments, id_, name)
 
 

@@ -1,0 +1,464 @@
+"""How real servers deviate from their protocols: `deviations` is the table.
+
+Each was reported of a gateway, a local server or a model. `wire_answers` writes what a server sends
+that keeps to its protocol; `deviating_server` deviates now and then.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from refold.testing.providers import Reply
+from refold.testing.wire_answers import (
+    SSE,
+    WireName,
+    answer,
+    anthropic_events,
+    gemini_events,
+    ollama_events,
+    openai_events,
+    responses_events,
+    sse,
+)
+from refold.testing.wire_server import Answer
+
+# What a client makes of it: the answer; another request; or a result that says what is wrong
+# with the arguments of a call, which does not run.
+Outcome: TypeAlias = Literal["accepted", "asked again", "told"]
+Event: TypeAlias = dict[str, Any]
+
+JSON = {"content-type": "application/json"}
+DONE = b"data: [DONE]\n\n"
+OVERLOADED = b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}'
+
+
+class Deviation(Struct, frozen=True):
+    """One way to deviate on one wire. `calls`: it needs an answer with a call."""
+
+    name: str
+    wire: WireName
+    outcome: Outcome
+    make: Callable[[Reply], Answer]
+    calls: bool = False
+
+
+def deviations(wire: WireName | None = None) -> tuple[Deviation, ...]:
+    """The table: those of a wire, or all."""
+    return tuple(each for each in _TABLE if wire in (None, each.wire))
+
+
+def cut_in_the_middle(wire: WireName, reply: Reply) -> Answer:
+    """The first half of the answer, and then the connection breaks."""
+    whole = answer(wire, reply)
+    assert isinstance(whole.body, bytes)
+    return Answer(whole.body[: len(whole.body) // 2], headers=whole.headers, then="cut")
+
+
+def _chat(
+    change: Callable[[list[Event]], list[Event]], *, end: bytes = DONE
+) -> Callable[[Reply], Answer]:
+    def make(reply: Reply) -> Answer:
+        events = change([*openai_events(reply)])
+        return Answer(b"".join(map(sse, events)) + end, headers=SSE)
+
+    return make
+
+
+def _ending(reason: object) -> Callable[[list[Event]], list[Event]]:
+    """Every chunk has this reason for the end."""
+
+    def change(events: list[Event]) -> list[Event]:
+        return [
+            {**e, "choices": [{**c, "finish_reason": reason} for c in e["choices"]]}
+            if any(c["finish_reason"] for c in e["choices"])
+            else e
+            for e in events
+        ]
+
+    return change
+
+
+def _older_call(reply: Reply) -> Answer:
+    """The first call, in the field that the protocol had before it had several."""
+    ((name, arguments), *_) = reply.calls
+    plain = openai_events(Reply(reply.text, (), reply.thinking, "calls", reply.usage))
+    *before, end, usage = plain
+    pieces = ({"name": name, "arguments": ""}, {"arguments": arguments})
+    deltas = [{"index": 0, "delta": {"function_call": each}} for each in pieces]
+    ended = {**end, "choices": [{**end["choices"][0], "finish_reason": "function_call"}]}
+    calls = [{**end, "choices": [delta]} for delta in deltas]
+    body = b"".join(sse(event) for event in (*before, *calls, ended, usage))
+    return Answer(body + DONE, headers=SSE)
+
+
+def _arguments(write: Callable[[str], object]) -> Callable[[Reply], Answer]:
+    """Each call comes in one piece, with these arguments."""
+
+    def make(reply: Reply) -> Answer:
+        plain = [
+            *openai_events(Reply(reply.text, (), reply.thinking, "calls", reply.usage))
+        ]
+        about = {k: v for k, v in plain[0].items() if k != "choices"}
+        calls = [
+            {"index": n, "id": f"c{n}", "type": "function",
+             "function": {"name": name, "arguments": write(arguments)}}
+            for n, (name, arguments) in enumerate(reply.calls)
+        ]  # fmt: skip
+        choice = {"index": 0, "delta": {"tool_calls": calls}, "finish_reason": None}
+        events = [*plain[:-2], {**about, "choices": [choice]}, *plain[-2:]]
+        return Answer(b"".join(map(sse, events)) + DONE, headers=SSE)
+
+    return make
+
+
+def _pieces_of_calls(
+    change: Callable[[int, Event], Event],
+) -> Callable[[Reply], Answer]:
+    """Each piece of a call, changed; they are counted from 0."""
+
+    def make(reply: Reply) -> Answer:
+        events, n = list[Event](), 0
+        for event in openai_events(reply):
+            for choice in event["choices"]:
+                if calls := choice["delta"].get("tool_calls"):
+                    choice["delta"]["tool_calls"] = [change(n, call) for call in calls]
+                    n += 1
+            events.append(event)
+        return Answer(b"".join(map(sse, events)) + DONE, headers=SSE)
+
+    return make
+
+
+def _named(name: str) -> Callable[[int, Event], Event]:
+    def change(_n: int, call: Event) -> Event:
+        function = call["function"]
+        if "name" not in function:
+            return call
+        return {**call, "function": {**function, "name": name.format(function["name"])}}
+
+    return change
+
+
+def _message_beside(events: list[Event]) -> list[Event]:
+    """All that has come stands beside each piece."""
+    text, found = "", list[Event]()
+    for event in events:
+        choices = list[Event]()
+        for choice in event["choices"]:
+            text += choice["delta"].get("content") or ""
+            choices.append({**choice, "message": {"role": "assistant", "content": text}})
+        found.append({**event, "choices": choices})
+    return found
+
+
+def _name_last(reply: Reply) -> Answer:
+    """The name of a tool comes behind the arguments."""
+    events = list[Event]()
+    for event in openai_events(reply):
+        names = list[Event]()
+        for choice in event["choices"]:
+            for call in choice["delta"].get("tool_calls", ()):
+                if name := call["function"].pop("name", ""):
+                    names.append({"index": call["index"], "function": {"name": name}})
+        events.append(event)
+        if names:
+            choice = {"index": 0, "delta": {"tool_calls": names}, "finish_reason": None}
+            events.append({**event, "choices": [choice]})
+    return Answer(b"".join(map(sse, events)) + DONE, headers=SSE)
+
+
+def _whole_message_last(events: list[Event]) -> list[Event]:
+    """All of the answer again, behind its pieces."""
+    deltas = [c["delta"] for e in events for c in e["choices"]]
+    text = "".join(delta.get("content") or "" for delta in deltas)
+    message = {"role": "assistant", "content": text}
+    last = {"index": 0, "message": message, "finish_reason": "stop"}
+    return [*events, {"id": "c-1", "choices": [last]}]
+
+
+def _content_in_parts(events: list[Event]) -> list[Event]:
+    """As Mistral's models that think send it."""
+
+    def parts(delta: Event) -> Event:
+        if words := delta.get("reasoning_content"):
+            thinking = {"type": "thinking", "thinking": [{"type": "text", "text": words}]}
+            return {"content": [thinking]}
+        if words := delta.get("content"):
+            return {"content": [{"type": "text", "text": words}]}
+        return delta
+
+    return [
+        {**e, "choices": [{**c, "delta": parts(c["delta"])} for c in e["choices"]]}
+        for e in events
+    ]
+
+
+def _with_nulls(reply: Reply) -> Answer:
+    """Fields that a block does not have are null."""
+    nulls = {"text": None, "thinking": None, "signature": None, "citations": None}
+    events = [
+        {**each, "content_block": {**nulls, **each["content_block"]}}
+        if each["type"] == "content_block_start"
+        else each
+        for each in anthropic_events(reply)
+    ]
+    return Answer(b"".join(map(sse, events)), headers=SSE)
+
+
+def _late_stops(reply: Reply) -> Answer:
+    """No block ends before the last has begun."""
+    events = [*anthropic_events(reply)]
+    stops = [each for each in events if each["type"] == "content_block_stop"]
+    rest = [each for each in events if each["type"] != "content_block_stop"]
+    return Answer(b"".join(map(sse, (*rest[:-2], *stops, *rest[-2:]))), headers=SSE)
+
+
+def _one_part(reply: Reply) -> Answer:
+    """Gemini's words and calls in one part."""
+    part: Event = {"text": reply.text}
+    for name, arguments in reply.calls:
+        part["functionCall"] = {"name": name, "args": msgspec.Raw(arguments.encode())}
+    content = {"role": "model", "parts": [part]}
+    return Answer(
+        sse({"candidates": [{"content": content, "finishReason": "STOP"}]}), headers=SSE
+    )
+
+
+def _response_done(reply: Reply) -> Answer:
+    events = [
+        {**each, "type": "response.done"} if each["type"] == "response.completed" else each
+        for each in responses_events(reply)
+    ]
+    return Answer(b"".join(map(sse, events)), headers=SSE)
+
+
+def _no_done(reply: Reply) -> Answer:
+    """The reason for the end alone says that it is the end."""
+    events = [{k: v for k, v in e.items() if k != "done"} for e in ollama_events(reply)]
+    lines = (msgspec.json.encode(each) + b"\n" for each in events)
+    return Answer(b"".join(lines), headers={"content-type": "application/x-ndjson"})
+
+
+def _called_a_page(reply: Reply) -> Answer:
+    body = answer(_OWN, reply).body
+    return Answer(body, headers={"content-type": "text/html; charset=utf-8"})
+
+
+def _bare_error(reply: Reply) -> Answer:
+    return Answer(
+        sse({"object": "error", "message": "Internal error", "code": 500}), headers=SSE
+    )
+
+
+def _half_a_character(body: bytes) -> bytes:
+    odd = sse({"choices": [{"index": 0, "delta": {"reasoning_content": "XX"}}]})
+    return odd.replace(b"XX", b"\xe2\x82") + body
+
+
+def _chat_body(reply: Reply) -> Answer:
+    calls = [
+        {"id": f"c{n}", "type": "function", "function": {"name": name, "arguments": given}}
+        for n, (name, given) in enumerate(reply.calls)
+    ]
+    message = {"role": "assistant", "content": reply.text, "tool_calls": calls}
+    *_, last = openai_events(reply)
+    choice = {"index": 0, "message": message, "finish_reason": None}
+    return _json({**last, "object": "chat.completion", "choices": [choice]})
+
+
+def _chat_lines(reply: Reply) -> Answer:
+    events = openai_events(reply)
+    return Answer(b"\n".join(map(msgspec.json.encode, events)), headers=JSON)
+
+
+def _thinking_between(opener: str, closer: str) -> Callable[[Reply], Answer]:
+    def make(reply: Reply) -> Answer:
+        text = f"{opener}{reply.thinking or 'Hm.'}{closer}\n\n{reply.text}"
+        return answer("openai-chat", Reply(text, reply.calls, "", reply.stop, reply.usage))
+
+    return make
+
+
+def _cut_behind(wire: WireName, marker: bytes) -> Callable[[Reply], Answer]:
+    def make(reply: Reply) -> Answer:
+        whole = answer(wire, reply)
+        assert isinstance(whole.body, bytes)
+        end = whole.body.index(b"\n\n", whole.body.index(marker)) + 2
+        return Answer(whole.body[:end], headers=whole.headers, then="cut")
+
+    return make
+
+
+def _framed(
+    wire: WireName, frame: Callable[[bytes], bytes | tuple[bytes, ...]]
+) -> Callable[[Reply], Answer]:
+    def make(reply: Reply) -> Answer:
+        whole = answer(wire, reply)
+        assert isinstance(whole.body, bytes)
+        return Answer(frame(whole.body), headers=whole.headers)
+
+    return make
+
+
+def _broken_by(wire: WireName, event: bytes) -> Callable[[Reply], Answer]:
+    """An error, or something that is none of the protocol, after the first half."""
+
+    def make(reply: Reply) -> Answer:
+        whole = answer(wire, reply)
+        assert isinstance(whole.body, bytes)
+        events = whole.body.split(b"\n\n")
+        half = b"\n\n".join(events[: max(len(events) // 2, 3)])
+        return Answer(half + b"\n\n" + event + b"\n\n", headers=whole.headers)
+
+    return make
+
+
+def _without(wire: WireName, *types: str, end: bytes = b"") -> Callable[[Reply], Answer]:
+    """Without the events of these types."""
+    events = anthropic_events if wire == "anthropic" else responses_events
+
+    def make(reply: Reply) -> Answer:
+        kept = [each for each in events(reply) if each["type"] not in types]
+        return Answer(b"".join(map(sse, kept)) + end, headers=SSE)
+
+    return make
+
+
+def _pings_for_ever(reply: Reply) -> Answer:
+    body = _without("anthropic", "message_stop")(reply).body
+    assert isinstance(body, bytes)
+    ping = sse({"type": "ping"})
+    return Answer((body, ping, ping), headers=SSE, then="hang")
+
+
+def _anthropic_body(reply: Reply) -> Answer:
+    blocks: list[Event] = [{"type": "text", "text": reply.text}] if reply.text else []
+    blocks += [
+        {
+            "type": "tool_use",
+            "id": f"t{n}",
+            "name": name,
+            "input": msgspec.Raw(given.encode()),
+        }
+        for n, (name, given) in enumerate(reply.calls)
+    ]
+    *_, delta, _stop = anthropic_events(reply)
+    reason = delta["delta"]["stop_reason"]
+    usage = {"input_tokens": 10, "output_tokens": 5}
+    body = {"type": "message", "role": "assistant", "model": "claude-1", "content": blocks}
+    return _json({**body, "stop_reason": reason, "usage": usage})
+
+
+def _responses_body(reply: Reply) -> Answer:
+    *_, last = responses_events(reply)
+    return _json(last["response"])
+
+
+def _gemini_body(reply: Reply) -> Answer:
+    return _json([*gemini_events(reply)])
+
+
+def _json(body: object) -> Answer:
+    return Answer(msgspec.json.encode(body), headers=JSON)
+
+
+def _empty(wire: WireName) -> Callable[[Reply], Answer]:
+    return lambda reply: answer(wire, Reply(usage=reply.usage))
+
+
+def _line_break(arguments: str) -> str:
+    """A raw line break within the first string that has room for one."""
+    return arguments.replace('":"', '":"\n', 1).replace('": "', '": "\n', 1)
+
+
+def _object(arguments: str) -> object:
+    return msgspec.json.decode(arguments)
+
+
+def _comma(arguments: str) -> str:
+    return f"{arguments.rstrip().removesuffix('}')},}}"
+
+
+_OVERLOAD: Mapping[WireName, bytes] = {
+    "anthropic": b"event: error\ndata: " + OVERLOADED,
+    "openai-chat": b'data: {"error":{"message":"Overloaded","code":529}}',
+    "openai-responses": b'data: {"type":"error","code":"server_is_overloaded","message":"no"}',
+    "gemini": b'data: {"error":{"code":503,"message":"overloaded","status":"UNAVAILABLE"}}',
+}
+_EACH = (*_OVERLOAD,)
+_OWN = "openai-chat"
+
+_TABLE: tuple[Deviation, ...] = (
+    Deviation("no reason for the end", _OWN, "accepted", _chat(_ending(None))),
+    Deviation("an empty reason for the end", _OWN, "accepted", _chat(_ending(""))),
+    Deviation("an unknown reason for the end", _OWN, "accepted", _chat(_ending("eos"))),
+    Deviation("the last usage is the end", _OWN, "accepted", _chat(_ending(None), end=b"")),
+    Deviation("no [DONE]", _OWN, "accepted", _chat(list, end=b"")),
+    Deviation("cut behind the reason for the end", _OWN, "accepted", _cut_behind(_OWN, b'finish_reason":"')),
+    Deviation("cut behind the reason for the end", "anthropic", "accepted", _cut_behind("anthropic", b'stop_reason":"')),
+    Deviation("cut behind the reason for the end", "gemini", "accepted", _cut_behind("gemini", b'finishReason":"')),
+    Deviation("no message_stop", "anthropic", "accepted", _without("anthropic", "message_stop")),
+    Deviation("nothing but pings behind the end", "anthropic", "accepted", _pings_for_ever),
+    Deviation("[DONE] instead of response.completed", "openai-responses", "accepted", _without("openai-responses", "response.completed", end=DONE)),
+    Deviation("arguments in their last event only", "openai-responses", "accepted", _without("openai-responses", "response.function_call_arguments.delta")),
+    Deviation("a JSON body", _OWN, "accepted", _chat_body),
+    Deviation("a JSON body", "anthropic", "accepted", _anthropic_body),
+    Deviation("a JSON body", "openai-responses", "accepted", _responses_body),
+    Deviation("a JSON body", "gemini", "accepted", _gemini_body),
+    Deviation("lines of JSON", _OWN, "accepted", _chat_lines),
+    Deviation("events of null", _OWN, "accepted", _framed(_OWN, lambda body: body.replace(b"\n\n", b"\n\ndata: null\n\n"))),
+    Deviation("choices are null", _OWN, "accepted", _chat(lambda es: [{**es[0], "choices": None}, *es])),
+    Deviation("deltas are null", _OWN, "accepted", _chat(lambda es: [{**es[0], "choices": [{"index": 0, "delta": None}]}, *es])),
+    Deviation("counts are null", _OWN, "accepted", _chat(lambda es: [*es[:-1], {**es[-1], "usage": {"prompt_tokens": None}}])),
+    Deviation("the older kind of call", _OWN, "accepted", _older_call, calls=True),
+    Deviation("arguments are an object", _OWN, "accepted", _arguments(_object), calls=True),
+    Deviation("arguments are encoded twice", _OWN, "accepted", _arguments(lambda a: msgspec.json.encode(a).decode()), calls=True),
+    Deviation("a line break in a string", _OWN, "accepted", _arguments(_line_break), calls=True),
+    Deviation("a trailing comma", _OWN, "accepted", _arguments(_comma), calls=True),
+    Deviation("thinking between tags", _OWN, "accepted", _thinking_between("<think>", "</think>")),
+    Deviation("thinking between other tags", _OWN, "accepted", _thinking_between("[THINK]", "[/THINK]")),
+    Deviation("a closing tag that nothing opened", _OWN, "accepted", lambda r: answer(_OWN, Reply(f"</think>\n\n{r.text}", r.calls, r.thinking, r.stop, r.usage))),
+    Deviation("stop behind a call", _OWN, "accepted", _chat(_ending("stop")), calls=True),
+    Deviation("the whole message behind its pieces", _OWN, "accepted", _chat(_whole_message_last)),
+    Deviation("the message beside each piece", _OWN, "accepted", _chat(_message_beside)),
+    Deviation("the name of a tool behind its call", _OWN, "accepted", _name_last, calls=True),
+    Deviation("another id for each piece of a call", _OWN, "accepted", _pieces_of_calls(lambda n, call: {**call, "id": f"c{n}"}), calls=True),
+    Deviation("an index that is text", _OWN, "accepted", _pieces_of_calls(lambda _, call: {**call, "index": str(call["index"])}), calls=True),
+    Deviation("a mark behind the name of a tool", _OWN, "accepted", _pieces_of_calls(_named("{}<|channel|>commentary")), calls=True),
+    Deviation("blanks around the name of a tool", _OWN, "accepted", _pieces_of_calls(_named(" {}\n")), calls=True),
+    Deviation("an empty object before the arguments", _OWN, "accepted", _arguments(lambda a: "{}" + a), calls=True),
+    Deviation("arguments twice", _OWN, "accepted", _arguments(lambda a: a + a), calls=True),
+    Deviation("content in parts", _OWN, "accepted", _chat(_content_in_parts)),
+    Deviation("usage with each chunk", _OWN, "accepted", _chat(lambda es: [{**e, "usage": {"prompt_tokens": 9, "completion_tokens": n}} for n, e in enumerate(es)])),
+    Deviation("counts are text", _OWN, "accepted", _chat(lambda es: [*es[:-1], {**es[-1], "usage": {"prompt_tokens": "9", "completion_tokens": 5.0}}])),
+    Deviation("no lines between events", _OWN, "accepted", _framed(_OWN, lambda body: body.replace(b"\n\n", b"\n") + b"\n")),
+    Deviation("a blank behind [DONE]", _OWN, "accepted", _chat(_ending(None), end=b"data: [DONE] \n\n")),
+    Deviation("half a character", _OWN, "accepted", _framed(_OWN, _half_a_character)),
+    Deviation("called a web page", _OWN, "accepted", _called_a_page),
+    Deviation("no content_block_stop", "anthropic", "accepted", _without("anthropic", "content_block_stop")),
+    Deviation("blocks that end late", "anthropic", "accepted", _late_stops),
+    Deviation("nulls in blocks", "anthropic", "accepted", _with_nulls),
+    Deviation("[DONE] behind the end", "anthropic", "accepted", _without("anthropic", end=DONE)),
+    Deviation("words and a call in one part", "gemini", "accepted", _one_part),
+    Deviation("response.done", "openai-responses", "accepted", _response_done),
+    Deviation("a reason for the end without done", "ollama", "accepted", _no_done),
+    Deviation("items that do not begin", "openai-responses", "accepted", _without("openai-responses", "response.output_item.added")),
+    *(Deviation("events without data", w, "accepted", _framed(w, lambda body: body.replace(b"\n\n", b"\n\ndata:\n\n"))) for w in _EACH),
+    *(Deviation("line ends of Windows", w, "accepted", _framed(w, lambda body: body.replace(b"\n", b"\r\n"))) for w in _EACH),
+    *(Deviation("no space behind the colon", w, "accepted", _framed(w, lambda body: body.replace(b"data: ", b"data:"))) for w in _EACH),
+    *(Deviation("control events", w, "accepted", _framed(w, lambda body: b"\xef\xbb\xbf: hi\n\nretry: 1000\n\nid: 3\n\n" + body)) for w in _EACH),
+    *(Deviation("single bytes", w, "accepted", _framed(w, lambda body: tuple(body[n : n + 1] for n in range(len(body))))) for w in _EACH),
+    *(Deviation("an empty answer", w, "asked again", _empty(w)) for w in (*_EACH, "ollama")),
+    *(Deviation("cut in the middle", w, "asked again", lambda r, w=w: cut_in_the_middle(w, r)) for w in (*_EACH, "ollama")),
+    *(Deviation("overloaded in the middle", w, "asked again", _broken_by(w, event)) for w, event in _OVERLOAD.items()),
+    *(Deviation("an event that cannot be read", w, "asked again", _broken_by(w, b"data: Internal Server Error")) for w in _EACH),
+    Deviation("an error outside of error", _OWN, "asked again", _bare_error),
+    Deviation("its source has failed", _OWN, "asked again", _chat(_ending("error"))),
+    Deviation("stopped by the server", _OWN, "asked again", _chat(_ending("abort"))),
+    Deviation("a call was filtered", _OWN, "asked again", _chat(_ending("function_call_filter: MALFORMED_FUNCTION_CALL"))),
+    Deviation("arguments are cut", _OWN, "told", _arguments(lambda a: a[:-2]), calls=True),
+    Deviation("noise behind the arguments", _OWN, "told", _arguments(lambda a: a + "\n</tool_call>"), calls=True),
+    Deviation("single quotes", _OWN, "told", _arguments(lambda a: a.replace('"', "'")), calls=True),
+)  # fmt: skip
