@@ -121,6 +121,17 @@ def test_a_program_that_needs_namespaces_has_them_or_the_result_names_the_settin
     assert (succeeded, REFUSED in text) == (works, not works), text
 
 
+def test_a_failure_in_a_pipe_names_the_setting(room: Walled) -> None:
+    needs("unshare")
+
+    succeeded, text = result(room, "unshare -Um true 2>&1 | cat; true")
+    _, quiet = result(room, "echo 'unshare: Operation not permitted'")
+
+    assert succeeded
+    assert (REFUSED in text) != room.sandbox.config.user_namespaces
+    assert REFUSED not in quiet
+
+
 @pytest.mark.parametrize("what", FAIL_ANYWAY)
 def test_another_failure_does_not_name_the_setting(room: Walled, what: str) -> None:
     needs(FAIL_ANYWAY[what])

@@ -122,7 +122,7 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
     text, whole = done.read()
     text = readable(text)
     remarks = _remarks(done, timeout, "" if name == "." else name)
-    remarks += _held_back(done, text[-_LOOKED_THROUGH:], network)
+    remarks += _held_back(done, text[-_LOOKED_THROUGH:], command, network=network)
     remarks += done.guarded.sentences(files.called)
     if not whole:
         remarks.append(f"it printed {done.printed:,} bytes in all")
@@ -352,7 +352,7 @@ def _remarks(done: Finished, seconds: int, where: str) -> list[str]:
     return remarks
 
 
-def _held_back(done: Finished, text: str, network: bool) -> list[str]:
+def _held_back(done: Finished, text: str, command: str, *, network: bool) -> list[str]:
     """Why something may have failed that works elsewhere."""
     remarks = list[str]()
     silent = done.code in _CURL_FOUND_NOBODY and not text.strip()
@@ -368,7 +368,7 @@ def _held_back(done: Finished, text: str, network: bool) -> list[str]:
             if done.looking
             else "only the workspace and /tmp can be written, and no guarded files in it"
         )
-    if done.no_namespaces and done.code:
+    if done.no_namespaces and (done.code or "|" in command):  # of the last in a pipe
         remarks += _refused_by_kernel(text)
     return remarks
 
