@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from refold.place.port import Files, Real
     from refold.session.hub import Subscription
     from refold.session.pending_requests import Permission, PlanToJudge, Questions, Request
-    from refold.session.upload import FileExists, OtherContent, Upload
+    from refold.session.upload import FileExists, OtherContent, Protected, Upload
     from refold.skills.slash_commands import ShortcutInfo, Shortcuts
     from refold.tools.contract import ImageData, Tool
     from refold.tools.images import image_data
@@ -49,7 +49,7 @@ _MODULES = {
     "place.port": ("Files", "Real"),
     "session.hub": ("Subscription",),
     "session.pending_requests": ("Permission", "PlanToJudge", "Questions", "Request"),
-    "session.upload": ("FileExists", "OtherContent", "Upload"),
+    "session.upload": ("FileExists", "OtherContent", "Protected", "Upload"),
     "skills.slash_commands": ("ShortcutInfo", "Shortcuts"),
     "tools.contract": ("ImageData", "Tool"),
     "tools.images": ("image_data",),
@@ -76,6 +76,7 @@ __all__ = [
     "Plan",
     "PlanToJudge",
     "Profile",
+    "Protected",
     "Questions",
     "Real",
     "Request",

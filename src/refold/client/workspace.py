@@ -161,13 +161,13 @@ class SessionWorkspace:
     async def upload(self, wanted: "Upload") -> str:
         """Put a file of the user there, with checkpoints around it; gives its path.
 
-        Raises `BadInput` with nothing written.
+        Raises `BadInput` with nothing written; for what `refusal` refuses, `Protected`.
         """
         from refold.session.upload import upload
 
         files = self.files.only(())
         try:
-            return await upload(self._engine, files, self._snapshots, wanted)
+            return await upload(self._engine, files, self._snapshots, wanted, self.refusal)
         except ToolFailed as error:
             raise BadInput(f"{wanted.path!r} cannot be written: {error}") from error
 

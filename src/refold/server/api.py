@@ -47,10 +47,6 @@ class NotThere(BadInput):
     """What a path names does not exist."""
 
 
-class Protected(BadInput):
-    """A file that only a question to the user could open."""
-
-
 class Api:
     """Adds routes to an application, and describes them in its OpenAPI."""
 

@@ -15,9 +15,9 @@ from fastapi import Header, Query, Request, Response
 from msgspec import Struct
 
 from refold.client.host import Conversation, Host
-from refold.client.types import FileExists, Files, OtherContent, Real, Upload
+from refold.client.types import FileExists, Files, OtherContent, Protected, Real, Upload
 from refold.errors import BadInput, ToolFailed
-from refold.server.api import Api, NotThere, Protected, json_of
+from refold.server.api import Api, NotThere, json_of
 from refold.server.rest import conversation
 
 _FILES = "/api/conversations/{id_}/files"
@@ -74,11 +74,11 @@ def add_files(api: Api, host: Host) -> None:
         """
         there = await conversation(host, id_)
         data = await request.body()
-        await to_thread.run_sync(_check_upload, there, path)
+        await to_thread.run_sync(_place, there, path)
         wanted = Upload(path, data, _digest(if_match), rename)
         try:
             path = await there.session.workspace.upload(wanted)
-        except (FileExists, OtherContent):
+        except (FileExists, OtherContent, Protected):
             raise
         except BadInput as error:
             raise NotThere(str(error)) from error
@@ -125,12 +125,6 @@ def _read(there: Conversation, path: str) -> bytes:
         return files.read(real)
     except ToolFailed as error:
         raise NotThere(f"{path!r} cannot be downloaded: {error}") from error
-
-
-def _check_upload(there: Conversation, path: str) -> None:
-    _, real = _place(there, path)
-    if why := there.session.workspace.refusal(real):
-        raise Protected(f"{path!r} was not written: {why}")
 
 
 def _etag(data: bytes) -> str:

@@ -5,6 +5,7 @@ which file is replaced. `session.rewind` takes an upload back together with the 
 """
 
 import os
+from collections.abc import Callable
 from hashlib import sha256
 
 import anyio
@@ -27,6 +28,14 @@ class OtherContent(BadInput):
     """The file to be replaced is not there, or is not what the client knows."""
 
 
+class Protected(BadInput):
+    """A file that only a question to the user could open, or none."""
+
+
+# Why a file, links followed, may not be written; or "".
+Refusal = Callable[[Real], str]
+
+
 class Upload(Struct, frozen=True):
     """`replaces` is what the client knows of the file that is there: its SHA-256, "*" for any
     content, "" for no file. With `renames`, a file that is there stays, and this one is stored
@@ -40,14 +49,21 @@ class Upload(Struct, frozen=True):
 
 
 async def upload(
-    session: Session, files: Files, snapshots: Snapshots | None, wanted: Upload
+    session: Session,
+    files: Files,
+    snapshots: Snapshots | None,
+    wanted: Upload,
+    refusal: Refusal,
 ) -> str:
-    """Write the file, and give the path that it has. Raises `BadInput`, with nothing written."""
+    """Write the file, and give the path that it has. Raises `BadInput`, with nothing written.
+
+    `refusal` is asked about the very file that is then written: a link may have changed before.
+    """
     await _checkpoint(session, snapshots)
     before = session.view.checkpoints.seq
     real = Real("")
     with anyio.CancelScope(shield=True):  # what was written has to be recorded
-        real = await anyio.to_thread.run_sync(_write, files, wanted)
+        real = await anyio.to_thread.run_sync(_write, files, wanted, refusal)
         digest = sha256(wanted.content).hexdigest()
         event = FileUploaded(real, len(wanted.content), digest, before)
         await session.record(event, kept=True, by="person")
@@ -73,10 +89,12 @@ async def _checkpoint(session: Session, snapshots: Snapshots | None) -> None:
         await session.record(Checkpointed(taken.trees, taken.left_out), by="place")
 
 
-def _write(files: Files, wanted: Upload) -> Real:
-    if wanted.renames:
-        return _write_beside(files, wanted)
+def _write(files: Files, wanted: Upload, refusal: Refusal) -> Real:
     real = files.real(wanted.path)
+    if why := refusal(real):
+        raise Protected(f"{wanted.path!r} was not written: {why}")
+    if wanted.renames:
+        return _write_beside(files, wanted, refusal)
     kind = files.kind(real)
     if kind not in ("nothing", "file"):
         raise BadInput(f"{wanted.path!r} is a {kind}: choose another name")
@@ -101,13 +119,15 @@ def _check(wanted: Upload, there: bytes | None) -> None:
         raise OtherContent(f"{wanted.path!r} {has}: read it again, then replace it")
 
 
-def _write_beside(files: Files, wanted: Upload) -> Real:
-    """The first free name. Two uploads at once get two names: no file is ever replaced."""
+def _write_beside(files: Files, wanted: Upload, refusal: Refusal) -> Real:
+    """The first free name. Two uploads at once get two names: no file is ever replaced.
+
+    A name that is a link to a protected file or out of the workspace is not free.
+    """
     stem, ending = os.path.splitext(wanted.path)
     for number in range(MAX_NAMES):
         path = f"{stem}-{number}{ending}" if number else wanted.path
-        real = files.real(path)
-        if files.kind(real) != "nothing":
+        if (real := _free(files, path, refusal)) is None:
             continue
         try:
             files.write(real, wanted.content, expect="")
@@ -119,3 +139,12 @@ def _write_beside(files: Files, wanted: Upload) -> Real:
     raise BadInput(
         f"{wanted.path!r} and {MAX_NAMES - 1} more of its names exist: rename it"
     )
+
+
+def _free(files: Files, path: str, refusal: Refusal) -> Real | None:
+    """Where it leads, if a new file may be made there."""
+    try:
+        real = files.real(path)
+    except ToolFailed:  # it leads elsewhere
+        return None
+    return real if files.kind(real) == "nothing" and not refusal(real) else None
