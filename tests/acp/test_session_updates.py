@@ -14,7 +14,7 @@ from refold.acp.prompt_content import fenced, message_of
 from refold.acp.session_updates import SessionUpdates
 from refold.errors import BadInput
 from refold.values.usage import Usage
-from refold.views.stream_json.documents import AssistantMessage
+from refold.views.stream_json.documents import AssistantMessage, Notice
 from refold.views.stream_json.encode import Document
 from refold.views.stream_json.live_documents import TextDelta, ThinkingDelta
 
@@ -53,6 +53,14 @@ def test_a_complete_answer_without_pieces_is_told_with_its_thoughts_first() -> N
     assert told(answer("Yes.", "Hm.")) == [
         ("agent_thought_chunk", "Hm."), ("agent_message_chunk", "Yes."),
     ]  # fmt: skip
+
+
+def test_a_notice_while_a_session_runs_is_told_as_those_at_its_start() -> None:
+    notice = Notice(seq=9, text="the MCP server s cannot be used: it is gone")
+
+    assert told(notice) == [
+        ("agent_thought_chunk", "refold: the MCP server s cannot be used: it is gone\n\n")
+    ]
 
 
 def test_a_piece_that_comes_after_the_complete_answer_is_not_told() -> None:

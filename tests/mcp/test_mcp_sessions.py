@@ -204,6 +204,21 @@ def test_a_tool_that_comes_while_it_is_connected_is_said_to_be_blocked(
     assert [warning.startswith(blocked) for warning in anyio.run(talk)] == [True]
 
 
+def test_a_server_that_cannot_be_used_is_a_warning_of_the_turn(place: Place) -> None:
+    place.servers(bad=place.fake("crash"))
+    search = [("tool_search", '{"query": "echo"}')]  # it waits for the server
+
+    async def talk() -> tuple[str, ...]:
+        async with place.agent(search, "Done.").session() as session:
+            return (await session.run("Go.")).warnings
+
+    (warning,) = anyio.run(talk)
+
+    assert warning.startswith(
+        "the MCP server bad cannot be used: its program ended with code 7"
+    )
+
+
 def test_a_tool_with_a_wrong_schema_costs_that_tool_and_is_named(place: Place) -> None:
     place.servers(s=place.fake("wrong"))
     place.know()

@@ -78,6 +78,8 @@ class SessionUpdates:
                 yield from self._answer(document)
             case documents.Error(reason=reason, dropped=True):
                 yield answer_chunk(f"\n\n[dropped, the model is asked again: {reason}]\n\n")
+            case documents.Notice(text=text):
+                yield thought_chunk(f"refold: {text}\n\n")
             case documents.TodoUpdate(todos=todos):
                 yield AgentPlanUpdate(
                     session_update="plan",
