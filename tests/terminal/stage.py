@@ -243,6 +243,10 @@ class StagedPrompts(SystemPromptBuilder):
     def presets(self) -> tuple[tuple[Preset, ...], tuple[str, ...]]:
         return super().presets() if self.own is None else (self.own, ())
 
+    def preset(self, name: str) -> Preset:
+        staged = next((each for each in self.own or () if each.name == name), None)
+        return staged or super().preset(name)
+
 
 class StagedPaths(Paths, frozen=True):
     @property

@@ -84,9 +84,10 @@ ROWS: Mapping[str, Typing] = {
         "From the next turn: no thinking, if the model allows it", r"off \(/thinking .*",
         r"type /thinking on\|off\|high\|max, not 'hard'")),
     "agent": Typing("/agent review", "/agent", seen=(r"From the next turn: review.*", r"\d  review .*")),
-    "preset": Typing("/preset", seen=(r"\* .*", "A preset is chosen when a session starts.*")),
-    "format": Typing("/format", "/format xml", "/format", seen=(
-        'backend.format = "".*', "The default of new sessions: xml", 'backend.format = "xml".*')),
+    "preset": Typing("/preset", seen=(r"\* .*", "/preset NAME chooses one.*")),
+    "format": Typing("/format", "/format xml save", "/format", "/format odd", seen=(
+        "The conversation is sent as messages.", "From the next turn: xml.", "The default of new sessions: xml",
+        "The conversation is sent as xml.", "'odd' is not a format: plain.*")),
     "mode": Typing("/mode plan", "/mode", seen=(r"\* plan .*",)),
     "approval": Typing("/approval off", "/approval", seen=("off .*",)),
     "permissions": Typing("/permissions allow bash(make *)", "/permissions", seen=(

@@ -222,29 +222,30 @@ def test_a_preset_that_was_chosen_is_not_dropped_in_silence(evening: Evenings) -
     assert "the preset 'work' is not used: the agent review has a prompt of its own" in rows
 
 
-def test_presets_are_shown_and_made_the_default(evening: Evenings) -> None:
+def test_presets_are_shown_chosen_and_made_the_default(evening: Evenings) -> None:
     tonight = evening()
 
     there = (
         Preset("coding", "for code", "1", ""),
-        Preset("mine", "my \x1bown", "1", ""),
+        Preset("mine", "my \x1bown", "1", "Mine it is."),
     )
 
     rows = tonight.tell(
         "/preset", "/preset mine", "/preset mine save", "/preset other", "/preset mine now",
-        "/preset codign",
+        "/preset codign", "/preset",
         presets=there,
     )  # fmt: skip
 
     assert "* coding  for code" in rows
     assert "  mine    my \\x1bown" in rows
-    how = "A preset is chosen when a session starts: refold --preset mine"
-    assert f"{how}; /preset mine save makes it the default." in rows
+    assert "From the next turn: the preset mine." in rows
+    assert "* mine    my \\x1bown" in rows
+    assert tonight.events(AgentChosen) == [AgentChosen("main", preset="mine")]
     assert tonight.remembered == [("preset", "mine")]
     assert "there is no preset 'other'. Available: coding, mine" in rows
     none = "there is no preset 'codign'. Did you mean 'coding'? Available: coding, mine"
     assert none in rows
-    assert "type /preset, or /preset mine save, not 'mine now'" in rows
+    assert "type /preset mine, or /preset mine save, not 'mine now'" in rows
 
 
 def test_a_session_that_cannot_learn_says_so(

@@ -130,11 +130,13 @@ def untrusted_notice(around: SkillScope) -> str:
 # Choosing the agent of a session, for every door alike.
 
 
-async def choose_agent(inbox: "Inbox", agents: Registry, name: str) -> Profile:
-    """Use this agent, and its mode, from the next turn on.
+async def choose_agent(
+    inbox: "Inbox", agents: Registry, name: str, preset: str = ""
+) -> Profile:
+    """Use this agent, its mode, and this preset, if any, from the next turn on.
 
     Raises `BadInput` if there is no such agent for the user.
     """
     found = agents.find(name, "main")
-    await inbox.choose_agent(found.name, mode=found.mode, then=found.then)
+    await inbox.choose_agent(found.name, mode=found.mode, then=found.then, preset=preset)
     return found

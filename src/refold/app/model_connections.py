@@ -6,7 +6,7 @@ turn ends with a sentence, and the user's message is not lost.
 
 from collections.abc import AsyncGenerator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec import Struct
@@ -31,6 +31,7 @@ from refold.provider.spec import (
     plugged,
 )
 from refold.session.redactor import Redactor
+from refold.values.modes import Format
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +79,7 @@ class Connections:
         self.masks = Redactor((*held, *keys.values()), self._mask_key)
         self.log = Logbook(paths.state, settings.log_level, self.masks.mask)
         self.keys = Keys(settings.providers, environ, keys, self.masks.learn)
-        self._open: dict[str, Provider] = {}
+        self._open: dict[tuple[str, str], Provider] = {}  # by name and format
         self._late: dict[str, LazyProvider] = {}
         self._closing: list[ConnectedProvider] = []
 
@@ -87,18 +88,22 @@ class Connections:
 
         return read_mask_key(self._paths.data)
 
-    def provider(self, name: str) -> Provider:
+    def provider(self, name: str, form: Format | Literal[""] = "") -> Provider:
         """Who answers for `name`. Never raises; the answer may be why not."""
         try:
-            return self.connect(name)
+            return self.connect(name, form)
         except BadInput as error:
             return Unconnected(str(error))
 
-    def connect(self, name: str) -> Provider:
-        """The provider of the model `name`. Raises `BadInput` if there is none."""
-        if name not in self._open:
-            self._open[name] = self._connected(name)
-        return self._open[name]
+    def connect(self, name: str, form: Format | Literal[""] = "") -> Provider:
+        """The provider of the model `name`. Raises `BadInput` if there is none.
+
+        `form` is the format of the conversation, if it is not that of the settings.
+        """
+        key = (name, form)
+        if key not in self._open:
+            self._open[key] = self._connected(name, form)
+        return self._open[key]
 
     def check(self, name: str) -> None:
         """Raises `BadInput` if the model cannot be used. Waits for a key that takes long."""
@@ -148,7 +153,9 @@ class Connections:
 
     def go_on_after(self, before: "Connections") -> None:
         """A script goes on where those had come to in it."""
-        self._open |= {n: each for n, each in before._open.items() if n.startswith(SCRIPT)}
+        self._open |= {
+            key: each for key, each in before._open.items() if key[0].startswith(SCRIPT)
+        }
 
     async def aclose(self) -> None:
         while self._closing:
@@ -176,13 +183,13 @@ class Connections:
         names += [*(spec.name for spec in built_in()), "command", "local"]
         raise no_provider(first, names)
 
-    def _connected(self, name: str) -> Provider:
+    def _connected(self, name: str, form: Format | Literal[""]) -> Provider:
         if not name:
             raise BadInput(NOTHING)
         if name.startswith(SCRIPT):
             return self._scripted()
         if name.startswith(SMALL):
-            return self._in_context(self._kept(self._embedded(name)))
+            return self._in_context(self._kept(self._embedded(name)), form)
         http, fallback = self._settings.http, self._settings.fallback_models
         backoff = Backoff(
             retries=http.retries,
@@ -196,21 +203,22 @@ class Connections:
         named = self.named(name)
         match named.spec:
             case ProviderSpec() as spec:
-                found = self._in_context(self._server(spec, named.model))
+                found = self._in_context(self._server(spec, named.model), form)
             case PluginProvider(make=make):
-                found = self._in_context(make(named.model, self._environ))
+                found = self._in_context(make(named.model, self._environ), form)
             case spec:
-                found = self._program(spec, named.model)
+                found = self._program(spec, named.model, form)
         return RetryingProvider(found, backoff, tell=self.log)
 
-    def _in_context(self, provider: Provider) -> Provider:
+    def _in_context(self, provider: Provider, form: Format | Literal[""]) -> Provider:
         set_ = self._settings.backend
-        if set_.context in ("", "continue") and not set_.format:
+        form = form or set_.format
+        if set_.context in ("", "continue") and not form:
             return provider
         from refold.provider.command.prompt import InContext
         from refold.provider.command.spec import ConversationFormat
 
-        wanted = ConversationFormat(set_.context, set_.format, set_.window_messages)
+        wanted = ConversationFormat(set_.context, form, set_.window_messages)
         return InContext(provider, wanted)
 
     def _server(self, spec: ProviderSpec, model: str) -> Provider:
@@ -249,13 +257,16 @@ class Connections:
             window=window,
         )
 
-    def _program(self, spec: "CommandSpec", model: str) -> Provider:
+    def _program(
+        self, spec: "CommandSpec", model: str, form: Format | Literal[""]
+    ) -> Provider:
         from refold.provider.command.backends import connect
         from refold.provider.command.spec import ConversationFormat, ProgramTimeouts
         from refold.provider.text_protocol.protocol import TextProtocol
 
         set_ = self._settings.backend
-        conversation = ConversationFormat(set_.context, set_.format, set_.window_messages)
+        form = form or set_.format
+        conversation = ConversationFormat(set_.context, form, set_.window_messages)
         if spec.tools == "on":
             from refold.app.sandboxed_program import SandboxedProgram
 

@@ -6,7 +6,7 @@ A model is named `provider/model`, or by its role: main, small, big, judge.
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct
 
@@ -23,6 +23,7 @@ from refold.provider.port import Provider
 from refold.provider.spec import PluginProvider, named_or_alias
 from refold.session.redactor import Redactor
 from refold.tools.contract import Tool
+from refold.values.modes import Format
 from refold.values.usage import Usage
 
 if TYPE_CHECKING:
@@ -95,9 +96,9 @@ class Models:
         windows = {name: own.window for name, own in settings.providers.items()}
         lists = directory_in(paths.state)
         self.figures = ModelFigures(environ, settings.prices, windows, lists)
-        self._chains: dict[str, Provider] = {}
-        # Those that call tools in words, by name and way.
-        self._talking: dict[tuple[str, Acting], Provider] = {}
+        self._chains: dict[tuple[str, str], Provider] = {}
+        # Those that call tools in words, by name, way and format.
+        self._talking: dict[tuple[str, Acting, str], Provider] = {}
         self._fixed: Provider | None = asked.provider
         self._tape: CassetteWriter | None = None
         if before is not None:  # a script and a cassette are of one start of refold
@@ -224,16 +225,18 @@ class Models:
         rates = self.figures.rates(found.spec, found.model)
         return rates and rates.cost(usage)
 
-    def provider(self, name: str, acting: Acting = "native") -> Provider:
+    def provider(
+        self, name: str, acting: Acting = "native", form: Format | Literal[""] = ""
+    ) -> Provider:
         """The provider of the model `name`. Never raises: it may be one that fails with the
         reason.
 
         `acting` "text": it calls tools as text, whatever else it can do; "code": by writing
-        Python.
+        Python. `form` is the format of the conversation, if it is not that of the settings.
         """
-        found = self._fixed or self._chain(name)
+        found = self._fixed or self._chain(name, form)
         if acting != "native":
-            found = self._in_words(name, found, acting)
+            found = self._in_words(name, found, acting, form)
         if self._tape is None:
             return found
         from refold.provider.cassette import Recording
@@ -248,31 +251,32 @@ class Models:
     async def aclose(self) -> None:
         await self.connections.aclose()
 
-    def _in_words(self, name: str, found: Provider, acting: Acting) -> Provider:
+    def _in_words(self, name: str, found: Provider, acting: Acting, form: str) -> Provider:
         # A cassette holds what was asked above; an embedded model has a way of its own.
         if self._asked.replay is not None:
             return found
         small = self.traits(name).small
         if acting == "text" and small:
             return found
-        if (name, acting) not in self._talking:
-            self._talking[name, acting] = (
+        key = (name, acting, form)
+        if key not in self._talking:
+            self._talking[key] = (
                 _by_code(found, small) if acting == "code" else _in_text(found)
             )
-        return self._talking[name, acting]
+        return self._talking[key]
 
-    def _chain(self, name: str) -> Provider:
+    def _chain(self, name: str, form: Format | Literal[""]) -> Provider:
         """The model, and behind it those to be asked while it is down."""
         others = [each for each in self._fallback if each != name]
         if not others or not name or name.startswith(SCRIPT):
-            return self.connections.provider(name)
-        if name not in self._chains:
+            return self.connections.provider(name, form)
+        if (name, form) not in self._chains:
             from refold.provider.fallback import Fallback
 
             connect = self.connections.connect
-            links = [(each, partial(connect, each)) for each in (name, *others)]
-            self._chains[name] = self._while_overloaded(Fallback(links))
-        return self._chains[name]
+            links = [(each, partial(connect, each, form)) for each in (name, *others)]
+            self._chains[name, form] = self._while_overloaded(Fallback(links))
+        return self._chains[name, form]
 
     def _while_overloaded(self, chain: Provider) -> Provider:
         """The chain, asked again after an overload of all, where a task has a limit of its own."""
@@ -395,14 +399,18 @@ def mcp_host(models: Models, name: str) -> str:
 
 
 def answering(
-    models: Models, name: str, role: RoleOptions, acting: Acting = "native"
+    models: Models,
+    name: str,
+    role: RoleOptions,
+    acting: Acting = "native",
+    form: Format | Literal[""] = "",
 ) -> Provider:
     """Who answers for `name` in this role. If it takes no such temperature, the answer is why."""
     if not models.scripted and (
         why := _too_warm(models.connections, name, role.temperature)
     ):
         return Unconnected(why)
-    return models.provider(name, acting)
+    return models.provider(name, acting, form)
 
 
 def _too_warm(connections: Connections, name: str, temperature: float | None) -> str:

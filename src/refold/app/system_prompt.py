@@ -189,6 +189,13 @@ class SystemPromptBuilder:
         """Raises `BadInput` where there is none of this name, or it cannot be used."""
         return preset(name, self._shelves(self.trusted))
 
+    def has_preset(self, name: str) -> bool:
+        """Is there one of this name that can be used here?"""
+        try:
+            return name in BUILT_IN or bool(self.preset(name))
+        except BadInput:
+            return False
+
     def presets(self) -> tuple[tuple[Preset, ...], tuple[str, ...]]:
         """All that can be chosen here, and a sentence for each that cannot."""
         return presets(self._shelves(self.trusted))

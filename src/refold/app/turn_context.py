@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 MAIN = "main"
 GONE = "the agent {agent!r} of this session no longer exists: main is used instead"
+GONE_PRESET = "the preset {gone!r} of this session no longer exists: {now} is used instead"
 SINCE = "since this session was left: {what}"
 # The parts of a system text that are not others every day.
 _LASTING = ("prompt", "instructions", "skills", "agents", "tools")
@@ -97,17 +98,29 @@ class TurnContext:
         exists.
         """
         view, models = self._record.view, self._shared.models
-        agent, preset = view.session.agent, self._shared.settings.preset
+        agent, preset = view.session.agent, self._preset(view)
         now = agent_of(view, self._shared.agents)
         model, mcp = model_of(models, view, now), self._shared.mcp
         told = self._told(now, models.traits(model), view).notices
         gone = GONE.format(agent=agent) if agent and now.name != agent else ""
         unused = unused_preset(now, preset if preset != Settings().preset else "")
+        chosen = view.session.preset
+        lost = (
+            GONE_PRESET.format(gone=chosen, now=preset)
+            if chosen not in ("", preset)
+            else ""
+        )
         since = self._since
         if since is None:
             since = self._new(view, lambda: self._world(view))
         remote = mcp.remote.notices(self._remote_turn(model, now)) if mcp else ()
-        return (*told, *remote, *filter(None, (gone, unused, since)))
+        return (*told, *remote, *filter(None, (gone, lost, unused, since)))
+
+    def _preset(self, view: View) -> str:
+        """The preset that was chosen, or that of the settings where it no longer exists."""
+        chosen = view.session.preset
+        exists = chosen and self._resources.system_prompt.has_preset(chosen)
+        return chosen if exists else self._shared.settings.preset
 
     def _remote_turn(self, model: str, agent: Profile) -> "RemoteTurn":
         hooks = self._hooks.hooks if self._hooks else ()
@@ -168,7 +181,7 @@ class TurnContext:
         reading = (*(child.reading if child else ()), *agent.reading)
         told = self._told(agent, traits, view)
         files, commands = self._tool_dependencies.place(reading)
-        provider = answering(shared.models, name, role, agent.acting)
+        provider = answering(shared.models, name, role, agent.acting, view.session.format)
         return World(
             Model(
                 self._with_servers(provider, name, agent),
@@ -223,7 +236,7 @@ class TurnContext:
         """The system text of the next turn, and what of it had no room."""
         options = self._shared.options
         material = PromptParts(
-            preset=self._shared.settings.preset,
+            preset=self._preset(view),
             prompt=agent.short if traits.small and agent.short else agent.prompt,
             own="" if self._child else options.own_system,
             memory=self._memory if agent.memory else "",

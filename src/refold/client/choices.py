@@ -105,7 +105,7 @@ class AgentChoices:
     @property
     def preset(self) -> str:
         """The prompt of the agent `main`."""
-        return self._app.settings.preset
+        return self._engine.view.session.preset or self._app.settings.preset
 
     @property
     def problems(self) -> Sequence[str]:

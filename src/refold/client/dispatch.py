@@ -269,18 +269,30 @@ class Dispatcher:
                 return await inbox.set_budget(Budget(dollars, tokens, calls, seconds))
             case SetSteps(steps):
                 return await inbox.set_steps(steps)
-            case SetModel(model):
-                return await inbox.choose_model(self._app.models.full(model))
+            case SetModel():
+                return await self._set_model(order)
             case SetEffort(effort):
                 return await inbox.choose_effort(effort)
             case SwitchTeams(on):
                 return await inbox.switch(TeamsSwitched(on))
             case SwitchTracing(on):
                 return await inbox.switch(TracingSwitched(on))
-            case SetAgent(agent):
-                before = self._engine.view.seq
-                await choose_agent(inbox, self._app.agents, agent)
-                return self._engine.view.seq > before
+            case SetAgent():
+                return await self._set_agent(order)
+
+    async def _set_model(self, order: SetModel) -> bool:
+        model = self._app.models.full(order.model)
+        if order.format and not model:
+            model = self._engine.view.session.model
+        return await self._engine.inbox.choose_model(model, order.format)
+
+    async def _set_agent(self, order: SetAgent) -> bool:
+        agent, before = order.agent, self._engine.view.seq
+        if order.preset:
+            self._app.system_prompt.preset(order.preset)  # or there is none
+            agent = agent or self._engine.view.session.agent or self._app.settings.agent
+        await choose_agent(self._engine.inbox, self._app.agents, agent, order.preset)
+        return self._engine.view.seq > before
 
     async def _approval(self, order: ApprovalResponse) -> bool:
         found = self._waiting(order.call_id, order.hash)

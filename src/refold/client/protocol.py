@@ -15,7 +15,7 @@ from refold.errors import BadInput, said_by
 from refold.tools.contract import ImageData
 from refold.values.control import CompactionKind
 from refold.values.json_check import repeated_key
-from refold.values.modes import Effort
+from refold.values.modes import Effort, Format
 from refold.values.text import clean
 
 _AboveZero: TypeAlias = Annotated[float, Meta(gt=0)]
@@ -156,7 +156,10 @@ class SetMode(_Order, frozen=True, tag="set_mode"):
 
 
 class SetModel(_Order, frozen=True, tag="set_model"):
+    """`format`: how the conversation is sent to it. With "" as `model`, only that is set."""
+
     model: str
+    format: Format | Literal[""] = ""
 
 
 class SetEffort(_Order, frozen=True, tag="set_effort"):
@@ -176,7 +179,10 @@ class SwitchTracing(_Order, frozen=True, tag="toggle_tracing"):
 
 
 class SetAgent(_Order, frozen=True, tag="set_agent"):
+    """`preset`: the prompt of the agent main. With "" as `agent`, only that is set."""
+
     agent: str
+    preset: str = ""
 
 
 class SetBudget(_Order, frozen=True, tag="budget"):

@@ -93,7 +93,7 @@ from refold.session.question_timeout import LATE
 from refold.tools.contract import ImageData, Tool
 from refold.values.control import PlanReady, Todo
 from refold.values.messages import ToolCall
-from refold.values.modes import Effort, Mode
+from refold.values.modes import Effort, Format, Mode
 from refold.values.usage import Budget
 
 if TYPE_CHECKING:
@@ -552,6 +552,15 @@ class Session:
         return await self.send(SetModel(model))
 
     @property
+    def format(self) -> Format | Literal[""]:
+        """How the conversation is sent as one text; "": as messages where there can be."""
+        return self.view.session.format or self.settings.backend.format
+
+    async def set_format(self, form: Format) -> bool:
+        """How the conversation is sent from the next turn on: plain, markdown, json or xml."""
+        return await self.send(SetModel("", form))
+
+    @property
     def effort(self) -> Effort:
         """How hard the model thinks in the next turn."""
         return self.view.session.effort or self.settings.effort
@@ -572,6 +581,10 @@ class Session:
     async def set_agent(self, agent: str) -> bool:
         """The agent from the next turn on, by name."""
         return await self.send(SetAgent(agent))
+
+    async def set_preset(self, preset: str) -> bool:
+        """The prompt of the agent main from the next turn on, by name."""
+        return await self.send(SetAgent("", preset))
 
     @property
     def mode(self) -> Mode:

@@ -9,8 +9,9 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct, field
 
+from refold.values.modes import Format
+
 Context: TypeAlias = Literal["continue", "fresh", "sliding", "summarize"]
-Format: TypeAlias = Literal["plain", "markdown", "json", "xml"]
 
 
 class UsagePlaces(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -42,7 +42,7 @@ from refold.journal.state.rights import after_planning, is_switched
 from refold.session.recorder import Recorder
 from refold.tools.contract import ImageData
 from refold.values.control import CompactionKind
-from refold.values.modes import Effort, Mode
+from refold.values.modes import Effort, Format, Mode
 from refold.values.text import clean, holds_outside, marked
 from refold.values.usage import Budget
 
@@ -237,31 +237,40 @@ class Inbox:
 
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
-    async def choose_model(self, model: str) -> bool:
-        """The model from the next turn on, as provider/model."""
-        return await self._unless(
-            lambda view: view.session.model == model, ModelChosen(model)
-        )
+    async def choose_model(self, model: str, form: Format | Literal[""] = "") -> bool:
+        """The model from the next turn on, as provider/model, and the format for it, if any."""
+
+        def same(view: View) -> bool:
+            return view.session.model == model and form in ("", view.session.format)
+
+        return await self._unless(same, ModelChosen(model, form))
 
     async def choose_agent(
-        self, agent: str, *, mode: Mode | Literal[""] = "", then: str = ""
+        self,
+        agent: str,
+        *,
+        mode: Mode | Literal[""] = "",
+        then: str = "",
+        preset: str = "",
     ) -> bool:
         """The agent from the next turn on, by name. Raises `BadInput` while a turn runs.
 
         `mode` is the one that this agent works in; who comes after one that only plans
-        gets the mode back that was before. `then` carries out what it plans.
+        gets the mode back that was before. `then` carries out what it plans. `preset` is the
+        prompt of the agent main, if another is wanted.
         """
 
         def make_events(view: View) -> Sequence[Event]:
             if view.turn.seq:
                 raise BadInput("the agent cannot be changed while a turn runs")
             if view.session.agent == agent:
-                return ()
+                new = preset not in ("", view.session.preset)
+                return (AgentChosen(agent, then, preset),) if new else ()
             now, wanted = view.rights.mode or self._mode, mode
             if not wanted and view.session.after_plan and now == "plan":
                 wanted = after_planning(view.rights, self._mode)
             moded = (ModeChanged(wanted),) if wanted and wanted != now else ()
-            return (AgentChosen(agent, then), *moded)
+            return (AgentChosen(agent, then, preset), *moded)
 
         return await self._record.append_if(make_events, kept=True, by=self._by)
 

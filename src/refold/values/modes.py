@@ -55,6 +55,9 @@ HookEvent: TypeAlias = Literal[
     "SubagentStop", "PreCompact", "Notification",
 ]  # fmt: skip
 
+# How a conversation is written for a model that gets it as one text.
+Format: TypeAlias = Literal["plain", "markdown", "json", "xml"]
+
 # How long something is awaited that is to wake an agent which has answered, if no other
 # limit is set.
 AWAITED_SECONDS = 600.0

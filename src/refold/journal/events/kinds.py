@@ -45,7 +45,7 @@ from refold.values.control import CompactionKind, Control
 from refold.values.display import Diff, Shown
 from refold.values.live import Live
 from refold.values.messages import Image, Message
-from refold.values.modes import Effort, Mode, Outcome, Verdict
+from refold.values.modes import Effort, Format, Mode, Outcome, Verdict
 from refold.values.tools import ToolSpec
 from refold.values.usage import NO_LIMIT, NOTHING, Budget, RunLimits, Usage
 
@@ -318,11 +318,13 @@ class Compacted(Struct, frozen=True):
 class AgentChosen(Struct, frozen=True):
     """The user chose the agent, from the next turn on.
 
-    `after_plan` is the agent that carries out an approved plan of this one.
+    `after_plan` is the agent that carries out an approved plan of this one, `preset` the prompt
+    of the agent main; "": as before.
     """
 
     agent: str
     after_plan: str = ""
+    preset: str = ""
 
 
 class ExternalEditsFound(Struct, frozen=True):
@@ -359,9 +361,13 @@ class MemoryExtracted(Struct, frozen=True):
 
 
 class ModelChosen(Struct, frozen=True):
-    """The user chose the model, as provider/model, from the next turn on."""
+    """The user chose the model, as provider/model, from the next turn on.
+
+    `format` is how the conversation is sent to it; "": as before.
+    """
 
     model: str
+    format: Format | Literal[""] = ""
 
 
 class EffortChosen(Struct, frozen=True):

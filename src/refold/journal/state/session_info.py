@@ -1,6 +1,6 @@
 """What a session is: its directory, name, title, chosen model and agent, and origin."""
 
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ from refold.journal.events.kinds import (
     WorktreeLeft,
 )
 from refold.journal.state.conversation import REQUESTERS
-from refold.values.modes import Effort
+from refold.values.modes import Effort, Format
 
 KINDS = (
     SessionStarted, SessionResumed, JournalRepaired, ModelChosen, EffortChosen, Said, AgentChosen,
@@ -58,6 +58,8 @@ class SessionInfo(Struct, frozen=True):
     model: str = ""  # chosen by the user, as provider/model; "": as in the settings
     effort: Effort = ""  # chosen by the user; "": as in the settings
     agent: str = ""  # chosen by the user; "": as in the settings
+    preset: str = ""  # the prompt of the agent main; "": as in the settings
+    format: Format | Literal[""] = ""  # of the conversation, as it is sent; "": as set
     after_plan: str = ""  # the agent that carries out the plans of this one; "": itself
     memory_up_to: int = 0  # notes were made of it up to this event
     title: str = ""  # written by a model, or the beginning of the first message
@@ -111,8 +113,8 @@ def _copied(info: SessionInfo, event: Forked | Imported, seq: int) -> SessionInf
     if isinstance(event, Forked):
         return replace(copied, forked=(event.source, event.seq))
     # The user here has not chosen a model or an agent yet.
-    defaults: Any = {"model": "", "effort": "", "agent": "", "after_plan": "", "roots": ()}
-    here = {**defaults, "worktree": None}
+    unchosen = ("model", "effort", "agent", "after_plan", "preset", "format")
+    here: Any = {**dict.fromkeys(unchosen, ""), "roots": (), "worktree": None}
     return replace(copied, imported=seq, directory=event.directory, **here)
 
 
@@ -143,10 +145,11 @@ def _chosen(
     event: ModelChosen | AgentChosen | EffortChosen | Renamed | Tagged | Titled,
 ) -> SessionInfo:
     match event:
-        case ModelChosen(model):
-            return replace(info, model=model)
-        case AgentChosen(agent, then):
-            return replace(info, agent=agent, after_plan=then)
+        case ModelChosen(model, form):
+            return replace(info, model=model, format=form or info.format)
+        case AgentChosen(agent, then, preset):
+            preset = preset or info.preset
+            return replace(info, agent=agent, after_plan=then, preset=preset)
         case EffortChosen(effort):
             return replace(info, effort=effort)
         case Renamed(name):

@@ -1,10 +1,13 @@
 """/config: show the settings and where each comes from, or change one as `refold config` does.
-/format: show or set how the conversation is sent to a CLI backend.
+/format: show or set how the conversation is sent as one text, to a CLI backend or another model.
 """
+
+from collections.abc import Mapping
 
 from refold.errors import BadInput
 from refold.terminal.commands.table import FORMATS
 from refold.terminal.terminal import Terminal
+from refold.values.modes import Format
 from refold.views.escape import on_one_line, visible
 
 
@@ -34,11 +37,20 @@ def _set(here: Terminal, words: list[str]) -> None:
 
 
 async def run_format(here: Terminal, rest: str) -> None:
-    if rest:
-        if rest not in FORMATS:
-            raise BadInput(f"{rest!r} is not a format: {', '.join(FORMATS)}")
-        here.session.config.remember("backend.format", rest)
-        here.printer.say(f"The default of new sessions: {rest}", "dim")
+    name, _, save = rest.partition(" ")
+    if not rest:
+        here.printer.say(
+            f"The conversation is sent as {here.session.format or 'messages'}."
+        )
         return
-    for row in await here.session.config.lines(("backend.format",)):
-        here.printer.say(visible(row))
+    forms: Mapping[str, Format] = {each: each for each in FORMATS}
+    form = forms.get(name)
+    if form is None:
+        raise BadInput(f"{name!r} is not a format: {', '.join(FORMATS)}")
+    if save.strip() not in ("", "save"):
+        raise BadInput(f"type /format {name}, or /format {name} save, not {rest!r}")
+    await here.session.set_format(form)
+    here.printer.say(f"From the next turn: {form}.", "dim")
+    if save:
+        here.session.config.remember("backend.format", form)
+        here.printer.say(f"The default of new sessions: {form}", "dim")

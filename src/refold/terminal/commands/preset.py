@@ -1,4 +1,4 @@
-"""/preset: list the system prompts of the agent main, and set the default."""
+"""/preset: list the system prompts of the agent main, choose one, or set the default."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from refold.values.similar_names import similar
 from refold.views.escape import on_one_line
 from refold.views.wrap import cells
 
-_HOW = "A preset is chosen when a session starts: refold --preset NAME"
+_HOW = "/preset NAME chooses one; /preset NAME save makes it the default, too."
 
 
 def choices(session: Session) -> Iterable[CompletionChoice]:
@@ -25,14 +25,17 @@ async def run(here: Terminal, rest: str) -> None:
         return
     if name not in [each for each, _ in there]:
         raise BadInput(_no_preset(name, [on_one_line(each) for each, _ in there]))
-    if save.strip() == "save":
+    if save.strip() not in ("", "save"):
+        raise BadInput(f"type /preset {name}, or /preset {name} save, not {rest!r}")
+    await here.session.set_preset(name)
+    here.printer.say(f"From the next turn: the preset {on_one_line(name)}.", "dim")
+    agents = here.session.agents
+    current = next((each for each in agents.listed() if each.name == agents.current), None)
+    if current is not None and (unused := agents.unused_preset(current)):
+        here.printer.say(unused, "dim")
+    if save:
         here.session.config.remember("preset", name)
         here.printer.say(f"The default of new sessions: {name}", "dim")
-    elif save:
-        raise BadInput(f"type /preset, or /preset {name} save, not {rest!r}")
-    else:
-        how = _HOW.replace("NAME", name)
-        here.printer.say(f"{how}; /preset {name} save makes it the default.", "dim")
 
 
 def _list(here: Terminal) -> None:
@@ -45,7 +48,7 @@ def _list(here: Terminal) -> None:
             ("accent", f"{mark} {on_one_line(each)}{pad}"),
             ("plain", f"  {on_one_line(about)}"),
         ))  # fmt: skip
-    here.printer.say(f"{_HOW}; /preset NAME save makes it the default.", "dim")
+    here.printer.say(_HOW, "dim")
 
 
 def _no_preset(name: str, there: list[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
-from refold.values.modes import Effort, Mode
+from refold.values.modes import Effort, Format, Mode
 
 Group: TypeAlias = Literal[
     "session", "model", "permissions", "plan", "context", "agents", "knowledge", "terminal"
@@ -31,7 +31,12 @@ THINKING: Mapping[str, Effort] = {
     "max": "max",
 }
 MODES: tuple[Mode, ...] = get_args(Mode)
-FORMATS = ("plain", "markdown", "json", "xml")  # of a conversation for a CLI backend
+FORMATS: tuple[Format, ...] = (
+    "plain",
+    "markdown",
+    "json",
+    "xml",
+)  # of a conversation for a CLI backend
 THEMES = (
     "auto", "dark", "light", "dark-contrast", "light-contrast", "dark-daltonized",
     "light-daltonized", "mono",
@@ -127,11 +132,13 @@ def _models() -> tuple[SlashCommand, ...]:
                 more="It sets the effort: on is medium. Off is off where the provider allows "
                 "it; otherwise the model thinks as little as it can, and a line says so."),
         SlashCommand("agent", "pick the agent, or change it by name", "[NAME]", group="model"),
-        SlashCommand("preset", "list the system prompts of the agent main", "[NAME save]",
-                at_once=True, group="model", more="NAME save makes one of them the default."),
+        SlashCommand("preset", "list the system prompts of the agent main, or choose one",
+                "[NAME] [save]", at_once=True, group="model",
+                more="It applies from the next turn; `save` makes it the default."),
         SlashCommand("format", "show or set how the conversation is sent to a CLI backend",
-                f"[{'|'.join(FORMATS)}]", words=FORMATS, at_once=True, group="model",
-                more="It sets backend.format, which applies to new sessions."),
+                f"[{'|'.join(FORMATS)}] [save]", words=FORMATS, at_once=True, group="model",
+                more="It applies from the next turn; `save` makes it the default (backend.format). "
+                "To other models the conversation is sent as one text, too."),
     )  # fmt: skip
 
 

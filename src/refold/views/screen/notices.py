@@ -114,14 +114,16 @@ def turn_over(
 
 def _chosen(entry: Entry) -> Line | None:
     match entry.event:
-        case ModelChosen(model):
-            return line(f"The model is now {on_one_line(model)}.", "dim")
+        case ModelChosen(model, form):
+            now = f"conversation is now sent as {form}" if form else f"model is now {model}"
+            return line(f"The {on_one_line(now)}.", "dim")
         case EffortChosen(effort):
             return line(f"The effort is now {effort or 'that of the settings'}.", "dim")
         case ModeChanged(mode):
             return line(f"The mode is now {mode}.", "dim")
-        case AgentChosen(agent):
-            return line(f"The agent is now {on_one_line(agent)}.", "dim")
+        case AgentChosen(agent, preset=preset):
+            now = f"preset is now {preset}" if preset else f"agent is now {agent}"
+            return line(f"The {on_one_line(now)}.", "dim")
         case BudgetSet(budget) if entry.by != "parent":
             return line(f"The budget of a turn is now {budget_text(budget)}.", "dim")
         case StepLimitSet(steps):

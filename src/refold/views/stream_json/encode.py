@@ -270,12 +270,12 @@ def _of_session(event: Event, seq: int) -> Iterator[OfEvent]:
             yield ModeChanged(seq=seq, mode=mode)
         case kinds.Ended(control=EnterPlan()):
             yield ModeChanged(seq=seq, mode="plan")
-        case kinds.ModelChosen(model):
-            yield ModelChanged(seq=seq, model=model)
+        case kinds.ModelChosen(model, form):
+            yield ModelChanged(seq=seq, model=model, format=form or UNSET)
         case kinds.EffortChosen(effort):
             yield EffortChanged(seq=seq, effort=effort)
-        case kinds.AgentChosen(agent):
-            yield AgentChanged(seq=seq, agent=agent)
+        case kinds.AgentChosen(agent, preset=preset):
+            yield AgentChanged(seq=seq, agent=agent, preset=preset or UNSET)
         case kinds.BudgetSet(budget):
             yield BudgetChosen(seq=seq, **_limits(budget))
         case kinds.StepLimitSet(steps):

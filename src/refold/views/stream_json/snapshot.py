@@ -8,12 +8,12 @@ documents whose `seq` is larger than the snapshot's. Pure.
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from refold.journal.state.fold import View
 from refold.values.control import BoardTask, Todo
 from refold.values.messages import Message, Text, ToolCall, ToolResult
-from refold.values.modes import Effort, Mode
+from refold.values.modes import Effort, Format, Mode
 from refold.values.usage import Budget, Usage
 from refold.views.stream_json.documents import (
     Cost,
@@ -135,9 +135,10 @@ class ModeChanged(Written, frozen=True, kw_only=True, tag="mode_changed"):
 
 
 class ModelChanged(Written, frozen=True, kw_only=True, tag="model_changed"):
-    """The model from the next turn on."""
+    """The model from the next turn on, and the format of the conversation for it, if chosen."""
 
     model: str
+    format: Format | UnsetType = UNSET
 
 
 class EffortChanged(Written, frozen=True, kw_only=True, tag="effort_changed"):
@@ -147,9 +148,10 @@ class EffortChanged(Written, frozen=True, kw_only=True, tag="effort_changed"):
 
 
 class AgentChanged(Written, frozen=True, kw_only=True, tag="agent_changed"):
-    """The agent from the next turn on."""
+    """The agent from the next turn on, and the preset of the agent main, if chosen."""
 
     agent: str
+    preset: str | UnsetType = UNSET
 
 
 class TeamsChanged(Written, frozen=True, kw_only=True, tag="teams_changed"):

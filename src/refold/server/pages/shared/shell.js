@@ -473,6 +473,8 @@ class Page {
       mode: () => this.tried(this.order({ type: "set_mode", mode: rest })),
       effort: () => this.tried(this.order({ type: "set_effort", effort: rest })),
       agent: () => this.tried(this.order({ type: "set_agent", agent: rest })),
+      preset: () => this.tried(this.order({ type: "set_agent", agent: "", preset: rest })),
+      format: () => this.tried(this.order({ type: "set_model", model: "", format: rest })),
       cd: () => this.tried(this.order({ type: "set_directory", directory: rest })),
       rewind: () => this.openPanel("history"),
       export: () => { this.menu.open = true; this.menu.querySelector("a").focus(); },

@@ -190,9 +190,9 @@ export const developer = {
     "rules-only": "rules-only", bypass: "bypass",
   },
   news: {
-    mode_changed: (d) => `mode: ${d.mode}`, model_changed: (d) => `model: ${d.model}`,
+    mode_changed: (d) => `mode: ${d.mode}`, model_changed: (d) => (d.format ? `format: ${d.format}` : `model: ${d.model}`),
     effort_changed: (d) => `effort: ${d.effort || "as in the settings"}`,
-    agent_changed: (d) => `agent: ${d.agent}`, compact: (d) => `compacted (${d.kind}): ${d.dropped} dropped`,
+    agent_changed: (d) => (d.preset ? `preset: ${d.preset}` : `agent: ${d.agent}`), compact: (d) => `compacted (${d.kind}): ${d.dropped} dropped`,
     message_edited: (d) => `message ${d.message} was edited`,
     rewound: (d) => `rewound to before event ${d.to}`, forked: (d) => `copy of ${d.source} up to event ${d.event}`,
     imported: (d) => `imported from ${d.source}`, subagent_start: (d) => `${d.child} (${d.agent}) begins: ${d.title || d.task}`,
@@ -214,7 +214,8 @@ export const developer = {
     new: "new conversation", compact: "compact the conversation", plan: "plan mode", rewind: "go back",
     fork: "copy this conversation", export: "export", stop: "stop the turn", continue: "continue the last turn",
     model: "choose the model", mode: "choose the permission mode", effort: "choose the effort",
-    agent: "choose the agent", rename: "name the conversation", cd: "work in another directory",
+    agent: "choose the agent", preset: "choose the prompt of the agent main",
+    format: "choose how the conversation is sent", rename: "name the conversation", cd: "work in another directory",
     options: "added directories, budget, teams, model requests",
   },
   said: {
