@@ -7,7 +7,7 @@ import pytest
 from refold.engine.policies.compaction import compacting
 from refold.engine.policies.conversation import converse
 from refold.engine.prune import CompactionShares
-from refold.errors import BadRequest, ProviderError, Refused, TooLong
+from refold.errors import BadRequest, Overloaded, ProviderError, Refused, TooLong
 from refold.journal.events.kinds import Compacted
 from refold.journal.store.port import MemoryStore
 from refold.provider.error_mapping import (
@@ -41,6 +41,10 @@ TOO_LONG = [
     "You have exceeded your token limit for this model",
     "too many tokens: total number of tokens in the prompt cannot exceed 4081",
     "You passed 99073 input tokens. Please reduce the length of the input prompt.",
+    "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 129024]",
+    "total message size 10176584 exceeds limit 2097152",
+    "Total prompt tokens (15993) exceeds the per-batch cap (8192 = prefill_step_size 8192)",
+    "Prompt 超长",
     '{"error":{"message":"input length and `max_tokens` exceed context limit: 196758 + 8192"}}',
 ]
 SOMETHING_ELSE = [
@@ -91,6 +95,25 @@ def test_overflow_is_recognized_by_its_code(code: str) -> None:
 
 def test_overflow_is_recognized_by_its_status() -> None:
     assert isinstance(refusal(413, "no"), TooLong)
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [
+        ("Limit 15000, Used 11972. Please try again in 5.289s. Visit our page", 5.289),
+        ("Please try again in 1m30s.", 90.0),
+        ("Please try again in 340ms.", 0.34),
+        ("Please try again in 20 seconds.", 20.0),
+        ("Please try again in a moment.", None),
+    ],
+)
+def test_wait_is_taken_from_the_words_of_a_rate_limit(
+    words: str, seconds: float | None
+) -> None:
+    error = refusal(429, words)
+
+    assert isinstance(error, Overloaded)
+    assert error.retry_after == (seconds and pytest.approx(seconds))
 
 
 def test_overflow_is_recognized_in_a_stream() -> None:

@@ -40,6 +40,8 @@ _TOO_LONG = (
     r"|reduce (the length of|your) (the )?(messages?|prompt|input)"
     r"|`inputs`.{0,60}must (have less|be <=)"
     r"|(does not|doesn't|cannot) fit (in|into|the)\b.{0,30}\b(context|window)\b"
+    r"|range of input length|message size \d+ exceeds|exceeds the per-batch cap"
+    r"|prompt 超长|长度超限|上下文长度超"
 )
 _LARGER_THAN_LIMIT = r"request too large for"  # any minute
 _NO_MONEY = (
@@ -53,6 +55,7 @@ _NO_SUCH_MODEL = (
     r"|\bmodels?\b[^,;]*\b(not exist|not found)\b"
 )
 
+_SECONDS_OF = {b"ms": 0.001, b"s": 1.0, b"m": 60.0, b"h": 3600.0}
 _WRONG_KEY = r"api_key_invalid|api key not valid"  # Google says 400 to those
 
 
@@ -230,9 +233,14 @@ def _codes(error: dict[str, Any]) -> Iterator[str]:
 
 
 def _retry_info(body: bytes) -> float | None:
-    """Google says how long to wait in the body, as `"retryDelay": "34.07s"`."""
-    found = re.search(rb'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"', body)
-    return float(found[1]) if found else None
+    """How long to wait, as the body says: Google's `"retryDelay": "34.07s"`, or words."""
+    if found := re.search(rb'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"', body):
+        return float(found[1])
+    words = re.search(rb"try again in ((?:\d+(?:\.\d+)? ?(?:ms|[hms])[a-z]* ?)+)", body)
+    if words is None:
+        return None
+    parts = re.findall(rb"(\d+(?:\.\d+)?) ?(ms|[hms])", words[1])
+    return sum(float(number) * _SECONDS_OF[unit] for number, unit in parts)
 
 
 def _model(peer: Peer, reply: ResponseStart) -> str:
