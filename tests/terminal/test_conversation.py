@@ -77,6 +77,7 @@ class Typist:
 
     def __init__(self, *typed: Typed) -> None:
         self.asked: list[str] = []
+        self.switched: list[tuple[str, str]] = []  # drafts: from which session to which
         self._typed = list(typed)
         self._interrupted, self._waiting = anyio.Event(), False
 
@@ -122,6 +123,9 @@ class Typist:
 
     def put_aside(self) -> bool:
         return False
+
+    def switch_draft(self, left: str, to: str) -> None:
+        self.switched.append((left, to))
 
     def redraw(self) -> None:
         pass
@@ -787,6 +791,16 @@ def test_clear_begins_a_new_session_and_keeps_the_old(
     assert "A new session. The previous one is kept." in rows
     assert "Nothing has been used yet." in rows
     assert len(tonight.events(Said)) == 1
+
+
+def test_a_command_that_leaves_a_session_leaves_its_draft(
+    evening: Callable[..., Evening],
+) -> None:
+    typist = Typist("hello", "/clear", "again")
+
+    evening("One.", "Two.").tell(typist=typist)
+
+    assert len(typist.switched) == 1
 
 
 def test_ctrl_c_at_the_prompt_asks_first(evening: Callable[..., Evening]) -> None:

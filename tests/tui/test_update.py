@@ -23,6 +23,7 @@ from refold.tui.messages import (
     Complete,
     Copy,
     CycleMode,
+    DraftLeft,
     EditQueued,
     Facts,
     FactsChanged,
@@ -41,6 +42,7 @@ from refold.tui.messages import (
     Picked,
     Quit,
     Remember,
+    Remembered,
     Repaint,
     Resized,
     RowsPrinted,
@@ -428,12 +430,47 @@ def test_the_rows_below_a_subagent_belong_to_it() -> None:
     assert after(second, Typed("x"))[1] == [Send(StopChild("child-2"))]
 
 
-def test_another_session_empties_the_screen_and_keeps_what_is_typed() -> None:
-    model, _ = after(idle(), Typed("draft"), FactsChanged(Facts("other", "b/m")))
+OTHER, SAME = FactsChanged(Facts("other", "b/m")), FactsChanged(Facts("s", "a/m"))
+
+
+def test_another_session_empties_the_screen() -> None:
+    model, _ = after(idle(), OTHER)
 
     assert len(model.transcript) == 0
-    assert model.composer.field.text == "draft"
     assert "b/m" in text(model)
+
+
+def test_a_draft_stays_with_its_session_and_is_there_again() -> None:
+    there, _ = after(idle(), Typed("for s"), DraftLeft(), OTHER)
+    back, _ = after(there, Typed("for other"), DraftLeft(), SAME)
+    again, _ = after(back, DraftLeft(), OTHER)
+
+    texts = [each.composer.field.text for each in (there, back, again)]
+    assert texts == ["", "for s", "for other"]
+
+
+def test_what_is_typed_while_a_session_is_opened_is_for_that_one() -> None:
+    model, _ = after(idle(), Typed("for s"), DraftLeft(), Typed("for other"), OTHER)
+
+    assert model.composer.field.text == "for other"
+
+
+def test_a_draft_is_there_again_if_the_other_session_cannot_be_opened() -> None:
+    model, _ = after(
+        idle(), Typed("for s"), DraftLeft(), Typed("more"), DraftLeft(back=True)
+    )
+
+    assert model.composer.field.text == "for s\nmore"
+
+
+def test_a_draft_beside_the_history_is_left_and_not_the_old_input() -> None:
+    looking = after(idle(), Remembered(("older",)), Typed("mine"), Key("up"))[0]
+    there, _ = after(looking, DraftLeft(), OTHER)
+    back, _ = after(there, DraftLeft(), SAME)
+
+    assert looking.composer.field.text == "older"
+    assert there.composer.field.text == ""
+    assert back.composer.field.text == "mine"
 
 
 def test_a_search_shows_the_row_that_holds_the_words() -> None:

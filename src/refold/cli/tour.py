@@ -292,6 +292,9 @@ class _Unattended:
     def put_aside(self) -> bool:
         return False
 
+    def switch_draft(self, left: str, to: str) -> None:
+        return
+
     def redraw(self) -> None:
         return
 

@@ -70,6 +70,7 @@ class Terminal:
         self._show(await self.session.new())
 
     def _show(self, session: Session) -> None:
+        self.reader.switch_draft(self.session.id, session.id)
         self.session, self.plans = session, plans.PlanQueue()
         if self.socket is not None:
             self.socket.follow(session)

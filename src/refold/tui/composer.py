@@ -63,6 +63,12 @@ def with_text(composer: Composer, text: str) -> Composer:
     return _anew(composer, field_of(text))
 
 
+def draft_of(composer: Composer) -> str:
+    """What is being typed, also while the history is looked at."""
+    looking = composer.at >= 0 or composer.search is not None
+    return composer.draft if looking else composer.field.whole
+
+
 def emptied(composer: Composer) -> Composer:
     return replace(
         _anew(composer, cleared(composer.field)), at=-1, draft="", search=None,

@@ -30,6 +30,7 @@ from refold.tui.messages import (
     Answer,
     Asked,
     AskedToPick,
+    DraftLeft,
     Matched,
     Message,
     Picked,
@@ -246,6 +247,12 @@ class DialogReader:
     def put_aside(self) -> bool:
         return False
 
+    def switch_draft(self, left: str, to: str) -> None:
+        """The composer of the screen has it: see `leave_draft`."""
+
+    def leave_draft(self, *, back: bool = False) -> None:
+        self._post(DraftLeft(back))
+
     def redraw(self) -> None:
         return
 
@@ -277,7 +284,7 @@ class ScreenTerminal(Terminal):
         moved: Callable[[Session], Awaitable[None]],
     ) -> None:
         super().__init__(session, printer, reader, CommandRunner)
-        self._moved = moved
+        self._moved, self._leave_draft = moved, reader.leave_draft
 
     async def share(self, ordered: Callable[[], None]) -> None:
         """Let other processes join the session. `ordered`: one has something to be done."""
@@ -299,13 +306,24 @@ class ScreenTerminal(Terminal):
         await anyio.to_thread.run_sync(_wait_for_enter)
 
     async def switch(self, target: ResumeTarget) -> Sequence[str]:
-        notices = await super().switch(target)
+        with self._leaving_draft():
+            notices = await super().switch(target)
         await self._moved(self.session)
         return notices
 
     async def new_session(self) -> None:
-        await super().new_session()
+        with self._leaving_draft():
+            await super().new_session()
         await self._moved(self.session)
+
+    @contextmanager
+    def _leaving_draft(self) -> Generator[None]:
+        self._leave_draft()
+        try:
+            yield
+        except BaseException:
+            self._leave_draft(back=True)
+            raise
 
     async def say(
         self,

@@ -93,6 +93,15 @@ class FactsChanged(Struct, frozen=True):
     facts: Facts
 
 
+class DraftLeft(Struct, frozen=True):
+    """A command leaves the session, and its draft; what is typed from now on is for the other.
+
+    `back`: the other cannot be opened.
+    """
+
+    back: bool = False
+
+
 class RowsPrinted(Struct, frozen=True):
     """A command has printed these rows; they stand in the transcript, and in no journal.
 
@@ -235,7 +244,7 @@ Message: TypeAlias = (
     Key | Typed | Paste | Mouse | Resized | Tick | News | Loaded | FactsChanged | RowsPrinted | Asked
     | AskedToPick | Matched | Withdrawn | Offered | PaletteLoaded | TranscriptLoaded | OutputLoaded | BoardRead
     | OutputsRead | Edited | ImagePasted | ImagesMeasured
-    | Unqueued | Remembered | ViKeys | Woken
+    | Unqueued | Remembered | ViKeys | Woken | DraftLeft
 )  # fmt: skip
 
 

@@ -81,6 +81,7 @@ class Model(Struct, frozen=True):
     anchor: Anchor | None = None
     facts: Facts = Facts()
     composer: Composer = Composer()
+    drafts: Mapping[str, str] = {}  # of sessions that were left, by their ids
     focus: Focus = "input"
     selected: int = -1
     panel: PanelName = ""

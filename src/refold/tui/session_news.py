@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from refold.client.types import Frame
+from refold.tui.composer import draft_of, emptied, with_text
 from refold.tui.messages import (
+    DraftLeft,
     FactsChanged,
     Loaded,
     MeasureImages,
@@ -71,6 +73,7 @@ def with_facts(model: Model, message: FactsChanged) -> Model:
             model, screen=Screen(window=model.screen.window), diffs=Log[Diff](), anchor=None, selected=-1,
             focus="input", watching=None, panel_row=0, board=None, printed={},
         )  # fmt: skip
+        model = _with_draft(model, facts.session)
         transcript = Transcript(label=transcript.label, whole=transcript.whole)
     return replace(
         model, facts=facts, transcript=replace(transcript, directory=facts.directory)
@@ -107,6 +110,24 @@ def live_below(watching: WatchedNode, message: News) -> WatchedNode:
             case _:
                 pass
     return _with_open(replace(watching, screen=screen, answered=answered))
+
+
+def draft_left(model: Model, message: DraftLeft) -> Model:
+    """A draft stays with the session in which it was typed."""
+    session, typed = model.facts.session, draft_of(model.composer)
+    if message.back:
+        return _with_draft(model, session)
+    drafts = {**model.drafts, session: typed}
+    return replace(model, composer=emptied(model.composer), drafts=drafts)
+
+
+def _with_draft(model: Model, session: str) -> Model:
+    """The draft of this session is there again, and behind it what was typed meanwhile."""
+    drafts, typed = dict(model.drafts), draft_of(model.composer)
+    if not (draft := drafts.pop(session, "")):
+        return model
+    text = f"{draft}\n{typed}" if typed else draft
+    return replace(model, composer=with_text(model.composer, text), drafts=drafts)
 
 
 def _calls(screen: Screen) -> tuple[CallBlock, ...]:

@@ -22,6 +22,7 @@ from refold.tui.messages import (
     Command,
     Complete,
     CycleMode,
+    DraftLeft,
     Edited,
     EditOutside,
     EditQueued,
@@ -85,7 +86,14 @@ from refold.tui.overlays import (
     withdrawn,
 )
 from refold.tui.panels import TITLES, panel_entries
-from refold.tui.session_news import heard, loaded, printed_by, watched, with_facts
+from refold.tui.session_news import (
+    draft_left,
+    heard,
+    loaded,
+    printed_by,
+    watched,
+    with_facts,
+)
 from refold.tui.text_field import field_of, inserted
 from refold.tui.transcript import (
     CommandRows,
@@ -458,6 +466,7 @@ _ON: Mapping[type, Callable[[Model, Any], Updated]] = {
     Resized: _told(lambda model, m: replace(model, width=m.width, height=m.height)),
     Tick: _told(lambda model, m: replace(model, now=m.now)),
     FactsChanged: _told(with_facts),
+    DraftLeft: _told(draft_left),
     RowsPrinted: _told(lambda model, m: _printed(model, m.rows, begins=m.begins)),
     Asked: _told(asked),
     AskedToPick: _told(

@@ -147,6 +147,9 @@ class LineReader:
         self._asking.cancel()
         return True
 
+    def switch_draft(self, left: str, to: str) -> None:
+        """A half-typed line is the terminal's."""
+
     def put_aside(self) -> bool:
         if self._asking is None:
             return False

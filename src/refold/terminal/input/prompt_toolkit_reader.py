@@ -94,6 +94,7 @@ class PromptToolkitReader:
         self._began = 0.0
         self._draft, self._shortcuts = "", False  # what was typed before a shortcut
         self._unsent = ""  # a draft that was typed at a question
+        self._drafts = dict[str, str]()  # of sessions that were left
         self._pace = TypingPace(time.monotonic)  # at choices
         self._keyboard = Keyboard(self._input, printer, self._pasted)
         self._elsewhere = ExternalEditor(printer, self._pasted)
@@ -103,7 +104,7 @@ class PromptToolkitReader:
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         self._began, self._keyboard.parser.fed = time.monotonic(), 0
         begun = text or f"{self._draft}{self._take_unsent()}"
-        self._draft, self._shortcuts = "", not text
+        self._draft, self._shortcuts = self._draft if text else "", not text
         self._editor.reserve_space_for_menu = max(min(_MENU, self._printer.status_room), 6)
         try:
             found = await self._ask(
@@ -205,6 +206,10 @@ class PromptToolkitReader:
         app.erase_when_done = True
         app.exit(result=Key.ASIDE)
         return True
+
+    def switch_draft(self, left: str, to: str) -> None:
+        self._drafts[left] = f"{self._draft}{self._take_unsent()}"
+        self._draft = self._drafts.pop(to, "")
 
     def redraw(self) -> None:
         if self._asking is not None:

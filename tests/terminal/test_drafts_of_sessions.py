@@ -1,0 +1,82 @@
+"""A draft at the prompt of the line editor belongs to the session in which it was typed."""
+
+import io
+from collections.abc import Awaitable, Callable
+
+import anyio
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input.defaults import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from refold.terminal.input.prompt_toolkit_reader import PromptToolkitReader
+from refold.terminal.input.reader import Key
+from refold.terminal.screen.capabilities import TerminalCapabilities
+from refold.terminal.screen.printer import Printer
+
+TODOS = "\x14"  # Ctrl+T, a shortcut: what was typed is kept for the next prompt
+Type = Callable[[str], Awaitable[str | Key]]
+
+
+def at_prompts(
+    story: Callable[[PromptToolkitReader, Type], Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Run the story with a reader, and a function that types at one prompt of it."""
+
+    async def run() -> None:
+        with create_pipe_input() as keys, create_app_session(keys, DummyOutput()):
+            where = "refold.terminal.input.prompt_toolkit_reader.create_input"
+            monkeypatch.setattr(where, lambda: keys)
+            reader = PromptToolkitReader(Printer(io.StringIO(), TerminalCapabilities()))
+
+            async def typing(text: str) -> str | Key:
+                keys.send_text(text)
+                return await reader.words(lambda: (("plain", "› "),))
+
+            await story(reader, typing)
+
+    anyio.run(run, backend="asyncio")
+
+
+def test_a_draft_is_not_at_the_prompt_of_another_session_and_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = list[str | Key]()
+
+    async def story(reader: PromptToolkitReader, typing: Type) -> None:
+        found.append(await typing(f"for one{TODOS}"))
+        reader.switch_draft("one", "two")
+        found.append(await typing(f"for two{TODOS}"))
+        reader.switch_draft("two", "one")
+        found.append(await typing(", sent\r"))
+        reader.switch_draft("one", "two")
+        found.append(await typing("\r"))
+
+    at_prompts(story, monkeypatch)
+
+    assert found == [Key.CTRL_T, Key.CTRL_T, "for one, sent", "for two"]
+
+
+def test_a_draft_stays_while_another_text_is_edited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = list[str | Key]()
+
+    async def story(reader: PromptToolkitReader, typing: Type) -> None:
+        await typing(f"a draft{TODOS}")
+        await _leave_another(reader)
+        found.append(await typing("\r"))
+
+    async def _leave_another(reader: PromptToolkitReader) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(_leave, reader)
+            found.append(await reader.words(lambda: (("plain", "› "),), "an old message"))
+
+    async def _leave(reader: PromptToolkitReader) -> None:
+        while not reader.interrupt():
+            await anyio.sleep(0)
+
+    at_prompts(story, monkeypatch)
+
+    assert found == [Key.CTRL_C, "a draft"]
