@@ -85,8 +85,6 @@ def test_the_folders_of_a_room_form_no_cycle(room: str) -> None:
 BOTH_WAYS = {
     "refold.permissions.shell",  # `facts` is a value of both
     "refold.terminal.commands",
-    "refold.terminal.input",
-    "refold.terminal.input.line_editor",
     "refold.terminal.prompts",
 }
 

@@ -8,7 +8,7 @@ from prompt_toolkit.keys import Keys
 
 from refold.terminal.input.line_editor.keyboard import Parser, begun
 from refold.terminal.input.line_editor.pastes import Pasted
-from refold.terminal.strip_escapes import rendered_lines, without_escapes
+from refold.terminal.input.strip_escapes import rendered_lines, without_escapes
 
 LONG = "\n".join(f"line {n}" for n in range(40))
 

@@ -13,7 +13,7 @@ from refold.terminal.input.completion import (
     kept,
     these,
 )
-from refold.terminal.input.prompt_toolkit_reader import PromptCompleter
+from refold.terminal.input.line_editor.prompt_toolkit_reader import PromptCompleter
 from refold.terminal.input.workspace_files import WorkspaceFiles
 
 TABLE = [

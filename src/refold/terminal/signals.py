@@ -4,13 +4,12 @@ A process that is suspended restores the terminal for the shell, and sets its ow
 continues.
 """
 
-import os
 import signal
 from collections.abc import Awaitable, Callable
 
 import anyio
 
-from refold.terminal.input.keys import modes, set_modes
+from refold.terminal.input.keys import modes, suspend
 
 _TIMEOUT = 5.0  # seconds in which what is under way may be ended in good order
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -59,20 +58,6 @@ async def signals_handled(
             if not code:
                 group.cancel_scope.cancel()
     return code
-
-
-def suspend(found: list[int] | None = None, group: int | None = None) -> None:
-    """Stop as Ctrl+Z does, with the terminal set as it was `found`; return when we go on.
-
-    `group` is who stops: 0 for all that the shell started with us, None for us alone.
-    """
-    now, hears = modes(0), signal.getsignal(signal.SIGTSTP)
-    set_modes(0, found or [])
-    signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-    os.kill(os.getpid() if group is None else group, signal.SIGTSTP)
-    signal.signal(signal.SIGTSTP, hears)
-    signal.siginterrupt(signal.SIGTSTP, False)
-    set_modes(0, now)
 
 
 def _heard(*, stops: bool) -> tuple[signal.Signals, ...]:

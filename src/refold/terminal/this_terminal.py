@@ -32,7 +32,7 @@ def this_terminal(
         printer.say(_NO_STATUS.format(name), "warn")
     if seen.display != "line" or not sys.stdin.isatty():
         return printer, LineReader(printer)
-    from refold.terminal.input.prompt_toolkit_reader import PromptToolkitReader
+    from refold.terminal.input.line_editor.prompt_toolkit_reader import PromptToolkitReader
 
     return printer, PromptToolkitReader(
         printer, history=history, masked=masked, complete=complete, keys=keys

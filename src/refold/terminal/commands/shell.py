@@ -17,8 +17,8 @@ from msgspec import Struct
 from refold import programs
 from refold.errors import BadInput, RefoldError
 from refold.terminal.input import pty
+from refold.terminal.input.strip_escapes import rendered_lines
 from refold.terminal.screen.printer import Printer
-from refold.terminal.strip_escapes import rendered_lines
 from refold.terminal.terminal import Terminal
 from refold.values.kept_output import Printed
 from refold.values.text import escape_own

@@ -6,6 +6,7 @@ of the line editor prompt_toolkit sets the modes. In all other cases only this m
 
 import os
 import select
+import signal
 import termios
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -45,6 +46,20 @@ def set_modes(source: int, wanted: list[Any]) -> None:
         return
     with suppress(termios.error):  # it is gone by now
         termios.tcsetattr(source, termios.TCSADRAIN, wanted)
+
+
+def suspend(found: list[int] | None = None, group: int | None = None) -> None:
+    """Stop as Ctrl+Z does, with the terminal set as it was `found`; return when we go on.
+
+    `group` is who stops: 0 for all that the shell started with us, None for us alone.
+    """
+    now, hears = modes(0), signal.getsignal(signal.SIGTSTP)
+    set_modes(0, found or [])
+    signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    os.kill(os.getpid() if group is None else group, signal.SIGTSTP)
+    signal.signal(signal.SIGTSTP, hears)
+    signal.siginterrupt(signal.SIGTSTP, False)
+    set_modes(0, now)
 
 
 @contextmanager

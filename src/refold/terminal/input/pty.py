@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from refold import programs
 from refold.errors import RefoldError
-from refold.terminal.strip_escapes import rendered_lines
+from refold.terminal.input.strip_escapes import rendered_lines
 from refold.values.kept_output import Printed
 
 _AT_ONCE = 65_536  # bytes

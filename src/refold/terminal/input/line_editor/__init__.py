@@ -1,1 +1,1 @@
-"""Parts of `prompt_toolkit_reader`: history, suggestions, pastes, completion and keys."""
+"""The line editor: `prompt_toolkit_reader` reads; history, suggestions, pastes, drawing and keys are parts of it."""
