@@ -9,7 +9,7 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input.defaults import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from refold.terminal.input.prompt_toolkit_reader import PromptToolkitReader
+from refold.terminal.input.line_editor.prompt_toolkit_reader import PromptToolkitReader
 from refold.terminal.input.reader import Key
 from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.terminal.screen.printer import Printer
@@ -26,7 +26,7 @@ def at_prompts(
 
     async def run() -> None:
         with create_pipe_input() as keys, create_app_session(keys, DummyOutput()):
-            where = "refold.terminal.input.prompt_toolkit_reader.create_input"
+            where = "refold.terminal.input.line_editor.prompt_toolkit_reader.create_input"
             monkeypatch.setattr(where, lambda: keys)
             reader = PromptToolkitReader(Printer(io.StringIO(), TerminalCapabilities()))
 
