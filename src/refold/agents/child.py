@@ -5,7 +5,6 @@ If the waiting call is cancelled, the child is stopped and has a few seconds to 
 here. `children` decides which children there are.
 """
 
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -29,7 +28,7 @@ from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.tools.task import Report, report_text
 from refold.values.modes import AWAITED_SECONDS, Outcome
-from refold.values.text import clean
+from refold.values.text import between_tags, clean
 
 if TYPE_CHECKING:
     from refold.agents.team import Team
@@ -41,7 +40,6 @@ _MOST_DENIALS = 100  # that an end repeats; the journal of the child has all
 _TASK = "task"  # the client key of its first words
 _DONE: frozenset[str] = frozenset(("answered", "final", "plan_ready"))
 _PAUSED: frozenset[str] = frozenset(("step_limit", "budget", "stuck"))
-_TAGS = r"(?i)<(?=\s*/?\s*(?:child|reminder)\b)"
 NOT_IN_WORKTREE = (
     "(Its working tree began at commit {base}. What is not committed here was not in it.)"
 )
@@ -335,7 +333,7 @@ async def background_report(end: ChildEnded, record: Recorder, longest: int) -> 
     agent = child.born.agent if child else ""
     known = f' teammate="{child.born.teammate}"' if child and child.born.teammate else ""
     words = await _cut(report_text(report_of(end, record.view)), record, longest)
-    tamed = re.sub(_TAGS, "&lt;", words)
+    tamed = between_tags(words, "child", "mail")
     about = f'name="{end.child}"{known} agent="{agent}" status="{end.status}"'
     return f"<child {about}>\n{tamed}\n</child>"
 

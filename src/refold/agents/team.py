@@ -16,7 +16,7 @@ from refold.journal.state.children import Child
 from refold.journal.state.fold import View
 from refold.session.recorder import Recorder
 from refold.tools.team import LEAD, MailKind, TeammateRequest
-from refold.values.text import clean
+from refold.values.text import between_tags, clean
 
 MOST = 5  # teammates at a time
 LONGEST = 8_000  # characters of one mail
@@ -31,7 +31,6 @@ _RESERVED = (
     "import", "budget", "policy", "refold", "background", "monitor", "schedule",
 )  # fmt: skip
 _OF_OTHERS = re.compile(r"(?:child|background|monitor|schedule|task|session|agent)[-_]?\d*")
-_TAGS = re.compile(r"(?i)<(?=\s*/?\s*(?:mail|child|reminder)\b)")
 Spawn = Callable[[str, TeammateRequest], Awaitable[str]]
 
 
@@ -126,7 +125,7 @@ def mail_text(mail: MailSent) -> str:
         "shutdown": "Finish what you are doing, say what is left, and end your answer. ",
         "plan": "This plan waits for review_plan.\n",
     }.get(mail.kind, "")
-    text = _TAGS.sub("&lt;", mail.text)
+    text = between_tags(mail.text, "mail", "child")
     kind = "" if mail.kind == "message" else f' kind="{mail.kind}"'
     return f'<mail from="{mail.sender}"{kind}>\n{words}{text}\n</mail>'
 

@@ -105,6 +105,15 @@ def escape_own(text: str) -> str:
     return "".join((*pieces, _OWN.sub(_escape, text[at:])))
 
 
+def between_tags(text: str, *names: str) -> str:
+    """`text` of an agent or a command, to stand between tags of ours, such as `<mail>`.
+
+    It can neither begin nor end one of these names, and hides nothing from a user.
+    """
+    shown = marked(escape_own(text))[0]
+    return re.sub(rf"(?i)<(?=[\s/\\]*(?:{'|'.join(names)})\b)", "&lt;", shown)
+
+
 def holds_outside(text: str) -> bool:
     """Whether there is text in it that `from_outside` has marked."""
     return "[outside " in text and bool(re.search(r"\[outside [0-9a-f]{8}: from ", text))

@@ -21,7 +21,7 @@ from refold.terminal.input.strip_escapes import rendered_lines
 from refold.terminal.screen.printer import Printer
 from refold.terminal.terminal import Terminal
 from refold.values.kept_output import Printed
-from refold.values.text import escape_own
+from refold.values.text import between_tags
 from refold.views.escape import Visible
 
 _EACH_END = 256 * 1024  # bytes that are kept
@@ -54,14 +54,13 @@ class FinishedCommand(Struct, frozen=True):
 
 def as_message(ran: FinishedCommand) -> str:
     """The command and its output, for the model."""
-    lines = [f"$ {ran.command}"]
+    lines = [f"$ {between_tags(ran.command, 'shell')}"]
     if ran.full_screen:
         lines.append(_FULL_SCREEN)
     elif printed := _printed(ran):
-        lines.append(escape_own(printed))
+        lines.append(between_tags(printed, "shell"))
     lines.append(f"({how_it_ended(ran.code)})")
-    body = "\n".join(lines).replace("</shell>", "<\\/shell>")
-    return f"{_HEAD}\n<shell>\n{body}\n</shell>"
+    return "\n".join((_HEAD, "<shell>", *lines, "</shell>"))
 
 
 def how_it_ended(code: int) -> str:
