@@ -156,6 +156,9 @@ class Questions:
         self._post(ViKeys(self._vi))
         return self._vi
 
+    def leave_draft(self, *, back: bool) -> None:
+        self._post(DraftLeft(back))
+
     def interrupt(self) -> bool:
         """Answer the question that was asked last with Ctrl+C. False: there is none."""
         for number in reversed(self._open):
@@ -251,7 +254,7 @@ class DialogReader:
         """The composer of the screen has it: see `leave_draft`."""
 
     def leave_draft(self, *, back: bool = False) -> None:
-        self._post(DraftLeft(back))
+        self._questions.leave_draft(back=back)
 
     def redraw(self) -> None:
         return
