@@ -12,6 +12,7 @@ from anyio.from_thread import start_blocking_portal
 from msgspec import Raw
 
 from refold import Agent
+from refold.app.remote_servers import handed_over, held_back
 from refold.client.session import Session
 from refold.config.paths import paths
 from refold.config.project import project
@@ -19,7 +20,6 @@ from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.journal.events.child_events import NestedCallMade
 from refold.journal.events.kinds import Ended, Entry, ModelAsked
-from refold.mcp.remote_mode import handed_over, held_back
 from refold.mcp.servers import ServerConfig, read
 from refold.permissions.rules import parse
 from refold.provider.port import HostedServer

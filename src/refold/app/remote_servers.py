@@ -2,13 +2,17 @@
 
 They are named in the requests of a turn, if everything there is for it: the provider, the mode, the
 rules, the hooks and the agent. Otherwise they are left out, and the reason is a notice.
-`mcp.remote_mode` checks one server, and `mcp_servers` has those that refold connects.
+Their calls are made by the provider while the model answers, so no rule is asked about one of
+them. That is why only the user's own file can choose it, and why a server of which any rule denies
+or asks about a tool is not handed over at all. `mcp.servers` reads the files, `mcp_servers` has
+those that refold connects, and `provider.hosted_mcp` says them to a provider.
 """
 
 from collections.abc import (
     AsyncGenerator,
     Callable,
     Collection,
+    Iterable,
     Iterator,
     Mapping,
     Sequence,
@@ -21,15 +25,15 @@ from msgspec.structs import replace
 from refold.agents.profile import Profile, may_use
 from refold.errors import BadInput
 from refold.hooks.configuration import Hook, matching
-from refold.mcp.remote_mode import handed_over, held_back
 from refold.mcp.servers import ServerConfig, resolved
-from refold.permissions.rules import Rule
+from refold.permissions.rules import Rule, is_about, ours
 from refold.provider.port import Delta, HostedServer, Provider, Request
 from refold.values.modes import Mode
 from refold.values.tools import Effect
 
 _MODES: frozenset[Mode] = frozenset({"default", "accept-edits", "sandbox", "bypass"})
 _ANY_TOOL = "mcp__{}__any"
+_BEARER = "bearer "
 
 
 class RemoteTurn(Struct, frozen=True):
@@ -120,3 +124,39 @@ class _HandingOver:
                 yield delta
         finally:
             await deltas.aclose()
+
+
+def handed_over(server: ServerConfig) -> HostedServer:
+    """What the provider is told of a server whose variables are replaced. Raises `BadInput`."""
+    if not server.url.startswith("https://"):
+        raise BadInput(
+            f"the MCP server {server.name!r} cannot be remote: a provider connects to https "
+            f"addresses only, and not to {server.summary!r:.80}"
+        )
+    token, more = "", list[tuple[str, str]]()
+    for name, value in server.headers:
+        if name.lower() == "authorization" and value.lower().startswith(_BEARER):
+            token = value[len(_BEARER) :].strip()
+        else:
+            more.append((name, value))
+    return HostedServer(server.name, server.url, token, tuple(more))
+
+
+def held_back(name: str, rules: Iterable[Rule]) -> str:
+    """The first rule that denies or asks about a tool of this server, or ""."""
+    prefix = f"mcp__{name}__"
+    speaks = (
+        rule
+        for rule in rules
+        if rule.verdict != "allow"
+        and (_may_name(ours(rule.tool), prefix) or is_about(rule.tool, prefix, Effect.RUN))
+    )
+    return next((f"{rule} ({rule.verdict})" for rule in speaks), "")
+
+
+def _may_name(written: str, prefix: str) -> bool:
+    """Can a rule's name, which may contain `*`, mean a tool that begins like this?"""
+    fixed = written.partition("*")[0]
+    if fixed == written:
+        return written.startswith(prefix)
+    return fixed.startswith(prefix) or prefix.startswith(fixed)

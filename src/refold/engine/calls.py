@@ -248,7 +248,7 @@ async def record_hosted(
     """The events of the calls that a provider made itself, while it answered; in their order.
 
     They are not judged here and were not started here: the user has handed their server over
-    to the provider (`mcp.remote_mode`). So each is recorded with its result at once, as a call
+    to the provider (`app.remote_servers`). So each is recorded with its result at once, as a call
     within the turn, and its text counts as text from outside. What the provider wants to read
     of it again is in the response.
     """

@@ -49,7 +49,7 @@ class ServerConfig(Struct, frozen=True):
     """One server, as its file says it: variables are not replaced yet.
 
     `writes`: the program may change files of the workspace, and `network`: it may use the
-    network. `remote`: the provider of the model connects to it (`remote_mode`). `source` names
+    network. `remote`: the provider of the model connects to it (`app.remote_servers`). `source` names
     the file.
     """
 

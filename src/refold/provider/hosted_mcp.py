@@ -4,7 +4,7 @@ Anthropic's Messages API and OpenAI's Responses API take the addresses of MCP se
 tools while they answer, and put each call with its result into the answer. Both want to read
 those parts again, unchanged, with the next request; a server that is not in that request any more
 is not named to them either: its calls become words. Pure. The wires import it only for such
-servers, `mcp.remote_mode` says which servers these are, and `engine.calls` records the calls.
+servers, `app.remote_servers` says which servers these are, and `engine.calls` records the calls.
 
 https://platform.claude.com/docs/en/agents-and-tools/mcp-connector
 https://platform.openai.com/docs/guides/tools-connectors-mcp
