@@ -4,17 +4,14 @@
 """
 
 import os
-import select
-import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
+from refold.cli.output import pause
 from refold.config.paths import paths
-from refold.headless.streams import ReaderGone, print_error, write
+from refold.headless.streams import print_error, write
 from refold.logs.logbook import NAME, Entry, Tail, at_least, entries
 from refold.values.log_level import LEVELS, Level
 from refold.views.escape import on_one_line, visible
-
-_PAUSE = 0.2  # seconds between two looks
 
 
 def add_arguments(logs: ArgumentParser) -> None:
@@ -47,14 +44,6 @@ def run(found: Namespace) -> int:
     while True:
         _show(at_least(tail.news(), level))
         pause()
-
-
-def pause() -> None:
-    """Wait a little. Raises `ReaderGone` if the output was closed, which no write would show."""
-    output = select.poll()
-    output.register(sys.stdout, 0)  # a closed pipe is reported without being asked for
-    if output.poll(_PAUSE * 1000):
-        raise ReaderGone
 
 
 def _show(found: "list[Entry]") -> None:

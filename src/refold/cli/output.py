@@ -4,16 +4,18 @@
 """
 
 import os
+import select
 import sys
 from pathlib import Path
 
 from refold import programs
 from refold.errors import BadInput, said_by
-from refold.headless.streams import answer_text, write
+from refold.headless.streams import ReaderGone, answer_text, write
 from refold.programs import Programs
 from refold.terminal.input.editor import editor_of
 
 _COLUMNS = 80  # of a terminal that does not report them
+_PAUSE_SECONDS = 0.2  # between two looks at what is followed
 
 
 def print_answer(text: str) -> None:
@@ -59,6 +61,14 @@ def said_yes() -> bool:
 
 
 _EDITORS = ("nano", "vim", "vi")  # if none is set
+
+
+def pause() -> None:
+    """Wait a little. Raises `ReaderGone` if the output was closed, which no write would show."""
+    output = select.poll()
+    output.register(sys.stdout, 0)  # a closed pipe is reported without being asked for
+    if output.poll(_PAUSE_SECONDS * 1000):
+        raise ReaderGone
 
 
 def editor(instead: str) -> list[str]:

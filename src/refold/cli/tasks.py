@@ -14,8 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from refold.cli import session_argument
-from refold.cli.logs import pause
-from refold.cli.output import columns
+from refold.cli.output import columns, pause
 from refold.config.paths import here, paths
 from refold.config.secret_values import masks_of
 from refold.errors import RefoldError
