@@ -10,6 +10,7 @@ from refold.provider.think_tags import ThinkTags
 TEXTS = [
     ("<think>\nplan\n</think>\n\nYes.", "\nplan\n", "Yes."),
     ("  <thinking>plan</thinking>Yes.", "plan", "Yes."),
+    ("<mm:think>plan</mm:think>Yes.", "plan", "Yes."),
     ("[THINK]plan[/THINK]Yes <think>no</think>", "plan", "Yes <think>no</think>"),
     ("<think>one</think><think>two</think>Yes.", "onetwo", "Yes."),
     ("</think>\n\nYes.", "", "Yes."),

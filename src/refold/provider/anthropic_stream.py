@@ -47,7 +47,7 @@ class AnthropicStreamState(Struct, frozen=True):
     fed: bool = False  # have arguments come for it?
     written: str = ""  # those of a call that the provider makes itself
     uses: tuple[dict[str, Any], ...] = ()  # such calls that have no result yet
-    called: bool = False
+    calls: frozenset[int] = frozenset()  # the indices of all calls
     used: "_Usage" = msgspec.field(default_factory=lambda: _Usage())
     stop: str = ""
     why: str = ""  # it refused
@@ -223,7 +223,8 @@ def _opened(
         case _Block(type="thinking", thinking=text) if text:
             return reading, (ThinkingDelta(text),)
         case _Block(type="tool_use", id=id_, name=name):
-            return replace(reading, called=True), (CallDelta(index, "", id_, name),)
+            calls = reading.calls | {index}
+            return replace(reading, calls=calls), (CallDelta(index, "", id_, name),)
         case _Block(type="mcp_tool_use", id=id_, name=name, server_name=server) if (
             server in reading.hosting
         ):
@@ -281,9 +282,8 @@ def _continued(
         case "signature_delta" if block and delta.signature:
             signed = replace(block, signature=(block.signature or "") + delta.signature)
             return replace(reading, block=signed), ()
-        case "input_json_delta" if (
-            delta.partial_json and block and block.type == "tool_use"
-        ):
+        case "input_json_delta" if delta.partial_json and index in reading.calls:
+            # Some end a call before its arguments have come.
             if not reading.fed:
                 reading = replace(reading, fed=True)
             return reading, (CallDelta(index, delta.partial_json),)
@@ -343,7 +343,7 @@ def _done(reading: AnthropicStreamState) -> Done:
         output=used.output_tokens or 0,
         reasoning=thought if isinstance(thought, int) else 0,
     )
-    stop = _STOPS.get(reading.stop, "calls" if reading.called else "end")
+    stop = _STOPS.get(reading.stop, "calls" if reading.calls else "end")
     why = reading.why if stop == "refused" else ""
     paused = reading.stop == _PAUSED
     return Done(usage, stop, reading.model, why=why, paused=paused)

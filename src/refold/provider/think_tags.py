@@ -12,6 +12,7 @@ from refold.provider.port import Delta, Done, TextDelta, ThinkingDelta
 _TAGS = {
     "<think>": "</think>", "<thinking>": "</thinking>", "<thought>": "</thought>",
     "<reasoning>": "</reasoning>", "<seed:think>": "</seed:think>", "[THINK]": "[/THINK]",
+    "<mm:think>": "</mm:think>",
     "◁think▷": "◁/think▷", "<|START_THINKING|>": "<|END_THINKING|>",
 }  # fmt: skip
 

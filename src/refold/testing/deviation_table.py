@@ -215,6 +215,19 @@ def _late_stops(reply: Reply) -> Answer:
     return Answer(b"".join(map(sse, (*rest[:-2], *stops, *rest[-2:]))), headers=SSE)
 
 
+def _early_stops(reply: Reply) -> Answer:
+    """Each call ends as soon as it has begun."""
+    events = list[Event]()
+    for each in anthropic_events(reply):
+        begins = each["type"] == "content_block_start"
+        stop = {"type": "content_block_stop", "index": each.get("index")}
+        late = each == stop and events and "partial_json" in events[-1].get("delta", {})
+        events += [] if late else [each]
+        if begins and each["content_block"]["type"] == "tool_use":
+            events.append(stop)
+    return Answer(b"".join(map(sse, events)), headers=SSE)
+
+
 def _one_part(reply: Reply) -> Answer:
     """Gemini's words and calls in one part."""
     part: Event = {"text": reply.text}
@@ -439,6 +452,7 @@ _TABLE: tuple[Deviation, ...] = (
     Deviation("called a web page", _OWN, "accepted", _called_a_page),
     Deviation("no content_block_stop", "anthropic", "accepted", _without("anthropic", "content_block_stop")),
     Deviation("blocks that end late", "anthropic", "accepted", _late_stops),
+    Deviation("calls that end early", "anthropic", "accepted", _early_stops, calls=True),
     Deviation("nulls in blocks", "anthropic", "accepted", _with_nulls),
     Deviation("[DONE] behind the end", "anthropic", "accepted", _without("anthropic", end=DONE)),
     Deviation("words and a call in one part", "gemini", "accepted", _one_part),
