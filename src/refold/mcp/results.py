@@ -17,7 +17,7 @@ from refold.values.namespaces import REFUSED, refused_namespaces
 from refold.values.text import escape_marks
 
 _LONGEST = 2_000_000  # characters of one result
-_LAST_CHARS = 4_000  # of what a server says, searched for why it failed
+_LAST_CHARS = 10_000  # of what a server says, searched for why it failed
 _IMAGES, _IMAGE_BYTES = 5, 5 * 1024 * 1024
 _KINDS = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 

@@ -14,7 +14,8 @@ _SIGNS = re.compile(
     r"no usable sandbox|sandboxing failed|target\.setDiscoverTargets\): target closed|failed to move to new namespace|namespace sandbox|"
     r"creating new namespace failed|no permissions to creat\w+ (?:a )?new namespace|"
     r"(?:unshare|clone|setns|newuidmap|re-exec|user ?ns|namespaces?)\b[^\n]{0,80}"
-    r"(?:operation not permitted|permission denied|EPERM)|"
+    r"(?:operation not permitted|EPERM)|"
+    r"(?:unshare|newuidmap|user ?ns|namespaces?)\b[^\n]{0,80}permission denied|"
     r"(?:operation not permitted|EPERM)[^\n]{0,40}\b(?:unshare|clone|namespaces?)\b",
     re.IGNORECASE,
 )

@@ -1,0 +1,21 @@
+"""What the model reads of a server whose browser could make no namespaces."""
+
+import pytest
+from mcp import types
+
+from refold.errors import ToolFailed
+from refold.mcp.results import reply
+from refold.values.namespaces import REFUSED
+
+
+@pytest.mark.parametrize("confined", [False, True])
+def test_a_failure_of_a_browser_names_the_setting_in_the_sandbox(*, confined: bool) -> None:
+    text = f"Browser logs:\nChromium sandboxing failed!\n{'--disable-x ' * 400}"
+    result = types.CallToolResult(
+        content=[types.TextContent(type="text", text=text)], is_error=True
+    )
+
+    with pytest.raises(ToolFailed) as caught:
+        reply("browser", result, no_namespaces=confined)
+
+    assert (REFUSED in str(caught.value)) == confined
