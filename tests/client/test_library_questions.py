@@ -115,6 +115,21 @@ def test_a_program_answers_the_model_s_questions_in_their_order(tmp_path: Path) 
     assert put[0].once
 
 
+def test_options_of_a_question_may_be_labels_alone(tmp_path: Path) -> None:
+    put: list[Question] = []
+
+    async def answer(question: Question) -> Sequence[str]:
+        put.append(question)
+        return ["red"]
+
+    questions = '[{"question": "Which?", "options": ["red", {"label": "blue"}]}]'
+    ask = ("ask_user", f'{{"questions": {questions}}}')
+
+    assert agent(tmp_path, [ask], "Red.", approve=answer).run("Paint it.").text == "Red."
+    (asked,) = put[0].asks
+    assert [option.label for option in asked.options] == ["red", "blue"]
+
+
 def test_a_model_that_nobody_hears_has_no_tool_to_ask_with(tmp_path: Path) -> None:
     provider = ScriptedProvider("Hi.")
 

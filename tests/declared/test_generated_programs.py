@@ -209,6 +209,21 @@ def test_an_api_gets_the_same_messages_and_the_files_are_the_same(
     assert files_in("theirs") == files_in("ours") == {"sub/a.txt": "new\n"}
 
 
+@pytest.mark.slow
+def test_a_call_with_wrong_arguments_is_shown_with_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "STEPS", [("bash", {"cmd": "ls"})])
+    with api("openai-chat") as (url, _):
+        agents(
+            f'[agents.one]\nbackend = "openai-chat"\nmodel = "m-1"\nbase_url = "{url}"\n'
+            'tools = ["bash"]\n'
+        )
+        shown = run(generate("one"), "Go.")
+
+    assert "[bash failed: bash needs the argument 'command', of type string.]" in shown
+
+
 # Prints what its arguments ask for, and keeps the prompt: {prompt, response in each step}.
 FAKE_PROGRAM = """#!{python} -S
 import json, pathlib, sys

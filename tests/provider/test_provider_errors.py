@@ -143,6 +143,13 @@ def test_an_unknown_model_is_named() -> None:
     assert "does not know the model 'm-1'" in str(found)
 
 
+@pytest.mark.parametrize("body", [b"", b" \n"])
+def test_an_empty_body_of_a_404_leaves_no_gap_in_the_sentence(body: bytes) -> None:
+    found = str(failing("ollama", Answer(body, 404)))
+
+    assert "(404); check" in found
+
+
 UNKNOWN: list[tuple[WireName, str, int, str, str]] = [
     ("anthropic", "claude-sonet-5-5", 404, "model: claude-sonet-5-5", "claude-sonnet-5-5"),
     ("anthropic", "claude-sonnet-5.5", 400, "system: Invalid model name", "claude-sonnet-5-5"),

@@ -92,7 +92,7 @@ def failure(peer: Peer, reply: ResponseStart) -> ProviderError:
     said, code = _said(reply.body)
     what = f"{code} {said}".lower()
     status = reply.status
-    ending = f"({status}): {quoted(said)}" if said else f"({status})"
+    ending = f"({status}){_words(said)}"
     if _is_too_long(status, code.lower(), said.lower()):
         return TooLong(f"The conversation does not fit {_model(peer, reply)} {ending}")
     if status == 402 or re.search(_NO_MONEY, what):
@@ -259,13 +259,19 @@ def _not_found(peer: Peer, reply: ResponseStart, code: str, said: str) -> str:
     if "model" in f"{code} {said}".lower() or "not_found" in code:
         return _no_such_model(peer, reply, said)
     return (
-        f"There is no {peer.label} API at {peer.base_url} (404): {quoted(said)}; "
+        f"There is no {peer.label} API at {peer.base_url} (404){_words(said)}; "
         f"{_address(peer)}, and the model's name {reply.model!r}"
     )
 
 
+def _words(said: str) -> str:
+    """What the provider says, behind the status; an empty body says nothing."""
+    words = quoted(said)
+    return f": {words}" if words else ""
+
+
 def _no_such_model(peer: Peer, reply: ResponseStart, said: str) -> str:
-    asked = f"the model {reply.model!r} ({reply.status}): {quoted(said)}"
+    asked = f"the model {reply.model!r} ({reply.status}){_words(said)}"
     near = _near(peer.name, reply.model)
     meant = f"; did you mean {' or '.join(near)}?" if near else ""
     return f"{peer.label} does not know {asked}{meant}"

@@ -11,7 +11,7 @@ from msgspec import Meta
 from refold.errors import ToolFailed
 from refold.tools.contract import Reply, tool
 from refold.values.control import EnterPlan, PlanReady
-from refold.values.display import AskedQuestion, Note
+from refold.values.display import Note, QuestionArgument
 from refold.values.modes import Mode
 from refold.values.tools import Effect
 
@@ -52,7 +52,7 @@ async def exit_plan_mode(
 
 @tool(Effect.ASK, subject="questions")
 async def ask_user(
-    questions: Annotated[list[AskedQuestion], Meta(min_length=1, max_length=4)],
+    questions: Annotated[list[QuestionArgument], Meta(min_length=1, max_length=4)],
     *,
     answers: tuple[str, ...],
 ) -> Reply:

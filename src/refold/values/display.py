@@ -78,13 +78,27 @@ class AskedQuestion(Struct, frozen=True):
     many: bool = False  # more than one option may be chosen
 
 
+class QuestionArgument(Struct, frozen=True):
+    """One question. The user can always answer with text instead of an option."""
+
+    question: str
+    options: list[Option | str] = []  # models write the label alone, too
+    many: bool = False  # more than one option may be chosen
+
+    @property
+    def asked(self) -> AskedQuestion:
+        options = [Option(each) if isinstance(each, str) else each for each in self.options]
+        return AskedQuestion(self.question, options, self.many)
+
+
 def asked(arguments: bytes | Raw) -> Sequence[AskedQuestion]:
     """The questions in a call's arguments; none if they do not parse."""
     try:
-        return msgspec.json.decode(arguments, type=_Arguments).questions
+        found = msgspec.json.decode(arguments, type=_Arguments).questions
+        return [each.asked for each in found]
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ()
 
 
 class _Arguments(Struct, frozen=True):
-    questions: list[AskedQuestion] = []
+    questions: list[QuestionArgument] = []

@@ -49,6 +49,7 @@ def run_call(call: Call) -> CallResult:
     """Run one call, if it makes sense and the user does not refuse it."""
     mistake = call.mistake or check_call(call.name, call.arguments)
     if mistake:
+        say(f"[{call.name} failed: {mistake}]")
         return CallResult(call, mistake, failed=True)
     about = str(next(iter(call.arguments.values()), "")).partition("\n")[0]
     say(f"[{call.name} {about[:100]}]")
