@@ -364,6 +364,33 @@ def test_a_hook_before_compaction_can_keep_the_conversation(place: Place) -> Non
     assert of(entries, Compacted) == []
 
 
+@pytest.mark.parametrize("line", ["exit 1", "no-such-program-anywhere", "echo {; exit 0"])
+@pytest.mark.parametrize("trigger", ["manual", "auto"])
+def test_a_hook_before_compaction_that_fails_is_reported_and_keeps_nothing_from_happening(
+    place: Place, line: str, trigger: str
+) -> None:
+    place.hooks(PreCompact=command(line, trigger))
+
+    async def talk() -> list[Entry]:
+        settings = {} if trigger == "manual" else {"context.default_window_tokens": 2_500}
+        agent = place.agent(
+            "word " * 1_500, "Two.", "Summary.", "Three.", settings=settings
+        )
+        async with agent.session() as session:
+            await session.run("Go.")
+            if trigger == "manual":
+                await session.compact()
+            else:
+                await session.run("Go on. " * 300)
+            return await entries_of(session)
+
+    entries = anyio.run(talk)
+
+    assert {(h.on, h.outcome) for h in of(entries, HookRan)} == {("PreCompact", "failed")}
+    assert "full" in [each.kind for each in of(entries, Compacted)]
+    assert {each.outcome for each in of(entries, TurnEnded)} == {"answered"}
+
+
 TASK: Line = [("task", '{"agent": "code", "prompt": "Do it."}')]
 
 

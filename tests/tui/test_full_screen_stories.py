@@ -140,6 +140,25 @@ def test_panels_search_and_palette(opens: Opens) -> None:
     at.until("› /context")
 
 
+def test_a_draft_is_left_with_its_session_and_comes_back(opens: Opens) -> None:
+    at = opens({"text": "Here I am."}, {"text": "Again."})
+    ready(at)
+    at.type("hello" + ENTER)
+    at.until("Here I am.")
+    at.type("half a thought")
+    at.until("half a thought")
+    at.type(CTRL_P)
+    at.until("Enter chooses")
+    at.type("/clear" + ENTER)
+    at.until("A new session.")
+    at.until_gone("half a thought")
+    at.type("/resume" + ENTER)
+    at.until("Enter chooses")
+    at.type(ENTER)
+    at.until("Here I am.")
+    at.until("half a thought")
+
+
 def test_the_board_and_a_background_command_are_watched_in_their_panels(
     opens: Opens, tmp_path: Path
 ) -> None:
