@@ -1,14 +1,13 @@
-"""Where each statement of a TOML text is: its table, its key, and its value.
+"""The line of each key of a TOML text, and values as TOML. `toml_edit` changes a text.
 
-To report the line of a setting, and to change one while the rest stays unchanged. The text
-must be valid TOML: `tomllib` checks that.
+A text must be valid TOML: `tomllib` checks that.
 """
 
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, time
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from refold.config.credentials import quoted
 
@@ -29,47 +28,33 @@ _PIECE = re.compile(
 )
 
 
-class Statement(NamedTuple):
-    """`path` is whole, with its table. Offsets are those of characters in the text."""
-
-    kind: Literal["key", "table", "tables"]
-    path: Names
-    key: Names  # as it is written there, without the table
-    line: int  # from 1
-    start: int  # of its first line
-    value: tuple[int, int]
-    end: int  # behind the end of its last line
-
-
-def statements(text: str) -> Iterator[Statement]:
-    """All statements, in order. Ends early at invalid TOML."""
-    at, table, lines = 0, cast("Names", ()), _Lines(text)
+def _statements(text: str) -> Iterator[tuple[Names, int]]:
+    """The path of each table and key, and its offset. Ends early at invalid TOML."""
+    at, around = 0, cast("Names", ())
     while (at := _end(_BLANK, text, at)) < len(text):
-        start = text.rfind("\n", 0, at) + 1
-        if head := _HEAD.match(text, at):
-            key = _KEY.match(text, head.end())
-            if key is None:
-                return
-            table, end = _names(key[0]), _end(_REST, text, key.end())
-            kind = "table" if head[1] == "[" else "tables"
-            yield Statement(kind, table, table, lines.of(at), start, (end, end), end)
+        head = _HEAD.match(text, at)
+        name = _KEY.match(text, head.end() if head else at)
+        if name is None:
+            return
+        if head:
+            path = around = _names(name[0])
+            end = name.end()
         else:
-            key = _KEY.match(text, at)
-            equals = _EQUALS.match(text, key.end()) if key else None
-            if key is None or equals is None:
-                return
-            names, value = _names(key[0]), (equals.end(), _value_end(text, equals.end()))
-            end = _end(_REST, text, value[1])
-            yield Statement("key", (*table, *names), names, lines.of(at), start, value, end)
-        at = end
+            path = (*around, *_names(name[0]))
+            end = _value_end(text, _end(_EQUALS, text, name.end()))
+        yield path, at
+        at = _end(_REST, text, end)
 
 
 def lines_of(text: str) -> dict[Names, int]:
     """The first line of each key and table."""
     found: dict[Names, int] = {}
-    for each in statements(text):
-        for length in range(len(each.path), 0, -1):
-            found.setdefault(each.path[:length], each.line)
+    line, before = 1, 0
+    for path, at in _statements(text):
+        line += text.count("\n", before, at)
+        before = at
+        for length in range(len(path), 0, -1):
+            found.setdefault(path[:length], line)
     return found
 
 
@@ -79,18 +64,6 @@ def line_of(lines: dict[Names, int], path: Sequence[str]) -> int:
         if line := lines.get(tuple(path[:length])):
             return line
     return 0
-
-
-class _Lines:
-    """Line numbers of offsets that are asked for in order, in one pass."""
-
-    def __init__(self, text: str) -> None:
-        self._text, self._at, self._line = text, 0, 1
-
-    def of(self, at: int) -> int:
-        self._line += self._text.count("\n", self._at, at)
-        self._at = at
-        return self._line
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
@@ -108,13 +81,13 @@ def _names(key: str) -> Names:
 
 
 def _value_end(text: str, at: int) -> int:
-    start, depth = at, 0
+    depth = 0
     while piece := _PIECE.match(text, at):
         if not depth and piece.lastgroup in ("line", "comment"):
             break
         depth += (piece.lastgroup == "open") - (piece.lastgroup == "close")
         at = piece.end()
-    return start + len(text[start:at].rstrip(" \t\r"))
+    return at
 
 
 def as_toml(document: Mapping[str, Any]) -> str:

@@ -1,0 +1,162 @@
+"""Changes one key of a TOML text and leaves the rest as it is: comments, order, line ends.
+
+`tomlkit` parses and writes. `tomllib` then reads the result: nothing else may have changed.
+"""
+
+import re
+import tomllib
+from collections.abc import Callable
+from typing import Any, cast
+
+from tomlkit import TOMLDocument, dumps, key, parse, table
+from tomlkit import value as parse_value
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import AoT, Comment, InlineTable, Item, Key, Table, Whitespace
+
+from refold.config.toml_text import Names, value_in_toml
+from refold.errors import BadInput
+
+_BY_HAND = "refold config edit opens it"
+
+
+def with_value(text: str, path: Names, value: object) -> str:
+    """`text` with `path` set to `value`.
+
+    Raises `BadInput` if it can only be edited by hand.
+    """
+    wanted = tomllib.loads(text)
+    _table_around(wanted, path)[path[-1]] = value
+    item = parse_value(value_in_toml(value))
+    return _edit(text, path, wanted, lambda document: _set(document, path, item))
+
+
+def without(text: str, path: Names) -> str:
+    """`text` with `path` unset. Raises `BadInput` if it can only be edited by hand."""
+    wanted = tomllib.loads(text)
+    if _table_around(wanted, path).pop(path[-1], None) is None:
+        return text
+    return _edit(text, path, wanted, lambda document: _remove(document, path))
+
+
+def _table_around(document: dict[str, Any], path: Names) -> dict[str, Any]:
+    for name in path[:-1]:
+        inner = document.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise BadInput(
+                f"{'.'.join(path)} cannot be set there: {name} is not a table; {_BY_HAND}"
+            )
+        document = cast("dict[str, Any]", inner)
+    return document
+
+
+def _edit(
+    text: str, path: Names, wanted: dict[str, Any], change: Callable[[TOMLDocument], None]
+) -> str:
+    line_end = "\r\n" if "\r\n" in text else "\n"
+    try:
+        whole = text if not text or text.endswith("\n") else text + line_end
+        document = parse(whole)
+        change(document)
+        after = dumps(document)
+        if line_end == "\r\n" and "\n" not in text.replace("\r\n", ""):
+            after = re.sub(r"(?<!\r)\n", "\r\n", after)
+        if whole != text and after.count("\n") <= whole.count("\n"):
+            after = after.removesuffix(line_end)
+        if _without_empty_tables(tomllib.loads(after)) == _without_empty_tables(wanted):
+            return after
+    except (TOMLKitError, ValueError):  # tomlkit cannot write what is valid in this place
+        pass
+    raise BadInput(
+        f"{'.'.join(path)} is written there in a form that can only be edited by hand: "
+        f"{_BY_HAND}"
+    )
+
+
+def _set(document: TOMLDocument, path: Names, value: Item) -> None:
+    around, rest = _nearest(document, path)
+    name, written = rest[0], around.get(rest[0])
+    if isinstance(written, InlineTable):
+        inner = {name: written.unwrap()}
+        _table_around(inner, rest)[rest[-1]] = value.unwrap()
+        around[name] = parse_value(value_in_toml(inner[name]))
+    elif isinstance(written, dict | AoT):
+        raise ValueError(f"{name} is a table")
+    elif written is not None:
+        around[name] = value
+    elif isinstance(around, TOMLDocument):
+        if len(rest) > 1:
+            around[name] = _new_table(rest[1:], value)
+        else:
+            _insert(around.body, rest, value, at_top=True)
+    elif isinstance(around, Table) and not around.is_super_table():
+        _insert(around.value.body, rest, value)
+    else:
+        around[name] = _new_table(rest[1:], value) if len(rest) > 1 else value
+
+
+def _remove(document: TOMLDocument, path: Names) -> None:
+    around, rest = _nearest(document, path)
+    name, written = rest[0], around[rest[0]]
+    if len(rest) > 1:
+        inner = {name: written.unwrap()}
+        del _table_around(inner, rest)[rest[-1]]
+        around[name] = parse_value(value_in_toml(inner[name]))
+    elif isinstance(written, AoT) or (
+        isinstance(written, dict) and written and not isinstance(written, InlineTable)
+    ):
+        raise ValueError(f"{name} is a table")
+    else:
+        del around[name]
+
+
+def _nearest(document: TOMLDocument, path: Names) -> tuple[Any, Names]:
+    """The innermost table around `path` that is not inline, and the path in it."""
+    around: Any = document
+    for depth, name in enumerate(path[:-1]):
+        inner = around.get(name)
+        if inner is None or isinstance(inner, InlineTable):
+            return around, path[depth:]
+        around = inner
+    return around, path[-1:]
+
+
+def _new_table(path: Names, value: Item) -> Table:
+    *outer, last = path
+    new = table()
+    new[last] = value
+    for name in reversed(outer):
+        inner, new = new, table(is_super_table=True)
+        new[name] = inner
+    return new
+
+
+def _insert(
+    body: list[tuple[Key | None, Item]], path: Names, value: Item, *, at_top: bool = False
+) -> None:
+    """Insert behind the last key: `tomlkit` would do so behind the next table's comment."""
+    at = 0
+    for place, (name, item) in enumerate(body):
+        if name is not None and (name.is_dotted() or not isinstance(item, Table | AoT)):
+            at = place + 1
+    if at_top and not at:
+        at = _header_end(body)
+    value.trivia.trail = "\n"
+    body.insert(at, (key(path), value))
+
+
+def _header_end(body: list[tuple[Key | None, Item]]) -> int:
+    """Behind the comment at the top that a blank line, or nothing, follows."""
+    end = 0
+    while end < len(body) and isinstance(body[end][1], Comment):
+        end += 1
+    return end if end == len(body) or isinstance(body[end][1], Whitespace) else 0
+
+
+def _without_empty_tables(tables: dict[str, Any]) -> dict[str, Any]:
+    inner = {
+        name: _without_empty_tables(cast("dict[str, Any]", value))
+        if isinstance(value, dict)
+        else value
+        for name, value in tables.items()
+    }
+    return {name: value for name, value in inner.items() if value != {}}
