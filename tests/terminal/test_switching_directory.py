@@ -217,6 +217,25 @@ def test_settings_of_the_folder_count_after_a_yes_and_only_then(
     assert TrustedFolders(places.folders).state(project(b, places.settings)) == "trusted"
 
 
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_namespaces_of_commands_are_asked_about_once_in_another_folder(
+    a: Path, tmp_path: Path, answer: str
+) -> None:
+    places = paths(os.environ)
+    places.config.mkdir(parents=True, exist_ok=True)
+    (places.config / "config.toml").write_text("[sandbox]\nuser_namespaces = true\n")
+    desk = Desk(a)
+
+    again = () if answer == "y" else ("n",)
+    rows = desk.tell("/cd ../b", answer, "/cd ../a", "n", "/cd ../b", *again, answers=())
+
+    asked = sum("sandbox.user_namespaces is true: " in row for row in rows)
+    folders = TrustedFolders(places.folders)
+    assert asked == (2 if answer == "y" else 3)
+    assert rows.count("Its commands make none.") == (1 if answer == "y" else 3)
+    assert folders.has_namespaces(tmp_path / "b") == (answer == "y")
+
+
 def test_settings_that_cannot_be_read_keep_one_where_one_is(
     a: Path, tmp_path: Path
 ) -> None:

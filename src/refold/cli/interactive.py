@@ -18,7 +18,12 @@ from refold.cli.launch import (
     settings_of,
 )
 from refold.cli.output import said_yes
-from refold.client.folder_trust import TrustOffer, changed_texts
+from refold.client.folder_trust import (
+    NAMESPACES,
+    NAMESPACES_QUESTION,
+    TrustOffer,
+    changed_texts,
+)
 from refold.client.launch import Launch
 from refold.client.session import Session
 from refold.config.paths import paths
@@ -27,13 +32,6 @@ from refold.tools.contract import ImageData
 
 if TYPE_CHECKING:
     from refold.terminal.run import Beside
-
-
-_NAMESPACES = (
-    "sandbox.user_namespaces is true: commands in this folder can make namespaces, as browsers "
-    "and containers do. A command can then detach what covers protected files and replace them "
-    "while it runs; refold puts them back when it ends.\nPermit it in this folder? [y/N] "
-)
 
 
 def run(found: Namespace) -> int:
@@ -81,7 +79,7 @@ def _ask_about_namespaces(found: Namespace) -> None:
     folder = here.project.folder
     if not here.settings.sandbox.user_namespaces or folders.has_namespaces(folder):
         return
-    sys.stdout.write(_NAMESPACES)
+    sys.stdout.write(f"{NAMESPACES}\n{NAMESPACES_QUESTION} [y/N] ")
     sys.stdout.flush()
     if said_yes():
         folders.allow_namespaces(folder)

@@ -5,7 +5,7 @@ which asks the clients of an open one.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -22,6 +22,28 @@ from refold.views.escape import on_one_line
 USE, KEEP = "Use the new version", "Keep the version that you trusted"
 _MOST_BELOW = 20  # files of folders below that are named
 _MOST_ROWS = 60  # of a diff that is shown
+
+
+NAMESPACES = (
+    "sandbox.user_namespaces is true: commands in this folder can make namespaces, as browsers "
+    "and containers do. A command can then detach what covers protected files and replace them "
+    "while it runs; refold puts them back when it ends."
+)
+NAMESPACES_QUESTION = "Permit it in this folder?"
+
+
+async def ask_about_namespaces(
+    folders: TrustedFolders,
+    folder: Path,
+    ask: Callable[[Sequence[str], str], Awaitable[bool]],
+) -> bool:
+    """Whether commands there may make them; asked once. Without a user they may not."""
+    if folders.has_namespaces(folder):
+        return True
+    allowed = await ask((NAMESPACES,), NAMESPACES_QUESTION)
+    if allowed:
+        folders.allow_namespaces(folder)
+    return allowed
 
 
 class TrustOffer(Struct, frozen=True):

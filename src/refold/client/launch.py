@@ -198,7 +198,11 @@ class Launch:
         app = self.app
         if tuple(map(str, (place.directory, *place.roots))) == app.workspace.roots:
             return app
-        from refold.client.folder_trust import TrustOffer, changed_texts
+        from refold.client.folder_trust import (
+            TrustOffer,
+            ask_about_namespaces,
+            changed_texts,
+        )
         from refold.config.folder_settings import load_here
         from refold.config.trusted_folders import TrustedFolders
 
@@ -206,6 +210,7 @@ class Launch:
             load_here, place.directory, app.paths, os.environ, self.flags, trust=trust
         )
         here = await anyio.to_thread.run_sync(load)
+        namespaces = True
         # Of a folder that we work in already they have been asked.
         if str(place.directory) != app.directory:
             folders = TrustedFolders(app.paths.folders)
@@ -216,6 +221,12 @@ class Launch:
             if offer and await ask(offer.shown(), offer.question):
                 offer.take(folders, app.paths.data)
                 here = await anyio.to_thread.run_sync(load)
+            if here.settings.sandbox.user_namespaces:
+                namespaces = await ask_about_namespaces(folders, place.directory, ask)
+        settings = here.settings
+        if not namespaces:
+            sandbox = replace(settings.sandbox, user_namespaces=False)
+            settings = replace(settings, sandbox=sandbox)
         options = replace(
             app.options,
             directory=place.directory,
@@ -223,7 +234,7 @@ class Launch:
             trust=trust,
             notices=(here.unheeded,) if here.unheeded else (),
         )
-        return App(here.settings, app.paths, app.environ, options, app.models)
+        return App(settings, app.paths, app.environ, options, app.models)
 
     async def _switched(
         self, left: Engine, id_: str, app: App, notices: tuple[str, ...]

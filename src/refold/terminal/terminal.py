@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import anyio
 
+from refold.client.folder_trust import NAMESPACES_QUESTION
 from refold.client.launch import ResumeTarget
 from refold.client.protocol import Continue
 from refold.client.session import Session
@@ -226,5 +227,11 @@ async def trusted(here: Terminal, rows: Sequence[str], question: str) -> bool:
         raise BadInput("Cancelled: the session stays where it is.")
     if found == "y":
         return True
-    here.printer.say("Its settings and instructions are ignored.", "dim")
+    namespaces = question == NAMESPACES_QUESTION
+    here.printer.say(
+        "Its commands make none."
+        if namespaces
+        else "Its settings and instructions are ignored.",
+        "dim",
+    )
     return False
