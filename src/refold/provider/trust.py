@@ -1,7 +1,6 @@
 """Which certificates are trusted: the system's, or those that variables of the environment name.
 
-`connect` uses this for every request of refold, and `mcp.http_transport` for the connections of
-the SDK. What is wrong is a `SetupFault`, with a complete message.
+`connect` uses this for every request of refold. What is wrong is a `SetupFault`, with a complete message.
 """
 
 import os
