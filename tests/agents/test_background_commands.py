@@ -51,6 +51,15 @@ def words(request: Request) -> str:
     return "\n".join(part.text for part in parts if isinstance(part, Text))
 
 
+def test_a_program_that_runs_one_task_waits_for_what_wakes_its_agent(
+    tmp_path: Path,
+) -> None:
+    build = call("background_run", command="sleep 0.1; echo built", notify=True)
+    house = Household(tmp_path, {"Go": [build, "I wait.", "Built."]}, mode="bypass")
+
+    assert house.run("Go").text == "Built."
+
+
 @asynccontextmanager
 async def talking(
     directory: Path,

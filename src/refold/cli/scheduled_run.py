@@ -23,10 +23,8 @@ from refold.journal.schedules.schedule_book import (
     ScheduleBook,
     ScheduledRun,
 )
-from refold.values.modes import AWAITED_SECONDS
 from refold.values.text import from_outside, marked
 from refold.views.escape import on_one_line
-from refold.views.notices import awaited_commands
 
 StartOf: TypeAlias = Callable[[Schedule], Launch]
 FAILED = "failed"
@@ -108,14 +106,8 @@ class ScheduledRuns:
             session.check_model()
             seconds = schedule.plan.rights.budget.seconds or _LONGEST
             with anyio.move_on_after(seconds):
-                result = await session.run(prompt)
-                while awaited_commands(session.view):
-                    with anyio.move_on_after(AWAITED_SECONDS) as patience:
-                        await session.changed(after=session.view.seq)
-                    if patience.cancelled_caught:
-                        break
-                    await session.settle()
-                    result = session.result
+                await session.run(prompt)
+                result = await session.run_woken()
                 return result.outcome, result.text or result.reason
             await session.interrupt(reason="out of time")
             return FAILED, f"it took longer than {seconds:g} s"

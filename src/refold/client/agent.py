@@ -128,7 +128,8 @@ class Agent(Struct, frozen=True, kw_only=True):
 
     async def _one_turn(self, words: str) -> Result:
         async with self.session() as session:
-            return await session.run(words)
+            await session.run(words)
+            return await session.run_woken()
 
     @property
     def _flags(self) -> Mapping[str, object]:

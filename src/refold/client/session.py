@@ -93,7 +93,7 @@ from refold.session.question_timeout import LATE
 from refold.tools.contract import ImageData, Tool
 from refold.values.control import PlanReady, Todo
 from refold.values.messages import ToolCall
-from refold.values.modes import Effort, Format, Mode
+from refold.values.modes import AWAITED_SECONDS, Effort, Format, Mode
 from refold.values.usage import Budget
 
 if TYPE_CHECKING:
@@ -228,6 +228,21 @@ class Session:
 
         shown = [image_file(Path(name), str(name)) for name in images]
         return await self._turn(lambda: self.say(text, images=shown))
+
+    async def run_woken(self) -> "Result":
+        """Run the turns that background commands begin, while one is to wake the agent.
+
+        For who runs one task: without news for ten minutes, it waits no longer.
+        """
+        from refold.views.notices import awaited_commands
+
+        while awaited_commands(self.view):
+            with anyio.move_on_after(AWAITED_SECONDS) as patience:
+                await self.changed(after=self.view.seq)
+            if patience.cancelled_caught:
+                break
+            await self._until_settled()
+        return self.result
 
     async def continue_(self) -> "Result":
         """Continue where the last turn ended, or finish one that a crash cut off."""

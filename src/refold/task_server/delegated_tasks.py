@@ -168,7 +168,8 @@ class DelegatedTask:
 
     async def _run(self, text: str) -> None:
         try:
-            self.result = await self.session.run(text)
+            await self.session.run(text)
+            self.result = await self.session.run_woken()
         except RefoldError as error:
             self.failure = str(error)
         except Exception as error:  # a bug in one task must not end the others
