@@ -49,7 +49,7 @@ HOW = "--help)"
         ("-p hi -c -r 2026",
          f"argument -r/--resume: not allowed with argument -c/--continue (see refold {HOW}"),
         ("-p hi --script a --replay b",
-         f"argument --replay: not allowed with argument --script (see refold {HOW}"),
+         f"argument --replay: not allowed with argument --script/--fake-script (see refold {HOW}"),
         ("-p hi --max-turns 0",
          f"argument --max-turns: '0' is not a number of model responses: 1 or more (see refold {HOW}"),
         ("-p hi --max-turns many",

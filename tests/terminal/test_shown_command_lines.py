@@ -39,7 +39,8 @@ STANDS_FOR = {"EVENT": "1", "N": "1", "PORT": "80"}
 # Flags of other programs.
 OTHERS = {
     "--restricted", "--strict-mcp-config", "--wait", "--watch", "--retry",
-    "--seccomp", "--unshare-user", "--disable-userns", "--as-pid-1", "--no-sandbox", "--chromeArg",
+    "--seccomp", "--unshare-user", "--unshare-pid", "--proc", "--disable-userns", "--as-pid-1",
+    "--no-sandbox", "--user-data-dir", "--chromeArg", "--exec", "--edit-todo",
 }  # fmt: skip
 # What cannot be done offline and alone, and why.
 NOT_RUN = {
