@@ -8,8 +8,17 @@ from collections.abc import Collection, Sequence
 from hashlib import sha256
 
 from refold.errors import ToolFailed
-from refold.place.file_secrets import FileSecrets, check_masks
-from refold.place.port import AT_MOST, DirectoryEntry, Files, FileWrite, Kind, Real, Why
+from refold.place.file_secrets import check_masks
+from refold.place.port import (
+    AT_MOST,
+    DirectoryEntry,
+    Files,
+    FileWrite,
+    Kind,
+    Real,
+    Secrets,
+    Why,
+)
 
 
 class DryRunFiles:
@@ -82,5 +91,5 @@ class DryRunFiles:
     def remarks(self) -> Sequence[str]:
         return self._files.remarks()
 
-    def secrets(self, before: str, name: str) -> FileSecrets:
+    def secrets(self, before: str, name: str) -> Secrets:
         return self._files.secrets(before, name)

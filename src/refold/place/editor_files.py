@@ -18,7 +18,7 @@ from anyio import to_thread
 from msgspec import Struct
 
 from refold.errors import ToolFailed
-from refold.place.file_secrets import FileSecrets, check_masks
+from refold.place.file_secrets import check_masks
 from refold.place.files import DiskFiles
 from refold.place.port import (
     AT_MOST,
@@ -28,6 +28,7 @@ from refold.place.port import (
     FileWrite,
     Kind,
     Real,
+    Secrets,
     Why,
 )
 from refold.values.text import clean
@@ -181,7 +182,7 @@ class EditorFiles:
     def remarks(self) -> Sequence[str]:
         return tuple(self._said)
 
-    def secrets(self, before: str, name: str) -> FileSecrets:
+    def secrets(self, before: str, name: str) -> Secrets:
         return self._disk.secrets(before, name)
 
     def _save_all(self) -> bool:

@@ -19,7 +19,6 @@ from refold.values.tools import Confinement
 if TYPE_CHECKING:
     from anyio import CancelScope
 
-    from refold.place.file_secrets import FileSecrets
 
 Kind: TypeAlias = Literal["file", "directory", "link", "other", "nothing"]
 
@@ -289,7 +288,17 @@ class Files(Protocol):
     def put_all(self, puts: Sequence[FileWrite]) -> None: ...
     async def save_first(self) -> bool: ...
     def remarks(self) -> Sequence[str]: ...
-    def secrets(self, before: str, name: str) -> "FileSecrets": ...
+    def secrets(self, before: str, name: str) -> "Secrets": ...
+
+
+class Secrets(Protocol):
+    """The secrets of one file, for text that is to be written into it. See `file_secrets`."""
+
+    def restored(self, text: str) -> str: ...
+    def replacement(
+        self, old: str, new: str, text: str | None = None
+    ) -> tuple[str, str]: ...
+    def as_in_file(self, text: str) -> str: ...
 
 
 class Editor(Protocol):

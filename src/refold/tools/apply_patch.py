@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from refold.errors import ToolFailed
-from refold.place.port import Files, FileWrite, Real
+from refold.place.port import Files, FileWrite, Real, Secrets
 from refold.tools.contract import Reply, tool
 from refold.tools.edit import not_found
 from refold.tools.file_versions import DiffText, change, changed, current, digest, encoded
@@ -27,7 +27,6 @@ from refold.values.text import restored
 from refold.values.tools import Effect
 
 if TYPE_CHECKING:
-    from refold.place.file_secrets import FileSecrets
     from refold.tools.patch_format import Hunk, Section
 
 _NO_TEXT = DiffText("@@ the file was not text @@", 0, 0)
@@ -171,7 +170,7 @@ def _updated(
     return encoded(was, found.text, name), made, tuple(remarks)
 
 
-def _with_values(hunk: "Hunk", secrets: "FileSecrets") -> "Hunk":
+def _with_values(hunk: "Hunk", secrets: Secrets) -> "Hunk":
     """The hunk with the secrets of the file. A line that stays or goes may have had none."""
     rows = list[tuple[str, str]]()
     for sign, text in hunk.rows:

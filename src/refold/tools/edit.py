@@ -8,14 +8,14 @@ error shows the nearest text. `place` replaces the file atomically.
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from anyio import to_thread
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from refold.errors import ToolFailed
-from refold.place.port import Files, Real
+from refold.place.port import Files, Real, Secrets
 from refold.tools.contract import ReadRange, Reply, tool
 from refold.tools.file_versions import DiffText, change, changed, current, digest, encoded
 from refold.tools.text_files import EditableText, check_sendable, piece, written
@@ -24,9 +24,6 @@ from refold.values.display import Diff, Note
 from refold.values.printable_names import escaped
 from refold.values.text import restored
 from refold.values.tools import Effect
-
-if TYPE_CHECKING:
-    from refold.place.file_secrets import FileSecrets
 
 _NO_TEXT = DiffText("", 0, 0)
 _NUMBERS = r"(?m)^\d+\t"
@@ -200,7 +197,7 @@ def _edit_all(
 
 
 def _edited(
-    now: EditableText, edit: Edit, name: str, secrets: "FileSecrets"
+    now: EditableText, edit: Edit, name: str, secrets: Secrets
 ) -> tuple[EditableText, int]:
     check_sendable(edit.new, "new")
     old, new = as_in_file(edit.old, now.plain), as_in_file(edit.new, now.plain)
