@@ -156,6 +156,19 @@ def test_over_stdio_the_wait_is_bounded_without_a_limit(
     assert last["reason"].startswith("it waited 0.01 s for background-1 (sleep 995)")
 
 
+def test_a_task_says_that_it_does_not_start_a_schedule_itself(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plan = deferred("schedule", prompt="Look.", every="1h")
+    path = script(workspace, plan, {"text": "Planned."})
+
+    main(["-p", "Go", "--yolo", "--script", path, "--output-format", "stream-json"])
+
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    (said,) = [each["text"] for each in rows if each["type"] == "tool_result"]
+    assert said.endswith("this run ends with your answer and does not start it")
+
+
 def test_a_subagent_waits_for_a_command_that_is_to_wake_it(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

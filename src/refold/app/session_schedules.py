@@ -35,6 +35,7 @@ _WIDER = ("accept-edits", "sandbox", "bypass")
 _STRICTEST: tuple[SandboxProfile, ...] = ("read-only", "workspace", "off")
 # A run does not plan further runs: the person approved this one.
 _NEVER = ("schedule",)
+_NOT_HERE = "this run ends with your answer and does not start it"
 _NO_BYPASS = (
     "a schedule cannot have the mode bypass, since no user would see what it does: choose "
     "another mode, and allow with --allow what it needs"
@@ -75,7 +76,8 @@ class SessionSchedules:
         )
         key = f"{view.session.id}:{call}"
         book = ScheduleBook(self._places.data, masks_of(self._environ, self._places).masked)
-        return added(book.add(plan, now, key))
+        text = added(book.add(plan, now, key))
+        return text if self._options.attended else f"{text}; {_NOT_HERE}"
 
     def _rights(self, view: View) -> SavedRights:
         """Those of the session; what only --trust made count does not stay."""
