@@ -166,7 +166,7 @@ def test_a_task_says_that_it_does_not_start_a_schedule_itself(
 
     rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
     (said,) = [each["text"] for each in rows if each["type"] == "tool_result"]
-    assert said.endswith("this run ends with your answer and does not start it")
+    assert said.endswith("; this run ends with your answer and does not start it.")
 
 
 def test_a_subagent_waits_for_a_command_that_is_to_wake_it(
