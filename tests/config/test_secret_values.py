@@ -18,6 +18,15 @@ AROUND = ("/home/alexander/work", "/home/alexander")
         ("MAIL_PASSWORD", "qxzvbkwmtrplsdfg", ["qxzvbkwmtrplsdfg"]),
         ("AWS_SECRET", "/Ab1/x+Yz09876543", ["/Ab1/x+Yz09876543"]),
         ("Authorization", "Bearer a1b2c3d4", ["Bearer a1b2c3d4", "a1b2c3d4"]),
+        ("PGPASSWORD", "hunter2-9Xq7", ["hunter2-9Xq7"]),
+        ("SSHPASS", "hunter2-9Xq7", ["hunter2-9Xq7"]),
+        ("MYSQL_PWD", "hunter2-9Xq7", ["hunter2-9Xq7"]),
+        ("DB_PASS", "hunter2-9Xq7", ["hunter2-9Xq7"]),
+        ("GPG_PASSPHRASE", "hunter2-9Xq7", ["hunter2-9Xq7"]),
+        ("GITHUB_PAT", "hunter2-9Xq7", ["hunter2-9Xq7"]),
+        ("PWD", "hunter2-9Xq7", []),
+        ("OLDPWD", "hunter2-9Xq7", []),
+        ("BYPASS", "hunter2-9Xq7", []),
         ("API_KEY", "short", []),
         ("CACHE_KEY", "production", []),
         ("CACHE_KEY", "Development", []),
@@ -50,6 +59,7 @@ def test_the_password_of_an_address_is_a_secret() -> None:
         ("HOME_DIRECTORY", "/home/alexander", True),
         ("DEPLOY_TOKEN", "production", True),
         ("DEPLOY_TOKEN", "a1b2c3d4e5", False),
+        ("PGPASSWORD", "a1b2c3d4e5", False),
     ],
 )
 def test_a_session_masks_the_values_of_secret_variables(
@@ -61,3 +71,15 @@ def test_a_session_masks_the_values_of_secret_variables(
     text = agent.run("What is it?").text
 
     assert (value in text) is shows
+
+
+def test_a_session_masks_the_passwords_in_addresses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgres://me:pa55word99@db/x")
+    agent = Agent(provider=ScriptedProvider("It is pa55word99, at db."))
+
+    text = agent.run("What is it?").text
+
+    assert "pa55word99" not in text
+    assert text.endswith(", at db.")

@@ -27,7 +27,7 @@ from refold.app.turn_context import MovingTurnContext, TurnContext, agent_of, mo
 from refold.app.workspace import Workspace, WorkspaceDirectories, check_tools
 from refold.config.credentials import read as stored_keys
 from refold.config.paths import Paths, home
-from refold.config.secret_values import secrets_by_name
+from refold.config.secret_values import passwords_in, secrets_by_name
 from refold.config.settings import Settings
 from refold.engine.decide import Policy
 from refold.errors import BadInput
@@ -332,9 +332,11 @@ def _workspace(app: App) -> Workspace:
 
 
 def _learn_secrets(app: App) -> None:
-    """Mask the values of variables whose names say that they are secret."""
+    """Mask the values of variables whose names say that they are secret, and passwords in others."""
     around = home(app.environ), app.directory
-    app.models.masks.learn(*secrets_by_name(app.environ.items(), around))
+    app.models.masks.learn(
+        *secrets_by_name(app.environ.items(), around), *passwords_in(app.environ.values())
+    )
 
 
 def workspace_of(app: App, view: View) -> Workspace:

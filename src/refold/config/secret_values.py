@@ -18,7 +18,9 @@ from refold.session.redactor import MASK, Redactor
 from refold.values.text import SHORTEST_SECRET
 
 _SECRET = re.compile(
-    r"(?:^|[_.-])(?:API_?)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|AUTH)S?$", re.IGNORECASE
+    r"(?:^|[_.-])(?:API_?)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|AUTH)S?$"
+    r"|[_.-](?:PASS|PWD|PASSPHRASE|PAT)$|^(?:PGPASSWORD|SSHPASS)$",
+    re.IGNORECASE,
 )
 # Headers that say it in another way.
 _SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
