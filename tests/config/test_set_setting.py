@@ -103,6 +103,12 @@ def test_a_setting_is_taken_out_with_its_line(path: tuple[str, ...], gone: str) 
         assert without(WRITTEN, path) == WRITTEN.replace(gone, "", 1)
 
 
+def test_comments_stay_when_the_last_key_of_a_table_is_removed() -> None:
+    text = "[t] # mine\nx = 1\n# note\n[u]\n[t.v]\nq = 1\n"
+
+    assert without(text, ("t", "x")) == text.replace("x = 1\n", "")
+
+
 def test_an_empty_table_is_taken_out() -> None:
     assert without("[a]\n[b]\nx = 1\n", ("a",)) == "[b]\nx = 1\n"
 

@@ -5,11 +5,12 @@
 
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from tomlkit import TOMLDocument, dumps, key, parse, table
 from tomlkit import value as parse_value
+from tomlkit.container import OutOfOrderTableProxy
 from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import AoT, Comment, InlineTable, Item, Key, Table, Whitespace
 
@@ -105,8 +106,22 @@ def _remove(document: TOMLDocument, path: Names) -> None:
         isinstance(written, dict) and written and not isinstance(written, InlineTable)
     ):
         raise ValueError(f"{name} is a table")
+    elif isinstance(around, OutOfOrderTableProxy):
+        # It would remove a table with its comments when the last key goes.
+        parts = _parts(document.body, path[:-1])
+        del next(part for part in parts if name in part)[name]
     else:
         del around[name]
+
+
+def _parts(body: list[tuple[Key | None, Item]], path: Names) -> Iterator[Table]:
+    """The places of the document that define the table `path`."""
+    for name, item in body:
+        if name is not None and name.key == path[0] and isinstance(item, Table):
+            if len(path) == 1:
+                yield item
+            else:
+                yield from _parts(item.value.body, path[1:])
 
 
 def _nearest(document: TOMLDocument, path: Names) -> tuple[Any, Names]:
