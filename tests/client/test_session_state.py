@@ -1,17 +1,28 @@
 """Profiles, the list of sessions, status and snapshot, as programs get them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import get_args
 
 import anyio
+import msgspec
 import pytest
 
 from refold import Agent, BadInput, Profile, Session
+from refold.client.protocol import Order
 from refold.testing.providers import ScriptedProvider
 from refold.values.usage import Usage
 from refold.views.stream_json.snapshot import SnapshotCall, SnapshotMessage
 
 READ = ("read_file", '{"path": "a.txt"}')
+# A value for each field that an order must have.
+FIELDS: Mapping[str, object] = MappingProxyType({
+    "text": "x", "call_id": "x", "allowed": True, "answers": [], "plan": 1, "approved": True,
+    "hash": "x", "use": True, "to": 1, "message": 1, "mode": "plan", "model": "a/b",
+    "effort": "low", "agent": "plan", "on": True, "steps": 9, "teammate": "x", "name": "x",
+    "changes": ["+x"], "command": "x", "output": "x",
+})  # fmt: skip
 POET = Profile(
     name="poet",
     description="Writes verse.",
@@ -94,3 +105,20 @@ def test_calls_of_a_team_have_a_label_though_no_agent_has_its_tools(tmp_path: Pa
             return tool.label({"name": "ann", "role": "tests", "prompt": "Go."})
 
     assert anyio.run(look) == "spawn_teammate ann"
+
+
+@pytest.mark.parametrize("kind", get_args(Order))
+def test_every_order_is_carried_out_or_refused(kind: type[Order], tmp_path: Path) -> None:
+    agent = Agent(provider=ScriptedProvider("So."), directory=tmp_path)
+    required = [field.name for field in msgspec.structs.fields(kind) if field.required]
+    order = msgspec.convert({name: FIELDS[name] for name in required} | {
+        "type": kind.__struct_config__.tag}, kind)  # fmt: skip
+
+    async def send() -> object:
+        async with agent.session() as session:
+            try:
+                return await session.send(order)
+            except BadInput as refused:
+                return refused
+
+    assert isinstance(anyio.run(send), bool | BadInput)

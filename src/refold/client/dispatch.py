@@ -1,14 +1,15 @@
 """Takes orders: each becomes an event of the session, or waits until the session is idle.
 
-Most orders go to the session's inbox at once. Messages that are turns of their own, a
+`Dispatcher` has one table from the type of an order to the method that carries it out; `Session`
+has those of the orders that lead to another place or another session. Most orders go to the session's inbox at once. Messages that are turns of their own, a
 compaction between two turns and `continue` wait here, and `step` carries out the next of
 them. An order that cannot be carried out raises `BadInput`.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from anyio import CancelScope
 
@@ -26,6 +27,7 @@ from refold.client.protocol import (
     LeaveWorktree,
     MailTeammate,
     MoveToBackground,
+    Order,
     PlanApproval,
     QuestionResponse,
     Queue,
@@ -55,27 +57,11 @@ from refold.values.modes import MODES
 from refold.values.usage import Budget
 
 if TYPE_CHECKING:
+    from refold.app.entered_worktree import SessionWorktree
     from refold.client.permissions import Permissions
 
-_Set: TypeAlias = (
-    SetMode
-    | SetModel
-    | SetEffort
-    | SetAgent
-    | SwitchTeams
-    | SwitchTracing
-    | SetBudget
-    | SetSteps
-)
-_OfWorktree: TypeAlias = EnterWorktree | LeaveWorktree | RemoveWorktree
-_Change: TypeAlias = EditMessage | DeleteMessage | WithdrawMessage | Rewind | _OfWorktree
-_Beside: TypeAlias = StopChild | MoveToBackground | StopBackground | MailTeammate
-_Control: TypeAlias = Interrupt | Cancel | Continue | _Beside
-# `Session` takes the others: they lead to another place, or to another session.
-SessionOrder: TypeAlias = (
-    SendMessage | Steer | Queue | ApprovalResponse | QuestionResponse | PlanApproval
-    | CompactConversation | _Control | _Change | _Set
-)  # fmt: skip
+# It takes one kind of order. False: the order changes nothing. It raises `BadInput`.
+OrderHandler: TypeAlias = Callable[[Any], Awaitable[bool]]
 BUSY = "a turn of this session is running already: wait, or stop it"
 NO_CHILD = "no subagent is running"
 # What a whole turn has: it cannot be changed within one.
@@ -112,33 +98,42 @@ class Dispatcher:
         self._scope: CancelScope | None = None  # of the compaction, while it is done
         self._continues = False
         self._asked = 0  # the seq at which the turn began to wait for a person
+        self._handlers: Mapping[type[Order], OrderHandler] = {
+            SendMessage: self._message,
+            Steer: self._steer,
+            Queue: self._queue,
+            Interrupt: self._interrupt,
+            Cancel: self._cancel,
+            Continue: self._continue,
+            ApprovalResponse: self._approval,
+            QuestionResponse: self._answers,
+            PlanApproval: self._plan,
+            CompactConversation: self._compact,
+            EditMessage: self._edit_message,
+            DeleteMessage: self._delete_message,
+            WithdrawMessage: self._withdraw_message,
+            Rewind: self._rewind,
+            EnterWorktree: self._enter_worktree,
+            LeaveWorktree: self._leave_worktree,
+            RemoveWorktree: self._remove_worktree,
+            MoveToBackground: self._move_to_background,
+            StopBackground: self._stop_background,
+            StopChild: self._stop_child,
+            MailTeammate: self._mail,
+            SetMode: self._set_mode,
+            SetModel: self._set_model,
+            SetEffort: self._set_effort,
+            SetAgent: self._set_agent,
+            SetBudget: self._set_budget,
+            SetSteps: self._set_steps,
+            SwitchTeams: self._switch_teams,
+            SwitchTracing: self._switch_tracing,
+        }
 
-    async def send(self, order: SessionOrder) -> bool:
+    async def send(self, order: Order) -> bool:
         """Take the order. False if it changes nothing. Raises `BadInput`."""
-        match order:
-            case SendMessage() | Steer() | Queue():
-                return await self._message(order)
-            case (
-                EditMessage() | DeleteMessage() | WithdrawMessage() | Rewind()
-                | EnterWorktree() | LeaveWorktree() | RemoveWorktree()
-            ):  # fmt: skip
-                return await self._change(order)
-            case ApprovalResponse():
-                return await self._approval(order)
-            case QuestionResponse():
-                return await self._answers(order)
-            case PlanApproval():
-                return await self._plan(order)
-            case (
-                Interrupt() | Cancel() | Continue() | StopChild() | MoveToBackground()
-                | StopBackground() | MailTeammate()
-            ):  # fmt: skip
-                return await self._control(order)
-            case CompactConversation():
-                return await self._compact(order)
-            case _:
-                check_between_turns(self._engine, _OF_A_TURN.get(type(order), ""))
-                return await self._set(order)
+        check_between_turns(self._engine, _OF_A_TURN.get(type(order), ""))
+        return await self._handlers[type(order)](order)
 
     @property
     def waiting(self) -> bool:
@@ -195,60 +190,78 @@ class Dispatcher:
         if self._scope is not None:
             self._scope.cancel()
 
-    async def _message(self, order: SendMessage | Steer | Queue) -> bool:
-        images = order.images if isinstance(order, SendMessage) else ()
-        if not (order.text.strip() or images):
+    async def _message(self, order: SendMessage) -> bool:
+        if not (order.text.strip() or order.images):
             raise BadInput("it contains no text")
-        match order:
-            case Steer(text):
-                message = SendMessage(text, when="now", client_key=order.client_key)
-                return await self.say(message, "now")
-            case Queue(text):
-                message = SendMessage(text, when="next", client_key=order.client_key)
-                return await self.say(message, "next")
-            case SendMessage(when="now") if self._engine.view.turn.seq:
-                return await self.say(order, "now")
-            case _:
-                self._messages.append(order)
-                return True
+        if order.when == "now" and self._engine.view.turn.seq:
+            return await self.say(order, "now")
+        self._messages.append(order)
+        return True
 
-    async def _change(self, order: _Change) -> bool:
+    async def _steer(self, order: Steer) -> bool:
+        return await self._at_once(order, "now")
+
+    async def _queue(self, order: Queue) -> bool:
+        return await self._at_once(order, "next")
+
+    async def _at_once(self, order: Steer | Queue, when: Literal["now", "next"]) -> bool:
+        if not order.text.strip():
+            raise BadInput("it contains no text")
+        message = SendMessage(order.text, when=when, client_key=order.client_key)
+        return await self.say(message, when)
+
+    async def _edit_message(self, order: EditMessage) -> bool:
+        return await self._engine.inbox.edit_message(order.message, order.text)
+
+    async def _delete_message(self, order: DeleteMessage) -> bool:
+        return await self._engine.inbox.edit_message(order.message, None)
+
+    async def _withdraw_message(self, order: WithdrawMessage) -> bool:
+        return await self._engine.inbox.withdraw(order.message)
+
+    async def _rewind(self, order: Rewind) -> bool:
+        workspace = SessionWorkspace(self._app, self._engine)
+        rewound = await workspace.rewind(order.to, order.what, force=order.force)
+        return bool(rewound.undo)
+
+    async def _enter_worktree(self, order: EnterWorktree) -> bool:
+        return await _done(self._worktree.enter_now(order.name, order.branch))
+
+    async def _leave_worktree(self, _: LeaveWorktree) -> bool:
+        return await _done(self._worktree.leave_now())
+
+    async def _remove_worktree(self, order: RemoveWorktree) -> bool:
+        return await _done(self._worktree.remove(order.name, force=order.force))
+
+    @property
+    def _worktree(self) -> "SessionWorktree":
+        return SessionWorkspace(self._app, self._engine).worktree
+
+    async def _interrupt(self, order: Interrupt) -> bool:
+        if self._stops_compaction():
+            return True
         inbox = self._engine.inbox
-        match order:
-            case EditMessage(message, text):
-                return await inbox.edit_message(message, text)
-            case DeleteMessage(message):
-                return await inbox.edit_message(message, None)
-            case WithdrawMessage(message):
-                return await inbox.withdraw(message)
-            case Rewind(seq, what, force):
-                workspace = SessionWorkspace(self._app, self._engine)
-                return bool((await workspace.rewind(seq, what, force=force)).undo)
-            case _:
-                return await _enter_or_leave(order, self._app, self._engine)
+        stopped = await inbox.interrupt(order.reason, instead=order.instead)
+        if not stopped and order.instead:
+            await inbox.say(order.instead, when="next")
+        return stopped
 
-    async def _control(self, order: _Control) -> bool:
-        inbox, view = self._engine.inbox, self._engine.view
-        match order:
-            case Interrupt() | Cancel() if self._scope is not None:
-                self._scope.cancel()
-                return True
-            case Interrupt(instead, reason):
-                stopped = await inbox.interrupt(reason, instead=instead)
-                if not stopped and instead:
-                    await inbox.say(instead, when="next")
-                return stopped
-            case Cancel(reason):
-                return await inbox.cancel(reason)
-            case Continue():
-                if not self._engine.idle or self._messages:
-                    raise BadInput("a turn is already running")
-                if not view.conversation.messages:
-                    raise BadInput("there is no turn to continue yet")
-                self._continues = True
-                return True
-            case _:
-                return await _beside(order, self._engine)
+    async def _cancel(self, order: Cancel) -> bool:
+        return self._stops_compaction() or await self._engine.inbox.cancel(order.reason)
+
+    def _stops_compaction(self) -> bool:
+        """One between two turns is stopped, and nothing else."""
+        if self._scope is not None:
+            self._scope.cancel()
+        return self._scope is not None
+
+    async def _continue(self, _: Continue) -> bool:
+        if not self._engine.idle or self._messages:
+            raise BadInput("a turn is already running")
+        if not self._engine.view.conversation.messages:
+            raise BadInput("there is no turn to continue yet")
+        self._continues = True
+        return True
 
     async def _compact(self, order: CompactConversation) -> bool:
         if not self._engine.view.conversation.messages:
@@ -258,27 +271,26 @@ class Dispatcher:
         self._compaction = order  # between two turns: `step` does it
         return True
 
-    async def _set(self, order: _Set) -> bool:
-        inbox = self._engine.inbox
-        match order:
-            case SetMode(mode):
-                if (found := MODES.get(mode)) is None:
-                    raise BadInput(f"{mode!r} is not a mode: {', '.join(MODES)}")
-                return await inbox.set_mode(found)
-            case SetBudget(dollars, tokens, calls, seconds):
-                return await inbox.set_budget(Budget(dollars, tokens, calls, seconds))
-            case SetSteps(steps):
-                return await inbox.set_steps(steps)
-            case SetModel():
-                return await self._set_model(order)
-            case SetEffort(effort):
-                return await inbox.choose_effort(effort)
-            case SwitchTeams(on):
-                return await inbox.switch(TeamsSwitched(on))
-            case SwitchTracing(on):
-                return await inbox.switch(TracingSwitched(on))
-            case SetAgent():
-                return await self._set_agent(order)
+    async def _set_mode(self, order: SetMode) -> bool:
+        if (mode := MODES.get(order.mode)) is None:
+            raise BadInput(f"{order.mode!r} is not a mode: {', '.join(MODES)}")
+        return await self._engine.inbox.set_mode(mode)
+
+    async def _set_budget(self, order: SetBudget) -> bool:
+        budget = Budget(order.dollars, order.tokens, order.calls, order.seconds)
+        return await self._engine.inbox.set_budget(budget)
+
+    async def _set_steps(self, order: SetSteps) -> bool:
+        return await self._engine.inbox.set_steps(order.steps)
+
+    async def _set_effort(self, order: SetEffort) -> bool:
+        return await self._engine.inbox.choose_effort(order.effort)
+
+    async def _switch_teams(self, order: SwitchTeams) -> bool:
+        return await self._engine.inbox.switch(TeamsSwitched(order.on))
+
+    async def _switch_tracing(self, order: SwitchTracing) -> bool:
+        return await self._engine.inbox.switch(TracingSwitched(order.on))
 
     async def _set_model(self, order: SetModel) -> bool:
         model = self._app.models.full(order.model)
@@ -346,6 +358,48 @@ class Dispatcher:
             raise AlreadyAnswered(f"{which} waits to be judged")
         return True
 
+    async def _move_to_background(self, order: MoveToBackground) -> bool:
+        background = self._engine.background
+        if background is not None and background.move(order.call_id):
+            return True
+        named = f"the call {order.call_id!r} runs no command"
+        raise BadInput(named if order.call_id else NO_BASH)
+
+    async def _stop_child(self, order: StopChild) -> bool:
+        if not await self._engine.inbox.stop_child(order.child):
+            named = f"no subagent {order.child!r} is running"
+            raise BadInput(named if order.child else NO_CHILD)
+        return True
+
+    async def _stop_background(self, order: StopBackground) -> bool:
+        background = self._engine.background
+        running = [command.name for command in self._engine.view.background.running]
+        if background is None or not running:
+            raise BadInput(NO_COMMAND)
+        if order.name and order.name not in running:
+            raise BadInput(
+                f"no background command {order.name!r} is running; "
+                f"running now: {', '.join(running)}"
+            )
+        for name in (order.name,) if order.name else running:
+            await background.stop(name)
+        return True
+
+    async def _mail(self, order: MailTeammate) -> bool:
+        """Send it. False: it was sent before. Raises `BadInput` where no such teammate works."""
+        inbox, children = self._engine.inbox, self._engine.view.children
+        if not order.text.strip():
+            raise BadInput("the message is empty: say what the teammate is to know")
+        if await inbox.mail(order.teammate, order.text, order.client_key):
+            return True
+        team = [child.born.teammate for child in children.team]
+        if order.teammate in team:
+            return False
+        others = (
+            f"the teammates are {', '.join(team)}" if team else "there are no teammates"
+        )
+        raise BadInput(f"no teammate {order.teammate!r} is at work; {others}")
+
     def _waiting(self, call_id: str, hash_: str) -> Permission | Questions:
         for found in requests(self._engine.view):
             if isinstance(found, Permission | Questions) and found.id == call_id:
@@ -390,68 +444,10 @@ def _granted(
     return rules
 
 
-async def _enter_or_leave(order: _OfWorktree, app: App, engine: Engine) -> bool:
-    worktree = SessionWorkspace(app, engine).worktree
+async def _done(work: Awaitable[object]) -> bool:
+    """Wait for `work`. What a tool would be told is told to who gave the order."""
     try:
-        match order:
-            case EnterWorktree(name, branch):
-                await worktree.enter_now(name, branch)
-            case LeaveWorktree():
-                await worktree.leave_now()
-            case RemoveWorktree(name, force):
-                await worktree.remove(name, force=force)
+        await work
     except ToolFailed as error:
         raise BadInput(str(error)) from error
-    return True
-
-
-async def _mail(order: MailTeammate, engine: Engine) -> bool:
-    """Send it. False: it was sent before. Raises `BadInput` where no such teammate works."""
-    if not order.text.strip():
-        raise BadInput("the message is empty: say what the teammate is to know")
-    if await engine.inbox.mail(order.teammate, order.text, order.client_key):
-        return True
-    there = [each.born.teammate for each in engine.view.children.team]
-    if order.teammate in there:
-        return False
-    others = f"the teammates are {', '.join(there)}" if there else "there are no teammates"
-    raise BadInput(f"no teammate {order.teammate!r} is at work; {others}")
-
-
-async def _beside(order: _Beside, engine: Engine) -> bool:
-    """About what works beside the conversation, or is to."""
-    match order:
-        case MoveToBackground(call_id):
-            return _move(call_id, engine)
-        case MailTeammate():
-            return await _mail(order, engine)
-        case StopChild() | StopBackground():
-            return await _stop_work(order, engine)
-
-
-def _move(call_id: str, engine: Engine) -> bool:
-    """Raises `BadInput` where no such command runs."""
-    if engine.background is not None and engine.background.move(call_id):
-        return True
-    raise BadInput(f"the call {call_id!r} runs no command" if call_id else NO_BASH)
-
-
-async def _stop_work(order: StopChild | StopBackground, engine: Engine) -> bool:
-    """Stop what works beside the conversation."""
-    if isinstance(order, StopChild):
-        if not await engine.inbox.stop_child(order.child):
-            raise BadInput(
-                f"no subagent {order.child!r} is running" if order.child else NO_CHILD
-            )
-        return True
-    running = [each.name for each in engine.view.background.running]
-    if engine.background is None or not running:
-        raise BadInput(NO_COMMAND)
-    if order.name and order.name not in running:
-        there = ", ".join(running)
-        raise BadInput(
-            f"no background command {order.name!r} is running; running now: {there}"
-        )
-    for each in (order.name,) if order.name else running:
-        await engine.background.stop(each)
     return True
