@@ -255,23 +255,23 @@ def test_a_directory_that_cannot_be_listed_is_named(place: ToolDirectory) -> Non
 
 
 def test_a_directory_that_cannot_be_opened_is_named_by_our_own_walk(
-    place: ToolDirectory, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real_scandir, locked = os.scandir, (place.directory / "src/deep").stat().st_ino
+    with temporary_place(WithoutPrograms(ShellCommands(), "rg")) as place:
+        plant(place.directory)
+        real_scandir, locked = os.scandir, (place.directory / "src/deep").stat().st_ino
 
-    def scandir(number: int) -> object:
-        if os.fstat(number).st_ino == locked:
-            raise PermissionError(13, "Permission denied")
-        return real_scandir(number)
+        def scandir(number: int) -> object:
+            if os.fstat(number).st_ino == locked:
+                raise PermissionError(13, "Permission denied")
+            return real_scandir(number)
 
-    monkeypatch.setattr("os.scandir", scandir)
-    if place.commands.has("rg"):
-        pytest.skip("another process lists the directories")
+        monkeypatch.setattr("os.scandir", scandir)
 
-    assert named(place, "*.ts") == [
-        "src/d.ts",
-        "Not shown: src/deep (permission denied).",
-    ]
+        assert named(place, "*.ts") == [
+            "src/d.ts",
+            "Not shown: src/deep (permission denied).",
+        ]
 
 
 class Ripgrep(ScriptedCommands):

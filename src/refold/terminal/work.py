@@ -339,7 +339,7 @@ class PromptLock:
         """What is typed while no question is open; "" if a Ctrl+C came."""
         while not self.wanted:
             async with self._keyboard:
-                if self.asking:  # it waits for the keyboard, and was here first
+                if self.asking or self.wanted:  # since before the keyboard was free
                     continue
                 with anyio.CancelScope() as self._listening:
                     await checkpoint_if_cancelled()  # a line may be there already
