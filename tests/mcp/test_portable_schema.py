@@ -88,3 +88,18 @@ def test_long_alternatives_are_not_repeated_in_words() -> None:
 def test_properties_that_are_none_are_refused(properties: object) -> None:
     with pytest.raises(BadInput, match="of its schema"):
         portable({"properties": properties})
+
+
+@pytest.mark.parametrize("key", ["allOf", "anyOf"])
+def test_references_that_name_one_another_are_refused(key: str) -> None:
+    """They would take longer with each of them, without end."""
+    schema = {"type": "object", key: [{"$ref": "#"}] * 500}
+
+    with pytest.raises(BadInput, match="joins more than 200"):
+        portable(schema)
+
+
+def test_a_schema_that_refers_to_itself_is_written() -> None:
+    schema = {"properties": {"a": {"type": "string"}}, "anyOf": [{"$ref": "#"}]}
+
+    assert portable(schema)["properties"] == {"a": {"type": "string"}}

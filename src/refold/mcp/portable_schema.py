@@ -7,7 +7,7 @@ the arguments. `as_tools` refuses what cannot be sent at all. Pure.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -48,16 +48,20 @@ _PARTS = frozenset(
 )
 _LONGEST = 1_000  # characters of the alternatives in the description
 _MOST_LEVELS = 8  # of alternatives in alternatives
+_MOST_PARTS = 200  # that are joined: references can name one another over and over
 
 Schema = Mapping[str, Any]
 
 
 def portable(schema: Schema) -> dict[str, Any]:
-    """The schema of an object. Raises `BadInput` for properties that are none."""
+    """The schema of an object. Raises `BadInput` for properties that are none.
+
+    And for too many alternatives and references.
+    """
     kept = {key: value for key, value in schema.items() if key not in _UNUSED}
     special = {key: kept.pop(key) for key in tuple(kept) if key in _NOT_AT_THE_TOP}
     if special:
-        kept |= _merged(schema, schema, _MOST_LEVELS)
+        kept |= _merged(schema, schema, _MOST_LEVELS, iter(range(_MOST_PARTS)))
         words = (
             f"The arguments also have to match {json.dumps(special, ensure_ascii=False)}"
         )
@@ -87,8 +91,17 @@ def _properties(schema: Schema) -> dict[str, Any]:
     return found
 
 
-def _merged(part: Schema, whole: Schema, levels: int) -> dict[str, Any]:
-    """`properties` and `required` of an object with its alternatives."""
+def _merged(
+    part: Schema, whole: Schema, levels: int, left: Iterator[int]
+) -> dict[str, Any]:
+    """`properties` and `required` of an object with its alternatives.
+
+    `left` counts the parts that may still be joined.
+    """
+    if next(left, None) is None:
+        raise BadInput(
+            f"its schema joins more than {_MOST_PARTS} alternatives and references"
+        )
     properties = dict(_properties(part))
     required = list(part["required"]) if _is_list_of_names(part.get("required")) else []
     below = [(each, True) for each in _parts(part.get("allOf"))]
@@ -98,7 +111,7 @@ def _merged(part: Schema, whole: Schema, levels: int) -> dict[str, Any]:
         below += [(each, False) for each in _parts(part.get(key))]
     needed = list[set[str]]()
     for each, holds in below if levels else ():
-        found = _merged(each, whole, levels - 1)
+        found = _merged(each, whole, levels - 1, left)
         for name, description in found["properties"].items():
             there = properties.setdefault(name, description)
             if there != description:
