@@ -117,8 +117,13 @@ def test_odd_names_are_guarded_as_all_others(ws: Walled, name: str) -> None:
     [
         "touch pyvenv.cfg s/pyvenv.cfg",
         "mkdir {1..2100}",
-        "for n in {1..210}; do git init -q '!'$n; done",
-        "git init -q x; for n in {1..210}; do mkdir -p s/u/$n; cp -r x/.git s/u/$n; done",
+        pytest.param(
+            "for n in {1..210}; do git init -q '!'$n; done", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "git init -q x; for n in {1..210}; do mkdir -p s/u/$n; cp -r x/.git s/u/$n; done",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_a_command_makes_does_not_hide_a_guard_from_the_next(
