@@ -33,7 +33,7 @@ from refold.tools.contract import Completion, Context, ImageData, Reply, Tool
 from refold.values.display import ASK_USER, AskedQuestion, Diff, Note, Shown
 from refold.values.live import Progress
 from refold.values.messages import Image, ToolCall
-from refold.values.text import clean, escape_own, marked
+from refold.values.text import clean, written_out
 from refold.values.tools import Effect
 
 STOPPED = "Interrupted while running. Check what it had already done."
@@ -95,7 +95,7 @@ class RunningCall:
 
     def stopped(self) -> Ended:
         so_far = f"\nThe last it printed:\n{self._tail}" if self._tail.strip() else ""
-        return Ended(self.id, "stopped", STOPPED + marked(escape_own(so_far))[0])
+        return Ended(self.id, "stopped", STOPPED + written_out(so_far)[0])
 
 
 async def execute(
@@ -195,7 +195,7 @@ async def _with_new_problems(
     if news is None or end.outcome != "done":
         return end
     try:
-        words, _ = marked(escape_own(await news()))
+        words, _ = written_out(await news())
     except anyio.get_cancelled_exc_class():
         return end  # the edit was done, and must not look undone
     if not words:
@@ -216,9 +216,7 @@ async def _saved_in_editor(files: Files | None, world: World) -> bool:
 def _with_remarks(end: Ended, files: Files | None) -> Ended:
     """With what an editor did with the files of the call, for the model and the user."""
     said = (
-        [marked(escape_own(each))[0] for each in files.remarks()]
-        if files is not None
-        else []
+        [written_out(remark)[0] for remark in files.remarks()] if files is not None else []
     )
     if not said:
         return end
@@ -366,14 +364,14 @@ async def ended(
 
 async def failed(id_: str, words: str, world: World, record: Record) -> Ended:
     """How a call ends that failed; `words` are for the model, made safe and cut here."""
-    words, unseen = marked(escape_own(words))
+    words, unseen = written_out(words)
     text, whole = await _fitted(words, world, record)
     return Ended(id_, "failed", text, _invisible_characters_note(unseen), full_blob=whole)
 
 
 async def completed(id_: str, reply: Reply, world: World, record: Record) -> Ended:
     """How a call ends that a tool has answered; long text is cut here."""
-    words, unseen = marked(escape_own(reply.text))
+    words, unseen = written_out(reply.text)
     text, whole = await _fitted(words, world, record, all_of_it=reply.whole)
     seen = tuple((seen.path, seen.sha256) for seen in reply.seen)
     shown = tuple(_limit_shown(part, world.longest_result) for part in reply.shown)

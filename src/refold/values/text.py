@@ -105,12 +105,17 @@ def escape_own(text: str) -> str:
     return "".join((*pieces, _OWN.sub(_escape, text[at:])))
 
 
+def written_out(text: str) -> tuple[str, int]:
+    """`escape_own` and `marked`: a text of a local tool, and its number of invisible characters."""
+    return marked(escape_own(text))
+
+
 def between_tags(text: str, *names: str) -> str:
     """`text` of an agent or a command, to stand between tags of ours, such as `<mail>`.
 
     It can neither begin nor end one of these names, and hides nothing from a user.
     """
-    shown = marked(escape_own(text))[0]
+    shown = written_out(text)[0]
     return re.sub(rf"(?i)<(?=[\s/\\]*(?:{'|'.join(names)})\b)", "&lt;", shown)
 
 
