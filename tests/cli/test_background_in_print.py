@@ -110,7 +110,7 @@ def test_the_time_of_a_task_includes_its_background_commands(
 def test_without_a_limit_a_task_waits_for_ten_minutes(
     workspace: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("refold.headless.print.AWAITED_SECONDS", 0.01)
+    monkeypatch.setattr("refold.headless.task.AWAITED_SECONDS", 0.01)
 
     code = main(["-p", "Go", "--yolo", "--script", script(workspace, ENDLESS, WAIT)])
 
@@ -140,7 +140,7 @@ def test_over_stdio_the_end_of_stdin_does_not_end_what_is_waited_for(
 def test_over_stdio_the_wait_is_bounded_without_a_limit(
     workspace: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("refold.headless.stdio.AWAITED_SECONDS", 0.01)
+    monkeypatch.setattr("refold.headless.task.AWAITED_SECONDS", 0.01)
     order = workspace / "orders.jsonl"
     order.write_text('{"type":"user_message","text":"Go"}\n')
 

@@ -254,8 +254,8 @@ class ChildRun:
 
         A teammate waits for mail as well.
         """
-        done = view.turn.outcome in ("answered", "final") and not self._stop.is_set()
-        return done and not self.child.born.teammate and bool(view.background.awaited)
+        stays = not self._stop.is_set() and not self.child.born.teammate
+        return stays and bool(view.awaited)
 
     async def _pass_stop_on(self, session: Session) -> None:
         await self._stop.wait()

@@ -234,9 +234,7 @@ class Session:
 
         For who runs one task: without news for ten minutes, it waits no longer.
         """
-        from refold.views.notices import awaited_commands
-
-        while awaited_commands(self.view):
+        while self.view.awaited:
             with anyio.move_on_after(AWAITED_SECONDS) as patience:
                 await self.changed(after=self.view.seq)
             if patience.cancelled_caught:

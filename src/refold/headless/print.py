@@ -4,7 +4,6 @@ stdout has what the chosen format promises (docs/headless.md) and nothing else; 
 to stderr. No user can be asked: a call that would need approval is denied.
 """
 
-import math
 import select
 import sys
 import time
@@ -24,8 +23,15 @@ from refold.errors import BadInput, RefoldError, first, said_by
 from refold.headless.output import WAITING, StreamWriter
 from refold.headless.stop_signals import StopSignals
 from refold.headless.streams import print_error
-from refold.headless.task import INTERRUPTED, TIMED_OUT, Task, closed
-from refold.values.modes import AWAITED_SECONDS
+from refold.headless.task import (
+    INTERRUPTED,
+    TIMED_OUT,
+    WAITS,
+    Task,
+    closed,
+    longest_wait,
+    waited_too_long,
+)
 from refold.values.text import escape_own
 from refold.views.escape import on_one_line
 
@@ -220,15 +226,12 @@ async def _attend_background(session: Session, clock: "_Clock", limit: float | N
     told = ""
     while (waiting := awaited_commands(session.view)) and not clock.late:
         if waiting != told:
-            print_error(f"waits for {waiting}, which is to wake the agent")
+            print_error(WAITS.format(waiting))
             told = waiting
-        most = AWAITED_SECONDS if limit is None else math.inf
-        with anyio.move_on_after(most) as patience, clock.until_late():
+        with anyio.move_on_after(longest_wait(limit)) as patience, clock.until_late():
             await session.changed(after=session.view.seq)
         if patience.cancelled_caught:
-            return (
-                f"it waited {most:g} s for {waiting}: --timeout SECONDS sets another limit"
-            )
+            return waited_too_long(waiting)
         await session.settle()
     return f"it took longer than {limit:g} s: it waited for {waiting}" if waiting else ""
 

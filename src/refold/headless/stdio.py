@@ -6,7 +6,6 @@ questions that are still open then, of the session or of a subagent, are denied.
 that were open when a session was left are asked again when it is resumed.
 """
 
-import math
 import os
 import sys
 from collections.abc import AsyncGenerator, AsyncIterable, Sequence
@@ -30,8 +29,16 @@ from refold.errors import BadInput
 from refold.headless.output import WAITING, StreamWriter
 from refold.headless.stop_signals import StopSignals
 from refold.headless.streams import print_error
-from refold.headless.task import INTERRUPTED, TIMED_OUT, Task, closed
-from refold.values.modes import AWAITED_SECONDS, Outcome
+from refold.headless.task import (
+    INTERRUPTED,
+    TIMED_OUT,
+    WAITS,
+    Task,
+    closed,
+    longest_wait,
+    waited_too_long,
+)
+from refold.values.modes import Outcome
 from refold.views.notices import awaited_commands
 from refold.views.stream_json.documents import Error, ForkMade, Result
 from refold.views.stream_json.encode import Document
@@ -146,15 +153,12 @@ class StdioClient:
     async def _await(self, waiting: str, news: anyio.Event) -> None:
         """Wait for a background command that is to wake the agent, after stdin has ended."""
         if waiting != self._waits_for:
-            print_error(f"waits for {waiting}, which is to wake the agent")
+            print_error(WAITS.format(waiting))
             self._waits_for = waiting
-        most = AWAITED_SECONDS if self._seconds is None else math.inf
-        with anyio.move_on_after(most) as patience:
+        with anyio.move_on_after(longest_wait(self._seconds)) as patience:
             await news.wait()
         if patience.cancelled_caught:
-            late = (
-                f"it waited {most:g} s for {waiting}: --timeout SECONDS sets another limit"
-            )
+            late = waited_too_long(waiting)
             print_error(late)
             await self.leave(TIMED_OUT, late)
 

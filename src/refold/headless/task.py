@@ -1,5 +1,6 @@
 """A task without a terminal: what the command line passes to `print` and `stdio`."""
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 
@@ -9,9 +10,11 @@ from msgspec import Struct
 from refold.client.launch import Launch
 from refold.client.session import Session
 from refold.client.types import ImageData
+from refold.values.modes import AWAITED_SECONDS
 
 TIMED_OUT = 3  # exit codes
 INTERRUPTED = 130
+WAITS = "waits for {}, which is to wake the agent"
 _CLOSING = 5.0  # seconds to close what is open, at most
 
 
@@ -31,6 +34,15 @@ class Task(Struct, frozen=True, kw_only=True):
     images: Callable[[], Sequence[ImageData]]
     launch: Callable[[bool], Launch]  # is anybody there to be asked?
     open: Callable[[Launch], Awaitable[Session]]
+
+
+def longest_wait(limit: float | None) -> float:
+    """So long a task waits for background commands without news, where `limit` is its own."""
+    return AWAITED_SECONDS if limit is None else math.inf
+
+
+def waited_too_long(waiting: str) -> str:
+    return f"it waited {AWAITED_SECONDS:g} s for {waiting}: --timeout SECONDS sets another limit"
 
 
 async def closed(launch: Launch) -> None:

@@ -82,18 +82,18 @@ def undo_changes(
         changes.restore(path, now=after.prints.get(path))
     for path, now in after.steps.items():
         was = before.steps.get(path)
-        if was is None and _continues_with_more(path, None, now):
-            if not is_known(path, now):
-                changes.move(path)
-        elif (
-            was is not None and not was.equals(now) and _continues_with_more(path, was, now)
-        ):
+        if not _continues_with_more(path, was, now):
+            continue
+        if was is not None and not was.equals(now):
             changes.restore(path, now)
+        elif was is None and not is_known(path, now):
+            changes.move(path)
     changes.move_elsewhere()
     return UndoneChanges(changes.made, changes.accepted, changes.by_others)
 
 
 def _continues_with_more(path: str, was: Fingerprint | None, now: Fingerprint) -> bool:
+    """Would git run more when it continues than what was there before made it run?"""
     if now.kind == "directory":
         return False
     if now.kind != "file" or now.content is None:
@@ -287,9 +287,8 @@ class _Changes:
     def move_elsewhere(self) -> None:
         """Files that were renamed away from guarded paths: a command could read them there."""
         for path in _paths_of(self._lost, self._reach.roots) if self._lost else ():
-            if (
-                path not in self._before.prints
-            ):  # what was put back may have got the same number
+            # What was put back may have got the same number.
+            if path not in self._before.prints:
                 self.move(path, "followed")
 
     def is_by_another(self, path: str, now: Fingerprint | None) -> bool:

@@ -298,7 +298,7 @@ class HttpClient:
             with anyio.move_on_after(bounds.idle):
                 return HttpResponse(self, line, await line.head(), bounds)
             raise Stalled(f"has sent nothing for {bounds.idle:g} s")
-        except BaseException:
+        except BaseException:  # also where it is cancelled: nobody else has the connection
             await line.aclose()
             raise
 

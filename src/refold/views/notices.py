@@ -138,11 +138,10 @@ def ended_with_session(view: View) -> str:
 
 
 def awaited_commands(view: View) -> str:
-    """The background commands that are to wake the agent, which has answered; or ""."""
-    if view.turn.seq or view.turn.outcome not in ("answered", "final"):
-        return ""
-    awaited = view.background.awaited
-    return ", ".join(f"{each.name} ({_cut(each.started.command)})" for each in awaited)
+    """Those of `View.awaited` by name, with their command lines; or ""."""
+    return ", ".join(
+        f"{command.name} ({_cut(command.started.command)})" for command in view.awaited
+    )
 
 
 def ended_with_answer(view: View) -> tuple[str, ...]:

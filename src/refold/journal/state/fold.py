@@ -54,7 +54,7 @@ from refold.journal.state import (
     turn,
 )
 from refold.journal.state.account import Account
-from refold.journal.state.background import MOST_WAKES, Background
+from refold.journal.state.background import MOST_WAKES, Background, BackgroundCommand
 from refold.journal.state.changed_files import ChangedFiles
 from refold.journal.state.checkpoints import Checkpoints
 from refold.journal.state.children import Children
@@ -116,6 +116,12 @@ class View(Struct, frozen=True):
         return [
             w for w in waiting if w.said.sender in REQUESTERS or (w.said.wakes and awake)
         ]
+
+    @property
+    def awaited(self) -> Sequence[BackgroundCommand]:
+        """The running commands that are to wake the agent, which has answered."""
+        answered = not self.turn.seq and self.turn.outcome in ("answered", "final")
+        return self.background.awaited if answered else ()
 
     @property
     def queued(self) -> Sequence[Undelivered]:
