@@ -15,11 +15,7 @@ from typing import Any
 import pytest
 
 from refold.cli.main import main
-from refold.declared.parts import (
-    replies_anthropic,
-    replies_ollama,
-    replies_openai_chat,
-)
+from refold.declared.parts import fakes
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 
@@ -101,15 +97,17 @@ def files_in(folder: str) -> dict[str, str]:
 
 _MARK = ', "cache_control": {"type": "ephemeral"}'
 WIRES: dict[str, Any] = {
-    "openai-chat": replies_openai_chat, "anthropic": replies_anthropic, "ollama": replies_ollama,
-}  # fmt: skip
+    "openai-chat": (fakes.calling_openai_chat, fakes.saying_openai_chat),
+    "anthropic": (fakes.calling_anthropic, fakes.saying_anthropic),
+    "ollama": (fakes.calling_ollama, fakes.saying_ollama),
+}
 
 
 @contextmanager
 def api(wire: Any) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """A fake API, streaming or not as it is asked. Its address, and the bodies it got."""
     bodies: list[dict[str, Any]] = []
-    replies = WIRES[wire]
+    calling, saying = WIRES[wire]
 
     class FakeModel(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -121,7 +119,7 @@ def api(wire: Any) -> Iterator[tuple[str, list[dict[str, Any]]]]:
             bodies.append(body)
             name, arguments = STEPS[step] if step < len(STEPS) else ("", {})
             if not body.get("stream"):
-                made = replies.calling(name, arguments) if name else replies.saying("Done.")
+                made = calling(name, arguments) if name else saying("Done.")
                 self.reply(re.sub('"(c|call-)0"', f'"call-{step}"', made).encode())
                 return
             made = Reply(

@@ -1,8 +1,9 @@
 """Joins modules of `parts` to one Python file, without what it does not need.
 
-A composition is data: which modules, which functions are kept for their own sake, and the
-values of constants. What these functions do not reach is dropped, and so are the imports that
-are then unused. `generate` decides what an agent needs.
+A composition is data: which modules, which functions are kept for their own sake, which of
+several functions stands for a name, and the values of constants. What these functions do not
+reach is dropped, and so are the imports that are then unused. `generate` decides what an agent
+needs.
 """
 
 import ast
@@ -14,6 +15,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 Value: TypeAlias = str | float | tuple[str, ...] | frozenset[str]
 PACKAGE = "refold.declared.parts"
@@ -30,7 +32,7 @@ class Section(Struct, frozen=True):
 class Composition(Struct, frozen=True):
     """What a file is made of. `program` is the name that tests import it by.
 
-    `renamed` gives a name of a module another one, where two modules have the same.
+    `chosen` maps a name in the file to the function of the parts that gets this name.
     """
 
     title: str
@@ -38,7 +40,7 @@ class Composition(Struct, frozen=True):
     roots: frozenset[str]
     values: Mapping[str, Value] = {}
     program: str = ""
-    renamed: Mapping[str, tuple[str, str]] = {}
+    chosen: Mapping[str, str] = {}
 
 
 class _Statement(Struct, frozen=True):
@@ -59,7 +61,7 @@ class _Module(Struct, frozen=True):
 def composed(wanted: Composition) -> str:
     """The text of the file."""
     modules = {
-        name: _parsed(name, wanted.values, wanted.renamed.get(name))
+        name: _parsed(name, wanted)
         for section in wanted.sections
         for name in section.modules
     }
@@ -112,12 +114,8 @@ def _joined(statements: Sequence[_Statement]) -> str:
     return "".join(pieces)
 
 
-def _parsed(
-    name: str, values: Mapping[str, Value], renamed: tuple[str, str] | None
-) -> _Module:
+def _parsed(name: str, wanted: Composition) -> _Module:
     text = files(PACKAGE).joinpath(f"{name}.py").read_text(encoding="utf-8")
-    if renamed:
-        text = re.sub(rf"\b{renamed[0]}\b", renamed[1], text)
     lines = text.splitlines()
     statements, imports = list[_Statement](), list[ast.Import | ast.ImportFrom]()
     end = 0
@@ -125,9 +123,20 @@ def _parsed(
         if isinstance(node, ast.Import | ast.ImportFrom):
             imports.append(node)
         elif not _is_docstring(node):
-            statements.append(_statement(node, lines[end:], end, values))
+            statement = _statement(node, lines[end:], end, wanted.values)
+            statements += _choose(statement, wanted.chosen)
         end = node.end_lineno or end
     return _Module(tuple(statements), tuple(imports))
+
+
+def _choose(statement: _Statement, chosen: Mapping[str, str]) -> list[_Statement]:
+    """The statement under its name in the file; none where another one is chosen."""
+    name = next(iter(statement.defines), "")
+    new = next((key for key, part in chosen.items() if part == name), "")
+    if new:
+        text = re.sub(rf"\b{name}\b", new, statement.text, count=1)
+        return [replace(statement, text=text, defines=frozenset({new}))]
+    return [] if name in chosen else [statement]
 
 
 def _is_docstring(node: ast.stmt) -> bool:

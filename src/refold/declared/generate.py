@@ -46,18 +46,24 @@ _PATHS = {
 }  # fmt: skip
 _PROGRAMS = {
     "claude-code": ("claude_code", "claude"), "codex-cli": ("codex_cli", "codex"),
-    "gemini-cli": ("gemini_cli", "gemini"), "ollama-cli": ("ollama_cli", "ollama"),
+    "gemini-cli": ("gemini_cli", "gemini"), "ollama-cli": ("plain_programs", "ollama"),
 }  # fmt: skip
+_MODES = {
+    "fresh": {"in_context": "in_context_fresh"},
+    "sliding": {"in_context": "in_context_window"},
+    "summarize": {"in_context": "in_context_window", "note": "note_digest"},
+}
 _TESTS = {
     "write_file": "WriteTest", "edit_file": "EditTest", "read_file": "ReadTest", "bash": "BashTest",
 }  # fmt: skip
 
 
 class _Backend(Struct, frozen=True):
-    """The modules of a backend, those of its test, and its settings."""
+    """The modules of a backend, the functions chosen for it and its test, and its settings."""
 
     parts: tuple[str, ...]
-    checks: tuple[str, ...]
+    chosen: Mapping[str, str]
+    fakes: Mapping[str, str]
     values: Mapping[str, Value]
     needs: str  # what must be there to run it, for the README
     api: bool = True
@@ -91,23 +97,21 @@ def generated(declared: Declared, folder: str) -> GeneratedAgent:
         **backend.values,
     }
     roots = frozenset(("main", *offered))
-    as_text = backend.api and variant.context_format
     program = Composition(
         _title(variant),
-        _sections(variant, backend),
+        _sections(backend),
         roots,
         values,
-        renamed=dict.fromkeys(_context(variant), ("in_context", "selected"))
-        if as_text
-        else {},
+        chosen=_choices(variant, backend),
     )
     tests = frozenset(_TESTS[name] for name in offered)
     checks = Composition(
         f"Tests of {module}.py: a fake model calls its tools.",
-        (Section("", (*backend.checks, "checks")),),
+        (Section("", ("fakes", "play", "checks")),),
         tests,
         {"PROGRAM": _PROGRAMS.get(provider_of(variant), ("", ""))[1]},
         module,
+        backend.fakes,
     )
     return GeneratedAgent(
         {
@@ -175,17 +179,18 @@ def _program(declared: Declared, name: str, model: str) -> _Backend:
             f"{declared.where}: {declared.variant.name}.model is missing: {name} needs one"
         )
     values: dict[str, Value] = {"MODEL": model}
+    fakes = _program_fakes(f"saying_{part}", "in_its_place_on_path")
     if name != "ollama-cli":
-        replies = (f"replies_{part}", "replies_as_text", "fake_on_path", "play_program")
-        parts = ("json_lines", "opening_alone", "program_run", part, "program")
-        return _Backend(parts, replies, values, _needs(program, spec.login), api=False)
+        parts = ("program_run", part, "program")
+        return _Backend(parts, {}, fakes, values, _needs(program, spec.login), api=False)
     host = (declared.variant.host, declared.variant.port)
+    command = "ollama_command"
     if any(host):
         values["HOST"] = f"{host[0] or '127.0.0.1'}:{host[1] or 11434}"
-        part = "ollama_cli_host"
-    parts = ("opening_with_system", "program_run", part, "plain_output", "program")
-    replies = ("replies_plain", "replies_as_text", "fake_on_path", "play_program")
-    return _Backend(parts, replies, values, _needs(program, spec.install), api=False)
+        command = "ollama_command_on_host"
+    return _plain_program(
+        command, "opening_with_system", fakes, values, _needs(program, spec.install)
+    )
 
 
 def _needs(program: str, advice: str) -> str:
@@ -198,20 +203,38 @@ def _own_command(variant: Variant) -> _Backend:
     in_place = "{prompt}" in text or "{prompt_file}" in text
     apart = "{system}" in text or "{system_file}" in text
     part = (
-        "own_command_argument"
+        "own_command_with_texts"
         if in_place
-        else "own_command_system"
+        else "own_command_with_system"
         if apart
         else "own_command"
     )
-    opening = "opening_alone" if apart else "opening_with_system"
-    return _Backend(
-        (opening, "program_run", part, "plain_output", "program"),
-        ("replies_plain", "replies_as_text", "fake_command", "play_program"),
+    return _plain_program(
+        part,
+        "opening" if apart else "opening_with_system",
+        _program_fakes("saying_plain_programs", "in_its_place_as_command"),
         {"COMMAND": command, "MODEL": variant.model},
         f"the program `{variant.command[0]}`",
-        api=False,
     )
+
+
+def _plain_program(
+    command: str,
+    opening: str,
+    fakes: Mapping[str, str],
+    values: Mapping[str, Value],
+    needs: str,
+) -> _Backend:
+    parts = ("program_run", "plain_programs", "program")
+    chosen = {"command": command, "opening": opening}
+    return _Backend(parts, chosen, fakes, values, needs, api=False)
+
+
+def _program_fakes(saying: str, in_its_place: str) -> dict[str, str]:
+    return {
+        "play": "play_with_program", "calling": "calling_as_text", "saying": saying,
+        "in_its_place": in_its_place,
+    }  # fmt: skip
 
 
 def _api(declared: Declared, spec: ProviderSpec, model: str) -> _Backend:
@@ -236,22 +259,20 @@ def _api(declared: Declared, spec: ProviderSpec, model: str) -> _Backend:
         else "openai_chat"
     )
     values: dict[str, Value] = {"MODEL": model, "URL": base + _PATHS[spec.wire]}
+    parts = ("http_post", wire)
+    fakes = {name: f"{name}_{wire}" for name in ("calling", "saying")}
     if wire == "ollama":
         return _Backend(
-            ("http_post", wire), (f"replies_{wire}", "variables_none", "play_api"), values,
+            parts, {}, {**fakes, "variables": "variables_without_key"}, values,
             f"Ollama at {base}, with the model `{model}`",
         )  # fmt: skip
     variable = variant.api_key_env or spec.key_env
     values["API_KEY_VARIABLE"] = variable
-    optional = not variant.api_key_env and (spec.keyless or base != spec.base_url)
-    return _Backend(
-        ("key_optional" if optional else "key_needed", "http_post", wire),
-        (f"replies_{wire}", "variables_key", "play_api"),
-        values,
-        f"the server at {base}, and its key in `{variable}` if it wants one"
-        if optional
-        else f"a key in the environment variable `{variable}`",
-    )
+    if not variant.api_key_env and (spec.keyless or base != spec.base_url):
+        needs = f"the server at {base}, and its key in `{variable}` if it wants one"
+        return _Backend(parts, {"api_key": "optional_api_key"}, fakes, values, needs)
+    needs = f"a key in the environment variable `{variable}`"
+    return _Backend(parts, {}, fakes, values, needs)
 
 
 def _moved(base: str, host: str, port: int | None) -> str:
@@ -291,30 +312,33 @@ def _asking(variant: Variant, offered: Sequence[str]) -> frozenset[str]:
     return frozenset(found & set(offered))
 
 
-def _sections(variant: Variant, backend: _Backend) -> tuple[Section, ...]:
-    display = "display_status" if variant.display == "status" else "display_plain"
-    calls = "words_native" if backend.api else "text_calls"
-    context = _context(variant)
-    if variant.context_format or not backend.api:
-        context = (*context, f"transcript_{variant.context_format or 'plain'}")
-    if variant.context_format and backend.api:
-        context = (*context, "context_as_text")
+def _sections(backend: _Backend) -> tuple[Section, ...]:
+    calls = () if backend.api else ("text_calls",)
     return (
         Section("Settings", ("settings",)),
-        Section("The conversation", ("program_messages", "prompt")),
-        Section("The terminal", (display,)),
+        Section("The conversation", ("conversation",)),
+        Section("The terminal", ("terminal",)),
         Section("Tools", ("tools",)),
-        Section("What the model is sent", (calls, "newest_request", *context)),
+        Section("What the model is sent", (*calls, "context_modes", "context_formats")),
         Section("The model", backend.parts),
         Section("The loop", ("loop",)),
     )
 
 
-def _context(variant: Variant) -> tuple[str, ...]:
-    """The modules of its context mode."""
-    mode = variant.context_mode or "continue"
-    notes = {"sliding": "note_count", "summarize": "note_digest"}
-    return (notes[mode], "context_window") if mode in notes else (f"context_{mode}",)
+def _choices(variant: Variant, backend: _Backend) -> dict[str, str]:
+    """The functions for its context mode, its context format, its display and its backend."""
+    chosen = {**_MODES.get(variant.context_mode, {}), **backend.chosen}
+    if variant.display == "status":
+        chosen["waiting"] = "waiting_in_one_line"
+    if variant.context_format not in ("", "plain"):
+        chosen["transcript"] = f"transcript_{variant.context_format}"
+    if not backend.api:
+        chosen["speaker"] = "speaker_for_program"
+        chosen["message_text"] = "message_text_for_program"
+    elif variant.context_format:
+        chosen["select_messages"] = chosen.get("in_context", "in_context")
+        chosen["in_context"] = "in_context_as_text"
+    return chosen
 
 
 def _module_name(name: str) -> str:

@@ -2,9 +2,10 @@
 
 refold itself never runs them. `declared.generate` takes the modules that an agent needs, drops
 the functions that it never calls, sets the constants of `settings`, and joins the rest to
-one file. Where there are several modules for one thing (`openai_chat`, `anthropic`, …), they
-define the same names, and an import here names one of them.
+one file.
 
-The modules are small because each is one choice (a backend, a context mode, a format) or a piece
-that only some choices need. A larger module would bring code into a program that it never runs.
+There is one module for each backend; all of them define `ask`, or `command` and `parse_reply`.
+Other choices, such as a context mode or a format, are functions of one module: `in_context`,
+`in_context_fresh`, … In a program, the chosen one has the name of the first. `fakes`, `play` and
+`checks` become the program's test.
 """

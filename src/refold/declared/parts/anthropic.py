@@ -2,11 +2,15 @@
 
 from typing import Any
 
-from refold.declared.parts.context_continue import in_context
-from refold.declared.parts.http_post import post
-from refold.declared.parts.key_needed import api_key
-from refold.declared.parts.program_messages import BackendError, Call, Message, Response
-from refold.declared.parts.prompt import system_prompt
+from refold.declared.parts.context_modes import in_context
+from refold.declared.parts.conversation import (
+    BackendError,
+    Call,
+    Message,
+    Response,
+    system_prompt,
+)
+from refold.declared.parts.http_post import api_key, post
 from refold.declared.parts.settings import MAX_OUTPUT_TOKENS, MODEL, URL
 from refold.declared.parts.tools import TOOLS, schema
 

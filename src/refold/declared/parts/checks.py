@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from refold.declared.parts.play_api import play
+from refold.declared.parts.play import play
 
 
 def played(tool: str, arguments: dict[str, Any], user_says: str = "y") -> str:

@@ -1,13 +1,28 @@
-"""Requests of a generated program to an API."""
+"""Requests of a generated program to an API, and the key that they carry."""
 
 import json
+import os
 import time
 import urllib.error
 import urllib.request
 from typing import Any
 
-from refold.declared.parts.program_messages import BackendError
-from refold.declared.parts.settings import TIMEOUT
+from refold.declared.parts.conversation import BackendError
+from refold.declared.parts.settings import API_KEY_VARIABLE, TIMEOUT
+
+
+def api_key() -> str:
+    """The key, from the environment: it must not be in a file that is passed on."""
+    key = os.environ.get(API_KEY_VARIABLE, "").strip()
+    if not key:
+        raise BackendError(f"there is no key: set {API_KEY_VARIABLE}")
+    return key
+
+
+def optional_api_key() -> str:
+    """The key, from the environment. A server without keys takes anything."""
+    return os.environ.get(API_KEY_VARIABLE, "").strip() or "none"
+
 
 BUSY = (429, 500, 502, 503, 504, 529)  # answers after which it is worth trying again
 

@@ -4,15 +4,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from refold.declared.parts.display_plain import say, waiting
-from refold.declared.parts.openai_chat import ask
-from refold.declared.parts.program_messages import (
+from refold.declared.parts.conversation import (
     BackendError,
     Call,
     CallResult,
     Message,
 )
+from refold.declared.parts.openai_chat import ask
 from refold.declared.parts.settings import CONFIRM, MAX_STEPS, MODEL, NAME, SHOW_TOKENS
+from refold.declared.parts.terminal import say, waiting
 from refold.declared.parts.tools import TOOLS, ToolError, check_call
 
 

@@ -3,8 +3,7 @@
 import json
 import re
 
-from refold.declared.parts.program_messages import Call, CallResult, Message
-from refold.declared.parts.prompt import system_prompt
+from refold.declared.parts.conversation import Call, CallResult, Message, system_prompt
 from refold.declared.parts.tools import TOOLS, schema
 
 # An answer can be cut off before the end of its call.
@@ -54,12 +53,12 @@ def parse_calls(text: str) -> list[Call]:
     return calls
 
 
-def speaker(message: Message) -> str:
+def speaker_for_program(message: Message) -> str:
     """Who has written a message. The program gets results as words of the user."""
     return "user" if message.role == "tool" else message.role
 
 
-def message_text(message: Message) -> str:
+def message_text_for_program(message: Message) -> str:
     """All that a message says, as text. Calls are in the text already."""
     if message.role != "tool":
         return message.text

@@ -1,4 +1,7 @@
-"""The display mode `status`: one line counts the seconds while the model works."""
+"""What a generated program prints.
+
+`waiting` is the display mode `plain`, `waiting_in_one_line` the display mode `status`.
+"""
 
 import curses
 import re
@@ -17,6 +20,13 @@ def say(text: str) -> None:
 
 @contextmanager
 def waiting(what: str) -> Generator[None, None, None]:
+    """Say what is going on. A line of its own works in every terminal, pipe and log."""
+    say(f"[{what} ...]")
+    yield
+
+
+@contextmanager
+def waiting_in_one_line(what: str) -> Generator[None, None, None]:
     """Show what is going on, and for how long, in a line that disappears afterwards."""
     line_start, erase_line = terminal_codes()
     if not erase_line:

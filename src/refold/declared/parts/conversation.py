@@ -1,7 +1,11 @@
-"""The conversation of a generated program, as values that no API prescribes."""
+"""The conversation of a generated program, and its system prompt, as values of no API."""
 
+import datetime
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from refold.declared.parts.settings import SYSTEM_PROMPT
 
 
 class BackendError(Exception):
@@ -47,3 +51,9 @@ class Response:
     shown: str
     tokens_in: int = 0
     tokens_out: int = 0
+
+
+def system_prompt() -> str:
+    """The instructions, and what the model cannot know by itself."""
+    today = datetime.date.today().isoformat()
+    return f"{SYSTEM_PROMPT}\n\nYou work in: {Path.cwd()}\nToday: {today}"

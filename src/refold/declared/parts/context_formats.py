@@ -1,0 +1,77 @@
+"""The conversation as one text: the context formats. `transcript` is the format `plain`."""
+
+import json
+import re
+
+from refold.declared.parts.context_modes import in_context as select_messages
+from refold.declared.parts.context_modes import message_text, speaker
+from refold.declared.parts.conversation import Message
+
+# A line of a message that looks like the beginning of another one.
+SPEAKER = re.compile(
+    r"^([^\S\n]*)(\\*(?:System|User|Assistant|Note)\s*:)", re.IGNORECASE | re.MULTILINE
+)
+
+
+def transcript(messages: list[tuple[str, str]]) -> str:
+    """The conversation as text: `User: ...`, `Assistant: ...`."""
+    return "\n\n".join(
+        f"{speaker.title()}: " + SPEAKER.sub(r"\1\\\2", text)
+        for speaker, text in messages
+    )
+
+
+def transcript_markdown(messages: list[tuple[str, str]]) -> str:
+    """The conversation as Markdown: a heading for each message, and its text fenced."""
+    return "\n\n".join(section(speaker, text) for speaker, text in messages)
+
+
+def section(speaker: str, text: str) -> str:
+    """One message. Its fence is longer than any fence in it, so that it cannot end it."""
+    fences = re.findall(r"`{3,}", text)
+    fence = "`" * max((len(each) + 1 for each in fences), default=3)
+    return f"## {speaker.title()}\n\n{fence}text\n{text}\n{fence}"
+
+
+def transcript_json(messages: list[tuple[str, str]]) -> str:
+    """The conversation as a JSON list, one message on each line."""
+    lines = [
+        json.dumps(
+            {"role": speaker, "content": text},
+            ensure_ascii=False,
+            separators=(",", ":"),
+        )
+        for speaker, text in messages
+    ]
+    return "[\n" + ",\n".join(lines) + "\n]"
+
+
+# XML 1.0 has no way to write these.
+NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def transcript_xml(messages: list[tuple[str, str]]) -> str:
+    """The conversation as XML. In CDATA, code and calls in tags stay as they are."""
+    lines = ["<conversation>"]
+    for role, text in messages:
+        text = NOT_IN_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+        text = text.replace("]]>", "]]]]><![CDATA[>")
+        lines.append(f'<message role="{role}"><![CDATA[{text}]]></message>')
+    return "\n".join([*lines, "</conversation>"])
+
+
+TEXT_GUIDE = """\
+Below is a conversation up to now. Write the assistant's next message, and nothing else: \
+no name or heading before it.
+
+Calls and results are described in brackets. Make a call with the tools that you are \
+given, never as text."""
+
+
+def in_context_as_text(messages: list[Message]) -> list[Message]:
+    """What is sent: the selected messages as one text. A single one stays as it is."""
+    kept = select_messages(messages)
+    if len(kept) < 2:
+        return kept
+    lines = [(speaker(each), message_text(each)) for each in kept]
+    return [Message("user", transcript([("system", TEXT_GUIDE), *lines]))]

@@ -1,0 +1,127 @@
+"""Stand-ins for the test of a generated program: what a fake model answers, and its place.
+
+The names end with the backend that a function stands in for.
+"""
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from refold.declared.parts import settings as agent
+
+
+def calling_openai_chat(name: str, arguments: dict[str, Any]) -> str:
+    """A response with a tool call."""
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    call = {"id": "call-0", "type": "function", "function": function}
+    return openai_chat_body(
+        {"role": "assistant", "content": None, "tool_calls": [call]}
+    )
+
+
+def saying_openai_chat(text: str) -> str:
+    """A response in words."""
+    return openai_chat_body({"role": "assistant", "content": text})
+
+
+def openai_chat_body(message: dict[str, Any]) -> str:
+    """A response as the API sends it."""
+    usage = {"prompt_tokens": 10, "completion_tokens": 5}
+    return json.dumps({"choices": [{"message": message}], "usage": usage})
+
+
+def calling_anthropic(name: str, arguments: dict[str, Any]) -> str:
+    """A response with a tool call."""
+    return anthropic_body(
+        {"type": "tool_use", "id": "c0", "name": name, "input": arguments}
+    )
+
+
+def saying_anthropic(text: str) -> str:
+    """A response in words."""
+    return anthropic_body({"type": "text", "text": text})
+
+
+def anthropic_body(block: dict[str, Any]) -> str:
+    """A response as the API sends it."""
+    usage = {"input_tokens": 10, "output_tokens": 5}
+    return json.dumps({"role": "assistant", "content": [block], "usage": usage})
+
+
+def calling_ollama(name: str, arguments: dict[str, Any]) -> str:
+    """A response with a tool call."""
+    call = {"function": {"name": name, "arguments": arguments}}
+    return ollama_body({"role": "assistant", "content": "", "tool_calls": [call]})
+
+
+def saying_ollama(text: str) -> str:
+    """A response in words."""
+    return ollama_body({"role": "assistant", "content": text})
+
+
+def ollama_body(message: dict[str, Any]) -> str:
+    """A response as the API sends it."""
+    counts = {"prompt_eval_count": 10, "eval_count": 5}
+    return json.dumps({"message": message, "done": True, **counts})
+
+
+def saying_claude_code(text: str) -> str:
+    """A response in words."""
+    usage = {"input_tokens": 10, "output_tokens": 5}
+    return json.dumps({"type": "result", "result": text, "usage": usage})
+
+
+def saying_codex_cli(text: str) -> str:
+    """A response in words."""
+    item = {"type": "agent_message", "text": text}
+    usage = {"input_tokens": 10, "output_tokens": 5}
+    lines = [
+        {"type": "item.completed", "item": item},
+        {"type": "turn.completed", "usage": usage},
+    ]
+    return "\n".join(map(json.dumps, lines))
+
+
+def saying_gemini_cli(text: str) -> str:
+    """A response in words."""
+    stats = {"input_tokens": 10, "output_tokens": 5}
+    lines = [
+        {"type": "message", "role": "assistant", "content": text},
+        {"type": "result", "status": "success", "stats": stats},
+    ]
+    return "\n".join(map(json.dumps, lines))
+
+
+def saying_plain_programs(text: str) -> str:
+    """A response in words."""
+    return text
+
+
+def variables() -> dict[str, str]:
+    """A key; and no proxy may stand between us and the fake."""
+    return {"no_proxy": "*", agent.API_KEY_VARIABLE: "key"}
+
+
+def variables_without_key() -> dict[str, str]:
+    """No proxy may stand between us and the fake."""
+    return {"no_proxy": "*"}
+
+
+# What the program is called that the agent runs.
+PROGRAM = "claude"
+
+
+def in_its_place_on_path(fake: Path) -> contextlib.AbstractContextManager[object]:
+    """While this is open, the fake is run instead of the real program."""
+    fake.with_name(PROGRAM).symlink_to(fake)
+    path = f"{fake.parent}{os.pathsep}{os.environ['PATH']}"
+    return mock.patch.dict(os.environ, {"PATH": path})
+
+
+def in_its_place_as_command(fake: Path) -> contextlib.AbstractContextManager[object]:
+    """While this is open, the fake is run instead of the real program."""
+    arguments = [str(fake), *agent.COMMAND[1:]]
+    return mock.patch.object(agent, "COMMAND", arguments)

@@ -1,0 +1,52 @@
+"""Programs that print their response and nothing else: Ollama's, and the user's own."""
+
+from pathlib import Path
+
+from refold.declared.parts.program_run import ProgramRun
+from refold.declared.parts.settings import COMMAND, HOST, MODEL
+from refold.declared.parts.text_calls import instructions
+
+
+def ollama_command(folder: Path, prompt: str) -> ProgramRun:
+    """One run of a model. It downloads the model if that is missing."""
+    return ProgramRun(
+        ["ollama", "run", MODEL, "--nowordwrap", "--hidethinking"], prompt
+    )
+
+
+def ollama_command_on_host(folder: Path, prompt: str) -> ProgramRun:
+    """One run of a model. It downloads the model if that is missing."""
+    arguments = ["ollama", "run", MODEL, "--nowordwrap", "--hidethinking"]
+    return ProgramRun(arguments, prompt, {"OLLAMA_HOST": HOST})
+
+
+def own_command(folder: Path, prompt: str) -> ProgramRun:
+    """One run of the program."""
+    return ProgramRun(COMMAND, prompt)
+
+
+def own_command_with_texts(folder: Path, prompt: str) -> ProgramRun:
+    """One run of the program, with the texts that its command line has a place for."""
+    arguments = COMMAND
+    for name, text in (("prompt", prompt), ("system", instructions())):
+        file = folder / f"{name}.md"
+        file.write_text(text, encoding="utf-8")
+        arguments = [part.replace(f"{{{name}_file}}", str(file)) for part in arguments]
+        arguments = [part.replace(f"{{{name}}}", text) for part in arguments]
+    return ProgramRun(arguments)
+
+
+def own_command_with_system(folder: Path, prompt: str) -> ProgramRun:
+    """One run of the program, with the system prompt in its command line or in a file."""
+    system, file = instructions(), folder / "system.md"
+    file.write_text(system, encoding="utf-8")
+    arguments = [
+        part.replace("{system_file}", str(file)).replace("{system}", system)
+        for part in COMMAND
+    ]
+    return ProgramRun(arguments, prompt)
+
+
+def parse_reply(output: str) -> tuple[str, int, int]:
+    """The response is all that the program prints; it counts no tokens."""
+    return output, 0, 0
