@@ -24,7 +24,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
 )
 from refold.journal.home import JournalDirectory
-from refold.journal.store.blobs import Blobs
+from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.disk import Disk
 from refold.session.recorder import Recorder
 from refold.session.session import Session
@@ -156,7 +156,7 @@ def test_a_session_is_shown_with_its_task_answer_and_children(capsys: Output) ->
 
 def test_a_leaf_is_shown_with_its_whole_answer(capsys: Output) -> None:
     whole = "word " * 3_000 + "the end"
-    blob = Blobs(at_home(), Disk()).put(whole.encode())
+    blob = BlobFiles(at_home(), Disk()).put(whole.encode())
     plant(at_home(), [
         *begun(), ModelAsked(),
         Reserved("leaf", "m/small", 0.5, 900, 1, "call-0", "k", 0, "what is it?"),
@@ -170,7 +170,7 @@ def test_a_leaf_is_shown_with_its_whole_answer(capsys: Output) -> None:
 
 
 def test_a_call_is_shown_with_who_allowed_it_and_all_it_printed(capsys: Output) -> None:
-    blob = Blobs(at_home(), Disk()).put(b"all of it")
+    blob = BlobFiles(at_home(), Disk()).put(b"all of it")
     plant(at_home(), [
         *begun(), ModelAsked(), answer("", ("call-7", "bash", '{"command": "make"}')),
         Judged("call-7", "ask", "bash(make)", "it runs a command", source="settings.toml"),

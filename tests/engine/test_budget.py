@@ -452,7 +452,7 @@ def test_a_model_asked_beside_the_talk_is_traced_like_any_other() -> None:
     anyio.run(main)
 
     traced = [e.event for e in entries(store) if isinstance(e.event, RequestLogged)]
-    sent = [anyio.run(store.get, each.request) for each in traced]
+    sent = [anyio.run(store.blobs.get, each.request) for each in traced]
     assert len(traced) == 3
     assert sent[-1] == summary_prompt().encode()
 

@@ -18,7 +18,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
 )
 from refold.journal.state.fold import fold
-from refold.journal.store.port import Lease, MemoryStore
+from refold.journal.store.port import Blobs, Lease, MemoryStore
 from refold.permissions.rules import parse
 from refold.provider.port import Delta, Request
 from refold.session.session import Session
@@ -223,8 +223,12 @@ class Counted:
         self.store, self.left, self.fails = MemoryStore(), breaks_at, fails
         self.scope: anyio.CancelScope
 
-    async def lease(self) -> Lease:
-        return await self.store.lease()
+    @property
+    def blobs(self) -> Blobs:
+        return self.store.blobs
+
+    async def lease(self, claim: int = 0) -> Lease:
+        return await self.store.lease(claim)
 
     async def release(self) -> None:
         await self.store.release()
@@ -242,12 +246,6 @@ class Counted:
 
     async def read(self, after: int = 0) -> Sequence[bytes]:
         return await self.store.read(after)
-
-    async def put(self, blob: bytes) -> str:
-        return await self.store.put(blob)
-
-    async def get(self, name: str) -> bytes:
-        return await self.store.get(name)
 
     async def _tick(self) -> None:
         self.left -= 1

@@ -21,7 +21,7 @@ from refold.errors import JournalError, Unreachable
 from refold.journal.events.kinds import AnswerRejected, ModelAnswered, RequestLogged
 from refold.journal.state.fold import View
 from refold.journal.store.logged_requests import wire_calls
-from refold.journal.store.port import MemoryStore
+from refold.journal.store.port import MemoryBlobs, MemoryStore
 from refold.provider.port import (
     CallDelta,
     Delta,
@@ -365,7 +365,7 @@ def test_a_picture_whose_blob_is_gone_does_not_stop_the_session() -> None:
         MemoryStore(),
     )
     run(store, world(provider, tools=(camera,)), "Look up.")
-    store.blobs.clear()
+    store.blobs.contents.clear()
 
     view = run(store, world(provider, tools=(camera,)), "And now?")
 
@@ -378,7 +378,7 @@ def test_a_picture_whose_blob_is_gone_does_not_stop_the_session() -> None:
 
 
 def test_a_picture_is_read_once_a_turn_however_many_steps_it_has() -> None:
-    class Counting(MemoryStore):
+    class Counting(MemoryBlobs):
         def __init__(self) -> None:
             super().__init__()
             self.got = Counter[str]()
@@ -387,14 +387,15 @@ def test_a_picture_is_read_once_a_turn_however_many_steps_it_has() -> None:
             self.got[name] += 1
             return await super().get(name)
 
-    store = Counting()
+    blobs = Counting()
+    store = MemoryStore(blobs=blobs)
     provider = ScriptedProvider([("camera", "{}")], [WEATHER], [BOOK], "Blue.", "Still.")
 
     run(store, world(provider, tools=(camera, weather, book)), "Look up.")
-    assert set(store.got.values()) == {1}
+    assert set(blobs.got.values()) == {1}
     run(store, world(provider, tools=(camera, weather, book)), "And now?")
 
-    assert set(store.got.values()) == {2}
+    assert set(blobs.got.values()) == {2}
     assert all(request.pictures for request in provider.heard[1:])
 
 
@@ -445,7 +446,7 @@ def turns(store: MemoryStore, providers: list[OverAWire], *words: str) -> None:
 
 def traced(store: MemoryStore) -> list[tuple[bytes, bytes]]:
     """Every traced call as it went out and as it came back."""
-    calls = wire_calls(entries(store), store.blobs.__getitem__)
+    calls = wire_calls(entries(store), store.blobs.contents.__getitem__)
     return [(call.request, call.answer) for call in calls]
 
 
@@ -473,11 +474,11 @@ def test_traces_grow_with_what_is_new_and_not_with_the_whole_talk(too: str) -> N
 
     turns(store, [OverAWire(too=too)], *(f"{n} " * 200 for n in range(40)))
 
-    calls = [*wire_calls(entries(store), store.blobs.__getitem__)]
+    calls = [*wire_calls(entries(store), store.blobs.contents.__getitem__)]
     last = calls[-1]
     assert (last.to, len(json.loads(last.request))) == ("POST http://acme.test", 79)
     assert {call.request for call in calls if call.to == too} <= {INSTRUCTIONS}
-    sizes = sum(len(blob) for blob in store.blobs.values())
+    sizes = sum(len(blob) for blob in store.blobs.contents.values())
     assert sizes < 40 * 1000  # forty of some 600 bytes; whole ones would be 20 times that
 
 
@@ -502,13 +503,13 @@ def test_what_was_not_kept_of_a_trace_is_kept_the_next_time() -> None:
         with pytest.raises(JournalError):
             await trace.told(Full())
         trace.take(RequestSent("POST http://acme.test", b"one, two"))
-        return await trace.told(store)
+        return await trace.told(blobs)
 
-    trace, store = Trace(), MemoryStore()
+    trace, blobs = Trace(), MemoryBlobs()
 
     found = anyio.run(story)
 
-    assert [(event.same_prefix, store.blobs[event.request]) for event in found] == [
+    assert [(event.same_prefix, blobs.contents[event.request]) for event in found] == [
         (0, b"one"),
         (3, b", two"),
     ]
@@ -520,7 +521,7 @@ def test_nothing_is_traced_where_nobody_asked() -> None:
     run(store, world(OverAWire(), rules=OPEN_HAND), "Hello.")
 
     assert not [e for e in entries(store) if isinstance(e.event, RequestLogged)]
-    assert store.blobs == {}
+    assert store.blobs.contents == {}
 
 
 def test_a_trace_of_an_answer_that_a_person_stopped_is_kept_too() -> None:

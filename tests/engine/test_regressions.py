@@ -10,7 +10,7 @@ import pytest
 from refold.errors import JournalError
 from refold.journal.events.kinds import Ended, Entry
 from refold.journal.state.fold import View
-from refold.journal.store.port import MemoryStore
+from refold.journal.store.port import MemoryBlobs, MemoryStore
 from refold.permissions.decide import decide
 from refold.permissions.facts import Access, Facts
 from refold.permissions.rules import parse
@@ -96,7 +96,7 @@ def test_arguments_nested_without_end_are_told_to_the_model() -> None:
 
 
 def test_what_was_done_stays_done_when_its_output_cannot_be_kept_whole() -> None:
-    class NoBlobs(MemoryStore):
+    class NoRoom(MemoryBlobs):
         async def put(self, blob: bytes) -> str:
             raise JournalError("no room")
 
@@ -105,7 +105,7 @@ def test_what_was_done_stays_done_when_its_output_cannot_be_kept_whole() -> None
         """Talk too much."""
         return Reply("x" * 100)
 
-    store = NoBlobs()
+    store = MemoryStore(blobs=NoRoom())
     run(
         store,
         world(ScriptedProvider([BOOK], "Ok."), tools=(book,), longest_result=20),

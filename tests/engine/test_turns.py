@@ -452,7 +452,7 @@ def test_a_result_too_long_for_the_model_is_cut_in_the_middle_and_kept_whole() -
     assert (end.text[:10], end.text[-10:]) == ("a" * 10, "b" * 10)
     assert "80 of 100 characters" in end.text
     assert f"blob:{end.full_blob}" in end.text
-    assert store.blobs[end.full_blob] == b"a" * 50 + b"b" * 50
+    assert store.blobs.contents[end.full_blob] == b"a" * 50 + b"b" * 50
 
 
 def test_what_was_not_kept_is_not_called_the_whole() -> None:

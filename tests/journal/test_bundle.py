@@ -32,7 +32,7 @@ from refold.journal.events.kinds import (
     Unknown,
 )
 from refold.journal.home import JournalDirectory, current_directory
-from refold.journal.store.blobs import Blobs
+from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.check import check
 from refold.journal.store.disk import Disk
 from refold.values.messages import Image
@@ -64,7 +64,7 @@ def events_of(path: Path) -> list[Event]:
 
 
 def with_blobs(path: Path, *blobs: bytes) -> list[str]:
-    kept = Blobs(path, Disk())
+    kept = BlobFiles(path, Disk())
     return [kept.put(blob) for blob in blobs]
 
 
@@ -121,7 +121,7 @@ def test_children_and_blobs_are_carried_too(tmp_path: Path) -> None:
     assert (made.sessions, made.blobs) == (4, 4)
     there = {p.relative_to(path) for p in path.rglob("*")}
     assert {p.relative_to(two.path(ID)) for p in two.path(ID).rglob("*")} == there
-    assert Blobs(two.path(ID), Disk()).get(names[2]) == large
+    assert BlobFiles(two.path(ID), Disk()).get(names[2]) == large
     for each in ("", "children/child-1", "children/child-1/children/child-1"):
         assert check(two.path(ID) / each).damages == ()
     modes = {stat.S_IMODE(p.stat().st_mode) for p in two.root.rglob("*") if p.is_file()}

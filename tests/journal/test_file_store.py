@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -42,7 +43,7 @@ def test_only_its_owner_can_read_a_session_whatever_the_umask(tmp_path: Path) ->
     async def use() -> None:
         store = FileStore(directory)
         await write(store, EVENTS)
-        await store.put(b"blob")
+        await store.blobs.put(b"blob")
 
     before = os.umask(0o277)
     try:
@@ -163,8 +164,12 @@ def test_a_writer_is_fenced_off_when_a_later_one_signed_the_pen(tmp_path: Path) 
         for n in range(2):
             await add(later, (await later.lease()).epoch, b"x", n)
         (elsewhere / "pen").replace(tmp_path / "one" / "pen")
-        with pytest.raises(Fenced, match="lost the lock to writer 2"):
-            await add(store, epoch, b"two", 1)
+        note = (elsewhere.parent / "one" / "pen").read_bytes()
+        for attempt in (partial(add, store, epoch, b"two", 1), store.lease):
+            with pytest.raises(Fenced, match="lost the lock to writer 2"):
+                await attempt()
+        await store.release()
+        assert (tmp_path / "one" / "pen").read_bytes() == note
         return list(await store.read())
 
     assert anyio.run(use) == [b"one"]
@@ -182,8 +187,12 @@ def test_a_writer_whose_file_was_replaced_writes_no_more(tmp_path: Path) -> None
         copy.replace(file)
         with pytest.raises(Fenced, match="replaced"):
             await add(store, epoch, b"two", 1)
-        assert (await store.lease()).epoch > epoch
-        assert list(await store.read()) == [b"other"]
+        with pytest.raises(Fenced, match="replaced"):
+            await store.lease()
+        await store.release()
+        another = FileStore(tmp_path)
+        assert (await another.lease()).epoch > epoch
+        assert list(await another.read()) == [b"other"]
 
     anyio.run(use)
 
@@ -316,7 +325,7 @@ class TestABadDisk:
                 epoch = (await store.lease()).epoch
                 found = list(await store.read())
                 assert found[: len(kept)] == kept
-                blob = await store.put(b"blob")
+                blob = await store.blobs.put(b"blob")
                 for n in range(len(found), 3):
                     await add(store, epoch, b"line %d of try %d" % (n, tried), n)
                     await store.keep()
@@ -328,7 +337,7 @@ class TestABadDisk:
                 told.append(str(error))
         assert all(str(directory) in words for words in told)
         assert list(await FileStore(directory).read()) == kept
-        assert await store.get(blob) == b"blob"
+        assert await store.blobs.get(blob) == b"blob"
         assert len(kept) == 3
 
     @pytest.mark.parametrize(
@@ -432,8 +441,8 @@ class TestAPowerCut:
 
         async def use() -> bytes:
             store = FileStore(tmp_path / "one", THREADS, disk)
-            name = await store.put(b"blob")
+            name = await store.blobs.put(b"blob")
             disk.cut_power()
-            return await FileStore(tmp_path / "one", THREADS).get(name)
+            return await FileStore(tmp_path / "one", THREADS).blobs.get(name)
 
         assert anyio.run(use) == b"blob"

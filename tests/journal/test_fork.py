@@ -183,7 +183,7 @@ def test_its_blobs_are_there_and_its_variables_too(tmp_path: Path) -> None:
     home = JournalDirectory(tmp_path)
 
     async def put(*contents: bytes) -> list[str]:
-        return [await home.store("a").put(each) for each in contents]
+        return [await home.store("a").blobs.put(each) for each in contents]
 
     names = anyio.run(put, b"picture", b"whole", b"variables", b"later")
     path = written(
@@ -210,7 +210,7 @@ def test_where_the_disk_knows_no_links_blobs_are_copied(
     home = JournalDirectory(tmp_path)
 
     async def put() -> str:
-        return await home.store("a").put(b"whole")
+        return await home.store("a").blobs.put(b"whole")
 
     name = anyio.run(put)
     written(home, SessionStarted("/w"), Ended("c", "done", "cut", full_blob=name))

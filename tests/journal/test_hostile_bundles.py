@@ -24,7 +24,7 @@ from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import Ended, Entry, Said
 from refold.journal.home import JournalDirectory
-from refold.journal.store.blobs import Blobs
+from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.check import check
 from refold.journal.store.disk import Disk
 from refold.values.messages import Image
@@ -41,7 +41,7 @@ def document(tmp_path: Path) -> bytes:
     home = JournalDirectory(tmp_path / "one")
     path = home.path(ID)
     family(path)
-    name = Blobs(path, Disk()).put(b"picture" * 9)
+    name = BlobFiles(path, Disk()).put(b"picture" * 9)
     lines = (path / "events.jsonl").read_bytes().split(b"\n")[:-1]
     events = [entry.event for entry, _ in codec.decode(lines)]
     plant(path, [*events, Said("see", images=(Image(name, "image/png"),))])

@@ -118,7 +118,7 @@ def test_another_journal_in_its_place_is_named(session: Path) -> None:
 def test_a_blob_that_a_line_names_is_looked_at(tmp_path: Path, damage: str) -> None:
     async def make() -> str:
         store = FileStore(tmp_path, THREADS)
-        name = await store.put(b"all of it")
+        name = await store.blobs.put(b"all of it")
         await write(store, [Ended("call-1", "done", "a part", full_blob=name)])
         return name
 

@@ -10,7 +10,7 @@ from refold.errors import BadInput, Held, JournalError
 from refold.journal.events.kinds import Ended
 from refold.journal.fork import fork
 from refold.journal.home import JournalDirectory
-from refold.journal.store.blobs import Blobs
+from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.delete import ASIDE, delete, session_size
 from refold.journal.store.disk import Disk
 from refold.journal.store.file import FileStore
@@ -40,7 +40,7 @@ def test_a_session_goes_with_all_below_it(home: JournalDirectory) -> None:
 
 
 def test_a_fork_keeps_the_blobs_that_it_shares(home: JournalDirectory) -> None:
-    name = Blobs(home.path("one"), Disk()).put(b"a long result")
+    name = BlobFiles(home.path("one"), Disk()).put(b"a long result")
     put(home, "one", *talk("umbrella"), Ended("c", "done", "a long…", full_blob=name))
     made = fork(home, "one", None, 1.8e9, Careless())
     before = session_size(home.path("one"))
@@ -49,7 +49,7 @@ def test_a_fork_keeps_the_blobs_that_it_shares(home: JournalDirectory) -> None:
 
     assert (before.sessions, before.files) == (2, 3)
     assert names(home) == [made.id]
-    assert Blobs(home.path(made.id), Disk()).get(name) == b"a long result"
+    assert BlobFiles(home.path(made.id), Disk()).get(name) == b"a long result"
 
 
 @pytest.mark.parametrize("written", ["one", "one/child-1"])

@@ -1,21 +1,35 @@
-"""Every store keeps the contract."""
+"""Every store and all blobs keep their contracts."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from refold.journal.store.file import FileStore
-from refold.journal.store.port import MemoryStore, Store
-from refold.testing.conformance import StoreContract
+from refold.journal.store.port import Blobs, MemoryBlobs, MemoryStore, Store
+from refold.testing.conformance import BlobsContract, StoreContract
 
 
 class TestMemoryStore(StoreContract):
     @pytest.fixture
-    def store(self) -> Store:
-        return MemoryStore()
+    def open_store(self) -> Callable[[], Store]:
+        return MemoryStore().another
 
 
 class TestFileStore(StoreContract):
     @pytest.fixture
-    def store(self, tmp_path: Path) -> Store:
-        return FileStore(tmp_path / "sessions" / "one")
+    def open_store(self, tmp_path: Path) -> Callable[[], Store]:
+        return partial(FileStore, tmp_path / "sessions" / "one")
+
+
+class TestMemoryBlobs(BlobsContract):
+    @pytest.fixture
+    def blobs(self) -> Blobs:
+        return MemoryBlobs()
+
+
+class TestFileBlobs(BlobsContract):
+    @pytest.fixture
+    def blobs(self, tmp_path: Path) -> Blobs:
+        return FileStore(tmp_path / "sessions" / "one").blobs

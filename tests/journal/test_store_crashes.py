@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from refold.errors import Held
-from refold.journal.store.blobs import Blobs
+from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.disk import Disk
 from refold.journal.store.file import FileStore
 from tests.journal.disks import Unpowered
@@ -66,7 +66,7 @@ class StoreThroughCrashes(RuleBasedStateMachine):
     @rule(blob=st.binary(max_size=10))
     def put(self, blob: bytes) -> None:
         async def put() -> str:
-            return await self.store.put(blob)
+            return await self.store.blobs.put(blob)
 
         self.blobs.add(self.do(put))
 
@@ -102,7 +102,7 @@ class StoreThroughCrashes(RuleBasedStateMachine):
 
     @invariant()
     def every_blob_is_there(self) -> None:
-        blobs = Blobs(self.directory, Disk())
+        blobs = BlobFiles(self.directory, Disk())
         assert all(blobs.get(name) is not None for name in self.blobs)
 
     def teardown(self) -> None:

@@ -80,7 +80,7 @@ def test_files_that_were_handed_in_count_as_read(
     run.run()
     (place / "b").write_text("something else")
     (event,) = run.events(VariableInjected)
-    blobs = {name: anyio.run(run.store.get, name) for name in blobs_of(event)}
+    blobs = {name: anyio.run(run.store.blobs.get, name) for name in blobs_of(event)}
     started = [entry for entry in run.entries if isinstance(entry.event, VariableInjected)]
     record = SessionRecord(started, blob=blobs.get)
     today = CurrentFiles(DiskFiles(place))
@@ -113,4 +113,4 @@ def test_what_is_attached_has_its_large_variables_of_its_own(tmp_path: Path) -> 
     (restored,), (kept,) = run.events(VariablesRestored), run.events(VariablesSaved)
     assert view.turn.answer == "300000"
     assert restored.parts == kept.parts
-    assert anyio.run(run.store.get, *kept.parts)
+    assert anyio.run(run.store.blobs.get, *kept.parts)

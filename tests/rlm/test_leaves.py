@@ -206,7 +206,7 @@ def test_long_answers_are_kept_as_blobs_and_come_back_whole() -> None:
 
     (settled,) = run.leaves[1]
     assert view.turn.answer == "5000"
-    assert (settled.text, len(run.store.blobs[settled.full_blob])) == ("", 5_000)
+    assert (settled.text, len(run.store.blobs.contents[settled.full_blob])) == ("", 5_000)
 
 
 def test_code_is_told_what_is_left() -> None:

@@ -10,7 +10,7 @@ from refold.errors import BadInput, JournalError
 from refold.journal.events.child_events import VariablesRestored, VariablesSaved
 from refold.journal.events.kinds import Ended
 from refold.journal.home import JournalDirectory
-from refold.journal.store.port import MemoryStore
+from refold.journal.store.port import MemoryBlobs, MemoryStore
 from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.other_sessions import OtherSessions
 from refold.testing.providers import ScriptedProvider
@@ -103,7 +103,7 @@ def test_a_process_that_is_lost_leaves_the_variables_of_the_step_before() -> Non
     )
 
 
-class FullStore(MemoryStore):
+class NoRoom(MemoryBlobs):
     """There is room for lines, and none for blobs."""
 
     async def put(self, blob: bytes) -> str:
@@ -111,7 +111,9 @@ class FullStore(MemoryStore):
 
 
 def test_a_disk_with_no_room_for_variables_takes_no_output_and_no_answer() -> None:
-    run = told(coded("x = 1\nprint(x)"), coded("FINAL(2)"), store=FullStore())
+    run = told(
+        coded("x = 1\nprint(x)"), coded("FINAL(2)"), store=MemoryStore(blobs=NoRoom())
+    )
 
     view = run.run()
 

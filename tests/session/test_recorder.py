@@ -7,7 +7,7 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from refold.errors import Corrupt, Held, JournalError
+from refold.errors import Corrupt, Fenced, Held, JournalError
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import (
@@ -71,9 +71,9 @@ class BadDisk(MemoryStore):
         self._half = half
         self.leases = self.releases = 0
 
-    async def lease(self) -> Lease:
+    async def lease(self, claim: int = 0) -> Lease:
         self.leases += 1
-        return await super().lease()
+        return await super().lease(claim)
 
     async def release(self) -> None:
         self.releases += 1
@@ -272,6 +272,33 @@ def test_a_pen_that_was_given_back_can_be_taken_by_another(tmp_path: Path) -> No
         return str(caught.value)
 
     assert "process" in anyio.run(main)
+
+
+def test_a_recorder_that_lost_its_session_never_takes_it_back() -> None:
+    """It was paused in another process while a second one went on, and wakes up."""
+
+    async def main() -> tuple[list[str], list[Entry]]:
+        store = MemoryStore()
+        old, new = Recorder(store, claim=1), Recorder(store.another(), claim=2)
+        await old(START, Said("One."))
+        await new(Said("Two."))
+        outcomes = list[str]()
+        for record, text in ((old, "Late."), (old, "Late again."), (new, "Three.")):
+            try:
+                await record(Said(text))
+                outcomes.append(text)
+            except Fenced:
+                outcomes.append("fenced")
+        return outcomes, entries(store)
+
+    outcomes, lines = anyio.run(main)
+
+    assert outcomes == ["fenced", "fenced", "Three."]
+    assert [e.event.text for e in lines if isinstance(e.event, Said)] == [
+        "One.",
+        "Two.",
+        "Three.",
+    ]
 
 
 @pytest.mark.parametrize("seq", [1, 2, 3])

@@ -125,7 +125,7 @@ def test_a_known_secret_is_masked_in_events_and_blobs_alike(secret: str) -> None
             Said(f"the key is {secret}!"), Noted("x", Raw(msgspec.json.encode(secret)))
         )
         name = await record.put(f"blob {secret}\n{PEM}\n{SHAPES[0]} end".encode())
-        return b"\n".join(store.lines), store.blobs[name]
+        return b"\n".join(store.lines), store.blobs.contents[name]
 
     lines, blob = anyio.run(main)
 

@@ -20,7 +20,7 @@ from refold.claims.passages import Passage, passage
 from refold.errors import JournalError, ToolFailed
 from refold.journal.events.child_events import ChildBorn, ChildEnded
 from refold.journal.events.kinds import Entry
-from refold.journal.store.blobs import Blobs
+from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.disk import Disk
 from refold.journal.store.session_files import CHILDREN
 from refold.journal.store.tree_reader import entries_in
@@ -66,7 +66,7 @@ def _born(
 
 
 def _blobs(path: Path) -> Callable[[str], bytes | None]:
-    blobs = Blobs(path, Disk())
+    blobs = BlobFiles(path, Disk())
 
     def get(name: str) -> bytes | None:
         try:

@@ -19,7 +19,7 @@ from refold.headless.streams import print_error, write
 from refold.journal.events.kinds import LAST, Entry
 from refold.journal.home import JournalDirectory, StoredSession
 from refold.journal.state.session_tree import ROOT, Node, find, walk
-from refold.journal.store.blobs import Blobs
+from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.disk import Disk
 from refold.journal.store.log_file import NAME as JOURNAL
 from refold.journal.store.tree_reader import tree
@@ -154,7 +154,7 @@ def labels() -> Callable[[ToolCall], str]:
 
 def blobs(node: Node) -> Callable[[str], str]:
     """The text of a blob of this session; of a missing one, the reason."""
-    kept = Blobs(node.path, Disk())
+    kept = BlobFiles(node.path, Disk())
 
     def text(name: str) -> str:
         try:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from refold.errors import BadInput, JournalError, RefoldError
 from refold.journal.home import StoredSession
 from refold.journal.state.session_tree import Node, walk
-from refold.journal.store.blobs import Blobs
+from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.disk import Disk, as_journal_errors
 from refold.journal.store.tree_reader import tree
 from refold.values.messages import Image, ToolCall
@@ -111,7 +111,7 @@ def _written(node: Node, choice: ExportChoice, label: Label) -> Iterator[str]:
 
 def _image(node: Node, image: Image) -> bytes | None:
     try:
-        return Blobs(node.path, Disk()).get(image.blob)
+        return BlobFiles(node.path, Disk()).get(image.blob)
     except JournalError:
         return None
 

@@ -19,7 +19,7 @@ from refold.journal.home import JournalDirectory, StoredSession
 from refold.journal.state.fold import fold
 from refold.journal.state.session_tree import Node
 from refold.journal.store import log_file, writer_lock
-from refold.journal.store.blobs import Blobs
+from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.disk import Disk
 from refold.journal.store.logged_requests import WireCall, wire_calls
 from refold.journal.store.tree_reader import entries_in, is_written, tree
@@ -125,7 +125,7 @@ class StoredSessions:
 
     def blob(self, id_: str, name: str) -> bytes:
         """What an event names by its sha256. Raises `JournalError`."""
-        return Blobs(self._home.path(id_), Disk()).get(name)
+        return BlobFiles(self._home.path(id_), Disk()).get(name)
 
     def export(self, id_: str, form: str) -> Iterator[bytes]:
         """The session as a file. Raises `BadInput` for a form that there is not."""
@@ -148,7 +148,7 @@ class StoredSessions:
         return tree(self._home.path(id_), id_)
 
     def _wire_calls(self, id_: str) -> Iterator[WireCall]:
-        return wire_calls(self.entries(id_), Blobs(self._home.path(id_), Disk()).get)
+        return wire_calls(self.entries(id_), BlobFiles(self._home.path(id_), Disk()).get)
 
     def _label(self, call: ToolCall) -> str:
         return label(call, self._tools.get(call.name))

@@ -56,8 +56,9 @@ class OtherSessions:
             view = await anyio.to_thread.run_sync(_view, lines, turn, found.id)
             self._check_near(found.id, view)
             conversation = view.conversation
-            index = await store.get(conversation.variables)
-            return OtherVariables(found.id, index, conversation.variable_parts, store.get)
+            read_blob = store.blobs.get
+            index = await read_blob(conversation.variables)
+            return OtherVariables(found.id, index, conversation.variable_parts, read_blob)
         except JournalError as error:
             raise BadInput(f"the session {found.id} cannot be read: {error}") from error
 

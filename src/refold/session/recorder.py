@@ -6,7 +6,7 @@ wins, a stop only while a turn runs) passes a function to `append_if`: nothing i
 between its check and its events.
 
 If the disk fails, its content is unknown: the view is discarded, and the next append opens
-the journal and folds it again.
+the journal and folds it again. After `Fenced` that fails for good: another process goes on.
 """
 
 import time
@@ -37,7 +37,8 @@ MakeEvents = Callable[[View], Sequence[Event]]
 class Recorder:
     """Implements the engine's `Record`. `durable` false trades power loss for speed.
 
-    `fit` makes images as they can be sent; None: they are stored as they are.
+    `fit` makes images as they can be sent; None: they are stored as they are. `claim` is the
+    number under which this process was given the session (`Store.lease`).
     """
 
     def __init__(
@@ -48,11 +49,12 @@ class Recorder:
         clock: Callable[[], float] = time.time,
         durable: bool = True,
         fit: Callable[[ImageData], FittedImage] | None = None,
+        claim: int = 0,
     ) -> None:
         self.view, self.since, self.hub = View(), 0, Hub()
         self._store, self._masks, self._clock = store, masks or Redactor(), clock
         self._durable, self._telling = durable, StreamRedactor(self._masks)
-        self._fit = fit
+        self._fit, self._claim = fit, claim
         self._head, self._epoch = Head(), 0
         self._lock = anyio.Lock()
         self._broken = True  # until the journal is opened again
@@ -125,10 +127,10 @@ class Recorder:
             self.hub.tell(told)
 
     async def put(self, blob: bytes) -> str:
-        return await self._store.put(self._masks.mask(blob))
+        return await self._store.blobs.put(self._masks.mask(blob))
 
     async def put_bytes(self, blob: bytes) -> str:
-        return await self._store.put(blob)  # a mask would only break it
+        return await self._store.blobs.put(blob)  # a mask would only break it
 
     async def put_image(self, image: ImageData) -> tuple[Image, str]:
         fitted = FittedImage(image)
@@ -138,7 +140,7 @@ class Recorder:
         return Image(name, fitted.image.kind, image.name), fitted.note
 
     async def get(self, name: str) -> bytes:
-        return await self._store.get(name)
+        return await self._store.blobs.get(name)
 
     def lend(self, call: ToolCall) -> None:
         """A subagent's call as the model made it, for the user who is asked about it here."""
@@ -155,7 +157,7 @@ class Recorder:
 
     async def _begin(self) -> None:
         """Open the journal to write, follow the chain, fold, and say what was lost."""
-        lease = await self._store.lease()
+        lease = await self._store.lease(self._claim)
         head, entries = Head(), list[Entry]()
         for entry, head in codec.decode(await self._store.read()):  # noqa: B007 - the last counts
             entries.append(entry)

@@ -1,8 +1,10 @@
-"""The contract of a store, as tests that anyone can run on their own store.
+"""The contracts of a store and of blobs, as tests that anyone can run on their own.
 
     class TestMyStore(StoreContract):
         @pytest.fixture
-        def store(self, tmp_path): return MyStore(tmp_path / "j")
+        def open_store(self, tmp_path): return lambda: MyStore(tmp_path / "j")
+
+Each call of `open_store` gives the store of another writer of the same journal.
 
 Behaviour of a disk (power failures, full disks, a second process) needs tests of its own.
 """
@@ -13,14 +15,18 @@ from hashlib import sha256
 import anyio
 import pytest
 
-from refold.errors import Conflict, Fenced, JournalError
-from refold.journal.store.port import Store
+from refold.errors import Conflict, Fenced, Held, JournalError
+from refold.journal.store.port import Blobs, Store
 
 LINES = [b'{"odd":"\xe2\x98\x82"}', b"not even JSON", b"\x00\xff\r", b""]
 BLOB = b"\x89PNG\r\n\x1a\n" * 1000
 
 
 class StoreContract:
+    @pytest.fixture
+    def store(self, open_store: Callable[[], Store]) -> Store:
+        return open_store()
+
     def test_a_new_store_is_empty(self, store: Store) -> None:
         assert list(anyio.run(store.read)) == []
 
@@ -74,16 +80,54 @@ class StoreContract:
 
         assert anyio.run(use) == LINES[:1]
 
-    def test_a_writer_whose_pen_was_taken_is_refused(self, store: Store) -> None:
+    def test_a_writer_whose_lock_was_taken_stays_fenced(
+        self, open_store: Callable[[], Store]
+    ) -> None:
+        """It was paused, and leases again, as a recorder does after each failure."""
+
         async def use() -> list[bytes]:
-            old = (await store.lease()).epoch
-            new = (await store.lease()).epoch
-            await store.append(LINES[:1], expect=0, epoch=new, head=(1, "a"))
+            old, new = open_store(), open_store()
+            epoch = (await old.lease(1)).epoch
+            await old.append(LINES[:1], expect=0, epoch=epoch, head=(1, "a"))
+            await _take_over(old, new, claim=2)
+            with pytest.raises(JournalError):
+                await old.append(LINES[1:], expect=1, epoch=epoch, head=(4, "d"))
+            await new.release()
+            for claim in (1, 3):
+                with pytest.raises(Fenced):
+                    await old.lease(claim)
             with pytest.raises(Fenced):
-                await store.append(LINES[1:], expect=1, epoch=old, head=(4, "d"))
+                await old.append(LINES[2:], expect=2, epoch=epoch + 2, head=(4, "d"))
+            return list(await new.read())
+
+        assert anyio.run(use) == LINES[:2]
+
+    @pytest.mark.parametrize("claim", [1, 2])
+    def test_a_claim_is_refused_unless_it_is_newer(
+        self, open_store: Callable[[], Store], claim: int
+    ) -> None:
+        async def use() -> None:
+            first, late, next_one = open_store(), open_store(), open_store()
+            epoch = (await first.lease(2)).epoch
+            await first.append(LINES[:1], expect=0, epoch=epoch, head=(1, "a"))
+            await first.release()
+            with pytest.raises(Fenced):
+                await late.lease(claim)
+            await next_one.lease(3)
+
+        anyio.run(use)
+
+    def test_a_writer_leases_again_under_its_own_claim(self, store: Store) -> None:
+        """As a recorder does when the disk failed."""
+
+        async def use() -> list[bytes]:
+            epoch = (await store.lease(7)).epoch
+            await store.append(LINES[:1], expect=0, epoch=epoch, head=(1, "a"))
+            epoch = (await store.lease(7)).epoch
+            await store.append(LINES[1:2], expect=1, epoch=epoch, head=(2, "b"))
             return list(await store.read())
 
-        assert anyio.run(use) == LINES[:1]
+        assert anyio.run(use) == LINES[:2]
 
     def test_every_pen_has_a_higher_number(self, store: Store) -> None:
         async def use() -> list[int]:
@@ -126,23 +170,38 @@ class StoreContract:
 
         assert anyio.run(use) == 20
 
-    def test_a_blob_comes_back_under_its_hash(self, store: Store) -> None:
+
+class BlobsContract:
+    """The contract of blobs, for the fixture `blobs`."""
+
+    def test_a_blob_comes_back_under_its_hash(self, blobs: Blobs) -> None:
         async def use() -> tuple[str, str, bytes]:
-            await _begin(store)
-            name, again = await store.put(BLOB), await store.put(BLOB)
-            return name, again, await store.get(name)
+            name, again = await blobs.put(BLOB), await blobs.put(BLOB)
+            return name, again, await blobs.get(name)
 
         name = sha256(BLOB).hexdigest()
         assert anyio.run(use) == (name, name, BLOB)
 
-    @pytest.mark.parametrize("name", ["", "../events.jsonl", "0" * 64])
-    def test_a_blob_that_is_not_there_is_told(self, store: Store, name: str) -> None:
-        async def use() -> None:
-            await _begin(store)
-            with pytest.raises(JournalError, match="blob"):
-                await store.get(name)
+    def test_an_empty_blob_is_a_blob(self, blobs: Blobs) -> None:
+        async def use() -> bytes:
+            return await blobs.get(await blobs.put(b""))
 
-        anyio.run(use)
+        assert anyio.run(use) == b""
+
+    @pytest.mark.parametrize("name", ["", "../events.jsonl", "0" * 64])
+    def test_a_blob_that_is_not_there_is_an_error(self, blobs: Blobs, name: str) -> None:
+        with pytest.raises(JournalError, match="blob"):
+            anyio.run(blobs.get, name)
+
+
+async def _take_over(old: Store, new: Store, *, claim: int) -> None:
+    """`new` leases the journal of `old` and writes a line; a lock is released for that."""
+    try:
+        lease = await new.lease(claim)
+    except Held:
+        await old.release()
+        lease = await new.lease(claim)
+    await new.append(LINES[1:2], expect=1, epoch=lease.epoch, head=(2, "b"))
 
 
 async def _begin(store: Store) -> int:

@@ -9,7 +9,7 @@ from refold.errors import BadInput
 from refold.headless.streams import print_error, write, write_bytes
 from refold.journal.events.kinds import Entry
 from refold.journal.home import StoredSession
-from refold.journal.store.blobs import Blobs
+from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.disk import Disk
 from refold.journal.store.logged_requests import WireCall, wire_calls
 from refold.views.escape import on_one_line
@@ -24,7 +24,7 @@ def show(
     session: StoredSession, entries: Sequence[Entry], number: int | None, *, as_json: bool
 ) -> int:
     """All in a line each; with a number, that one: what went out, a line, what came back."""
-    calls = list(wire_calls(entries, Blobs(session.path, Disk()).get))
+    calls = list(wire_calls(entries, BlobFiles(session.path, Disk()).get))
     if not calls:
         raise BadInput(NONE.format(id=session.id))
     if number is None:

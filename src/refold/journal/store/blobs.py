@@ -28,7 +28,7 @@ NAME = "blobs"
 UNFINISHED = ".part"
 
 
-class Blobs:
+class BlobFiles:
     """The blobs of one session: the directory `blobs` in its own."""
 
     def __init__(self, directory: Path, disk: Disk) -> None:

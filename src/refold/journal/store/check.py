@@ -16,7 +16,7 @@ from refold.journal.events import codec
 from refold.journal.events.codec import Head, Line
 from refold.journal.events.kinds import Imported
 from refold.journal.store import log_file, writer_lock
-from refold.journal.store.blobs import NAMING, Blobs, shared_blobs_of, variable_blobs_of
+from refold.journal.store.blobs import NAMING, BlobFiles, shared_blobs_of, variable_blobs_of
 from refold.journal.store.disk import Disk, as_journal_errors
 
 Kind: TypeAlias = Literal["changed", "extra", "gap"]
@@ -61,7 +61,7 @@ def check(directory: Path) -> JournalCheck:
         *walk.damages,
         *_at_the_end(walk, len(whole), torn),
         *_against_the_pen(walk, len(whole), note, directory),
-        *_in_blobs(walk, Blobs(directory, Disk())),
+        *_in_blobs(walk, BlobFiles(directory, Disk())),
     ]
     return JournalCheck(directory, len(walk.hashes), len(walk.blobs), tuple(damages))
 
@@ -176,7 +176,7 @@ def _against_the_pen(
         yield Damage(walk.path, 0, what, "what was there before")
 
 
-def _in_blobs(walk: _Walk, blobs: Blobs) -> Iterator[Damage]:
+def _in_blobs(walk: _Walk, blobs: BlobFiles) -> Iterator[Damage]:
     for name, line in walk.blobs.items():
         try:
             blobs.get(name)

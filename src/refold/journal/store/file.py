@@ -16,10 +16,10 @@ from pathlib import Path
 from time import monotonic
 
 from refold.journal.store import log_file
-from refold.journal.store.blobs import Blobs
+from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.disk import Disk
 from refold.journal.store.journal_writer import JournalWriter
-from refold.journal.store.port import Lease
+from refold.journal.store.port import Blobs, Lease
 from refold.journal.store.reader import Reader
 from refold.journal.store.writer_threads import WorkQueue, Writers
 
@@ -35,14 +35,15 @@ class FileStore:
         self, directory: Path, writers: Writers | None = None, disk: Disk | None = None
     ) -> None:
         self._writers, disk = writers or Writers(), disk or Disk()
-        self._ledger, self._blobs = JournalWriter(directory, disk), Blobs(directory, disk)
-        self._reader = Reader(directory / log_file.NAME)
-        self._writing, self._reading, self._putting = WorkQueue(), WorkQueue(), WorkQueue()
+        self._ledger, files = JournalWriter(directory, disk), BlobFiles(directory, disk)
+        self._reader, self._sweep = Reader(directory / log_file.NAME), files.sweep
+        self._writing, self._reading = WorkQueue(), WorkQueue()
         self._keeping = WorkQueue(shared=True)
         self._slow_until = 0.0
+        self.blobs: Blobs = FileBlobs(files, self._writers)
 
-    async def lease(self) -> Lease:
-        return await self._writers.run(self._writing, self._lease)
+    async def lease(self, claim: int = 0) -> Lease:
+        return await self._writers.run(self._writing, partial(self._lease, claim))
 
     async def release(self) -> None:
         await self._writers.run(self._writing, self._ledger.release)
@@ -72,16 +73,24 @@ class FileStore:
     async def read(self, after: int = 0) -> Sequence[bytes]:
         return await self._writers.run(self._reading, partial(self._read, after))
 
-    async def put(self, blob: bytes) -> str:
-        return await self._writers.run(self._putting, partial(self._blobs.put, blob))
-
-    async def get(self, name: str) -> bytes:
-        return await self._writers.run(self._reading, partial(self._blobs.get, name))
-
-    def _lease(self) -> Lease:
-        lease = self._ledger.lease()
-        self._blobs.sweep()
+    def _lease(self, claim: int) -> Lease:
+        lease = self._ledger.lease(claim)
+        self._sweep()
         return lease
 
     def _read(self, after: int) -> Sequence[bytes]:
         return self._reader.read(after, self._ledger.size)
+
+
+class FileBlobs:
+    """The blobs in one session's directory."""
+
+    def __init__(self, files: BlobFiles, writers: Writers) -> None:
+        self._files, self._writers = files, writers
+        self._reading, self._putting = WorkQueue(), WorkQueue()
+
+    async def put(self, blob: bytes) -> str:
+        return await self._writers.run(self._putting, partial(self._files.put, blob))
+
+    async def get(self, name: str) -> bytes:
+        return await self._writers.run(self._reading, partial(self._files.get, name))

@@ -17,7 +17,7 @@ from refold.errors import Fenced, Held, JournalError
 from refold.journal.store import log_file, writer_lock
 from refold.journal.store.disk import Disk, as_journal_errors, make_directories
 from refold.journal.store.log_file import LogFile
-from refold.journal.store.port import Lease, check
+from refold.journal.store.port import Fence, Lease, check, check_claim
 
 
 class JournalWriter:
@@ -28,7 +28,8 @@ class JournalWriter:
         self._path = directory / log_file.NAME
         self._lines: LogFile | None = None  # None: nothing to write in yet, or idle
         self._lock_file = writer_lock.LockFile(directory, disk)
-        self._epoch, self._leased = 0, False
+        self._epoch, self._claim, self._leased = 0, 0, False
+        self._fence = Fence()
         self._head = (0, "")
 
     @property
@@ -47,15 +48,17 @@ class JournalWriter:
         book = self._lines
         return book is None or book.all_is_kept
 
-    def lease(self) -> Lease:
-        with as_journal_errors("open", self._path):
+    def lease(self, claim: int = 0) -> Lease:
+        with self._fence, as_journal_errors("open", self._path):
             if self._lines and not self._lines.in_place():
                 self._close()
             note = writer_lock.read(self._directory)
             if self._lines:
-                return self._sign(self._lines.settle(), note)
+                self._see_that_none_followed(note)
+                check_claim(claim, note.writer.claim, ours=True)
+                return self._sign(self._lines.settle(), note, claim)
             try:
-                return self._sign(self._take(note), note)
+                return self._take(note, claim)
             except BaseException:
                 self._close()
                 raise
@@ -63,12 +66,12 @@ class JournalWriter:
     def release(self) -> None:
         try:
             with as_journal_errors("keep", self._path):
-                if self._lines and self._lines.in_place():
+                if self._lines and self._lines.in_place() and not self._fence:
                     self._lines.settle()
                     self._lines.sync()
                     # All is kept. A note still in our name only costs the next writer a closer look.
                     with suppress(OSError):
-                        given_back = writer_lock.Writer(self._epoch)
+                        given_back = writer_lock.Writer(self._epoch, claim=self._claim)
                         self._lock_file.sign(given_back, self._head, self._lines.size)
         finally:
             self._close()
@@ -76,12 +79,12 @@ class JournalWriter:
     def append(
         self, new: Sequence[bytes], expect: int, epoch: int, head: tuple[int, str]
     ) -> None:
-        if not self._leased:
+        if not self._leased and not self._fence:
             raise JournalError(
                 f"this process does not hold the lock of {self._directory}: lease it"
             )
-        check(epoch, self._epoch, expect, self._lines.count if self._lines else 0)
-        with as_journal_errors("write", self._path):
+        with self._fence, as_journal_errors("write", self._path):
+            check(epoch, self._epoch, expect, self._lines.count if self._lines else 0)
             if self._lines is None:
                 self._lines = self._begin()
                 check(epoch, self._epoch, expect, self._lines.count)
@@ -95,21 +98,24 @@ class JournalWriter:
             if book := self._lines:
                 book.sync()
 
-    def _take(self, note: writer_lock.LockNote) -> bytes:
+    def _take(self, note: writer_lock.LockNote, claim: int) -> Lease:
         """Lock the log file and repair its end, if it exists."""
-        self._head = note.head
-        try:
+        with suppress(FileNotFoundError):
             self._lines = self._locked()
-        except FileNotFoundError:
-            return b""
-        names = () if note.kept else self._names()
-        return self._lines.mend(note.kept, names)
+            note = writer_lock.read(self._directory)  # its last writer has left it by now
+        check_claim(claim, note.writer.claim, ours=False)
+        self._head, cut = note.head, b""
+        if self._lines:
+            names = () if note.kept else self._names()
+            cut = self._lines.mend(note.kept, names)
+        return self._sign(cut, note, claim)
 
-    def _sign(self, cut: bytes, note: writer_lock.LockNote) -> Lease:
+    def _sign(self, cut: bytes, note: writer_lock.LockNote, claim: int) -> Lease:
         """Become the writer, with a new number. An empty journal is created by the first append."""
         self._epoch = max(_newest(note, self._lines), self._epoch) + 1
+        self._claim = claim or note.writer.claim
         if self._lines:
-            by = writer_lock.this_process(self._epoch)
+            by = writer_lock.this_process(self._epoch, self._claim)
             self._lock_file.sign(by, self._head, self._lines.kept)
         self._leased = True
         return Lease(self._epoch, cut, self._head)
@@ -128,7 +134,8 @@ class JournalWriter:
                     f"{self._directory} was taken by {writer_lock.holder(note.writer)}"
                 )
             book.mend(0, tuple(dict.fromkeys((*self._names(), *above))))
-            self._lock_file.sign(writer_lock.this_process(self._epoch), self._head, 0)
+            by = writer_lock.this_process(self._epoch, self._claim)
+            self._lock_file.sign(by, self._head, 0)
         except BaseException:
             book.close()
             raise
@@ -152,14 +159,17 @@ class JournalWriter:
             )
         if self._lock_file.in_place():
             return
-        note = writer_lock.read(self._directory)
+        self._see_that_none_followed(writer_lock.read(self._directory))
+        # Only the note was lost or damaged: the lock is ours, so we are the writer.
+        by = writer_lock.this_process(self._epoch, self._claim)
+        self._lock_file.sign(by, self._head, book.kept)
+
+    def _see_that_none_followed(self, note: writer_lock.LockNote) -> None:
         if note.writer.epoch > self._epoch:
             raise Fenced(
                 f"writer {self._epoch} of {self._directory} lost the lock to writer "
                 f"{note.writer.epoch}: {writer_lock.holder(note.writer)}"
             )
-        # Only the note was lost or damaged: the lock is ours, so we are the writer.
-        self._lock_file.sign(writer_lock.this_process(self._epoch), self._head, book.kept)
 
     def _names(self) -> list[Path]:
         """The directories by which the lines are found, lowest first."""

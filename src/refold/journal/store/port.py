@@ -26,8 +26,19 @@ class Lease(Struct, frozen=True):
     head: tuple[int, str] = (0, "")
 
 
+class Blobs(Protocol):
+    """What is too large for a line of a session.
+
+    `put` returns when the blob is *kept*; its name is its sha256 in hex. `get` reads a blob, or
+    raises `JournalError`. Nothing here blocks the event loop.
+    """
+
+    async def put(self, blob: bytes) -> str: ...
+    async def get(self, name: str) -> bytes: ...
+
+
 class Store(Protocol):
-    """The lines of one journal, and the blobs they name.
+    """The lines of one journal, for one writer. `blobs` has the blobs that they name.
 
     `append` returns when the lines are *written*: they survive the program. It takes all of
     them or none and raises: `Conflict` unless `expect` lines are there, `Fenced` if a later
@@ -39,42 +50,82 @@ class Store(Protocol):
 
     `lease` takes the writer lock and gives its number, higher than any before; it raises
     `Held` while another live writer has it, and removes a torn tail. `release` gives the lock
-    back. `put` returns when the blob is kept; its name is its sha256 in hex. `get` reads a
-    blob, or raises `JournalError`. Nothing here blocks the event loop.
+    back. Nothing here blocks the event loop.
+
+    `claim` is the number under which a session was assigned to this writer by whoever assigns
+    sessions to processes. It is recorded, and `Fenced` is raised unless it is newer than the
+    one recorded: a process that was paused before its lease must not take the session from
+    its successor. 0: sessions are not assigned, and the lock alone decides.
+
+    A store that raised `Fenced` stays fenced: `lease` and `append` raise it from then on, for
+    its owner would else take the session back. Who opens the session again opens another store.
     """
 
-    async def lease(self) -> Lease: ...
+    @property
+    def blobs(self) -> Blobs: ...
+
+    async def lease(self, claim: int = 0) -> Lease: ...
     async def release(self) -> None: ...
     async def append(
         self, lines: Sequence[bytes], *, expect: int, epoch: int, head: tuple[int, str]
     ) -> None: ...
     async def keep(self) -> None: ...
     async def read(self, after: int = 0) -> Sequence[bytes]: ...
-    async def put(self, blob: bytes) -> str: ...
-    async def get(self, name: str) -> bytes: ...
+
+
+class MemoryBlobs:
+    """Blobs in memory."""
+
+    def __init__(self) -> None:
+        self.contents: dict[str, bytes] = {}
+
+    async def put(self, blob: bytes) -> str:
+        name = sha256(blob).hexdigest()
+        self.contents[name] = blob
+        return name
+
+    async def get(self, name: str) -> bytes:
+        if name not in self.contents:
+            raise JournalError(f"there is no blob {name}")
+        return self.contents[name]
 
 
 class MemoryStore:
-    """A store in memory. `kept` is how many lines a power failure would leave."""
+    """A store in memory. `kept` is how many lines a power failure would leave.
 
-    def __init__(self, *lines: bytes) -> None:
-        self.lines, self.kept, self._epoch = list(lines), len(lines), 0
-        self.blobs: dict[str, bytes] = {}
-        self._head = (0, "")
+    It has no lock: the last writer that leases it has it.
+    """
 
-    async def lease(self) -> Lease:
-        self._epoch += 1
-        return Lease(self._epoch, head=self._head)
+    def __init__(self, *lines: bytes, blobs: MemoryBlobs | None = None) -> None:
+        self.lines, self.kept = list(lines), len(lines)
+        self.blobs = blobs or MemoryBlobs()
+        self._writer, self._fence = _LastWriter(), Fence()
+        self._epoch = 0  # 0: released
+
+    def another(self) -> "MemoryStore":
+        """The store of another writer of the same journal."""
+        other = MemoryStore(blobs=self.blobs)
+        other.lines, other._writer = self.lines, self._writer
+        return other
+
+    async def lease(self, claim: int = 0) -> Lease:
+        last = self._writer
+        with self._fence:
+            check_claim(claim, last.claim, ours=self._holds())
+            last.epoch, last.claim = last.epoch + 1, claim or last.claim
+            self._epoch = last.epoch
+        return Lease(self._epoch, head=last.head)
 
     async def release(self) -> None:
-        return
+        self._epoch = 0
 
     async def append(
         self, lines: Sequence[bytes], *, expect: int, epoch: int, head: tuple[int, str]
     ) -> None:
-        check(epoch, self._epoch, expect, len(self.lines))
+        with self._fence:
+            check(epoch, self._writer.epoch, expect, len(self.lines))
         self.lines += lines
-        self._head = head
+        self._writer.head = head
 
     async def keep(self) -> None:
         self.kept = len(self.lines)
@@ -82,15 +133,36 @@ class MemoryStore:
     async def read(self, after: int = 0) -> Sequence[bytes]:
         return self.lines[after:]
 
-    async def put(self, blob: bytes) -> str:
-        name = sha256(blob).hexdigest()
-        self.blobs[name] = blob
-        return name
+    def _holds(self) -> bool:
+        if self._epoch:
+            check(self._epoch, self._writer.epoch, 0, 0)
+        return bool(self._epoch)
 
-    async def get(self, name: str) -> bytes:
-        if name not in self.blobs:
-            raise JournalError(f"there is no blob {name}")
-        return self.blobs[name]
+
+class _LastWriter:
+    """What the writers of one journal in memory know of each other."""
+
+    def __init__(self) -> None:
+        self.epoch = self.claim = 0
+        self.head: tuple[int, str] = (0, "")
+
+
+class Fence:
+    """Around what a fenced store may not do: once it raised `Fenced`, it does so for good."""
+
+    def __init__(self) -> None:
+        self._reason = ""
+
+    def __enter__(self) -> None:
+        if self._reason:
+            raise Fenced(self._reason)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Fenced):
+            self._reason = str(error)
+
+    def __bool__(self) -> bool:
+        return bool(self._reason)
 
 
 def check(epoch: int, newest: int, expect: int, found: int) -> None:
@@ -99,3 +171,12 @@ def check(epoch: int, newest: int, expect: int, found: int) -> None:
         raise Fenced(f"writer {epoch} lost the lock to writer {newest}")
     if expect != found:
         raise Conflict(f"expected {expect} lines in the journal, found {found}")
+
+
+def check_claim(claim: int, recorded: int, *, ours: bool) -> None:
+    """Raise unless a writer with `claim` may lease a journal; `ours`: it has leased it already."""
+    if claim and claim < recorded + (not ours):
+        raise Fenced(
+            f"claim {claim} is not newer than claim {recorded}, under which the session was "
+            "leased: another process has the session now"
+        )

@@ -28,12 +28,16 @@ NAME = "pen"
 
 
 class Writer(Struct, frozen=True):
-    """The process that writes. `pid` 0: it has closed the journal, and everything was kept."""
+    """The process that writes. `pid` 0: it has closed the journal, and everything was kept.
+
+    `claim` is the newest with which the session was leased (`port.Store.lease`).
+    """
 
     epoch: int = 0
     pid: int = 0
     host: str = ""
     since: float = 0.0
+    claim: int = 0
 
 
 class LockNote(Struct, frozen=True):
@@ -98,8 +102,8 @@ def unlock(file: int) -> None:
     fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def this_process(epoch: int) -> Writer:
-    return Writer(epoch, os.getpid(), os.uname().nodename, time.time())
+def this_process(epoch: int, claim: int = 0) -> Writer:
+    return Writer(epoch, os.getpid(), os.uname().nodename, time.time(), claim)
 
 
 def read(directory: Path) -> LockNote:
