@@ -89,9 +89,10 @@ class StoreContract:
             old, new = open_store(), open_store()
             epoch = (await old.lease(1)).epoch
             await old.append(LINES[:1], expect=0, epoch=epoch, head=(1, "a"))
-            await _take_over(old, new, claim=2)
+            taken = await _take_over(old, new, claim=2)
             with pytest.raises(JournalError):
-                await old.append(LINES[1:], expect=1, epoch=epoch, head=(4, "d"))
+                await old.append(LINES[2:3], expect=1, epoch=epoch, head=(2, "z"))
+            await new.append(LINES[1:2], expect=1, epoch=taken, head=(2, "b"))
             await new.release()
             for claim in (1, 3):
                 with pytest.raises(Fenced):
@@ -194,14 +195,13 @@ class BlobsContract:
             anyio.run(blobs.get, name)
 
 
-async def _take_over(old: Store, new: Store, *, claim: int) -> None:
-    """`new` leases the journal of `old` and writes a line; a lock is released for that."""
+async def _take_over(old: Store, new: Store, *, claim: int) -> int:
+    """`new` leases the journal of `old`; where there is a lock, it is released for that."""
     try:
-        lease = await new.lease(claim)
+        return (await new.lease(claim)).epoch
     except Held:
         await old.release()
-        lease = await new.lease(claim)
-    await new.append(LINES[1:2], expect=1, epoch=lease.epoch, head=(2, "b"))
+        return (await new.lease(claim)).epoch
 
 
 async def _begin(store: Store) -> int:
