@@ -14,9 +14,9 @@ from refold.acp.prompt_content import fenced, message_of
 from refold.acp.session_updates import SessionUpdates
 from refold.errors import BadInput
 from refold.values.usage import Usage
-from refold.views.stream_json.documents import AssistantMessage, Notice
+from refold.views.stream_json.documents import AssistantMessage, Notice, ToolCall
 from refold.views.stream_json.encode import Document
-from refold.views.stream_json.live_documents import TextDelta, ThinkingDelta
+from refold.views.stream_json.live_documents import TextDelta, ThinkingDelta, ToolProgress
 
 
 def text(offset: int, words: str, message: int = 5) -> TextDelta:
@@ -73,6 +73,25 @@ def test_thoughts_and_text_are_counted_apart() -> None:
         ("agent_thought_chunk", "Hm."), ("agent_message_chunk", "Yes"),
         ("agent_message_chunk", "."),
     ]  # fmt: skip
+
+
+def test_output_that_comes_again_is_drawn_once_in_a_terminal_of_the_editor() -> None:
+    updates = SessionUpdates(
+        lambda *_: CallDisplay("", "execute", ()), "/w", terminals=True
+    )
+    list(updates.of(ToolCall(seq=3, call_id="c", tool="bash", arguments={})))
+    pieces = ((0, "a😀"), (0, "a😀b"), (3, "c"))
+
+    drawn = [
+        update.field_meta["terminal_output"]["data"]
+        for offset, words in pieces
+        for update in updates.of(
+            ToolProgress(after=4, message=2, offset=offset, call_id="c", text=words)
+        )
+        if update.field_meta
+    ]
+
+    assert drawn == ["a😀", "b", "c"]
 
 
 LINES = st.lists(st.sampled_from(["a", "b", "-c", "+d", " e", ""]), max_size=8)

@@ -31,6 +31,7 @@ from msgspec import UNSET
 
 from refold.acp.call_display import CallDisplay, edits, first_changed_line
 from refold.acp.prompt_content import fenced
+from refold.values.live import Piece
 from refold.views.stream_json import documents, live_documents
 from refold.views.stream_json.encode import Document
 from refold.views.stream_json.snapshot import TitleChanged
@@ -61,8 +62,10 @@ class SessionUpdates:
         self._drawn = dict[
             str, bool
         ]()  # calls drawn as terminals, and whether one has printed
-        self._said, self._answered = _Pieces(), 0
-        self._printed = dict[str, str]()  # by the ids of running calls
+        self._said, self._answered = _SeenText(), 0
+        self._printed = dict[
+            str, tuple[int, str]
+        ]()  # characters and the last, of running calls
         self._edits = dict[str, list[FileEditToolCallContent]]()
 
     def of(self, document: Document) -> Iterator[Update]:
@@ -73,7 +76,7 @@ class SessionUpdates:
             case live_documents.TextDelta() | live_documents.ThinkingDelta():
                 yield from self._piece(document)
             case documents.ModelStart():
-                self._said = _Pieces()
+                self._said = _SeenText()
             case documents.AssistantMessage():
                 yield from self._answer(document)
             case documents.Error(reason=reason, dropped=True):
@@ -115,9 +118,6 @@ class SessionUpdates:
                 yield progress(
                     id_, "in_progress", [_terminal(id_)] if id_ in self._drawn else None
                 )
-            case live_documents.ToolProgress(call_id=id_, text=text) if id_ in self._drawn:
-                self._drawn[id_] = True
-                yield _drawn(id_, _of_terminal("output", id_, data=text))
             case live_documents.ToolProgress():
                 yield from self._output(document)
             case documents.ToolResult(call_id=id_):
@@ -147,27 +147,31 @@ class SessionUpdates:
         self, document: live_documents.TextDelta | live_documents.ThinkingDelta
     ) -> Iterator[Update]:
         thinking = isinstance(document, live_documents.ThinkingDelta)
-        offset = 0 if document.offset is UNSET else document.offset
-        message = 0 if document.message is UNSET else document.message
-        late = document.after < self._answered or 0 < message < self._answered
+        piece = document.piece
+        late = document.after < self._answered or 0 < piece.message < self._answered
         if late:  # news and events come by two ways
             return
-        if new := self._said.new(message, thinking, offset, document.text):
-            yield _chunk(new, thinking, f"answer-{message}")
+        if new := self._said.new(thinking, piece):
+            yield _chunk(new, thinking, f"answer-{piece.message}")
 
     def _answer(self, document: documents.AssistantMessage) -> Iterator[Update]:
         message = self._said.message or document.seq
         for thinking, text in ((True, document.thinking), (False, document.text)):
-            if rest := self._said.new(message, thinking, 0, text):
+            if rest := self._said.new(thinking, Piece(message, 0, text)):
                 yield _chunk(rest, thinking, f"answer-{message}")
-        self._said, self._answered = _Pieces(), document.seq
+        self._said, self._answered = _SeenText(), document.seq
 
     def _output(self, document: live_documents.ToolProgress) -> Iterator[Update]:
-        offset = 0 if document.offset is UNSET else document.offset
-        before = "" if offset == 0 else self._printed.get(document.call_id, "")
-        whole = (before + document.text)[-_TAIL:]
-        self._printed[document.call_id] = whole
-        yield progress(document.call_id, "in_progress", [content(fenced(whole))])
+        id_, piece = document.call_id, document.piece
+        seen, tail = self._printed.get(id_, (0, ""))
+        new = piece.after(seen)
+        whole = (tail + new)[-_TAIL:]
+        self._printed[id_] = max(seen, piece.end), whole
+        if id_ not in self._drawn:
+            yield progress(id_, "in_progress", [content(fenced(whole))])
+        elif new:
+            self._drawn[id_] = True
+            yield _drawn(id_, _of_terminal("output", id_, data=new))
 
     def _diff(self, document: documents.Diff) -> Update:
         all_ = self._edits.setdefault(document.call_id, [])
@@ -182,19 +186,18 @@ class SessionUpdates:
         )  # fmt: skip
 
 
-class _Pieces:
+class _SeenText:
     """How much of one answer was told: of its text, and of what the model thought."""
 
     def __init__(self) -> None:
-        self.message = 0
-        self._told = {True: 0, False: 0}
+        self.message, self._seen = 0, {True: 0, False: 0}
 
-    def new(self, message: int, thinking: bool, offset: int, text: str) -> str:
-        """What of this piece was not told yet."""
-        if message != self.message:
-            self.message, self._told = message, {True: 0, False: 0}
-        new = text[max(self._told[thinking] - offset, 0) :]
-        self._told[thinking] = max(self._told[thinking], offset + len(text))
+    def new(self, thinking: bool, piece: Piece) -> str:
+        """The part of this piece that was not told yet."""
+        if piece.message != self.message:
+            self.message, self._seen = piece.message, {True: 0, False: 0}
+        new = piece.after(self._seen[thinking])
+        self._seen[thinking] = max(self._seen[thinking], piece.end)
         return new
 
 

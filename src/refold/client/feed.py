@@ -10,8 +10,9 @@ because a longer one may be sent again. A client that does not keep up is discon
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Sequence
 from contextlib import aclosing
+from typing import TypeAlias
 
 import anyio
 import msgspec
@@ -32,11 +33,12 @@ from refold.journal.events.kinds import (
     TurnStarted,
 )
 from refold.journal.state.fold import View, apply
+from refold.values.growing import Growing
+from refold.values.live import Live, Progress, TextCame, ThinkingCame, speaker
 from refold.views.stream_json.documents import EventRecorded, Placed
 from refold.views.stream_json.encode import Document, documents_of
 from refold.views.stream_json.live_documents import (
     ChildMoved,
-    LiveDocument,
     TextDelta,
     ThinkingDelta,
     ToolProgress,
@@ -146,25 +148,14 @@ class Follower:
             await self._news.wait()
 
 
-class _OpenText:
+_Text: TypeAlias = TextDelta | ThinkingDelta | ToolProgress
+
+
+class _OpenText(Struct, frozen=True):
     """What one speaker has said so far, for followers that join in the middle."""
 
-    def __init__(self, message: int) -> None:
-        self.message, self.offset = message, 0
-        self._pieces = list[str]()
-
-    def add(self, text: str) -> int:
-        """The offset of this piece."""
-        before = self.offset
-        self.offset += len(text)
-        self._pieces.append(text)
-        return before
-
-    @property
-    def text(self) -> str:
-        if len(self._pieces) > 1:
-            self._pieces = ["".join(self._pieces)]
-        return "".join(self._pieces)
+    newest: _Text
+    text: Growing
 
 
 class Feed:
@@ -177,7 +168,7 @@ class Feed:
         self._recent_size = 0
         self._last = Cursor(session.view.seq, ALL, 0)  # what was told last
         self._message, self._began = 0, 0.0
-        self._open = dict[str, _OpenText]()
+        self._open = dict[Hashable, _OpenText]()  # by `speaker`
         self._children = dict[str, ChildMoved]()
         self._closed, self._moved = False, anyio.Event()
         self._progress = anyio.Event()
@@ -255,7 +246,7 @@ class Feed:
                 self._event(frame.item)
             return
         for document in documents_of(frame, live=True):
-            told = self._placed(document)
+            told = self._placed(document, frame.item)
             if self._followers:
                 self.tell(told)
 
@@ -301,11 +292,11 @@ class Feed:
         match entry.event:
             case ModelAsked():
                 self._message = entry.seq
-                self._forget("text", "thinking")
+                self._forget(TextCame, ThinkingCame)
             case ModelAnswered() | ModelFailed():
-                self._forget("text", "thinking")
+                self._forget(TextCame, ThinkingCame)
             case Ended(call_id):
-                self._forget(call_id)
+                self._forget((Progress, call_id))
             case ChildEnded(child):
                 self._children.pop(child, None)
             case TurnEnded():
@@ -314,19 +305,15 @@ class Feed:
             case _:
                 pass
 
-    def _forget(self, *names: str) -> None:
-        for name in names:
-            self._open.pop(name, None)
+    def _forget(self, *speakers: Hashable) -> None:
+        for each in speakers:
+            self._open.pop(each, None)
 
-    def _placed(self, document: Document) -> Document:
+    def _placed(self, document: Document, live: Live) -> Document:
         """Live news with its place; what is being said is kept for who joins later."""
         match document:
-            case TextDelta():
-                key = "text"
-            case ThinkingDelta():
-                key = "thinking"
-            case ToolProgress():
-                key = document.call_id
+            case TextDelta() | ThinkingDelta() | ToolProgress():
+                return self._next_piece(document, speaker(live))
             case ChildMoved():
                 moved = replace(document, conversation=self._session.id)
                 self._children[document.node] = moved
@@ -335,26 +322,30 @@ class Feed:
                 return replace(document, conversation=self._session.id)
             case _:
                 return document
-        said = self._open.setdefault(key, _OpenText(self._message))
-        offset = said.add(document.text)
-        return replace(
-            document, conversation=self._session.id, message=said.message, offset=offset
+
+    def _next_piece(self, document: _Text, key: Hashable) -> _Text:
+        before = self._open.get(key)
+        message = before.newest.message if before else self._message
+        text = before.text if before else Growing()
+        piece = replace(
+            document, conversation=self._session.id, message=message, offset=len(text)
         )
+        self._open[key] = _OpenText(piece, text.plus(document.text))
+        return piece
 
     def _open_frames(self) -> Iterator[bytes]:
         """What is being said, from its beginning, and what subagents do."""
-        after, id_ = self._last.seq, self._session.id
-        for key, said in self._open.items():
-            document: LiveDocument
-            match key:
-                case "text":
-                    document = TextDelta(after=after, text=said.text)
-                case "thinking":
-                    document = ThinkingDelta(after=after, text=said.text)
-                case _:
-                    document = ToolProgress(after=after, call_id=key, text=said.text)
-            placed = replace(document, conversation=id_, message=said.message, offset=0)
-            yield msgspec.json.encode(placed)
+        for said in self._open.values():
+            after, id_ = self._last.seq, self._session.id
+            yield msgspec.json.encode(
+                replace(
+                    said.newest,
+                    after=after,
+                    conversation=id_,
+                    offset=0,
+                    text=str(said.text),
+                )
+            )
         for moved in self._children.values():
             yield msgspec.json.encode(moved)
 

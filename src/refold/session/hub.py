@@ -12,12 +12,13 @@ journal. One that wants every event may be sent no live news until the next mode
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
 from math import inf
 from typing import TypeAlias
 
 import anyio
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.journal.events.kinds import (
     ChildEnded,
@@ -30,10 +31,18 @@ from refold.journal.events.kinds import (
     Stopped,
     TurnEnded,
 )
-from refold.values.live import ChildMoved, Live, Progress, TextCame, ThinkingCame
+from refold.values.live import (
+    ChildMoved,
+    Live,
+    Progress,
+    TextCame,
+    ThinkingCame,
+    speaker,
+)
 
 Kinds: TypeAlias = tuple[type, ...]  # of events and of live news
 
+_TEXTS = TextCame | ThinkingCame | Progress
 _PIECES = 2_000  # of one call's live output that are kept for late joiners
 
 
@@ -108,7 +117,7 @@ class Subscription:
         pieces: list[Live] = [frame.item]
         while self._frames:
             more = self._frames[0].item
-            if isinstance(more, Entry) or not _goes_on(pieces[0], more):
+            if isinstance(more, Entry) or not _continues(pieces[0], more):
                 break
             pieces.append(more)
             frame = self._frames.popleft()
@@ -128,7 +137,7 @@ class Hub:
         self._watches: list[Subscription] = []
         self._listeners: list[Callable[[Entry], None]] = []
         self._seq = self._n = 0
-        self._open: dict[str, list[Live]] = {}  # what was said so far, by what says it
+        self._open: dict[Hashable, list[Live]] = {}  # so far, by `speaker`
         self._unkept = deque[_Unkept]()  # an acknowledgement first, and what came after it
 
     def watch(
@@ -163,10 +172,10 @@ class Hub:
         self._seq, self._n = entry.seq, 0
         match entry.event:
             case Ended(call_id=call_id):
-                self._open.pop(call_id, None)
+                self._open.pop((Progress, call_id), None)
             case ModelAnswered() | ModelFailed() | Stopped():
-                self._open.pop("text", None)
-                self._open.pop("thinking", None)
+                self._open.pop(TextCame, None)
+                self._open.pop(ThinkingCame, None)
             case ChildEnded(child):
                 gone = f"{child}/"
                 told = {n: said for n, said in self._open.items() if not _of(said, gone)}
@@ -198,21 +207,16 @@ class Hub:
 
     def tell(self, live: Live) -> None:
         self._n += 1
-        match live:
-            case TextCame():
-                self._open.setdefault("text", []).append(live)
-            case ThinkingCame():
-                self._open.setdefault("thinking", []).append(live)
-            case Progress(call_id):
-                so_far = self._open.setdefault(call_id, [])
-                so_far.append(live)
-                if len(so_far) > _PIECES:
-                    del so_far[: _PIECES // 2]
-            case ChildMoved(node):  # the newest is enough, and comes last
-                self._open.pop(f"{node}/", None)
-                self._open[f"{node}/"] = [live]
-            case _:  # what a child says is told by its own hub, to whoever watches it
-                pass
+        key = speaker(live)
+        if isinstance(live, ChildMoved):  # the newest is enough, and comes last
+            self._open.pop(key, None)
+        if (
+            key is not None
+        ):  # what a child says is told by its own hub, to whoever watches it
+            so_far = self._open.setdefault(key, [])
+            so_far.append(live)
+            if isinstance(live, Progress) and len(so_far) > _PIECES:
+                del so_far[: _PIECES // 2]
         self._send(Frame(self._seq, self._n, live))
 
     def _send(self, frame: Frame, *, kept: bool = True) -> None:
@@ -229,28 +233,12 @@ def _of(said: Sequence[Live], child: str) -> bool:
     return isinstance(said[0], ChildMoved) and f"{said[0].node}/".startswith(child)
 
 
-def _goes_on(said: Live, more: Live) -> bool:
+def _continues(live: Live, more: Live) -> bool:
     """Is this the next piece of the same text?"""
-    match said, more:
-        case (TextCame(), TextCame()) | (ThinkingCame(), ThinkingCame()):
-            return True
-        case (Progress(call_id), Progress(other)):
-            return call_id == other
-        case _:
-            return False
+    return isinstance(live, _TEXTS) and speaker(live) == speaker(more)
 
 
 def _joined(pieces: Sequence[Live]) -> Live:
     """Everything one speaker said so far, as one piece."""
-    text = "".join(
-        p.text for p in pieces if isinstance(p, TextCame | ThinkingCame | Progress)
-    )
-    match pieces[0]:
-        case TextCame():
-            return TextCame(text)
-        case ThinkingCame():
-            return ThinkingCame(text)
-        case Progress(call_id):
-            return Progress(call_id, text)
-        case alone:
-            return alone
+    first, texts = pieces[0], [p.text for p in pieces if isinstance(p, _TEXTS)]
+    return replace(first, text="".join(texts)) if isinstance(first, _TEXTS) else first

@@ -1,5 +1,6 @@
 """Live deltas for watchers. Never recorded: an event with the whole content follows."""
 
+from collections.abc import Hashable
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -58,24 +59,58 @@ class ChildMoved(Struct, frozen=True, tag="child_moved"):
     label: str
 
 
-Piece: TypeAlias = TextCame | ThinkingCame | CallComing | Progress | Waiting
+OwnNews: TypeAlias = TextCame | ThinkingCame | CallComing | Progress | Waiting
 
 
 class SubagentDelta(Struct, frozen=True, tag="within"):
     """A delta of the subagent `node`."""
 
     node: str
-    live: Piece
+    live: OwnNews
 
 
-Live: TypeAlias = Piece | ChildMoved | SubagentDelta
+Live: TypeAlias = OwnNews | ChildMoved | SubagentDelta
+
+
+class Piece(Struct, frozen=True):
+    """A part of a text that is streamed: `offset` characters of the text come before it.
+
+    A part may come again within a longer one. `message` is the event of the model call: the
+    offsets of another message are those of another text.
+    """
+
+    message: int
+    offset: int
+    text: str
+
+    @property
+    def end(self) -> int:
+        """How many characters of the text have come with this piece."""
+        return self.offset + len(self.text)
+
+    def after(self, seen: int) -> str:
+        """The part of it behind the first `seen` characters of the text."""
+        return self.text[max(seen - self.offset, 0) :]
+
+
+def speaker(live: Live) -> Hashable:
+    """The text that this is a part of, or the subagent that it is about; None: neither."""
+    match live:
+        case TextCame() | ThinkingCame():
+            return type(live)
+        case Progress(call_id):
+            return Progress, call_id
+        case ChildMoved(node):
+            return ChildMoved, node
+        case _:
+            return None
 
 
 def from_child(name: str, live: Live) -> Live:
     """The same delta as the parent of the subagent `name` publishes it."""
     match live:
-        case SubagentDelta(node, piece):
-            return SubagentDelta(f"{name}/{node}", piece)
+        case SubagentDelta(node, news):
+            return SubagentDelta(f"{name}/{node}", news)
         case ChildMoved(node, agent, title, steps, tokens, cost, label):
             here = f"{name}/{node}" if node else name
             return ChildMoved(here, agent, title, steps, tokens, cost, label)

@@ -211,6 +211,21 @@ def test_a_piece_that_comes_again_after_a_reconnect_is_not_shown_twice() -> None
     assert shown_now["coming"] == [["words", "a😀bcd"]]
 
 
+def test_thoughts_and_words_that_come_again_are_counted_apart() -> None:
+    pieces = [("thinking_delta", 0, "é😀"), ("text_delta", 0, "ab"), ("thinking_delta", 0, "é😀?"),
+              ("text_delta", 1, "bc")]  # fmt: skip
+    documents = [
+        {"type": "turn_start", "seq": 1, "turn": 1}, {"type": "model_start", "seq": 2},
+        *({"type": kind, "after": 2, "message": 2, "offset": at, "text": text}
+          for kind, at, text in pieces),
+    ]  # fmt: skip
+    ((shown_now,),) = folded([{"documents": documents, "cuts": [6]}])
+
+    assert shown_now["coming"] == [
+        ["thought", "é😀"], ["words", "ab"], ["thought", "?"], ["words", "c"],
+    ]  # fmt: skip
+
+
 def test_a_dropped_answer_is_marked_and_what_follows_is_another_one() -> None:
     documents = [
         {"type": "turn_start", "seq": 1, "turn": 1}, {"type": "model_start", "seq": 2},

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from refold.values.live import CallComing, Progress, TextCame, ThinkingCame, Waiting
+from refold.values.live import CallComing, Piece, Progress, TextCame, ThinkingCame, Waiting
 
 After: TypeAlias = Annotated[
     int, Meta(ge=0, description="the number of the event that it follows")
@@ -19,7 +19,7 @@ class _Live(Struct, frozen=True, kw_only=True, tag_field="type"):
     conversation: str | UnsetType = UNSET  # on a socket
 
 
-class _Piece(_Live, frozen=True, kw_only=True):
+class TextPiece(_Live, frozen=True, kw_only=True):
     """On a socket a piece has its position: `offset` characters of its text are before it.
 
     `message` is the number of the event of the model call, the same for all pieces of one
@@ -28,18 +28,20 @@ class _Piece(_Live, frozen=True, kw_only=True):
 
     message: int | UnsetType = UNSET
     offset: int | UnsetType = UNSET
+    text: str
+
+    @property
+    def piece(self) -> Piece:
+        message = 0 if self.message is UNSET else self.message
+        return Piece(message, 0 if self.offset is UNSET else self.offset, self.text)
 
 
-class TextDelta(_Piece, frozen=True, kw_only=True, tag="text_delta"):
+class TextDelta(TextPiece, frozen=True, kw_only=True, tag="text_delta"):
     """A piece of the answer."""
 
-    text: str
 
-
-class ThinkingDelta(_Piece, frozen=True, kw_only=True, tag="thinking_delta"):
+class ThinkingDelta(TextPiece, frozen=True, kw_only=True, tag="thinking_delta"):
     """A piece of what the model thinks aloud."""
-
-    text: str
 
 
 class CallBegun(_Live, frozen=True, kw_only=True, tag="call_coming"):
@@ -48,11 +50,10 @@ class CallBegun(_Live, frozen=True, kw_only=True, tag="call_coming"):
     name: str
 
 
-class ToolProgress(_Piece, frozen=True, kw_only=True, tag="tool_progress"):
+class ToolProgress(TextPiece, frozen=True, kw_only=True, tag="tool_progress"):
     """A piece of what a running call prints."""
 
     call_id: str
-    text: str
 
 
 class Retry(_Live, frozen=True, kw_only=True, tag="retry"):

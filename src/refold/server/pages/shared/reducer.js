@@ -289,7 +289,7 @@ const REDUCERS = {
   },
   tool_progress(screen, doc) {
     return change(screen, doc.call_id, (b) => {
-      const fresh = unseen(b.printed ?? 0, doc);
+      const fresh = after(doc, b.printed ?? 0);
       const printed = (b.printed ?? 0) + characters(fresh);
       return { ...b, tail: lastOfText(b.tail + fresh, TAIL), printed };
     });
@@ -440,25 +440,25 @@ const words = (doc, text, partial, model) => ({
 
 function streamed(screen, doc, kind) {
   if (screen.stopped) return screen;
-  const said = screen.coming.reduce((sum, c) => sum + (c.kind === kind ? c.chars : 0), 0);
-  const piece = unseen(said, doc);
-  if (!piece) return screen;
+  const seen = screen.coming.reduce((sum, c) => sum + (c.kind === kind ? c.chars : 0), 0);
+  const fresh = after(doc, seen);
+  if (!fresh) return screen;
   const last = screen.coming.at(-1);
   const goesOn = last?.kind === kind;
   const rest = goesOn ? screen.coming.slice(0, -1) : screen.coming;
   const before = goesOn ? last : { text: "", chars: 0 };
-  const now = { kind, text: before.text + piece, chars: before.chars + characters(piece) };
+  const now = { kind, text: before.text + fresh, chars: before.chars + characters(fresh) };
   const next = { ...screen, coming: [...rest, now] };
   const { doing } = screen.status;
-  if (kind === "words") return doing && piece.trim() ? withStatus(next, "") : next;
+  if (kind === "words") return doing && fresh.trim() ? withStatus(next, "") : next;
   if (doing !== "waiting") return next;
   return { ...next, status: { ...next.status, doing: "thinking", reason: "", seconds: 0, attempt: 0, attempts: 0 } };
 }
 
-/** A piece may come again after a reconnect: what lies behind the characters that are there. */
-function unseen(have, doc) {
-  const skip = doc.offset === undefined ? 0 : have - doc.offset;
-  return skip <= 0 ? doc.text : [...doc.text].slice(skip).join("");
+/** The part of a piece behind the first characters that were seen: it may come again. */
+function after(piece, seen) {
+  const skip = piece.offset === undefined ? 0 : seen - piece.offset;
+  return skip <= 0 ? piece.text : [...piece.text].slice(skip).join("");
 }
 
 // Offsets count characters, and a string here is made of UTF-16 units.

@@ -1,0 +1,38 @@
+"""Parts of a streamed text: a reader that gets some of them twice has the text once."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refold.values.live import ChildMoved, Piece, Progress, TextCame, ThinkingCame, speaker
+
+
+@given(
+    st.text("aé😀\n", max_size=20),
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20))),
+)
+def test_pieces_that_come_again_give_the_text_once(
+    text: str, again: list[tuple[int, int]]
+) -> None:
+    """`again`: from where to where a piece reaches that is sent after a reconnect."""
+    seen = ""
+    for start, end in [*again, (0, len(text))]:
+        piece = Piece(5, min(start, len(seen)), text[min(start, len(seen)) : end])
+        seen += piece.after(len(seen))
+
+    assert seen == text
+
+
+def test_a_piece_ends_where_the_next_one_begins() -> None:
+    first = Piece(5, 0, "a😀")
+
+    assert first.end == 2
+    assert Piece(5, 0, "a😀b").after(first.end) == "b"
+    assert first.after(7) == ""
+
+
+def test_two_calls_and_the_two_texts_of_a_response_are_four_speakers() -> None:
+    news = (TextCame("a"), ThinkingCame("a"), Progress("1", "a"), Progress("2", "a"))
+
+    assert len({speaker(live) for live in news}) == 4
+    assert speaker(Progress("1", "b")) == speaker(news[2])
+    assert speaker(ChildMoved("child-1", "", "", 0, 0, None, "")) is not None
