@@ -48,9 +48,9 @@ def test_a_device_that_never_ends_is_not_read(
     assert ODD in err
 
 
-@pytest.mark.parametrize(("flag", "most"), [("--script", 64), ("--replay", 256)])
+@pytest.mark.parametrize("flag", ["--script", "--replay"])
 def test_a_file_that_is_far_too_large_is_not_read(
-    workspace: Path, flag: str, most: int, capfd: pytest.CaptureFixture[str]
+    workspace: Path, flag: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with (workspace / "large").open("wb") as file:
         file.truncate(100 * 2**30)  # it takes no room
@@ -59,7 +59,7 @@ def test_a_file_that_is_far_too_large_is_not_read(
 
     out, err = capfd.readouterr()
     assert (code, out, err.count("\n")) == (1, "", 1)
-    assert f"cannot be read: it has more than {most} MiB" in err
+    assert "cannot be read: it has more than 256 MiB" in err
 
 
 @pytest.mark.parametrize("flag", ["--script", "--replay"])

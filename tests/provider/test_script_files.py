@@ -3,9 +3,13 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from refold.errors import Overloaded, ProviderError
+from refold.provider.cassette import CassetteWriter, Recording, Replaying
 from refold.provider.port import Request, TextDelta
-from refold.testing.providers import load
+from refold.provider.script import Script
+from refold.testing.providers import ScriptedProvider
 from refold.values.growing import Log
 from refold.values.messages import Message, StoredMessage, Text
 
@@ -19,7 +23,7 @@ async def test_pieces_come_whole_and_in_order_whatever_their_time(
 ) -> None:
     file = tmp_path / "answers.jsonl"
     file.write_text(f'{{"text": "one"{time}}}\n{{"text": "two"}}\n', "utf-8")
-    script = load(file)
+    script = Script(file)
 
     said = [
         "".join([d.text async for d in script.stream(ASK) if isinstance(d, TextDelta)])
@@ -27,3 +31,49 @@ async def test_pieces_come_whole_and_in_order_whatever_their_time(
     ]  # fmt: skip
 
     assert said == ["one", "two"]
+
+
+async def said_by(script: Script) -> str:
+    return "".join([d.text async for d in script.stream(ASK) if isinstance(d, TextDelta)])
+
+
+@pytest.mark.anyio
+async def test_a_line_with_an_error_fails_after_its_text(tmp_path: Path) -> None:
+    file = tmp_path / "answers.jsonl"
+    file.write_text(
+        '{"text": "Wa", "error": {"kind": "Overloaded", "words": "busy", "retry_after": 2}}'
+    )
+    deltas = Script(file).stream(ASK)
+
+    assert [await anext(deltas), await anext(deltas)] == [TextDelta("W"), TextDelta("a")]
+    with pytest.raises(Overloaded, match="busy") as caught:
+        await anext(deltas)
+    assert caught.value.retry_after == 2
+
+
+@pytest.mark.anyio
+async def test_a_cassette_is_a_script_whatever_is_asked(tmp_path: Path) -> None:
+    file = tmp_path / "calls.jsonl"
+    recording = Recording(ScriptedProvider("Rain.", "Sun."), CassetteWriter(file))
+    for asked in (ASK, replace(ASK, system="Be brief.")):
+        assert [delta async for delta in recording.stream(asked)]
+    script = Script(file)
+
+    assert [await said_by(script) for _ in range(2)] == ["Rain.", "Sun."]
+    with pytest.raises(ProviderError, match="the script has only 2 lines"):
+        await said_by(script)
+
+
+@pytest.mark.anyio
+async def test_a_response_of_a_cassette_may_be_written_by_hand(tmp_path: Path) -> None:
+    file = tmp_path / "calls.jsonl"
+    recording = Recording(ScriptedProvider("Rain."), CassetteWriter(file))
+    assert [delta async for delta in recording.stream(ASK)]
+    head, asked, _ = file.read_text().splitlines()
+    file.write_text(
+        "\n".join([head, "# changed", asked, '{"answered": 1, "text": "Snow."}', ""])
+    )
+
+    pieces = [delta async for delta in Replaying(file).stream(ASK)]
+
+    assert "".join(d.text for d in pieces if isinstance(d, TextDelta)) == "Snow."

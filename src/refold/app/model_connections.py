@@ -287,11 +287,11 @@ class Connections:
         return found
 
     def _scripted(self) -> Provider:
-        from refold.testing.providers import load
+        from refold.provider.script import Script
 
         if self._script is None:
             raise BadInput("a scripted session needs its script: give --script FILE")
-        return load(self._script)
+        return Script(self._script)
 
     def _embedded(self, name: str) -> ConnectedProvider:
         from refold.provider.local.embedded import Embedded

@@ -31,12 +31,12 @@ from refold.config.load import load
 from refold.config.paths import Paths, paths
 from refold.journal.store.log_file import NAME
 from refold.provider.port import Delta, Provider, Request
+from refold.provider.script import Reply, deltas
 from refold.terminal.input.reader import Key, QueuedMessage, TerminalReader
 from refold.terminal.screen.printer import Printer
 from refold.terminal.signals import signals_handled
 from refold.terminal.this_terminal import this_terminal
 from refold.terminal.work import Work
-from refold.testing.providers import Reply, deltas
 from refold.values.messages import Message, ToolResult
 from refold.views.escape import visible
 from refold.views.question_keys import Menu

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from refold.errors import BadInput, JournalError, RefoldError
+from refold.journal.events.kinds import ModelAnswered, Said
 from refold.journal.home import StoredSession
 from refold.journal.state.session_tree import Node, walk
 from refold.journal.store.blobs import BlobFiles
@@ -103,10 +104,26 @@ def _written(node: Node, choice: ExportChoice, label: Label) -> Iterator[str]:
             from refold.views.export.text import plain
 
             return plain(node, means)
+        case "script":
+            return _script(node, choice)
         case _:
             from refold.views.export.text import markdown
 
             return markdown(node, means)
+
+
+def _script(node: Node, choice: ExportChoice) -> Iterator[str]:
+    """The model's responses as `--script` reads them, those of subagents by their tasks."""
+    from refold.provider.cassette_format import Response, to_line
+    from refold.session.replay_trail import recorded_deltas
+
+    for each in walk(node) if choice.children else [node]:
+        said = (e.event.text for e in each.entries if isinstance(e.event, Said))
+        task = "" if each is node else next(said, "")
+        for entry in each.entries:
+            if isinstance(entry.event, ModelAnswered) and not entry.event.partial:
+                pieces = tuple(recorded_deltas(entry.event))
+                yield to_line(Response(conversation=task, deltas=pieces)).decode()
 
 
 def _image(node: Node, image: Image) -> bytes | None:

@@ -12,9 +12,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, suppress
 from itertools import zip_longest
 from pathlib import Path
-from typing import TypeAlias
-
-import anyio.lowlevel
+from typing import cast
 
 from refold.errors import BadInput, ProviderError, Refused, said_by
 from refold.provider.cassette_format import (
@@ -22,11 +20,11 @@ from refold.provider.cassette_format import (
     Mask,
     Plain,
     PlainRequests,
-    RecordedAnswer,
     RecordedRequest,
-    answer_to_line,
-    line_of,
+    Response,
+    error_of,
     read,
+    to_line,
     unmasked,
 )
 from refold.provider.port import (
@@ -38,6 +36,7 @@ from refold.provider.port import (
     RequestSent,
     ResponseBytes,
 )
+from refold.provider.script import play
 from refold.values.growing import Log
 from refold.values.messages import StoredMessage
 
@@ -65,12 +64,12 @@ class CassetteWriter:
         with a missing call would be useless.
         """
         self._calls += 1
-        self._write(line_of(self._requests.change(self._calls, request)))
+        self._write(to_line(self._requests.change(self._calls, request)))
         return self._calls
 
-    def answer(self, answer: RecordedAnswer) -> None:
+    def answer(self, response: Response) -> None:
         """Write what came. Raises `Refused` as `ask` does."""
-        self._write(answer_to_line(answer, self._mask))
+        self._write(to_line(response, self._mask))
 
     def _create(self) -> None:
         try:
@@ -84,7 +83,7 @@ class CassetteWriter:
                 f"the cassette {self._file} cannot be made: {said_by(error)}"
             ) from error
         os.close(made)
-        self._write(line_of({"cassette": VERSION}))
+        self._write(to_line({"cassette": VERSION}))
 
     def _write(self, line: bytes) -> None:
         if self._broken:
@@ -112,31 +111,31 @@ class Recording:
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         number = self._tape.ask(request)
-        came: list[Delta] = []
+        deltas: list[Delta] = []
         ended = False
         try:
-            async with aclosing(self.inner.stream(request)) as deltas:
-                async for delta in deltas:
+            async with aclosing(self.inner.stream(request)) as stream:
+                async for delta in stream:
                     if not isinstance(delta, RequestSent | ResponseBytes):
-                        came.append(delta)
+                        deltas.append(delta)
                     ended = isinstance(delta, Done)
                     yield delta
         except ProviderError as error:
-            self._note(RecordedAnswer(number, tuple(came), error))
+            self._note(Response(answered=number, deltas=(*deltas,), error=error_of(error)))
             raise
         except BaseException:  # the consumer stopped, or everything is cancelled
-            self._note(RecordedAnswer(number, tuple(came), stopped=not ended))
+            self._note(Response(answered=number, deltas=(*deltas,), stopped=not ended))
             raise
-        self._tape.answer(RecordedAnswer(number, tuple(came)))
+        self._tape.answer(Response(answered=number, deltas=(*deltas,)))
 
     async def aclose(self) -> None:
         if isinstance(self.inner, Closable):
             await self.inner.aclose()
 
-    def _note(self, answer: RecordedAnswer) -> None:
-        """Write an answer that ended in an exception, which no trouble of ours may hide."""
+    def _note(self, response: Response) -> None:
+        """Write a response that ended in an exception, which no trouble of ours may hide."""
         with suppress(Refused):  # the tape tells it when it is asked next
-            self._tape.answer(answer)
+            self._tape.answer(response)
 
 
 class Replaying:
@@ -154,9 +153,11 @@ class Replaying:
         if unknown := ignoring - set(Request.__struct_fields__):
             raise BadInput(f"a request has no {', '.join(sorted(unknown))} to ignore")
         self._file, self._ignoring = file, ignoring
-        self._calls = read(file)
+        recordings = read(file, "cassette")
+        self._recorded, self._broken_at = recordings.requests, recordings.broken_at
+        self._responses = {r.answered: r for r in recordings.responses}
         self._requests = PlainRequests(mask)
-        self._left = list(range(len(self._calls.asked)))
+        self._left = list(range(len(self._recorded)))
 
     @property
     def left(self) -> int:
@@ -164,33 +165,28 @@ class Replaying:
         return len(self._left)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        answer = self._answer(request)
-        for delta in answer.deltas:
-            await anyio.lowlevel.checkpoint()
-            yield delta
-        if answer.error is not None:
-            raise answer.error
-        if answer.stopped:
-            raise Refused(
-                f"the cassette {self._file}, call {answer.number}: its recording "
-                "was stopped, so it is incomplete"
-            )
+        response = self._answer(request)
+        call = f"the cassette {self._file}, call {response.answered}"
+        async with aclosing(play(response, response.answered - 1, call)) as deltas:
+            async for delta in deltas:
+                yield delta
 
-    def _answer(self, request: Request) -> RecordedAnswer:
+    def _answer(self, request: Request) -> Response:
         asked = self._requests.plain(request)
         if not self._left:
             raise Refused(self._over())
-        expected = self._calls.asked[self._left[0]]
+        expected = self._recorded[self._left[0]]
         for at in self._left:
-            found = self._calls.asked[at]
-            if found.line > expected.answered_at:
+            recorded = self._recorded[at]
+            if recorded.line > expected.answered_at:
                 break
-            if self._difference(found, asked) is None:
+            if self._difference(recorded, asked) is None:
                 self._left.remove(at)
                 if "messages" not in self._ignoring:
-                    self._requests.share_messages(asked, found)
-                return self._calls.answers.get(found.number) or RecordedAnswer(
-                    found.number, stopped=True
+                    self._requests.share_messages(asked, recorded)
+                number = recorded.number
+                return self._responses.get(number) or Response(
+                    answered=number, stopped=True
                 )
         difference = self._difference(expected, asked)
         raise Refused(f"the cassette {self._file}, call {expected.number}: {difference}")
@@ -199,9 +195,8 @@ class Replaying:
         return first_difference(recorded, asked, self._ignoring)
 
     def _over(self) -> str:
-        many = len(self._calls.asked)
-        broken = self._calls.broken_at
-        ends = f"; it is cut off in line {broken}" if broken else ""
+        many = len(self._recorded)
+        ends = f"; it is cut off in line {self._broken_at}" if self._broken_at else ""
         return (
             f"the cassette {self._file} holds {many} call{'' if many == 1 else 's'}, and "
             f"one more was requested{ends}"
@@ -232,38 +227,27 @@ def first_difference(
     return None
 
 
-_Pair: TypeAlias = tuple[str, Plain, Plain]
 _NOTHING = object()
 
 
-def _difference(path: str, was: Plain, now: Plain) -> _Pair | None:
-    match was, now:
-        case dict(), dict():
-            pairs = _of_fields(path, _fields(was), _fields(now))
-        case list(), list():
-            pairs = _of_items(path, _items(was), _items(now))
-        case _:
-            return None if was == now else (path, was, now)
-    return next((found for pair in pairs if (found := _difference(*pair))), None)
-
-
-def _of_fields(path: str, was: dict[str, Plain], now: dict[str, Plain]) -> Iterator[_Pair]:
-    for name in {**was, **now}:
-        where = f"{path}.{name}" if name.isidentifier() else f"{path}[{name!r}]"
-        yield where, was.get(name, _NOTHING), now.get(name, _NOTHING)
-
-
-def _of_items(path: str, was: list[Plain], now: list[Plain]) -> Iterator[_Pair]:
-    for n, pair in enumerate(zip_longest(was, now, fillvalue=_NOTHING)):
-        yield f"{path}[{n}]", *pair
-
-
-def _fields(value: Plain) -> dict[str, Plain]:
-    return value
-
-
-def _items(value: Plain) -> list[Plain]:
-    return value
+def _difference(path: str, was: Plain, now: Plain) -> tuple[str, Plain, Plain] | None:
+    pairs: Iterator[tuple[str, Plain, Plain]]
+    kinds: set[type[object]] = {type(was), type(now)}
+    if kinds == {dict}:
+        old, new = cast("dict[str, Plain]", was), cast("dict[str, Plain]", now)
+        pairs = (
+            (f"{path}.{name}" if name.isidentifier() else f"{path}[{name!r}]",
+             old.get(name, _NOTHING), new.get(name, _NOTHING))
+            for name in {**old, **new}
+        )  # fmt: skip
+    elif kinds == {list}:
+        both = zip_longest(
+            cast("list[Plain]", was), cast("list[Plain]", now), fillvalue=_NOTHING
+        )
+        pairs = ((f"{path}[{n}]", *pair) for n, pair in enumerate(both))
+    else:
+        return None if was == now else (path, was, now)
+    return next((different for pair in pairs if (different := _difference(*pair))), None)
 
 
 def _shown(value: Plain, other: Plain) -> str:

@@ -1,27 +1,33 @@
-"""The file format of a cassette: JSON lines, and their conversion from and to values.
+"""The file format of model responses: JSON lines, read by `--script` and `--replay`.
+
+A line is a response. A person writes what the model says, and a recording its pieces:
+
+    {"text": "I look first.", "calls": [{"tool": "read_file", "arguments": {"path": "a"}}]}
+    {"answered": 1, "deltas": [{"delta": "text", "text": "Yes."}, {"delta": "done", ...}]}
+
+`Response` has the keys. Empty lines and lines that begin with # are skipped. A cassette is a file
+with requests, too, to which `answered` refers:
 
     {"cassette": 1}
     {"asked": 1, "as": 0, "same": 0, "messages": [...], "request": {"system": "...", ...}}
-    {"answered": 1, "deltas": [{"delta": "text", "text": "Yes."}, {"delta": "done", ...}]}
+    {"answered": 1, ...}
     {"asked": 2, "as": 1, "same": 3, "messages": [...]}
-    {"answered": 2, "deltas": [], "error": {"kind": "Overloaded", "words": "...", ...}}
 
 A call starts with the first `same` messages of call `as` (the previous one of the same
 session) and adds its own `messages`; `request` has only the fields that changed since.
 So a file grows linearly with its session. Sequence numbers of messages, `trace` and the
-MCP servers of `hosted`, with their tokens, are not part of a request. JSON that is only passed through is stored as a string, byte for
-byte; an image is stored as its digest. A call that was stopped has `"stopped": true`,
-or no answer at all.
+MCP servers of `hosted`, with their tokens, are not part of a request. JSON that is only passed
+through is stored as a string, byte for byte; an image is stored as its digest. A call that was
+stopped has `"stopped": true`, or no answer at all.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
 from refold.errors import (
@@ -38,42 +44,74 @@ from refold.provider.named_file import read_whole
 from refold.provider.port import (
     CallDelta,
     Delta,
-    Done,
-    Dropped,
-    HostedCall,
     HostedResult,
     Pictures,
     Request,
-    Retrying,
+    Stop,
     TextDelta,
     ThinkingDelta,
 )
 from refold.values.growing import Log
 from refold.values.messages import StoredMessage
+from refold.values.text import clean
 
 VERSION = 1
+MAX_FILE_BYTES = 256 * 1024 * 1024  # days of work
+KEYS = (
+    "a line has text, thinking, calls, stop, pause, pace, for and error; a call has tool and "
+    "arguments"
+)
 
 Plain: TypeAlias = Any  # what JSON can say
 
-# What a delta or an error is called in a line. Of errors the first that fits.
-DELTAS: dict[str, type[Delta]] = {
-    "text": TextDelta,
-    "thinking": ThinkingDelta,
-    "call": CallDelta,
-    "hosted_call": HostedCall,
-    "hosted_result": HostedResult,
-    "retrying": Retrying,
-    "dropped": Dropped,
-    "done": Done,
-}
-ERRORS: dict[str, type[ProviderError]] = {
-    "BadRequest": BadRequest,
-    "TooLong": TooLong,
-    "Refused": Refused,
-    "Overloaded": Overloaded,
-    "Unreachable": Unreachable,
-    "ProviderError": ProviderError,
-}
+_KINDS = (BadRequest, TooLong, Refused, Overloaded, Unreachable, ProviderError)
+ERRORS: dict[str, type[ProviderError]] = {kind.__name__: kind for kind in _KINDS}
+
+
+class RecordedError(Struct, frozen=True, forbid_unknown_fields=True):
+    """How a response failed. `kind` is one of `ERRORS`, the first that fits."""
+
+    kind: str
+    words: str
+    retry_after: float | None = None
+
+    def as_error(self) -> ProviderError:
+        if self.kind == "Overloaded":
+            return Overloaded(self.words, retry_after=self.retry_after)
+        return ERRORS[self.kind](self.words)
+
+
+def error_of(error: ProviderError) -> RecordedError:
+    kind = next(name for name, kind in ERRORS.items() if isinstance(error, kind))
+    wait = error.retry_after if isinstance(error, Overloaded) else None
+    return RecordedError(kind, str(error), wait)
+
+
+class Call(Struct, frozen=True, forbid_unknown_fields=True):
+    tool: str
+    arguments: Raw = Raw(b"{}")
+
+
+class Response(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A response: what the model says, or its `deltas`; then its `error`, if it failed.
+
+    `pause` are seconds between two pieces. With `pace`, pieces come at fixed times, so many
+    seconds apart, whether the last one was read by then or not. A line with `for` belongs to
+    another conversation, one that begins with those words. `answered` is the number of the
+    request; `stopped`: the recording was left there.
+    """
+
+    answered: int = 0
+    text: str = ""
+    thinking: str = ""
+    calls: tuple[Call, ...] = ()
+    stop: Stop | None = None
+    pause: float = 0.0
+    pace: float = 0.0
+    conversation: str = field(default="", name="for")
+    deltas: tuple[Delta, ...] | None = None
+    error: RecordedError | None = None
+    stopped: bool = False
 
 
 class RecordedRequest(Struct, frozen=True):
@@ -90,115 +128,111 @@ class RecordedRequest(Struct, frozen=True):
     answered_at: int = 0
 
 
-class RecordedAnswer(Struct, frozen=True):
-    """All that came of the call `number`, an error last. `stopped`: it was left there."""
+class Recordings(Struct, frozen=True):
+    """A whole file. `version` is 0 for one without requests. `broken_at`: the line that was
+    cut off, if one was.
+    """
 
-    number: int
-    deltas: tuple[Delta, ...] = ()
-    error: ProviderError | None = None
-    stopped: bool = False
-
-
-class Calls(Struct, frozen=True):
-    """A whole cassette. `broken_at`: the line that was cut off, if one was."""
-
-    asked: tuple[RecordedRequest, ...]
-    answers: dict[int, RecordedAnswer]
+    version: int
+    requests: tuple[RecordedRequest, ...]
+    responses: tuple[Response, ...]
     broken_at: int = 0
 
 
-def nothing() -> RecordedRequest:
-    """The empty request with which a session's first call is compared."""
-    return RecordedRequest({}, Log[Plain]())
+class _Head(Struct):
+    """What tells the lines apart."""
+
+    cassette: int = 0
+    asked: int = 0
 
 
-_MOST = 256 * 1024 * 1024  # bytes: days of work
+class _RequestLine(Struct, forbid_unknown_fields=True):
+    asked: int
+    like: int = field(name="as")
+    same: int
+    messages: list[Plain]
+    request: dict[str, Plain] = {}
 
 
-def read(file: Path) -> Calls:
-    """All calls of a cassette. Raises `BadInput` that names the file and the line."""
+def read(file: Path, name: Literal["script", "cassette"]) -> Recordings:
+    """All lines of a file. Raises `BadInput` that names the file and the line."""
     try:
-        *lines, rest = read_whole(file, _MOST).split(b"\n")
+        *lines, rest = (
+            read_whole(file, MAX_FILE_BYTES).removeprefix(b"\xef\xbb\xbf").split(b"\n")
+        )
     except OSError as error:
-        raise BadInput(f"the cassette {file} cannot be read: {said_by(error)}") from error
-    _check(file, lines)
-    asked: dict[int, RecordedRequest] = {}
-    answers: dict[int, RecordedAnswer] = {}
-    for number, line in enumerate(lines[1:], start=2):
-        try:
-            found = json.loads(line)
-            if "asked" in found:
-                asked[found["asked"]] = _asked(found, number, asked)
-            else:
-                answers[found["answered"]] = _answered(found)
-                at = found["answered"]
-                asked[at] = replace(asked[at], answered_at=number)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise BadInput(
-                f"the cassette {file}, line {number}, cannot be read "
-                f"({type(error).__name__}: {error}): record it anew"
-            ) from error
-    ends = len(lines) + 1
-    whole = (a if a.answered_at else replace(a, answered_at=ends) for a in asked.values())
-    return Calls(tuple(whole), answers, ends if rest else 0)
-
-
-def _check(file: Path, lines: list[bytes]) -> None:
-    try:
-        version = json.loads(lines[0])["cassette"]
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        raise BadInput(f"the {name} {file} cannot be read: {said_by(error)}") from error
+    version = _version(lines[0] if lines else b"")
+    if name == "cassette" and not version:
         raise BadInput(
-            f'{file} is not a cassette: its first line should be {{"cassette": {VERSION}}}'
-        ) from error
-    if version != VERSION:
+            f'{file} is not a cassette: its first line should be {{"cassette": {VERSION}}}; '
+            "--script takes responses without requests"
+        )
+    if version not in (0, VERSION):
         raise BadInput(
             f"the cassette {file} is of version {version!r}, and this refold reads "
             f"version {VERSION}: record it anew"
         )
+    # A person may leave out the last newline; a recording without it was cut off there.
+    whole = lines[1:] if version else [*lines, rest]
+    requests: dict[int, RecordedRequest] = {}
+    responses: list[Response] = []
+    for number, line in enumerate(whole, start=2 if version else 1):
+        if not line.strip() or line.lstrip().startswith(b"#"):
+            continue
+        try:
+            if msgspec.json.decode(line, type=_Head).asked:
+                request = _request(line, number, requests)
+                requests[request.number] = request
+            else:
+                responses.append(response := _response(line))
+                if at := response.answered:
+                    requests[at] = replace(requests[at], answered_at=number)
+        except (ValueError, KeyError, RecursionError) as error:
+            hint = "record it anew" if version else KEYS
+            raise BadInput(f"{file}, line {number}: {error}; {hint}") from error
+    ends = len(lines) + 1
+    ended = (
+        r if r.answered_at else replace(r, answered_at=ends) for r in requests.values()
+    )
+    broken = ends if version and rest else 0
+    return Recordings(version, tuple(ended), tuple(responses), broken)
 
 
-def _asked(
-    found: dict[str, Plain], line: int, asked: Mapping[int, RecordedRequest]
-) -> RecordedRequest:
-    before = asked[found["as"]] if found["as"] else nothing()
-    messages, same = before.messages, found["same"]
-    if same < len(messages):
-        messages = Log(messages[:same])
-    for message in found["messages"]:
-        messages = messages.plus(message)
-    fields = {**before.fields, **found.get("request", {})}
-    return RecordedRequest(fields, messages, found["asked"], line)
-
-
-def _answered(found: dict[str, Plain]) -> RecordedAnswer:
-    deltas = tuple(_delta(each) for each in found["deltas"])
-    error = _error(found["error"]) if "error" in found else None
-    return RecordedAnswer(found["answered"], deltas, error, found.get("stopped", False))
-
-
-def _delta(found: dict[str, Plain]) -> Delta:
-    kind, data = DELTAS[found["delta"]], found.get("data")
-    fields = {k: v for k, v in found.items() if k not in ("delta", "data")}
-    delta = msgspec.convert(fields, kind)
-    if data is not None and isinstance(delta, ThinkingDelta | CallDelta | HostedResult):
-        return replace(delta, data=Raw(data.encode("utf-8", "surrogateescape")))
-    return delta
-
-
-def _error(found: dict[str, Plain]) -> ProviderError:
-    kind = ERRORS[found["kind"]]
-    if kind is Overloaded:
-        return Overloaded(found["words"], retry_after=found.get("retry_after"))
-    return kind(found["words"])
-
-
-def line_of(value: dict[str, Plain]) -> bytes:
-    """One line, with its end."""
-    written = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+def _version(line: bytes) -> int:
     try:
-        return written.encode() + b"\n"
-    except UnicodeEncodeError:  # half a character; escaped it can be written
-        return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+        return msgspec.json.decode(line, type=_Head).cassette
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return 0
+
+
+def _request(
+    line: bytes, number: int, requests: Mapping[int, RecordedRequest]
+) -> RecordedRequest:
+    new = msgspec.json.decode(line, type=_RequestLine)
+    before = requests[new.like] if new.like else RecordedRequest({}, Log())
+    messages = before.messages
+    if new.same < len(messages):
+        messages = Log(messages[: new.same])
+    for message in new.messages:
+        messages = messages.plus(message)
+    return RecordedRequest({**before.fields, **new.request}, messages, new.asked, number)
+
+
+def _response(line: bytes) -> Response:
+    response = msgspec.json.decode(line, type=Response)
+    if response.error is not None and response.error.kind not in ERRORS:
+        raise ValueError(f"{response.error.kind!r} is none of {', '.join(ERRORS)}")
+    if response.deltas is None:
+        return response
+    return replace(response, deltas=tuple(map(_with_data, response.deltas)))
+
+
+def _with_data(delta: Delta) -> Delta:
+    """A piece with its data as they came, and not as the string in which they are stored."""
+    if isinstance(delta, ThinkingDelta | CallDelta | HostedResult) and bytes(delta.data):
+        return replace(delta, data=Raw(msgspec.json.decode(delta.data, type=str).encode()))
+    return delta
 
 
 Mask: TypeAlias = Callable[[bytes], bytes]
@@ -208,19 +242,11 @@ def unmasked(data: bytes) -> bytes:
     return data
 
 
-def answer_to_line(answer: RecordedAnswer, mask: Mask = unmasked) -> bytes:
-    """The line of an answer. Deltas are joined first, so that the mask sees whole texts."""
-    deltas = [
-        {"delta": _kind_of(delta), **fields_of(delta, mask)}
-        for delta in joined(answer.deltas)
-    ]
-    line: dict[str, Plain] = {"answered": answer.number, "deltas": deltas}
-    if (error := answer.error) is not None:
-        kind = next(name for name, kind in ERRORS.items() if isinstance(error, kind))
-        told = {"kind": kind, "words": masked(str(error), mask)}
-        wait = error.retry_after if isinstance(error, Overloaded) else None
-        line["error"] = told if wait is None else {**told, "retry_after": wait}
-    return line_of({**line, "stopped": True} if answer.stopped else line)
+def to_line(value: Response | dict[str, Plain], mask: Mask = unmasked) -> bytes:
+    """One line, with its end. Deltas are joined first, so that the mask sees whole texts."""
+    if isinstance(value, Response):
+        value = fields_of(replace(value, deltas=joined(value.deltas or ())), mask)
+    return msgspec.json.encode(value) + b"\n"
 
 
 def joined(deltas: Iterable[Delta]) -> tuple[Delta, ...]:
@@ -233,10 +259,6 @@ def joined(deltas: Iterable[Delta]) -> tuple[Delta, ...]:
         else:
             found[-1] = one
     return tuple(found)
-
-
-def _kind_of(delta: Delta) -> str:
-    return next(name for name, kind in DELTAS.items() if type(delta) is kind)
 
 
 def _as_one(first: Delta, second: Delta) -> Delta | None:
@@ -302,7 +324,7 @@ class PlainRequests:
         """The request, the one before it, and with how many messages both begin."""
         spoken, before = self._last.get(request.session) or (
             Log[StoredMessage](),
-            nothing(),
+            RecordedRequest({}, Log()),
         )
         same = _same(spoken, request.messages)
         plain = before.messages
@@ -338,7 +360,7 @@ def to_plain(value: object, mask: Mask = unmasked) -> Plain:
             tag = {} if config.tag is None else {str(config.tag_field): config.tag}
             return {**tag, **fields_of(value, mask)}
         case Raw():
-            return mask(bytes(value)).decode("utf-8", "surrogateescape")
+            return mask(bytes(value)).decode("utf-8", "replace")
         case str():
             return masked(value, mask)
         case tuple() | list():
@@ -354,28 +376,24 @@ def fields_of(value: Struct, mask: Mask = unmasked) -> dict[str, Plain]:
     """The fields of a struct that differ from their defaults."""
     names, defaults = value.__struct_fields__, value.__struct_defaults__
     needed = len(names) - len(defaults)
-    found: dict[str, Plain] = {}
-    for at, name in enumerate(names):
+    fields: dict[str, Plain] = {}
+    for at, (name, written) in enumerate(
+        zip(names, value.__struct_encode_fields__, strict=True)
+    ):
         held = getattr(value, name)
         if at < needed or held != defaults[at - needed]:
-            found[name] = held if name in _OURS else to_plain(held, mask)
-    return found
+            fields[written] = held if name in _OURS else to_plain(held, mask)
+    return fields
 
 
 def masked(text: str, mask: Mask) -> str:
     """What may be written of a text."""
-    try:
-        data = text.encode()
-    except UnicodeEncodeError:
-        # Two halves of one character come back from JSON as that character.
-        data = text.encode("utf-16-le", "surrogatepass")
-        text = data.decode("utf-16-le", "surrogatepass")
-        data = text.encode("utf-8", "surrogatepass")
-    return text if mask is unmasked else mask(data).decode("utf-8", "surrogatepass")
+    text = clean(text)
+    return text if mask is unmasked else mask(text.encode()).decode("utf-8", "replace")
 
 
 # Words that are ours: a key that happens to be one of them must not change them.
-_OURS = frozenset({"role", "stop", "wire", "tool_choice", "effort"})
+_OURS = frozenset({"role", "stop", "wire", "tool_choice", "effort", "kind"})
 
 
 def _same(before: Log[StoredMessage], now: Log[StoredMessage]) -> int:

@@ -58,11 +58,11 @@ class Request(Struct, frozen=True):
     hosted: tuple[HostedServer, ...] = ()
 
 
-class TextDelta(Struct, frozen=True):
+class TextDelta(Struct, frozen=True, tag_field="delta", tag="text"):
     text: str
 
 
-class ThinkingDelta(Struct, frozen=True):
+class ThinkingDelta(Struct, frozen=True, tag_field="delta", tag="thinking"):
     """A piece of thinking. `data`, if present, closes the block.
 
     `data` is what the provider that `wire` stands for wants back unchanged.
@@ -73,7 +73,7 @@ class ThinkingDelta(Struct, frozen=True):
     data: Raw = Raw(b"")
 
 
-class CallDelta(Struct, frozen=True):
+class CallDelta(Struct, frozen=True, tag_field="delta", tag="call"):
     """A piece of a tool call.
 
     The first piece of each call has `name` (and `id`, if the provider has ids); pieces with
@@ -89,7 +89,7 @@ class CallDelta(Struct, frozen=True):
     data: Raw = Raw(b"")
 
 
-class HostedCall(Struct, frozen=True):
+class HostedCall(Struct, frozen=True, tag_field="delta", tag="hosted_call"):
     """The provider calls a tool of an MCP server itself. `name` is as ours are: mcp__….
 
     A `HostedResult` with its id follows, unless the response is cut off before.
@@ -99,7 +99,7 @@ class HostedCall(Struct, frozen=True):
     name: str
 
 
-class HostedResult(Struct, frozen=True):
+class HostedResult(Struct, frozen=True, tag_field="delta", tag="hosted_result"):
     """What such a call was, and what came of it. `data` is what the provider that `wire` stands
     for wants back unchanged.
     """
@@ -112,7 +112,7 @@ class HostedResult(Struct, frozen=True):
     data: Raw = Raw(b"")
 
 
-class Retrying(Struct, frozen=True):
+class Retrying(Struct, frozen=True, tag_field="delta", tag="retrying"):
     """Nothing comes yet, and why. For watchers.
 
     It is asked again after `wait` seconds; 0: it was not asked yet. That will be attempt
@@ -125,7 +125,7 @@ class Retrying(Struct, frozen=True):
     attempts: int = 0
 
 
-class Dropped(Struct, frozen=True):
+class Dropped(Struct, frozen=True, tag_field="delta", tag="dropped"):
     """All pieces so far are void: the response failed in the middle, and another one follows.
 
     Whoever records the response records this before it takes the next delta, for the request
@@ -136,14 +136,14 @@ class Dropped(Struct, frozen=True):
     kind: str
 
 
-class RequestSent(Struct, frozen=True):
+class RequestSent(Struct, frozen=True, tag_field="delta", tag="request_sent"):
     """The request that was just sent, byte for byte. Each retry has its own."""
 
     to: str  # "POST https://…", or a command line
     body: bytes
 
 
-class ResponseBytes(Struct, frozen=True):
+class ResponseBytes(Struct, frozen=True, tag_field="delta", tag="response_bytes"):
     """A piece of what came back, exactly as it came."""
 
     body: bytes
@@ -153,7 +153,7 @@ class ResponseBytes(Struct, frozen=True):
 Stop: TypeAlias = Literal["end", "calls", "length", "refused"]
 
 
-class Done(Struct, frozen=True):
+class Done(Struct, frozen=True, tag_field="delta", tag="done"):
     """The proper end of a response. Without one, there is no response, whatever arrived."""
 
     usage: Usage = Usage()

@@ -1,42 +1,18 @@
-"""Providers for tests: one with a script, one that fails on purpose, a strict wrapper."""
+"""Providers for tests: one with a script, one that fails on purpose, a strict wrapper, a cassette."""
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import anyio
-import msgspec
-from msgspec import Raw, Struct, field
 
-from refold.errors import BadInput, ProviderError, Refused, said_by
-from refold.provider.named_file import read_whole
-from refold.provider.port import (
-    CallDelta,
-    Delta,
-    Done,
-    Provider,
-    Request,
-    RequestSent,
-    ResponseBytes,
-    Stop,
-    TextDelta,
-    ThinkingDelta,
-)
-from refold.values.messages import Message, Text, ToolResult
-from refold.values.usage import Usage
-
-
-class Reply(Struct, frozen=True):
-    """One response: thinking, text, and calls (a tool's name, JSON arguments)."""
-
-    text: str = ""
-    calls: tuple[tuple[str, str], ...] = ()
-    thinking: str = ""
-    stop: Stop | None = None
-    usage: Usage | None = None
-    paused: bool = False
-
+from refold.errors import ProviderError, Refused
+from refold.provider.cassette import CassetteWriter, Recording, Replaying
+from refold.provider.cassette_format import Mask, unmasked
+from refold.provider.port import CallDelta, Delta, Provider, Request
+from refold.provider.script import Reply, deltas, first_words, lines_in, place
+from refold.values.messages import Message, ToolResult
 
 Line = str | Sequence[tuple[str, str]] | Reply | ProviderError
 
@@ -57,7 +33,7 @@ class ScriptedProvider:
         step = len(self.heard)
         self.heard.append(request)
         if step >= len(self._lines):
-            raise ProviderError(f"the script has only {_lines(self._lines)}")
+            raise ProviderError(f"the script has only {lines_in(self._lines)}")
         line = self._lines[step]
         if isinstance(line, ProviderError):
             raise line
@@ -65,10 +41,6 @@ class ScriptedProvider:
         for delta in deltas(reply, step):
             await anyio.lowlevel.checkpoint()
             yield delta
-
-
-def _lines(lines: Sequence[object]) -> str:
-    return "1 line" if len(lines) == 1 else f"{len(lines)} lines"
 
 
 def as_reply(line: "str | Sequence[tuple[str, str]] | Reply") -> Reply:
@@ -79,19 +51,6 @@ def as_reply(line: "str | Sequence[tuple[str, str]] | Reply") -> Reply:
             return Reply(line)
         case _:
             return Reply(calls=tuple(line))
-
-
-def deltas(reply: Reply, step: int) -> list[Delta]:
-    """`reply` as it would arrive, one character at a time."""
-    found: list[Delta] = [ThinkingDelta(c) for c in reply.thinking]
-    found += [TextDelta(c) for c in reply.text]
-    for n, (name, arguments) in enumerate(reply.calls):
-        found.append(CallDelta(n, "", f"theirs-{step}-{n}", name))
-        found += [CallDelta(n, c) for c in arguments]
-    words = len(reply.text) + sum(len(a) for _, a in reply.calls)
-    usage = reply.usage or Usage(fresh=10, output=words)
-    stop: Stop = reply.stop or ("calls" if reply.calls else "end")
-    return [*found, Done(usage, stop, paused=reply.paused)]
 
 
 # "silence": no Done, no error. "hang": never goes on. "same ids": every call comes
@@ -167,116 +126,6 @@ def check_history(messages: Iterable[Message]) -> None:
         raise Refused(f"called {[c.id for c in before.calls]}, never answered")
 
 
-# A script in a file: answers for `--script`, one JSON object a line.
-#
-#     {"text": "I look first.", "calls": [{"tool": "read_file", "arguments": {"path": "a"}}]}
-#     {"text": "It says hello."}
-#
-# Keys: `text`, `thinking`, `calls`, `stop`, and `pause`, seconds between pieces. With `pace`,
-# pieces come at fixed times, so many seconds apart, whether the last one was read by then or not.
-# Empty lines and lines that begin with # are skipped.
-#
-# A line with `for` belongs to another conversation, one that begins with those words: so a script
-# can answer for children too. Those lines go by how far that conversation is.
-#
-#     {"calls": [{"tool": "task", "arguments": {"prompt": "Count the tests.", "agent": "explore"}}]}
-#     {"for": "Count the tests.", "text": "There are 12."}
-#     {"text": "12 tests."}
-
-_MOST = 64 * 1024 * 1024  # bytes
-_KEYS = (
-    "a line has text, thinking, calls, stop, pause, pace and for; a call has tool and "
-    "arguments"
-)
-
-
-class _Call(Struct, forbid_unknown_fields=True):
-    tool: str
-    arguments: Raw = Raw(b"{}")
-
-
-class _Line(Struct, forbid_unknown_fields=True):
-    text: str = ""
-    thinking: str = ""
-    calls: tuple[_Call, ...] = ()
-    stop: Stop | None = None
-    pause: float = 0.0
-    pace: float = 0.0
-    talk: str = field(default="", name="for")
-
-
-class Paced:
-    """A scripted provider that takes its time."""
-
-    def __init__(self, lines: list[_Line]) -> None:
-        own = [line for line in lines if not line.talk]
-        self._own = own
-        self._inner = ScriptedProvider(*(_reply(line) for line in own))
-        self._others = dict[str, list[_Line]]()
-        for line in lines:
-            if line.talk:
-                self._others.setdefault(line.talk, []).append(line)
-        self._cast = ScriptedConversations(
-            {n: [_reply(e) for e in of] for n, of in self._others.items()}
-        )
-
-    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        inner, line = self._who(request)
-        if request.trace:
-            yield RequestSent("script", _as_json(request))
-        due = anyio.current_time()
-        async for delta in inner.stream(request):
-            due += line.pace
-            wait = due - anyio.current_time() if line.pace else line.pause
-            if wait > 0:
-                await anyio.sleep(wait)
-            if request.trace:
-                yield ResponseBytes(msgspec.json.encode(delta) + b"\n")
-            yield delta
-
-    def _who(self, request: Request) -> tuple[Provider, _Line]:
-        words = first_words(request)
-        found = max(filter(words.startswith, self._others), key=len, default="")
-        if found:
-            lines, at, provider = self._others[found], place(request), self._cast
-        else:
-            lines, at, provider = self._own, len(self._inner.heard), self._inner
-        return provider, lines[at] if at < len(lines) else _Line()
-
-
-def _as_json(request: Request) -> bytes:
-    """What a log of requests shows, where nothing goes over a wire."""
-    return msgspec.json.encode(
-        {
-            "model": request.model,
-            "system": request.system,
-            "messages": [each.message for each in request.messages],
-            "tools": request.tools,
-        }
-    )
-
-
-def load(file: Path) -> Paced:
-    """Read a script. Raises `BadInput` that names the file and the line."""
-    try:
-        text = read_whole(file, _MOST).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"the script {file} cannot be read: {said_by(error)}") from error
-    lines: list[_Line] = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip() and not line.lstrip().startswith("#"):
-            try:
-                lines.append(msgspec.json.decode(line, type=_Line))
-            except msgspec.DecodeError as error:
-                raise BadInput(f"{file}, line {number}: {error}; {_KEYS}") from error
-    return Paced(lines)
-
-
-def _reply(line: _Line) -> Reply:
-    calls = tuple((call.tool, bytes(call.arguments).decode()) for call in line.calls)
-    return Reply(line.text, calls, line.thinking, line.stop)
-
-
 class ScriptedConversations:
     """Scripts by the beginning of a conversation's first message.
 
@@ -300,7 +149,7 @@ class ScriptedConversations:
             await anyio.sleep(0.005)
         at, lines = place(request), self._scripts[name]
         if at >= len(lines):
-            raise ProviderError(f"the script {name!r} has only {_lines(lines)}")
+            raise ProviderError(f"the script {name!r} has only {lines_in(lines)}")
         line = lines[at]
         if isinstance(line, ProviderError):
             raise line
@@ -319,13 +168,28 @@ class ScriptedConversations:
         return max(found, key=len)
 
 
-def first_words(request: Request) -> str:
-    """The first message of the conversation of this request."""
-    messages = request.messages
-    parts = messages[0].message.parts if messages else ()
-    return next((part.text for part in parts if isinstance(part, Text)), "")
+@contextmanager
+def cassette(
+    file: Path,
+    make: Callable[[], Provider],
+    *,
+    ignoring: frozenset[str] = frozenset(),
+    mask: Mask = unmasked,
+) -> Generator[Provider]:
+    """A cassette for a test: recorded if `file` does not exist, replayed from then on.
 
+        with cassette(DATA / "rain.jsonl", make=real_provider) as provider:
+            ... ask provider ...
 
-def place(request: Request) -> int:
-    """The number of responses in the conversation."""
-    return sum(each.message.role == "assistant" for each in request.messages)
+    Recorded calls that were not requested are a failure: the test has changed. To record it
+    again, delete the file.
+    """
+    if not file.exists():
+        yield Recording(make(), CassetteWriter(file, mask))
+        return
+    replaying = Replaying(file, ignoring, mask)
+    yield replaying
+    if replaying.left:
+        raise AssertionError(
+            f"{file} holds {replaying.left} calls more than were asked: record it anew"
+        )

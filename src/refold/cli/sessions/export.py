@@ -24,7 +24,7 @@ from refold.views.export.formats import FORMS, form_by_name
 def add_parsers(what: Subparsers) -> None:
     """`export` and `import`, below `refold sessions`."""
     out = what.add_parser(
-        "export", help="export a session as Markdown, HTML, text or a tar archive"
+        "export", help="export a session as Markdown, HTML, text, a tar or a script"
     )
     add_session(out)
     add = out.add_argument

@@ -17,7 +17,7 @@ from refold.views.number_format import in_bytes
 
 
 async def run(here: Terminal, rest: str) -> None:
-    """`/export [md|html|tar|text] [FILE]`. An older file of the default name is overwritten."""
+    """`/export [md|html|tar|text|script] [FILE]`. An older file of the default name is overwritten."""
     first, _, more = rest.strip().partition(" ")
     form, name = (first, more.strip()) if first in FORMS else ("", rest.strip())
     if not form and name.isalnum():

@@ -94,7 +94,7 @@ def _sessions() -> tuple[SlashCommand, ...]:
                 at_once=True, group="session"),
         SlashCommand("history", "the conversation, with the numbers that /rewind takes", "[N]",
                 group="session", more="N: only the last N of your messages."),
-        SlashCommand("export", "write this session to a file", "[md|html|tar|text] [FILE]",
+        SlashCommand("export", "write this session to a file", "[md|html|tar|text|script] [FILE]",
                 words=("md", "html", "tar", "text"), group="session",
                 more="Without FILE, it is written to the working directory and named after the session."),
         SlashCommand("fork", "continue in a copy of this session; this one stays as it is",

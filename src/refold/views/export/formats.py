@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-FORMS = ("md", "html", "tar", "text")
-SUFFIXES = {"md": ".md", "html": ".html", "tar": ".tar", "text": ".txt"}
+FORMS = ("md", "html", "tar", "text", "script")
+SUFFIXES = {"md": ".md", "html": ".html", "tar": ".tar", "text": ".txt", "script": ".jsonl"}
 
 
 def form_by_name(name: str) -> str:

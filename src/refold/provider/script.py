@@ -1,0 +1,149 @@
+"""A model whose responses are in a file: `--script`. Requests are not compared.
+
+`cassette_format` reads the file, `cassette` replays one whose requests are compared.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+import anyio
+import msgspec
+from msgspec import Struct
+
+from refold.errors import ProviderError, Refused
+from refold.provider.cassette_format import Response, read
+from refold.provider.port import (
+    CallDelta,
+    Delta,
+    Done,
+    Request,
+    RequestSent,
+    ResponseBytes,
+    Stop,
+    TextDelta,
+    ThinkingDelta,
+)
+from refold.values.messages import Text
+from refold.values.usage import Usage
+
+
+class Reply(Struct, frozen=True):
+    """One response: thinking, text, and calls (a tool's name, JSON arguments)."""
+
+    text: str = ""
+    calls: tuple[tuple[str, str], ...] = ()
+    thinking: str = ""
+    stop: Stop | None = None
+    usage: Usage | None = None
+    paused: bool = False
+
+
+class Script:
+    """Answers with the responses of `file`, in order, at their pace.
+
+    Those `for` another conversation are taken by how far that conversation is.
+    Raises `BadInput` if the file cannot be read.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._by_conversation: dict[str, list[Response]] = {"": []}
+        for response in read(file, "script").responses:
+            self._by_conversation.setdefault(response.conversation, []).append(response)
+        self._requests = 0
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        response, step = self._next(request)
+        if request.trace:
+            yield RequestSent("script", _as_json(request))
+        if response is None:
+            raise self._is_over(request)
+        async with aclosing(play(response, step, self._name(request))) as pieces:
+            async for delta in pieces:
+                if request.trace:
+                    yield ResponseBytes(msgspec.json.encode(delta) + b"\n")
+                yield delta
+
+    def _next(self, request: Request) -> tuple[Response | None, int]:
+        """The response to this request, if there is one, and its number in its conversation."""
+        conversation = self._conversation(request)
+        step = place(request) if conversation else self._requests
+        self._requests += not conversation
+        responses = self._by_conversation[conversation]
+        return (responses[step] if step < len(responses) else None), step
+
+    def _conversation(self, request: Request) -> str:
+        return max(filter(first_words(request).startswith, self._by_conversation), key=len)
+
+    def _name(self, request: Request) -> str:
+        conversation = self._conversation(request)
+        return f"the script {conversation!r}" if conversation else "the script"
+
+    def _is_over(self, request: Request) -> ProviderError:
+        lines = self._by_conversation[self._conversation(request)]
+        return ProviderError(f"{self._name(request)} has only {lines_in(lines)}")
+
+
+async def play(response: Response, step: int, name: str) -> AsyncGenerator[Delta, None]:
+    """`response`, the one after `step` others, at its pace. `name` is for errors."""
+    due = anyio.current_time()
+    for delta in _pieces(response, step):
+        await anyio.lowlevel.checkpoint()
+        due += response.pace
+        wait = due - anyio.current_time() if response.pace else response.pause
+        if wait > 0:
+            await anyio.sleep(wait)
+        yield delta
+    if response.error is not None:
+        raise response.error.as_error()
+    if response.stopped:
+        raise Refused(f"{name}: its recording was stopped, so it is incomplete")
+
+
+def lines_in(lines: Sequence[object]) -> str:
+    return "1 line" if len(lines) == 1 else f"{len(lines)} lines"
+
+
+def _pieces(response: Response, step: int) -> Sequence[Delta]:
+    if response.deltas is not None:
+        return response.deltas
+    calls = tuple((call.tool, bytes(call.arguments).decode()) for call in response.calls)
+    pieces = deltas(Reply(response.text, calls, response.thinking, response.stop), step)
+    return pieces if response.error is None else pieces[:-1]
+
+
+def deltas(reply: Reply, step: int) -> list[Delta]:
+    """`reply` as it would arrive, one character at a time."""
+    pieces: list[Delta] = [ThinkingDelta(c) for c in reply.thinking]
+    pieces += [TextDelta(c) for c in reply.text]
+    for n, (name, arguments) in enumerate(reply.calls):
+        pieces.append(CallDelta(n, "", f"theirs-{step}-{n}", name))
+        pieces += [CallDelta(n, c) for c in arguments]
+    words = len(reply.text) + sum(len(a) for _, a in reply.calls)
+    usage = reply.usage or Usage(fresh=10, output=words)
+    stop: Stop = reply.stop or ("calls" if reply.calls else "end")
+    return [*pieces, Done(usage, stop, paused=reply.paused)]
+
+
+def _as_json(request: Request) -> bytes:
+    """What a log of requests shows, where nothing goes over a wire."""
+    return msgspec.json.encode(
+        {
+            "model": request.model,
+            "system": request.system,
+            "messages": [stored.message for stored in request.messages],
+            "tools": request.tools,
+        }
+    )
+
+
+def first_words(request: Request) -> str:
+    """The first message of the conversation of this request."""
+    messages = request.messages
+    parts = messages[0].message.parts if messages else ()
+    return next((part.text for part in parts if isinstance(part, Text)), "")
+
+
+def place(request: Request) -> int:
+    """The number of responses in the conversation."""
+    return sum(stored.message.role == "assistant" for stored in request.messages)
