@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from bench import table
 from bench.journal import entries
 from bench.wires import turn_about
+from refold.console.capabilities import TerminalCapabilities
+from refold.console.printer import Printer
 from refold.journal.events.kinds import (
     Delivered,
     Entry,
@@ -28,8 +30,6 @@ from refold.journal.events.kinds import (
     TurnStarted,
 )
 from refold.journal.state.fold import fold
-from refold.terminal.screen.capabilities import TerminalCapabilities
-from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.values.live import TextCame
 from refold.values.messages import Message, Text

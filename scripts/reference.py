@@ -21,7 +21,7 @@ import msgspec
 
 import refold.tools
 from refold.cli import man
-from refold.terminal.commands.table import SlashCommand
+from refold.commands.table import SlashCommand
 from refold.tools.contract import Tool
 from scripts import settings_tables
 
@@ -116,7 +116,7 @@ def backends() -> str:
 
 def slash_commands() -> str:
     """What can be typed in a terminal, by groups, as /help has them."""
-    from refold.terminal.commands.table import GROUPS, commands
+    from refold.commands.table import GROUPS, commands
 
     table = commands()
     parts = list[str]()

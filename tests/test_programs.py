@@ -12,9 +12,9 @@ import pytest
 from refold import programs
 from refold.cli.output import edit
 from refold.config.api_keys import run_key_command
+from refold.console.editor import edited
 from refold.errors import BadInput
 from refold.programs import Programs
-from refold.terminal.input.editor import edited
 
 OTHER_USER = 12345
 

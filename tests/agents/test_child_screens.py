@@ -6,10 +6,10 @@ from typing import Any
 import anyio
 import pytest
 
+from refold.console.capabilities import TerminalCapabilities
+from refold.console.printer import Printer
 from refold.journal.events.kinds import Entry, Frame
 from refold.session.hub import Hub
-from refold.terminal.screen.capabilities import TerminalCapabilities
-from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.testing.providers import ScriptedConversations
 from refold.values.live import Live

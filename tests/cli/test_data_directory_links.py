@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from refold.console.history import history
 from refold.memory.project import PendingSessions
-from refold.terminal.input.line_editor.history import history
 from tests.cli.running import LONG, call, command, script
 
 SAID = "a link stands in its place"

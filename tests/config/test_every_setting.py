@@ -30,6 +30,10 @@ from refold.config.load import flat, load
 from refold.config.paths import paths
 from refold.config.settings import Provider, Settings
 from refold.config.trusted_folders import TrustedFolders
+from refold.console.bell import BELL
+from refold.console.capabilities import TerminalCapabilities
+from refold.console.capabilities import detect_capabilities as look_at
+from refold.console.printer import Printer
 from refold.engine.world import Model
 from refold.errors import BadInput, ToolFailed
 from refold.headless.output import StreamWriter
@@ -41,10 +45,6 @@ from refold.provider.local.models import find
 from refold.provider.local.server import running_servers, stop
 from refold.provider.port import Delta, Request
 from refold.terminal.input.line_reader import LineReader
-from refold.terminal.screen.bell import BELL
-from refold.terminal.screen.capabilities import TerminalCapabilities
-from refold.terminal.screen.capabilities import detect_capabilities as look_at
-from refold.terminal.screen.printer import Printer
 from refold.terminal.work import Work
 from refold.testing.providers import Reply as Line
 from refold.testing.providers import ScriptedConversations, ScriptedProvider

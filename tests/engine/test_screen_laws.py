@@ -11,6 +11,8 @@ from hypothesis import strategies as some
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from refold.console.capabilities import TerminalCapabilities
+from refold.console.printer import Printer
 from refold.engine.answer_draft import Draft
 from refold.errors import ProviderError
 from refold.journal.events.kinds import (
@@ -28,8 +30,6 @@ from refold.journal.events.kinds import (
 from refold.journal.store.port import MemoryStore
 from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
 from refold.session.hub import Hub
-from refold.terminal.screen.capabilities import TerminalCapabilities
-from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.testing.providers import Reply
 from refold.values.live import Live, Progress, TextCame

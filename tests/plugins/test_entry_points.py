@@ -20,11 +20,11 @@ from refold.app.launch_options import LaunchOptions
 from refold.cli.main import main
 from refold.client.launch import Launch
 from refold.client.session import Session
+from refold.commands.table import commands
 from refold.config.folder_settings import load_here
 from refold.config.paths import paths
 from refold.plugins import GROUPS, Plugin, built_in, installed
 from refold.provider.catalog import providers
-from refold.terminal.commands.table import commands
 from refold.testing.providers import Line, ScriptedProvider
 from refold.tools.builtin import builtin, load_tools
 from refold.values.messages import Text, ToolResult

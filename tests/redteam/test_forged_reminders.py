@@ -15,10 +15,10 @@ import pytest
 
 from refold import Agent
 from refold.cli.main import main
+from refold.commands.shell import FinishedCommand, as_message
 from refold.config.paths import paths
 from refold.prompts.repository import git_state
 from refold.provider.port import Request
-from refold.terminal.commands.shell import FinishedCommand, as_message
 from refold.testing.providers import ScriptedProvider
 from refold.values.messages import ToolResult
 from refold.values.text import escape_own, from_outside, restored

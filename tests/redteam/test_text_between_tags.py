@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from refold.agents.team import mail_text
+from refold.commands.shell import FinishedCommand, as_message
 from refold.journal.events.child_events import MailSent
-from refold.terminal.commands.shell import FinishedCommand, as_message
 from refold.values.text import between_tags
 
 # Each is to end the block or to hide in it; {tag} is its tag.

@@ -10,13 +10,13 @@ from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.client.launch import Launch
 from refold.client.session import Session
+from refold.commands.table import names
 from refold.config.folder_settings import load_here
 from refold.config.paths import paths
+from refold.console.capabilities import TerminalCapabilities
+from refold.console.printer import Printer
 from refold.journal.home import JournalDirectory
-from refold.terminal.commands.table import names
 from refold.terminal.run import PromptLoop
-from refold.terminal.screen.capabilities import TerminalCapabilities
-from refold.terminal.screen.printer import Printer
 from refold.testing.providers import Line, ScriptedProvider
 from tests.sandbox_notice import sandbox_notice
 from tests.terminal.test_conversation import Typed, Typist

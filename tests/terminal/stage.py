@@ -26,6 +26,7 @@ from refold.app.turn_context import TurnContext
 from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.client.launch import Launch, OpenedSession
 from refold.client.session import Session as ClientSession
+from refold.commands.table import names
 from refold.config.paths import Paths, paths
 from refold.config.settings import Settings, Spending
 from refold.config.settings import Terminal as TerminalSettings
@@ -52,7 +53,6 @@ from refold.session.session import Session, SessionOptions
 from refold.skills.catalogue import Catalogue
 from refold.skills.directories import SkillScope
 from refold.skills.slash_commands import ShortcutInfo, Shortcuts
-from refold.terminal.commands.table import names
 from refold.terminal.run import run
 from refold.testing.providers import Line, Reply, ScriptedProvider
 from refold.tools.builtin import builtin

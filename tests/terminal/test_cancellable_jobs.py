@@ -8,10 +8,10 @@ from threading import Event
 
 import anyio
 
+from refold.console.capabilities import TerminalCapabilities
+from refold.console.printer import Printer
 from refold.place.files import DiskFiles
 from refold.terminal.run import PromptLoop
-from refold.terminal.screen.capabilities import TerminalCapabilities
-from refold.terminal.screen.printer import Printer
 from refold.terminal.terminal import CancellableJob
 from refold.testing.providers import ScriptedProvider
 from tests.terminal.stage import handle_on, opened

@@ -8,16 +8,16 @@ from collections.abc import Mapping
 
 import pytest
 
-from refold.terminal.screen import colours
-from refold.terminal.screen.ascii_fallback import spelled
-from refold.terminal.screen.capabilities import (
+from refold.console import colours
+from refold.console.ascii_fallback import spelled
+from refold.console.capabilities import (
     TerminalCapabilities,
     detect_capabilities,
     display,
 )
-from refold.terminal.screen.printer import Printer
+from refold.console.printer import Printer
+from refold.console.terminfo import Terminfo
 from refold.terminal.screen.status_line import PlainProgress
-from refold.terminal.screen.terminfo import Terminfo
 from refold.views.styled import Line
 
 XTERM = Terminfo(back="\r\x1b[K", up="\x1b[A", common=True)
@@ -220,7 +220,7 @@ def test_where_old_lines_are_cut_nothing_above_is_touched() -> None:
 
 PROBE = """
 import sys
-from refold.terminal.screen.terminfo import terminfo
+from refold.console.terminfo import terminfo
 found = terminfo(sys.argv[1])
 print(None if found is None else (found.back, found.common, found.colors))
 print(terminfo(sys.argv[2]) == found)

@@ -10,6 +10,9 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
+from refold.console.capabilities import TerminalCapabilities
+from refold.console.printer import Printer
+from refold.console.reader import Key
 from refold.journal.events.child_events import (
     BackgroundStarted,
     ChildAnswered,
@@ -35,9 +38,6 @@ from refold.journal.events.kinds import (
 from refold.journal.state.children import Child, Children
 from refold.session.recorder import Recorder
 from refold.session.session import Session
-from refold.terminal.input.reader import Key
-from refold.terminal.screen.capabilities import TerminalCapabilities
-from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.status_line import StatusLine
 from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.tools.builtin import builtin

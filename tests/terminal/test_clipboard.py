@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from refold.client.types import ImageData
+from refold.console.clipboard import Clipboard
 from refold.errors import BadInput
-from refold.terminal.input.clipboard import Clipboard
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"pixels"
 

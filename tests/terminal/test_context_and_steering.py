@@ -11,17 +11,17 @@ from typing import TypeVar
 import anyio
 import pytest
 
+from refold.commands.table import commands
+from refold.console import keys as keyboards
+from refold.console.bell import Bell, ring_bell
+from refold.console.capabilities import TerminalCapabilities
+from refold.console.printer import Printer
+from refold.console.reader import Key, QueuedMessage
 from refold.errors import ProviderError
 from refold.journal.events.kinds import BudgetSet, Compacted, Said, Started, TurnStarted
 from refold.provider.port import Delta, Request
 from refold.session.session import Session
-from refold.terminal.commands.table import commands
-from refold.terminal.input import keys as keyboards
-from refold.terminal.input.reader import Key, QueuedMessage
 from refold.terminal.run import PromptLoop
-from refold.terminal.screen.bell import Bell, ring_bell
-from refold.terminal.screen.capabilities import TerminalCapabilities
-from refold.terminal.screen.printer import Printer
 from refold.testing.providers import Reply, ScriptedProvider
 from refold.values.usage import Budget, Usage
 from tests.terminal.stage import READ, TODOS

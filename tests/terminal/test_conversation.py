@@ -16,6 +16,10 @@ from msgspec.structs import replace
 
 from refold.client.session import Session as ClientSession
 from refold.config.paths import paths
+from refold.console.capabilities import TerminalCapabilities
+from refold.console.editor import edited
+from refold.console.printer import Printer
+from refold.console.reader import Key, QueuedMessage
 from refold.errors import Unreachable
 from refold.journal.events import codec
 from refold.journal.events.kinds import (
@@ -40,11 +44,7 @@ from refold.provider.port import Delta, Provider, Request
 from refold.session.hub import Frame
 from refold.session.session import Session
 from refold.terminal.greeting import greet
-from refold.terminal.input.editor import edited
-from refold.terminal.input.reader import Key, QueuedMessage
 from refold.terminal.run import IDLE, PromptLoop
-from refold.terminal.screen.capabilities import TerminalCapabilities
-from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.terminal.work import Work
 from refold.testing.providers import Line, Reply, ScriptedProvider

@@ -9,10 +9,10 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input.defaults import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+from refold.console.capabilities import TerminalCapabilities
+from refold.console.printer import Printer
+from refold.console.reader import Key
 from refold.terminal.input.line_editor.prompt_toolkit_reader import PromptToolkitReader
-from refold.terminal.input.reader import Key
-from refold.terminal.screen.capabilities import TerminalCapabilities
-from refold.terminal.screen.printer import Printer
 
 TODOS = "\x14"  # Ctrl+T, a shortcut: what was typed is kept for the next prompt
 Type = Callable[[str], Awaitable[str | Key]]

@@ -11,13 +11,13 @@ import anyio
 import pytest
 from anyio.from_thread import start_blocking_portal
 
+from refold.commands.completion import Complete
+from refold.commands.completions import offers_of
+from refold.commands.table import commands
+from refold.console.capabilities import TerminalCapabilities
 from refold.journal.state.fold import fold
 from refold.journal.store.tree_reader import entries_in
 from refold.session.recorder import Recorder
-from refold.terminal.commands.completions import offers_of
-from refold.terminal.commands.table import commands
-from refold.terminal.input.completion import Complete
-from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.testing.providers import Line, ScriptedProvider
 from tests.terminal.at_home import HOSTILE, Desk
 from tests.terminal.stage import handle_on, opened

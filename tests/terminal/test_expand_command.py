@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from refold.console.capabilities import TerminalCapabilities, are_opened
+from refold.console.pager import pager_of
+from refold.console.printer import Printer
 from refold.errors import RefoldError
-from refold.terminal.screen.capabilities import TerminalCapabilities, are_opened
-from refold.terminal.screen.pager import pager_of
-from refold.terminal.screen.printer import Printer
 from refold.views.styled import Link
 from tests.terminal.stage import EDIT, READ
 from tests.terminal.test_conversation import Evening

@@ -16,13 +16,13 @@ from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.client.launch import Launch
 from refold.client.session import Session
+from refold.commands.export import run as export
 from refold.config.folder_settings import load_here
 from refold.config.paths import paths
+from refold.console.capabilities import TerminalCapabilities
+from refold.console.printer import Printer
 from refold.errors import BadInput
-from refold.terminal.commands.export import run as export
 from refold.terminal.run import PromptLoop
-from refold.terminal.screen.capabilities import TerminalCapabilities
-from refold.terminal.screen.printer import Printer
 from refold.testing.providers import ScriptedProvider
 from tests.terminal.test_conversation import Typist
 
@@ -109,7 +109,7 @@ def test_ctrl_c_ends_it_without_a_file_and_the_session_goes_on(
                 check_cancelled()
                 time.sleep(0.01)
 
-    place = "refold.terminal.commands.export.check_cancelled"
+    place = "refold.commands.export.check_cancelled"
     monkeypatch.setattr(place, before_each_piece)
     id_, said = exported(tmp_path, writing=writing)
 

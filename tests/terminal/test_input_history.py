@@ -11,7 +11,7 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import InMemoryHistory
 
-from refold.terminal.input.line_editor.history import Suggested, history
+from refold.console.history import Suggested, history
 
 LOCKS = Path("/proc/locks")
 

@@ -8,9 +8,9 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from refold.terminal.screen.bell import desktop_notice
-from refold.terminal.screen.capabilities import TerminalCapabilities
-from refold.terminal.screen.printer import Printer
+from refold.console.bell import desktop_notice
+from refold.console.capabilities import TerminalCapabilities
+from refold.console.printer import Printer
 from tests.terminal.test_conversation import Evening
 
 CALL = ("notify", '{"message": "The tests\\n pass.\\u001b]0;x\\u0007"}')

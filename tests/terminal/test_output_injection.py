@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from refold.console.capabilities import TerminalCapabilities
+from refold.console.markdown import print_words
+from refold.console.printer import Printer
 from refold.journal.events import codec
 from refold.provider.port import Request
-from refold.terminal.screen.capabilities import TerminalCapabilities
-from refold.terminal.screen.markdown import print_words
-from refold.terminal.screen.printer import Printer
 from refold.testing.providers import Reply, ScriptedProvider
 from refold.tools.builtin import builtin
 from refold.values.messages import ToolCall

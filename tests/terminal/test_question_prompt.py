@@ -18,12 +18,12 @@ from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import DummyOutput
 
+from refold.console.capabilities import TerminalCapabilities
+from refold.console.printer import Printer
+from refold.console.reader import Key
 from refold.terminal.input.line_editor.choosing import Answered, QuestionPrompt
 from refold.terminal.input.line_editor.pastes import Pasted
 from refold.terminal.input.line_reader import LineReader, line_pressed
-from refold.terminal.input.reader import Key
-from refold.terminal.screen.capabilities import TerminalCapabilities
-from refold.terminal.screen.printer import Printer
 from refold.views.question_keys import Choice, DraftMessage, Menu
 from refold.views.styled import bare
 

@@ -7,6 +7,8 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
+from refold.commands.shell import FinishedCommand, as_message
+from refold.console.pty import TerminalModes
 from refold.engine.decide import Deliver
 from refold.engine.policies.conversation import converse
 from refold.journal.events import codec
@@ -14,8 +16,6 @@ from refold.journal.events.kinds import Delivered, Said, TurnStarted
 from refold.journal.state.conversation import SHELL, Undelivered
 from refold.journal.state.fold import View, fold
 from refold.provider.port import Request
-from refold.terminal.commands.shell import FinishedCommand, as_message
-from refold.terminal.input.pty import TerminalModes
 from refold.testing.providers import ScriptedProvider
 from refold.values.messages import Text
 from tests.terminal.test_conversation import Evening

@@ -4,9 +4,9 @@ import io
 
 import pytest
 
-from refold.terminal.screen.capabilities import TerminalCapabilities
-from refold.terminal.screen.markdown import print_words
-from refold.terminal.screen.printer import Printer
+from refold.console.capabilities import TerminalCapabilities
+from refold.console.markdown import print_words
+from refold.console.printer import Printer
 from refold.terminal.screen.status_line import StatusLine
 from refold.terminal.screen.streamed_text import StreamedText
 from refold.views.styled import bare

@@ -20,6 +20,7 @@ from refold.config.paths import paths
 from refold.config.project import project
 from refold.config.settings import Settings
 from refold.config.trusted_folders import TrustedFolders
+from refold.console.reader import Key
 from refold.engine.world import Model
 from refold.errors import RefoldError
 from refold.journal.events.kinds import (
@@ -35,7 +36,6 @@ from refold.journal.store.tree_reader import entries_in
 from refold.prompts.system_text import part_of
 from refold.session.recorder import Recorder
 from refold.session.session import Session as Engine
-from refold.terminal.input.reader import Key
 from refold.testing.providers import ScriptedProvider
 from tests.terminal.at_home import Desk
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from refold.terminal.input.completion import (
+from refold.commands.completion import (
     CompletionChoice,
     NamedCommand,
     completing,
     kept,
     these,
 )
+from refold.commands.workspace_files import WorkspaceFiles
 from refold.terminal.input.line_editor.prompt_toolkit_reader import PromptCompleter
-from refold.terminal.input.workspace_files import WorkspaceFiles
 
 TABLE = [
     NamedCommand("model", "choose", "[name]"),

@@ -17,16 +17,16 @@ from msgspec.structs import replace
 
 from refold.cli import flags, subcommands
 from refold.client.permissions import offered
+from refold.commands.table import command_in, commands
+from refold.console.capabilities import TerminalCapabilities, detect_capabilities
+from refold.console.keys import canonical_mode, cbreak_mode
+from refold.console.printer import Printer
+from refold.console.reader import Key
 from refold.journal.state.conversation import OpenCall
 from refold.journal.state.fold import View
 from refold.permissions.facts import Facts
 from refold.permissions.rules import Rule, parse
-from refold.terminal.commands.table import command_in, commands
-from refold.terminal.input.keys import canonical_mode, cbreak_mode
 from refold.terminal.input.line_reader import LineReader
-from refold.terminal.input.reader import Key
-from refold.terminal.screen.capabilities import TerminalCapabilities, detect_capabilities
-from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.status_line import StatusLine
 from refold.tools.builtin import builtin
 from refold.values.messages import ToolCall

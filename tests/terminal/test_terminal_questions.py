@@ -6,6 +6,9 @@ from pathlib import Path
 import anyio
 import pytest
 
+from refold.console.capabilities import TerminalCapabilities
+from refold.console.printer import Printer
+from refold.console.reader import Key
 from refold.errors import BadInput
 from refold.journal.events.kinds import (
     Answered,
@@ -17,9 +20,6 @@ from refold.journal.events.kinds import (
     Said,
     Stopped,
 )
-from refold.terminal.input.reader import Key
-from refold.terminal.screen.capabilities import TerminalCapabilities
-from refold.terminal.screen.printer import Printer
 from refold.terminal.work import Work
 from tests.terminal.stage import ALWAYS, ASK, BETTER, EDIT, PLAN, READ, RUN
 from tests.terminal.test_conversation import HELLO, NEVER, Evening, Typed, Typist

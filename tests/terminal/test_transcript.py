@@ -4,6 +4,8 @@ import io
 
 from msgspec import Raw
 
+from refold.console.capabilities import TerminalCapabilities
+from refold.console.printer import Printer
 from refold.journal.events.child_events import NestedCallMade
 from refold.journal.events.kinds import (
     Answered,
@@ -26,8 +28,6 @@ from refold.journal.events.kinds import (
 )
 from refold.journal.state.conversation import SHELL
 from refold.journal.state.fold import fold
-from refold.terminal.screen.capabilities import TerminalCapabilities
-from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.tools.builtin import builtin
 from refold.values.control import Final, PlanReady

@@ -10,8 +10,8 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
+from refold.console.capabilities import TerminalCapabilities
 from refold.terminal.input.line_editor.drawing import taking_all_back
-from refold.terminal.screen.capabilities import TerminalCapabilities
 
 UP = "\x1b[A"
 TYPED = 148  # letters: with the prompt one row of 80 cells, and one of 70

@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
+from refold.console.capabilities import TerminalCapabilities
 from refold.journal.events.kinds import Delivered, Said, TurnStarted
-from refold.terminal.screen.capabilities import TerminalCapabilities
 from refold.tui.image_painter import ImagePainter, Placed, placed_in, protocol_of
 from refold.tui.image_sizes import CellSize, ImageSize, image_size
 from refold.tui.messages import ImagesMeasured, MeasureImages, News, Resized

@@ -6,7 +6,7 @@ import pyte
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from refold.terminal.screen.capabilities import TerminalCapabilities
+from refold.console.capabilities import TerminalCapabilities
 from refold.tui.painter import Painted, painted
 from refold.tui.view import Frame
 from refold.views.styled import Line, line

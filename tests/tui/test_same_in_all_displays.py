@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from refold.console.capabilities import TerminalCapabilities
+from refold.console.printer import Printer
 from refold.journal.events.kinds import Ended, TurnEnded
-from refold.terminal.screen.capabilities import TerminalCapabilities
-from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.tui.view import view
 from refold.values.display import Diff, Output

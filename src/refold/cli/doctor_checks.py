@@ -338,7 +338,7 @@ def terminal(ground: CheckContext) -> Iterator[Finding]:
             "terminal", "ok", "the output is not a terminal: plain text is written"
         )
         return
-    from refold.terminal.screen.capabilities import detect_capabilities
+    from refold.console.capabilities import detect_capabilities
 
     wished = ground.told.settings.terminal
     seen = detect_capabilities(

@@ -21,12 +21,12 @@ from refold.cli.tour import give_tour, opening_with
 from refold.config.api_keys import wrong
 from refold.config.credentials import store
 from refold.config.set_setting import remember
+from refold.console.printer import Printer
+from refold.console.reader import Key, TerminalReader
 from refold.errors import BadInput, ProviderError, RefoldError, Refused
 from refold.provider import catalog
 from refold.provider.local.models import MODELS, ModelDirectory, default_directory, find
 from refold.provider.spec import ProviderSpec, no_provider
-from refold.terminal.input.reader import Key, TerminalReader
-from refold.terminal.screen.printer import Printer
 from refold.terminal.this_terminal import this_terminal
 from refold.views.escape import on_one_line, visible
 from refold.views.number_format import duration

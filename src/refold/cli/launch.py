@@ -118,7 +118,7 @@ def options_at(
 
 
 def command_names() -> Collection[str]:
-    from refold.terminal.commands.table import names
+    from refold.commands.table import names
 
     return names()
 

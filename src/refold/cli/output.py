@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 from refold import programs
+from refold.console.editor import editor_of
 from refold.errors import BadInput, said_by
 from refold.headless.streams import ReaderGone, answer_text, write
 from refold.programs import Programs
-from refold.terminal.input.editor import editor_of
 
 _COLUMNS = 80  # of a terminal that does not report them
 _PAUSE_SECONDS = 0.2  # between two looks at what is followed

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from refold.commands.dispatch import COMMANDS
 from refold.errors import BadInput
 from refold.headless.streams import write
 from refold.plugins import GROUPS, Plugin, installed
 from refold.provider.spec import PROVIDERS, provider_of
-from refold.terminal.commands.dispatch import COMMANDS
 from refold.tools.builtin import TOOLS, builtin, load_tools
 from refold.views.escape import on_one_line
 
@@ -53,7 +53,7 @@ def run(found: Namespace) -> int:
 
 def _problem(plugin: Plugin, every: Sequence[Plugin]) -> str:
     """Why it cannot be used; "" if it can."""
-    from refold.terminal.commands.table import names
+    from refold.commands.table import names
 
     others = [e for e in every if (e.group, e.name) == (plugin.group, plugin.name)]
     if len(others) > 1 and plugin.group != TOOLS:

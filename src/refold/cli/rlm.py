@@ -27,6 +27,8 @@ from refold.client.launch import Launch
 from refold.client.session import Session
 from refold.config.folder_settings import FolderSettings, load_here
 from refold.config.paths import here, paths
+from refold.console.capabilities import detect_capabilities
+from refold.console.printer import Printer
 from refold.errors import BadInput
 from refold.headless.print import HeadlessPrompt, tell_notices, turn
 from refold.headless.streams import print_error, report_end, write
@@ -54,8 +56,6 @@ from refold.rlm.material import (
     recursive_text,
 )
 from refold.rlm.router import Route, Size, route
-from refold.terminal.screen.capabilities import detect_capabilities
-from refold.terminal.screen.printer import Printer
 from refold.values.live import ChildMoved
 from refold.values.usage import Spent
 from refold.views.escape import on_one_line

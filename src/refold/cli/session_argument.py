@@ -171,7 +171,7 @@ def terminal_width() -> int:
 
 def print_lines(lines: Iterable[Line]) -> None:
     """In colours where a terminal shows them, else without."""
-    from refold.terminal.screen.capabilities import detect_capabilities
+    from refold.console.capabilities import detect_capabilities
 
     seen = detect_capabilities(sys.stdout, os.environ)
     found = list(lines)

@@ -13,11 +13,11 @@ from refold.cli.catalogue_notice import WaitNotice
 from refold.client.catalogue import SessionCatalogue, sessions_of
 from refold.config.paths import here, paths
 from refold.config.settings import Terminal as TerminalSettings
+from refold.console.prompts.picker import pick
 from refold.errors import BadInput
 from refold.headless.streams import print_error
 from refold.journal.catalogue.session_card import Card, called
 from refold.journal.home import JournalDirectory
-from refold.terminal.prompts.picker import pick
 from refold.views.session_list import session_picker
 
 _NAMED = 5

@@ -29,12 +29,12 @@ from refold.client.session import Session
 from refold.config.folder_settings import limits_from_flags
 from refold.config.load import load
 from refold.config.paths import Paths, paths
+from refold.console.printer import Printer
+from refold.console.reader import Key, QueuedMessage, TerminalReader
+from refold.console.signals import signals_handled
 from refold.journal.store.log_file import NAME
 from refold.provider.port import Delta, Provider, Request
 from refold.provider.script import Reply, deltas
-from refold.terminal.input.reader import Key, QueuedMessage, TerminalReader
-from refold.terminal.screen.printer import Printer
-from refold.terminal.signals import signals_handled
 from refold.terminal.this_terminal import this_terminal
 from refold.terminal.work import Work
 from refold.values.messages import Message, ToolResult

@@ -7,7 +7,7 @@ import anyio
 
 from refold.client.session import Session
 from refold.client.types import View
-from refold.terminal.screen.printer import Printer
+from refold.console.printer import Printer
 from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.values.messages import ToolCall
 from refold.views.call_summary import label

@@ -12,9 +12,14 @@ import anyio
 
 from refold.client.session import Session
 from refold.client.types import ImageData, Subscription
+from refold.commands.completions import offering
+from refold.commands.dispatch import CommandRunner
+from refold.console.clipboard import Clipboard
+from refold.console.printer import Printer
+from refold.console.prompts import plan as plans
+from refold.console.reader import SHORTCUTS, Key, PromptKeys, TerminalReader
+from refold.console.signals import signals_handled
 from refold.errors import BadInput, RefoldError
-from refold.terminal.commands.completions import offering
-from refold.terminal.commands.dispatch import CommandRunner
 from refold.terminal.greeting import (
     cut_off,
     farewell,
@@ -22,11 +27,6 @@ from refold.terminal.greeting import (
     has_interrupted_work,
     is_resumable,
 )
-from refold.terminal.input.clipboard import Clipboard
-from refold.terminal.input.reader import SHORTCUTS, Key, PromptKeys, TerminalReader
-from refold.terminal.prompts import plan as plans
-from refold.terminal.screen.printer import Printer
-from refold.terminal.signals import signals_handled
 from refold.terminal.steering import say_sent
 from refold.terminal.terminal import Terminal
 from refold.terminal.this_terminal import this_terminal

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from refold.client.session import Session
 from refold.client.types import ImageData
-from refold.terminal.input.reader import Key, QueuedMessage, TerminalReader
-from refold.terminal.screen.printer import Printer
+from refold.console.printer import Printer
+from refold.console.reader import Key, QueuedMessage, TerminalReader
 from refold.views.escape import on_one_line, visible
 from refold.views.question_keys import WAITS, DraftMessage
 from refold.views.styled import Line

@@ -18,10 +18,10 @@ from refold.client.protocol import Continue
 from refold.client.session import Session
 from refold.client.session_socket import SessionSocket
 from refold.client.types import ImageData, Subscription
+from refold.console.printer import Printer
+from refold.console.prompts import plan as plans
+from refold.console.reader import Key, TerminalReader
 from refold.errors import BadInput
-from refold.terminal.input.reader import Key, TerminalReader
-from refold.terminal.prompts import plan as plans
-from refold.terminal.screen.printer import Printer
 from refold.terminal.steering import Commands, NoCommands, with_images
 from refold.terminal.work import Work, sentence
 from refold.views.escape import visible

@@ -5,11 +5,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from refold.terminal.input.completion import Complete
+from refold.commands.completion import Complete
+from refold.console.capabilities import detect_capabilities
+from refold.console.printer import Printer
+from refold.console.reader import PromptKeys, TerminalReader
 from refold.terminal.input.line_reader import LineReader
-from refold.terminal.input.reader import PromptKeys, TerminalReader
-from refold.terminal.screen.capabilities import detect_capabilities
-from refold.terminal.screen.printer import Printer
 from refold.views.escape import on_one_line
 
 _NO_STATUS = "Using the plain display: the terminal {!r} (TERM) cannot erase a line, as the display status does."

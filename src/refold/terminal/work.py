@@ -15,11 +15,11 @@ from anyio.lowlevel import checkpoint_if_cancelled
 
 from refold.client.session import Session
 from refold.client.types import Entry, Subscription
+from refold.console.bell import Bell, desktop_notice, ring_bell
+from refold.console.printer import Printer
+from refold.console.prompts.waiting import Asker
+from refold.console.reader import CTRL_C, SHORTCUTS, Key, TerminalReader
 from refold.errors import RefoldError
-from refold.terminal.input.reader import CTRL_C, SHORTCUTS, Key, TerminalReader
-from refold.terminal.prompts.waiting import Asker
-from refold.terminal.screen.bell import Bell, desktop_notice, ring_bell
-from refold.terminal.screen.printer import Printer
 from refold.terminal.screen.status_line import PlainProgress
 from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.terminal.steering import Commands, NoCommands, Steering

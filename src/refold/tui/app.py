@@ -21,23 +21,23 @@ from anyio.abc import TaskGroup
 
 from refold.client.session import Session
 from refold.client.types import ImageData
-from refold.errors import BadInput, RefoldError
-from refold.terminal.commands.table import command_in
-from refold.terminal.greeting import farewell, heading
-from refold.terminal.input.clipboard import Clipboard, copying
-from refold.terminal.input.editor import editor_of
-from refold.terminal.input.line_editor.history import history
-from refold.terminal.prompts import plan as plans
-from refold.terminal.run import Beside, no_listener, set_next_mode
-from refold.terminal.screen.bell import Bell, desktop_notice, ring_bell
-from refold.terminal.screen.capabilities import (
+from refold.commands.table import command_in
+from refold.console.bell import Bell, desktop_notice, ring_bell
+from refold.console.capabilities import (
     TerminalCapabilities,
     detect_capabilities,
     is_dumb,
 )
-from refold.terminal.screen.printer import Printer
-from refold.terminal.screen.terminfo import terminfo
-from refold.terminal.signals import signals_handled
+from refold.console.clipboard import Clipboard, copying
+from refold.console.editor import editor_of
+from refold.console.history import history
+from refold.console.printer import Printer
+from refold.console.prompts import plan as plans
+from refold.console.signals import signals_handled
+from refold.console.terminfo import terminfo
+from refold.errors import BadInput, RefoldError
+from refold.terminal.greeting import farewell, heading
+from refold.terminal.run import Beside, no_listener, set_next_mode
 from refold.terminal.work import sentence
 from refold.tui import messages as m
 from refold.tui.following import SessionFollower

@@ -25,10 +25,10 @@ from refold.client.types import (
     TaskBoard,
     events,
 )
+from refold.console.printer import Printer
+from refold.console.prompts import plan as plans
+from refold.console.prompts.waiting import Asker
 from refold.errors import RefoldError
-from refold.terminal.prompts import plan as plans
-from refold.terminal.prompts.waiting import Asker
-from refold.terminal.screen.printer import Printer
 from refold.terminal.work import sentence
 from refold.tui import messages
 from refold.tui.host import DialogReader

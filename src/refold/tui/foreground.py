@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio.lowlevel import checkpoint
 
-from refold.terminal.input.editor import edited
-from refold.terminal.input.keys import suspend
-from refold.terminal.screen.capabilities import TerminalCapabilities
-from refold.terminal.screen.printer import Printer
+from refold.console.capabilities import TerminalCapabilities
+from refold.console.editor import edited
+from refold.console.keys import suspend
+from refold.console.printer import Printer
 from refold.tui.image_loader import ImageLoader
 from refold.tui.key_parser import Keyboard
 from refold.tui.messages import Message, Resized

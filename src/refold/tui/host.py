@@ -20,10 +20,10 @@ from refold.client.launch import ResumeTarget
 from refold.client.protocol import Continue
 from refold.client.session import Session
 from refold.client.types import ImageData, Subscription
-from refold.terminal.commands.dispatch import CommandRunner
-from refold.terminal.input.reader import Key, QueuedMessage
-from refold.terminal.screen.capabilities import TerminalCapabilities, detect_capabilities
-from refold.terminal.screen.printer import Printer
+from refold.commands.dispatch import CommandRunner
+from refold.console.capabilities import TerminalCapabilities, detect_capabilities
+from refold.console.printer import Printer
+from refold.console.reader import Key, QueuedMessage
 from refold.terminal.steering import with_images
 from refold.terminal.terminal import Terminal
 from refold.tui.messages import (

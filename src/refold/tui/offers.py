@@ -10,11 +10,11 @@ from itertools import islice
 import anyio
 
 from refold.client.session import Session
+from refold.commands.completion import Complete
+from refold.commands.completions import offers_of
+from refold.commands.table import commands
+from refold.commands.workspace_files import WorkspaceFiles
 from refold.errors import BadInput
-from refold.terminal.commands.completions import offers_of
-from refold.terminal.commands.table import commands
-from refold.terminal.input.completion import Complete
-from refold.terminal.input.workspace_files import WorkspaceFiles
 from refold.tui.messages import Message, Offered
 from refold.views.escape import on_one_line
 from refold.views.picker import CompletionItem, Picker, PickerItem

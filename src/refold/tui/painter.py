@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from refold.terminal.screen.capabilities import TerminalCapabilities
+from refold.console.capabilities import TerminalCapabilities
 from refold.tui.image_painter import ImagePainter
 from refold.tui.view import Frame
 from refold.views.styled import Line

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from refold.console.keys import modes, set_modes
 from refold.safe_open import opened, read_regular
-from refold.terminal.input.keys import modes, set_modes
 
 # The other screen, pastes in brackets, and the cursor hidden until the first frame.
 _ENTER = "\x1b[?1049h\x1b[?2004h\x1b[?25l"

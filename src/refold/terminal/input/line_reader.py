@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import anyio
 from anyio import to_thread
 
-from refold.terminal.input.editor import edited
-from refold.terminal.input.keys import (
+from refold.console.editor import edited
+from refold.console.keys import (
     canonical_mode,
     cbreak_mode,
     discard_input,
@@ -24,8 +24,8 @@ from refold.terminal.input.keys import (
     unread_input,
     wait_readable,
 )
-from refold.terminal.input.reader import Key, QueuedMessage
-from refold.terminal.screen.printer import Printer
+from refold.console.printer import Printer
+from refold.console.reader import Key, QueuedMessage
 from refold.views.question_keys import (
     CALM_SECONDS,
     DraftMessage,

@@ -6,7 +6,7 @@ Nothing here is recorded.
 from collections.abc import Callable, Sequence
 from math import ceil
 
-from refold.terminal.screen.printer import Printer
+from refold.console.printer import Printer
 from refold.views.escape import on_one_line
 from refold.views.number_format import duration
 from refold.views.screen.status import Status, attempt_text

@@ -6,8 +6,8 @@ module knows only what was printed of the present response; `transcript` prints 
 
 from typing import TYPE_CHECKING
 
-from refold.terminal.screen.markdown import words_on
-from refold.terminal.screen.printer import Printer
+from refold.console.markdown import words_on
+from refold.console.printer import Printer
 from refold.terminal.screen.status_line import StatusLine
 from refold.views.escape import Visible, visible
 from refold.views.styled import Piece

@@ -12,7 +12,7 @@ from typing import TypeAlias, assert_never
 from msgspec.structs import replace
 
 from refold.client.types import Entry, Frame, Tool, View, events
-from refold.terminal.screen.printer import Printer
+from refold.console.printer import Printer
 from refold.terminal.screen.status_line import StatusLine
 from refold.terminal.screen.streamed_text import StreamedText
 from refold.values.display import ASK_USER

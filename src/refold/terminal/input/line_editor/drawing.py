@@ -14,8 +14,8 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style as Styles
 
-from refold.terminal.screen import colours
-from refold.terminal.screen.capabilities import TerminalCapabilities
+from refold.console import colours
+from refold.console.capabilities import TerminalCapabilities
 
 ESC_ALONE = 0.1  # seconds, after which it is no beginning of another key
 _INKS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "gray")

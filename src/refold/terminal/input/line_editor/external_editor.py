@@ -7,11 +7,11 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 from prompt_toolkit.key_binding import KeyPressEvent
 
+from refold.console.editor import edited, editor_of
+from refold.console.printer import Printer
+from refold.console.strip_escapes import without_escapes
 from refold.errors import RefoldError
-from refold.terminal.input.editor import edited, editor_of
 from refold.terminal.input.line_editor.pastes import Pasted
-from refold.terminal.input.strip_escapes import without_escapes
-from refold.terminal.screen.printer import Printer
 from refold.views.escape import visible
 
 _NO_EDITOR = "No editor is set: set $VISUAL or $EDITOR."

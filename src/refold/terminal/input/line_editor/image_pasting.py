@@ -10,8 +10,8 @@ from prompt_toolkit.application import in_terminal
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.key_binding import KeyPressEvent
 
+from refold.console.printer import Printer
 from refold.errors import BadInput
-from refold.terminal.screen.printer import Printer
 from refold.views.escape import visible
 
 

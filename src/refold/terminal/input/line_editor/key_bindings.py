@@ -17,10 +17,10 @@ from prompt_toolkit.filters import (
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
-from refold.terminal.input.keys import suspend
+from refold.console.keys import suspend
+from refold.console.reader import SHORTCUTS, Key, QueuedMessage
 from refold.terminal.input.line_editor.pastes import Pasted
 from refold.terminal.input.line_editor.typing_pace import TypingPace
-from refold.terminal.input.reader import SHORTCUTS, Key, QueuedMessage
 
 _LEAVING = (("c-c", Key.CTRL_C), ("c-d", Key.CTRL_D), ("escape", Key.ESC))
 # What Shift+Enter and Ctrl+Enter are where a terminal tells them from Enter: as xterm

@@ -17,11 +17,11 @@ from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.keys import Keys
 
-from refold.terminal.input.keys import cbreak_mode, discard_input, wait_readable
+from refold.console.keys import cbreak_mode, discard_input, wait_readable
+from refold.console.printer import Printer
+from refold.console.reader import CTRL_C
 from refold.terminal.input.line_editor.drawing import ESC_ALONE
 from refold.terminal.input.line_editor.pastes import Pasted
-from refold.terminal.input.reader import CTRL_C
-from refold.terminal.screen.printer import Printer
 from refold.values.text import clean
 
 _AT_ONCE = 65_536  # bytes

@@ -19,8 +19,8 @@ from prompt_toolkit.layout import (
 )
 from prompt_toolkit.output import ColorDepth
 
+from refold.console.printer import Printer
 from refold.terminal.input.line_editor.drawing import ESC_ALONE, colouring, drawing
-from refold.terminal.screen.printer import Printer
 from refold.views.picker import (
     OnMove,
     Picker,

@@ -30,8 +30,11 @@ from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.processors import TabsProcessor
 
-from refold.terminal.input.completion import Complete, names_a_file
-from refold.terminal.input.editor import edited
+from refold.commands.completion import Complete, names_a_file
+from refold.console.editor import edited
+from refold.console.history import Suggested, history
+from refold.console.printer import Printer
+from refold.console.reader import CTRL_C, Key, PromptKeys, QueuedMessage
 from refold.terminal.input.line_editor.choosing import Answered, QuestionPrompt
 from refold.terminal.input.line_editor.drawing import (
     ESC_ALONE,
@@ -40,7 +43,6 @@ from refold.terminal.input.line_editor.drawing import (
     taking_all_back,
 )
 from refold.terminal.input.line_editor.external_editor import ExternalEditor
-from refold.terminal.input.line_editor.history import Suggested, history
 from refold.terminal.input.line_editor.image_pasting import pasting_image
 from refold.terminal.input.line_editor.key_bindings import (
     KeyActions,
@@ -53,8 +55,6 @@ from refold.terminal.input.line_editor.key_bindings import (
 from refold.terminal.input.line_editor.keyboard import Keyboard
 from refold.terminal.input.line_editor.pastes import Pasted
 from refold.terminal.input.line_editor.typing_pace import TypingPace
-from refold.terminal.input.reader import CTRL_C, Key, PromptKeys, QueuedMessage
-from refold.terminal.screen.printer import Printer
 from refold.values.text import clean
 from refold.views.escape import on_one_line
 from refold.views.picker import OnMove, Picker, Search

@@ -1,0 +1,74 @@
+"""/agent: pick the agent from a list, or change it by name.
+/agents: list the agents that can be chosen.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+
+from refold.client.session import Session
+from refold.client.types import Profile
+from refold.commands.completion import CompletionChoice
+from refold.console.prompts.picker import pick
+from refold.terminal.terminal import Terminal
+from refold.views.escape import on_one_line
+from refold.views.picker import Picker, PickerItem, picker_at
+from refold.views.styled import Line
+from refold.views.wrap import cells, cut
+
+MAIN = "main"
+
+
+def choices(session: Session) -> Iterable[CompletionChoice]:
+    return (
+        CompletionChoice(each.name, each.description) for each in session.agents.listed()
+    )
+
+
+async def run(here: Terminal, rest: str) -> None:
+    agents = here.session.agents
+    if not rest:
+        rest = await _picked(here)
+        if rest in ("", agents.current or MAIN):
+            return
+    found = await agents.choose(rest)
+    here.printer.say(f"From the next turn: {found.name}. {found.description}", "dim")
+    if unused := agents.unused_preset(found):
+        here.printer.say(unused, "dim")
+
+
+async def _picked(here: Terminal) -> str:
+    """The name of the agent that was picked from a list, or ""."""
+    agents = here.session.agents
+    listed = agents.listed()
+    wide = max(cells(each.name) for each in listed)
+
+    def row(room: int, agent: Profile) -> Line:
+        pad = " " * (wide - cells(agent.name))
+        where = f"  ({on_one_line(agent.where)})" if agent.where else ""
+        about = cut(on_one_line(agent.description), room - wide - 2 - cells(where))
+        return (("plain", f"{agent.name}{pad}  "), ("dim", f"{about}{where}"))
+
+    items = (
+        PickerItem(each.name, partial(row, agent=each), f"{each.name} {each.description}")
+        for each in listed
+    )
+    picker = picker_at(Picker("Which agent?", tuple(items)), agents.current or MAIN)
+    found = await pick(here.printer, here.reader, picker)
+    return found.chosen.id if found and found.chosen else ""
+
+
+async def run_agents(here: Terminal, rest: str) -> None:
+    agents = here.session.agents
+    found, current = agents.listed(), agents.current
+    now = next((each.name for each in found if each.name == current), MAIN)
+    wide = max(cells(each.name) for each in found)
+    for each in found:
+        mark = "*" if each.name == now else " "
+        pad = " " * (wide - cells(each.name))
+        about = on_one_line(each.description)
+        where = f"  ({on_one_line(each.where)})" if each.where else ""
+        here.printer.line((
+            ("accent", f"{mark} {each.name}{pad}"), ("plain", f"  {about}"), ("dim", where),
+        ))  # fmt: skip
+    for problem in agents.problems:
+        here.printer.say(on_one_line(problem), "dim")

@@ -1,0 +1,69 @@
+"""Completion at the prompt of a session: its commands, and what each takes."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from refold.client.session import Session
+from refold.commands.completion import (
+    Choices,
+    Complete,
+    CompletionChoice,
+    CompletionItem,
+    NamedCommand,
+    completing,
+    kept,
+)
+from refold.commands.dispatch import COMMANDS, choices_of
+from refold.commands.table import commands
+from refold.commands.workspace_files import WorkspaceFiles
+from refold.plugins import installed
+from refold.terminal.terminal import Terminal
+from refold.views.escape import on_one_line
+
+
+def offering(here: Callable[[], Terminal]) -> Complete:
+    """`here` is called at each key, for the session may have been switched."""
+    of: Session | None = None
+    found = completing((), {}, os.getcwd)
+
+    def complete(before: str) -> Iterator[CompletionItem]:
+        nonlocal of, found
+        if (session := here().session) is not of:
+            of, found = session, offers_of(session, directory)
+        return found(before)
+
+    def directory() -> str:
+        return here().session.view.session.directory or "."
+
+    return complete
+
+
+def offers_of(session: Session, directory: Callable[[], str]) -> Complete:
+    """`directory` is where the session works now."""
+    table = [NamedCommand(c.name, c.about, c.takes) for c in commands()]
+    table += [
+        NamedCommand(each.name.removeprefix("/"), on_one_line(each.about), each.usage)
+        for each in session.shortcuts.offered()
+    ]
+    table += [
+        NamedCommand(each.name, on_one_line(each.about), each.usage)
+        for each in (session.mcp.prompts() if session.mcp else ())
+    ]
+    table += [
+        NamedCommand(each.name, f"a command of {on_one_line(each.package)}", "")
+        for each in installed(COMMANDS)
+    ]
+    files = WorkspaceFiles(directory)
+    return completing(table, _choices(session), directory, files.found)
+
+
+def _choices(session: Session) -> Mapping[str, Choices]:
+    """For each name of a command; cached, so that not each key looks for them."""
+    found = dict[str, Choices]()
+    for each in commands():
+        choices = kept(partial(choices_of, each, session))
+        found |= dict.fromkeys(each.names, choices)
+    helped = [CompletionChoice(name) for each in commands() for name in each.names]
+    found |= dict.fromkeys(("help", "?"), lambda: helped)
+    return found

@@ -1,0 +1,136 @@
+"""Runs what is typed as a command: a slash command, a template, or a skill.
+
+The functions of slash commands are entry points: `entry_points.txt` has ours. Each is imported
+when it is typed, so that a start does without them.
+"""
+
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from inspect import isawaitable
+from typing import TypeAlias, cast
+
+import anyio
+
+from refold.client.session import Session
+from refold.client.types import Shortcuts
+from refold.commands import help
+from refold.commands.completion import CompletionChoice
+from refold.commands.table import SlashCommand, command_in, commands, find
+from refold.errors import BadInput, RefoldError
+from refold.plugins import Plugin, built_in, installed, unique
+from refold.terminal.terminal import Terminal
+from refold.terminal.work import sentence
+from refold.views.escape import on_one_line
+
+COMMANDS = "refold.commands"  # the group of entry points
+Choose: TypeAlias = Callable[[Session], Iterable[CompletionChoice]]
+
+
+class CommandRunner:
+    """Implements `steering.Commands`."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+
+    def is_command(self, typed: str) -> bool:
+        return self._command_in(typed) is not None
+
+    def is_immediate(self, typed: str) -> bool:
+        name = (command_in(typed) or ("",))[0]
+        found = find(name)
+        return found is not None and found.at_once
+
+    async def run(self, typed: str) -> None:
+        if (found := self._command_in(typed)) is None:
+            return
+        try:
+            await run_command(*self._meant(*found), self._terminal)
+        except RefoldError as error:
+            self._terminal.printer.line(sentence(error))
+
+    def _command_in(self, typed: str) -> tuple[str, str] | None:
+        """`@name slot=value …` of a template is a command, too."""
+        if typed.lstrip().startswith("@"):
+            typed = self._terminal.session.shortcuts.slashed(typed) or typed
+        return command_in(typed)
+
+    def _meant(self, name: str, rest: str) -> tuple[str, str]:
+        """The command behind an alias of the user's (`command_aliases`), or what was typed."""
+        aliases = self._terminal.session.settings.command_aliases
+        if find(name) is not None or (alias := aliases.get(name)) is None:
+            return name, rest
+        found = command_in(f"/{alias.removeprefix('/')} {rest}".rstrip())
+        if found is None or found[0] in aliases:
+            raise BadInput(f"command_aliases: {name!r} stands for {alias!r}, not a command")
+        return found
+
+
+async def run_command(name: str, rest: str, here: Terminal) -> None:
+    """Raises `BadInput` for an unknown command, with the nearest name."""
+    if (command := find(name)) is not None:
+        await _run(entry_point(command), rest, here)
+        return
+    if (servers := here.session.mcp) is not None:
+        for prompt in servers.prompts():
+            if prompt.name == name:
+                text = await servers.expanded(prompt, rest)
+                await here.say(text, typed=f"/{name} {rest}".rstrip())
+                return
+    if (brought := unique(installed(COMMANDS), name)) is not None:
+        await _run(brought, rest, here)
+        return
+    shortcuts = here.session.shortcuts
+    if shortcuts.find(name) is None:
+        raise BadInput(help.unknown(name, commands(), shortcuts.offered()))
+    text = await _expanded(here, shortcuts, name, rest)
+    await here.say(text, typed=f"/{name} {rest}".rstrip())
+
+
+async def _run(command: Plugin, rest: str, here: Terminal) -> None:
+    """Call it with what was typed after its name; show what it returns.
+
+    Ours get the terminal, those of packages the session.
+    """
+    function = command.function()
+    try:
+        said = function(here if command.ours else here.session, rest)
+        if isawaitable(said):
+            said = await said
+    except RefoldError:
+        raise
+    except Exception as error:  # its bug must not take the session with it
+        if command.ours:
+            raise
+        raise BadInput(
+            f"/{command.name} failed: {type(error).__name__}: {error}"
+        ) from error
+    for row in str(said or "").splitlines():
+        here.printer.say(on_one_line(row))
+
+
+def entry_point(command: SlashCommand) -> Plugin:
+    """Where the function of a command of ours is registered."""
+    found = unique(built_in(COMMANDS), command.name)
+    if found is None:
+        raise LookupError(f"/{command.name} is not in entry_points.txt")
+    return found
+
+
+def choices_of(command: SlashCommand, session: Session) -> Iterable[CompletionChoice]:
+    """What may follow the command."""
+    module, _, function = entry_point(command).value.partition(":")
+    choose = cast(
+        "Choose | None",
+        getattr(import_module(module), function.replace("run", "choices", 1), None),
+    )
+    return (*map(CompletionChoice, command.words), *(choose(session) if choose else ()))
+
+
+async def _expanded(here: Terminal, shortcuts: Shortcuts, name: str, rest: str) -> str:
+    """The message that `/name rest` stands for. Missing arguments are asked for."""
+    answers = dict[str, str]()
+    for slot in shortcuts.missing(name, rest):
+        answers[slot] = await here.ask_text(f"{on_one_line(slot)}:")
+        if not answers[slot].strip():
+            raise BadInput(f"/{name} needs {slot}, and nothing was typed")
+    return await anyio.to_thread.run_sync(shortcuts.expanded, name, rest, answers)

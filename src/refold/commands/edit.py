@@ -1,0 +1,67 @@
+"""/edit: change a message of the conversation.
+/delete: delete one.
+
+The session records it; `journal.state.message_edits` applies it to the conversation.
+"""
+
+import os
+
+from refold.client.session import Session
+from refold.console.editor import editor_of
+from refold.errors import BadInput, RefoldError
+from refold.terminal.terminal import Terminal
+from refold.views.styled import line
+
+
+async def run(here: Terminal, rest: str) -> None:
+    first, _, text = rest.partition(" ")
+    number = _number(first, "/edit N [TEXT]")
+    text = text.strip() or await _typed(here, _text(here.session, number))
+    if await here.session.edit_message(number, text):
+        _told(here, f"Message {number} is changed.")
+    else:
+        here.printer.say("The message is unchanged.", "dim")
+
+
+async def run_delete(here: Terminal, rest: str) -> None:
+    number = _number(rest, "/delete N")
+    await here.session.delete_message(number)
+    _told(here, f"Message {number} is deleted.")
+
+
+def _told(here: Terminal, said: str) -> None:
+    undo = f"/rewind {here.session.view.seq} conversation"
+    here.printer.say(f"{said} To undo: {undo}", "good")
+
+
+def _number(text: str, usage: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise BadInput(f"type {usage} with a number from /history, not {text!r}")
+    return int(text)
+
+
+def _text(session: Session, number: int) -> str:
+    """The message as it is now. Raises `BadInput` if there is none."""
+    talk = session.view.conversation
+    for said in talk.user_messages:
+        if said.seq == number:
+            return said.text
+    for spoken in talk.messages:
+        if spoken.seq == number and spoken.message.role == "assistant":
+            return spoken.message.text
+    raise BadInput(
+        f"there is no message {number} in the conversation now (/history lists them)"
+    )
+
+
+async def _typed(here: Terminal, text: str) -> str:
+    """`text` as the user edited it, in their editor or on the input line."""
+    try:
+        if command := editor_of(os.environ):
+            return await here.reader.edit(text, command, "message.md")
+    except RefoldError as error:
+        raise BadInput(str(error)) from error
+    typed = await here.reader.words(lambda: line("message › ", "person"), text)
+    if not isinstance(typed, str):
+        raise BadInput("the message is unchanged")
+    return typed

@@ -1,0 +1,58 @@
+"""/expand: a tool result in full, of which the screen shows only the start and the end.
+
+What the model got only in part is read from the journal's blobs.
+"""
+
+from collections.abc import Sequence
+
+from refold.client.types import Entry, events
+from refold.console.pager import show
+from refold.errors import BadInput, JournalError
+from refold.terminal.terminal import Terminal
+from refold.values.display import Output
+from refold.values.messages import ToolCall
+from refold.views.call_summary import label, whole
+from refold.views.styled import Line, line
+
+_HOW = "type /expand for the newest result, or /expand N for the Nth newest"
+
+
+async def run(here: Terminal, rest: str) -> None:
+    """The newest result, or the Nth newest."""
+    if rest and not (rest.isdecimal() and int(rest)):
+        raise BadInput(f"{_HOW}, not {rest!r}")
+    entries = await here.session.reports.entries()
+    ends = [each.event for each in entries if isinstance(each.event, events.Ended)]
+    number = int(rest or 1)
+    if number > len(ends):
+        there = f"there are {len(ends)}" if ends else "there is none yet"
+        raise BadInput(f"there is no result {number} in this session: {there}")
+    end = ends[-number]
+    await show(await _rows(end, _called(end.call_id, entries), here), here.printer)
+
+
+async def _rows(end: events.Ended, call: ToolCall | None, here: Terminal) -> list[Line]:
+    room = here.printer.room - 1
+    about = here.session.view.session.directory
+    head = label(call, here.session.tool(call.name)) if call else end.call_id
+    rows = whole(end, await _text(end, here), room, about)
+    return [line(head, "strong"), *rows]
+
+
+async def _text(end: events.Ended, here: Terminal) -> str:
+    if end.full_blob:
+        try:
+            return (await here.session.blob(end.full_blob)).decode(errors="replace")
+        except JournalError as error:
+            return f"{end.text}\n(The full result cannot be read: {error})"
+    printed = [part.text for part in end.shown if isinstance(part, Output)]
+    return "\n".join(printed) if any(printed) else end.text
+
+
+def _called(call_id: str, entries: Sequence[Entry]) -> ToolCall | None:
+    for each in reversed(entries):
+        if isinstance(each.event, events.ModelAnswered):
+            for call in each.event.message.calls:
+                if call.id == call_id:
+                    return call
+    return None

@@ -1,0 +1,177 @@
+"""/help: commands and keys on one screen; all commands; or one command in detail."""
+
+from collections.abc import Iterator, Sequence
+
+from refold.client.types import ShortcutInfo
+from refold.commands.table import GROUPS, SlashCommand, commands
+from refold.console.pager import show
+from refold.errors import BadInput
+from refold.terminal.terminal import Terminal
+from refold.values.similar_names import similar
+from refold.views.escape import on_one_line
+from refold.views.styled import Line, line
+from refold.views.wrap import cells, cut
+
+_KEYS = (
+    ("Esc Enter", "a line break; so does a backslash at the end"),
+    ("Esc Esc", "with nothing typed: list the points to rewind to"),
+    ("Shift+Tab", "the next mode: default, accept-edits, sandbox, plan"),
+    ("Ctrl+O", "the last result in full, also while it works"),
+    ("Ctrl+T", "the todo list, also while it works"),
+    ("Ctrl+B", "while it works: move the running command to the background"),
+    ("Ctrl+G", "write the message in your editor"),
+    ("Ctrl+V", "the image that is on the clipboard"),
+    ("Ctrl+R", "search the history of what you typed"),
+    ("Ctrl+L", "clear the screen; the session continues"),
+    ("message, Enter", "while it works: sent at the next step"),
+    ("Alt+Enter", "while it works: sent after this turn"),
+    ("↑", "while it works: edit the newest message that waits"),
+    ("Ctrl+C, Esc", "while it works: redirect or stop"),
+    ("@path", "Tab completes file names"),
+    ("!command", "run a shell command yourself"),
+    ("#text", "save a note"),
+)
+# The same in fewer words, two to a row.
+_SHORT_KEYS = (
+    ("Shift+Tab", "next mode"),
+    ("Esc Esc", "points to rewind to"),
+    ("Ctrl+O", "last result in full"),
+    ("Ctrl+T", "todo list"),
+    ("Ctrl+G", "write in your editor"),
+    ("Ctrl+R", "search the history"),
+    ("Esc Enter", "line break"),
+    ("Ctrl+L", "clear the screen"),
+    ("@path", "name a file"),
+    ("#text", "save a note"),
+    ("!command", "run it in your shell"),
+    ("Tab", "complete"),
+)
+_AT_WORK = "While it works: Enter sends at the next step, Alt+Enter after this turn, Ctrl+C or Esc stops."
+_HALF = 34  # cells of a key and what it does, where two stand in a row
+_TWO_COLUMNS = 60  # cells that they need
+_WIDE = 24  # cells of the left column, at most
+AT_ONCE = "While a turn runs, it runs at once."
+LATER = "While a turn runs, it waits until the turn is over."
+
+
+async def run(here: Terminal, rest: str) -> None:
+    own = here.session.shortcuts.offered()
+    room, topic = here.printer.room, rest.strip().casefold()
+    if not rest:
+        here.printer.lines(usual(commands(), room))
+    elif topic == "keys":
+        here.printer.lines(_section("Keys", _KEYS, room))
+    elif topic == "all":
+        await show([*all_of(commands(), own, room)], here.printer)
+    else:
+        here.printer.lines(found(rest, commands(), own))
+
+
+def usual(table: Sequence[SlashCommand], room: int) -> Iterator[Line]:
+    """One screen: the commands by group, the keys, and where more is said."""
+    wide = max(map(cells, GROUPS.values())) + 2
+    for group, title in GROUPS.items():
+        names = [f"/{command.name}" for command in table if command.group == group]
+        if room < _TWO_COLUMNS:
+            yield line(title, "strong")
+            yield line(f"  {' '.join(names)}", "accent")
+            continue
+        for at, row in enumerate(wrapped_words(names, room - wide)):
+            head = title if at == 0 else ""
+            yield (("strong", f"{head:{wide}}"), ("accent", row))
+    yield line("Keys", "strong")
+    if room < 2 * _HALF + 2:
+        yield from _rows(_SHORT_KEYS, room)
+    else:
+        for left, right in zip(_SHORT_KEYS[::2], _SHORT_KEYS[1::2], strict=True):
+            yield (*_half(*left), *_half(*right))
+    yield line(_AT_WORK)
+    yield line("/help NAME describes a command · /help all · /help keys", "dim")
+
+
+def _half(key: str, about: str) -> Line:
+    return (("accent", f"  {key:<10} "), ("plain", f"{about:<{_HALF - 13}}"))
+
+
+def wrapped_words(words: Sequence[str], room: int) -> Iterator[str]:
+    """Words in rows of at most so many cells, none broken."""
+    row = ""
+    for word in words:
+        if row and len(row) + 1 + len(word) > room:
+            yield row
+            row = ""
+        row = f"{row} {word}" if row else word
+    if row:
+        yield row
+
+
+def all_of(
+    table: Sequence[SlashCommand], own: Sequence[ShortcutInfo], room: int
+) -> Iterator[Line]:
+    """Every command with a line, by group; then templates and skills, and the keys."""
+    for group, title in GROUPS.items():
+        rows = [(c.usage, c.about) for c in table if c.group == group]
+        yield from _section(title, rows, room)
+    shown = [
+        (
+            cut(on_one_line(f"{each.name} {each.usage}".strip()), _WIDE),
+            cut(on_one_line(each.about), max(room - _WIDE - 4, _WIDE)),
+        )
+        for each in own
+    ]
+    yield from _section("Templates and skills", shown, room)
+    yield from _section("Keys", _KEYS, room)
+    yield line("/help NAME describes one command.", "dim")
+
+
+def whole(command: SlashCommand) -> Iterator[Line]:
+    """One command: its usage, what it does, its aliases."""
+    yield (("accent", command.usage),)
+    yield line(f"  {command.about}")
+    if command.more:
+        yield line(f"  {command.more}")
+    if command.aliases:
+        yield line(f"  Also: {', '.join(f'/{name}' for name in command.aliases)}", "dim")
+    yield line(f"  {AT_ONCE if command.at_once else LATER}", "dim")
+
+
+def found(
+    name: str, table: Sequence[SlashCommand], own: Sequence[ShortcutInfo]
+) -> list[Line]:
+    """The help for this name. Raises `BadInput` if there is none."""
+    wanted = name.removeprefix("/").lower()
+    for command in table:
+        if wanted in command.names:
+            return list(whole(command))
+    for each in own:
+        if each.name == f"/{wanted}":
+            usage = on_one_line(f"{each.name} {each.usage}".strip())
+            return [(("accent", usage),), line(f"  {on_one_line(each.about)}")]
+    raise BadInput(unknown(wanted, table, own))
+
+
+def unknown(name: str, table: Sequence[SlashCommand], own: Sequence[ShortcutInfo]) -> str:
+    """The error for an unknown command, with the nearest name."""
+    names = [known for command in table for known in command.names]
+    near = similar(name, [*names, *(each.name[1:] for each in own)], 1)
+    hint = f"Did you mean /{on_one_line(near[0])}?" if near else "/help lists all commands."
+    return f"There is no command /{cut(on_one_line(name), 60)}. {hint}"
+
+
+def _section(title: str, rows: Sequence[tuple[str, str]], room: int) -> Iterator[Line]:
+    if not rows:
+        return
+    yield line(title, "strong")
+    yield from _rows(rows, room)
+
+
+def _rows(rows: Sequence[tuple[str, str]], room: int) -> Iterator[Line]:
+    wide = min(max(cells(left) for left, _ in rows), _WIDE)
+    for left, about in rows:
+        if room < _TWO_COLUMNS or cells(left) > wide:
+            yield (("accent", f"  {left}"),)
+            pad = 6 if room < _TWO_COLUMNS else wide + 4
+            yield line(f"{'':{pad}}{about}")
+        else:
+            pad = wide - cells(left)
+            yield (("accent", f"  {left}{'':{pad}}"), ("plain", f"  {about}"))

@@ -1,0 +1,58 @@
+"""/preset: list the system prompts of the agent main, choose one, or set the default."""
+
+from collections.abc import Iterable
+
+from refold.client.session import Session
+from refold.commands.completion import CompletionChoice
+from refold.errors import BadInput
+from refold.terminal.terminal import Terminal
+from refold.values.similar_names import similar
+from refold.views.escape import on_one_line
+from refold.views.wrap import cells
+
+_HOW = "/preset NAME chooses one; /preset NAME save makes it the default, too."
+
+
+def choices(session: Session) -> Iterable[CompletionChoice]:
+    return (CompletionChoice(name, about) for name, about in session.agents.presets())
+
+
+async def run(here: Terminal, rest: str) -> None:
+    there = here.session.agents.presets()
+    name, _, save = rest.partition(" ")
+    if not name:
+        _list(here)
+        return
+    if name not in [each for each, _ in there]:
+        raise BadInput(_no_preset(name, [on_one_line(each) for each, _ in there]))
+    if save.strip() not in ("", "save"):
+        raise BadInput(f"type /preset {name}, or /preset {name} save, not {rest!r}")
+    await here.session.set_preset(name)
+    here.printer.say(f"From the next turn: the preset {on_one_line(name)}.", "dim")
+    agents = here.session.agents
+    current = next((each for each in agents.listed() if each.name == agents.current), None)
+    if current is not None and (unused := agents.unused_preset(current)):
+        here.printer.say(unused, "dim")
+    if save:
+        here.session.config.remember("preset", name)
+        here.printer.say(f"The default of new sessions: {name}", "dim")
+
+
+def _list(here: Terminal) -> None:
+    there = here.session.agents.presets()
+    wide = max((cells(on_one_line(each)) for each, _ in there), default=0)
+    for each, about in there:
+        mark = "*" if each == here.session.agents.preset else " "
+        pad = " " * (wide - cells(on_one_line(each)))
+        here.printer.line((
+            ("accent", f"{mark} {on_one_line(each)}{pad}"),
+            ("plain", f"  {on_one_line(about)}"),
+        ))  # fmt: skip
+    here.printer.say(_HOW, "dim")
+
+
+def _no_preset(name: str, there: list[str]) -> str:
+    near = similar(name, there, 1)
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    names = ", ".join(there) or "none"
+    return f"there is no preset {name!r}. {hint}Available: {names}"

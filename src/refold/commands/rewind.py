@@ -1,0 +1,108 @@
+"""/rewind: restore the state before a message: the conversation, the files, or both.
+/undo: undo everything since the last message, or the last rewind.
+
+The changes are shown before they are made; the session makes them.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from refold.client.types import RewindTarget
+from refold.console.prompts.picker import pick
+from refold.console.reader import ListReader
+from refold.errors import BadInput
+from refold.terminal.terminal import Terminal
+from refold.views.rewind_points import (
+    What,
+    point_lines,
+    point_picker,
+    preview_lines,
+    report_text,
+)
+
+_WHAT: Mapping[str, What] = {
+    "": "both", "both": "both", "conversation": "conversation", "files": "files",
+}  # fmt: skip
+NOWHERE = "There are no messages in this session yet, so there is nothing to rewind."
+
+
+async def run(here: Terminal, rest: str) -> None:
+    """Let a point be picked; or rewind to before the one that is named."""
+    if not rest:
+        await _picked(here)
+        return
+    number, _, what = rest.partition(" ")
+    wanted = _WHAT.get(what.strip())
+    if not number.isdecimal() or wanted is None:
+        raise BadInput(
+            f"type /rewind, or /rewind N [conversation|files|both], not {rest!r}"
+        )
+    await rewind_to(here, int(number), wanted)
+
+
+async def _picked(here: Terminal) -> None:
+    """Pick a point, and what goes back. Where nothing can be picked, the points are listed."""
+    points = await here.session.workspace.points()
+    if points and isinstance(here.reader, ListReader):
+        found = await pick(here.printer, here.reader, point_picker(points))
+        if found and found.chosen:
+            what = _WHAT[found.dial.value if found.dial else ""]
+            await rewind_to(here, int(found.chosen.id), what)
+        return
+    here.printer.lines(point_lines(points, here.printer.room))
+    here.printer.say("/rewind N goes back to before N" if points else NOWHERE, "dim")
+
+
+async def rewind_to(here: Terminal, seq: int, what: What) -> None:
+    workspace, printer = here.session.workspace, here.printer
+    if not workspace.checkpoints:
+        await _conversation_back(here, seq, what)
+        return
+    found = await workspace.preview(seq, what)
+    printer.lines(preview_lines(found, workspace.directory, printer.room))
+    if not (found.plan.mark or found.changes):
+        printer.say("Nothing would change.", "dim")
+        return
+    question = "Rewind? y/n"
+    if found.drift:
+        question = "Rewind anyway, and lose those changes? y/n"
+    if await here.ask(question, "yn") != "y":
+        printer.say("Nothing was changed.", "dim")
+        return
+    report = await workspace.rewind(seq, what, force=bool(found.drift))
+    part = "" if what == "both" else f" {what}"
+    way = f"/rewind {report.undo}{part}"
+    printer.say(report_text(report, way), "good" if report.undo else "dim")
+
+
+async def _conversation_back(here: Terminal, seq: int, what: What) -> None:
+    """Without checkpoints only the conversation can be rewound."""
+    workspace, printer = here.session.workspace, here.printer
+    await workspace.preview(seq, what)
+    printer.say(
+        "Files are not checkpointed here: only the conversation is rewound.", "warn"
+    )
+    if await here.ask("Rewind? y/n", "yn") != "y":
+        printer.say("Nothing was changed.", "dim")
+        return
+    undo = (await workspace.rewind(seq, what)).undo
+    printer.say(
+        f"The conversation was rewound. To undo this: /rewind {undo} conversation", "good"
+    )
+
+
+async def run_undo(here: Terminal, rest: str) -> None:
+    if rest:
+        raise BadInput("/undo takes no argument: /rewind N chooses the point")
+    point = _last_point(here.session.view.checkpoints.points)
+    if point is None:
+        raise BadInput(NOWHERE)
+    await rewind_to(here, point.seq, "both")
+
+
+def _last_point(points: Sequence[RewindTarget]) -> RewindTarget | None:
+    """The last message, or the last rewind, be it of the conversation, the files or both."""
+    if not points:
+        return None
+    last = points[-1]
+    both = last.kind == "restored" and len(points) > 1 and points[-2].seq == last.seq - 1
+    return points[-2] if both and points[-2].kind == "rewound" else last

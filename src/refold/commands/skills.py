@@ -1,0 +1,44 @@
+"""/skills: list skills and templates, or show one."""
+
+from collections.abc import Iterable
+
+import anyio
+
+from refold.client.session import Session
+from refold.commands.completion import CompletionChoice
+from refold.errors import BadInput
+from refold.terminal.terminal import Terminal
+from refold.views.escape import on_one_line, visible
+from refold.views.styled import Line, line
+from refold.views.wrap import cells, cut
+
+
+def choices(session: Session) -> Iterable[CompletionChoice]:
+    if (skills := session.skills) is not None:
+        for name, about in skills.listed():
+            yield CompletionChoice(name, about)
+
+
+async def run(here: Terminal, rest: str) -> None:
+    if (skills := here.session.skills) is None:
+        raise BadInput("skills are off: skills = false is set")
+    if rest:
+        text = await anyio.to_thread.run_sync(skills.text, rest)
+        here.printer.say(visible(text).rstrip("\n"))
+        return
+    offered = here.session.shortcuts.offered()
+    if not offered:
+        here.printer.say("There are no skills and no templates.")
+    heads = [on_one_line(f"{each.name} {each.usage}".strip()) for each in offered]
+    wide = max(map(cells, heads), default=0)
+    for head, each in zip(heads, offered, strict=True):
+        here.printer.line(_offered(head, wide, each.about, here.printer.room))
+
+
+def _offered(head: str, wide: int, about: str, room: int) -> Line:
+    pad = wide - cells(head) if wide <= room // 2 else 0
+    left = max(room - cells(head) - pad - 4, 10)
+    return (
+        ("accent", f"  {head}{'':{pad}}"),
+        *line(f"  {cut(on_one_line(about), left)}", "dim"),
+    )

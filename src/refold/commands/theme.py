@@ -1,0 +1,73 @@
+"""/theme: pick the colours from a list with a preview, or change them by name."""
+
+import os
+from collections.abc import Mapping
+
+from refold.commands.table import THEMES
+from refold.console.prompts.picker import pick
+from refold.errors import BadInput
+from refold.terminal.terminal import Terminal
+from refold.views.picker import Picker, PickerItem, picker_at
+from refold.views.styled import Line, line
+
+_ABOUT: Mapping[str, str] = {
+    "auto": "the sixteen colours that your terminal defines",
+    "dark": "readable on a dark background",
+    "light": "readable on a light background",
+    "dark-contrast": "high contrast, on a dark background",
+    "light-contrast": "high contrast, on a light background",
+    "dark-daltonized": "blue and orange instead of green and red, on a dark background",
+    "light-daltonized": "blue and orange instead of green and red, on a light background",
+    "mono": "bold and similar styles only",
+}
+_SAMPLE: tuple[Line, ...] = (
+    (),
+    (("accent", "  ● "), ("strong", "edit_file"), ("plain", " greet.py")),
+    (("gone", '  2 - return "'), ("gone_word", "hi"), ("gone", '"')),
+    (("added", '  2 + return "'), ("added_word", "hello"), ("added", '"')),
+    (("keyword", "  def "), ("name", "greet"), ("plain", "(n): "), ("comment", "# a comment")),
+    (("person", "  › your message  "), ("warn", "a warning  "), ("bad", "an error  "),
+     ("good", "done  "), ("dim", "12 in · 34 out")),
+)  # fmt: skip
+
+
+async def run(here: Terminal, rest: str) -> None:
+    name, _, save = rest.partition(" ")
+    if not name:
+        await _picked(here)
+        return
+    if name not in THEMES or save not in ("", "save"):
+        raise BadInput(f"type /theme {'|'.join(THEMES)}, or add save, not {rest!r}")
+    if here.printer.look.color:
+        here.printer.in_theme(name, os.environ)
+        here.printer.line((("accent", name), ("dim", ": the colours from now on")))
+    else:
+        here.printer.say("This terminal shows no colours, so nothing changes now.", "dim")
+    if save:
+        here.session.config.remember("terminal.theme", name)
+        here.printer.say("It is the default of new sessions.", "dim")
+
+
+async def _picked(here: Terminal) -> None:
+    """Each theme is shown while it is selected; leaving the list changes nothing."""
+    printer, before = here.printer, here.printer.look
+    if not before.color:
+        raise BadInput("This terminal shows no colours, so there is nothing to pick.")
+    items = (PickerItem(name, lambda _, name=name: _row(name), name) for name in THEMES)
+    picker = Picker("Which theme?", tuple(items), sample=_SAMPLE)
+    picker = picker_at(picker, here.session.settings.terminal.theme)
+
+    def preview(shown: Picker) -> None:
+        if shown.chosen:
+            printer.in_theme(shown.chosen.id, os.environ)
+
+    found = await pick(printer, here.reader, picker, on_move=preview)
+    if found is None or found.chosen is None:
+        printer.in_look(before)
+        return
+    await run(here, found.chosen.id)
+    printer.line(line(f"/theme {found.chosen.id} save makes it the default.", "dim"))
+
+
+def _row(name: str) -> Line:
+    return (("plain", f"{name:18}"), ("dim", _ABOUT[name]))

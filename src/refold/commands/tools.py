@@ -1,0 +1,82 @@
+"""/tools: the tools of this session, and whether a call of each would run without asking.
+
+Which tools an agent has is decided in `agents.profile`, what runs without asking in `permissions`.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from refold.client.permissions import Permissions
+from refold.client.session import Session
+from refold.client.types import Tool
+from refold.commands.completion import CompletionChoice
+from refold.errors import BadInput
+from refold.terminal.terminal import Terminal
+from refold.values.tools import Effect
+from refold.views.escape import on_one_line, visible
+from refold.views.styled import Line, Style, line
+from refold.views.wrap import cells
+
+_PLANNING = "not in plan mode"
+_ASKED = "asks"
+_FREE = "runs without asking"
+
+
+def choices(session: Session) -> Iterable[CompletionChoice]:
+    return (CompletionChoice(tool.name) for tool in session.tools)
+
+
+async def run(here: Terminal, rest: str) -> None:
+    """All of them; or one, with its description."""
+    given, permissions = here.session.reports.offered_tools(), here.session.permissions
+    if rest:
+        found = next((t for t in (*given.active, *given.deferred) if t.name == rest), None)
+        if found is None:
+            raise BadInput(f"there is no tool {rest!r} here: /tools lists them")
+        here.printer.line(_row(found, len(rest), permissions))
+        here.printer.say(visible(found.description.strip()))
+        return
+    for title, some in (
+        ("Tools with their schemas in the context:", given.active),
+        ("Tools that the model loads when it needs them:", given.deferred),
+    ):
+        if some:
+            here.printer.say(title, "strong")
+        wide = max((cells(on_one_line(tool.name)) for tool in some), default=0)
+        for tool in some:
+            here.printer.line(_row(tool, wide, permissions))
+            here.printer.lines(_rules_for(tool, permissions))
+
+
+def _row(tool: Tool, wide: int, permissions: Permissions) -> Line:
+    name = on_one_line(tool.name)
+    how = happens(tool, permissions)
+    styles: dict[str, Style] = {_FREE: "good", _PLANNING: "bad"}
+    return (
+        ("accent", f"  {name}{'':{wide - cells(name)}}"),
+        ("dim", f"  {tool.effect.value:<6}  "),
+        (styles.get(how, "warn"), how),
+    )
+
+
+def _rules_for(tool: Tool, permissions: Permissions) -> Sequence[Line]:
+    """The rules that name this tool."""
+    return [
+        line(f"      {each.verdict} {on_one_line(str(each))}", "dim")
+        for each in permissions.about(tool)
+    ]
+
+
+def happens(tool: Tool, permissions: Permissions) -> str:
+    """What happens to a call that no rule names, in the mode that holds now."""
+    mode, commands = permissions.mode, permissions.runs_commands(tool)
+    if tool.effect in (Effect.LOOK, Effect.SELF) or mode == "bypass":
+        return _FREE
+    if tool.effect is Effect.ASK:
+        return "asks you a question"
+    if mode == "plan" and tool.effect in (Effect.CHANGE, Effect.RUN):
+        return "read-only commands" if commands else _PLANNING
+    if mode == "rules-only":
+        return "needs an allow rule"
+    if tool.effect is Effect.CHANGE and mode in ("accept-edits", "sandbox"):
+        return "runs without asking in the workspace"
+    return "asks, unless it is read-only" if commands else _ASKED

@@ -1,0 +1,74 @@
+"""Notifies a user who looks elsewhere: by the bell, a terminal sequence, or the desktop.
+
+The display `line` sends notifications, `status` rings the bell, and `plain` does nothing, because its
+terminal may print whatever is sent. Text of a model is escaped first. `work` decides when to notify.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from anyio import CancelScope, to_thread
+
+from refold import programs
+from refold.console.capabilities import Display
+from refold.views.escape import on_one_line
+from refold.views.wrap import cut
+
+BELL = "\x07"
+_END = "\x1b\\"
+_TITLE = "refold"
+_WIDEST = 120  # cells
+_PATIENCE = 2.0  # seconds for the desktop to take a notice
+
+
+def ring_bell(environ: Mapping[str, str], text: str, display: Display = "line") -> str:
+    """What to send to the terminal: the bell, and before it a notice if it shows them.
+
+    OSC 9 is iTerm2's, OSC 99 kitty's, OSC 777 came from urxvt and is VTE's. Nothing is
+    sent through tmux or screen, which would need to be told to pass it on.
+    """
+    if display == "plain":
+        return ""
+    if display == "status" or environ.get("TMUX") or environ.get("STY"):
+        return BELL
+    said = cut(on_one_line(text), _WIDEST)
+    term, program = environ.get("TERM", ""), environ.get("TERM_PROGRAM", "")
+    if "kitty" in term or environ.get("KITTY_WINDOW_ID"):
+        return f"\x1b]99;;{_TITLE}: {said}{_END}{BELL}"
+    if program in ("iTerm.app", "WezTerm", "ghostty"):
+        return f"\x1b]9;{_TITLE}: {said}{_END}{BELL}"
+    if environ.get("VTE_VERSION") or term.startswith(("foot", "rxvt-unicode")):
+        return f"\x1b]777;notify;{_TITLE};{said}{_END}{BELL}"
+    return BELL
+
+
+async def desktop_notice(environ: Mapping[str, str], text: str) -> None:
+    """Show a notice on the desktop, if there is one here and `notify-send`."""
+    if not (environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY")):
+        return
+    program = programs.Programs(environ).find("notify-send")
+    if program:
+        said = cut(on_one_line(text), _WIDEST)
+        with suppress(OSError, programs.TimedOut):
+            words = (program, f"--app-name={_TITLE}", "--", _TITLE, said)
+            with CancelScope(shield=True):  # the turn may end before it is shown
+                await to_thread.run_sync(programs.run, words, _PATIENCE)
+
+
+class Bell:
+    """Whether the person has waited so long that they may look elsewhere.
+
+    `after` in seconds; 0: they never have. They are here whenever they do something.
+    """
+
+    def __init__(self, clock: Callable[[], float], after: float) -> None:
+        self._clock, self._after = clock, after
+        self._seen = math.inf
+
+    def seen(self) -> None:
+        self._seen = self._clock()
+
+    @property
+    def over(self) -> bool:
+        return bool(self._after) and self._clock() - self._seen >= self._after

@@ -1,0 +1,266 @@
+"""What this terminal supports, and the styles on it.
+
+The default theme uses the 16 colours that the user's terminal defines. Nothing here moves the cursor:
+`printer` does, and only if `moves` is true.
+"""
+
+import os
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Literal, TextIO, TypeAlias, cast
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from refold.console import colours
+from refold.console.ascii_fallback import MOST, is_all_of_unicode
+from refold.console.terminfo import Terminfo, terminfo
+from refold.views.styled import ImageRow, Link, PieceStyle, Style
+
+Display: TypeAlias = Literal["plain", "status", "line"]
+_DUMB = ("dumb", "unknown", "")
+_SGR: Mapping[Style, str] = {
+    "dim": "2",
+    "strong": "1",
+    "emphasis": "3",
+    "title": "1;4",
+    "heading": "1",
+    "subheading": "1;3",
+    "link": "4",
+    "code": "36",
+    "accent": "36",
+    "person": "1;34",
+    "good": "32",
+    "bad": "31",
+    "warn": "33",
+    "added": "32",
+    "gone": "31",
+    "hunk": "36;2",
+    "added_word": "32;7",
+    "gone_word": "31;7",
+    "keyword": "35",
+    "string": "32",
+    "number": "33",
+    "comment": "2",
+    "name": "34",
+    "builtin": "36",
+    "selected": "7",
+    "border": "2",
+}
+_FILLED = ("added_word", "gone_word", "selected")  # blanks of these are seen too
+_NEAR_WIDTH = 20  # narrower than this, lines are left to the terminal to break
+_USUAL = 80
+# Those who fit old lines into a new width. xterm cuts them, and the console never changes.
+_FIT_AGAIN = (
+    "TMUX", "VTE_VERSION", "KITTY_WINDOW_ID", "ALACRITTY_WINDOW_ID", "WT_SESSION",
+    "KONSOLE_VERSION", "ITERM_SESSION_ID", "WEZTERM_PANE", "GHOSTTY_RESOURCES_DIR",
+)  # fmt: skip
+_PROGRAMS = ("iTerm.app", "WezTerm", "ghostty", "vscode", "Hyper", "Tabby", "rio", "mintty")
+_TERMS = ("xterm-kitty", "xterm-ghostty", "foot", "alacritty", "contour", "wezterm", "rio")
+_VTE = 5000  # 0.50, of 2017; the one before crashed on some
+
+
+def _paints(theme: str = "auto", colors: int = 16) -> dict[Style, str]:
+    themed: dict[Style, str] = {
+        style: colours.themed(codes, theme, colors) for style, codes in _SGR.items()
+    }
+    return {style: f"\x1b[{codes}m" for style, codes in themed.items() if codes}
+
+
+class TerminalCapabilities(Struct, frozen=True):
+    """`moves`: a line can be drawn and taken back. `signs`: more than ASCII.
+
+    `room` is how wide text may be now, `height` how high the screen; 0: unknown.
+    `width` is how wide it really is; 0: as `room` says. `paints` are the orders that
+    begin a style, `reset` ends it, `back` takes a line back; `up` goes to the line above,
+    and is "" where that cannot be done. `refits`: old lines are fitted to a new width.
+    """
+
+    color: bool = False
+    moves: bool = False
+    signs: bool = True
+    room: Callable[[], int] = lambda: _USUAL
+    height: Callable[[], int] = lambda: 0
+    display: Display = "plain"
+    width: Callable[[], int] = lambda: 0
+    paints: Mapping[Style, str] = field(default_factory=_paints)
+    reset: str = "\x1b[0m"
+    back: str = "\r\x1b[K"
+    up: str = ""
+    refits: bool = False
+    encoding: str = ""  # "": as Python has found it
+    mono: bool = False  # painted without colours: bold, and the like
+    links: bool = False  # words may carry one
+
+    def paint(self, style: PieceStyle, text: str) -> str:
+        if isinstance(style, Link):
+            shown = self.paint("link", text)
+            return linked(style.url, shown) if self.links else shown
+        if isinstance(style, ImageRow):
+            return text
+        if not self.color or (not text.strip() and style not in _FILLED):
+            return text
+        begin = self.paints.get(style, "")
+        return f"{begin}{text}{self.reset}" if begin else text
+
+    def sign(self, name: str) -> str:
+        """A small sign, or what stands for it where only ASCII is shown."""
+        pretty, plain = _SIGNS[name]
+        return pretty if self.signs else plain
+
+
+_SIGNS = {
+    "prompt": ("›", ">"),
+    "call": ("●", "*"),
+    "result": ("└", "|"),
+    "thought": ("∴", "~"),
+    "wheel": ("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"),
+}
+
+
+def detect_capabilities(
+    out: TextIO,
+    environ: Mapping[str, str],
+    color: bool | None = None,
+    *,
+    wanted: str = "auto",
+    theme: str = "auto",
+) -> TerminalCapabilities:
+    """`wanted` is a display or `auto`; what is no terminal gets nothing but text."""
+    encoding = _encoding(out, environ)
+    if not out.isatty():
+        painted = colours.allowed(environ, has=False) if color is None else color
+        return TerminalCapabilities(painted, signs=_takes(encoding), encoding=encoding)
+    known = None if is_dumb(environ) else terminfo(environ["TERM"])
+    shown = display(wanted, environ, known)
+    longer = 0 if is_all_of_unicode(encoding) else MOST
+    text = TerminalCapabilities(
+        signs=False,  # they would be read aloud, one by one
+        room=lambda: max(_width(out, environ) - longer, _NEAR_WIDTH),
+        height=lambda: _height(out),
+        width=lambda: _width(out, environ),
+        encoding=encoding,
+    )
+    if shown == "plain":
+        return text
+    if color is None:
+        color = colours.allowed(environ, has=not is_dumb(environ))
+    if known is not None and not known.colors and not colours.forced(environ):
+        theme = "mono"
+    moving = replace(
+        text, color=color, moves=True, display=shown, signs=_takes(encoding),
+        mono=theme == "mono",
+    )  # fmt: skip
+    again = any(environ.get(name) for name in _FIT_AGAIN)
+    if shown == "line" or known is None:
+        colors = colours.how_many(environ, known)
+        return replace(
+            moving,
+            paints=_paints(theme, colors),
+            up="\x1b[A",
+            refits=again,
+            links=are_opened(environ),
+        )
+    said = {
+        style: colours.by_terminfo(colours.themed(codes, theme, known.colors), known)
+        for style, codes in _SGR.items()
+    }
+    return replace(
+        moving,
+        paints={style: begin for style, begin in said.items() if begin},
+        reset=known.reset,
+        back=known.back,
+        up=known.up,
+        refits=again,
+    )
+
+
+def _encoding(out: TextIO, environ: Mapping[str, str]) -> str:
+    """The encoding of the stream; ASCII if it was set explicitly.
+
+    Python takes the locale C for UTF-8, because it is the default if none is set.
+    If the environment has it, it was set, and the terminal may take the bytes
+    of UTF-8 for orders.
+    """
+    found = out.encoding or "utf-8"  # in memory, it is any text
+    said = next(filter(None, map(environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))), "")
+    chosen = environ.get("PYTHONIOENCODING") or environ.get("PYTHONUTF8")
+    return "ascii" if said in ("C", "POSIX") and not chosen else found
+
+
+def _takes(encoding: str) -> bool:
+    try:
+        "›●└∴⠋".encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _width(out: TextIO, environ: Mapping[str, str]) -> int:
+    """As the terminal says; as COLUMNS does where that is nothing or 0."""
+    try:
+        found = os.get_terminal_size(out.fileno()).columns
+    except (OSError, ValueError, AttributeError):
+        found = 0
+    said = environ.get("COLUMNS", "")
+    return found or (int(said) if said.isdecimal() and len(said) < 5 else 0) or _USUAL
+
+
+def _height(out: TextIO) -> int:
+    try:
+        return os.get_terminal_size(out.fileno()).lines
+    except (OSError, ValueError, AttributeError):
+        return 0
+
+
+# Which terminals are known to open a link that words carry, and how they are told to.
+#
+# The order is OSC 8 (gist.github.com/egmontkob/eb114294efbcd5adb1944c9f3cb5feda). A terminal
+# that does not know it may print it, and inside tmux or screen nobody knows who is outside: so
+# only those that say who they are get it. The address was made harmless before
+# (`views.markdown.spans`).
+def are_opened(environ: Mapping[str, str]) -> bool:
+    term = environ.get("TERM", "")
+    if term.startswith(("tmux", "screen")) or environ.get("TMUX") or environ.get("STY"):
+        return False
+    version = environ.get("VTE_VERSION", "")
+    if version.isdecimal():
+        return len(version) < 9 and int(version) >= _VTE
+    return bool(
+        environ.get("TERM_PROGRAM") in _PROGRAMS
+        or term.startswith(_TERMS)
+        or environ.get("WT_SESSION")
+        or environ.get("KITTY_WINDOW_ID")
+    )
+
+
+def linked(url: str, painted: str) -> str:
+    """The rows that one link is broken into have one name, so that they light up together."""
+    name = f"{zlib.crc32(url.encode()):x}"
+    return f"\x1b]8;id={name};{url}\x1b\\{painted}\x1b]8;;\x1b\\"
+
+
+# Which display a terminal gets: `plain`, `status` or `line`. The choice, and no more.
+#
+# `plain` is text and newlines. `status` may take one line back, with what terminfo says.
+# `line` is for prompt_toolkit, which writes the same orders to every terminal.
+def is_dumb(environ: Mapping[str, str]) -> bool:
+    """Nothing but text can be sent there, by the terminal's own name."""
+    return environ.get("TERM", "") in _DUMB
+
+
+def display(wanted: str, environ: Mapping[str, str], known: Terminfo | None) -> Display:
+    """What a terminal gets for which `wanted` was asked, which may be `auto`.
+
+    A name without an entry is a new terminal's, far from home: those all understand what
+    xterm does.
+    """
+    if wanted == "status":
+        return "status" if known is not None and known.back else "plain"
+    if wanted in ("plain", "line"):
+        return cast(Display, wanted)
+    if is_dumb(environ):
+        return "plain"
+    if known is None or known.common:
+        return "line"
+    return "status" if known.back else "plain"

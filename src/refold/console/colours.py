@@ -1,0 +1,113 @@
+"""Colours: whether the terminal has any, those of each theme, and their terminal sequences.
+
+`look` writes a style as ECMA-48 codes ("1;34"). They are converted here to the theme and the
+terminal's own sequences.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from refold.console.terminfo import Terminfo
+
+_OFF = ("", "0", "false")
+# Of the 256, by the sixteen: black, red, green, yellow, blue, magenta, cyan, white.
+# The contrast is at least 4.5 (WCAG AA), on #1e1e1e or white; 7 (AAA) for high contrast.
+# The daltonized ones tell added from deleted by blue and orange.
+PALETTES: Mapping[str, tuple[int, ...]] = {
+    "dark": (246, 210, 114, 221, 111, 176, 80, 255),
+    "light": (243, 124, 28, 94, 25, 90, 24, 235),
+    "dark-contrast": (252, 217, 120, 228, 153, 219, 123, 231),
+    "light-contrast": (237, 124, 22, 52, 18, 53, 23, 16),
+    "dark-daltonized": (246, 208, 75, 229, 147, 218, 123, 255),
+    "light-daltonized": (243, 130, 25, 58, 18, 90, 24, 235),
+}
+# The same swaps among sixteen colours, which no palette can choose from.
+_DALTONIZED: Mapping[str, Mapping[int, int]] = {
+    "dark-daltonized": {1: 3, 2: 4, 3: 5},
+    "light-daltonized": {2: 4},
+}
+_MANY = 256
+_BRIGHT = 16
+
+
+def allowed(environ: Mapping[str, str], *, has: bool) -> bool:
+    """Whether to paint; `has`: the terminal is known to have colours."""
+    if environ.get("NO_COLOR") or environ.get("CLICOLOR") == "0":
+        return False
+    if environ.get("FORCE_COLOR") in ("0", "false"):
+        return False
+    return has or forced(environ)
+
+
+def forced(environ: Mapping[str, str]) -> bool:
+    return any(
+        environ.get(name, "") not in _OFF for name in ("FORCE_COLOR", "CLICOLOR_FORCE")
+    )
+
+
+def how_many(environ: Mapping[str, str], known: Terminfo | None) -> int:
+    """How many colours it has; if terminfo does not say, what its name and the environment say."""
+    if environ.get("COLORTERM") in ("truecolor", "24bit"):
+        return _MANY
+    if known is not None:
+        return known.colors
+    return _MANY if "256color" in environ.get("TERM", "") else _BRIGHT
+
+
+def themed(codes: str, theme: str, colors: int) -> str:
+    """The codes of a style, as the theme has them. `auto` leaves them alone."""
+    if theme == "auto" or not codes:
+        return codes
+    if theme == "mono":
+        return ";".join(part for part in parts(codes) if not _is_color(part))
+    if codes == "2" and colors >= _MANY:  # how dim that is, each terminal says differently
+        return f"38;5;{PALETTES[theme][0]}"
+    if theme.endswith("-contrast"):
+        codes = ";".join(part for part in parts(codes) if part != "2")
+        if not codes:
+            return ""
+    return ";".join(_tinted(part, theme, colors) for part in parts(codes))
+
+
+def by_terminfo(codes: str, known: Terminfo) -> str:
+    """The same in the terminal's own words; what it cannot do is left out."""
+    said = ""
+    for part in parts(codes):
+        if (number := ink(part)) is None:
+            said += known.marks.get(part, "")
+        elif known.inks:
+            said += known.inks[number if number < known.colors else number % 8]
+    return said
+
+
+def parts(codes: str) -> Iterable[str]:
+    """One code after the other; the three of one of 256 colours are one."""
+    left = codes.split(";")
+    while left:
+        take = 3 if left[0] in ("38", "48") and left[1:2] == ["5"] else 1
+        yield ";".join(left[:take])
+        left = left[take:]
+
+
+def _is_color(part: str) -> bool:
+    return ink(part) is not None or (len(part) > 1 and part[0] == "4")
+
+
+def ink(part: str) -> int | None:
+    """The number of the colour that the code sets for letters."""
+    if part.startswith("38;5;"):
+        return int(part.rpartition(";")[2])
+    if len(part) == 2 and part[0] in "39" and part[1] in "01234567":
+        return int(part[1]) + (8 if part[0] == "9" else 0)
+    return None
+
+
+def _tinted(part: str, theme: str, colors: int) -> str:
+    number = ink(part)
+    if number is None or number >= _BRIGHT:
+        return part
+    if colors >= _MANY:
+        return f"38;5;{PALETTES[theme][number % 8]}"
+    hue = _DALTONIZED.get(theme, {}).get(number % 8, number % 8)
+    if theme.startswith("light"):  # yellow is unreadable on white
+        return "35" if hue == 3 else f"3{hue}"
+    return f"9{hue}" if colors >= _BRIGHT else f"3{hue}"

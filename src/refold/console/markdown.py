@@ -1,0 +1,35 @@
+"""Renders Markdown of the model for this terminal.
+
+Without colours the marks of emphasis stay, but the layout is done; on a plain display the text stays
+as it was written.
+"""
+
+from typing import TYPE_CHECKING
+
+from refold.console.printer import Printer
+from refold.views.escape import visible
+
+if TYPE_CHECKING:
+    from refold.views.markdown.renderer import MarkdownRenderer
+
+
+def words_on(printer: Printer) -> "MarkdownRenderer":
+    """For words that come in pieces. A new width counts from the next block on."""
+    from refold.views.markdown.renderer import (
+        MarkdownRenderer,  # before the first words a start does without
+    )
+
+    look = printer.look
+    return MarkdownRenderer(
+        lambda: printer.room if look.moves else 0,
+        marks=look.moves or look.color,
+        styled=look.color and not look.mono,
+        links=look.links,
+        signs=look.signs,
+    )
+
+
+def print_words(text: str, printer: Printer) -> None:
+    """Words that are all there."""
+    prose = words_on(printer)
+    printer.pieces([*prose.add(visible(text)), *prose.end()])

@@ -1,0 +1,75 @@
+"""Long output: through the user's pager if there is a terminal, printed otherwise."""
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import anyio
+
+from refold import programs
+from refold.console.printer import Printer
+from refold.errors import RefoldError
+from refold.programs import Programs
+from refold.views.styled import Line
+
+_COLORS = ("most", "ov", "moar", "moor", "bat")  # pagers that show them without being asked
+
+
+async def show(rows: Sequence[Line], printer: Printer) -> None:
+    """In the pager if there is a terminal, and the rows do not fit on its screen."""
+    can = printer.look.moves and os.isatty(0) and os.isatty(1)
+    command = pager_of(os.environ) if can and len(rows) >= printer.look.height() else ()
+    if command:
+        await _paged(rows, command, printer)
+    else:
+        printer.lines(rows)
+
+
+def pager_of(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The command that shows a long text: $PAGER, or less where there is one."""
+    said = environ.get("PAGER", "").strip()
+    try:
+        words = tuple(shlex.split(said))
+    except ValueError as error:
+        raise RefoldError(f"$PAGER is not a command: {error}") from error
+    return words or (("less", "-R") if _programs().find("less") else ())
+
+
+def _programs() -> Programs:
+    return Programs(os.environ)
+
+
+def _shows_colors(command: Sequence[str], less: str) -> bool:
+    name = Path(command[0]).name
+    if name != "less":
+        return name in _COLORS
+    return any("r" in word.lower() for word in (less, *command[1:]))
+
+
+async def _paged(rows: Sequence[Line], command: Sequence[str], printer: Printer) -> None:
+    """Harmless text and our own colours; the pager has the terminal meanwhile."""
+    # As git does: colours go through, and what fits on a screen needs no key.
+    environ = {"LESS": "FRX", **programs.plain(os.environ)}
+    painted = _shows_colors(command, environ["LESS"])
+    text = "".join(
+        "".join(printer.look.paint(*piece) if painted else piece[1] for piece in row) + "\n"
+        for row in rows
+    )
+    printer.fresh()
+    printer.no_status()
+    try:
+        program = _programs().need(command[0])
+        async with await programs.open_process(
+            (program, *command[1:]), stdout=None, stderr=None, env=environ
+        ) as running:
+            assert running.stdin is not None  # it is a pipe
+            try:
+                await running.stdin.send(text.encode(errors="replace"))
+                await running.stdin.aclose()
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                pass  # it was left before it had read all
+            await running.wait()
+    except OSError as error:
+        raise RefoldError(f"{command[0]} could not be started: {error}") from error
+    printer.typed()

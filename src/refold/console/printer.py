@@ -1,0 +1,197 @@
+"""Writes to the terminal: lines that stay, and a status that is erased.
+
+Append-only: a printed line is never changed. The status has one row, or several if the cursor can
+move up; it is drawn only at the start of a line and erased before anything else is printed. Callers
+escape the text first.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TextIO
+
+from refold.console.ascii_fallback import MOST, is_all_of_unicode, spelled
+from refold.console.capabilities import TerminalCapabilities, detect_capabilities
+from refold.views.styled import Line, Piece, Style, joined
+from refold.views.wrap import cells, cut, of_one_width, wrap_line
+
+_FIRST_COLUMN = re.compile(r"(?:\* | ) *\S+(?: \S+)*  +")  # of a list
+_FAR_IN = 16  # cells: what begins there stands in a second column by itself
+
+
+class Printer:
+    def __init__(self, out: TextIO, look: TerminalCapabilities) -> None:
+        self.look = look
+        self._out = out
+        self._at_start, self._after_gap = True, True
+        self.written = 0  # how often something was, to stay
+        self._status = tuple[str, ...]()  # its rows,
+        self._drawn = tuple[int, ...]()  # and how many cells each takes
+
+    @property
+    def room(self) -> int:
+        return self.look.room()
+
+    def in_theme(self, theme: str, environ: Mapping[str, str]) -> None:
+        """Paint in these colours from now on. Where nothing is painted, nothing will be."""
+        now = self.look
+        self.in_look(
+            detect_capabilities(
+                self._out, environ, now.color, wanted=now.display, theme=theme
+            )
+        )
+
+    def in_look(self, look: TerminalCapabilities) -> None:
+        """Paint so from now on."""
+        self.look = look
+
+    @property
+    def at_start(self) -> bool:
+        """Does nothing stand on this line?"""
+        return self._at_start
+
+    def pieces(self, pieces: Iterable[Piece]) -> None:
+        """Text that goes on where the last one ended."""
+        whole = joined(pieces)
+        if text := "".join(text for _, text in whole):
+            self._write("".join(self.look.paint(*piece) for piece in whole), text)
+
+    def line(self, line: Line) -> None:
+        self.fresh()
+        room = self.room if self.look.moves else sys.maxsize
+        indent = _indent("".join(text for _, text in line), room)
+        self.pieces((*wrap_line(line, room, indent), ("plain", "\n")))
+
+    def lines(self, lines: Iterable[Line]) -> None:
+        for line in lines:
+            self.line(line)
+
+    def under(self, lines: Iterable[Line]) -> None:
+        """Lines that belong to the one above."""
+        sign = self.look.sign("result")
+        for at, line in enumerate(lines):
+            self.line((("dim", "    " if at else f"  {sign} "), *line))
+
+    def say(self, text: str, style: Style = "plain") -> None:
+        self.line(((style, text),))
+
+    def fresh(self) -> None:
+        """Be at the start of a line."""
+        if not self._at_start:
+            self._write("\n", "\n")
+
+    def gap(self) -> None:
+        """Leave one empty line, and not two."""
+        self.fresh()
+        if not self._after_gap:
+            self._write("\n", "\n")
+
+    def typed(self) -> None:
+        """A person has just typed a line here; the cursor stands below it."""
+        self._at_start, self._after_gap = True, False
+
+    def echoed(self) -> None:
+        """Ctrl+C was pressed: where keys are echoed all the time, ^C stands there now."""
+        if self.look.display == "plain":
+            self._at_start = self._after_gap = False
+
+    def status(self, *rows: Line) -> None:
+        """Show rows for a while. Nothing is shown where it could not be taken back.
+
+        Where the cursor cannot go up, and on a low screen, only the last ones are shown.
+        """
+        if not self.look.moves or not self._at_start:
+            return
+        drawn = [self._fitted(row) for row in rows[-self.status_room :]]
+        shown = tuple(painted for painted, _ in drawn)
+        if not any(shown):
+            self.no_status()
+            return
+        if shown == self._status:
+            return
+        same = 0  # rows at the top that stay as they are
+        for before, after in zip(self._status, shown, strict=False):
+            if before != after:
+                break
+            same += 1
+        # The cursor stands in the last row that was drawn: that one is always drawn anew.
+        same = max(min(same, len(shown) - 1, len(self._status) - 1), 0)
+        back = self._back(same)
+        self._status, self._drawn = shown, tuple(cells_ for _, cells_ in drawn)
+        self._send(back + "\n".join(shown[same:]))
+
+    @property
+    def status_room(self) -> int:
+        """How many rows a status may have."""
+        height = self.look.height()
+        if not self.look.up or not height:
+            return 1
+        return max(height // 2, 1)
+
+    def _fitted(self, row: Line) -> tuple[str, int]:
+        """The row, painted and cut to the screen, and its width in cells."""
+        encoding = self._encoding
+        # What a cut is marked with is spelled longer where its sign is not to be had.
+        left = self._width - 1 - (0 if is_all_of_unicode(encoding) else MOST)
+        painted, drawn = "", 0
+        for style, text in row:
+            part = spelled(cut(spelled(of_one_width(text), encoding), left), encoding)
+            left -= cells(part)
+            drawn += cells(part)
+            painted += self.look.paint(style, part)
+        return painted, drawn
+
+    @property
+    def has_status(self) -> bool:
+        return bool(self._status)
+
+    def no_status(self) -> None:
+        if self._status:
+            back = self._back()
+            self._status, self._drawn = (), ()
+            self._send(back)
+
+    def ring(self, order: str) -> None:
+        """Send the terminal an order that shows nothing here; none where it might."""
+        if self.look.moves:
+            self._send(order)
+
+    @property
+    def _width(self) -> int:
+        return self.look.width() or self.room
+
+    @property
+    def _encoding(self) -> str:
+        return self.look.encoding or self._out.encoding or "utf-8"
+
+    def _back(self, keep: int = 0) -> str:
+        """Take the status back, but for so many rows at its top; all screen rows of each."""
+        look, drawn = self.look, self._drawn[keep:]
+        wide = self._width if look.refits else 0
+        broken = sum(max(each - 1, 0) // wide for each in drawn) if wide else 0
+        above = max(len(drawn) - 1, 0) + broken if look.up else 0
+        return look.back + (look.up + look.back) * above
+
+    def _write(self, painted: str, bare: str) -> None:
+        self.written += 1
+        self.no_status()
+        self._send(painted)
+        self._after_gap = bare.endswith("\n\n") or (bare == "\n" and self._at_start)
+        self._at_start = bare.endswith("\n")
+
+    def _send(self, text: str) -> None:
+        try:
+            self._out.write(spelled(text, self._encoding))
+            self._out.flush()
+        except OSError:  # the terminal is gone; the session need not end for that
+            return
+
+
+def _indent(text: str, room: int) -> int:
+    """Where a line goes on that is broken: in its second column, or below its words."""
+    column = _FIRST_COLUMN.match(text)
+    if column and cells(column[0]) <= room // 2:
+        return cells(column[0])
+    mark = 2 if text.startswith("* ") else 0  # of the one that is chosen, in a list
+    indent = len(text) - len(text[mark:].lstrip(" "))
+    return indent + 2 if 0 < indent < _FAR_IN else indent

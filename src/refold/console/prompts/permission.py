@@ -1,0 +1,316 @@
+"""The permission question before a call: shows the call in full and reads one key as the answer.
+
+If the question is answered by another client, the caller cancels `ask`.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.client.session import Session
+from refold.client.types import Permission, Questions
+from refold.console.printer import Printer
+from refold.console.reader import Key, TerminalReader
+from refold.errors import RefoldError
+from refold.values.modes import Mode
+from refold.views.call_summary import label
+from refold.views.children_list import child_label
+from refold.views.escape import on_one_line, visible
+from refold.views.question_keys import Choice, DraftMessage, Menu
+from refold.views.questions import (
+    CallToApprove,
+    asker_line,
+    is_folded,
+    lines_for_height,
+    permission_question,
+)
+from refold.views.styled import Line, line
+
+STOPPED = "stopped at a question"
+_SAVE = Menu((Choice("y", "save it", widens=True), Choice("n", "back")), "back")
+_ALL = Menu(
+    (Choice("y", "all of them, once", widens=True), Choice("n", "none of them, and why")),
+    "one by one",
+)
+_NARROW = "ynv"  # choices that give no more rights than this call needs
+
+# A mode that would not ask: as a choice, and as the answer.
+_EASIER: Mapping[Mode, tuple[str, str]] = {
+    "accept-edits": ("accept edits from here on", "edits run without asking"),
+    "sandbox": ("mode sandbox from here on", "sandboxed commands run without asking"),
+}
+
+
+SendDraft: TypeAlias = Callable[[DraftMessage], Awaitable[None]]
+
+
+class PermissionAnswer(Struct, frozen=True):
+    allowed: bool
+    said: str  # what is printed of it
+    reason: str = ""
+    grant: Literal["", "session", "always"] = ""
+    rules: tuple[str, ...] = ()  # what is granted
+    mode: Mode | None = None  # that follows a yes
+    answers: tuple[str, ...] = ()
+    stop: bool = False
+    also: tuple[Permission, ...] = ()  # other questions that this answers
+
+
+async def ask(
+    request: Permission,
+    session: Session,
+    printer: Printer,
+    reader: TerminalReader,
+    send_draft: SendDraft,
+) -> PermissionAnswer:
+    """Show the question until one of its choices is taken."""
+    put = _Question(request, session, printer, partial(choose, reader, send_draft), reader)
+    printer.gap()
+    put.show()
+    while True:
+        pressed = await put.choose(put.menu)
+        if (answer := await put.answer(pressed)) is not None:
+            return answer
+
+
+async def choose(
+    reader: TerminalReader, send_draft: SendDraft, menu: Menu, prompt: Line = ()
+) -> str | Key:
+    """Ask until there is an answer. A draft that is sent meanwhile is none."""
+    while isinstance(answer := await reader.choose(menu, prompt), DraftMessage):
+        await send_draft(answer)
+    return answer
+
+
+def already_allowed(request: Permission, session: Session) -> PermissionAnswer | None:
+    """The yes to a call that an answer to an earlier question covers by now."""
+    if not session.permissions.runs_unasked(request):
+        return None
+    made = session.as_made(request.call.call)
+    what = label(made, session.tool(made.name))
+    return PermissionAnswer(True, f"yes, as allowed before: {what}")
+
+
+async def send(
+    answer: PermissionAnswer, request: Permission | Questions, session: Session
+) -> bool:
+    """False: another client was faster, or the call has changed."""
+    if answer.stop:
+        return await session.interrupt(reason=STOPPED)
+    sent = await session.answer(
+        request,
+        answer.allowed,
+        answer.reason,
+        grant=answer.grant,
+        rule=answer.rules,
+        answers=answer.answers,
+    )
+    for other in answer.also:
+        await session.answer(other, answer.allowed, answer.reason)
+    if sent and answer.mode:
+        await session.set_mode(answer.mode)
+    return sent
+
+
+def _beside(request: Permission, session: Session) -> list[Permission]:
+    """The open questions that may be decided together with this one, in their order.
+
+    Those of the same agent, but none that is asked in every mode.
+    """
+    asked = (each for each in session.requests if isinstance(each, Permission))
+    return [each for each in asked if each.who == request.who and not each.call.once]
+
+
+def _to_approve(request: Permission, session: Session) -> CallToApprove:
+    found = request.call
+    made, tool = session.as_made(found.call), session.tool(found.call.name)
+    return CallToApprove(
+        made,
+        tool,
+        found.reason,
+        session.permissions.manner(made),
+        found.changes,
+        session.view.session.directory,
+    )
+
+
+class _Question:
+    """One call, and what may be said to it."""
+
+    def __init__(
+        self,
+        request: Permission,
+        session: Session,
+        printer: Printer,
+        choose: Callable[[Menu], Awaitable[str | Key]],
+        reader: TerminalReader,
+    ) -> None:
+        self._request, self._session, self.choose = request, session, choose
+        self._who = child_label(request.who, session.view.children)
+        self._permissions = session.permissions
+        self._asked = _to_approve(request, session)
+        self._printer, self._reader = printer, reader
+        height = printer.look.height()
+        self._most = lines_for_height(height - 1 if height and request.who else height)
+        self._rule_sets = list(self._permissions.rule_sets(request))
+        more = is_folded(self._asked, printer.room, most=self._most)
+        grants = "sar" if len(self._rule_sets) > 1 else "sa" if self._rule_sets else ""
+        self._easier: Mode | None = self._mode_that_would_not_ask(request)
+        beside = _beside(request, session)
+        self._together = beside if request in beside and len(beside) > 1 else ()
+        self.keys = "".join((
+            "y", grants, "w" if len(self.rules) == 1 else "", "e" if self._easier else "", "n",
+            "o" if self._together else "", "v" if more else "",
+        ))  # fmt: skip
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """What "session" and "always" add."""
+        return self._rule_sets[0] if self._rule_sets else ()
+
+    def _mode_that_would_not_ask(self, request: Permission) -> Mode | None:
+        modes: tuple[Mode, ...] = ("accept-edits", "sandbox")
+        unasked = self._permissions.runs_unasked
+        return next((mode for mode in modes if unasked(request, mode)), None)
+
+    @property
+    def menu(self) -> Menu:
+        labels = _labels(self.rules, self._easier, len(self._together))
+        return Menu(
+            tuple(Choice(key, labels[key], key not in _NARROW) for key in self.keys),
+            "no, and stop",
+        )
+
+    def show(self, *, whole: bool = False) -> None:
+        self._printer.lines(asker_line(self._who))
+        self._show(self._asked, 0 if whole else self._most)
+
+    def _show(self, asked: CallToApprove, most: int) -> None:
+        self._printer.lines(permission_question(asked, self._printer.room, most=most))
+
+    async def answer(self, pressed: str | Key) -> PermissionAnswer | None:
+        """What this key says; None: ask again."""
+        match pressed:
+            case "y":
+                return PermissionAnswer(True, "yes, once")
+            case "s":
+                said = f"yes, and {_joined(self.rules)} for this session"
+                return PermissionAnswer(True, said, "", "session", self.rules)
+            case "a":
+                return await self._always()
+            case "n":
+                return await _refused(self._reader)
+            case "o" if self._together:
+                return await self._decide_all(self._together)
+            case "e" if self._easier:
+                said = f"yes, and {_EASIER[self._easier][1]} from here on"
+                return PermissionAnswer(True, said, mode=self._easier)
+            case Key():
+                return PermissionAnswer(False, "stopped", stop=True)
+            case _:
+                await self._without_answer(pressed)
+        return None
+
+    async def _without_answer(self, pressed: str) -> None:
+        match pressed:
+            case "w":
+                await self._write_rule()
+            case "r":
+                self._rule_sets = [*self._rule_sets[1:], self._rule_sets[0]]
+            case _:
+                self.show(whole=True)
+
+    async def _write_rule(self) -> None:
+        """The person edits the rule that `s` and `a` add. What cannot be used is said."""
+        edits = self._reader.edits
+        (text,) = self.rules
+        while True:
+            prompt = line("rule: " if edits else f"rule ({on_one_line(text)}): ", "dim")
+            match await self._reader.brief(prompt, text if edits else ""):
+                case str(written) if written.strip():
+                    text = written.strip()
+                case _:
+                    return
+            try:
+                self._permissions.check_offer(self._request, text)
+            except RefoldError as error:
+                self._printer.say(on_one_line(str(error)), "warn")
+                continue
+            others = (rules for rules in self._rule_sets if rules != (text,))
+            self._rule_sets = [(text,), *others]
+            return
+
+    async def _decide_all(self, asked: Sequence[Permission]) -> PermissionAnswer | None:
+        """Show all of these whole, and answer them with one key. None: one by one."""
+        for number, each in enumerate(asked, 1):
+            self._printer.gap()
+            self._printer.say(f"{number} of {len(asked)}", "dim")
+            self._show(_to_approve(each, self._session), 0)
+        others = tuple(each for each in asked if each != self._request)
+        while True:
+            match await self.choose(_ALL):
+                case "y":
+                    said = f"yes to all {len(asked)}, once"
+                    return PermissionAnswer(True, said, also=others)
+                case "n":
+                    if (no := await _refused(self._reader)) is None:
+                        continue
+                    said = no.said.replace("no", f"no to all {len(asked)}", 1)
+                    return no if no.stop else replace(no, said=said, also=others)
+                case Key.CTRL_C | Key.CTRL_D:
+                    return PermissionAnswer(False, "stopped", stop=True)
+                case Key.ESC:
+                    self.show()
+                    return None
+                case _:
+                    pass
+
+    async def _always(self) -> PermissionAnswer | None:
+        """The rules once more, and where they will stand."""
+        where = on_one_line(self._permissions.saved_in)
+        self._printer.say(f"Always allowed in this folder, in {where}:", "dim")
+        for rule in self.rules:
+            self._printer.line((("plain", "  "), ("accent", on_one_line(rule))))
+        match await self.choose(_SAVE):
+            case "y":
+                said = f"yes, and {_joined(self.rules)} always"
+                return PermissionAnswer(True, said, "", "always", self.rules)
+            case Key.CTRL_C | Key.CTRL_D:
+                return PermissionAnswer(False, "stopped", stop=True)
+            case _:
+                return None
+
+
+async def _refused(reader: TerminalReader) -> PermissionAnswer | None:
+    """No, and why; None if the person thought better of it."""
+    prompt = line("why not? (Enter for no reason) ", "dim")
+    match await reader.brief(prompt):
+        case str(words):
+            reason = words.strip()
+            why = f": {visible(reason)}" if reason else ""
+            return PermissionAnswer(False, f"no{why}", reason)
+        case Key.ESC:
+            return None
+        case _:
+            return PermissionAnswer(False, "stopped", stop=True)
+
+
+def _joined(rules: Sequence[str]) -> str:
+    return " and ".join(map(on_one_line, rules))
+
+
+def _labels(rules: Sequence[str], easier: Mode | None, together: int) -> Mapping[str, str]:
+    return {
+        "y": "once",
+        "s": f"this session: {_joined(rules)}",
+        "a": "always",
+        "r": "another rule",
+        "w": "write a rule",
+        "e": _EASIER[easier][0] if easier else "",
+        "n": "no, and why",
+        "o": f"view and decide all {together}",
+        "v": "view all",
+    }

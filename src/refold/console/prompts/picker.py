@@ -1,0 +1,74 @@
+"""Lets the user pick from a list: typing narrows it; without cursor movement, by number.
+
+`views.picker` decides what is shown and what a key does. The caller has the list and uses the result.
+"""
+
+import anyio
+from msgspec.structs import replace
+
+from refold.console.printer import Printer
+from refold.console.reader import Key, ListReader, TerminalReader
+from refold.views.escape import on_one_line
+from refold.views.picker import (
+    OnMove,
+    Picker,
+    PickerItem,
+    Search,
+    numbered_rows,
+    picker_at,
+    with_matches,
+    with_query,
+)
+from refold.views.styled import line
+
+MOST = 20  # in a list of numbers
+_HOW = "number, or words to search for; Enter to leave: "
+
+
+async def pick(
+    printer: Printer,
+    reader: TerminalReader,
+    picker: Picker,
+    search: Search | None = None,
+    on_move: OnMove | None = None,
+) -> Picker | None:
+    """The list as it was left, with something chosen; None: the person has left.
+
+    `search` may take its time: it is called in a thread. `on_move` is called when something
+    else is selected, where the list is drawn; it may change the theme.
+    """
+    if not isinstance(reader, ListReader):
+        return await _by_number(printer, reader, picker, search)
+    found = await reader.pick(picker, search, on_move)
+    return found if found and found.chosen else None
+
+
+async def _by_number(
+    printer: Printer, reader: TerminalReader, picker: Picker, search: Search | None
+) -> Picker | None:
+    shown = picker.choices[:MOST]
+    while True:
+        for row in numbered_rows(shown, printer.room):
+            printer.line(row)
+        found = await reader.brief(line(_HOW, "strong"))
+        if isinstance(found, Key) or not found.strip():
+            return None
+        words = found.strip()
+        if words.isascii() and words.isdecimal() and 1 <= int(words) <= len(shown):
+            return picker_at(picker, shown[int(words) - 1].id)
+        fits = await _fitting(picker, words, search)
+        if len(fits) == 1:
+            return picker_at(picker, fits[0].id)
+        if not fits:
+            printer.say(f"Nothing matches {on_one_line(words)!r}.", "dim")
+        shown = fits[:MOST] or shown
+
+
+async def _fitting(
+    picker: Picker, words: str, search: Search | None
+) -> tuple[PickerItem, ...]:
+    asked = with_query(replace(picker, query=""), words)
+    if search is None:
+        return asked.shown
+    ids = await anyio.to_thread.run_sync(search, words)
+    return with_matches(asked, words, ids).shown

@@ -1,0 +1,187 @@
+"""Shows a plan to the user, who approves, edits or rejects it, or sends it back with feedback.
+
+The session gets the answer, and the next turn carries it out. If another client answers meanwhile,
+the question is cancelled.
+"""
+
+import os
+from typing import Literal
+
+import anyio
+from msgspec import Struct
+
+from refold.client.protocol import ModeAfterPlan
+from refold.client.session import Session
+from refold.client.types import Entry, Plan, PlanToJudge, events
+from refold.console.editor import editor_of
+from refold.console.markdown import print_words
+from refold.console.printer import Printer
+from refold.console.reader import TerminalReader
+from refold.errors import RefoldError
+from refold.terminal.steering import with_images
+from refold.values.modes import Mode
+from refold.views.escape import on_one_line, visible
+from refold.views.question_keys import Choice, DraftMessage, Menu
+from refold.views.styled import Line, line
+
+_LATER = "The plan waits: /execute approves it, /plan shows it again, a message continues planning."
+
+
+class PlanVerdict(Struct, frozen=True):
+    """`text` is the plan as it was edited; `feedback` what is wrong with it.
+
+    `mode` follows; "" for the one before the plan.
+    """
+
+    approved: bool
+    said: str
+    text: str = ""
+    feedback: str = ""
+    mode: ModeAfterPlan = ""
+
+
+class PlanQueue:
+    """Which plan of a session is to be put before the next prompt."""
+
+    def __init__(self) -> None:
+        self._later = 0  # the plan that the person wants to judge later
+        self._now = False  # or now, after all
+
+    def now(self) -> None:
+        self._now = True
+
+    def put_off(self, plan: Plan) -> None:
+        self._later = plan.seq
+
+    def next(self, session: Session) -> Plan | None:
+        if self._now:
+            self._now = False
+            return session.plan
+        due = (r.plan for r in session.requests if isinstance(r, PlanToJudge))
+        return next((plan for plan in due if plan.seq != self._later), None)
+
+
+async def put(
+    plan: Plan, session: Session, printer: Printer, reader: TerminalReader
+) -> bool:
+    """Show the plan and ask. False: it is left for later."""
+    verdict, answered = None, False
+    with anyio.CancelScope() as scope:
+
+        def on_event(entry: Entry) -> None:
+            nonlocal answered
+            if isinstance(entry.event, events.PlanAnswered) and (
+                entry.event.plan == plan.seq
+            ):
+                answered = True
+                scope.cancel()
+
+        leave = session.on_event(on_event)
+        try:
+            before = session.permissions.mode_after_planning
+            verdict = await _judge(plan, before, printer, reader)
+        finally:
+            leave()
+    if isinstance(verdict, DraftMessage):
+        when = "next" if verdict.later else "now"
+        images = with_images(verdict.words, session, printer)
+        await session.say(verdict.words, when=when, images=images)
+        return False
+    if verdict is None and not answered:
+        printer.say(_LATER, "dim")
+        return False
+    if verdict is None or not await _send(verdict, plan, session):
+        printer.under([(("warn", "answered elsewhere"),)])
+    else:
+        printer.under([(("good" if verdict.approved else "warn", verdict.said),)])
+    return True
+
+
+async def _send(verdict: PlanVerdict, plan: Plan, session: Session) -> bool:
+    return await session.judge_plan(
+        plan.seq,
+        verdict.approved,
+        text=verdict.text,
+        feedback=verdict.feedback,
+        mode=verdict.mode,
+    )
+
+
+async def _judge(
+    plan: Plan, before: Mode, printer: Printer, reader: TerminalReader
+) -> PlanVerdict | DraftMessage | None:
+    """`before` is the mode before the plan. Edits are accepted only if the person says so."""
+    text = plan.text
+    _show(plan.title, text, printer)
+    asks = before in ("default", "accept-edits")
+    while True:
+        match await reader.choose(_menu("" if asks else before)):
+            case "y":
+                mode = "default" if asks else ""
+                return _approved(plan, text, mode, mode or before)
+            case "a":
+                return _approved(plan, text, "accept-edits", "accept-edits")
+            case "e":
+                new = await _edited(text, printer, reader)
+                if new is not None and new.strip() and new != text:
+                    text = new
+                    _show(plan.title, text, printer)
+                else:
+                    printer.say("The plan is unchanged.", "dim")
+            case "f":
+                if (words := await _feedback(reader)) is not None:
+                    said = f"to be revised: {visible(words)}"
+                    return PlanVerdict(False, said, feedback=words)
+            case "n":
+                return PlanVerdict(False, "rejected")
+            case DraftMessage() as draft:
+                return draft
+            case _:
+                return None
+
+
+def _menu(stays: Mode | Literal[""]) -> Menu:
+    """`stays`: the mode that goes on, where it is not one in which edits ask."""
+    yes = f"approve, in mode {stays}" if stays else "approve, ask for each edit"
+    choices = (
+        Choice("y", yes), Choice("a", "approve, accept edits", widens=True),
+        Choice("e", "edit"), Choice("f", "feedback"), Choice("n", "reject"),
+    )  # fmt: skip
+    return Menu(choices, "later", send_leaves=True)
+
+
+def _approved(plan: Plan, text: str, mode: ModeAfterPlan, follows: Mode) -> PlanVerdict:
+    changed = text != plan.text
+    said = f"approved{', as you edited it' if changed else ''}, in mode {follows}"
+    return PlanVerdict(True, said, text if changed else "", mode=mode)
+
+
+def _show(title: str, text: str, printer: Printer) -> None:
+    printer.gap()
+    first = next((row.strip("# \t") for row in text.splitlines() if row.strip("# \t")), "")
+    named = f": {on_one_line(title)}" if title != first else ""
+    printer.line((("warn", "? "), ("strong", f"The plan{named}")))
+    printer.gap()
+    print_words(text, printer)
+    printer.gap()
+
+
+async def _edited(text: str, printer: Printer, reader: TerminalReader) -> str | None:
+    try:
+        if command := editor_of(os.environ):
+            printer.say(f"in {on_one_line(command[0])} …", "dim")
+            return await reader.edit(text, command, "plan.md")
+    except RefoldError as error:
+        printer.say(visible(str(error)), "bad")
+    how = "Edit the plan; Enter sends it." if reader.lively else (
+        "Type the whole plan; end a line with a backslash to continue on the next."
+    )  # fmt: skip
+    printer.say(how, "dim")
+    typed = await reader.words(lambda: line("plan › ", "person"), text)
+    return typed if isinstance(typed, str) else None
+
+
+async def _feedback(reader: TerminalReader) -> str | None:
+    prompt: Line = (("dim", "what should be different?\n"), ("person", "feedback › "))
+    typed = await reader.brief(prompt)
+    return typed.strip() or None if isinstance(typed, str) else None

@@ -1,0 +1,174 @@
+"""The questions that wait for the user while the session works: asks, cancels and answers them.
+
+One question at a time, in the order in which they arose. The first answer wins, from here or from
+another client; if the time limit for questions passes, the answer is no.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+import anyio
+
+from refold.client.session import Session
+from refold.client.types import ChildAnswered, Entry, Permission, Questions, events
+from refold.console.printer import Printer
+from refold.console.prompts import permission
+from refold.console.prompts.permission import PermissionAnswer, SendDraft
+from refold.console.reader import Key, TerminalReader
+from refold.errors import first
+from refold.values.display import AskedQuestion
+from refold.values.modes import Mode
+from refold.views.escape import on_one_line, visible
+from refold.views.question_keys import Menu
+from refold.views.questions import asker_line, chosen, hint, question_lines
+from refold.views.styled import Line
+
+_TEXT = Menu(leave="no answer", free_text=True)
+AskOne: TypeAlias = Callable[[Menu, Line], Awaitable[str | Key]]
+
+
+class Asker:
+    """`send_draft` sends what the user typed and sent instead of an answer."""
+
+    def __init__(
+        self,
+        session: Session,
+        printer: Printer,
+        reader: TerminalReader,
+        send_draft: SendDraft,
+    ) -> None:
+        self._session, self._printer, self._reader = session, printer, reader
+        self._send_draft = send_draft
+        self._put: tuple[str, anyio.CancelScope] | None = None
+        self._answered: events.Answered | ChildAnswered | None = (
+            None  # what was put, by somebody
+        )
+        self._preferred = ""  # the subagent whose questions come first
+        self.chosen_mode: Mode | None = None  # with an answer
+
+    def waiting(self) -> Permission | Questions | None:
+        """What is to be put next."""
+        found = [r for r in self._session.requests if isinstance(r, Permission | Questions)]
+        ahead = (each for each in found if self._is_preferred(each.id))
+        return next(ahead, found[0] if found else None)
+
+    def prefer(self, node: str) -> None:
+        """Put the questions of this subagent before others, and now if it has one."""
+        self._preferred = node
+        if self._put is None or self._is_preferred(self._put[0]):
+            return
+        if any(self._is_preferred(each.id) for each in self._session.requests):
+            self._put[1].cancel()
+
+    def _is_preferred(self, call_id: str) -> bool:
+        return bool(self._preferred) and call_id.startswith(f"{self._preferred}/")
+
+    @property
+    def judging(self) -> bool:
+        """Is it still being decided which other calls of the same answer have to ask?"""
+        return any(call.stage == "called" for call in self._session.view.conversation.calls)
+
+    def is_open(self, call_id: str) -> bool:
+        return any(found.id == call_id for found in self._session.requests)
+
+    def on_event(self, entry: Entry) -> None:
+        """Take back the question that this answers."""
+        if self._put is None:
+            return
+        call_id, scope = self._put
+        match entry.event:
+            case events.Answered(id_) | ChildAnswered(id_) if id_ == call_id:
+                self._answered = entry.event
+            case _:
+                pass
+        if not self.is_open(call_id):
+            scope.cancel()
+
+    async def put(self, request: Permission | Questions) -> Sequence[str]:
+        """Ask, send the answer, and say on the screen what came of it.
+
+        Gives the ids of the calls that were decided on.
+        """
+        answer = self._answered = None
+        with anyio.CancelScope() as scope:
+            self._put = (request.id, scope)
+            try:
+                async with self._session.shown(request.id, request.call.hash):
+                    answer = await self._ask(request)
+            except BaseExceptionGroup as group:
+                raise first(group) from group
+            finally:
+                self._put = None
+        sent = answer is not None and await permission.send(answer, request, self._session)
+        if sent and answer:
+            self._printer.under([(("good" if answer.allowed else "warn", answer.said),)])
+        else:
+            self._printer.under([(("warn", self._elsewhere()),)])
+        if sent and answer and answer.mode:
+            self.chosen_mode = answer.mode
+        others = answer.also if answer else ()
+        return [request.id, *(other.id for other in others)]
+
+    async def _ask(self, request: Permission | Questions) -> permission.PermissionAnswer:
+        if isinstance(request, Questions):
+            ask_one = partial(permission.choose, self._reader, self._send_draft)
+            return await _answers(request, self._printer, ask_one)
+        if (yes := permission.already_allowed(request, self._session)) is not None:
+            return yes
+        return await permission.ask(
+            request, self._session, self._printer, self._reader, self._send_draft
+        )
+
+    def _elsewhere(self) -> str:
+        late = self._session.late
+        if self._answered is not None and self._answered.reason == late:
+            return f"no: {late}"
+        gone = isinstance(self._answered, ChildAnswered) and self._answered.withdrawn
+        return "no longer asked" if gone else "answered elsewhere"
+
+
+# What the model asks the person: options by number, or words.
+#
+# Every question is answered, if only with nothing, and all answers go out together.
+async def _answers(found: Questions, printer: Printer, ask_one: AskOne) -> PermissionAnswer:
+    """Put the questions one by one. Ctrl+C stops the turn."""
+    answers: list[str] = []
+    for number, asked in enumerate(found.questions, 1):
+        printer.gap()
+        printer.lines(asker_line(found.who))
+        printer.lines(question_lines(asked, number, len(found.questions), printer.room))
+        answer = await _answer(asked, printer, ask_one)
+        if answer is None:
+            return PermissionAnswer(False, "stopped", stop=True)
+        answers.append(answer)
+        if number < len(found.questions):  # what was said last is shown by whoever sends it
+            printer.under([(("good" if answer else "dim", _said(answer)),)])
+    return PermissionAnswer(
+        True, _said(answers[-1]) if answers else "", answers=tuple(answers)
+    )
+
+
+async def _answer(asked: AskedQuestion, printer: Printer, ask_one: AskOne) -> str | None:
+    prompt: Line = (("dim", f"{hint(asked)}\n"), ("person", "answer › "))
+    while True:
+        match await ask_one(_TEXT, prompt):
+            case str(words):
+                answer = chosen(words, asked)
+                if answer is not None:
+                    return answer
+                printer.say(_wrong(words, asked), "dim")
+            case Key.ESC:
+                return ""
+            case _:
+                return None
+
+
+def _wrong(words: str, asked: AskedQuestion) -> str:
+    numbers = on_one_line(words.strip())
+    many = "" if asked.many else "Only one can be chosen. "
+    return f"{many}{numbers} is not one of the choices."
+
+
+def _said(answer: str) -> str:
+    return visible(answer) if answer else "no answer"

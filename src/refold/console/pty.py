@@ -1,0 +1,216 @@
+"""Runs a command in a pseudo-terminal of its own and connects it to the user's terminal.
+
+The command leads a session there, so it gets Ctrl+C and changes of the window size, and the modes
+it sets do not affect the user's terminal.
+"""
+
+import os
+import re
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import anyio
+from msgspec import Struct
+
+from refold import programs
+from refold.console.strip_escapes import rendered_lines
+from refold.errors import RefoldError
+from refold.values.kept_output import Printed
+
+_AT_ONCE = 65_536  # bytes
+_EACH_END = 256 * 1024  # bytes that are kept
+_TAIL = 4_096  # bytes that tell where the cursor stands
+_SCREEN_LEFT = re.compile("\x1b\\[\\?(?:47|1047|1049)l")
+_LAST = 0.2  # seconds for what is still on its way when it has ended
+# Makes the terminal its own, and then is the command: nothing runs in a fork of ours. What
+# Python has switched off for itself is on again, or `yes | head` would be told of an error.
+_BEGIN = (
+    "import fcntl,os,signal,sys,termios;fcntl.ioctl(0,termios.TIOCSCTTY,0);"
+    "[signal.signal(n,signal.SIG_DFL)for n in(signal.SIGPIPE,signal.SIGXFSZ)];"
+    "os.execvp(sys.argv[1],sys.argv[1:])"
+)
+_MODES = re.compile(rb"\x1b\[\?([0-9;]{1,64})([hl])")
+_ON_FROM_THE_START = frozenset({b"7", b"12", b"25"})  # wrapping, blinking, the cursor
+_SCREENS = frozenset({b"47", b"1047", b"1049"})
+_LONGEST = 80  # bytes of an order that comes in two pieces
+# What was seen of each kind, and what ends it.
+_OTHERS = (
+    (re.compile(rb"\x1b\[[0-9;:]*m"), b"\x1b[0m"),
+    (re.compile(rb"\x1b="), b"\x1b>"),
+    (re.compile(rb"\x1b[()][^B]"), b"\x1b(B\x1b)B"),
+    (re.compile(rb"\x0e"), b"\x0f"),
+    (re.compile(rb"\x1b\[[0-9;]*r"), b"\x1b7\x1b[r\x1b8"),  # it moves the cursor home
+    (re.compile(rb"\x1b\[>[0-9;]*u"), b"\x1b[<u"),
+    (re.compile(rb"\x1b\[>4;[12]m"), b"\x1b[>4m"),
+)
+
+
+class CommandDone(Struct, frozen=True):
+    code: int
+    printed: Printed
+    full_screen: bool
+
+
+async def run(
+    command: Sequence[str], directory: str, environ: Mapping[str, str]
+) -> CommandDone:
+    """Until it ends. Raises `RefoldError` where it cannot be begun."""
+    ours, its = os.openpty()
+    try:
+        _fit(its)
+        os.set_blocking(ours, False)
+        try:
+            running = await _begun(command, directory, environ, its)
+        except (OSError, ValueError) as error:
+            raise RefoldError(f"{command[0]} could not be started: {error}") from error
+        finally:
+            os.close(its)
+        relay, code = _Relay(ours), 0
+        with _raw():
+            async with running, anyio.create_task_group() as group:
+                group.start_soon(relay.output)
+                group.start_soon(relay.input)
+                group.start_soon(_resizing, ours)
+                code = await running.wait()
+                with anyio.move_on_after(_LAST):
+                    await relay.over.wait()
+                group.cancel_scope.cancel()
+            _write(1, relay.seen.undone())
+            if _in_a_line(relay):
+                _write(1, b"\r\n")
+        return CommandDone(code, relay.printed, relay.seen.full_screen)
+    finally:
+        os.close(ours)
+
+
+class _Relay:
+    def __init__(self, ours: int) -> None:
+        self._ours = ours
+        self.printed, self.seen = Printed(_EACH_END), TerminalModes()
+        self.over = anyio.Event()
+
+    async def output(self) -> None:
+        while True:
+            await anyio.wait_readable(self._ours)
+            try:
+                piece = os.read(self._ours, _AT_ONCE)
+            except BlockingIOError:
+                continue
+            except OSError:  # nobody has the other end any more
+                piece = b""
+            if not piece:
+                self.over.set()
+                return
+            self.printed.add(piece)
+            self.seen.add(piece)
+            _write(1, piece)
+
+    async def input(self) -> None:
+        while True:
+            await anyio.wait_readable(0)
+            try:
+                keys = os.read(0, _AT_ONCE)
+            except OSError:
+                keys = b""
+            if not keys:  # the terminal is gone; a signal says so, too
+                return
+            while keys:
+                await anyio.wait_writable(self._ours)
+                with suppress(BlockingIOError):
+                    keys = keys[os.write(self._ours, keys) :]
+
+
+def _in_a_line(done: "_Relay") -> bool:
+    """Does the cursor stand behind something? A screen of its own is gone by now."""
+    kept = done.printed.start + done.printed.end
+    tail = kept[-_TAIL:].decode(errors="replace")
+    *screens, behind = _SCREEN_LEFT.split(tail)
+    if done.seen.full_screen and not screens:
+        return False
+    return rendered_lines(behind).rpartition("\n")[2].strip() != ""
+
+
+async def _begun(
+    command: Sequence[str], directory: str, environ: Mapping[str, str], its: int
+) -> anyio.abc.Process:
+    return await programs.open_process(
+        (sys.executable, "-I", "-S", "-c", _BEGIN, *command),
+        cwd=directory, env=environ, stdin=its, stdout=its, stderr=its,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+async def _resizing(ours: int) -> None:
+    with anyio.open_signal_receiver(signal.SIGWINCH) as signals:
+        async for _ in signals:
+            with suppress(OSError):
+                termios.tcsetwinsize(ours, termios.tcgetwinsize(0))
+
+
+def _fit(its: int) -> None:
+    """As the person's terminal is, where whole lines are typed and seen."""
+    with suppress(termios.error):
+        termios.tcsetwinsize(its, termios.tcgetwinsize(0))
+        modes = termios.tcgetattr(0)
+        modes[0] |= termios.ICRNL
+        modes[1] |= termios.OPOST | termios.ONLCR
+        modes[3] |= termios.ECHO | termios.ICANON | termios.ISIG | termios.IEXTEN
+        termios.tcsetattr(its, termios.TCSANOW, modes)
+
+
+@contextmanager
+def _raw() -> Generator[None]:
+    """Every key comes as it is: what it means says the command's own terminal."""
+    before: list[Any] = termios.tcgetattr(0)
+    tty.setraw(0, termios.TCSADRAIN)
+    try:
+        yield
+    finally:
+        with suppress(termios.error):  # it is gone by now
+            termios.tcsetattr(0, termios.TCSADRAIN, before)
+
+
+def _write(target: int, data: bytes) -> None:
+    with suppress(OSError):  # the terminal is gone; the command is told so by its own
+        while data:
+            data = data[os.write(target, data) :]
+
+
+# What a program has changed of a terminal, and the orders that put it right. Pure.
+#
+# A program that is ended in the middle leaves its modes behind: the cursor hidden, the
+# mouse heard, letters drawn as lines.
+class TerminalModes:
+    """`full_screen`: it drew on a screen of its own at some time."""
+
+    def __init__(self) -> None:
+        self.full_screen = False
+        self._modes = dict[bytes, bool]()
+        self._others = set[int]()
+        self._before = b""
+
+    def add(self, piece: bytes) -> None:
+        text = self._before + piece
+        self._before = text[-_LONGEST:]
+        for found in _MODES.finditer(text):
+            for mode in found[1].split(b";"):
+                on = self._modes[mode] = found[2] == b"h"
+                self.full_screen = self.full_screen or (on and mode in _SCREENS)
+        for number, (order, _) in enumerate(_OTHERS):
+            if number not in self._others and order.search(text):
+                self._others.add(number)
+
+    def undone(self) -> bytes:
+        """The orders after which the terminal is as it was."""
+        left = [
+            b"\x1b[?" + mode + (b"h" if mode in _ON_FROM_THE_START else b"l")
+            for mode, on in self._modes.items()
+            if on != (mode in _ON_FROM_THE_START)
+        ]
+        others = [undone for n, (_, undone) in enumerate(_OTHERS) if n in self._others]
+        return b"".join((*others, *left))

@@ -1,0 +1,67 @@
+"""Signals: Ctrl+C, Ctrl+Z, and those that end the process.
+
+A process that is suspended restores the terminal for the shell, and sets its own modes again when it
+continues.
+"""
+
+import signal
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from refold.console.keys import modes, suspend
+
+_TIMEOUT = 5.0  # seconds in which what is under way may be ended in good order
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+async def _nothing(reason: str) -> None:
+    return
+
+
+async def signals_handled(
+    doing: Callable[[], Awaitable[None]],
+    on_interrupt: Callable[[], Awaitable[None]],
+    on_end: Callable[[str], Awaitable[None]] = _nothing,
+    around_a_stop: tuple[Callable[[], None], Callable[[], None]] | None = None,
+) -> int:
+    """Do it, and hear signals meanwhile. The exit code comes back.
+
+    `on_end` ends what is under way, with the reason that it is given. `around_a_stop` is
+    called before Ctrl+Z takes effect, and after we go on.
+    """
+    code, found = 0, modes(0)
+
+    async def hear() -> None:
+        nonlocal code
+        async for number in news:
+            if number == signal.SIGTSTP and around_a_stop is not None:
+                before, after = around_a_stop
+                before()
+                suspend(found)
+                after()
+            elif number in _ENDING:
+                code = 128 + number
+                group.start_soon(end, f"stopped by {signal.Signals(number).name}")
+            elif not code:
+                await on_interrupt()
+
+    async def end(reason: str) -> None:
+        with anyio.move_on_after(_TIMEOUT):
+            await on_end(reason)
+        group.cancel_scope.cancel()
+
+    with anyio.open_signal_receiver(*_heard(stops=around_a_stop is not None)) as news:
+        async with anyio.create_task_group() as group:
+            group.start_soon(hear)
+            await doing()
+            if not code:
+                group.cancel_scope.cancel()
+    return code
+
+
+def _heard(*, stops: bool) -> tuple[signal.Signals, ...]:
+    ours = (signal.SIGINT, *_ENDING)
+    # Where a stop was switched off when we were started, it stays so.
+    can = stops and signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
+    return (*ours, signal.SIGTSTP) if can else ours
