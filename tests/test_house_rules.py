@@ -305,7 +305,7 @@ MAY_OPEN = {
     "refold/tools/images.py": "a picture that a person names",
     "refold/rlm/worker_side/": "runs in the sandbox",
     "refold/rlm/": "prompts of ours, and what is remembered of questions",
-    "refold/terminal/": "what a person names at the prompt, and the history of it",
+    "refold/console/": "what a person names at the prompt, and the history of it",
     "refold/tui/screen_modes.py": "the modes of a terminal, in our state directory",
     "refold/client/host.py": "workspaces that it makes, and notes on them, in our state directory",
     "refold/server/": "its secret in our state directory, and pages of ours",

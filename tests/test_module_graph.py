@@ -97,8 +97,6 @@ def test_the_folders_of_a_room_form_no_cycle(room: str) -> None:
 # Packages that import modules of the package that they are in, and are imported by such.
 BOTH_WAYS = {
     "refold.permissions.shell",  # `facts` is a value of both
-    "refold.commands",
-    "refold.console.prompts",
 }
 
 

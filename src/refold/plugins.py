@@ -5,7 +5,7 @@ file and those of the packages on Python's path itself: `importlib.metadata` tak
 longer, and every start asks. What lies in the current directory is no installed package,
 unless refold's own environment is there: a workspace must not bring code into this process.
 What an entry point is for is decided by who loads it: `tools.builtin`, `provider.catalog`,
-`app.policies`, `app.session_hooks`, `terminal.commands.dispatch`.
+`app.policies`, `app.session_hooks`, `commands.dispatch`.
 """
 
 import os

@@ -15,7 +15,8 @@ import pytest
 
 from refold import Agent
 from refold.cli.main import main
-from refold.commands.shell import FinishedCommand, as_message
+from refold.commands.command_context import ProgramOutput
+from refold.commands.shell import as_message
 from refold.config.paths import paths
 from refold.prompts.repository import git_state
 from refold.provider.port import Request
@@ -120,7 +121,7 @@ def test_a_copy_of_such_text_is_written_as_it_is_in_the_file(
 
 
 def test_what_a_user_ran_prints_no_reminder() -> None:
-    told = as_message(FinishedCommand("cat notes.md", 0, start=FORGED))
+    told = as_message("cat notes.md", ProgramOutput(0, start=FORGED))
 
     assert WRITTEN in told
     assert told.count("<reminder>") == 1  # that of refold

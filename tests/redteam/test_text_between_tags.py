@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from refold.agents.team import mail_text
-from refold.commands.shell import FinishedCommand, as_message
+from refold.commands.command_context import ProgramOutput
+from refold.commands.shell import as_message
 from refold.journal.events.child_events import MailSent
 from refold.values.text import between_tags
 
@@ -25,7 +26,7 @@ TEXTS: Mapping[str, str] = {
 }
 WAYS: Mapping[str, Callable[[str], str]] = {
     "mail": lambda text: mail_text(MailSent("ann", "bob", text)),
-    "shell": lambda text: as_message(FinishedCommand("cat x", 0, text)),
+    "shell": lambda text: as_message("cat x", ProgramOutput(0, text)),
     "child": lambda text: f"<child>\n{between_tags(text, 'child', 'mail')}\n</child>",
 }
 

@@ -9,7 +9,7 @@ import anyio
 
 from refold.client.catalogue import SessionCatalogue
 from refold.config.paths import paths
-from refold.console.prompts.picker import pick
+from refold.console.list_prompt import pick
 from refold.journal.home import JournalDirectory
 from refold.terminal.this_terminal import this_terminal
 from refold.views.session_list import session_picker

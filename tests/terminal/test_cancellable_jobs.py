@@ -9,10 +9,10 @@ from threading import Event
 import anyio
 
 from refold.console.capabilities import TerminalCapabilities
+from refold.console.console_context import CancellableJob
 from refold.console.printer import Printer
 from refold.place.files import DiskFiles
 from refold.terminal.run import PromptLoop
-from refold.terminal.terminal import CancellableJob
 from refold.testing.providers import ScriptedProvider
 from tests.terminal.stage import handle_on, opened
 from tests.terminal.test_conversation import Typist
@@ -30,12 +30,15 @@ def test_what_leaves_nothing_behind_is_not_waited_for() -> None:
     async def abandoned() -> str:
         return await anyio.to_thread.run_sync(stuck, abandon_on_cancel=True)
 
+    async def another() -> str:
+        return "another"
+
     async def main() -> list[str | None]:
         found = list[str | None]()
 
         async def do() -> None:
             found.append(await apart.wait(abandoned))
-            found.append(await apart.do(lambda: "another"))
+            found.append(await apart.wait(another))
 
         async with anyio.create_task_group() as group:
             group.start_soon(do)

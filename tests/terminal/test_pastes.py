@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.keys import Keys
 
-from refold.console.strip_escapes import rendered_lines, without_escapes
 from refold.terminal.input.line_editor.keyboard import Parser, begun
 from refold.terminal.input.line_editor.pastes import Pasted
+from refold.views.strip_escapes import rendered_lines, without_escapes
 
 LONG = "\n".join(f"line {n}" for n in range(40))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import refold.terminal
+import refold
 from refold.tui.messages import PANELS
 from refold.views.question_keys import CALM_SECONDS
 from tests.terminal.pty_terminal import ENTER, ESC, Terminal
@@ -29,7 +29,6 @@ READS = {
     "choice",
     "brief",
     "words",
-    "secret",
     "pick",
     "aside",
     "edit",
@@ -52,27 +51,28 @@ OF_DIALOGS = {
     "commands/rewind.py: _picked": "test_a_fork_and_a_rewind_are_confirmed_and_shown",
     "commands/resume.py: run": "test_a_session_is_picked_from_the_list_with_its_preview",
     "commands/theme.py: _picked": "test_agent_model_and_theme_are_picked_from_lists",
-    "prompts/permission.py: _always": "test_a_rule_is_written_and_saved",
-    "prompts/permission.py: _decide_all": "test_several_questions_are_decided_with_one_key",
-    "prompts/permission.py: _refused": "test_a_refusal_with_its_reason_reaches_the_model",
-    "prompts/permission.py: _write_rule": "test_a_rule_is_written_and_saved",
-    "prompts/permission.py: ask": "test_a_message_an_approved_edit_and_the_answer",
-    "prompts/permission.py: choose": "test_a_message_an_approved_edit_and_the_answer",
-    "prompts/picker.py: pick": "test_agent_model_and_theme_are_picked_from_lists",
-    "prompts/plan.py: _edited": "test_a_plan_is_edited_in_an_editor_that_gets_the_whole_terminal",
-    "prompts/plan.py: _feedback": "test_a_plan_is_sent_back_with_feedback",
-    "prompts/plan.py: _judge": "test_a_plan_is_approved_and_a_question_answered",
-    "prompts/waiting.py: _answer": "test_a_plan_is_approved_and_a_question_answered",
-    "terminal.py: ask": "test_a_fork_and_a_rewind_are_confirmed_and_shown",
-    "terminal.py: ask_text": "test_a_session_is_found_by_its_words_and_chosen_by_number",
-    "terminal.py: trusted": "test_another_directory_is_trusted_or_not",
+    "console/permission_prompt.py: _always": "test_a_rule_is_written_and_saved",
+    "console/permission_prompt.py: _decide_all": "test_several_questions_are_decided_with_one_key",
+    "console/permission_prompt.py: _refused": "test_a_refusal_with_its_reason_reaches_the_model",
+    "console/permission_prompt.py: _write_rule": "test_a_rule_is_written_and_saved",
+    "console/permission_prompt.py: ask": "test_a_message_an_approved_edit_and_the_answer",
+    "console/permission_prompt.py: choose": "test_a_message_an_approved_edit_and_the_answer",
+    "console/list_prompt.py: pick": "test_agent_model_and_theme_are_picked_from_lists",
+    "console/plan_prompt.py: _edited": "test_a_plan_is_edited_in_an_editor_that_gets_the_whole_terminal",
+    "console/plan_prompt.py: _feedback": "test_a_plan_is_sent_back_with_feedback",
+    "console/plan_prompt.py: _judge": "test_a_plan_is_approved_and_a_question_answered",
+    "console/asker.py: _answer": "test_a_plan_is_approved_and_a_question_answered",
+    "console/console_context.py: ask": "test_a_fork_and_a_rewind_are_confirmed_and_shown",
+    "console/console_context.py: pick": "test_agent_model_and_theme_are_picked_from_lists",
+    "console/console_context.py: edit_text": "test_a_message_is_edited_in_the_full_screen_without_an_editor",
+    "console/console_context.py: _trust": "test_another_directory_is_trusted_or_not",
 }
 # Of the line terminal alone, or of a terminal without a cursor.
 NOT_HERE = {
-    "prompts/picker.py: _by_number",
-    "run.py: _words",
-    "steering.py: hear",
-    "steering.py: redirect",
+    "console/list_prompt.py: _by_number",
+    "terminal/run.py: _words",
+    "terminal/steering.py: hear",
+    "terminal/steering.py: redirect",
 }
 
 
@@ -87,12 +87,15 @@ def test_every_panel_and_every_dialog_has_its_story() -> None:
 
 
 def _asking() -> set[str]:
-    """The functions of the terminal that ask the person, or let them pick."""
-    root = Path(refold.terminal.__path__[0])
+    """The functions of commands and terminals that ask the person, or let them pick."""
+    root = Path(refold.__path__[0])
     found = set[str]()
     for file in root.rglob("*.py"):
         where = file.relative_to(root).as_posix()
-        if not where.startswith("input/"):
+        if (
+            where.startswith(("commands/", "console/", "terminal/"))
+            and "/input/" not in where
+        ):
             tree = ast.parse(file.read_text(encoding="utf-8"))
             found |= {f"{where}: {name}" for name in _functions_that_ask(tree)}
     return found
@@ -111,6 +114,8 @@ def _functions_that_ask(tree: ast.AST) -> set[str]:
 def _asks(function: ast.expr) -> bool:
     match function:
         case ast.Name("pick" | "ask_one"):
+            return True
+        case ast.Attribute(ast.Name("here"), "pick") | ast.Attribute(attr="edit_text"):
             return True
         case ast.Attribute(ast.Name("self" | "put"), "choose"):
             return True

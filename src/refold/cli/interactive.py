@@ -31,7 +31,7 @@ from refold.config.trusted_folders import TrustedFolders
 from refold.tools.contract import ImageData
 
 if TYPE_CHECKING:
-    from refold.terminal.run import Beside
+    from refold.console.console_context import Beside
 
 
 def run(found: Namespace) -> int:

@@ -1,6 +1,6 @@
 """`-r` without a name: the user picks a session of this directory; it is never guessed.
 
-`terminal.prompts.picker` draws the list.
+`console.list_prompt` draws the list.
 """
 
 import os
@@ -13,7 +13,7 @@ from refold.cli.catalogue_notice import WaitNotice
 from refold.client.catalogue import SessionCatalogue, sessions_of
 from refold.config.paths import here, paths
 from refold.config.settings import Terminal as TerminalSettings
-from refold.console.prompts.picker import pick
+from refold.console.list_prompt import pick
 from refold.errors import BadInput
 from refold.headless.streams import print_error
 from refold.journal.catalogue.session_card import Card, called

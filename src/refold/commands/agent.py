@@ -7,12 +7,11 @@ from functools import partial
 
 from refold.client.session import Session
 from refold.client.types import Profile
+from refold.commands.command_context import CommandContext
 from refold.commands.completion import CompletionChoice
-from refold.console.prompts.picker import pick
-from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
 from refold.views.picker import Picker, PickerItem, picker_at
-from refold.views.styled import Line
+from refold.views.styled import Line, line
 from refold.views.wrap import cells, cut
 
 MAIN = "main"
@@ -24,19 +23,19 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
     )
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     agents = here.session.agents
     if not rest:
         rest = await _picked(here)
         if rest in ("", agents.current or MAIN):
             return
     found = await agents.choose(rest)
-    here.printer.say(f"From the next turn: {found.name}. {found.description}", "dim")
+    here.show(line(f"From the next turn: {found.name}. {found.description}", "dim"))
     if unused := agents.unused_preset(found):
-        here.printer.say(unused, "dim")
+        here.show(line(unused, "dim"))
 
 
-async def _picked(here: Terminal) -> str:
+async def _picked(here: CommandContext) -> str:
     """The name of the agent that was picked from a list, or ""."""
     agents = here.session.agents
     listed = agents.listed()
@@ -53,11 +52,11 @@ async def _picked(here: Terminal) -> str:
         for each in listed
     )
     picker = picker_at(Picker("Which agent?", tuple(items)), agents.current or MAIN)
-    found = await pick(here.printer, here.reader, picker)
+    found = await here.pick(picker)
     return found.chosen.id if found and found.chosen else ""
 
 
-async def run_agents(here: Terminal, rest: str) -> None:
+async def run_agents(here: CommandContext, rest: str) -> None:
     agents = here.session.agents
     found, current = agents.listed(), agents.current
     now = next((each.name for each in found if each.name == current), MAIN)
@@ -67,8 +66,8 @@ async def run_agents(here: Terminal, rest: str) -> None:
         pad = " " * (wide - cells(each.name))
         about = on_one_line(each.description)
         where = f"  ({on_one_line(each.where)})" if each.where else ""
-        here.printer.line((
+        here.show((
             ("accent", f"{mark} {each.name}{pad}"), ("plain", f"  {about}"), ("dim", where),
         ))  # fmt: skip
     for problem in agents.problems:
-        here.printer.say(on_one_line(problem), "dim")
+        here.show(line(on_one_line(problem), "dim"))

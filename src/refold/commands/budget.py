@@ -4,8 +4,8 @@ import re
 
 from msgspec.structs import replace
 
+from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
-from refold.terminal.terminal import Terminal
 from refold.values.usage import DEFAULT_TOKENS, NO_LIMIT, Budget
 from refold.views.cost import budget_lines
 
@@ -16,12 +16,12 @@ _MANY = {"k": 1_000, "m": 1_000_000, "": 1}
 _NUMBER = re.compile(r"\$?(\d+(?:[._,]\d+)*)\s*([km]?)", re.IGNORECASE)
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     """Show it, or change one limit of it for this session."""
     session = here.session
     if rest:
         await session.set_budget(parsed(rest, session.budget))
-    here.printer.lines(budget_lines(session.view, session.budget))
+    here.show(*budget_lines(session.view, session.budget))
 
 
 def parsed(text: str, now: Budget) -> Budget:

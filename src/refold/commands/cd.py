@@ -1,7 +1,7 @@
 """/cd: show the working directory, or continue in another one.
 /add-dir: show the directories of the workspace, or add one.
 
-The directory is checked here; `Terminal.switch` opens the session there.
+The directory is checked here; the context opens the session there.
 """
 
 import os
@@ -9,13 +9,14 @@ import os
 import anyio
 
 from refold.client.launch import ResumeTarget
+from refold.commands.command_context import CommandContext
+from refold.commands.session_lines import heading, shown
 from refold.errors import BadInput
-from refold.terminal.greeting import heading, shown
-from refold.terminal.terminal import Terminal
 from refold.values.path_names import below
+from refold.views.styled import line
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     about = here.session.view.session
     if not rest:
         show_directories(here)
@@ -24,24 +25,23 @@ async def run(here: Terminal, rest: str) -> None:
         directory_named, "/cd", rest, about.directory
     )
     if directory == about.directory:
-        here.printer.say(f"{shown(directory)} is the working directory already.", "dim")
+        here.show(line(f"{shown(directory)} is the working directory already.", "dim"))
         return
     await switch_to(here, ResumeTarget(directory=directory))
 
 
-async def switch_to(here: Terminal, target: ResumeTarget) -> None:
+async def switch_to(here: CommandContext, target: ResumeTarget) -> None:
     """Continue there, and show where that is."""
     notices = await here.switch(target)
-    heading(here.session, here.printer)
+    here.show(heading(here.session))
     _roots(here)
     for notice in notices:
-        here.printer.say(notice, "warn")
-    if not here.session.idle:
-        await here.settle()
+        here.show(line(notice, "warn"))
+    await here.show_session()
 
 
-def show_directories(here: Terminal) -> None:
-    here.printer.say(shown(here.session.view.session.directory))
+def show_directories(here: CommandContext) -> None:
+    here.show(line(shown(here.session.view.session.directory)))
     _roots(here)
 
 
@@ -68,12 +68,12 @@ def directory_named(command: str, text: str, directory: str) -> str:
     return real
 
 
-def _roots(here: Terminal) -> None:
+def _roots(here: CommandContext) -> None:
     for root in here.session.view.session.roots:
-        here.printer.say(f"and {shown(root)}", "dim")
+        here.show(line(f"and {shown(root)}", "dim"))
 
 
-async def run_add_dir(here: Terminal, rest: str) -> None:
+async def run_add_dir(here: CommandContext, rest: str) -> None:
     about = here.session.view.session
     if not rest:
         show_directories(here)
@@ -82,6 +82,6 @@ async def run_add_dir(here: Terminal, rest: str) -> None:
         directory_named, "/add-dir", rest, about.directory
     )
     if any(below(directory, root) for root in (about.directory, *about.roots)):
-        here.printer.say(f"{shown(directory)} belongs to the workspace already.", "dim")
+        here.show(line(f"{shown(directory)} belongs to the workspace already.", "dim"))
         return
     await switch_to(here, ResumeTarget(added=(directory,)))

@@ -1,8 +1,9 @@
 """/clear: start a new session."""
 
-from refold.terminal.terminal import Terminal
+from refold.commands.command_context import CommandContext
+from refold.views.styled import line
 
 
-async def run(here: Terminal, rest: str) -> None:
-    await here.new_session()
-    here.printer.say("A new session. The previous one is kept.", "dim")
+async def run(here: CommandContext, rest: str) -> None:
+    await here.switch(None)
+    here.show(line("A new session. The previous one is kept.", "dim"))

@@ -1,21 +1,22 @@
 """/compact: compact the conversation, or prune old tool results."""
 
 from refold.client.protocol import CompactConversation
+from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
-from refold.terminal.terminal import Terminal
 from refold.values.control import CompactionKind
+from refold.views.styled import line
 
 _EMPTY = "There are no messages yet, so there is nothing to compact."
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     """At once between turns; in a turn, before its next step."""
     kind, focus = _wanted(rest)
     if not here.session.view.conversation.messages:
         raise BadInput(_EMPTY)
     if here.session.running or here.session.view.turn.seq:
         await here.session.send(CompactConversation(kind, focus))
-        here.printer.say("The conversation will be compacted before the next step.", "dim")
+        here.show(line("The conversation will be compacted before the next step.", "dim"))
         return
     session, before, done = here.session, here.session.view, False
 
@@ -24,12 +25,12 @@ async def run(here: Terminal, rest: str) -> None:
         await session.compact(focus, prune=kind == "prune")
         done = True
 
-    await here.through(compacted)
+    await here.carry_out(compacted)
     if not done:
-        here.printer.say("Stopped. The conversation is unchanged.", "dim")
+        here.show(line("Stopped. The conversation is unchanged.", "dim"))
     elif session.view.conversation.size != before.conversation.size:
         undo = f"/rewind {before.seq + 1} conversation"
-        here.printer.say(f"To undo this: {undo}", "dim")
+        here.show(line(f"To undo this: {undo}", "dim"))
 
 
 def _wanted(rest: str) -> tuple[CompactionKind, str]:

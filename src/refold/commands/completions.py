@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from refold.client.session import Session
+from refold.commands.command_context import CommandContext
 from refold.commands.completion import (
     Choices,
     Complete,
@@ -18,11 +19,10 @@ from refold.commands.dispatch import COMMANDS, choices_of
 from refold.commands.table import commands
 from refold.commands.workspace_files import WorkspaceFiles
 from refold.plugins import installed
-from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
 
 
-def offering(here: Callable[[], Terminal]) -> Complete:
+def offering(here: Callable[[], CommandContext]) -> Complete:
     """`here` is called at each key, for the session may have been switched."""
     of: Session | None = None
     found = completing((), {}, os.getcwd)

@@ -4,44 +4,43 @@
 
 from collections.abc import Mapping
 
+from refold.commands.command_context import CommandContext
 from refold.commands.table import FORMATS
 from refold.errors import BadInput
-from refold.terminal.terminal import Terminal
 from refold.values.modes import Format
 from refold.views.escape import on_one_line, visible
+from refold.views.styled import line
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     """All settings, or those of some keys or tables; `set` changes one of the user's."""
     words = rest.split(None, 2)
     if words[:1] == ["set"]:
         _set(here, words[1:])
         return
     for row in await here.session.config.lines(words):
-        here.printer.say(visible(row))
+        here.show(line(visible(row)))
 
 
-def _set(here: Terminal, words: list[str]) -> None:
+def _set(here: CommandContext, words: list[str]) -> None:
     match words:
         case [key, value]:
             is_model = key == "model" or key.startswith("models.")
             doubt = here.session.models.doubt(value) if is_model else ""
             here.session.config.remember(key, value)
-            here.printer.say(
-                f"New sessions use {on_one_line(key)} = {on_one_line(value)}.", "dim"
+            here.show(
+                line(f"New sessions use {on_one_line(key)} = {on_one_line(value)}.", "dim")
             )
             if doubt:
-                here.printer.say(on_one_line(doubt), "warn")
+                here.show(line(on_one_line(doubt), "warn"))
         case _:
             raise BadInput("type /config set KEY VALUE; /config lists the keys")
 
 
-async def run_format(here: Terminal, rest: str) -> None:
+async def run_format(here: CommandContext, rest: str) -> None:
     name, _, save = rest.partition(" ")
     if not rest:
-        here.printer.say(
-            f"The conversation is sent as {here.session.format or 'messages'}."
-        )
+        here.show(line(f"The conversation is sent as {here.session.format or 'messages'}."))
         return
     forms: Mapping[str, Format] = {each: each for each in FORMATS}
     form = forms.get(name)
@@ -50,7 +49,7 @@ async def run_format(here: Terminal, rest: str) -> None:
     if save.strip() not in ("", "save"):
         raise BadInput(f"type /format {name}, or /format {name} save, not {rest!r}")
     await here.session.set_format(form)
-    here.printer.say(f"From the next turn: {form}.", "dim")
+    here.show(line(f"From the next turn: {form}.", "dim"))
     if save:
         here.session.config.remember("backend.format", form)
-        here.printer.say(f"The default of new sessions: {form}", "dim")
+        here.show(line(f"The default of new sessions: {form}", "dim"))

@@ -1,14 +1,14 @@
 """/context: context usage, by part."""
 
+from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
-from refold.terminal.terminal import Terminal
 from refold.views.context import context_lines
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     if rest:
         raise BadInput(
             "/context takes no argument; `refold context --json` is for programs"
         )
     found = here.session.reports.context()
-    here.printer.lines(context_lines(found, signs=here.printer.look.signs))
+    here.show(*context_lines(found, signs=here.look.signs))

@@ -1,10 +1,21 @@
 """/continue: continue without a new message."""
 
+from functools import partial
+
+from refold.client.protocol import Continue
+from refold.client.session import Session
+from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
-from refold.terminal.terminal import Terminal
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     if not here.session.view.conversation.messages:
         raise BadInput("There are no messages yet, so there is nothing to continue.")
-    await here.continue_()
+    await here.carry_out(partial(continue_turn, here.session))
+
+
+async def continue_turn(session: Session) -> None:
+    """Have the session continue where its last turn ended."""
+    elsewhere = not session.owns_turns and not session.running
+    if session.idle or elsewhere:
+        await session.send(Continue())

@@ -14,23 +14,24 @@ import anyio
 from refold.client.session import Session
 from refold.client.types import Shortcuts
 from refold.commands import help
+from refold.commands.command_context import CommandContext
 from refold.commands.completion import CompletionChoice
+from refold.commands.session_lines import sentence
 from refold.commands.table import SlashCommand, command_in, commands, find
 from refold.errors import BadInput, RefoldError
 from refold.plugins import Plugin, built_in, installed, unique
-from refold.terminal.terminal import Terminal
-from refold.terminal.work import sentence
 from refold.views.escape import on_one_line
+from refold.views.styled import line
 
 COMMANDS = "refold.commands"  # the group of entry points
 Choose: TypeAlias = Callable[[Session], Iterable[CompletionChoice]]
 
 
 class CommandRunner:
-    """Implements `steering.Commands`."""
+    """Tells commands from messages, and runs those that are typed on one surface."""
 
-    def __init__(self, terminal: Terminal) -> None:
-        self._terminal = terminal
+    def __init__(self, here: CommandContext) -> None:
+        self._here = here
 
     def is_command(self, typed: str) -> bool:
         return self._command_in(typed) is not None
@@ -44,19 +45,19 @@ class CommandRunner:
         if (found := self._command_in(typed)) is None:
             return
         try:
-            await run_command(*self._meant(*found), self._terminal)
+            await run_command(*self._meant(*found), self._here)
         except RefoldError as error:
-            self._terminal.printer.line(sentence(error))
+            self._here.show(sentence(error))
 
     def _command_in(self, typed: str) -> tuple[str, str] | None:
         """`@name slot=value …` of a template is a command, too."""
         if typed.lstrip().startswith("@"):
-            typed = self._terminal.session.shortcuts.slashed(typed) or typed
+            typed = self._here.session.shortcuts.slashed(typed) or typed
         return command_in(typed)
 
     def _meant(self, name: str, rest: str) -> tuple[str, str]:
         """The command behind an alias of the user's (`command_aliases`), or what was typed."""
-        aliases = self._terminal.session.settings.command_aliases
+        aliases = self._here.session.settings.command_aliases
         if find(name) is not None or (alias := aliases.get(name)) is None:
             return name, rest
         found = command_in(f"/{alias.removeprefix('/')} {rest}".rstrip())
@@ -65,7 +66,7 @@ class CommandRunner:
         return found
 
 
-async def run_command(name: str, rest: str, here: Terminal) -> None:
+async def run_command(name: str, rest: str, here: CommandContext) -> None:
     """Raises `BadInput` for an unknown command, with the nearest name."""
     if (command := find(name)) is not None:
         await _run(entry_point(command), rest, here)
@@ -86,7 +87,7 @@ async def run_command(name: str, rest: str, here: Terminal) -> None:
     await here.say(text, typed=f"/{name} {rest}".rstrip())
 
 
-async def _run(command: Plugin, rest: str, here: Terminal) -> None:
+async def _run(command: Plugin, rest: str, here: CommandContext) -> None:
     """Call it with what was typed after its name; show what it returns.
 
     Ours get the terminal, those of packages the session.
@@ -105,7 +106,7 @@ async def _run(command: Plugin, rest: str, here: Terminal) -> None:
             f"/{command.name} failed: {type(error).__name__}: {error}"
         ) from error
     for row in str(said or "").splitlines():
-        here.printer.say(on_one_line(row))
+        here.show(line(on_one_line(row)))
 
 
 def entry_point(command: SlashCommand) -> Plugin:
@@ -126,11 +127,13 @@ def choices_of(command: SlashCommand, session: Session) -> Iterable[CompletionCh
     return (*map(CompletionChoice, command.words), *(choose(session) if choose else ()))
 
 
-async def _expanded(here: Terminal, shortcuts: Shortcuts, name: str, rest: str) -> str:
+async def _expanded(
+    here: CommandContext, shortcuts: Shortcuts, name: str, rest: str
+) -> str:
     """The message that `/name rest` stands for. Missing arguments are asked for."""
     answers = dict[str, str]()
     for slot in shortcuts.missing(name, rest):
-        answers[slot] = await here.ask_text(f"{on_one_line(slot)}:")
+        answers[slot] = await here.ask(f"{on_one_line(slot)}:")
         if not answers[slot].strip():
             raise BadInput(f"/{name} needs {slot}, and nothing was typed")
     return await anyio.to_thread.run_sync(shortcuts.expanded, name, rest, answers)

@@ -4,34 +4,31 @@
 The session records it; `journal.state.message_edits` applies it to the conversation.
 """
 
-import os
-
 from refold.client.session import Session
-from refold.console.editor import editor_of
-from refold.errors import BadInput, RefoldError
-from refold.terminal.terminal import Terminal
+from refold.commands.command_context import CommandContext
+from refold.errors import BadInput
 from refold.views.styled import line
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     first, _, text = rest.partition(" ")
     number = _number(first, "/edit N [TEXT]")
     text = text.strip() or await _typed(here, _text(here.session, number))
     if await here.session.edit_message(number, text):
         _told(here, f"Message {number} is changed.")
     else:
-        here.printer.say("The message is unchanged.", "dim")
+        here.show(line("The message is unchanged.", "dim"))
 
 
-async def run_delete(here: Terminal, rest: str) -> None:
+async def run_delete(here: CommandContext, rest: str) -> None:
     number = _number(rest, "/delete N")
     await here.session.delete_message(number)
     _told(here, f"Message {number} is deleted.")
 
 
-def _told(here: Terminal, said: str) -> None:
+def _told(here: CommandContext, said: str) -> None:
     undo = f"/rewind {here.session.view.seq} conversation"
-    here.printer.say(f"{said} To undo: {undo}", "good")
+    here.show(line(f"{said} To undo: {undo}", "good"))
 
 
 def _number(text: str, usage: str) -> int:
@@ -54,14 +51,10 @@ def _text(session: Session, number: int) -> str:
     )
 
 
-async def _typed(here: Terminal, text: str) -> str:
-    """`text` as the user edited it, in their editor or on the input line."""
-    try:
-        if command := editor_of(os.environ):
-            return await here.reader.edit(text, command, "message.md")
-    except RefoldError as error:
-        raise BadInput(str(error)) from error
-    typed = await here.reader.words(lambda: line("message › ", "person"), text)
-    if not isinstance(typed, str):
+async def _typed(here: CommandContext, text: str) -> str:
+    """`text` as the user edited it."""
+    if (terminal := here.terminal) is None:
+        raise BadInput("type /edit N TEXT: no editor can be opened from here")
+    if (typed := await terminal.edit_text(text, "message.md")) is None:
         raise BadInput("the message is unchanged")
     return typed

@@ -6,9 +6,8 @@ What the model got only in part is read from the journal's blobs.
 from collections.abc import Sequence
 
 from refold.client.types import Entry, events
-from refold.console.pager import show
+from refold.commands.command_context import CommandContext
 from refold.errors import BadInput, JournalError
-from refold.terminal.terminal import Terminal
 from refold.values.display import Output
 from refold.values.messages import ToolCall
 from refold.views.call_summary import label, whole
@@ -17,7 +16,7 @@ from refold.views.styled import Line, line
 _HOW = "type /expand for the newest result, or /expand N for the Nth newest"
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     """The newest result, or the Nth newest."""
     if rest and not (rest.isdecimal() and int(rest)):
         raise BadInput(f"{_HOW}, not {rest!r}")
@@ -28,18 +27,20 @@ async def run(here: Terminal, rest: str) -> None:
         there = f"there are {len(ends)}" if ends else "there is none yet"
         raise BadInput(f"there is no result {number} in this session: {there}")
     end = ends[-number]
-    await show(await _rows(end, _called(end.call_id, entries), here), here.printer)
+    await here.show_long(await _rows(end, _called(end.call_id, entries), here))
 
 
-async def _rows(end: events.Ended, call: ToolCall | None, here: Terminal) -> list[Line]:
-    room = here.printer.room - 1
+async def _rows(
+    end: events.Ended, call: ToolCall | None, here: CommandContext
+) -> list[Line]:
+    room = here.look.room - 1
     about = here.session.view.session.directory
     head = label(call, here.session.tool(call.name)) if call else end.call_id
     rows = whole(end, await _text(end, here), room, about)
     return [line(head, "strong"), *rows]
 
 
-async def _text(end: events.Ended, here: Terminal) -> str:
+async def _text(end: events.Ended, here: CommandContext) -> str:
     if end.full_blob:
         try:
             return (await here.session.blob(end.full_blob)).decode(errors="replace")

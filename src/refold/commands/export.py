@@ -6,17 +6,19 @@ The events are read from the journal on the disk.
 from functools import partial
 from pathlib import Path
 
+from anyio import to_thread
 from anyio.from_thread import check_cancelled
 
 from refold.client.export import ExportChoice
 from refold.client.session import Session
+from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
-from refold.terminal.terminal import Terminal
 from refold.views.export.formats import FORMS, SUFFIXES, form_by_name
 from refold.views.number_format import in_bytes
+from refold.views.styled import line
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     """`/export [md|html|tar|text|script] [FILE]`. An older file of the default name is overwritten."""
     first, _, more = rest.strip().partition(" ")
     form, name = (first, more.strip()) if first in FORMS else ("", rest.strip())
@@ -33,9 +35,9 @@ async def run(here: Terminal, rest: str) -> None:
         force=not name,
         on_piece=check_cancelled,
     )
-    if (done := await here.job.do(work)) is not None:
+    if (done := await here.wait(partial(to_thread.run_sync, work))) is not None:
         lacking = "".join(f"\nleft out: {damage}" for damage in done.damages)
-        here.printer.say(f"{path}: {done.told}, {in_bytes(done.bytes)}{lacking}", "dim")
+        here.show(line(f"{path}: {done.told}, {in_bytes(done.bytes)}{lacking}", "dim"))
 
 
 def _path(name: str, session: Session) -> Path:

@@ -1,11 +1,12 @@
 """/fork: continue in a copy of this session."""
 
 from refold.client.launch import ResumeTarget
+from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
-from refold.terminal.terminal import Terminal
+from refold.views.styled import line
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     """A copy of all of it, or up to an event."""
     if rest and not (rest.isdecimal() and int(rest)):
         raise BadInput(f"type /fork, or /fork EVENT with its number, not {rest!r}")
@@ -13,6 +14,6 @@ async def run(here: Terminal, rest: str) -> None:
     made = await here.session.fork(int(rest) if rest else None)
     notices = await here.switch(ResumeTarget(made))
     at = here.session.view.session.forked[1]
-    here.printer.say(f"A copy of {left} up to event {at}.", "dim")
+    here.show(line(f"A copy of {left} up to event {at}.", "dim"))
     for notice in notices:
-        here.printer.say(notice, "warn")
+        here.show(line(notice, "warn"))

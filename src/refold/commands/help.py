@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from refold.client.types import ShortcutInfo
+from refold.commands.command_context import CommandContext
 from refold.commands.table import GROUPS, SlashCommand, commands
-from refold.console.pager import show
 from refold.errors import BadInput
-from refold.terminal.terminal import Terminal
 from refold.values.similar_names import similar
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, line
@@ -54,17 +53,17 @@ AT_ONCE = "While a turn runs, it runs at once."
 LATER = "While a turn runs, it waits until the turn is over."
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     own = here.session.shortcuts.offered()
-    room, topic = here.printer.room, rest.strip().casefold()
+    room, topic = here.look.room, rest.strip().casefold()
     if not rest:
-        here.printer.lines(usual(commands(), room))
+        here.show(*usual(commands(), room))
     elif topic == "keys":
-        here.printer.lines(_section("Keys", _KEYS, room))
+        here.show(*_section("Keys", _KEYS, room))
     elif topic == "all":
-        await show([*all_of(commands(), own, room)], here.printer)
+        await here.show_long([*all_of(commands(), own, room)])
     else:
-        here.printer.lines(found(rest, commands(), own))
+        here.show(*found(rest, commands(), own))
 
 
 def usual(table: Sequence[SlashCommand], room: int) -> Iterator[Line]:

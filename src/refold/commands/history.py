@@ -2,29 +2,29 @@
 
 import anyio
 
-from refold.console.pager import show
+from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
-from refold.terminal.terminal import Terminal
+from refold.views.styled import line
 
 _EMPTY = "There are no messages in this session yet."
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     """All messages; with N, only from the Nth last of the person on."""
     from refold.views.screen.history import message_lines
 
     last = number_in(rest, "/history")
     entries = await here.session.reports.entries()
-    room = min(here.printer.room, 100) - 1 if here.printer.look.moves else 0
+    room = min(here.look.room, 100) - 1 if here.look.wraps else 0
     gone = here.session.workspace.rewound
     edits = dict(here.session.view.conversation.edits)
     rows = await anyio.to_thread.run_sync(
         lambda: list(message_lines(entries, gone, last, room, edits))
     )
     if not rows:
-        here.printer.say(_EMPTY)
+        here.show(line(_EMPTY))
         return
-    await show(rows, here.printer)
+    await here.show_long(rows)
 
 
 def number_in(rest: str, command: str) -> int:

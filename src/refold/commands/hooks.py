@@ -1,14 +1,15 @@
 """/hooks: the hooks that apply to this session."""
 
-from refold.terminal.terminal import Terminal
+from refold.commands.command_context import CommandContext
 from refold.views.escape import on_one_line
 from refold.views.notices import NO_HOOKS
+from refold.views.styled import line
 
 
-async def run(here: Terminal, rest: str) -> None:
-    say, hooks = here.printer.say, here.session.hooks
-    for line, source in hooks:
-        say(on_one_line(line))
-        say(f"    {on_one_line(source)}")
+async def run(here: CommandContext, rest: str) -> None:
+    hooks = here.session.hooks
+    for hook, source in hooks:
+        here.show(line(on_one_line(hook)))
+        here.show(line(f"    {on_one_line(source)}"))
     if not hooks:
-        say(NO_HOOKS)
+        here.show(line(NO_HOOKS))

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 import anyio
 
 from refold.client.session import Session
+from refold.commands.command_context import CommandContext
 from refold.commands.completion import CompletionChoice
 from refold.errors import BadInput
-from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
+from refold.views.styled import line
 from refold.views.wrap import cut
 
 if TYPE_CHECKING:
@@ -24,30 +25,34 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
         yield CompletionChoice(one.config.name, one.config.summary)
 
 
-async def run(here: Terminal, rest: str) -> None:
-    servers, say = here.session.mcp, here.printer.say
+async def run(here: CommandContext, rest: str) -> None:
+    servers = here.session.mcp
     remote = servers.remote.servers if servers else ()
     if servers is None or not (servers.statuses() or remote):
         for notice in servers.notices() if servers else ():
-            say(on_one_line(notice))
-        say(NONE)
+            here.show(line(on_one_line(notice)))
+        here.show(line(NONE))
         return
     word, _, name = rest.partition(" ")
     if word == _ACCEPT:
         await anyio.to_thread.run_sync(servers.accept, name.strip())
-        say(
-            f"The tools of {name.strip()} are accepted; they are offered from the next turn."
+        here.show(
+            line(
+                f"The tools of {name.strip()} are accepted; they are offered from the next turn."
+            )
         )
     elif rest:
         _show(here, rest)
     else:
         for one in servers.statuses():
-            say(_state(one))
+            here.show(line(_state(one)))
             known = f"{one.manifest.counts}, " if one.manifest.known else ""
-            say(f"    {known}{on_one_line(one.config.summary)}")
+            here.show(line(f"    {known}{on_one_line(one.config.summary)}"))
         for config in remote:
-            say(f"{config.name}  remote")
-            say(f"    the provider calls its tools, {on_one_line(config.summary)}")
+            here.show(line(f"{config.name}  remote"))
+            here.show(
+                line(f"    the provider calls its tools, {on_one_line(config.summary)}")
+            )
 
 
 def _state(one: "ServerStatus") -> str:
@@ -57,27 +62,29 @@ def _state(one: "ServerStatus") -> str:
     return f"{one.config.name}  {one.state}{on_one_line(why)}"
 
 
-def _show(here: Terminal, name: str) -> None:
-    servers, say = here.session.mcp, here.printer.say
+def _show(here: CommandContext, name: str) -> None:
+    servers = here.session.mcp
     assert servers is not None  # `run` has looked
     found = next((one for one in servers.statuses() if one.config.name == name), None)
     if found is None and name in {one.name for one in servers.remote.servers}:
-        say(f"{name} is in remote mode: only the provider knows its tools.")
+        here.show(line(f"{name} is in remote mode: only the provider knows its tools."))
         return
     if found is None:
         names = ", ".join(one.config.name for one in servers.statuses())
         raise BadInput(f"there is no MCP server {name!r} here; there are: {names}")
-    say(_state(found))
+    here.show(line(_state(found)))
     for tool in found.manifest.usable:
         row = f"  {on_one_line(tool.name)}  {on_one_line(tool.description)}"
-        say(cut(row, here.printer.room))
+        here.show(line(cut(row, here.look.room)))
     for prompt in servers.prompts():
         if prompt.server == name:
-            say(f"  prompt /{prompt.name} {on_one_line(prompt.usage)}".rstrip())
+            here.show(line(f"  prompt /{prompt.name} {on_one_line(prompt.usage)}".rstrip()))
     for resource in found.manifest.offer.resources:
-        say(f"  resource @{name}:{on_one_line(resource.uri)}")
+        here.show(line(f"  resource @{name}:{on_one_line(resource.uri)}"))
     if found.manifest.blocked:
-        say("These tools have changed since you accepted them, and are blocked:")
-        for line in found.manifest.differences():
-            say(f"  {on_one_line(line)}")
-        say(f"/mcp {_ACCEPT} {name} accepts them.")
+        here.show(
+            line("These tools have changed since you accepted them, and are blocked:")
+        )
+        for difference in found.manifest.differences():
+            here.show(line(f"  {on_one_line(difference)}"))
+        here.show(line(f"/mcp {_ACCEPT} {name} accepts them."))

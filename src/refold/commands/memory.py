@@ -6,15 +6,15 @@ import anyio
 
 from refold.client.knowledge import ProjectNotes
 from refold.client.types import ListedNote
+from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
-from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
-from refold.views.styled import Line
+from refold.views.styled import Line, line
 
 _OFF = "memory is off: --no-memory was given, or memory = false is set"
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     what, _, more = rest.partition(" ")
     match what:
         case "" | "show" if not more:
@@ -22,51 +22,49 @@ async def run(here: Terminal, rest: str) -> None:
         case "forget" if more.strip():
             gone = await anyio.to_thread.run_sync(memory_of(here).forget, more.strip())
             for text in gone:
-                here.printer.say(f"forgotten: {on_one_line(text)}", "dim")
+                here.show(line(f"forgotten: {on_one_line(text)}", "dim"))
         case "update" if not more:
             await _update(memory_of(here), here)
         case _:
             raise BadInput("type /memory, /memory forget NUMBER or TEXT, or /memory update")
 
 
-def memory_of(here: Terminal) -> ProjectNotes:
+def memory_of(here: CommandContext) -> ProjectNotes:
     if (found := here.session.memory) is None:
         raise BadInput(_OFF)
     return found
 
 
-def _show(memory: ProjectNotes, here: Terminal) -> None:
+def _show(memory: ProjectNotes, here: CommandContext) -> None:
     notes = memory.listed()
     if not notes:
-        here.printer.say("There are no notes yet. A line that begins with # saves one.")
+        here.show(line("There are no notes yet. A line that begins with # saves one."))
     before = ("", "")
     for each in notes:
         if (each.whose, each.line.section) != before:
             before = (each.whose, each.line.section)
             about = " (about you)" if each.whose == "person" else ""
-            here.printer.say(
-                f"{on_one_line(each.line.section) or 'Notes'}{about}", "strong"
-            )
-        here.printer.line(_note(each))
+            here.show(line(f"{on_one_line(each.line.section) or 'Notes'}{about}", "strong"))
+        here.show(_note(each))
     if notes:
-        here.printer.say("/memory forget NUMBER deletes a note for good", "dim")
+        here.show(line("/memory forget NUMBER deletes a note for good", "dim"))
 
 
 def _note(each: ListedNote) -> Line:
     return (("dim", f"  {each.number:>3}  "), ("plain", on_one_line(each.line.text)))
 
 
-async def _update(memory: ProjectNotes, here: Terminal) -> None:
-    here.printer.say("Reading the conversation …", "dim")
+async def _update(memory: ProjectNotes, here: CommandContext) -> None:
+    here.show(line("Reading the conversation …", "dim"))
     learned = await memory.learn()
     for change in learned.changes:
         text = f"{change.sign} {on_one_line(change.section)}: {on_one_line(change.text)}"
-        here.printer.say(text, "added" if change.sign == "+" else "gone")
+        here.show(line(text, "added" if change.sign == "+" else "gone"))
     if not learned.changes:
         why = f": {learned.why}" if learned.why else "."
-        here.printer.say(f"No new notes{why}", "dim")
+        here.show(line(f"No new notes{why}", "dim"))
 
 
-async def run_note(here: Terminal, rest: str) -> None:
+async def run_note(here: CommandContext, rest: str) -> None:
     said = await anyio.to_thread.run_sync(memory_of(here).add, rest)
-    here.printer.say(on_one_line(said), "dim")
+    here.show(line(on_one_line(said), "dim"))

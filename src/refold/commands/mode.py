@@ -4,28 +4,35 @@
 What a mode means is decided in `permissions`.
 """
 
+from collections.abc import Sequence
+
+from refold.client.session import Session
+from refold.commands.command_context import CommandContext
 from refold.commands.table import MODES
 from refold.errors import BadInput
-from refold.terminal.terminal import Terminal
 from refold.values import modes
 from refold.values.modes import MEANINGS, Mode
 from refold.values.similar_names import similar
+from refold.views.styled import line
+
+# bypass is not among them: it must be asked for by name.
+_CYCLE: Sequence[Mode] = ("default", "accept-edits", "sandbox", "plan")
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     if not rest:
         now = here.session.mode
         for each in MODES:
             sign = "*" if each == now else " "
-            here.printer.say(f"{sign} {each:14}{MEANINGS[each]}")
+            here.show(line(f"{sign} {each:14}{MEANINGS[each]}"))
         return
     await change(here, _named(rest))
 
 
-async def change(here: Terminal, wanted: Mode) -> None:
+async def change(here: CommandContext, wanted: Mode) -> None:
     await here.session.set_mode(wanted)
     style = "warn" if wanted == "bypass" else "dim"
-    here.printer.say(f"{wanted}: {MEANINGS[wanted]}", style)
+    here.show(line(f"{wanted}: {MEANINGS[wanted]}", style))
 
 
 def _named(text: str) -> Mode:
@@ -40,11 +47,22 @@ def _named(text: str) -> Mode:
     raise BadInput(f"{text!r} is not a mode. {hint}")
 
 
-async def run_approval(here: Terminal, rest: str) -> None:
+async def run_approval(here: CommandContext, rest: str) -> None:
     if not rest:
         on = here.session.mode != "bypass"
-        here.printer.say(f"{'on' if on else 'off'} (/approval on|off changes it)")
+        here.show(line(f"{'on' if on else 'off'} (/approval on|off changes it)"))
         return
     if rest not in ("on", "off"):
         raise BadInput(f"type /approval on or /approval off, not {rest!r}")
     await change(here, "default" if rest == "on" else "bypass")
+
+
+async def set_next_mode(session: Session) -> None:
+    sandboxed = session.permissions.facts().sandboxed
+    await session.set_mode(mode_after(session.mode, sandboxed=sandboxed))
+
+
+def mode_after(mode: Mode, *, sandboxed: bool) -> Mode:
+    """The next mode. Mode sandbox is left out where no sandbox works."""
+    modes: list[Mode] = [each for each in _CYCLE if sandboxed or each != "sandbox"]
+    return modes[(modes.index(mode) + 1) % len(modes)] if mode in modes else modes[0]

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from typing import get_args
 
 from refold.client.session import Session
+from refold.commands.command_context import CommandContext
 from refold.commands.completion import CompletionChoice
 from refold.commands.table import EFFORTS, THINKING
-from refold.console.prompts.picker import pick
 from refold.errors import BadInput
-from refold.terminal.terminal import Terminal
 from refold.values.modes import Effort
 from refold.views.escape import on_one_line
 from refold.views.model_picker import DEFAULT_EFFORT, model_picker
+from refold.views.styled import line
 
 DEFAULT = "It is the default of new sessions."
 
@@ -23,48 +23,48 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
     return map(CompletionChoice, session.models.names())
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     session = here.session
     wanted, save = split_save(rest)
     if wanted:
         name = await choose(here, wanted)
         if save:
             session.config.remember("model", name)
-            here.printer.say(DEFAULT, "dim")
+            here.show(line(DEFAULT, "dim"))
         return
     await _picked(here)
 
 
-async def _picked(here: Terminal) -> None:
+async def _picked(here: CommandContext) -> None:
     """Pick a model and an effort from a list."""
     session = here.session
     if not (offers := await session.models.offered()):
         raise BadInput("No provider has a key: refold auth login, or /model NAME")
     effort = session.effort
     picker = model_picker(offers, session.model, effort, EFFORTS)
-    found = await pick(here.printer, here.reader, picker)
+    found = await here.pick(picker)
     if found is None or found.chosen is None:
         return
     if found.chosen.id == session.model:
-        here.printer.say(f"The model is still {on_one_line(session.model)}.", "dim")
+        here.show(line(f"The model is still {on_one_line(session.model)}.", "dim"))
     else:
         await choose(here, found.chosen.id)
     turned = found.dial.value if found.dial else effort
     wanted: Effort = next((each for each in get_args(Effort) if each == turned), "")
     if wanted != effort:
         await session.set_effort(wanted)
-        here.printer.say(f"Effort from the next turn: {wanted or DEFAULT_EFFORT}", "dim")
+        here.show(line(f"Effort from the next turn: {wanted or DEFAULT_EFFORT}", "dim"))
 
 
-async def choose(here: Terminal, wanted: str) -> str:
+async def choose(here: CommandContext, wanted: str) -> str:
     """Use this model from the next turn. Warn if it is not known."""
     session = here.session
     name = await session.models.check(wanted)
     doubt = session.models.doubt(name)
     await session.set_model(name)
-    here.printer.say(f"From the next turn: {on_one_line(name)}", "dim")
+    here.show(line(f"From the next turn: {on_one_line(name)}", "dim"))
     if doubt:
-        here.printer.say(on_one_line(doubt), "warn")
+        here.show(line(on_one_line(doubt), "warn"))
     return name
 
 
@@ -74,32 +74,32 @@ def split_save(rest: str) -> tuple[str, bool]:
     return (wanted.strip(), True) if wanted and last == "save" else (rest, False)
 
 
-async def run_effort(here: Terminal, rest: str) -> None:
+async def run_effort(here: CommandContext, rest: str) -> None:
     now = here.session.effort
     if not rest:
-        here.printer.say(f"{now or 'the default of the provider'} ({', '.join(EFFORTS)})")
+        here.show(line(f"{now or 'the default of the provider'} ({', '.join(EFFORTS)})"))
         return
     wanted, save = split_save(rest)
     found = next((e for e in get_args(Effort) if e == wanted), None)
     if not found:
         raise BadInput(f"{wanted!r} is not an effort: {', '.join(EFFORTS)}")
     await here.session.set_effort(found)
-    here.printer.say(f"From the next turn: {found}", "dim")
+    here.show(line(f"From the next turn: {found}", "dim"))
     if save:
         here.session.config.remember("effort", found)
-        here.printer.say(DEFAULT, "dim")
+        here.show(line(DEFAULT, "dim"))
 
 
-async def run_thinking(here: Terminal, rest: str) -> None:
+async def run_thinking(here: CommandContext, rest: str) -> None:
     now = here.session.effort
     if not rest:
         shown = (
             "off" if now == "off" else f"on ({now or 'as much as the provider chooses'})"
         )
-        here.printer.say(f"{shown} (/thinking {'|'.join(THINKING)} changes it)")
+        here.show(line(f"{shown} (/thinking {'|'.join(THINKING)} changes it)"))
         return
     if (effort := THINKING.get(rest)) is None:
         raise BadInput(f"type /thinking {'|'.join(THINKING)}, not {rest!r}")
     await here.session.set_effort(effort)
     said = "no thinking, if the model allows it" if effort == "off" else f"effort {effort}"
-    here.printer.say(f"From the next turn: {said}", "dim")
+    here.show(line(f"From the next turn: {said}", "dim"))

@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 
 from refold.client.session import Session
+from refold.commands.command_context import CommandContext
 from refold.commands.completion import CompletionChoice
 from refold.errors import BadInput
-from refold.terminal.terminal import Terminal
 from refold.values.similar_names import similar
 from refold.views.escape import on_one_line
+from refold.views.styled import line
 from refold.views.wrap import cells
 
 _HOW = "/preset NAME chooses one; /preset NAME save makes it the default, too."
@@ -17,7 +18,7 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
     return (CompletionChoice(name, about) for name, about in session.agents.presets())
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     there = here.session.agents.presets()
     name, _, save = rest.partition(" ")
     if not name:
@@ -28,27 +29,27 @@ async def run(here: Terminal, rest: str) -> None:
     if save.strip() not in ("", "save"):
         raise BadInput(f"type /preset {name}, or /preset {name} save, not {rest!r}")
     await here.session.set_preset(name)
-    here.printer.say(f"From the next turn: the preset {on_one_line(name)}.", "dim")
+    here.show(line(f"From the next turn: the preset {on_one_line(name)}.", "dim"))
     agents = here.session.agents
     current = next((each for each in agents.listed() if each.name == agents.current), None)
     if current is not None and (unused := agents.unused_preset(current)):
-        here.printer.say(unused, "dim")
+        here.show(line(unused, "dim"))
     if save:
         here.session.config.remember("preset", name)
-        here.printer.say(f"The default of new sessions: {name}", "dim")
+        here.show(line(f"The default of new sessions: {name}", "dim"))
 
 
-def _list(here: Terminal) -> None:
+def _list(here: CommandContext) -> None:
     there = here.session.agents.presets()
     wide = max((cells(on_one_line(each)) for each, _ in there), default=0)
     for each, about in there:
         mark = "*" if each == here.session.agents.preset else " "
         pad = " " * (wide - cells(on_one_line(each)))
-        here.printer.line((
+        here.show((
             ("accent", f"{mark} {on_one_line(each)}{pad}"),
             ("plain", f"  {on_one_line(about)}"),
         ))  # fmt: skip
-    here.printer.say(_HOW, "dim")
+    here.show(line(_HOW, "dim"))
 
 
 def _no_preset(name: str, there: list[str]) -> str:

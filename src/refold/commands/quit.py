@@ -1,7 +1,7 @@
 """/quit: leave; the session stays saved."""
 
-from refold.terminal.terminal import Terminal
+from refold.commands.command_context import CommandContext, terminal_of
 
 
-async def run(here: Terminal, rest: str) -> None:
-    here.quit()
+async def run(here: CommandContext, rest: str) -> None:
+    terminal_of(here, "/quit").quit()

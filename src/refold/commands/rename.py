@@ -2,28 +2,29 @@
 /tag: show, add or remove tags of this session.
 """
 
-from refold.terminal.terminal import Terminal
+from refold.commands.command_context import CommandContext
 from refold.views.escape import on_one_line
+from refold.views.styled import line
 
 _NONE = '""'  # removes the name
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     if rest:
         await here.session.rename("" if rest == _NONE else rest)
     about = here.session.view.session
     if about.name:
-        here.printer.say(f"This session is called {on_one_line(about.name)!r}.")
-        here.printer.say(f"refold -r {on_one_line(about.name)!r} resumes it.", "dim")
+        here.show(line(f"This session is called {on_one_line(about.name)!r}."))
+        here.show(line(f"refold -r {on_one_line(about.name)!r} resumes it.", "dim"))
     else:
-        here.printer.say(
-            f"This session has no name; its id is {about.id}. /rename NAME sets one."
+        here.show(
+            line(f"This session has no name; its id is {about.id}. /rename NAME sets one.")
         )
 
 
-async def run_tag(here: Terminal, rest: str) -> None:
+async def run_tag(here: CommandContext, rest: str) -> None:
     if rest:
         await here.session.tag(rest.split())
     tags = here.session.view.session.tags
     shown = " ".join(f"#{on_one_line(each)}" for each in tags)
-    here.printer.say(shown or "This session has no tags. /tag +TAG adds one.")
+    here.show(line(shown or "This session has no tags. /tag +TAG adds one."))

@@ -2,7 +2,7 @@
 /sessions: list the other sessions of this directory, and switch to one.
 /search: search the messages of the sessions of this directory.
 
-The catalogue finds sessions; `Terminal.switch` opens one.
+The catalogue finds sessions; the context opens one.
 """
 
 import time
@@ -14,14 +14,14 @@ from refold.client.catalogue import LAST
 from refold.client.launch import ResumeTarget
 from refold.client.session import Session
 from refold.client.types import Card
+from refold.commands.command_context import CommandContext
 from refold.commands.completion import CompletionChoice
-from refold.console.prompts.picker import pick
+from refold.commands.session_lines import heading
 from refold.errors import BadInput
-from refold.terminal.greeting import cut_off, has_interrupted_work, heading, last_words
-from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
 from refold.views.picker import numbered_rows
 from refold.views.session_list import by_session, hit_lines, session_picker
+from refold.views.styled import line
 
 _MOST = 20  # sessions in a list, messages that are found
 _ASK = "number to switch to, Enter to stay:"
@@ -33,12 +33,12 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
         yield CompletionChoice(name or id_, title, f"{id_} {title}")
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     catalogue = here.session.catalogue
     if not rest:
         picker = session_picker(await others(here), time.time())
         search = catalogue.typed_so_far
-        found = await pick(here.printer, here.reader, picker, search)
+        found = await here.pick(picker, search)
         if found and found.chosen:
             await switch_to(here, found.chosen.id)
     elif rest == LAST:
@@ -47,9 +47,9 @@ async def run(here: Terminal, rest: str) -> None:
         await switch_to(here, await catalogue.find(rest))
 
 
-async def switch_to_one(here: Terminal, ids: Sequence[str]) -> None:
+async def switch_to_one(here: CommandContext, ids: Sequence[str]) -> None:
     """Ask for a number in a list that was printed, and switch to that session."""
-    typed = (await here.ask_text(_ASK)).strip()
+    typed = (await here.ask(_ASK)).strip()
     if not typed:
         return
     if not (typed.isascii() and typed.isdecimal() and 1 <= int(typed) <= len(ids)):
@@ -57,57 +57,52 @@ async def switch_to_one(here: Terminal, ids: Sequence[str]) -> None:
     await switch_to(here, ids[int(typed) - 1])
 
 
-async def switch_to(here: Terminal, id_: str) -> None:
+async def switch_to(here: CommandContext, id_: str) -> None:
     if id_ == here.session.id:
         raise BadInput(f"{id_} is this session")
-    left, printer = here.session.view.session, here.printer
+    left = here.session.view.session
     notices = await here.switch(ResumeTarget(id_))
     view = here.session.view
     called = on_one_line(view.session.name or view.session.title or id_)
-    printer.say(f'Resumed "{called}".', "dim")
+    here.show(line(f'Resumed "{called}".', "dim"))
     if view.session.directory != left.directory:
-        heading(here.session, printer)
+        here.show(heading(here.session))
     for notice in notices:
-        printer.say(notice, "warn")
-    await last_words(here.session, printer)
-    if has_interrupted_work(here.session):
-        cut_off(here.session, printer)
-    elif not here.session.idle:
-        printer.say("Continuing the interrupted turn.", "dim")
-        await here.settle()
+        here.show(line(notice, "warn"))
+    await here.show_session()
 
 
-async def others(here: Terminal) -> Sequence[Card]:
+async def others(here: CommandContext) -> Sequence[Card]:
     """The other sessions of this directory, the newest first."""
     if not (found := await here.session.catalogue.sessions()):
         raise BadInput("there is no other session of this directory")
     return found
 
 
-async def run_sessions(here: Terminal, rest: str) -> None:
+async def run_sessions(here: CommandContext, rest: str) -> None:
     """The newest; with words, those whose name, title or tag contains them."""
     picker = session_picker(await others(here), time.time())
     found = replace(picker, query=rest).shown
     if not found:
         raise BadInput(f"no other session of this directory matches {rest!r}")
     shown = found[:_MOST]
-    here.printer.lines(numbered_rows(shown, here.printer.room))
+    here.show(*numbered_rows(shown, here.look.room))
     if more := len(found) - len(shown):
-        here.printer.say(f"{more} older ones: /sessions WORDS, or /resume", "dim")
+        here.show(line(f"{more} older ones: /sessions WORDS, or /resume", "dim"))
     await switch_to_one(here, [each.id for each in shown])
 
 
-async def run_search(here: Terminal, rest: str) -> None:
+async def run_search(here: CommandContext, rest: str) -> None:
     if not rest:
         raise BadInput("type /search WORDS, to search the sessions of this directory")
     found = by_session(await here.session.catalogue.search(rest, _MOST))
     if not found:
-        here.printer.say("Nothing was found in the sessions of this directory.")
+        here.show(line("Nothing was found in the sessions of this directory."))
         return
     for number, of_one in enumerate(found, start=1):
         wide = len(str(len(found))) + 2
-        rows = hit_lines(of_one, here.printer.room - wide, bold=False)
+        rows = hit_lines(of_one, here.look.room - wide, bold=False)
         for at, row in enumerate(rows):
             head = f"{'' if at else number:<{wide}}"
-            here.printer.line((("accent", head), ("dim" if at else "plain", row)))
+            here.show((("accent", head), ("dim" if at else "plain", row)))
     await switch_to_one(here, [of_one[0].card.id for of_one in found])

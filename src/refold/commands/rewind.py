@@ -7,10 +7,8 @@ The changes are shown before they are made; the session makes them.
 from collections.abc import Mapping, Sequence
 
 from refold.client.types import RewindTarget
-from refold.console.prompts.picker import pick
-from refold.console.reader import ListReader
+from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
-from refold.terminal.terminal import Terminal
 from refold.views.rewind_points import (
     What,
     point_lines,
@@ -18,6 +16,7 @@ from refold.views.rewind_points import (
     preview_lines,
     report_text,
 )
+from refold.views.styled import line
 
 _WHAT: Mapping[str, What] = {
     "": "both", "both": "both", "conversation": "conversation", "files": "files",
@@ -25,7 +24,7 @@ _WHAT: Mapping[str, What] = {
 NOWHERE = "There are no messages in this session yet, so there is nothing to rewind."
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     """Let a point be picked; or rewind to before the one that is named."""
     if not rest:
         await _picked(here)
@@ -39,58 +38,61 @@ async def run(here: Terminal, rest: str) -> None:
     await rewind_to(here, int(number), wanted)
 
 
-async def _picked(here: Terminal) -> None:
+async def _picked(here: CommandContext) -> None:
     """Pick a point, and what goes back. Where nothing can be picked, the points are listed."""
     points = await here.session.workspace.points()
-    if points and isinstance(here.reader, ListReader):
-        found = await pick(here.printer, here.reader, point_picker(points))
+    if points and here.look.picks:
+        found = await here.pick(point_picker(points))
         if found and found.chosen:
             what = _WHAT[found.dial.value if found.dial else ""]
             await rewind_to(here, int(found.chosen.id), what)
         return
-    here.printer.lines(point_lines(points, here.printer.room))
-    here.printer.say("/rewind N goes back to before N" if points else NOWHERE, "dim")
+    here.show(*point_lines(points, here.look.room))
+    here.show(line("/rewind N goes back to before N" if points else NOWHERE, "dim"))
 
 
-async def rewind_to(here: Terminal, seq: int, what: What) -> None:
-    workspace, printer = here.session.workspace, here.printer
+async def rewind_to(here: CommandContext, seq: int, what: What) -> None:
+    workspace = here.session.workspace
     if not workspace.checkpoints:
         await _conversation_back(here, seq, what)
         return
     found = await workspace.preview(seq, what)
-    printer.lines(preview_lines(found, workspace.directory, printer.room))
+    here.show(*preview_lines(found, workspace.directory, here.look.room))
     if not (found.plan.mark or found.changes):
-        printer.say("Nothing would change.", "dim")
+        here.show(line("Nothing would change.", "dim"))
         return
     question = "Rewind? y/n"
     if found.drift:
         question = "Rewind anyway, and lose those changes? y/n"
     if await here.ask(question, "yn") != "y":
-        printer.say("Nothing was changed.", "dim")
+        here.show(line("Nothing was changed.", "dim"))
         return
     report = await workspace.rewind(seq, what, force=bool(found.drift))
     part = "" if what == "both" else f" {what}"
     way = f"/rewind {report.undo}{part}"
-    printer.say(report_text(report, way), "good" if report.undo else "dim")
+    here.show(line(report_text(report, way), "good" if report.undo else "dim"))
 
 
-async def _conversation_back(here: Terminal, seq: int, what: What) -> None:
+async def _conversation_back(here: CommandContext, seq: int, what: What) -> None:
     """Without checkpoints only the conversation can be rewound."""
-    workspace, printer = here.session.workspace, here.printer
+    workspace = here.session.workspace
     await workspace.preview(seq, what)
-    printer.say(
-        "Files are not checkpointed here: only the conversation is rewound.", "warn"
+    here.show(
+        line("Files are not checkpointed here: only the conversation is rewound.", "warn")
     )
     if await here.ask("Rewind? y/n", "yn") != "y":
-        printer.say("Nothing was changed.", "dim")
+        here.show(line("Nothing was changed.", "dim"))
         return
     undo = (await workspace.rewind(seq, what)).undo
-    printer.say(
-        f"The conversation was rewound. To undo this: /rewind {undo} conversation", "good"
+    here.show(
+        line(
+            f"The conversation was rewound. To undo this: /rewind {undo} conversation",
+            "good",
+        )
     )
 
 
-async def run_undo(here: Terminal, rest: str) -> None:
+async def run_undo(here: CommandContext, rest: str) -> None:
     if rest:
         raise BadInput("/undo takes no argument: /rewind N chooses the point")
     point = _last_point(here.session.view.checkpoints.points)

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import anyio
 
 from refold.client.session import Session
+from refold.commands.command_context import CommandContext
 from refold.commands.completion import CompletionChoice
 from refold.errors import BadInput
-from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, line
 from refold.views.wrap import cells, cut
@@ -19,20 +19,20 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
             yield CompletionChoice(name, about)
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     if (skills := here.session.skills) is None:
         raise BadInput("skills are off: skills = false is set")
     if rest:
         text = await anyio.to_thread.run_sync(skills.text, rest)
-        here.printer.say(visible(text).rstrip("\n"))
+        here.show(line(visible(text).rstrip("\n")))
         return
     offered = here.session.shortcuts.offered()
     if not offered:
-        here.printer.say("There are no skills and no templates.")
+        here.show(line("There are no skills and no templates."))
     heads = [on_one_line(f"{each.name} {each.usage}".strip()) for each in offered]
     wide = max(map(cells, heads), default=0)
     for head, each in zip(heads, offered, strict=True):
-        here.printer.line(_offered(head, wide, each.about, here.printer.room))
+        here.show(_offered(head, wide, each.about, here.look.room))
 
 
 def _offered(head: str, wide: int, about: str, room: int) -> Line:

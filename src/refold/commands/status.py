@@ -6,29 +6,28 @@ import sys
 
 from refold._version import __version__
 from refold.client.types import View
-from refold.commands import shell
+from refold.commands.command_context import CommandContext, terminal_of
+from refold.commands.session_lines import shown
 from refold.errors import BadInput
-from refold.terminal.greeting import shown
-from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
 from refold.views.number_format import tokens, window_share
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     if rest:
         raise BadInput(f"/status takes no argument, not {rest!r}")
     for name, value in _rows(here):
-        here.printer.line((("dim", f"{name:12}"), ("plain", value)))
+        here.show((("dim", f"{name:12}"), ("plain", value)))
 
 
-async def run_doctor(here: Terminal, rest: str) -> None:
+async def run_doctor(here: CommandContext, rest: str) -> None:
     if rest not in ("", "--offline"):
         raise BadInput(f"type /doctor, or /doctor --offline, not {rest!r}")
     command = (sys.executable, "-P", "-m", "refold", "doctor", *rest.split())
-    await shell.show(here, "refold doctor", command)
+    await terminal_of(here, "/doctor").run_program(command)
 
 
-def _rows(here: Terminal) -> list[tuple[str, str]]:
+def _rows(here: CommandContext) -> list[tuple[str, str]]:
     session, view = here.session, here.session.view
     about, permissions = view.session, here.session.permissions
     name = f" ({on_one_line(about.name)})" if about.name else ""

@@ -1,12 +1,10 @@
 """/theme: pick the colours from a list with a preview, or change them by name."""
 
-import os
 from collections.abc import Mapping
 
+from refold.commands.command_context import CommandContext, terminal_of
 from refold.commands.table import THEMES
-from refold.console.prompts.picker import pick
 from refold.errors import BadInput
-from refold.terminal.terminal import Terminal
 from refold.views.picker import Picker, PickerItem, picker_at
 from refold.views.styled import Line, line
 
@@ -31,42 +29,44 @@ _SAMPLE: tuple[Line, ...] = (
 )  # fmt: skip
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     name, _, save = rest.partition(" ")
     if not name:
         await _picked(here)
         return
     if name not in THEMES or save not in ("", "save"):
         raise BadInput(f"type /theme {'|'.join(THEMES)}, or add save, not {rest!r}")
-    if here.printer.look.color:
-        here.printer.in_theme(name, os.environ)
-        here.printer.line((("accent", name), ("dim", ": the colours from now on")))
+    terminal = terminal_of(here, "/theme")
+    if terminal.has_colours:
+        terminal.use_theme(name)
+        here.show((("accent", name), ("dim", ": the colours from now on")))
     else:
-        here.printer.say("This terminal shows no colours, so nothing changes now.", "dim")
+        here.show(line("This terminal shows no colours, so nothing changes now.", "dim"))
     if save:
         here.session.config.remember("terminal.theme", name)
-        here.printer.say("It is the default of new sessions.", "dim")
+        here.show(line("It is the default of new sessions.", "dim"))
 
 
-async def _picked(here: Terminal) -> None:
+async def _picked(here: CommandContext) -> None:
     """Each theme is shown while it is selected; leaving the list changes nothing."""
-    printer, before = here.printer, here.printer.look
-    if not before.color:
+    terminal = terminal_of(here, "/theme")
+    if not terminal.has_colours:
         raise BadInput("This terminal shows no colours, so there is nothing to pick.")
     items = (PickerItem(name, lambda _, name=name: _row(name), name) for name in THEMES)
     picker = Picker("Which theme?", tuple(items), sample=_SAMPLE)
     picker = picker_at(picker, here.session.settings.terminal.theme)
+    restore = terminal.use_theme("")
 
     def preview(shown: Picker) -> None:
         if shown.chosen:
-            printer.in_theme(shown.chosen.id, os.environ)
+            terminal.use_theme(shown.chosen.id)
 
-    found = await pick(printer, here.reader, picker, on_move=preview)
+    found = await here.pick(picker, on_move=preview)
     if found is None or found.chosen is None:
-        printer.in_look(before)
+        restore()
         return
     await run(here, found.chosen.id)
-    printer.line(line(f"/theme {found.chosen.id} save makes it the default.", "dim"))
+    here.show(line(f"/theme {found.chosen.id} save makes it the default.", "dim"))
 
 
 def _row(name: str) -> Line:

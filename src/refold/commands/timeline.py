@@ -1,21 +1,21 @@
 """/timeline: every call of the session with its time and cost."""
 
+from refold.commands.command_context import CommandContext
 from refold.commands.history import number_in
-from refold.console.pager import show
-from refold.terminal.terminal import Terminal
+from refold.views.styled import line
 from refold.views.timeline import slowest, timeline_lines
 
 _EMPTY = "There are no calls in this session yet."
 _NARROW = 60  # cells that a row needs to be useful
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     """All calls; with N, only the N slowest."""
     slow = number_in(rest, "/timeline")
     calls = await here.session.reports.timeline()
-    room = max(here.printer.room, _NARROW)
+    room = max(here.look.room, _NARROW)
     rows = list(timeline_lines(slowest(calls, slow) if slow else calls, room))
     if not rows:
-        here.printer.say(_EMPTY)
+        here.show(line(_EMPTY))
         return
-    await show(rows, here.printer)
+    await here.show_long(rows)

@@ -1,11 +1,11 @@
 """/todos: the todo list and its progress."""
 
-from refold.terminal.terminal import Terminal
+from refold.commands.command_context import CommandContext
 from refold.views.styled import line
 from refold.views.todo_list import checklist
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     items = here.session.view.conversation.todos
-    rows = checklist(items, here.printer.room) or [line("There are no todos.")]
-    here.printer.lines(rows)
+    rows = checklist(items, here.look.room) or [line("There are no todos.")]
+    here.show(*rows)

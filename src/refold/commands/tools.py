@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from refold.client.permissions import Permissions
 from refold.client.session import Session
 from refold.client.types import Tool
+from refold.commands.command_context import CommandContext
 from refold.commands.completion import CompletionChoice
 from refold.errors import BadInput
-from refold.terminal.terminal import Terminal
 from refold.values.tools import Effect
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, Style, line
@@ -25,26 +25,26 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
     return (CompletionChoice(tool.name) for tool in session.tools)
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     """All of them; or one, with its description."""
     given, permissions = here.session.reports.offered_tools(), here.session.permissions
     if rest:
         found = next((t for t in (*given.active, *given.deferred) if t.name == rest), None)
         if found is None:
             raise BadInput(f"there is no tool {rest!r} here: /tools lists them")
-        here.printer.line(_row(found, len(rest), permissions))
-        here.printer.say(visible(found.description.strip()))
+        here.show(_row(found, len(rest), permissions))
+        here.show(line(visible(found.description.strip())))
         return
     for title, some in (
         ("Tools with their schemas in the context:", given.active),
         ("Tools that the model loads when it needs them:", given.deferred),
     ):
         if some:
-            here.printer.say(title, "strong")
+            here.show(line(title, "strong"))
         wide = max((cells(on_one_line(tool.name)) for tool in some), default=0)
         for tool in some:
-            here.printer.line(_row(tool, wide, permissions))
-            here.printer.lines(_rules_for(tool, permissions))
+            here.show(_row(tool, wide, permissions))
+            here.show(*_rules_for(tool, permissions))
 
 
 def _row(tool: Tool, wide: int, permissions: Permissions) -> Line:

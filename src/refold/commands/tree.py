@@ -9,21 +9,22 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from refold.client.protocol import MoveToBackground
+from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
-from refold.terminal.terminal import Terminal
 from refold.views.children_list import child_lines
 from refold.views.escape import on_one_line
 from refold.views.number_format import duration
+from refold.views.styled import line
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     if rest:
         raise BadInput(f"type /tree, not /tree {rest}: refold tree shows any session")
     moved = await here.session.reports.children_moved()
-    here.printer.lines(child_lines(here.session.view.children, moved, here.printer.room))
+    here.show(*child_lines(here.session.view.children, moved, here.look.room))
 
 
-async def run_background(here: Terminal, rest: str) -> None:
+async def run_background(here: CommandContext, rest: str) -> None:
     if rest == "move":  # the result of the call says where the command is
         await here.session.send(MoveToBackground())
         return
@@ -33,27 +34,27 @@ async def run_background(here: Terminal, rest: str) -> None:
     beside = tuple(each for each in family.running if each.born.background)
     commands = here.session.view.background.running
     if not (beside or commands):
-        here.printer.say("Nothing runs in the background.")
+        here.show(line("Nothing runs in the background."))
         return
     now = time.time()
     for each in commands:
         ran = duration(max(now - each.at, 0.0))
         words = f"  {on_one_line(each.started.command)}"
-        here.printer.line((("strong", each.name), ("plain", words), ("dim", f"  {ran}")))
+        here.show((("strong", each.name), ("plain", words), ("dim", f"  {ran}")))
     if not beside:
         return
     moved = await here.session.reports.children_moved()
     only = replace(family, children=beside)
-    here.printer.lines(child_lines(only, moved, here.printer.room))
+    here.show(*child_lines(only, moved, here.look.room))
 
 
-async def run_stop(here: Terminal, rest: str) -> None:
+async def run_stop(here: CommandContext, rest: str) -> None:
     """Without a name, all subagents; the turn goes on either way."""
     name = rest.strip()
     commands = [each.name for each in here.session.view.background.running]
     if name in commands:
         await here.session.stop(name)
-        here.printer.say(f"Stopped {name}.", "dim")
+        here.show(line(f"Stopped {name}.", "dim"))
         return
     children = here.session.view.children.running
     running = [each.name for each in children]
@@ -64,11 +65,11 @@ async def run_stop(here: Terminal, rest: str) -> None:
     if not running:
         raise BadInput(_no_subagent(commands))
     if all(each.stopped for each in children if name in ("", each.name)):
-        here.printer.say("It is being stopped already.", "dim")
+        here.show(line("It is being stopped already.", "dim"))
         return
     await here.session.stop(name)
     who = name or ", ".join(running)
-    here.printer.say(f"Stopping {who}, and the subagents below.", "dim")
+    here.show(line(f"Stopping {who}, and the subagents below.", "dim"))
 
 
 def _no_subagent(commands: Sequence[str]) -> str:

@@ -4,10 +4,11 @@ The handle makes and removes them; what is not committed is removed only after a
 """
 
 from refold.client.protocol import EnterWorktree, LeaveWorktree, RemoveWorktree
+from refold.commands.command_context import CommandContext
+from refold.commands.session_lines import heading, shown
 from refold.errors import BadInput
-from refold.terminal.greeting import heading, shown
-from refold.terminal.terminal import Terminal
 from refold.views.escape import on_one_line
+from refold.views.styled import line
 
 _USAGE = "type /worktree [NAME], /worktree leave or /worktree remove [NAME], not {typed!r}"
 _NEW = "It is new: what is not committed is not in it. /worktree leave goes back."
@@ -15,7 +16,7 @@ _REMOVED = "The worktree is removed. Its branch stays if it has commits of its o
 _NONE = "There are no worktrees besides this one. /worktree NAME makes one."
 
 
-async def run(here: Terminal, rest: str) -> None:
+async def run(here: CommandContext, rest: str) -> None:
     word, _, name = rest.partition(" ")
     name = name.strip()
     match word:
@@ -24,10 +25,10 @@ async def run(here: Terminal, rest: str) -> None:
         case "leave" if not name:
             left = here.session.view.session.worktree
             await here.session.send(LeaveWorktree())
-            heading(here.session, here.printer)
+            here.show(heading(here.session))
             if left is not None:
                 kept = f"The worktree {shown(left.tree)} is kept."
-                here.printer.say(kept, "dim")
+                here.show(line(kept, "dim"))
         case "remove":
             await _remove(here, name)
         case "enter" if name and " " not in name:
@@ -38,39 +39,39 @@ async def run(here: Terminal, rest: str) -> None:
             raise BadInput(_USAGE.format(typed=f"/worktree {rest}"))
 
 
-async def _enter(here: Terminal, name: str) -> None:
+async def _enter(here: CommandContext, name: str) -> None:
     before = {tree.directory for tree, _ in await here.session.workspace.worktree.listed()}
     await here.session.send(EnterWorktree(name))
-    heading(here.session, here.printer)
+    here.show(heading(here.session))
     entered = here.session.view.session.worktree
     if entered is not None and entered.tree not in before:
-        here.printer.say(_NEW, "dim")
+        here.show(line(_NEW, "dim"))
 
 
-async def _list(here: Terminal) -> None:
+async def _list(here: CommandContext) -> None:
     entered = here.session.view.session.worktree
     found = await here.session.workspace.worktree.listed()
     for tree, state in found:
         mark = "*" if entered is not None and entered.tree == tree.directory else " "
         branch = on_one_line(tree.branch or "no branch")
         has = f"  {state.loss}" if state.loss else ""
-        here.printer.say(f"{mark} {shown(tree.directory)}  {branch}{has}")
+        here.show(line(f"{mark} {shown(tree.directory)}  {branch}{has}"))
     if not found:
-        here.printer.say(_NONE, "dim")
+        here.show(line(_NONE, "dim"))
 
 
-async def _remove(here: Terminal, name: str) -> None:
+async def _remove(here: CommandContext, name: str) -> None:
     was = here.session.view.session.worktree
     try:
         await here.session.send(RemoveWorktree(name))
     except BadInput as error:
         if "which would be lost" not in str(error):
             raise
-        here.printer.say(f"{on_one_line(str(error))}.", "warn")
+        here.show(line(f"{on_one_line(str(error))}.", "warn"))
         if await here.ask("Remove it anyway? y/n", "yn") != "y":
-            here.printer.say("Nothing was removed.", "dim")
+            here.show(line("Nothing was removed.", "dim"))
             return
         await here.session.send(RemoveWorktree(name, force=True))
-    here.printer.say(_REMOVED, "dim")
+    here.show(line(_REMOVED, "dim"))
     if was is not None and here.session.view.session.worktree is None:
-        heading(here.session, here.printer)
+        here.show(heading(here.session))

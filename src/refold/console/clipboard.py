@@ -1,18 +1,21 @@
-"""Images of the desktop's clipboard, for messages: read by the program that the desktop has for it.
+"""Images for messages: those that a message names, and those of the desktop's clipboard.
 
-In the input an image is its label, and is sent with a message that still contains it. Text is not
-read here: the terminal pastes it. Text goes to the clipboard by way of the terminal, too.
+The clipboard is read by the program that the desktop has for it. In the input its image is a label,
+and is sent with a message that still contains it. Text is not read here: the terminal pastes it. Text goes to the clipboard by way of the terminal, too.
 """
 
 import base64
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import anyio
 
 from refold import programs
+from refold.client.session import Session
 from refold.client.types import ImageData, image_data
+from refold.console.printer import Printer
 from refold.errors import BadInput
+from refold.views.escape import on_one_line, visible
 
 _COPIED = 100_000  # characters that a terminal is asked to take
 _SECONDS = 5.0  # for the program to answer
@@ -74,3 +77,17 @@ class Clipboard:
         if done.returncode or not done.stdout:
             raise BadInput("there is no image on the clipboard")
         return done.stdout
+
+
+def with_images(words: str, session: Session, printer: Printer) -> Sequence[ImageData]:
+    """The images that a message names; a line about each is printed."""
+    named = session.workspace.named_images(words)
+    say_sent(named.images, printer)
+    for problem in named.problems:
+        printer.say(visible(problem), "warn")
+    return named.images
+
+
+def say_sent(images: Sequence[ImageData], printer: Printer) -> None:
+    for image in images:
+        printer.say(f"image sent: {on_one_line(image.name)}", "dim")

@@ -18,9 +18,9 @@ import anyio
 from msgspec import Struct
 
 from refold import programs
-from refold.console.strip_escapes import rendered_lines
 from refold.errors import RefoldError
 from refold.values.kept_output import Printed
+from refold.views.strip_escapes import rendered_lines
 
 _AT_ONCE = 65_536  # bytes
 _EACH_END = 256 * 1024  # bytes that are kept

@@ -69,57 +69,65 @@ class ListReader(Protocol):
     ) -> Picker | None: ...
 
 
-class TerminalReader(Protocol):
-    """One question at a time. Each may be cancelled, and leaves the terminal as it was.
+class DialogReader(Protocol):
+    """What asks the questions of commands and of the session, one at a time.
 
-    `words` reads what may be several lines, `text` being there already; its prompt is
-    drawn anew with `redraw`, where that can be done. A key of `SHORTCUTS` ends it, if no
-    text was there, and what was typed until then is there the next time. `brief` is
-    for one line whose prompt is taken away afterwards, with Esc as a way out. `aside` is
-    the same, and Alt+Enter gives what was typed as `QueuedMessage`; its prompt is drawn anew with
-    `redraw`. `choose` asks a question that comes by itself, so that the user may be typing: it
-    gives the id of a choice, or a text where `menu` takes one below `prompt`, or the draft that was
-    sent instead. `choice`, for what the user has begun, gives the one key of `keys` that was pressed, or "" for another one. `secret`
-    shows nothing of what is typed. `interrupt` is for a Ctrl+C that came as a signal: the
-    question under way is answered with it; false if there is none. `put_aside` ends `words`
-    with `Key.ASIDE`, and what was typed is there the next time; false if no prompt is open.
-    `switch_draft` keeps what was typed for the session `left`, and brings back that of `to`.
-    `lively` says whether there is a line editor,
-    which wipes a short line away once it was answered; `hears` says whether `typed` can give
-    anything: from a script or without a terminal it cannot.
+    A question may be cancelled, and leaves the screen as it was. `words` reads what may be several
+    lines, `text` being there already. `brief` is for one line whose prompt is taken away
+    afterwards, with Esc as a way out. `choose` asks a question that comes by itself, so that the
+    user may be typing: it gives the id of a choice, or a text where `menu` takes one below
+    `prompt`, or the draft that was sent instead. `choice`, for what the user has begun, gives the
+    one key of `keys` that was pressed, or "" for another one.
 
     `edit` gives the terminal to `command`, the user's editor, with `text` in a file `name`,
-    and returns the edited text. Raises `RefoldError`.
-
-    `typed` gives what is typed while no question is open: some keys, or a whole line with
-    its end, or `CTRL_C` alone. "": the input has ended. Meanwhile the keyboard is `quiet`, where keys on
-    the screen would stand in the way of what is drawn there.
+    and returns the edited text. Raises `RefoldError`. `quiet`: keys are not drawn meanwhile.
+    `lively` says whether there is a line editor, which wipes a short line away once it was
+    answered.
     """
 
     @property
     def lively(self) -> bool: ...
     @property
-    def hears(self) -> bool: ...
+    def edits(self) -> bool:
+        """Can a text that is there already be changed?"""
+        ...
+
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key: ...
     async def brief(self, prompt: Line, text: str = "") -> str | Key: ...
+    async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key: ...
+    async def choice(self, prompt: Line, keys: str) -> str | Key: ...
+    async def edit(self, text: str, command: tuple[str, ...], name: str) -> str: ...
+    def quiet(self) -> AbstractContextManager[None]: ...
+    def vi(self, on: bool | None = None) -> bool | None:
+        """The keys of vi, or those of Emacs; None: the others. None: no line editor."""
+        ...
+
+
+class TerminalReader(DialogReader, Protocol):
+    """The keyboard of the line terminal, also between questions and while the session works.
+
+    The prompt of `words` is drawn anew with `redraw`, where that can be done. A key of
+    `SHORTCUTS` ends it, if no text was there, and what was typed until then is there the next
+    time. `aside` is as `brief`, and Alt+Enter gives what was typed as `QueuedMessage`; its prompt
+    is drawn anew with `redraw`. `secret` shows nothing of what is typed. `interrupt` is for a
+    Ctrl+C that came as a signal: the question under way is answered with it; false if there is
+    none. `put_aside` ends `words` with `Key.ASIDE`, and what was typed is there the next time;
+    false if no prompt is open. `switch_draft` keeps what was typed for the session `left`, and
+    brings back that of `to`. `hears` says whether `typed` can give anything: from a script or
+    without a terminal it cannot.
+
+    `typed` gives what is typed while no question is open: some keys, or a whole line with
+    its end, or `CTRL_C` alone. "": the input has ended.
+    """
+
+    @property
+    def hears(self) -> bool: ...
     async def aside(
         self, prompt: Callable[[], Line], text: str = ""
     ) -> str | QueuedMessage | Key: ...
-    async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key: ...
-    async def choice(self, prompt: Line, keys: str) -> str | Key: ...
     async def secret(self, prompt: Line) -> str | Key: ...
-    async def edit(self, text: str, command: tuple[str, ...], name: str) -> str: ...
-    def quiet(self) -> AbstractContextManager[None]: ...
     async def typed(self) -> str: ...
     def interrupt(self) -> bool: ...
     def put_aside(self) -> bool: ...
     def switch_draft(self, left: str, to: str) -> None: ...
     def redraw(self) -> None: ...
-    def vi(self, on: bool | None = None) -> bool | None:
-        """The keys of vi, or those of Emacs; None: the others. None: no line editor."""
-        ...
-
-    @property
-    def edits(self) -> bool:
-        """Can a text that is there already be changed?"""
-        ...

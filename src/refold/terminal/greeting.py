@@ -1,18 +1,18 @@
-"""The first and last lines of a session at a terminal: header, last exchange, how to resume."""
+"""The first and last lines of a session at a terminal: header, last exchange."""
 
-import os
 from zlib import crc32
 
 import anyio
 
 from refold.client.session import Session
 from refold.client.types import View
+from refold.commands.session_lines import heading
 from refold.console.printer import Printer
 from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.values.messages import ToolCall
 from refold.views.call_summary import label
 from refold.views.escape import on_one_line
-from refold.views.notices import ended_with_session, unsent_messages, unsent_notice
+from refold.views.notices import unsent_messages, unsent_notice
 from refold.views.number_format import outcome_line
 from refold.views.screen.blocks import CONTINUED_BY_ENTER
 from refold.views.screen.history import cut_off_lines, last_exchange, last_message, recap
@@ -36,7 +36,7 @@ _BYPASS = "Mode bypass: everything runs without asking, except what asks in ever
 
 async def greet(session: Session, printer: Printer) -> None:
     view = session.view
-    heading(session, printer)
+    printer.line(heading(session))
     if session.mode == "bypass":
         printer.say(_BYPASS, "warn")
     for notice in session.notices():
@@ -70,16 +70,6 @@ async def last_words(session: Session, printer: Printer) -> bool:
     return bool(before)
 
 
-def heading(session: Session, printer: Printer) -> None:
-    """What works here, and where that is."""
-    model = on_one_line(session.model)
-    where = shown(session.view.session.directory)
-    branch = on_one_line(session.workspace.branch)
-    mode = f"mode {session.mode}" if session.mode != "default" else ""
-    said = "".join(f" · {part}" for part in (model, where, branch, mode) if part)
-    printer.line((("strong", "refold"), ("dim", said)))
-
-
 def cut_off(session: Session, printer: Printer) -> None:
     """What an unfinished turn was doing, and which keys decide about it."""
 
@@ -91,50 +81,6 @@ def cut_off(session: Session, printer: Printer) -> None:
     printer.say(_CUT_OFF, "strong")
 
 
-def has_interrupted_work(session: Session) -> bool:
-    """Is there an unfinished turn, which would cost something to continue?
-
-    Where it waits for an answer of the person, the question is put at once.
-    """
-    return not session.idle and not session.running and not session.requests
-
-
-def farewell(session: Session, printer: Printer) -> None:
-    """The last lines: what ends with the session, and how it is resumed."""
-    if session.owns_turns and (ends := ended_with_session(session.view)):
-        printer.say(ends, "dim")
-    if session.view.session.title:
-        printer.say(f"To resume: {resume_hint(session.view)}", "dim")
-
-
-def resume_hint(view: View) -> str:
-    """What to type to go on with this session, once it was left."""
-    id_, directory = view.session.id, view.session.directory
-    if not id_:
-        return "refold -c"
-    # Who leaves stands where refold was started, and -c is about that place.
-    here = directory == _standing()
-    return f"refold -c   (or refold -r {id_})" if here else f"refold -r {id_}"
-
-
 def is_resumable(view: View) -> bool:
     """Was it stopped by a limit or a failure, or with messages that the model has not seen?"""
     return bool(unsent_messages(view)) or view.turn.outcome in CONTINUED_BY_ENTER
-
-
-def _standing() -> str:
-    try:
-        return os.path.realpath(os.curdir)
-    except OSError:  # it is gone
-        return ""
-
-
-def shown(directory: str) -> str:
-    """A directory as people write it, fit for a screen."""
-    return on_one_line(_short(directory))
-
-
-def _short(directory: str) -> str:
-    home = os.path.expanduser("~")
-    inside = directory == home or directory.startswith(home + os.sep)
-    return "~" + directory[len(home) :] if inside and len(home) > 1 else directory

@@ -4,42 +4,32 @@ The user types a message or a command. `terminal` shows the work between two pro
 """
 
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeAlias
+from functools import partial
 
 import anyio
 
 from refold.client.session import Session
 from refold.client.types import ImageData, Subscription
 from refold.commands.completions import offering
-from refold.commands.dispatch import CommandRunner
-from refold.console.clipboard import Clipboard
+from refold.commands.continue_ import continue_turn
+from refold.commands.mode import set_next_mode
+from refold.commands.session_lines import farewell, has_interrupted_work, sentence
+from refold.console import plan_prompt as plans
+from refold.console.clipboard import Clipboard, say_sent
+from refold.console.console_context import Beside, no_listener
 from refold.console.printer import Printer
-from refold.console.prompts import plan as plans
 from refold.console.reader import SHORTCUTS, Key, PromptKeys, TerminalReader
 from refold.console.signals import signals_handled
 from refold.errors import BadInput, RefoldError
-from refold.terminal.greeting import (
-    cut_off,
-    farewell,
-    greet,
-    has_interrupted_work,
-    is_resumable,
-)
-from refold.terminal.steering import say_sent
+from refold.terminal.greeting import cut_off, greet, is_resumable
 from refold.terminal.terminal import Terminal
 from refold.terminal.this_terminal import this_terminal
-from refold.terminal.work import sentence
-from refold.values.modes import Mode
 from refold.views.styled import Line
 
 _AGAIN = 0.1  # seconds until it is tried again to put the prompt aside
 IDLE = 600.0  # seconds without a message after which notes are made without asking
-# bypass is not among them: it must be asked for by name.
-_CYCLE: Sequence[Mode] = ("default", "accept-edits", "sandbox", "plan")
-# What runs beside the session, given what prints a line.
-Beside: TypeAlias = Callable[[Callable[[str], None]], Coroutine[Any, Any, None]]
 
 
 async def run(
@@ -68,10 +58,6 @@ async def run(
     return await loop.run(first_words, images, typed, beside)
 
 
-async def no_listener(_: Callable[[str], None]) -> None:
-    """No work beside the session."""
-
-
 class PromptLoop:
     """Reads prompts, and sends what is typed, until the person leaves.
 
@@ -86,7 +72,7 @@ class PromptLoop:
         mode_key: "ModeKey | None" = None,
         idle: float = IDLE,
     ) -> None:
-        self.terminal = Terminal(session, printer, reader, CommandRunner)
+        self.terminal = Terminal(session, printer, reader)
         self._printer, self._reader = printer, reader
         self._mode_key, self._idle = mode_key or ModeKey(), idle
         # What the journal has until here begins no turn by itself.
@@ -154,7 +140,7 @@ class PromptLoop:
                 break
             pressed = typed is Key.CTRL_C
             if pressed and has_interrupted_work(here.session):
-                await here.end_turn()
+                await here.carry_out(here.session.interrupt)
                 pressed = False
             elif isinstance(typed, Key) and typed in SHORTCUTS:
                 await here.commands.run(SHORTCUTS[typed])
@@ -165,7 +151,7 @@ class PromptLoop:
         if here.session.ended:
             self._printer.say(here.session.ended, "warn")
         else:
-            farewell(here.session, self._printer)
+            self._printer.lines(farewell(here.session))
 
     async def _words(self) -> str | Key:
         """What is typed. What another client orders meanwhile is shown."""
@@ -259,7 +245,7 @@ class PromptLoop:
         here = self.terminal
         if not typed.strip():
             if is_resumable(here.session.view) or has_interrupted_work(here.session):
-                await here.continue_()
+                await here.carry_out(partial(continue_turn, here.session))
         elif here.commands.is_command(typed):
             await here.commands.run(typed)
         else:
@@ -327,17 +313,6 @@ class ModeKey:
             self._news = anyio.Event()
             await self._news.wait()
         self._pressed -= 1
-
-
-async def set_next_mode(session: Session) -> None:
-    sandboxed = session.permissions.facts().sandboxed
-    await session.set_mode(mode_after(session.mode, sandboxed=sandboxed))
-
-
-def mode_after(mode: Mode, *, sandboxed: bool) -> Mode:
-    """The next mode. Mode sandbox is left out where no sandbox works."""
-    modes: list[Mode] = [each for each in _CYCLE if sandboxed or each != "sandbox"]
-    return modes[(modes.index(mode) + 1) % len(modes)] if mode in modes else modes[0]
 
 
 async def learn_when_idle(here: Terminal, idle: float) -> None:

@@ -3,14 +3,14 @@
 `work` decides when the keyboard is read.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from refold.client.session import Session
-from refold.client.types import ImageData
+from refold.console.clipboard import with_images
 from refold.console.printer import Printer
 from refold.console.reader import Key, QueuedMessage, TerminalReader
-from refold.views.escape import on_one_line, visible
+from refold.views.escape import visible
 from refold.views.question_keys import WAITS, DraftMessage
 from refold.views.styled import Line
 
@@ -133,17 +133,3 @@ class Steering:
             self._printer.say(f"{self._printer.look.sign('prompt')} {shown}", "dim")
         await self._commands.run(typed)
         self._obeyed()
-
-
-def with_images(words: str, session: Session, printer: Printer) -> Sequence[ImageData]:
-    """The images that a message names; a line about each is printed."""
-    named = session.workspace.named_images(words)
-    say_sent(named.images, printer)
-    for problem in named.problems:
-        printer.say(visible(problem), "warn")
-    return named.images
-
-
-def say_sent(images: Sequence[ImageData], printer: Printer) -> None:
-    for image in images:
-        printer.say(f"image sent: {on_one_line(image.name)}", "dim")

@@ -1,80 +1,64 @@
-"""An open terminal: its session, its printer and reader, and the operations for commands.
+"""The open line terminal: sends a message, and shows the work until it ends.
 
-It sends a message and shows the work until it ends. `run` reads the prompts; `commands` has the
-commands.
+It is what a slash command gets here. `run` reads the prompts; `commands` has the commands.
 """
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from itertools import count
-from typing import TypeVar
 
-import anyio
-
-from refold.client.folder_trust import NAMESPACES_QUESTION
 from refold.client.launch import ResumeTarget
-from refold.client.protocol import Continue
 from refold.client.session import Session
-from refold.client.session_socket import SessionSocket
 from refold.client.types import ImageData, Subscription
+from refold.commands.command_context import ProgramOutput
+from refold.commands.dispatch import CommandRunner
+from refold.commands.session_lines import has_interrupted_work, sentence
+from refold.console.clipboard import with_images
+from refold.console.console_context import ConsoleContext
 from refold.console.printer import Printer
-from refold.console.prompts import plan as plans
-from refold.console.reader import Key, TerminalReader
-from refold.errors import BadInput
-from refold.terminal.steering import Commands, NoCommands, with_images
-from refold.terminal.work import Work, sentence
-from refold.views.escape import visible
-from refold.views.styled import line
-
-T = TypeVar("T")
+from refold.console.reader import TerminalReader
+from refold.terminal.greeting import cut_off, last_words
+from refold.terminal.work import Work
 
 
-class Terminal:
-    """`commands` makes what runs the commands that are typed here."""
+class Terminal(ConsoleContext):
+    """Implements `CommandContext`."""
 
-    def __init__(
-        self,
-        session: Session,
-        printer: Printer,
-        reader: TerminalReader,
-        commands: Callable[["Terminal"], Commands] = lambda _: NoCommands(),
-    ) -> None:
-        # Where the turns run somewhere else, that process has the socket.
-        self.socket = SessionSocket(session, os.environ) if session.owns_turns else None
-        self.session, self.printer, self.reader = session, printer, reader
-        self.job = CancellableJob(printer, reader)
-        self.plans = plans.PlanQueue()
-        self.leaving = False
-        self.commands = commands(self)
-        self._work = None
+    def __init__(self, session: Session, printer: Printer, reader: TerminalReader) -> None:
+        super().__init__(session, printer, reader)
+        self.reader = reader
+        self.commands = CommandRunner(self)
+        self._work: Work | None = None
         self._keys = map(f"{os.urandom(8).hex()}-{{}}".format, count(1))
         self._pressed_early = False  # Ctrl+C, after the prompt and before the work
 
-    _work: Work | None
+    @property
+    def terminal(self) -> "Terminal":
+        return self
 
     @property
     def working(self) -> bool:
         return self._work is not None
 
-    async def switch(self, target: ResumeTarget) -> Sequence[str]:
-        """Close this session and open that of the target. Notices come back.
+    async def switch(self, target: ResumeTarget | None) -> Sequence[str]:
+        left = self.session
+        notices = await super().switch(target)
+        self.reader.switch_draft(left.id, self.session.id)
+        return notices
 
-        Raises where it leads nowhere; then this session stays open.
-        """
-        switched = await self.session.switch(target, partial(trusted, self))
-        self._show(switched.session)
-        return switched.notices
+    async def show_session(self) -> None:
+        await last_words(self.session, self.printer)
+        if has_interrupted_work(self.session):
+            cut_off(self.session, self.printer)
+        elif not self.session.idle:
+            self.printer.say("Continuing the interrupted turn.", "dim")
+            await self.settle()
 
-    async def new_session(self) -> None:
-        """Close this session, and open a new one in the same directory."""
-        self._show(await self.session.new())
+    async def run_program(self, command: Sequence[str]) -> ProgramOutput:
+        from refold.console.run_program import run_program
 
-    def _show(self, session: Session) -> None:
-        self.reader.switch_draft(self.session.id, session.id)
-        self.session, self.plans = session, plans.PlanQueue()
-        if self.socket is not None:
-            self.socket.follow(session)
+        directory = self.session.view.session.directory or "."
+        return await run_program(command, directory, self.printer)
 
     async def say(
         self,
@@ -89,38 +73,25 @@ class Terminal:
         `typed` is what the person wrote of it, if not all; `seen`: it is on the screen already.
         """
         key = next(self._keys)
-        found = with_images(text, self.session, self.printer)
+        shown = (*images, *with_images(text, self.session, self.printer))
 
-        async def said() -> None:
-            shown = (*images, *found)
+        async def send() -> None:
             await self.session.say(text, client_key=key, images=shown, typed=typed)
             await self.session.settle()
 
-        await self.through(said, key if seen else "")
+        await self.through(send, key if seen else "")
 
     async def settle(self, watch: Subscription | None = None) -> None:
         """Run turns until nothing is left to do. What `watch` has is shown, too."""
         await self.through(self.session.settle, watch=watch)
 
-    async def continue_(self) -> None:
-        """Continue where the last turn ended."""
-
-        async def continued() -> None:
-            elsewhere = not self.session.owns_turns and not self.session.running
-            if self.session.idle or elsewhere:
-                await self.session.send(Continue())
+    async def carry_out(self, start: Callable[[], Awaitable[object]] | None = None) -> None:
+        async def go() -> None:
+            if start is not None:
+                await start()
             await self.session.settle()
 
-        await self.through(continued)
-
-    async def end_turn(self) -> None:
-        """End a turn that was cut off, without asking the model again."""
-
-        async def ended() -> None:
-            await self.session.interrupt()
-            await self.session.settle()
-
-        await self.through(ended)
+        await self.through(go)
 
     async def through(
         self,
@@ -145,26 +116,6 @@ class Terminal:
         for typed in delayed:
             await self.commands.run(typed)
 
-    async def ask(self, prompt: str, keys: str) -> str:
-        """The key of `keys` that was pressed, or ""."""
-        found = await self.reader.choice(line(f"{prompt} ", "strong"), keys)
-        return found if isinstance(found, str) else ""
-
-    async def ask_text(self, prompt: str) -> str:
-        """What was typed, or ""."""
-        found = await self.reader.brief(line(f"{prompt} ", "strong"))
-        text = found if isinstance(found, str) else ""
-        if text.strip() and self.reader.lively:  # the line is gone from the screen
-            self.printer.say(f"{prompt} {visible(text.strip())}", "dim")
-        return text
-
-    def show_plan(self) -> None:
-        """Ask about the plan that waits before the next prompt."""
-        self.plans.now()
-
-    def quit(self) -> None:
-        self.leaving = True
-
     def at_prompt(self) -> None:
         """A prompt is about to be read."""
         self._pressed_early = False
@@ -181,57 +132,3 @@ class Terminal:
         self.leaving = True
         if self._work is not None:
             await self._work.end(reason)
-
-
-class CancellableJob:
-    """What a command does beside the turn, until it is done or Ctrl+C ends it."""
-
-    def __init__(self, printer: Printer, reader: TerminalReader) -> None:
-        self._printer, self._reader = printer, reader
-        self._scope: anyio.CancelScope | None = None
-
-    async def do(self, work: Callable[[], T]) -> T | None:
-        """Do it in a thread. If it was stopped, say so, and return None.
-
-        The work notices where it calls `anyio.from_thread.check_cancelled`, and is waited
-        for until then.
-        """
-        return await self.wait(partial(anyio.to_thread.run_sync, work))
-
-    async def wait(self, work: Callable[[], Awaitable[T]]) -> T | None:
-        """Wait for it. If it was stopped, say so, and return None."""
-        try:
-            with self._reader.quiet(), anyio.CancelScope() as self._scope:
-                return await work()
-        finally:
-            self._scope = None
-        self._printer.echoed()
-        self._printer.say("stopped", "dim")
-        return None
-
-    def stop(self) -> bool:
-        """Ctrl+C came. False: no job runs."""
-        if self._scope is None:
-            return False
-        self._scope.cancel()
-        return True
-
-
-async def trusted(here: Terminal, rows: Sequence[str], question: str) -> bool:
-    """Show the rows and ask whether that folder is trusted. Raises if there is no answer."""
-    here.printer.gap()
-    for row in rows:
-        here.printer.say(row)
-    found = await here.reader.choice(line(f"{question} y/n ", "strong"), "yn")
-    if isinstance(found, Key):
-        raise BadInput("Cancelled: the session stays where it is.")
-    if found == "y":
-        return True
-    namespaces = question == NAMESPACES_QUESTION
-    here.printer.say(
-        "Its commands make none."
-        if namespaces
-        else "Its settings and instructions are ignored.",
-        "dim",
-    )
-    return False

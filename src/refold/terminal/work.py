@@ -15,17 +15,16 @@ from anyio.lowlevel import checkpoint_if_cancelled
 
 from refold.client.session import Session
 from refold.client.types import Entry, Subscription
+from refold.commands.session_lines import sentence
+from refold.console.asker import Asker
 from refold.console.bell import Bell, desktop_notice, ring_bell
 from refold.console.printer import Printer
-from refold.console.prompts.waiting import Asker
 from refold.console.reader import CTRL_C, SHORTCUTS, Key, TerminalReader
 from refold.errors import RefoldError
 from refold.terminal.screen.status_line import PlainProgress
 from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.terminal.steering import Commands, NoCommands, Steering
-from refold.views.escape import visible
 from refold.views.notices import notification
-from refold.views.styled import Line
 
 TWICE = 2.0  # seconds in which a second Ctrl+C means it
 _TICK = 0.1
@@ -289,10 +288,6 @@ class Work:
             self._notices.append(said)
         self._cursor.tell()
         self._asker.on_event(entry)
-
-
-def sentence(error: RefoldError) -> Line:
-    return (("bad", visible(str(error))),)
 
 
 # Who may speak with the person now: one at a time, be it a printer or a question.

@@ -13,6 +13,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Literal
 
@@ -21,7 +22,10 @@ from anyio.abc import TaskGroup
 
 from refold.client.session import Session
 from refold.client.types import ImageData
+from refold.commands.mode import set_next_mode
+from refold.commands.session_lines import farewell, heading, sentence
 from refold.commands.table import command_in
+from refold.console import plan_prompt as plans
 from refold.console.bell import Bell, desktop_notice, ring_bell
 from refold.console.capabilities import (
     TerminalCapabilities,
@@ -29,20 +33,17 @@ from refold.console.capabilities import (
     is_dumb,
 )
 from refold.console.clipboard import Clipboard, copying
+from refold.console.console_context import Beside, no_listener
 from refold.console.editor import editor_of
 from refold.console.history import history
 from refold.console.printer import Printer
-from refold.console.prompts import plan as plans
 from refold.console.signals import signals_handled
 from refold.console.terminfo import terminfo
 from refold.errors import BadInput, RefoldError
-from refold.terminal.greeting import farewell, heading
-from refold.terminal.run import Beside, no_listener, set_next_mode
-from refold.terminal.work import sentence
 from refold.tui import messages as m
 from refold.tui.following import SessionFollower
 from refold.tui.foreground import Foreground
-from refold.tui.host import DialogReader, Questions, RowPrinter, ScreenTerminal
+from refold.tui.host import Questions, RowPrinter, ScreenContext, ScreenReader
 from refold.tui.image_loader import ImageLoader
 from refold.tui.image_painter import ImagePainter
 from refold.tui.model import Model
@@ -82,7 +83,7 @@ def check_terminal(environ: Mapping[str, str]) -> None:
 
 
 def _greet(session: Session, printer: Printer) -> None:
-    heading(session, printer)
+    printer.line(heading(session))
     for notice in session.notices():
         printer.say(on_one_line(notice), "warn")
     if not session.idle:
@@ -122,8 +123,8 @@ class App:
         )
         self._questions = Questions(self.post, anyio.current_time)
         self._printer = self._rows_to(lambda rows: self.post(m.RowsPrinted(tuple(rows))))
-        reader = DialogReader(self._questions, self._foreground.edited)
-        self._terminal = ScreenTerminal(session, self._printer, reader, self._moved)
+        reader = ScreenReader(self._questions, self._foreground.edited)
+        self._terminal = ScreenContext(session, self._printer, reader, self)
         self._bell = Bell(anyio.current_time, session.settings.notify_seconds)
         self._history = history(config.history_file, lambda text: text, config.masked)
         self._left, self._turning = anyio.Event(), anyio.Event()
@@ -147,13 +148,12 @@ class App:
                 self.post(m.Remembered(tuple(reversed(earlier))))
                 self._group.start_soon(self._foreground.paint_frames, lambda: self.model)
                 self._group.start_soon(self._images.run, self._foreground.changed)
-                await self._moved(self.session)
+                await self.moved(self.session)
                 self._group.start_soon(self._read)
                 self._group.start_soon(self._tick)
-                self._group.start_soon(self._terminal.share, self._work)
+                self._group.start_soon(self._terminal.share)
                 self._group.start_soon(self._beside, self._printer.say)
                 if first_words or images:
-                    self._work()
                     await self._terminal.say(first_words, images, typed=typed)
                 await self._left.wait()
                 await self._end(_LEFT)
@@ -164,7 +164,7 @@ class App:
             return await signals_handled(live, self._interrupted, self._end)
         finally:
             self._foreground.close()
-            farewell(self.session, Printer(sys.stdout, self._look))
+            Printer(sys.stdout, self._look).lines(farewell(self.session))
 
     _group: TaskGroup
 
@@ -193,14 +193,14 @@ class App:
 
     # The session that is shown.
 
-    async def _moved(self, session: Session) -> None:
+    async def moved(self, session: Session) -> None:
         """Show this session from now on, from its first event."""
         self._live.cancel()
         self._live, self._completer = anyio.CancelScope(), Completer(session, self.post)
         body = list[Line]()
         self._following = SessionFollower(
             session, self, self._rows_to(body.extend),
-            DialogReader(self._questions, self._foreground.edited, body),
+            ScreenReader(self._questions, self._foreground.edited, body),
         )  # fmt: skip
         await self._following.load()
         _greet(session, self._printer)
@@ -286,10 +286,12 @@ class App:
         if self._terminal.commands.is_command(text):
             await self._command(text)
         else:
-            self._work()
             await self._terminal.say(text, self._clipboard.named(text), when=when)
 
-    def _work(self) -> None:  # there may be something to do
+    def outside(self) -> AbstractAsyncContextManager[Printer]:
+        return self._foreground.outside()
+
+    def work(self) -> None:
         if self._following is not None:
             self._following.ordered()
 
@@ -303,13 +305,7 @@ class App:
             self.post(
                 m.RowsPrinted((line(f"› {on_one_line(typed)}", "person"),), begins=True)
             )
-        if name in ("continue", "execute"):
-            self._work()
-        if name == "shell":
-            async with self._foreground.outside() as printer:
-                await self._terminal.run_outside(typed, printer)
-        else:
-            await self._terminal.commands.run(typed)
+        await self._terminal.commands.run(typed)
         if self._terminal.leaving:
             self._left.set()
 

@@ -25,13 +25,13 @@ from refold.client.types import (
     TaskBoard,
     events,
 )
+from refold.commands.session_lines import sentence
+from refold.console import plan_prompt as plans
+from refold.console.asker import Asker
 from refold.console.printer import Printer
-from refold.console.prompts import plan as plans
-from refold.console.prompts.waiting import Asker
 from refold.errors import RefoldError
-from refold.terminal.work import sentence
 from refold.tui import messages
-from refold.tui.host import DialogReader
+from refold.tui.host import ScreenReader
 from refold.tui.messages import (
     BoardRead,
     Facts,
@@ -83,7 +83,7 @@ class SessionFollower:
     """`printer` and `reader` are for questions: what is printed there is their body."""
 
     def __init__(
-        self, session: Session, display: Display, printer: Printer, reader: DialogReader
+        self, session: Session, display: Display, printer: Printer, reader: ScreenReader
     ) -> None:
         self._session, self._display, self._post = session, display, display.post
         self._printer, self._reader = printer, reader

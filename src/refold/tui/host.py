@@ -1,6 +1,6 @@
-"""The full screen as commands and questions see it: a printer, a reader, and an open terminal.
+"""The full screen as commands and questions see it: a printer, a reader, and a context.
 
-Slash commands and the questions of a session are those of the line terminal. What they print
+Slash commands and the questions of a session are the same as in the line terminal. What they print
 becomes rows of the transcript or of a question, and what they ask becomes a question in place
 of the input; the coroutine waits until `update` gives the answer back as a command.
 """
@@ -9,23 +9,23 @@ import io
 import os
 import sys
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from itertools import count
-from typing import Literal
+from typing import Literal, Protocol
 
 import anyio
 from msgspec.structs import replace
 
 from refold.client.launch import ResumeTarget
-from refold.client.protocol import Continue
 from refold.client.session import Session
-from refold.client.types import ImageData, Subscription
+from refold.client.types import ImageData
+from refold.commands.command_context import ProgramOutput
 from refold.commands.dispatch import CommandRunner
 from refold.console.capabilities import TerminalCapabilities, detect_capabilities
+from refold.console.clipboard import with_images
+from refold.console.console_context import ConsoleContext
 from refold.console.printer import Printer
-from refold.console.reader import Key, QueuedMessage
-from refold.terminal.steering import with_images
-from refold.terminal.terminal import Terminal
+from refold.console.reader import Key
 from refold.tui.messages import (
     Answer,
     Asked,
@@ -159,21 +159,14 @@ class Questions:
     def leave_draft(self, *, back: bool) -> None:
         self._post(DraftLeft(back))
 
-    def interrupt(self) -> bool:
-        """Answer the question that was asked last with Ctrl+C. False: there is none."""
-        for number in reversed(self._open):
-            self._answered(Answer(number, key="ctrl+c"))
-            return True
-        return False
 
-
-class DialogReader:
-    """Implements `TerminalReader`. `body` are the rows printed for a question, until `forget`.
+class ScreenReader:
+    """Implements `DialogReader`, the port. `body` are the rows printed for a question, until `forget`.
 
     `edit` leaves the screen for an editor and comes back.
     """
 
-    lively = hears = edits = True
+    lively = edits = True
 
     def __init__(
         self, questions: Questions, edit: Edit, body: list[Line] | None = None
@@ -193,14 +186,6 @@ class DialogReader:
     async def brief(self, prompt: Line, text: str = "") -> str | Key:
         return _key_or_text(await self._ask(prompt, text=text))
 
-    async def aside(
-        self, prompt: Callable[[], Line], text: str = ""
-    ) -> str | QueuedMessage | Key:
-        found = await self._ask(prompt(), text=text)
-        return (
-            QueuedMessage(found.text) if found.key == "alt+enter" else _key_or_text(found)
-        )
-
     async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key:
         return _key_or_text(await self._ask(prompt, menu=menu))
 
@@ -209,9 +194,6 @@ class DialogReader:
         if found.key:
             return _KEYS[found.key]
         return found.text if found.text and found.text in keys else ""
-
-    async def secret(self, prompt: Line) -> str | Key:
-        return _key_or_text(await self._ask(prompt, secret=True))
 
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:
         return await self._edit(text, command, name)
@@ -240,93 +222,75 @@ class DialogReader:
     def quiet(self) -> Generator[None]:
         yield
 
-    async def typed(self) -> str:
-        await anyio.sleep_forever()
-        return ""
-
-    def interrupt(self) -> bool:
-        return self._questions.interrupt()
-
-    def put_aside(self) -> bool:
-        return False
-
-    def switch_draft(self, left: str, to: str) -> None:
-        """The composer of the screen has it: see `leave_draft`."""
-
     def leave_draft(self, *, back: bool = False) -> None:
         self._questions.leave_draft(back=back)
-
-    def redraw(self) -> None:
-        return
 
     def vi(self, on: bool | None = None) -> bool | None:
         return self._questions.vi(on)
 
     async def _ask(
-        self, prompt: Line, *, keys: str = "", text: str = "", secret: bool = False,
+        self, prompt: Line, *, keys: str = "", text: str = "", 
         many: bool = False, menu: Menu | None = None,
     ) -> Answer:  # fmt: skip
         body, follows = tuple(self._body), self._shown > 0
         self._shown = len(body)
         found = await self._questions.ask(
             lambda number, at: Asked(
-                number, body, prompt, keys, text, secret, many, follows, at, menu
+                number, body, prompt, keys, text, many, follows, at, menu
             )
         )
         return found if isinstance(found, Answer) else Answer(found.number, key="esc")
 
 
-class ScreenTerminal(Terminal):
-    """What a command gets. Work goes on by itself here: a message is sent, and not waited for."""
+class ScreenContext(ConsoleContext):
+    """Implements `CommandContext`. Turns run by themselves here: a message is sent, and not waited for."""
 
     def __init__(
         self,
         session: Session,
         printer: Printer,
-        reader: DialogReader,
-        moved: Callable[[Session], Awaitable[None]],
+        reader: ScreenReader,
+        display: "ScreenDisplay",
     ) -> None:
-        super().__init__(session, printer, reader, CommandRunner)
-        self._moved, self._leave_draft = moved, reader.leave_draft
+        super().__init__(session, printer, reader)
+        self._display, self._leave_draft = display, reader.leave_draft
+        self.commands = CommandRunner(self)
 
-    async def share(self, ordered: Callable[[], None]) -> None:
-        """Let other processes join the session. `ordered`: one has something to be done."""
+    @property
+    def terminal(self) -> "ScreenContext":
+        return self
+
+    async def share(self) -> None:
+        """Let other processes join the session."""
         if self.socket is None:
             return
         async with anyio.create_task_group() as group:
             group.start_soon(self.socket.run)
             while True:
                 await self.socket.ordered()
-                ordered()
+                self._display.work()
 
-    async def run_outside(self, typed: str, printer: Printer) -> None:
-        """Run a command whose output is for the bare terminal, and wait for Enter there."""
-        ours, self.printer = self.printer, printer
-        try:
-            await self.commands.run(typed)
-        finally:
-            self.printer = ours
-        await anyio.to_thread.run_sync(_wait_for_enter)
+    async def run_program(self, command: Sequence[str]) -> ProgramOutput:
+        from refold.console.run_program import run_program
 
-    async def switch(self, target: ResumeTarget) -> Sequence[str]:
-        with self._leaving_draft():
-            notices = await super().switch(target)
-        await self._moved(self.session)
-        return notices
+        directory = self.session.view.session.directory or "."
+        async with self._display.outside() as printer:
+            ran = await run_program(command, directory, printer)
+            await anyio.to_thread.run_sync(_wait_for_enter)
+        return ran
 
-    async def new_session(self) -> None:
-        with self._leaving_draft():
-            await super().new_session()
-        await self._moved(self.session)
-
-    @contextmanager
-    def _leaving_draft(self) -> Generator[None]:
+    async def switch(self, target: ResumeTarget | None) -> Sequence[str]:
         self._leave_draft()
         try:
-            yield
+            notices = await super().switch(target)
         except BaseException:
             self._leave_draft(back=True)
             raise
+        await self._display.moved(self.session)
+        return notices
+
+    async def show_session(self) -> None:
+        """The display has loaded it; an interrupted turn waits for /continue."""
 
     async def say(
         self,
@@ -334,26 +298,32 @@ class ScreenTerminal(Terminal):
         images: Sequence[ImageData] = (),
         *,
         typed: str | None = None,
-        seen: bool = True,
         when: Literal["now", "next"] = "now",
     ) -> None:
+        self._display.work()
         shown = (*images, *with_images(text, self.session, self.printer))
         await self.session.say(text, when=when, images=shown, typed=typed)
 
-    async def settle(self, watch: Subscription | None = None) -> None:
-        return
+    async def carry_out(self, start: Callable[[], Awaitable[object]] | None = None) -> None:
+        if start is not None:
+            await start()
+        self._display.work()
 
-    async def continue_(self) -> None:
-        if self.session.idle:
-            await self.session.send(Continue())
 
-    async def through(
-        self,
-        start: Callable[[], Awaitable[object]],
-        own: str = "",
-        watch: Subscription | None = None,
-    ) -> None:
-        await start()
+class ScreenDisplay(Protocol):
+    """What shows the session that a command is about: the runtime of the screen."""
+
+    def work(self) -> None:
+        """There may be something to do."""
+        ...
+
+    async def moved(self, session: Session) -> None:
+        """Show this session from now on."""
+        ...
+
+    def outside(self) -> AbstractAsyncContextManager[Printer]:
+        """Give the bare terminal to another program meanwhile."""
+        ...
 
 
 def _for_rows(look: TerminalCapabilities, room: Callable[[], int]) -> TerminalCapabilities:

@@ -117,8 +117,7 @@ class Asked(Struct, frozen=True):
 
     `body` is what they are asked about, `prompt` the last line. With `keys`, one of them is
     the answer; without, a text, which begins as `text`. `menu` is a question that the person did
-    not begin: what is typed meanwhile is a message. `secret`: it is not shown.
-    `many`: it may have several lines.
+    not begin: what is typed meanwhile is a message. `many`: it may have several lines.
     """
 
     number: int
@@ -126,7 +125,6 @@ class Asked(Struct, frozen=True):
     prompt: Line
     keys: str = ""
     text: str = ""
-    secret: bool = False
     many: bool = False
     follows: bool = False  # more rows of a body that was shown before: its end is shown
     at: float = 0.0

@@ -21,7 +21,7 @@ from refold.tui.messages import (
     Selected,
 )
 from refold.tui.model import Dialog, Model, OpenPicker, Updated
-from refold.tui.text_field import TextField, edited, field_of, inserted, lay_out
+from refold.tui.text_field import edited, field_of, inserted, lay_out
 from refold.tui.transcript import split_rows
 from refold.views.picker import (
     Picker,
@@ -268,17 +268,11 @@ def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, in
     if indent > room // 2:
         rows.append((("plain", " "), *last))
         last, indent = (), 1
-    found = lay_out(_hidden(dialog), max(room - indent, 2))
+    found = lay_out(dialog.field, max(room - indent, 2))
     for n, text in enumerate(found.rows):
         before: Line = (("plain", " "), *last) if not n else (("plain", " " * indent),)
         rows.append((*before, ("plain", text)))
     return rows, (len(rows) - len(found.rows) + found.row, indent + found.cell)
-
-
-def _hidden(dialog: Dialog) -> TextField:
-    if not dialog.asked.secret:
-        return dialog.field
-    return replace(dialog.field, text="•" * len(dialog.field.text))
 
 
 def choosing_rows(model: Model, found: OpenPicker) -> tuple[list[Line], tuple[int, int]]:

@@ -1,6 +1,6 @@
 """A list to pick from, which typing narrows: its state, what keys do to it, its rows. Pure.
 
-The terminal reads the keys and draws; `terminal.prompts.picker` is what asks.
+The terminal reads the keys and draws; `console.list_prompt` is what asks.
 """
 
 from collections.abc import Callable, Sequence

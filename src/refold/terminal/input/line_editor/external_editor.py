@@ -9,10 +9,10 @@ from prompt_toolkit.key_binding import KeyPressEvent
 
 from refold.console.editor import edited, editor_of
 from refold.console.printer import Printer
-from refold.console.strip_escapes import without_escapes
 from refold.errors import RefoldError
 from refold.terminal.input.line_editor.pastes import Pasted
 from refold.views.escape import visible
+from refold.views.strip_escapes import without_escapes
 
 _NO_EDITOR = "No editor is set: set $VISUAL or $EDITOR."
 

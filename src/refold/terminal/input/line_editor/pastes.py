@@ -6,7 +6,7 @@ sent. Without the mark, each key would draw the whole text again.
 
 import re
 
-from refold.console.strip_escapes import without_escapes
+from refold.views.strip_escapes import without_escapes
 
 _MOST_LINES = 15
 _MOST_CHARACTERS = 1_500

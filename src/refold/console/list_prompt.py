@@ -7,7 +7,7 @@ import anyio
 from msgspec.structs import replace
 
 from refold.console.printer import Printer
-from refold.console.reader import Key, ListReader, TerminalReader
+from refold.console.reader import DialogReader, Key, ListReader
 from refold.views.escape import on_one_line
 from refold.views.picker import (
     OnMove,
@@ -27,7 +27,7 @@ _HOW = "number, or words to search for; Enter to leave: "
 
 async def pick(
     printer: Printer,
-    reader: TerminalReader,
+    reader: DialogReader,
     picker: Picker,
     search: Search | None = None,
     on_move: OnMove | None = None,
@@ -44,7 +44,7 @@ async def pick(
 
 
 async def _by_number(
-    printer: Printer, reader: TerminalReader, picker: Picker, search: Search | None
+    printer: Printer, reader: DialogReader, picker: Picker, search: Search | None
 ) -> Picker | None:
     shown = picker.choices[:MOST]
     while True:

@@ -13,12 +13,12 @@ from msgspec import Struct
 from refold.client.protocol import ModeAfterPlan
 from refold.client.session import Session
 from refold.client.types import Entry, Plan, PlanToJudge, events
+from refold.console.clipboard import with_images
 from refold.console.editor import editor_of
 from refold.console.markdown import print_words
 from refold.console.printer import Printer
-from refold.console.reader import TerminalReader
+from refold.console.reader import DialogReader
 from refold.errors import RefoldError
-from refold.terminal.steering import with_images
 from refold.values.modes import Mode
 from refold.views.escape import on_one_line, visible
 from refold.views.question_keys import Choice, DraftMessage, Menu
@@ -61,9 +61,7 @@ class PlanQueue:
         return next((plan for plan in due if plan.seq != self._later), None)
 
 
-async def put(
-    plan: Plan, session: Session, printer: Printer, reader: TerminalReader
-) -> bool:
+async def put(plan: Plan, session: Session, printer: Printer, reader: DialogReader) -> bool:
     """Show the plan and ask. False: it is left for later."""
     verdict, answered = None, False
     with anyio.CancelScope() as scope:
@@ -108,7 +106,7 @@ async def _send(verdict: PlanVerdict, plan: Plan, session: Session) -> bool:
 
 
 async def _judge(
-    plan: Plan, before: Mode, printer: Printer, reader: TerminalReader
+    plan: Plan, before: Mode, printer: Printer, reader: DialogReader
 ) -> PlanVerdict | DraftMessage | None:
     """`before` is the mode before the plan. Edits are accepted only if the person says so."""
     text = plan.text
@@ -166,7 +164,7 @@ def _show(title: str, text: str, printer: Printer) -> None:
     printer.gap()
 
 
-async def _edited(text: str, printer: Printer, reader: TerminalReader) -> str | None:
+async def _edited(text: str, printer: Printer, reader: DialogReader) -> str | None:
     try:
         if command := editor_of(os.environ):
             printer.say(f"in {on_one_line(command[0])} …", "dim")
@@ -181,7 +179,7 @@ async def _edited(text: str, printer: Printer, reader: TerminalReader) -> str | 
     return typed if isinstance(typed, str) else None
 
 
-async def _feedback(reader: TerminalReader) -> str | None:
+async def _feedback(reader: DialogReader) -> str | None:
     prompt: Line = (("dim", "what should be different?\n"), ("person", "feedback › "))
     typed = await reader.brief(prompt)
     return typed.strip() or None if isinstance(typed, str) else None

@@ -12,10 +12,10 @@ import anyio
 
 from refold.client.session import Session
 from refold.client.types import ChildAnswered, Entry, Permission, Questions, events
+from refold.console import permission_prompt as permission
+from refold.console.permission_prompt import PermissionAnswer, SendDraft
 from refold.console.printer import Printer
-from refold.console.prompts import permission
-from refold.console.prompts.permission import PermissionAnswer, SendDraft
-from refold.console.reader import Key, TerminalReader
+from refold.console.reader import DialogReader, Key
 from refold.errors import first
 from refold.values.display import AskedQuestion
 from refold.values.modes import Mode
@@ -35,7 +35,7 @@ class Asker:
         self,
         session: Session,
         printer: Printer,
-        reader: TerminalReader,
+        reader: DialogReader,
         send_draft: SendDraft,
     ) -> None:
         self._session, self._printer, self._reader = session, printer, reader

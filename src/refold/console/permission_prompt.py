@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from refold.client.session import Session
 from refold.client.types import Permission, Questions
 from refold.console.printer import Printer
-from refold.console.reader import Key, TerminalReader
+from refold.console.reader import DialogReader, Key
 from refold.errors import RefoldError
 from refold.values.modes import Mode
 from refold.views.call_summary import label
@@ -63,7 +63,7 @@ async def ask(
     request: Permission,
     session: Session,
     printer: Printer,
-    reader: TerminalReader,
+    reader: DialogReader,
     send_draft: SendDraft,
 ) -> PermissionAnswer:
     """Show the question until one of its choices is taken."""
@@ -77,7 +77,7 @@ async def ask(
 
 
 async def choose(
-    reader: TerminalReader, send_draft: SendDraft, menu: Menu, prompt: Line = ()
+    reader: DialogReader, send_draft: SendDraft, menu: Menu, prompt: Line = ()
 ) -> str | Key:
     """Ask until there is an answer. A draft that is sent meanwhile is none."""
     while isinstance(answer := await reader.choose(menu, prompt), DraftMessage):
@@ -146,7 +146,7 @@ class _Question:
         session: Session,
         printer: Printer,
         choose: Callable[[Menu], Awaitable[str | Key]],
-        reader: TerminalReader,
+        reader: DialogReader,
     ) -> None:
         self._request, self._session, self.choose = request, session, choose
         self._who = child_label(request.who, session.view.children)
@@ -284,7 +284,7 @@ class _Question:
                 return None
 
 
-async def _refused(reader: TerminalReader) -> PermissionAnswer | None:
+async def _refused(reader: DialogReader) -> PermissionAnswer | None:
     """No, and why; None if the person thought better of it."""
     prompt = line("why not? (Enter for no reason) ", "dim")
     match await reader.brief(prompt):

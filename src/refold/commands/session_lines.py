@@ -1,0 +1,69 @@
+"""Lines about a session that commands and screens share: what works where, how it is resumed."""
+
+import os
+from collections.abc import Iterator
+
+from refold.client.session import Session
+from refold.client.types import View
+from refold.errors import RefoldError
+from refold.views.escape import on_one_line, visible
+from refold.views.notices import ended_with_session
+from refold.views.styled import Line, line
+
+
+def heading(session: Session) -> Line:
+    """What works here, and where that is."""
+    model = on_one_line(session.model)
+    where = shown(session.view.session.directory)
+    branch = on_one_line(session.workspace.branch)
+    mode = f"mode {session.mode}" if session.mode != "default" else ""
+    said = "".join(f" · {part}" for part in (model, where, branch, mode) if part)
+    return (("strong", "refold"), ("dim", said))
+
+
+def has_interrupted_work(session: Session) -> bool:
+    """Is there an unfinished turn, which would cost something to continue?
+
+    Where it waits for an answer of the person, the question is put at once.
+    """
+    return not session.idle and not session.running and not session.requests
+
+
+def farewell(session: Session) -> Iterator[Line]:
+    """The last lines: what ends with the session, and how it is resumed."""
+    if session.owns_turns and (ends := ended_with_session(session.view)):
+        yield line(ends, "dim")
+    if session.view.session.title:
+        yield line(f"To resume: {resume_hint(session.view)}", "dim")
+
+
+def resume_hint(view: View) -> str:
+    """What to type to go on with this session, once it was left."""
+    id_, directory = view.session.id, view.session.directory
+    if not id_:
+        return "refold -c"
+    # Who leaves stands where refold was started, and -c is about that place.
+    here = directory == _standing()
+    return f"refold -c   (or refold -r {id_})" if here else f"refold -r {id_}"
+
+
+def sentence(error: RefoldError) -> Line:
+    return line(visible(str(error)), "bad")
+
+
+def _standing() -> str:
+    try:
+        return os.path.realpath(os.curdir)
+    except OSError:  # it is gone
+        return ""
+
+
+def shown(directory: str) -> str:
+    """A directory as people write it, fit for a screen."""
+    return on_one_line(_short(directory))
+
+
+def _short(directory: str) -> str:
+    home = os.path.expanduser("~")
+    inside = directory == home or directory.startswith(home + os.sep)
+    return "~" + directory[len(home) :] if inside and len(home) > 1 else directory

@@ -1,0 +1,171 @@
+"""What a slash command gets at a terminal, be it shown by lines or on the full screen.
+
+It draws documents with a printer and asks with a reader. How a message is sent and a turn is
+shown is up to `terminal.terminal` and `tui.screen_context`.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+import anyio
+
+from refold.client.folder_trust import NAMESPACES_QUESTION
+from refold.client.launch import ResumeTarget
+from refold.client.session import Session
+from refold.client.session_socket import SessionSocket
+from refold.commands.command_context import Document, Look, Markdown
+from refold.console.editor import editor_of
+from refold.console.list_prompt import pick
+from refold.console.markdown import print_words
+from refold.console.pager import show
+from refold.console.plan_prompt import PlanQueue
+from refold.console.printer import Printer
+from refold.console.reader import DialogReader, Key, ListReader
+from refold.errors import BadInput
+from refold.views.escape import visible
+from refold.views.picker import OnMove, Picker, Search
+from refold.views.styled import Line, line
+
+T = TypeVar("T")
+# What runs beside the session, given what prints a line.
+Beside: TypeAlias = Callable[[Callable[[str], None]], Coroutine[Any, Any, None]]
+
+
+async def no_listener(_: Callable[[str], None]) -> None:
+    """No work beside the session."""
+
+
+class ConsoleContext:
+    def __init__(self, session: Session, printer: Printer, reader: DialogReader) -> None:
+        # Where the turns run somewhere else, that process has the socket.
+        self.socket = SessionSocket(session, os.environ) if session.owns_turns else None
+        self.session, self.printer = session, printer
+        self.job = CancellableJob(printer, reader)
+        self.plans = PlanQueue()
+        self.leaving = False
+        self._reader = reader
+
+    @property
+    def look(self) -> Look:
+        now = self.printer.look
+        picks = isinstance(self._reader, ListReader)
+        return Look(self.printer.room, now.signs, now.moves, picks)
+
+    def show(self, *documents: Document) -> None:
+        for document in documents:
+            if isinstance(document, Markdown):
+                self.printer.gap()
+                print_words(document.text, self.printer)
+            else:
+                self.printer.line(document)
+
+    async def show_long(self, rows: Sequence[Line]) -> None:
+        await show(rows, self.printer)
+
+    async def ask(self, prompt: str, keys: str = "") -> str:
+        asked = line(f"{prompt} ", "strong")
+        if keys:
+            key = await self._reader.choice(asked, keys)
+            return key if isinstance(key, str) else ""
+        typed = await self._reader.brief(asked)
+        text = typed if isinstance(typed, str) else ""
+        if text.strip() and self._reader.lively:  # the line is gone from the screen
+            self.printer.say(f"{prompt} {visible(text.strip())}", "dim")
+        return text
+
+    async def pick(
+        self, picker: Picker, search: Search | None = None, on_move: OnMove | None = None
+    ) -> Picker | None:
+        return await pick(self.printer, self._reader, picker, search, on_move)
+
+    async def wait(self, job: Callable[[], Awaitable[T]]) -> T | None:
+        return await self.job.wait(job)
+
+    async def switch(self, target: ResumeTarget | None) -> Sequence[str]:
+        if target is None:
+            session, notices = await self.session.new(), ()
+        else:
+            switched = await self.session.switch(target, self._trust)
+            session, notices = switched.session, switched.notices
+        self.session, self.plans = session, PlanQueue()
+        if self.socket is not None:
+            self.socket.follow(session)
+        return notices
+
+    async def _trust(self, rows: Sequence[str], question: str) -> bool:
+        """Show the rows and ask whether that folder is trusted. Raises if there is no answer."""
+        self.printer.gap()
+        for row in rows:
+            self.printer.say(row)
+        key = await self._reader.choice(line(f"{question} y/n ", "strong"), "yn")
+        if isinstance(key, Key):
+            raise BadInput("Cancelled: the session stays where it is.")
+        if key == "y":
+            return True
+        namespaces = question == NAMESPACES_QUESTION
+        self.printer.say(
+            "Its commands make none."
+            if namespaces
+            else "Its settings and instructions are ignored.",
+            "dim",
+        )
+        return False
+
+    # What only a terminal has: `TerminalFeatures`.
+
+    @property
+    def has_colours(self) -> bool:
+        return self.printer.look.color
+
+    def use_theme(self, theme: str) -> Callable[[], None]:
+        before = self.printer.look
+        if theme:
+            self.printer.in_theme(theme, os.environ)
+        return partial(self.printer.in_look, before)
+
+    def use_vi_keys(self, on: bool | None) -> bool | None:
+        return self._reader.vi(on)
+
+    async def edit_text(self, text: str, name: str) -> str | None:
+        if command := editor_of(os.environ):
+            return await self._reader.edit(text, command, name)
+        typed = await self._reader.words(lambda: line("message › ", "person"), text)
+        return typed if isinstance(typed, str) else None
+
+    def show_plan(self) -> None:
+        self.plans.now()
+
+    def quit(self) -> None:
+        self.leaving = True
+
+
+class CancellableJob:
+    """What a command does beside the turn, until it is done or Ctrl+C ends it."""
+
+    def __init__(self, printer: Printer, reader: DialogReader) -> None:
+        self._printer, self._reader = printer, reader
+        self._scope: anyio.CancelScope | None = None
+
+    async def wait(self, work: Callable[[], Awaitable[T]]) -> T | None:
+        """Wait for it. If it was stopped, say so, and return None.
+
+        Work in a thread notices where it calls `anyio.from_thread.check_cancelled`, and is waited
+        for until then.
+        """
+        try:
+            with self._reader.quiet(), anyio.CancelScope() as self._scope:
+                return await work()
+        finally:
+            self._scope = None
+        self._printer.echoed()
+        self._printer.say("stopped", "dim")
+        return None
+
+    def stop(self) -> bool:
+        """Ctrl+C came. False: no job runs."""
+        if self._scope is None:
+            return False
+        self._scope.cancel()
+        return True

@@ -1,0 +1,71 @@
+"""Runs a program of the user's own: it gets the terminal, or its output is printed as text."""
+
+import codecs
+import os
+import subprocess
+from collections.abc import Sequence
+
+import anyio
+
+from refold import programs
+from refold.commands.command_context import ProgramOutput
+from refold.console import pty
+from refold.console.printer import Printer
+from refold.errors import RefoldError
+from refold.values.kept_output import Printed
+from refold.views.escape import Visible
+
+_END_BYTES = 256 * 1024  # that are kept of the start, and of the end
+_REST_SECONDS = 0.5  # to read what is left of the output after it has ended
+
+
+async def run_program(
+    command: Sequence[str], directory: str, printer: Printer
+) -> ProgramOutput:
+    """Run it in this directory, and show what it prints."""
+    printer.fresh()
+    printer.no_status()
+    if printer.look.moves and os.isatty(0) and os.isatty(1):
+        done = await pty.run(command, directory, os.environ)
+        printer.typed()
+        return _output(done.code, done.printed, full_screen=done.full_screen)
+    return await _through_a_pipe(command, directory, printer)
+
+
+async def _through_a_pipe(
+    command: Sequence[str], directory: str, printer: Printer
+) -> ProgramOutput:
+    printed = Printed(_END_BYTES)
+    decoder, shown = codecs.getincrementaldecoder("utf-8")("replace"), Visible()
+    # The lines of a script are for refold, not for the command.
+    stdin = None if os.isatty(0) else subprocess.DEVNULL
+    try:
+        running = await programs.open_process(
+            command, cwd=directory, stdin=stdin, stderr=subprocess.STDOUT
+        )
+    except (OSError, ValueError) as error:
+        raise RefoldError(f"{command[0]} could not be started: {error}") from error
+
+    async def read() -> None:
+        assert running.stdout is not None  # it is a pipe
+        async for piece in running.stdout:
+            printed.add(piece)
+            printer.pieces((("plain", shown.add(decoder.decode(piece))),))
+        over.set()
+
+    over, code = anyio.Event(), 0
+    async with running, anyio.create_task_group() as group:
+        group.start_soon(read)
+        code = await running.wait()
+        with anyio.move_on_after(_REST_SECONDS):
+            await over.wait()
+        group.cancel_scope.cancel()
+    printer.pieces((("plain", shown.add(decoder.decode(b"", True)) + shown.end()),))
+    printer.fresh()
+    return _output(code, printed)
+
+
+def _output(code: int, printed: Printed, *, full_screen: bool = False) -> ProgramOutput:
+    start = printed.start.decode(errors="replace")
+    end = printed.end.decode(errors="replace")
+    return ProgramOutput(code, start, end, printed.dropped, full_screen)
