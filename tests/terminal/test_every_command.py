@@ -63,7 +63,7 @@ ROWS: Mapping[str, Typing] = {
     "tag": Typing("/tag +a +b", "/tag -a", "/tag", seen=("#a #b", "#b")),
     "history": said("/history", "/history 1", seen=(r" *2  hello", r" *\d+  Hi there\.")),
     "export": said("/export pdf", "/export text talk.txt", seen=(
-        "'pdf' is none of md, html, tar, text; for a file of that name, type ./pdf",
+        "'pdf' is none of md, html, tar, text, script; for a file of that name, type ./pdf",
         ".*/talk.txt: 1 session, .*")),
     "fork": said("/fork", "/history", seen=("A copy of .* up to event .*", r" *2  hello")),
     "cd": Typing("/cd", "/cd .", "/cd ../none", "/cd hello.py", "/cd /tmp", "/cd", seen=(
