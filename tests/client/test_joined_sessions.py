@@ -18,13 +18,13 @@ import pytest
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
-from refold.client.dispatch import AlreadyAnswered
 from refold.client.launch import Launch
+from refold.client.order_sink import AlreadyAnswered
 from refold.client.protocol import ApprovalResponse, Continue, Fork, Rewind
 from refold.client.remote_session import attached
 from refold.client.session import Session
 from refold.client.session_socket import SessionSocket, runtime_directory, socket_path
-from refold.client.types import Entry, Frame, Permission, Questions
+from refold.client.types import Entry, Frame, ImageData, Permission, Questions
 from refold.config.folder_settings import load_here
 from refold.config.paths import paths
 from refold.errors import BadInput, Held
@@ -37,6 +37,10 @@ from refold.values.usage import Budget
 
 pytestmark = pytest.mark.anyio
 TOUCH = ("bash", '{"command": "touch made.txt"}')
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360f8cfc0"
+    "f01f0005000180e5d0a5d80000000049454e44ae426082"
+)
 ASK_USER = ("ask_user", '{"questions": [{"question": "Which?"}]}')
 
 
@@ -80,7 +84,9 @@ def launched(directory: Path, *replies: Any, **settings: object) -> Launch:
     places = paths(os.environ)
     flags = {"memory": False, "permissions.ask": ("bash(touch *)",), **settings}
     loaded = load_here(directory, places, os.environ, flags, trust=False)
-    options = LaunchOptions(directory=directory, provider=ScriptedProvider(*replies))
+    scripted = [each for each in replies if isinstance(each, ScriptedProvider)]
+    provider = scripted[0] if scripted else ScriptedProvider(*replies)
+    options = LaunchOptions(directory=directory, provider=provider)
     return Launch(App(loaded.settings, places, os.environ, options), flags)
 
 
@@ -166,7 +172,7 @@ class HandleContract:
             assert await session.set_effort("high")
             assert await session.set_budget(Budget(tokens=1000))
             assert await session.set_steps(7)
-            assert await session.set_agent("plan")
+            assert (await session.agents.choose("plan")).name == "plan"
             assert await session.rename("mine")
             assert await session.tag(["+one"])
             await session.changed(after=session.view.seq - 1)
@@ -207,9 +213,55 @@ class HandleContract:
             copy = await session.fork()
             assert copy not in ("", session.id)
             assert await session.compact(prune=True)
-            assert await session.send(Rewind(said, "conversation"))
-            await session.changed(after=session.view.seq - 1)
+            before = session.view
+            report = await session.workspace.rewind(said, "conversation")
             assert not list(session.view.conversation.messages)
+            assert report.preview.plan.mark
+            assert await session.send(Rewind(report.undo, "conversation"))
+            assert session.view.conversation.size == before.conversation.size
+
+    async def test_a_compaction_is_stopped_and_an_empty_session_has_none(
+        self, open_session: Any
+    ) -> None:
+        class Slow(ScriptedProvider):
+            async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+                if len(self.heard) == 2:
+                    began.set()
+                    await anyio.sleep_forever()
+                async for delta in super().stream(request):
+                    yield delta
+
+        began, ends = anyio.Event(), list[bool]()
+        async with open_session(Slow("Hi.", "Hi again.")) as session:
+            assert not await session.compact()
+            for _ in range(2):
+                await session.say("Hello. " * 1000)
+                await session.settle()
+            async with anyio.create_task_group() as group:
+
+                async def compact() -> None:
+                    ends.append(await session.compact())
+
+                group.start_soon(compact)
+                await began.wait()
+                assert session.compacting
+                assert await session.interrupt()
+
+            assert ends == [False]
+            assert not session.compacting
+            assert session.view.conversation.messages
+
+    async def test_a_message_with_an_image_is_for_the_next_turn(
+        self, open_session: Any
+    ) -> None:
+        async with open_session("Red.") as session:
+            image = ImageData(PIXEL, "image/png", "red.png")
+            assert await session.say("Which colour?", when="next", images=(image,))
+            await session.settle()
+
+            assert session.view.conversation.messages[0].message.images
+            with pytest.raises(BadInput, match="no text"):
+                await session.say("  ")
 
     async def test_events_are_read_from_any_place(self, open_session: Any) -> None:
         async with open_session("Hi.") as session:

@@ -7,7 +7,6 @@ has the wording and records the answer.
 import msgspec
 
 from refold.app.app import App
-from refold.client.dispatch import AlreadyAnswered
 from refold.client.folder_trust import (
     KEEP,
     USE,
@@ -16,6 +15,7 @@ from refold.client.folder_trust import (
     shown_change,
     since,
 )
+from refold.client.order_sink import AlreadyAnswered
 from refold.client.protocol import InstructionsResponse
 from refold.config.project import FolderTexts, Project
 from refold.config.trusted_folders import TrustedFolders

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import anyio
 
 from refold.agents.profile import Profile, unused_preset
-from refold.agents.registry import choose_agent
 from refold.app.app import App
 from refold.client.launch import Launch
+from refold.client.order_sink import SendOrder
+from refold.client.protocol import SetAgent
 from refold.config.settings import Settings
 from refold.errors import BadInput
 from refold.session.session import Session as Engine
@@ -95,8 +96,8 @@ class ModelChoices:
 class AgentChoices:
     """The agents and the prompts that can be named here."""
 
-    def __init__(self, app: App, engine: Engine) -> None:
-        self._app, self._engine = app, engine
+    def __init__(self, app: App, engine: Engine, send: SendOrder) -> None:
+        self._app, self._engine, self._send = app, engine, send
 
     @property
     def current(self) -> str:
@@ -121,7 +122,8 @@ class AgentChoices:
 
     async def choose(self, name: str) -> Profile:
         """This agent works from the next turn on. Raises `BadInput` for none."""
-        return await choose_agent(self._engine.inbox, self._app.agents, name)
+        await self._send(SetAgent(name))
+        return self._app.agents.find(name, "main")
 
     def unused_preset(self, agent: Profile) -> str:
         """Says that this agent has a prompt of its own, where another was chosen; or ""."""

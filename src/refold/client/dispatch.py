@@ -1,9 +1,8 @@
-"""Takes orders: each becomes an event of the session, or waits until the session is idle.
+"""The order sink of a session that is open in this process.
 
-`Dispatcher` has one table from the type of an order to the method that carries it out; `Session`
-has those of the orders that lead to another place or another session. Most orders go to the session's inbox at once. Messages that are turns of their own, a
-compaction between two turns and `continue` wait here, and `step` carries out the next of
-them. An order that cannot be carried out raises `BadInput`.
+`Dispatcher` has one table from the type of an order to the method that carries it out. Most
+orders go to the session's inbox at once. Messages that are turns of their own, a compaction
+between two turns and `continue` wait here, and `step` carries out the next of them.
 """
 
 from collections import deque
@@ -11,18 +10,28 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from anyio import CancelScope
+from anyio import CancelScope, to_thread
 
 from refold.agents.registry import choose_agent
-from refold.app.app import App
+from refold.client.launch import (
+    Launch,
+    OpenedSession,
+    ResumeTarget,
+    real_directories,
+    untrusted,
+)
+from refold.client.order_sink import AlreadyAnswered, OrderResult
 from refold.client.protocol import (
     ApprovalResponse,
     Cancel,
+    ChangeTags,
     CompactConversation,
     Continue,
     DeleteMessage,
     EditMessage,
     EnterWorktree,
+    Fork,
+    InstructionsResponse,
     Interrupt,
     LeaveWorktree,
     MailTeammate,
@@ -32,14 +41,19 @@ from refold.client.protocol import (
     QuestionResponse,
     Queue,
     RemoveWorktree,
+    Rename,
+    ReportSnapshot,
+    ReportStatus,
     Rewind,
     SendMessage,
     SetAgent,
     SetBudget,
+    SetDirectory,
     SetEffort,
     SetMode,
     SetModel,
     SetSteps,
+    ShellOutput,
     Steer,
     StopBackground,
     StopChild,
@@ -47,52 +61,39 @@ from refold.client.protocol import (
     SwitchTracing,
     WithdrawMessage,
 )
-from refold.client.workspace import SessionWorkspace
+from refold.client.workspace import rewind, worktree_of
 from refold.errors import BadInput, ToolFailed
 from refold.journal.events.child_events import TeamsSwitched, TracingSwitched
 from refold.session.pending_requests import Permission, Questions, requests
-from refold.session.session import Session as Engine
 from refold.tools.contract import ImageData
 from refold.values.modes import MODES
 from refold.values.usage import Budget
 
 if TYPE_CHECKING:
-    from refold.app.entered_worktree import SessionWorktree
     from refold.client.permissions import Permissions
 
-# It takes one kind of order. False: the order changes nothing. It raises `BadInput`.
-OrderHandler: TypeAlias = Callable[[Any], Awaitable[bool]]
+# It takes one kind of order. A bool says whether the order changed anything.
+OrderHandler: TypeAlias = Callable[[Any], Awaitable[bool | OrderResult]]
 BUSY = "a turn of this session is running already: wait, or stop it"
 NO_CHILD = "no subagent is running"
 # What a whole turn has: it cannot be changed within one.
 _OF_A_TURN: Mapping[type, str] = MappingProxyType(
-    {SetModel: "model", SetEffort: "effort", SetAgent: "agent"}
+    {SetModel: "model", SetEffort: "effort", SetAgent: "agent", SetDirectory: "directory"}
 )
+_IN_A_TURN = "a turn of this session is running: wait or stop it, and set the {} then"
+_MESSAGES = (SendMessage, Steer, Queue)
 NO_COMMAND = "no command is running in the background"
 NO_BASH = "no command of this session is running that could go on in the background"
 
 
-def check_between_turns(engine: Engine, what: str) -> None:
-    """Raises `BadInput` while a turn runs, if `what` is something that a whole turn has."""
-    if what and engine.running:
-        raise BadInput(
-            f"a turn of this session is running: wait or stop it, and set the {what} then"
-        )
-
-
-class AlreadyAnswered(BadInput):
-    """Another client answered first. `Session.answer` returns False then."""
-
-
 class Dispatcher:
-    """Dispatches the orders of one open session.
+    """Dispatches the orders of one open session."""
 
-    `told` has the hash with which each request was last shown.
-    """
+    owns_turns, ended, model = True, "", ""
 
-    def __init__(self, app: App, engine: Engine) -> None:
-        self._app, self._engine = app, engine
-        self.told = dict[str, str]()
+    def __init__(self, launch: Launch, opened: OpenedSession) -> None:
+        self._launch, self._app, self._engine = launch, opened.app, opened.engine
+        self._keys = set[str]()  # of orders that are no messages; those are in the journal
         self._messages = deque[SendMessage]()
         self._compaction: CompactConversation | None = None
         self._scope: CancelScope | None = None  # of the compaction, while it is done
@@ -113,6 +114,14 @@ class Dispatcher:
             DeleteMessage: self._delete_message,
             WithdrawMessage: self._withdraw_message,
             Rewind: self._rewind,
+            Fork: self._fork,
+            Rename: self._rename,
+            ChangeTags: self._change_tags,
+            ShellOutput: self._shell_output,
+            ReportStatus: self._report,
+            ReportSnapshot: self._report,
+            SetDirectory: self._set_directory,
+            InstructionsResponse: self._judge_instructions,
             EnterWorktree: self._enter_worktree,
             LeaveWorktree: self._leave_worktree,
             RemoveWorktree: self._remove_worktree,
@@ -130,21 +139,23 @@ class Dispatcher:
             SwitchTracing: self._switch_tracing,
         }
 
-    async def send(self, order: Order) -> bool:
-        """Take the order. False if it changes nothing. Raises `BadInput`."""
-        check_between_turns(self._engine, _OF_A_TURN.get(type(order), ""))
-        return await self._handlers[type(order)](order)
+    async def send(self, order: Order) -> OrderResult:
+        kind = type(order)
+        if order.client_key and kind not in _MESSAGES:
+            if order.client_key in self._keys:
+                return OrderResult(False)
+            self._keys.add(order.client_key)
+        if kind in _OF_A_TURN and self._engine.running:
+            raise BadInput(_IN_A_TURN.format(_OF_A_TURN[kind]))
+        result = await self._handlers[kind](order)
+        return OrderResult(result) if isinstance(result, bool) else result
 
     @property
     def waiting(self) -> bool:
-        """Does an order wait for `step` that is no event yet?"""
         return self._continues or self._compaction is not None or bool(self._messages)
 
     async def step(self) -> bool:
-        """Do the next thing: a turn, a compaction, a message. False if there is none.
-
-        False, too, while a turn waits for the user, who has not answered since.
-        """
+        """A turn, a compaction or a message."""
         engine = self._engine
         if engine.view.turn.seq and engine.view.seq <= self._asked:
             return False
@@ -156,20 +167,47 @@ class Dispatcher:
             return True
         if self._compaction is not None:
             order, self._compaction = self._compaction, None
-            try:
-                with CancelScope() as self._scope:
-                    await engine.compact(order.kind, order.focus)
-            finally:
-                self._scope = None
+            await self.compact(order)
             return True
         if self._messages:
             message = self._messages.popleft()
-            await self.say(message, message.when)
+            await self._say(message, message.when)
             return True
         return False
 
-    async def say(self, order: SendMessage, when: Literal["now", "next"]) -> bool:
+    async def compact(self, order: CompactConversation) -> bool:
+        try:
+            with CancelScope() as self._scope:
+                return await self._engine.compact(order.kind, order.focus)
+        finally:
+            self._scope = None
+        return False
+
+    def forget(self) -> None:
+        """Drop all waiting work, and end a running compaction."""
+        self._messages.clear()
+        self._compaction, self._continues = None, False
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def _message(self, order: SendMessage) -> bool:
+        if order.when == "now" and self._engine.view.turn.seq:
+            return await self._say(order, "now")
+        _check_text(order)
+        self._messages.append(order)
+        return True
+
+    async def _steer(self, order: Steer) -> bool:
+        return await self._say(order, "now")
+
+    async def _queue(self, order: Queue) -> bool:
+        return await self._say(order, "next")
+
+    async def _say(
+        self, order: SendMessage | Steer | Queue, when: Literal["now", "next"]
+    ) -> bool:
         """Record a message at once. False if that was done before."""
+        _check_text(order)
         shown = list[ImageData]()
         if order.images:
             from refold.tools.images import image_data  # few messages have one
@@ -183,33 +221,6 @@ class Dispatcher:
             typed=order.typed,
         )
 
-    def forget(self) -> None:
-        """Drop all waiting work, and end a running compaction."""
-        self._messages.clear()
-        self._compaction, self._continues = None, False
-        if self._scope is not None:
-            self._scope.cancel()
-
-    async def _message(self, order: SendMessage) -> bool:
-        if not (order.text.strip() or order.images):
-            raise BadInput("it contains no text")
-        if order.when == "now" and self._engine.view.turn.seq:
-            return await self.say(order, "now")
-        self._messages.append(order)
-        return True
-
-    async def _steer(self, order: Steer) -> bool:
-        return await self._at_once(order, "now")
-
-    async def _queue(self, order: Queue) -> bool:
-        return await self._at_once(order, "next")
-
-    async def _at_once(self, order: Steer | Queue, when: Literal["now", "next"]) -> bool:
-        if not order.text.strip():
-            raise BadInput("it contains no text")
-        message = SendMessage(order.text, when=when, client_key=order.client_key)
-        return await self.say(message, when)
-
     async def _edit_message(self, order: EditMessage) -> bool:
         return await self._engine.inbox.edit_message(order.message, order.text)
 
@@ -219,23 +230,55 @@ class Dispatcher:
     async def _withdraw_message(self, order: WithdrawMessage) -> bool:
         return await self._engine.inbox.withdraw(order.message)
 
-    async def _rewind(self, order: Rewind) -> bool:
-        workspace = SessionWorkspace(self._app, self._engine)
-        rewound = await workspace.rewind(order.to, order.what, force=order.force)
-        return bool(rewound.undo)
+    async def _rewind(self, order: Rewind) -> OrderResult:
+        report = await rewind(self._app, self._engine, order)
+        return OrderResult(bool(report.undo), rewound=report)
+
+    async def _fork(self, order: Fork) -> OrderResult:
+        copy = await self._app.fork(self._engine.view.session.id, order.at)
+        return OrderResult(True, copy=copy.id)
+
+    async def _rename(self, order: Rename) -> bool:
+        from refold.session.rename import rename
+
+        return await rename(self._engine.record, order.name)
+
+    async def _change_tags(self, order: ChangeTags) -> bool:
+        from refold.session.rename import tag
+
+        return await tag(self._engine.record, order.changes)
+
+    async def _shell_output(self, order: ShellOutput) -> bool:
+        return await self._engine.inbox.ran(order.command, order.output)
+
+    async def _report(self, _: ReportStatus | ReportSnapshot) -> bool:
+        """The clients write the document: they have `Session.status` and `snapshot`."""
+        return False
+
+    async def _set_directory(self, order: SetDirectory) -> OrderResult:
+        named = (order.directory, *order.added)
+        where, *more = await to_thread.run_sync(real_directories, named)
+        target = ResumeTarget(self._engine.view.session.id, where, tuple(more))
+        opened = await self._launch.switch(self._engine, target, untrusted)
+        self._app, self._engine = opened.app, opened.engine
+        return OrderResult(True, opened=opened)
+
+    async def _judge_instructions(self, order: InstructionsResponse) -> bool:
+        from refold.client.changed_instructions import judge
+
+        await to_thread.run_sync(judge, self._app, order)
+        return True
 
     async def _enter_worktree(self, order: EnterWorktree) -> bool:
-        return await _done(self._worktree.enter_now(order.name, order.branch))
+        tree = worktree_of(self._app, self._engine)
+        return await _done(tree.enter_now(order.name, order.branch))
 
     async def _leave_worktree(self, _: LeaveWorktree) -> bool:
-        return await _done(self._worktree.leave_now())
+        return await _done(worktree_of(self._app, self._engine).leave_now())
 
     async def _remove_worktree(self, order: RemoveWorktree) -> bool:
-        return await _done(self._worktree.remove(order.name, force=order.force))
-
-    @property
-    def _worktree(self) -> "SessionWorktree":
-        return SessionWorkspace(self._app, self._engine).worktree
+        tree = worktree_of(self._app, self._engine)
+        return await _done(tree.remove(order.name, force=order.force))
 
     async def _interrupt(self, order: Interrupt) -> bool:
         if self._stops_compaction():
@@ -266,7 +309,7 @@ class Dispatcher:
     async def _compact(self, order: CompactConversation) -> bool:
         if not self._engine.view.conversation.messages:
             raise BadInput("there are no messages to compact")
-        if self._engine.view.turn.seq:
+        if self._engine.running or self._engine.view.turn.seq:
             return await self._engine.inbox.compact(order.kind, order.focus)
         self._compaction = order  # between two turns: `step` does it
         return True
@@ -403,21 +446,24 @@ class Dispatcher:
     def _waiting(self, call_id: str, hash_: str) -> Permission | Questions:
         for found in requests(self._engine.view):
             if isinstance(found, Permission | Questions) and found.id == call_id:
-                # Whoever gives no hash answers what they were shown last.
-                known = hash_ or self.told.get(call_id, "")
-                if not known:
+                if not hash_:
                     raise BadInput(
                         f"the call {call_id!r} was not shown to you yet: wait for its request"
                     )
-                if known != found.call.hash:
+                if hash_ != found.call.hash:
                     raise BadInput(
                         f"the call {call_id!r} has changed since the request with that "
                         "hash: answer its newest request"
                     )
                 return found
-        if call_id in self.told:
+        if hash_:  # it was shown
             raise AlreadyAnswered(f"no call {call_id!r} waits for an answer any more")
         raise BadInput(f"no call {call_id!r} waits for an answer")
+
+
+def _check_text(order: SendMessage | Steer | Queue) -> None:
+    if not (order.text.strip() or order.images):
+        raise BadInput("it contains no text")
 
 
 def _granted(

@@ -1,7 +1,7 @@
 """The orders that a client can send to a session: a class for each, a JSON line over stdio.
 
-Each type is in docs/headless.md; a test compares the two. `client.dispatch` carries orders
-out; `views.stream_json` has the documents that a session sends.
+Each type is in docs/headless.md; a test compares the two. `client.order_sink` says where
+orders go; `views.stream_json` has the documents that a session sends.
 """
 
 import re
@@ -48,12 +48,16 @@ class Steer(_Order, frozen=True, tag="steer"):
     """A message for the next step of the running turn; it starts a turn if none runs."""
 
     text: str
+    images: tuple[ImageData, ...] = ()
+    typed: str | None = None
 
 
 class Queue(_Order, frozen=True, tag="queue"):
     """A message for after the running turn, kept at once; all that wait are one turn."""
 
     text: str
+    images: tuple[ImageData, ...] = ()
+    typed: str | None = None
 
 
 class ApprovalResponse(_Order, frozen=True, tag="tool_approval_response"):

@@ -1,8 +1,8 @@
 """A session that is open in another process of this machine, through its socket.
 
-`attached` gives the same handle as any other: a `Session`, whose orders go over the socket
-and whose state is followed in the journal. Turns run where the session is open; `step` waits
-for them. Leaving it stops nothing. The other end is `session_socket`.
+`attached` gives the same `Session` as any other: its orders go over the socket, and its state
+is followed in the journal. Turns run where the session is open; `step` waits for them.
+Leaving it stops nothing. The other end is `session_socket`.
 
 The engine here has the state of any other, folded from the lines that the writer appends;
 whatever would record an event raises `BadInput`.
@@ -12,7 +12,6 @@ import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 import msgspec
@@ -20,23 +19,21 @@ from anyio.abc import SocketStream
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from refold.client.dispatch import AlreadyAnswered
-from refold.client.launch import Ask, Launch, OpenedSession, ResumeTarget
+from refold.app.app import App
+from refold.client.launch import Launch, OpenedSession
+from refold.client.order_sink import AlreadyAnswered, OrderResult
 from refold.client.protocol import (
-    ChangeTags,
+    Cancel,
     CompactConversation,
     Continue,
     Fork,
+    Interrupt,
     Order,
-    Rename,
     Rewind,
-    SendMessage,
-    SetAgent,
-    ShellOutput,
 )
-from refold.client.session import Session, SwitchResult
+from refold.client.session import Session
 from refold.client.session_socket import Hello, received, socket_path
-from refold.client.workspace import SessionWorkspace
+from refold.client.workspace import preview
 from refold.engine.world import World
 from refold.errors import BadInput, Held, RefoldError, first
 from refold.journal.events import codec
@@ -45,24 +42,21 @@ from refold.journal.state.fold import View, apply
 from refold.journal.store import log_file
 from refold.journal.store.port import Store
 from refold.journal.store.reader import Reader
+from refold.session.pending_requests import requests
 from refold.session.recorder import MakeEvents, Recorder
 from refold.session.session import Session as Engine
 from refold.session.session import SessionOptions
-from refold.tools.contract import ImageData
 from refold.values.messages import ToolCall
+from refold.views.rewind_points import RewindPreview, RewindReport
 from refold.views.stream_json.documents import Error, ForkMade, OrderTaken
 from refold.views.stream_json.encode import live_of
 from refold.views.stream_json.live_documents import LiveDocument
 from refold.views.stream_json.snapshot import Status
 
-if TYPE_CHECKING:
-    from refold.views.rewind_points import RewindReport, What
-
 _LONGEST_LINE = 256 * 1024 * 1024  # bytes: a snapshot has the whole conversation
 _GONE = (
     "the process in which this session was open has closed it: refold -r {id} resumes it"
 )
-_ALONE = "this session is open in another process: leave it, and start refold for another"
 _LIVE = ("text_delta", "thinking_delta", "call_coming", "tool_progress", "retry", "within",
          "child_moved")  # fmt: skip
 _ELSEWHERE = "this session is open in another process: do this there"
@@ -156,23 +150,103 @@ class _Request(Struct, frozen=True):
     arguments: Raw = Raw(b"null")
 
 
-class OwnerConnection:
-    """The process that has the session open, and what it says."""
+class SocketSink:
+    """The order sink of a session whose orders go to another process, over its socket.
 
-    def __init__(self, stream: SocketStream, journal: FollowedJournal) -> None:
-        self._stream, self._journal = stream, journal
-        self.made = dict[str, ToolCall]()  # calls that wait for an answer, unmasked
-        self.engine = FollowedEngine(journal, self.made)
-        self.copy = ""  # the newest fork
-        self.model = ""  # of the next turn, where none was chosen
+    It hears what that process says, too.
+    """
+
+    owns_turns = False
+
+    def __init__(self, stream: SocketStream, journal: FollowedJournal, app: App) -> None:
+        self._stream, self._journal, self._app = stream, journal, app
+        self._made = dict[str, ToolCall]()  # calls that wait for an answer, unmasked
+        self.engine = FollowedEngine(journal, self._made)
+        self.model = ""
         self.joined = anyio.Event()
+        self._copy = ""  # the newest fork
+        self._after = -1  # the seq behind which an order has something to come
+        self._compaction: anyio.CancelScope | None = None  # while one is waited for
         self._answers = dict[str, Error | OrderTaken | None]()
         self._news, self._problem = anyio.Event(), ""
 
-    async def order(self, order: Order) -> bool:
-        """Send it, and wait until it is taken. Raises `BadInput` as the owner does."""
-        if self._journal.ended:
-            raise BadInput(self._journal.ended)
+    @property
+    def ended(self) -> str:
+        return self._journal.ended
+
+    @property
+    def waiting(self) -> bool:
+        return self._after >= self._journal.view.seq
+
+    async def send(self, order: Order) -> OrderResult:
+        before = self._journal.view
+        rewound: RewindPreview | None = None
+        if isinstance(order, Rewind):
+            rewound = await preview(self._app, before, order.to, order.what)
+        changed = await self._exchange(order)
+        if changed and isinstance(order, Continue | CompactConversation):
+            self._after = before.seq
+        stops = changed and isinstance(order, Interrupt | Cancel)
+        if stops and self._compaction is not None:
+            self._compaction.cancel()
+        if rewound is not None:
+            undo = self._journal.view.seq if changed else 0
+            return OrderResult(changed, rewound=RewindReport(rewound, undo=undo))
+        return OrderResult(changed, copy=self._copy if isinstance(order, Fork) else "")
+
+    async def step(self) -> bool:
+        """Wait for the next event of a turn."""
+        self._check()
+        view = self._journal.view
+        asks = bool(requests(view)) and bool(view.turn.seq)
+        if not self.waiting and (self.engine.idle or asks):
+            return False
+        self._after = -1
+        await self._journal.wait_for_event(after=view.seq)
+        return True
+
+    async def compact(self, order: CompactConversation) -> bool:
+        compacted = anyio.Event()
+
+        def on_entry(entry: Entry) -> None:
+            if isinstance(entry.event, Compacted):
+                compacted.set()
+
+        forget, self.engine.beside = self._journal.hub.subscribe(on_entry), True
+        try:
+            with anyio.CancelScope() as self._compaction:
+                await self._exchange(order)
+                while not compacted.is_set():
+                    await self._more()
+        finally:
+            self._compaction, self.engine.beside = None, False
+            forget()
+        return compacted.is_set()
+
+    def forget(self) -> None:
+        """What was ordered is with the other process already."""
+
+    async def follow(self, hello: Hello) -> None:
+        """Hear what the other process says, to the end."""
+        try:
+            await self._stream.send(msgspec.json.encode(hello) + b"\n")
+            async for line in received(self._stream.receive, _LONGEST_LINE):
+                head = msgspec.json.decode(line, type=_DocumentHead)
+                await self._on_line(line, head)
+                self._wake()
+                if head.type == "status":
+                    self.joined.set()
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            pass
+        finally:
+            self._journal.end(_GONE.format(id=self.engine.view.session.id))
+            self.joined.set()
+            self._wake()
+
+    async def _exchange(self, order: Order) -> bool:
+        """Send it, and wait until it is taken. Raises `BadInput` as the other process does."""
+        if self.ended:
+            raise BadInput(self.ended)
         key = order.client_key or os.urandom(8).hex()
         self._answers[key] = None
         data = msgspec.json.encode(replace(order, client_key=key))
@@ -182,8 +256,8 @@ class OwnerConnection:
             raise BadInput(_GONE.format(id=self.engine.view.session.id)) from error
         try:
             while (answer := self._answers[key]) is None:
-                if self._journal.ended:
-                    raise BadInput(self._journal.ended)
+                if self.ended:
+                    raise BadInput(self.ended)
                 await self._news.wait()
         finally:
             del self._answers[key]
@@ -192,48 +266,38 @@ class OwnerConnection:
             raise AlreadyAnswered(answer.reason) if late else BadInput(answer.reason)
         return answer.changed
 
-    def check(self) -> None:
-        """Raises what went wrong at the owner, once."""
+    async def _more(self) -> None:
+        """Wait for the next thing that the other process says. Raises if that is an error."""
+        self._check()
+        if self.ended:
+            raise BadInput(self.ended)
+        await self._news.wait()
+
+    def _check(self) -> None:
+        """Raise what went wrong in the other process, once."""
         problem, self._problem = self._problem, ""
         if problem:
             raise RefoldError(problem)
 
-    async def follow(self, hello: Hello) -> None:
-        """Hear what the owner says, to the end."""
-        try:
-            await self._stream.send(msgspec.json.encode(hello) + b"\n")
-            async for line in received(self._stream.receive, _LONGEST_LINE):
-                told = msgspec.json.decode(line, type=_DocumentHead)
-                await self._on_line(line, told)
-                self._tell()
-                if told.type == "status":
-                    self.joined.set()
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            pass
-        finally:
-            self._journal.end(_GONE.format(id=self.engine.view.session.id))
-            self.joined.set()
-            self._tell()
-
-    async def _on_line(self, line: bytes, told: _DocumentHead) -> None:
-        match told.type:
+    async def _on_line(self, line: bytes, head: _DocumentHead) -> None:
+        match head.type:
             case "recorded":
-                await self._reach(told.seq)
-            case "order_taken" | "error" if told.client_key in self._answers:
+                await self._reach(head.seq)
+            case "order_taken" | "error" if head.client_key in self._answers:
                 await self._journal.follow()
                 answer = msgspec.json.decode(line, type=Error | OrderTaken)
-                self._answers[told.client_key] = answer
-            case "error" if not told.seq:
+                self._answers[head.client_key] = answer
+            case "error" if not head.seq:
                 self._problem = msgspec.json.decode(line, type=Error).reason
             case "status":
                 status = msgspec.json.decode(line, type=Status)
                 self.engine.cut_off, self.model = status.cut_off, status.choices.model
             case "fork_made":
-                self.copy = msgspec.json.decode(line, type=ForkMade).session_id
+                self._copy = msgspec.json.decode(line, type=ForkMade).session_id
             case "tool_approval_request":
                 asks = msgspec.json.decode(line, type=_Request)
                 call = ToolCall(asks.call_id, asks.tool, asks.arguments)
-                self.made |= {asks.call_id: call} if asks.tool else {}
+                self._made |= {asks.call_id: call} if asks.tool else {}
             case kind if kind in _LIVE:
                 live = msgspec.json.decode(line, type=LiveDocument)
                 await self._reach(live.after)
@@ -246,139 +310,15 @@ class OwnerConnection:
             await self._journal.follow()
             self.engine.cut_off = False  # something happens in it
 
-    def _tell(self) -> None:
-        told, self._news = self._news, anyio.Event()
-        told.set()
-
-
-class RemoteSession(Session):
-    """`close`, `new` and `switch` would end the session for its owner: they do not."""
-
-    def __init__(self, launch: Launch, owner: OwnerConnection) -> None:
-        super().__init__(launch, OpenedSession(launch.app, owner.engine))
-        self._owner, self._follows = owner, owner.engine.journal
-        self._after = -1  # the seq behind which an order has something to come
-        self._compacting, self.owns_turns = False, False
-
-    @property
-    def ended(self) -> str:
-        return self._follows.ended
-
-    @property
-    def model(self) -> str:
-        return self.view.session.model or self._owner.model
-
-    @property
-    def has_work(self) -> bool:
-        return self.running or not self.idle
-
-    @property
-    def compacting(self) -> bool:
-        return self._compacting
-
-    @property
-    def workspace(self) -> "SessionWorkspace":
-        return _RemoteWorkspace(self._app, self._engine, self._owner)
-
-    async def send(self, order: Order) -> bool:
-        seq = self.view.seq
-        taken = await self._owner.order(order)
-        if taken and isinstance(order, Continue | CompactConversation):
-            self._after = seq
-        return taken
-
-    async def say(
-        self,
-        text: str,
-        *,
-        when: Literal["now", "next"] = "now",
-        client_key: str = "",
-        images: Sequence[ImageData] = (),
-        typed: str | None = None,
-    ) -> bool:
-        order = SendMessage(text, when, tuple(images), typed, client_key=client_key)
-        return await self.send(order)
-
-    async def step(self) -> bool:
-        """Wait for the next event of a turn. False if none runs, or a person is asked."""
-        self._owner.check()
-        seq = self.view.seq
-        if seq > self._after:
-            if self.idle or (self.requests and self.view.turn.seq):
-                return False
-            self._after = -1
-        await self.changed(after=seq)
-        return True
-
-    def forget_orders(self) -> None:
-        """They are with the owner already."""
-
-    async def compact(self, focus: str = "", *, prune: bool = False) -> bool:
-        seq, turn = self.view.seq, self.view.turn.seq
-        kind: Literal["prune", "full"] = "prune" if prune else "full"
-        await self.send(CompactConversation(kind, focus))
-        self._after = -1
-        if turn:
-            return True
-        self._compacting = True
-        try:
-            async for entry in self.events(seq):
-                if isinstance(entry.event, Compacted):
-                    return True
-        finally:
-            self._compacting = False
-        raise BadInput(self.ended)
-
-    async def rename(self, name: str) -> bool:
-        return await self.send(Rename(name))
-
-    async def tag(self, changes: Sequence[str]) -> bool:
-        return await self.send(ChangeTags(tuple(changes)))
-
-    async def ran(self, command: str, output: str) -> bool:
-        return await self.send(ShellOutput(command, output))
-
-    async def fork(self, at: int | None = None) -> str:
-        await self.send(Fork(at))
-        return self._owner.copy
-
-    async def set_agent(self, agent: str) -> bool:
-        return await self.send(SetAgent(agent))
-
-    async def close(self) -> None:
-        """Nothing is open here."""
-
-    async def new(self) -> Session:
-        raise BadInput(_ALONE)
-
-    async def switch(self, target: ResumeTarget, ask: Ask | None = None) -> SwitchResult:
-        raise BadInput(_ALONE)
-
-    async def set_directory(
-        self, directory: str | Path = "", added: Sequence[str | Path] = ()
-    ) -> Sequence[str]:
-        raise BadInput("the terminal in which this session is open changes its directory")
-
-
-class _RemoteWorkspace(SessionWorkspace):
-    def __init__(self, app: Any, engine: Any, owner: OwnerConnection) -> None:
-        super().__init__(app, engine)
-        self._owner = owner
-
-    async def rewind(
-        self, seq: int, what: "What" = "both", *, force: bool = False
-    ) -> "RewindReport":
-        from refold.views.rewind_points import RewindReport
-
-        preview = await self.preview(seq, what)
-        await self._owner.order(Rewind(seq, what, force))
-        return RewindReport(preview, undo=self._engine.view.seq)
+    def _wake(self) -> None:
+        news, self._news = self._news, anyio.Event()
+        news.set()
 
 
 @asynccontextmanager
 async def attached(
     launch: Launch, id_: str, environ: Mapping[str, str] = os.environ
-) -> AsyncGenerator[RemoteSession, None]:
+) -> AsyncGenerator[Session, None]:
     """The session with this whole id, which another process has open.
 
     Raises `Held` where no process can be joined there.
@@ -388,12 +328,12 @@ async def attached(
     journal = FollowedJournal(launch.app.home.store(id_), path)
     try:
         async with stream, anyio.create_task_group() as group:
-            owner = OwnerConnection(stream, journal)
+            sink = SocketSink(stream, journal, launch.app)
             await journal.follow()
-            group.start_soon(owner.follow, Hello(reads_journal=True))
-            await owner.joined.wait()
+            group.start_soon(sink.follow, Hello(reads_journal=True))
+            await sink.joined.wait()
             try:
-                yield RemoteSession(launch, owner)
+                yield Session(launch, OpenedSession(launch.app, sink.engine), orders=sink)
             finally:
                 group.cancel_scope.cancel()
     except BaseExceptionGroup as group_of_errors:

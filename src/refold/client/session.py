@@ -1,11 +1,11 @@
 """The handle on a session: it takes orders, and gives events and documents.
 
-Every client uses a session through this class. The session behind it has the journal and
-runs the turns. `client.protocol` defines the orders, and `client.dispatch` carries them out:
-most methods that change something are a call of `send`. The names are in groups, as the
-comments in the class say; larger groups (`workspace`, `reports`, `permissions` …) are
-properties with a class of their own, imported when they are first used, so that a run
-without a terminal does not load most of them.
+Every client uses a session through this class, whether the session is open in this process or
+in another one. It reads a journal that is folded here, its own or one that is followed, and
+every change is an order to its sink (`client.order_sink`). `client.protocol` defines the
+orders. The names are in groups, as the comments in the class say; larger groups (`workspace`,
+`reports`, `permissions` …) are properties with a class of their own, imported when they are
+first used, so that a run without a terminal does not load most of them.
 """
 
 from collections.abc import (
@@ -28,26 +28,21 @@ from typing import TYPE_CHECKING, Literal
 
 import anyio
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.app.policies import budget
-from refold.client.dispatch import BUSY, AlreadyAnswered, Dispatcher, check_between_turns
-from refold.client.launch import (
-    Ask,
-    Launch,
-    OpenedSession,
-    ResumeTarget,
-    real_directories,
-    untrusted,
-)
+from refold.client.dispatch import BUSY, Dispatcher
+from refold.client.launch import Ask, Launch, OpenedSession, ResumeTarget, untrusted
+from refold.client.order_sink import AlreadyAnswered, OrderResult, OrderSink
 from refold.client.protocol import (
     ApprovalResponse,
     Cancel,
     ChangeTags,
+    CompactConversation,
     Continue,
     DeleteMessage,
     EditMessage,
     Fork,
-    InstructionsResponse,
     Interrupt,
     ModeAfterPlan,
     Order,
@@ -55,9 +50,6 @@ from refold.client.protocol import (
     QuestionResponse,
     Queue,
     Rename,
-    ReportSnapshot,
-    ReportStatus,
-    SendMessage,
     SetAgent,
     SetBudget,
     SetDirectory,
@@ -111,6 +103,9 @@ if TYPE_CHECKING:
     from refold.views.stream_json.snapshot import ChangedInstructions, Snapshot, Status
 
 _KEPT_NOWHERE = "this session is not saved, so there are no other sessions"
+_OPEN_ELSEWHERE = (
+    "this session is open in another process: leave it, and start refold for another"
+)
 
 
 class SwitchResult(Struct, frozen=True):
@@ -124,14 +119,17 @@ class Session:
     """One session. One turn runs at a time."""
 
     def __init__(
-        self, launch: Launch, opened: OpenedSession, approve: "Approve | None" = None
+        self,
+        launch: Launch,
+        opened: OpenedSession,
+        approve: "Approve | None" = None,
+        orders: OrderSink | None = None,
     ) -> None:
+        """`orders` is where its orders go; None: it is open in this process."""
         self._launch, self._app, self._engine = launch, opened.app, opened.engine
-        self._orders = Dispatcher(opened.app, opened.engine)
-        self._keys = set[str]()  # of orders that are no messages; those are in the journal
+        self._orders: OrderSink = orders or Dispatcher(launch, opened)
         self._approve, self._busy = approve, False
-        # Do turns end with this process? Else they run on where the session is open.
-        self.owns_turns = True
+        self._shown = dict[str, str]()  # the hash with which each request was last shown
 
     # -- The session
 
@@ -161,16 +159,24 @@ class Session:
         return self._app.home.path(self.id)
 
     @property
+    def owns_turns(self) -> bool:
+        """Do turns end with this process? Else they run where the session is open."""
+        return self._orders.owns_turns
+
+    @property
     def ended(self) -> str:
         """Why nothing more comes of this handle; "": something may."""
-        return ""
+        return self._orders.ended
 
     async def close(self) -> None:
-        """Close the journal. The session can be resumed; its watchers end."""
+        """Leave the session, which can be resumed; its watchers end. One that is open in
+        another process stays open there.
+        """
         await self._launch.leave(self._engine)
 
     async def new(self) -> "Session":
         """Close this session, and open a new one in the same directory."""
+        self._check_open_here()
         opened = await self._launch.start()
         await self.close()
         return Session(self._launch, opened, self._approve)
@@ -181,25 +187,22 @@ class Session:
         `ask` is asked whether a folder is trusted; without it, it is not. Raises if the
         target cannot be opened; then this session stays open.
         """
+        self._check_open_here()
         opened = await self._launch.switch(self._engine, target, ask or untrusted)
         session = Session(self._launch, opened, self._approve)
         return SwitchResult(session, opened.notices)
 
     async def fork(self, at: int | None = None) -> str:
         """Copy the session up to event `at`, or all of it. The id of the copy, not opened."""
-        return (await self._app.fork(self.id, at)).id
+        return (await self._order(Fork(at))).copy
 
     async def rename(self, name: str) -> bool:
         """Call the session so; "": it has no name. Raises `BadInput` for what is none."""
-        from refold.session.rename import rename
-
-        return await rename(self._engine.record, name)
+        return await self.send(Rename(name))
 
     async def tag(self, changes: Sequence[str]) -> bool:
         """+TAG adds a tag, -TAG takes one away. Raises `BadInput` for what is none."""
-        from refold.session.rename import tag
-
-        return await tag(self._engine.record, changes)
+        return await self.send(ChangeTags(tuple(changes)))
 
     async def set_directory(
         self, directory: str | Path = "", added: Sequence[str | Path] = ()
@@ -208,14 +211,9 @@ class Session:
 
         Not while a turn runs. The handle stays the same; watchers must watch again.
         """
-        check_between_turns(self._engine, "directory")
-        named = (directory, *added)
-        where, *more = await anyio.to_thread.run_sync(real_directories, named)
-        target = ResumeTarget(self.id, where, tuple(more))
-        opened = await self._launch.switch(self._engine, target, untrusted)
-        self._app, self._engine = opened.app, opened.engine
-        self._orders = Dispatcher(opened.app, opened.engine)
-        return opened.notices
+        order = SetDirectory(str(directory), tuple(map(str, added)))
+        opened = (await self._order(order)).opened
+        return opened.notices if opened is not None else ()
 
     # -- Turns
 
@@ -341,8 +339,8 @@ class Session:
 
         `typed` is the part that the user wrote, if a template or a pipe added the rest.
         """
-        order = SendMessage(text, when, tuple(images), typed, client_key=client_key)
-        return await self._orders.say(order, when)
+        kind = Steer if when == "now" else Queue
+        return await self.send(kind(text, tuple(images), typed, client_key=client_key))
 
     async def steer(self, text: str) -> None:
         """A message for the running turn: the model has it at its next step."""
@@ -354,7 +352,7 @@ class Session:
 
     async def ran(self, command: str, output: str) -> bool:
         """Record a command that the user ran: the model gets it with the next message."""
-        return await self._engine.inbox.ran(command, output)
+        return await self.send(ShellOutput(command, output))
 
     async def edit_message(self, message: int, text: str) -> bool:
         """Change a message of the conversation, by the number of its event."""
@@ -373,11 +371,16 @@ class Session:
         self._orders.forget()
 
     async def compact(self, focus: str = "", *, prune: bool = False) -> bool:
-        """Compact the conversation, now or before the next step. False if it is empty.
+        """Compact the conversation, now or before the next step. False if it is empty, or
+        the compaction was stopped.
 
         `focus` is what the summary must preserve; `prune` only prunes old tool results.
         """
-        return await self._engine.compact("prune" if prune else "full", focus)
+        order = CompactConversation("prune" if prune else "full", focus)
+        if not self.view.conversation.messages:
+            return False
+        within_turn = self.running or self.view.turn.seq
+        return await (self.send(order) if within_turn else self._orders.compact(order))
 
     # -- Orders to what runs
 
@@ -387,26 +390,7 @@ class Session:
         Raises `BadInput` for one that cannot be obeyed. A message waits for `settle`,
         unless it is for the turn that runs.
         """
-        if order.client_key and not isinstance(order, SendMessage | Steer | Queue):
-            if order.client_key in self._keys:
-                return False
-            self._keys.add(order.client_key)
-        match order:
-            case SetDirectory() | InstructionsResponse():
-                await self._of_folder(order)
-                return True
-            case Fork(at):
-                return bool(await self.fork(at))
-            case Rename(name):
-                return await self.rename(name)
-            case ChangeTags(changes):
-                return await self.tag(changes)
-            case ShellOutput(command, output):
-                return await self.ran(command, output)
-            case ReportStatus() | ReportSnapshot():  # a program has `status` and `snapshot`
-                return False
-            case _:
-                return await self._orders.send(order)
+        return (await self._order(order)).changed
 
     async def interrupt(self, instead: str = "", *, reason: str = "interrupted") -> bool:
         """Stop the turn at once. `instead` is the next message."""
@@ -508,7 +492,7 @@ class Session:
         found = _put(event, self.view)
         if found is None:  # it was over before this could be said
             return approval_request(event, seq)
-        self._orders.told[found.id] = event.hash
+        self._shown[found.id] = event.hash
         if isinstance(found, Questions):
             return question(event, seq, found.questions)
         made = self.as_made(found.call.call)
@@ -554,6 +538,9 @@ class Session:
     @property
     def model(self) -> str:
         """The model of the next turn, as provider/model; "" if there is none."""
+        set_elsewhere = self._orders.model
+        if set_elsewhere:
+            return self.view.session.model or set_elsewhere
         return self._app.model_of(self.view)
 
     def check_model(self) -> None:
@@ -749,7 +736,7 @@ class Session:
     @property
     def workspace(self) -> SessionWorkspace:
         """Its files, checkpoints and images."""
-        return SessionWorkspace(self._app, self._engine)
+        return SessionWorkspace(self._app, self._engine, self._order)
 
     @property
     def models(self) -> "ModelChoices":
@@ -765,7 +752,7 @@ class Session:
 
         from refold.client.choices import AgentChoices
 
-        return AgentChoices(self._app, self._engine)
+        return AgentChoices(self._app, self._engine, self._order)
 
     @property
     def config(self) -> "Configuration":
@@ -808,13 +795,17 @@ class Session:
         on = self.settings.memory and self.keeps
         return ProjectNotes(self._app, self._engine) if on else None
 
-    async def _of_folder(self, order: SetDirectory | InstructionsResponse) -> None:
-        if isinstance(order, SetDirectory):
-            await self.set_directory(order.directory, order.added)
-            return
-        from refold.client.changed_instructions import judge
+    async def _order(self, order: Order) -> OrderResult:
+        if isinstance(order, ApprovalResponse | QuestionResponse) and not order.hash:
+            order = replace(order, hash=self._shown.get(order.call_id, ""))
+        result = await self._orders.send(order)
+        if result.opened is not None:
+            self._app, self._engine = result.opened.app, result.opened.engine
+        return result
 
-        await anyio.to_thread.run_sync(judge, self._app, order)
+    def _check_open_here(self) -> None:
+        if not self.owns_turns:
+            raise BadInput(_OPEN_ELSEWHERE)
 
     async def _turn(self, order: Callable[[], Awaitable[object]]) -> "Result":
         with self._exclusively():

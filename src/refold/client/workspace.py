@@ -17,7 +17,10 @@ from msgspec import Struct
 
 from refold import programs
 from refold.app.app import App, snapshots_of, workspace_of
+from refold.client.order_sink import SendOrder
+from refold.client.protocol import Rewind
 from refold.errors import BadInput, ToolFailed
+from refold.journal.state.fold import View
 from refold.memory.project import kept_in, project_of
 from refold.place.port import Files, Snapshots
 from refold.programs import Programs
@@ -44,8 +47,8 @@ class Attachments(Struct, frozen=True):
 class SessionWorkspace:
     """Of one session, in the directories that it has now."""
 
-    def __init__(self, app: App, engine: Engine) -> None:
-        self._app, self._engine = app, engine
+    def __init__(self, app: App, engine: Engine, send: SendOrder) -> None:
+        self._app, self._engine, self._send = app, engine, send
 
     @property
     def directory(self) -> str:
@@ -75,10 +78,7 @@ class SessionWorkspace:
     @property
     def worktree(self) -> "SessionWorktree":
         """The git worktree that it works in, and the others of its repository."""
-        from refold.app.entered_worktree import SessionWorktree
-
-        own = self._engine.view.session.own_directory
-        return SessionWorktree(self._engine.record, own, self._app.environ)
+        return worktree_of(self._app, self._engine)
 
     @property
     def files(self) -> Files:
@@ -113,12 +113,7 @@ class SessionWorkspace:
 
     async def preview(self, seq: int, what: "What" = "both") -> "RewindPreview":
         """What `rewind` would change; nothing is done."""
-        from refold.session.rewind import plan, preview
-        from refold.views.rewind_points import RewindPreview
-
-        if self._snapshots is None:
-            return RewindPreview(plan(self._engine.view, seq, _conversation(what)))
-        return await preview(self._engine.view, self._snapshots, seq, what)
+        return await preview(self._app, self._engine.view, seq, what)
 
     async def diff(self) -> tuple[Diff, ...]:
         """What has changed in the workspace since the session first changed anything.
@@ -179,19 +174,45 @@ class SessionWorkspace:
         Raises `BadInput`, with nothing done, where a file that another program changed
         would be lost; `force` checkpoints and changes it all the same.
         """
-        from refold.session.rewind import plan, rewind
-        from refold.views.rewind_points import RewindPreview, RewindReport
-
-        if self._snapshots is not None:
-            return await rewind(self._engine, self._snapshots, seq, what, force=force)
-        found = plan(self._engine.view, seq, _conversation(what))
-        if not await self._engine.rewind(found.mark):
-            raise BadInput("a turn of this session is running: end it, then rewind")
-        return RewindReport(RewindPreview(found), undo=self._engine.view.seq)
+        result = await self._send(Rewind(seq, what, force))
+        assert result.rewound is not None, "every sink reports what was rewound"
+        return result.rewound
 
     @property
     def _snapshots(self) -> Snapshots | None:
         return snapshots_of(self._app, self._engine.view)
+
+
+def worktree_of(app: App, engine: Engine) -> "SessionWorktree":
+    """The git worktree of a session, which records what is done with it."""
+    from refold.app.entered_worktree import SessionWorktree
+
+    return SessionWorktree(engine.record, engine.view.session.own_directory, app.environ)
+
+
+async def preview(app: App, view: View, seq: int, what: "What") -> "RewindPreview":
+    """What a rewind to before event `seq` would change."""
+    from refold.session.rewind import plan, preview
+    from refold.views.rewind_points import RewindPreview
+
+    snapshots = snapshots_of(app, view)
+    if snapshots is None:
+        return RewindPreview(plan(view, seq, _conversation(what)))
+    return await preview(view, snapshots, seq, what)
+
+
+async def rewind(app: App, engine: Engine, order: Rewind) -> "RewindReport":
+    """Carry out the order, as `SessionWorkspace.rewind` says."""
+    from refold.session.rewind import plan, rewind
+    from refold.views.rewind_points import RewindPreview, RewindReport
+
+    snapshots = snapshots_of(app, engine.view)
+    if snapshots is not None:
+        return await rewind(engine, snapshots, order.to, order.what, force=order.force)
+    planned = plan(engine.view, order.to, _conversation(order.what))
+    if not await engine.rewind(planned.mark):
+        raise BadInput("a turn of this session is running: end it, then rewind")
+    return RewindReport(RewindPreview(planned), undo=engine.view.seq)
 
 
 def _conversation(what: "What") -> "What":

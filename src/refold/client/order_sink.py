@@ -1,0 +1,75 @@
+"""Where the orders for a session go: a port, so that one `Session` serves every client.
+
+`client.dispatch` carries orders out in this process; `client.remote_session` sends them to the
+process that has the session open. `client.protocol` defines the orders themselves.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from refold.client.protocol import CompactConversation, Order
+from refold.errors import BadInput
+
+if TYPE_CHECKING:
+    from refold.client.launch import OpenedSession
+    from refold.views.rewind_points import RewindReport
+
+
+class OrderResult(Struct, frozen=True):
+    """What an order did. Not `changed`: it is so already, or nothing runs."""
+
+    changed: bool
+    copy: str = ""  # the id of the session that `Fork` made
+    rewound: "RewindReport | None" = None  # by `Rewind`
+    opened: "OpenedSession | None" = None  # by `SetDirectory`: the session, opened there
+
+
+SendOrder: TypeAlias = Callable[[Order], Awaitable[OrderResult]]
+
+
+class AlreadyAnswered(BadInput):
+    """Another client answered first. `Session.answer` returns False then."""
+
+
+class OrderSink(Protocol):
+    """Takes the orders for one session, and runs its turns or waits for them."""
+
+    @property
+    def owns_turns(self) -> bool:
+        """Do turns end with this process? Else they run where the session is open."""
+        ...
+
+    @property
+    def ended(self) -> str:
+        """Why it takes no order any more; "": it does."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """The model of the next turn if none is chosen; "": as the settings here say."""
+        ...
+
+    @property
+    def waiting(self) -> bool:
+        """Was something ordered that `step` has to do, and that is no event yet?"""
+        ...
+
+    async def send(self, order: Order) -> OrderResult:
+        """Take the order. Raises `BadInput` for one that cannot be carried out."""
+        ...
+
+    async def step(self) -> bool:
+        """Do the next thing that was ordered, or wait for it. False: there is none, or the
+        turn waits for the user.
+        """
+        ...
+
+    async def compact(self, order: CompactConversation) -> bool:
+        """Compact between two turns, until that is done. False: it was stopped."""
+        ...
+
+    def forget(self) -> None:
+        """Drop what waits for `step`."""
+        ...
