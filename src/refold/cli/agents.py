@@ -3,14 +3,12 @@
 import os
 from argparse import SUPPRESS, ArgumentParser, Namespace
 
-import msgspec
-
 from refold.agents.profile import Profile
 from refold.agents.registry import Registry, registry, untrusted_notice
 from refold.app.search_places import trusted_scope
 from refold.config.paths import here, paths
 from refold.config.project import any_agent_file
-from refold.headless.streams import print_error, write
+from refold.headless.streams import print_document, print_error, write
 from refold.skills.directories import SkillScope
 from refold.views.escape import on_one_line
 from refold.views.wrap import cells
@@ -65,7 +63,10 @@ def _list(found: Namespace, *, trust: bool = False) -> int:
     profiles = agents.every()
     wide = max(cells(each.name) for each in profiles)
     for each in profiles:
-        write(_document(each) if found.json else _line(each, wide))
+        if found.json:
+            print_document(_document(each))
+        else:
+            write(_line(each, wide))
     unheeded = _unheeded(found.agents, trust=trust)
     for problem in (unheeded, untrusted_notice(place), *agents.problems, *changed()):
         if problem:
@@ -113,11 +114,10 @@ def _line(profile: Profile, wide: int) -> str:
     return f"{profile.name}{pad}  {on_one_line(profile.description)}{more}\n"
 
 
-def _document(profile: Profile) -> str:
-    document = {
+def _document(profile: Profile) -> dict[str, object]:
+    return {
         "name": profile.name, "description": profile.description, "where": profile.where,
         "as": profile.use, "role": profile.role, "acting": profile.acting,
         "tools": profile.tools, "deferred": profile.deferred, "without": profile.without,
         "effects": sorted(effect.value for effect in profile.effects),
     }  # fmt: skip
-    return msgspec.json.encode(document).decode() + "\n"

@@ -11,7 +11,6 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 
 import anyio
-import msgspec
 from msgspec import Struct
 
 from refold.app.model_connections import Connections
@@ -20,7 +19,7 @@ from refold.config.api_keys import FoundKey, Keys, wrong
 from refold.config.load import load
 from refold.config.paths import Paths, paths
 from refold.errors import BadInput, ProviderError, Refused
-from refold.headless.streams import print_error, print_note, write
+from refold.headless.streams import print_document, print_error, print_note, write
 from refold.provider import catalog
 from refold.provider.model_list import list_models
 from refold.provider.spec import ProviderSpec
@@ -165,7 +164,7 @@ def _list(here: KeyContext, *, as_json: bool) -> int:
     wide = max(len(row["provider"] or "") for row in rows) if rows else 0
     for row in rows:
         if as_json:
-            write(msgspec.json.encode(row).decode() + "\n")
+            print_document(row)
         else:
             where = " ".join(filter(None, (row["from"] or "none", row["variable"])))
             write(f"{row['provider']:<{wide}}  {row['ends'] or '':<5}  {where}\n")

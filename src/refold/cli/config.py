@@ -27,7 +27,7 @@ from refold.config.settings_report import (
 )
 from refold.config.toml_text import value_in_toml
 from refold.errors import BadInput, said_by
-from refold.headless.streams import print_error, write
+from refold.headless.streams import print_document, print_error, write
 from refold.place.private_files import write as keep
 from refold.session.redactor import Redactor
 from refold.views.escape import on_one_line
@@ -90,7 +90,7 @@ def _show(found: SettingOrigins, places: Paths, asked: Namespace) -> int:
     settings = shown_settings(found, masks, tuple(asked.keys))
     if asked.json:
         for each in settings:
-            _line({"key": each.key, "value": each.value, "where": each.where,
+            print_document({"key": each.key, "value": each.value, "where": each.where,
                    "says": msgspec.to_builtins(each.says)})  # fmt: skip
     else:
         write("".join(f"{line}\n" for line in lines(settings, whole=asked.origin)))
@@ -139,7 +139,9 @@ def _path(folder: Path, places: Paths, *, as_json: bool) -> int:
         there = file.path.is_file()
         counts = there and (each == "user" or state == "trusted")
         if as_json:
-            _line({"whose": each, "path": str(file.path), "there": there, "counts": counts})
+            print_document(
+                {"whose": each, "path": str(file.path), "there": there, "counts": counts}
+            )
         else:
             note = "" if counts else "  (does not exist)" if not there else "  (is ignored)"
             write(f"{each:<13}  {on_one_line(str(file.path))}{note}\n")
@@ -185,10 +187,6 @@ def _tell_overridden(file: SettingsFile, key: str) -> None:
             print_error(f"{on_one_line(last.where)} takes precedence")
     _tell_unheeded(found)
     _tell(found, masks_of(os.environ, file.places))
-
-
-def _line(document: dict[str, object]) -> None:
-    write(msgspec.json.encode(document).decode() + "\n")
 
 
 _EMPTY = "# docs/settings.md says what can stand here.\n"

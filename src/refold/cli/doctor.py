@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
-import msgspec
 
 from refold.app.model_connections import NOTHING, SMALL
 from refold.cli import doctor_checks
@@ -22,7 +21,7 @@ from refold.config.paths import Paths, paths
 from refold.config.paths import here as folder
 from refold.config.secret_values import clean, masks_of
 from refold.errors import BadInput, ProviderError, Refused, Unreachable
-from refold.headless.streams import write
+from refold.headless.streams import print_document, write
 from refold.provider.model_list import has_list, list_models
 from refold.provider.spec import ProviderSpec
 from refold.values.usage import Usage
@@ -43,7 +42,7 @@ def run(found: Namespace) -> int:
     for each in look(offline=found.offline):
         seen.append(each)
         if found.json:
-            write(msgspec.json.encode(each).decode() + "\n")
+            print_document(each)
         else:
             write("".join(f"{line}\n" for line in lines([each], room)))
     if not found.json:

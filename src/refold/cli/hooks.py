@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
-import msgspec
 
 from refold.app.session_hooks import (
     ConfiguredHooks,
@@ -27,7 +26,7 @@ from refold.config.folder_settings import ignored_settings, load_here, project_h
 from refold.config.paths import Paths, here, paths
 from refold.config.secret_values import masks_of
 from refold.errors import BadInput
-from refold.headless.streams import print_error, write
+from refold.headless.streams import print_document, print_error, write
 from refold.hooks.answers import HookAnswer
 from refold.hooks.configuration import EVENTS, Hook, HookFile, describe
 from refold.hooks.tool_names import (
@@ -106,7 +105,7 @@ def _list(file: HookFile, places: Paths, *, as_json: bool) -> None:
                 "entry_point": hook.entry_point, "timeout": hook.seconds,
                 "sandbox": hook.sandbox, "required": hook.required, "source": hook.source,
             }  # fmt: skip
-            write(msgspec.json.encode(row).decode() + "\n")
+            print_document(row)
         else:
             write(f"{on_one_line(describe(hook))}\n    {on_one_line(hook.source)}\n")
     if not file.hooks and not as_json:

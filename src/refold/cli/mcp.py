@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import msgspec
 
 from refold.app.mcp_servers import (
     ConfiguredServers,
@@ -28,7 +27,7 @@ from refold.config.folder_settings import ignored_settings, load_here, project_h
 from refold.config.paths import MCP_FILES, Paths, here, paths
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
-from refold.headless.streams import print_error, write
+from refold.headless.streams import print_document, print_error, write
 from refold.mcp.connections import ServerStatus
 from refold.mcp.manifests import Manifest, Manifests
 from refold.mcp.server_file_edit import add, remove
@@ -181,7 +180,7 @@ def _list(found: ConfiguredServers, places: Paths, off: str, *, as_json: bool) -
                 "source": server.source, "tools": [t.name for t in known.usable],
                 "blocked": [t.name for t in known.blocked],
             }  # fmt: skip
-            write(msgspec.json.encode(row).decode() + "\n")
+            print_document(row)
         else:
             write(f"{server.name}  {on_one_line(server.summary)}\n")
             write(f"    {_known(known)}, from {on_one_line(server.source)}\n")
@@ -191,7 +190,7 @@ def _list(found: ConfiguredServers, places: Paths, off: str, *, as_json: bool) -
                 "name": server.name, "transport": server.transport, "target": server.summary,
                 "source": server.source, "remote": True,
             }  # fmt: skip
-            write(msgspec.json.encode(row).decode() + "\n")
+            print_document(row)
         else:
             write(f"{server.name}  {on_one_line(server.summary)}\n")
             write(f"    remote: the provider calls it, from {on_one_line(server.source)}\n")

@@ -10,13 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import anyio
-import msgspec
 
 from refold.app.project_memory import ProjectMemory
 from refold.cli.output import edit, editor
 from refold.config.paths import here, paths
 from refold.errors import BadInput, RefoldError
-from refold.headless.streams import print_error, print_note, write
+from refold.headless.streams import print_document, print_error, print_note, write
 from refold.journal.home import JournalDirectory
 from refold.memory.note_origins import NoteChange
 from refold.memory.notes import ListedNote, Memory, Whose
@@ -104,7 +103,7 @@ def _show(memory: Memory, whose: Whose, *, as_json: bool) -> int:
     notes = [n for n in memory.listed() if whose == "project" or n.whose == "person"]
     if as_json:
         for note in notes:
-            write(msgspec.json.encode(_document(note)).decode() + "\n")
+            print_document(_document(note))
         return 0
     write("".join(_listing(notes, memory)))
     if not notes:
@@ -137,7 +136,7 @@ def _diff(memory: Memory, *, as_json: bool) -> int:
     changes = memory.changes()
     for change in changes:
         if as_json:
-            write(msgspec.json.encode(change).decode() + "\n")
+            print_document(change)
         else:
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(change.at))
             write(f"{when}  {_told(change)}")

@@ -13,7 +13,6 @@ from contextlib import suppress
 
 import anyio
 import anyio.to_thread
-import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
@@ -24,7 +23,7 @@ from refold.config.load import load
 from refold.config.paths import paths
 from refold.config.settings import Settings
 from refold.errors import BadInput, ProviderError
-from refold.headless.streams import print_error, print_note, write
+from refold.headless.streams import print_document, print_error, print_note, write
 from refold.provider import catalog, known_models, prices
 from refold.provider.model_figures import ModelFigures, StoredModelList
 from refold.provider.model_list import has_list, list_models
@@ -189,7 +188,7 @@ def run(found: Namespace) -> int:
             print_error(on_one_line(each.error))
     if found.json:
         for row in rows:
-            write(msgspec.json.encode(document(row)).decode() + "\n")
+            print_document(document(row))
     elif rows:
         told_too = (*_notes(here, told), *(() if found.provider else _advice(told)))
         write("".join(f"{line}\n" for line in (*lines(rows), "", *told_too)))

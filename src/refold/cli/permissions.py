@@ -28,7 +28,7 @@ from refold.config.paths import paths
 from refold.config.project import small_file, small_files
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
-from refold.headless.streams import print_error, print_note, write
+from refold.headless.streams import print_document, print_error, print_note, write
 from refold.permissions.claude_rules import ImportedRules, convert_rules
 from refold.permissions.rules import is_about, parse
 from refold.tools.builtin import builtin
@@ -136,7 +136,7 @@ def _explain(found: Namespace) -> int:
             "sandbox": sandbox,
             "network": network,
         }
-        write(msgspec.json.encode(document).decode() + "\n")
+        print_document(document)
         return 0
     lines = [f"{decision.verdict}: {call.label}", f"  {decision.reason}"]
     if decision.rule:
@@ -157,7 +157,7 @@ def _list(found: Namespace) -> int:
     for rule in ground.rules:
         if found.json:
             row = {"verdict": rule.verdict, "rule": str(rule), "source": rule.source}
-            write(msgspec.json.encode(row).decode() + "\n")
+            print_document(row)
         else:
             write(on_one_line(f"{rule.verdict:<5}  {rule}  # {rule.source}") + "\n")
     if not found.json:

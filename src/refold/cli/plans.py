@@ -5,12 +5,10 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
-import msgspec
-
 from refold.cli.session_argument import load_view, stored_session
 from refold.config.paths import here, paths
 from refold.errors import BadInput
-from refold.headless.streams import print_note, write
+from refold.headless.streams import print_document, print_note, write
 from refold.journal.home import JournalDirectory, StoredSession, first_directory
 from refold.journal.state.plans import Plan
 from refold.journal.store import log_file
@@ -87,4 +85,4 @@ def _made(session: StoredSession) -> tuple[Plan, ...]:
 def _line(session: StoredSession, plan: Plan) -> None:
     document = {"session": session.id, "plan": plan.seq, "at": plan.at, "state": plan.state,
                 "title": plan.title, "text": plan.text}  # fmt: skip
-    write(msgspec.json.encode(document).decode() + "\n")
+    print_document(document)

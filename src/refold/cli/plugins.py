@@ -12,7 +12,7 @@ import msgspec
 
 from refold.commands.dispatch import COMMANDS
 from refold.errors import BadInput
-from refold.headless.streams import write
+from refold.headless.streams import print_document, write
 from refold.plugins import GROUPS, Plugin, installed
 from refold.provider.spec import PROVIDERS, provider_of
 from refold.tools.builtin import TOOLS, builtin, load_tools
@@ -37,7 +37,7 @@ def run(found: Namespace) -> int:
     for plugin, problem in zip(every, problems, strict=True):
         if found.json:
             row = {**msgspec.to_builtins(plugin), "problem": problem}
-            write(msgspec.json.encode(row).decode() + "\n")
+            print_document(row)
         else:
             kind = plugin.group.removeprefix("refold.")
             write(

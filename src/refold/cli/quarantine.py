@@ -9,11 +9,9 @@ import os
 import time
 from argparse import ArgumentParser, Namespace
 
-import msgspec
-
 from refold.cli.output import confirmed
 from refold.config.paths import paths
-from refold.headless.streams import print_note, write
+from refold.headless.streams import print_document, print_note, write
 from refold.place.quarantine import Quarantine, QuarantinedItem
 from refold.views.escape import on_one_line
 from refold.views.number_format import in_bytes
@@ -63,7 +61,7 @@ def _list(there: Quarantine, *, as_json: bool) -> int:
                 "path": origin.path if origin else None,
                 "at": origin.at if origin else None,
             }  # fmt: skip
-            write(msgspec.json.encode(row).decode() + "\n")
+            print_document(row)
         else:
             write(f"{_line(each)}\n")
     if not things and not as_json:

@@ -29,7 +29,7 @@ from refold.config.folder_settings import as_flags, load_here
 from refold.config.paths import here, paths
 from refold.engine.world import Model, World
 from refold.errors import BadInput, ProviderError
-from refold.headless.streams import print_error, write
+from refold.headless.streams import print_document, print_error, write
 from refold.journal.events.kinds import Entry
 from refold.journal.home import JournalDirectory, StoredSession, current_directory
 from refold.journal.state.fold import View, fold
@@ -76,7 +76,7 @@ def run(found: Namespace) -> int:
     replayed = anyio.run(_replayed, session, whole, found.tools == "again")
     view = fold(whole)
     if found.json:
-        write(msgspec.json.encode(_document(session, view, replayed)).decode() + "\n")
+        print_document(_document(session, view, replayed))
     else:
         write("".join(_lines(session, view, replayed, every=found.all)))
     if damage:

@@ -18,7 +18,7 @@ from refold.cli.session_argument import stored_session
 from refold.config.paths import Paths, paths
 from refold.engine.world import World
 from refold.errors import BadInput
-from refold.headless.streams import print_note, write
+from refold.headless.streams import print_document, print_note, write
 from refold.journal.events import codec
 from refold.journal.home import JournalDirectory
 from refold.journal.home import StoredSession as Found
@@ -123,7 +123,7 @@ def _snapshots(view: View, places: Paths, id_: str) -> Checkpoints:
 def _list(found: Sequence[RewindPoint], *, as_json: bool) -> int:
     if as_json:
         for step in found:
-            _line(
+            print_document(
                 {
                     **msgspec.to_builtins(step.point),
                     "files": step.files,
@@ -139,7 +139,7 @@ def _list(found: Sequence[RewindPoint], *, as_json: bool) -> int:
 
 def _show(found: RewindPreview, view: View, *, as_json: bool) -> None:
     if as_json:
-        _line(_document(found))
+        print_document(_document(found))
     elif shown := bare(preview_lines(found, view.session.directory, columns(_ROOM))):
         write(shown + "\n")
     else:
@@ -150,7 +150,7 @@ def _tell(report: RewindReport, view: View, id_: str, *, as_json: bool) -> int:
     what = report.preview.plan.what
     command = f"refold rewind {id_} {report.undo} --{what}" if report.undo else ""
     if as_json:
-        _line({**_document(report.preview), "files": report.files,
+        print_document({**_document(report.preview), "files": report.files,
                "undo": report.undo, "command": command})  # fmt: skip
     else:
         _show(report.preview, view, as_json=False)
@@ -170,7 +170,3 @@ def _document(found: RewindPreview) -> Mapping[str, object]:
         "left_alone": [on_one_line(path) for path in found.left_alone],
         "stays": [on_one_line(path) for path in found.plan.stays],
     }  # fmt: skip
-
-
-def _line(document: Mapping[str, object]) -> None:
-    write(msgspec.json.encode(document).decode() + "\n")

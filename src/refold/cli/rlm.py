@@ -31,7 +31,7 @@ from refold.console.capabilities import detect_capabilities
 from refold.console.printer import Printer
 from refold.errors import BadInput
 from refold.headless.print import HeadlessPrompt, tell_notices, turn
-from refold.headless.streams import print_error, report_end, write
+from refold.headless.streams import print_document, print_error, report_end
 from refold.headless.task import TIMED_OUT
 from refold.journal.events.kinds import (
     ChildBorn,
@@ -250,7 +250,7 @@ _CUT = ("step_limit", "budget", "stuck")
 
 def _tell(document: dict[str, object], *, as_json: bool) -> None:
     if as_json:
-        write(msgspec.json.encode(document).decode() + "\n")
+        print_document(document)
         return
     text, claims = _answer(str(document["text"]))
     if text.strip() and document["outcome"] in _GIVEN:

@@ -31,7 +31,7 @@ from refold.config.settings import Permissions, RuleWithCases, Settings, Word
 from refold.engine.authorize import describe_access, judge
 from refold.engine.calls import NOBODY
 from refold.errors import BadInput, ToolFailed, said_by
-from refold.headless.streams import print_error, write
+from refold.headless.streams import print_document, print_error, write
 from refold.journal.events.kinds import Entry, Judged
 from refold.journal.home import JournalDirectory, current_directories
 from refold.journal.state.fold import View, apply
@@ -316,7 +316,10 @@ def replay_rules(found: Namespace) -> int:
     judged = list(_again(whole, under))
     changed = [each for each in judged if each.changed]
     for each in changed:
-        write(_row(each) if found.json else _lines(each))
+        if found.json:
+            print_document(_row(each))
+        else:
+            write(_lines(each))
     strangers = sum(each.now is None for each in judged)
     if not found.json:
         write(
@@ -362,15 +365,14 @@ def _judged(
     yield ReplayedVerdict(seq, call.label, then, ground.judged(call, view))
 
 
-def _row(each: ReplayedVerdict) -> str:
+def _row(each: ReplayedVerdict) -> dict[str, object]:
     now = each.now or Decision("ask")
-    document = {
+    return {
         "seq": each.seq,
         "call": each.label,
         "then": {"decision": each.then.verdict, **_why(each.then)},
         "now": {"decision": now.verdict, **_why(now)},
     }
-    return msgspec.json.encode(document).decode() + "\n"
 
 
 def _why(found: Judged | Decision) -> dict[str, str | None]:

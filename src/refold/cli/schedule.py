@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import anyio
-import msgspec
 from msgspec import Struct
 
 from refold.app.app import App
@@ -25,7 +24,7 @@ from refold.config.folder_settings import load_here
 from refold.config.paths import Paths, here, paths
 from refold.config.secret_values import masks_of
 from refold.errors import BadInput
-from refold.headless.streams import ReaderGone, print_note, write
+from refold.headless.streams import ReaderGone, print_document, print_note, write
 from refold.journal.schedules.recurrence import Recurrence, local_zone, never, shown
 from refold.journal.schedules.schedule_book import NewSchedule, Schedule, ScheduleBook
 from refold.values.modes import MODES
@@ -261,7 +260,7 @@ def _list(book: ScheduleBook, *, every: bool, as_json: bool) -> None:
     for each in found:
         if as_json:
             row = _Row(each, each.next)
-            write(msgspec.json.encode(row).decode() + "\n")
+            print_document(row)
         else:
             write("".join(f"{line}\n" for line in _lines(each)))
     if not (found or as_json):

@@ -15,7 +15,7 @@ from msgspec import Struct
 from refold.cli.catalogue_notice import WaitNotice
 from refold.config.paths import here, paths
 from refold.errors import BadInput, JournalError
-from refold.headless.streams import print_error, write
+from refold.headless.streams import print_document, print_error, write
 from refold.journal.events.kinds import LAST, Entry
 from refold.journal.home import JournalDirectory, StoredSession
 from refold.journal.state.session_tree import ROOT, Node, find, walk
@@ -180,11 +180,6 @@ def print_lines(lines: Iterable[Line]) -> None:
         return
     painted = ("".join(seen.paint(*piece) for piece in line) for line in found)
     write("\n".join(painted) + "\n")
-
-
-def print_document(document: object) -> None:
-    """A document on a line of its own."""
-    write(msgspec.json.encode(document).decode() + "\n")
 
 
 def print_conversation(session: StoredSession, *, as_json: bool) -> int:

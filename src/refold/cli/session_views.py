@@ -16,7 +16,7 @@ from refold.cli.subcommands import SubcommandEntry
 from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
 from refold.errors import BadInput
-from refold.headless.streams import print_error, write
+from refold.headless.streams import print_document, print_error, write
 from refold.journal.home import JournalDirectory
 from refold.journal.state.session_tree import Node
 from refold.views.activity import ModelStep, SideCall, Span, ToolStep, activity_of
@@ -49,7 +49,7 @@ def _show(found: Namespace) -> int:
     if not named.rest:
         row = rows(named.node, time.time(), session_argument.labels())
         if found.json:
-            session_argument.print_document(node_document(row))
+            print_document(node_document(row))
         else:
             session_argument.print_lines(
                 node_lines(row, session_argument.terminal_width(), signs=has_unicode())
@@ -59,13 +59,13 @@ def _show(found: Namespace) -> int:
         case ToolStep() as done:
             call = call_shown(named.node, done, session_argument.blobs(named.node))
             if found.json:
-                session_argument.print_document(call_document(call))
+                print_document(call_document(call))
             else:
                 session_argument.print_lines(call_lines(call))
         case SideCall() as side:
             leaf = leaf_shown(named.node, side, session_argument.blobs(named.node))
             if found.json:
-                session_argument.print_document(leaf_shown_document(leaf))
+                print_document(leaf_shown_document(leaf))
             else:
                 session_argument.print_lines(leaf_lines(leaf))
         case ModelStep(number):
@@ -103,7 +103,7 @@ def _step(found: Namespace) -> int:
 def _show_step(node: Node, number: int, *, as_json: bool) -> None:
     shown = step_shown(node, number, session_argument.blobs(node))
     if as_json:
-        session_argument.print_document(step_document(shown))
+        print_document(step_document(shown))
         return
     lines = step_lines(shown, session_argument.terminal_width(), session_argument.labels())
     session_argument.print_lines(lines)
@@ -120,7 +120,7 @@ def _tree(found: Namespace) -> int:
     root = rows(node, time.time(), session_argument.labels())
     if found.json:
         document = tree_document(root, every_leaf=found.leaves)
-        session_argument.print_document({"type": "tree", **document})
+        print_document({"type": "tree", **document})
     else:
         room = session_argument.terminal_width()
         lines = tree_lines(root, room, every_leaf=found.leaves, signs=has_unicode())
@@ -140,7 +140,7 @@ def _timeline(found: Namespace) -> int:
     shown = every if found.slow is None else slowest(every, found.slow)
     if found.json:
         for each in shown:
-            session_argument.print_document(timeline_document(each))
+            print_document(timeline_document(each))
     elif shown:
         session_argument.print_lines(
             timeline_lines(shown, session_argument.terminal_width())
@@ -161,7 +161,7 @@ def _cost(found: Namespace) -> int:
     spent = tree_spending(node, agent_of)
     if found.json:
         document = spending_document(spent, turns=found.turns)
-        session_argument.print_document({"session_id": node.session, **document})
+        print_document({"session_id": node.session, **document})
     else:
         room = session_argument.terminal_width()
         session_argument.print_lines(spending_lines(spent, room=room, turns=found.turns))
@@ -182,9 +182,7 @@ def _context(found: Namespace) -> int:
     view, damage = session_argument.load_view(session)
     usage = context_usage(view, settings.context.default_window_tokens)
     if found.json:
-        session_argument.print_document(
-            {"session_id": session.id, **context_document(usage)}
-        )
+        print_document({"session_id": session.id, **context_document(usage)})
     else:
         write(bare(context_lines(usage, signs=has_unicode())) + "\n")
     if damage:

@@ -4,12 +4,10 @@ import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable
 
-import msgspec
-
 from refold.app.search_places import trusted_scope
 from refold.config.paths import here, paths
 from refold.errors import BadInput, ToolFailed
-from refold.headless.streams import print_error, write
+from refold.headless.streams import print_document, print_error, write
 from refold.skills.catalogue import Catalogue
 from refold.skills.discovery import Skill
 from refold.views.escape import on_one_line, visible
@@ -67,4 +65,4 @@ def _line(skill: Skill, text: str | None = None) -> None:
     }  # fmt: skip
     if text is not None:
         document["text"] = text
-    write(msgspec.json.encode(document).decode() + "\n")
+    print_document(document)

@@ -13,7 +13,7 @@ import msgspec
 
 from refold.cli import session_argument
 from refold.errors import BadInput
-from refold.headless.streams import print_error
+from refold.headless.streams import print_document, print_error
 from refold.journal.events.kinds import Entry, Frame, TurnEnded, TurnStarted
 from refold.journal.state.children import CHILD
 from refold.journal.state.session_tree import ROOT
@@ -88,7 +88,7 @@ class _Stream:
         for node, entry in found:
             if self._as_json:
                 for document in _documents(node, entry):
-                    session_argument.print_document(document)
+                    print_document(document)
             elif self._label is not None:
                 self._line(node, entry, self._label)
 

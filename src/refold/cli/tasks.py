@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec.structs import replace
 
 from refold.cli import session_argument
@@ -18,7 +17,7 @@ from refold.cli.output import columns, pause
 from refold.config.paths import here, paths
 from refold.config.secret_values import masks_of
 from refold.errors import RefoldError
-from refold.headless.streams import print_note, write
+from refold.headless.streams import print_document, print_note
 from refold.journal.board.board_file import TaskBoard
 from refold.journal.board.task_graph import PERSON
 from refold.journal.home import JournalDirectory
@@ -139,7 +138,7 @@ def _tell(
 ) -> None:
     if as_json:
         for task in tasks:
-            write(msgspec.json.encode(task).decode() + "\n")
+            print_document(task)
     elif tasks:
         named = (owners or Owners()).named(tasks)
         session_argument.print_lines(task_rows(named, columns(0)))

@@ -8,8 +8,6 @@ import os
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-import msgspec
-
 from refold.cli.output import confirmed
 from refold.client.folder_trust import TrustOffer, changed_texts
 from refold.config.folder_settings import untrusted
@@ -18,7 +16,7 @@ from refold.config.project import project, texts
 from refold.config.trusted_folders import TrustedFolders
 from refold.config.trusted_versions import forget_versions
 from refold.errors import BadInput
-from refold.headless.streams import write
+from refold.headless.streams import print_document, write
 from refold.prompts.repository import root_of
 from refold.views.escape import on_one_line
 
@@ -106,7 +104,7 @@ def _list(folders: TrustedFolders, places: Paths, *, as_json: bool) -> int:
             state = "trusted"  # for its instructions; it has no settings
         if as_json:
             row = {"folder": folder, "files": shown, "state": state}
-            write(msgspec.json.encode(row).decode() + "\n")
+            print_document(row)
         else:
             now = "" if state == "trusted" else _SINCE[state]
             what = ", ".join(sorted(shown)) or "its instructions for the model"

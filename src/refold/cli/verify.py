@@ -26,7 +26,7 @@ from refold.client.verify import SecondCheck, VerifyReport, claims_of_turn, docu
 from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
 from refold.errors import RefoldError, first
-from refold.headless.streams import print_error
+from refold.headless.streams import print_document, print_error
 from refold.journal.home import current_directory
 from refold.journal.state.fold import View, fold
 from refold.journal.state.session_tree import Node
@@ -82,7 +82,7 @@ def run(found: Namespace) -> int:
             checked, second = second_check(found, node, checked, today)
     report = VerifyReport(node.session, told, checked, found.strict, second)
     if found.json:
-        session_argument.print_document(document(report))
+        print_document(document(report))
     else:
         session_argument.print_lines(lines(report))
     damages = [*filter(None, (node.damage, *(each.damage for each in journals)))]

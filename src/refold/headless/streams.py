@@ -9,6 +9,8 @@ control characters.
 import select
 import sys
 
+import msgspec
+
 from refold.errors import RefoldError
 from refold.views.escape import exact, on_one_line, visible
 
@@ -59,6 +61,11 @@ def tell_a_person(command: str, starter: str) -> None:
 def print_lines(text: str) -> None:
     """Several lines on stderr, as they are but for what no screen shows."""
     sys.stderr.write(f"{exact(text)}\n")
+
+
+def print_document(document: object) -> None:
+    """A document for programs, on a line of its own."""
+    write(msgspec.json.encode(document).decode() + "\n")
 
 
 def write_bytes(given: bytes) -> None:

@@ -7,13 +7,11 @@ exports and imports. This module writes nothing and takes no lock.
 import os
 from argparse import REMAINDER, ArgumentParser, Namespace
 
-import msgspec
-
 from refold.cli.parser import Subparsers, count
 from refold.cli.session_argument import load_entries, print_conversation, stored_session
 from refold.cli.sessions.export import add_parsers
 from refold.config.paths import paths
-from refold.headless.streams import print_error, write
+from refold.headless.streams import print_document, print_error, write
 from refold.journal.home import JournalDirectory, StoredSession
 
 SORTS = ("changed", "began", "cost", "tokens", "events", "title")
@@ -134,7 +132,7 @@ def _check(session: StoredSession, *, as_json: bool) -> int:
             {"file": str(d.file), "line": d.line, "what": d.what, "lost": d.lost}
             for d in report.damages
         ]
-        _line({"id": session.id, "events": report.events, "blobs": report.blobs,
+        print_document({"id": session.id, "events": report.events, "blobs": report.blobs,
                "damages": damages})  # fmt: skip
     else:
         for damage in report.damages:
@@ -142,7 +140,3 @@ def _check(session: StoredSession, *, as_json: bool) -> int:
         state = f"{len(report.damages)} damages" if report.damages else "whole"
         write(f"{session.id}: {state}, {report.events} good events, {report.blobs} blobs\n")
     return 1 if report.damages else 0
-
-
-def _line(document: dict[str, object]) -> None:
-    write(msgspec.json.encode(document).decode() + "\n")

@@ -7,15 +7,13 @@ Deleted sessions cannot be restored.
 import os
 from argparse import Namespace
 
-import msgspec
-
 from refold.cli.catalogue_notice import WaitNotice
 from refold.cli.output import is_interactive, said_yes
 from refold.cli.session_argument import stored_session
 from refold.client.deletion import DeletionPlan, deletions
 from refold.config.paths import paths
 from refold.errors import BadInput, Held
-from refold.headless.streams import print_error, write
+from refold.headless.streams import print_document, print_error, write
 from refold.journal.home import JournalDirectory, StoredSession
 from refold.journal.store.delete import delete
 from refold.journal.store.tree_reader import is_written
@@ -49,7 +47,7 @@ def run(home: JournalDirectory, found: Namespace) -> int:
                 forget(place)
             if found.json:
                 document = {"id": each.session.id, "bytes": each.bytes}
-                write(msgspec.json.encode(document).decode() + "\n")
+                print_document(document)
     finally:  # also where one of them cannot be deleted: the others are gone
         home.catalogue().freshen(_SOON)
         if gone and not found.json:

@@ -14,7 +14,7 @@ import msgspec
 from refold.cli.catalogue_notice import WaitNotice
 from refold.cli.output import columns
 from refold.config.paths import here
-from refold.headless.streams import print_error, print_note, write
+from refold.headless.streams import print_document, print_error, print_note, write
 from refold.journal.catalogue.catalogue import Catalogue
 from refold.journal.catalogue.session_card import Card, without_old_runs, works_in
 from refold.journal.home import JournalDirectory
@@ -50,7 +50,9 @@ def _reindex(home: JournalDirectory, catalogue: Catalogue, found: Namespace) -> 
     masked = repair(home, os.environ, here())
     built = catalogue.rebuild()
     if found.json:
-        _line({**msgspec.to_builtins(built), "masked": msgspec.to_builtins(masked)})
+        print_document(
+            {**msgspec.to_builtins(built), "masked": msgspec.to_builtins(masked)}
+        )
         return 0
     write(
         f"{many(built.sessions, 'session')}, {many(built.messages, 'message')}, "
@@ -88,8 +90,8 @@ def _key(by: str, card: Card) -> tuple[object, str]:
 def _list(cards: list[Card], found: Namespace) -> None:
     """`cards` are the newest first."""
     if found.json:
-        every = _sorted(cards, found.sort)[: found.limit]
-        write("".join(f"{_json(card_document(card))}\n" for card in every))
+        for card in _sorted(cards, found.sort)[: found.limit]:
+            print_document(card_document(card))
         return
     said = [card for card in cards if not _is_empty(card)]
     shown = _sorted(without_old_runs(said), found.sort)
@@ -122,7 +124,8 @@ def _search(
     text = " ".join(found.text)
     hits = home.catalogue(WaitNotice(), print_error).search(text, found.limit, wanted)
     if found.json:
-        write("".join(f"{_json(hit_document(hit))}\n" for hit in hits))
+        for hit in hits:
+            print_document(hit_document(hit))
     elif hits:
         write(
             "".join(f"{line}\n" for line in hit_lines(hits, columns(_WIDE), bold=_bold()))
@@ -143,11 +146,3 @@ def _bold() -> bool:
         and not os.environ.get("NO_COLOR")
         and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
     )
-
-
-def _line(document: object) -> None:
-    write(_json(document) + "\n")
-
-
-def _json(document: object) -> str:
-    return msgspec.json.encode(document).decode()
