@@ -321,7 +321,7 @@ def test_files_of_the_worktree_are_taken_back_there(
             await session.run("Write.")
             assert (tree / "new.txt").exists()
             points = await session.workspace.points()
-            await session.workspace.rewind(points[-1].point.seq)
+            await session.workspace.rewind(points[-1].seq)
 
     anyio.run(main)
     assert not (tree / "new.txt").exists()

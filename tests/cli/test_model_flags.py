@@ -247,7 +247,7 @@ def test_a_traced_session_shows_each_call_exactly_as_it_was_heard(
     to = f"POST {served.url}/chat/completions"
     assert all(row.endswith(f"  {to}  answered, end") for row in rows)
     assert second["request"].encode() == served.server.heard[1].body
-    assert plain.startswith(second["request"] + "\n\n" + second["answer"][:20])
+    assert plain.startswith(second["request"] + "\n\n" + second["response"][:20])
 
 
 def test_a_recorded_session_is_answered_again_without_a_server(

@@ -80,9 +80,9 @@ def test_the_list_as_json_has_a_line_for_each_point(
 
     assert [json.loads(line) for line in printed(capsys).splitlines()] == [
         {"seq": 2, "at": 0.0, "kind": "said", "text": "make a.txt", "to": 0, "files": 1,
-         "in_talk": True},
+         "in_conversation": True},
         {"seq": 5, "at": 0.0, "kind": "said", "text": "change it", "to": 0, "files": 1,
-         "in_talk": True},
+         "in_conversation": True},
     ]  # fmt: skip
 
 
@@ -141,7 +141,7 @@ def test_as_json_the_report_holds_what_was_done(
     rewind(ID, "2", "--files", "--json")
 
     found = json.loads(printed(capsys))
-    assert (found["event"], found["what"], found["files"], found["drift"]) == (
+    assert (found["seq"], found["what"], found["files"], found["drift"]) == (
         2,
         "files",
         1,

@@ -76,7 +76,7 @@ def test_a_part_of_the_tree_is_shown_by_its_address(capsys: Output) -> None:
     for words in ((f"{ID}/child-1",), ("root/child-1", "--session", ID),
                   ("child-1", "--session", ID[:10]), ("root", "--session", f"{ID}/child-1")):  # fmt: skip
         assert document(capsys, "tree", *words)["address"] == "root/child-1"
-    assert document(capsys, "cost", f"{ID}/child-1")["calls"] == 2
+    assert document(capsys, "cost", f"{ID}/child-1")["answers"] == 2
     rows = text(capsys, "timeline", f"{ID}/child-1").splitlines()
     assert [row.split()[3] for row in rows] == [
         "root/child-1/child-1", "root/child-1/step-1", "root/child-1/child-1/step-1",
@@ -365,8 +365,11 @@ def test_a_child_that_a_session_had_is_below_it_and_paid_for_once(
         "root/child-1", "explore", "answered",
     )  # fmt: skip
     assert (root["answers"], below["answers"], root["total"]["answers"]) == (2, 1, 3)
-    assert (cost["calls"], cost["usage"]["fresh"]) == (3, 30)  # the script tells 10 of each
-    assert [node["calls"] for node in cost["nodes"]] == [2, 1]
+    assert (cost["answers"], cost["usage"]["fresh"]) == (
+        3,
+        30,
+    )  # the script tells 10 of each
+    assert [node["answers"] for node in cost["nodes"]] == [2, 1]
     assert document(capsys, "show", "root/child-1")["answer"] == "It is 42."
 
 

@@ -206,7 +206,7 @@ def test_what_was_said_is_found_with_its_place(shell: Shell) -> None:
     assert head.endswith("mend foo_bar in the roof")
     assert re.fullmatch(r" +\d+  model  The roof is mended\.", row)
     (found,) = documents
-    assert (found["session"], found["who"], found["title"]) == (
+    assert (found["session_id"], found["who"], found["title"]) == (
         id_, "person", "mend foo_bar in the roof",
     )  # fmt: skip
     assert [found["text"][a:b] for a, b in found["marked"]] == ["foo_bar"]

@@ -321,7 +321,7 @@ def test_the_points_are_listed_with_what_came_of_them(
         found = steps(agent.session.view, agent.kept)
         shown = bare(point_lines(found, 80)).split("\n")
 
-        assert [(s.point.kind, s.files, s.in_talk) for s in found] == [
+        assert [(s.kind, s.files, s.in_conversation) for s in found] == [
             ("said", 1, True),
             ("said", 0, True),
             ("said", 2, False),
@@ -344,7 +344,7 @@ def test_an_undone_going_back_leaves_nothing_taken_back(
         await rewind(agent.session, agent.kept, report.undo, "both")
 
         assert [
-            s.in_talk for s in steps(agent.session.view, None) if s.point.kind == "said"
+            s.in_conversation for s in steps(agent.session.view, None) if s.kind == "said"
         ] == [True] * 3
 
     played(story)

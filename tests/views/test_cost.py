@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import cast
 
 import pytest
+from msgspec import to_builtins
 
 from refold.journal.events.kinds import (
     BudgetSet,
@@ -85,7 +86,7 @@ def test_the_parts_of_the_bill_add_up_to_the_account() -> None:
 
 
 def test_a_document_says_of_an_unknown_price_that_it_is_none() -> None:
-    document = spending_document(spending(day()))
+    document = to_builtins(spending_document(spending(day())))
 
     assert document["cost"] is None
     assert document["known_cost"] == 1.75
@@ -96,7 +97,7 @@ def test_a_document_says_of_an_unknown_price_that_it_is_none() -> None:
     assert [(t["turn"], t["outcome"], t["cost"]) for t in rows(document["turns"])] == [
         (2, "answered", 1.0), (5, "step_limit", None), (0, "", 0.5),
     ]  # fmt: skip
-    assert "turns" not in spending_document(spending(day()), turns=False)
+    assert "turns" not in to_builtins(spending_document(spending(day()), turns=False))
 
 
 def test_a_turn_is_called_what_was_typed_and_not_what_a_template_made_of_it() -> None:

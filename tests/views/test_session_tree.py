@@ -40,7 +40,7 @@ from refold.views.session_tree import (
     tree_lines,
 )
 from refold.views.styled import bare
-from refold.views.timeline import slowest, timeline, timeline_document, timeline_lines
+from refold.views.timeline import slowest, timeline, timeline_lines
 from refold.views.wrap import cells
 from tests.views.planted import (
     HOSTILE,
@@ -206,7 +206,7 @@ def test_cost_tells_each_node_and_what_the_children_of_a_turn_used(tmp_path: Pat
     assert [n["address"] for n in document["nodes"]] == [
         "root", "root/child-1", "root/child-1/child-1", "root/child-2",
     ]  # fmt: skip
-    assert document["turns"][0]["below"]["calls"] == 7
+    assert document["turns"][0]["below"]["answers"] == 7
     assert sum(n["known_cost"] for n in document["nodes"]) == document["cost"]
 
 
@@ -250,7 +250,7 @@ def test_words_of_strangers_move_no_cursor_and_turn_nothing_round(tmp_path: Path
     for letter in "\x1b\x07\x9b\u202e\u200b":
         assert letter not in text
     assert all("\\x1b]0;owned" in r for r in text.split("\n") if "owned" in r)
-    documents = [tree_document(root, every_leaf=True), *map(timeline_document, every)]
+    documents = [tree_document(root, every_leaf=True), *every]
     again = [json.loads(msgspec.json.encode(each)) for each in documents]
     assert again[0]["leaf_nodes"][0]["failed"] == HOSTILE
 
@@ -303,7 +303,9 @@ def test_what_was_done_is_told_in_the_order_of_time(tmp_path: Path) -> None:
         ("root/child-1/leaf-2", "leaf", "failed", 1.0),
         ("root/child-1/step-2", "model", "done", 1.0),
     ]
-    assert [t.id for t in slowest(found, 2)] == ["call-0", "call-0.1"]
+    assert [t.address for t in slowest(found, 2)] == [
+        "root/child-1/call-0", "root/child-1/call-0.1",
+    ]  # fmt: skip
     assert [t.within for t in found if t.kind == "leaf"] == ["call-0", "call-0"]
     shown = bare(timeline_lines(found, 60)).split("\n")
     assert max(map(cells, shown)) <= 60

@@ -57,6 +57,7 @@ from refold.acp.prompt_content import ContentBlock, message_of
 from refold.client.feed import BEGINNING, Cursor
 from refold.client.host import Conversation, EditorConversation, Host
 from refold.errors import BadInput, RefoldError
+from refold.views.session_list import SessionDocument
 
 VERSION = 1  # of the protocol
 DELETE = "session/delete"  # the SDK has its types, and does not route it
@@ -283,11 +284,11 @@ class EditorAgent:
         if (found := self._open.get(session_id)) is not None:
             await found.cancel()
 
-    def _cards(self, cwd: str | None) -> Sequence[Mapping[str, object]]:
+    def _cards(self, cwd: str | None) -> Sequence[SessionDocument]:
         """Those of a directory, or all; the last used first."""
         found = self._host.stored.cards()
         real = os.path.realpath(cwd) if cwd else ""
-        return [card for card in found if not cwd or card["directory"] == real]
+        return [card for card in found if not cwd or card.directory == real]
 
     def _there(self, id_: str) -> OpenSession:
         found = self._open.get(id_)
@@ -372,12 +373,10 @@ def _server(server: _McpServer) -> tuple[str, Mapping[str, object]]:
     return _NOT_IN_A_NAME.sub("-", server.name).strip("-_")[:32] or "server", said
 
 
-def _info(card: Mapping[str, object]) -> SessionInfo:
-    changed = card["changed"]
-    at = datetime.fromtimestamp(changed, UTC) if isinstance(changed, int | float) else None
+def _info(card: SessionDocument) -> SessionInfo:
     return SessionInfo(
-        session_id=str(card["id"]),
-        cwd=str(card["directory"]),
-        title=str(card["name"] or card["title"]),
-        updated_at=at.isoformat() if at else None,
+        session_id=card.id,
+        cwd=card.directory,
+        title=card.name or card.title,
+        updated_at=datetime.fromtimestamp(card.changed, UTC).isoformat(),
     )

@@ -9,7 +9,6 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Mapping, Sequence
 
 import anyio
-import msgspec
 
 from refold._version import __version__
 from refold.app.workspace import checkpoints
@@ -123,13 +122,7 @@ def _snapshots(view: View, places: Paths, id_: str) -> Checkpoints:
 def _list(found: Sequence[RewindPoint], *, as_json: bool) -> int:
     if as_json:
         for step in found:
-            print_document(
-                {
-                    **msgspec.to_builtins(step.point),
-                    "files": step.files,
-                    "in_talk": step.in_talk,
-                }
-            )
+            print_document(step)
     elif found:
         write(bare(point_lines(found, columns(_ROOM))) + "\n")
     else:
@@ -160,7 +153,7 @@ def _tell(report: RewindReport, view: View, id_: str, *, as_json: bool) -> int:
 
 def _document(found: RewindPreview) -> Mapping[str, object]:
     return {
-        "event": found.plan.seq, "what": found.plan.what, "talk": found.plan.mark,
+        "seq": found.plan.seq, "what": found.plan.what, "conversation": found.plan.mark,
         "checkpoint": found.plan.checkpoint.seq if found.plan.checkpoint else 0,
         "changes": [
             {"path": on_one_line(c.path), "kind": c.kind, "added": c.added, "removed": c.removed}

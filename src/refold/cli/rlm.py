@@ -388,7 +388,7 @@ class RlmProgress:
         yield f"{tokens(count)} tokens"
         cost = spent.dollars + sum(moved.cost or 0.0 for moved in below)
         unknown = spent.unpriced or any(moved.cost is None for moved in below)
-        known = f"{estimate_sign(spent)}{dollars(cost)}"
+        known = f"{estimate_sign(spent.usage)}{dollars(cost)}"
         if unknown:
             yield f"{known} and more" if cost else "price unknown"
         else:

@@ -8,6 +8,8 @@ import os
 import time
 from argparse import ArgumentParser, Namespace
 
+from msgspec.structs import replace
+
 from refold.cli import session_argument
 from refold.cli.output import has_unicode
 from refold.cli.parser import count
@@ -35,7 +37,7 @@ from refold.views.node_detail import (
 )
 from refold.views.session_tree import agent_of, rows, tree_document, tree_lines
 from refold.views.styled import bare
-from refold.views.timeline import slowest, timeline, timeline_document, timeline_lines
+from refold.views.timeline import slowest, timeline, timeline_lines
 
 
 def _show_arguments(parser: ArgumentParser) -> None:
@@ -120,7 +122,7 @@ def _tree(found: Namespace) -> int:
     root = rows(node, time.time(), session_argument.labels())
     if found.json:
         document = tree_document(root, every_leaf=found.leaves)
-        print_document({"type": "tree", **document})
+        print_document(replace(document, type="tree"))
     else:
         room = session_argument.terminal_width()
         lines = tree_lines(root, room, every_leaf=found.leaves, signs=has_unicode())
@@ -140,7 +142,7 @@ def _timeline(found: Namespace) -> int:
     shown = every if found.slow is None else slowest(every, found.slow)
     if found.json:
         for each in shown:
-            print_document(timeline_document(each))
+            print_document(each)
     elif shown:
         session_argument.print_lines(
             timeline_lines(shown, session_argument.terminal_width())
@@ -160,8 +162,7 @@ def _cost(found: Namespace) -> int:
     node = _node(found)
     spent = tree_spending(node, agent_of)
     if found.json:
-        document = spending_document(spent, turns=found.turns)
-        print_document({"session_id": node.session, **document})
+        print_document(spending_document(spent, turns=found.turns, session_id=node.session))
     else:
         room = session_argument.terminal_width()
         session_argument.print_lines(spending_lines(spent, room=room, turns=found.turns))

@@ -10,10 +10,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
+from msgspec.structs import replace
+
 from refold.client.export import ExportChoice, exported
 from refold.client.feed import Cursor, numbered_documents
-from refold.errors import BadInput
-from refold.journal.catalogue.session_card import without_old_runs
+from refold.journal.catalogue.session_card import Card, without_old_runs
 from refold.journal.events.kinds import Entry
 from refold.journal.home import JournalDirectory, StoredSession
 from refold.journal.state.fold import fold
@@ -26,14 +27,18 @@ from refold.journal.store.tree_reader import entries_in, is_written, tree
 from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
 from refold.views.call_summary import label
-from refold.views.cost import spending_document, tree_spending
-from refold.views.session_list import card_document, hit_document
-from refold.views.session_tree import agent_of, rows, tree_document
+from refold.views.cost import SpendingDocument, spending_document, tree_spending
+from refold.views.model_step import RequestDocument, request_document
+from refold.views.session_list import (
+    SearchHit,
+    SessionDocument,
+    search_hit,
+    session_document,
+)
+from refold.views.session_tree import TreeDocument, agent_of, rows, tree_document
 from refold.views.stream_json.snapshot import SnapshotMessage, messages_of
-from refold.views.timeline import timeline, timeline_document
+from refold.views.timeline import TimelineRow, timeline
 
-Plain = Mapping[str, object]
-FORMS = ("markdown", "text", "html", "tar")
 _SOON = 2.0  # seconds for reading what is new; a list does not wait for thousands
 
 
@@ -51,31 +56,32 @@ class StoredSessions:
         path = self._home.path(id_)
         return writer_lock.holder(writer_lock.read(path).writer) if is_written(path) else ""
 
-    def cards(self) -> Sequence[Plain]:
+    def cards(self) -> Sequence[SessionDocument]:
         """All in which something was said, the last used first; of a schedule its newest run."""
-        found = without_old_runs(self._home.catalogue().cards(seconds=_SOON))
-        return [self._card(c) for c in map(card_document, found) if c["title"] or c["name"]]
+        cards = without_old_runs(self._home.catalogue().cards(seconds=_SOON))
+        return [
+            self._document(card) for card in cards if card.about.title or card.about.name
+        ]
 
-    def card(self, id_: str) -> Plain:
-        found = self._home.catalogue().cards(seconds=_SOON)
-        card = next((card_document(each) for each in found if each.id == id_), {"id": id_})
-        return self._card(card)
+    def card(self, id_: str) -> SessionDocument:
+        cards = self._home.catalogue().cards(seconds=_SOON)
+        return self._document(next((card for card in cards if card.id == id_), Card(id_)))
 
-    def search(self, words: str, most: int) -> Sequence[Plain]:
+    def search(self, words: str, most: int) -> Sequence[SearchHit]:
         """The sessions and events that contain this text.
 
         Raises `BadInput` for an invalid search.
         """
-        return list(map(hit_document, self._home.catalogue().search(words, most)))
+        return list(map(search_hit, self._home.catalogue().search(words, most)))
 
-    def cut_off(self) -> Sequence[Plain]:
+    def cut_off(self) -> Sequence[SessionDocument]:
         """Those whose turn ended with its process, or is open in this one."""
         cards = self._home.catalogue().cards(seconds=_SOON)
         own = os.getpid()
         return [
-            self._card(card_document(each))
-            for each in cards
-            if each.open and self._writer(each.id) in (0, own)
+            self._document(card)
+            for card in cards
+            if card.open and self._writer(card.id) in (0, own)
         ]
 
     def entries(self, id_: str) -> Sequence[Entry]:
@@ -93,44 +99,35 @@ class StoredSessions:
                 most -= 1
                 yield data
 
-    def usage(self, id_: str) -> Plain:
+    def usage(self, id_: str) -> SpendingDocument:
         """Tokens and cost, its subagents included."""
-        return spending_document(tree_spending(self._tree(id_), agent_of), turns=True)
+        return spending_document(tree_spending(self._tree(id_), agent_of))
 
-    def tree(self, id_: str) -> Plain:
+    def tree(self, id_: str) -> TreeDocument:
         return tree_document(rows(self._tree(id_), time.time(), self._label))
 
-    def timeline(self, id_: str) -> Sequence[Plain]:
+    def timeline(self, id_: str) -> Sequence[TimelineRow]:
         """Every call with its time and cost."""
-        found = timeline(self._tree(id_), time.time(), self._label)
-        return list(map(timeline_document, found))
+        return timeline(self._tree(id_), time.time(), self._label)
 
-    def requests(self, id_: str) -> Sequence[Plain]:
+    def requests(self, id_: str) -> Sequence[RequestDocument]:
         """The recorded model calls, without their bodies."""
-        return [
-            {"seq": c.seq, "at": c.at, "target": c.to, "outcome": c.came_to, "lost": c.lost}
-            for c in self._wire_calls(id_)
-        ]
+        calls = enumerate(self._wire_calls(id_), start=1)
+        return [request_document(number, call, bodies=False) for number, call in calls]
 
-    def request(self, id_: str, seq: int) -> Plain | None:
+    def request(self, id_: str, seq: int) -> RequestDocument | None:
         """The recorded model call whose event this is, with both bodies."""
-        for call in self._wire_calls(id_):
-            if call.seq == seq:
-                return {
-                    "seq": seq, "at": call.at, "target": call.to, "outcome": call.came_to,
-                    "lost": call.lost, "request": call.request.decode(errors="replace"),
-                    "response": call.answer.decode(errors="replace"),
-                }  # fmt: skip
-        return None
+        calls = enumerate(self._wire_calls(id_), start=1)
+        return next(
+            (request_document(n, call) for n, call in calls if call.seq == seq), None
+        )
 
     def blob(self, id_: str, name: str) -> bytes:
         """What an event names by its sha256. Raises `JournalError`."""
         return BlobFiles(self._home.path(id_), Disk()).get(name)
 
     def export(self, id_: str, form: str) -> Iterator[bytes]:
-        """The session as a file. Raises `BadInput` for a form that there is not."""
-        if form not in FORMS:
-            raise BadInput(f"{form!r} is not a format: {', '.join(FORMS)}")
+        """The session as a file, in one of the forms of `views.export.formats`."""
         session = StoredSession(id_, self._home.path(id_), 0.0)
         yield from exported(session, ExportChoice(form), self._label).pieces
 
@@ -139,10 +136,9 @@ class StoredSessions:
         path = self._home.path(id_)
         return writer_lock.read(path).writer.pid if is_written(path) else 0
 
-    def _card(self, card: Plain) -> Plain:
-        id_ = str(card["id"])
-        held = self.holder(id_)
-        return {**card, "held_by": held, "cut_off": bool(card.get("open")) and not held}
+    def _document(self, card: Card) -> SessionDocument:
+        held = self.holder(card.id)
+        return replace(session_document(card), held_by=held, cut_off=card.open and not held)
 
     def _tree(self, id_: str) -> Node:
         return tree(self._home.path(id_), id_)

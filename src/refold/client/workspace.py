@@ -109,7 +109,7 @@ class SessionWorkspace:
         from refold.session.rewind import steps
 
         found = steps(self._engine.view, None)
-        return frozenset(each.point.seq for each in found if not each.in_talk)
+        return frozenset(each.seq for each in found if not each.in_conversation)
 
     async def preview(self, seq: int, what: "What" = "both") -> "RewindPreview":
         """What `rewind` would change; nothing is done."""

@@ -7,7 +7,7 @@ their schemas are put into the OpenAPI from the same types. The routes are in `r
 
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 from fastapi import FastAPI, Request, Response
@@ -60,7 +60,7 @@ class Api:
     def route(
         self, method: str, path: str, kind: Any, *, status: int = 200, body: Any = None
     ) -> Callable[[Route], Route]:
-        """A route that gives a `kind`: a type, media types, or None for no body."""
+        """A route that gives a `kind`: a type, one of some types, media types, or None: no body."""
 
         def add(endpoint: Route) -> Route:
             extra: dict[str, Any] = {}
@@ -103,6 +103,9 @@ class Api:
             media = (kind,) if isinstance(kind, str) else kind.names
             schema = {"schema": {"type": "string", "format": "binary"}}
             return dict.fromkeys(media, schema)
+        if isinstance(kind, tuple):
+            each = [self._content(one)[_JSON]["schema"] for one in cast("tuple[Any]", kind)]
+            return {_JSON: {"schema": {"anyOf": each}}}
         if kind not in self._kinds:
             self._kinds.append(kind)
         (found,), _ = msgspec.json.schema_components(

@@ -11,23 +11,33 @@ from typing import Annotated, Any, TypeVar
 from anyio import to_thread
 from fastapi import Path, Query, Request, Response
 from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.client.choices import WHAT, offers
 from refold.client.feed import cursor
 from refold.client.host import Conversation, Host, NewConversation
-from refold.client.stored_sessions import FORMS
 from refold.errors import BadInput, JournalError
 from refold.server.api import Api, MediaTypes, NotThere, body_of, json_of
 from refold.values.control import BoardTask
+from refold.views.cost import SpendingDocument
+from refold.views.export.formats import SUFFIXES
+from refold.views.model_step import RequestDocument
+from refold.views.rewind_points import RewindPoint
+from refold.views.session_list import SearchHit, SessionDocument
+from refold.views.session_tree import TreeDocument
+from refold.views.stream_json.encode import Document
 from refold.views.stream_json.snapshot import SnapshotMessage
+from refold.views.timeline import TimelineRow
 
 T = TypeVar("T")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 _BLOB = re.compile(r"[0-9a-f]{64}")
 _ONE = "/api/conversations/{id_}"
-_TYPES = {"markdown": "text/markdown; charset=utf-8", "text": "text/plain; charset=utf-8",
-          "html": "text/html; charset=utf-8", "tar": "application/x-tar"}  # fmt: skip
-_ENDINGS = {"markdown": "md", "text": "txt", "html": "html", "tar": "tar"}
+_TYPES = {
+    "md": "text/markdown; charset=utf-8", "text": "text/plain; charset=utf-8",
+    "html": "text/html; charset=utf-8", "tar": "application/x-tar",
+    "script": "application/jsonl; charset=utf-8",
+}  # fmt: skip
 # What names a picture by its first bytes, and may be shown.
 _PICTURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif",
              b"RIFF": "image/webp"}  # fmt: skip
@@ -92,7 +102,7 @@ def _add_conversations(api: Api, host: Host) -> None:
         made = await host.create(await body_of(request, NewConversation))
         return json_of(Created(made.session.id, await made.notices()), 201)
 
-    @api.route("GET", "/api/conversations", list[Row])
+    @api.route("GET", "/api/conversations", (list[SessionDocument], list[SearchHit]))
     async def listed(
         q: Annotated[str, Query(max_length=500)] = "",
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
@@ -104,21 +114,22 @@ def _add_conversations(api: Api, host: Host) -> None:
         """
         stored = host.stored
         if cut_off:
-            found = (await to_thread.run_sync(stored.cut_off))[:limit]
-            return json_of([each for each in found if _is_cut_off(host, str(each["id"]))])
+            cards = (await to_thread.run_sync(stored.cut_off))[:limit]
+            return json_of([card for card in cards if _is_cut_off(host, card.id)])
         if q:
             return json_of(await to_thread.run_sync(stored.search, q, limit))
         return json_of((await to_thread.run_sync(stored.cards))[:limit])
 
-    @api.route("GET", _ONE, Row)
+    @api.route("GET", _ONE, SessionDocument)
     async def one(id_: str) -> Response:
         """One conversation; `held_by` says which other process has it."""
         await kept(host, id_)
-        found = dict(await to_thread.run_sync(host.stored.card, id_))
+        card = await to_thread.run_sync(host.stored.card, id_)
         there = host.conversation(id_)
         if there is not None:
-            found |= {"held_by": there.status().held_by, "cut_off": there.cut_off}
-        return json_of({**found, "open_here": there is not None})
+            held = there.status().held_by
+            card = replace(card, held_by=held, cut_off=there.cut_off)
+        return json_of(replace(card, open_here=there is not None))
 
     @api.route("PATCH", _ONE, Named, body=Rename)
     async def rename(request: Request, id_: str) -> Response:
@@ -152,7 +163,7 @@ def _add_reports(api: Api, host: Host) -> None:
         """The conversation as the model has it now."""
         return json_of(await read(id_, host.stored.messages))
 
-    @api.route("GET", f"{_ONE}/events", list[Row])
+    @api.route("GET", f"{_ONE}/events", list[Document])
     async def events(
         id_: str,
         after: Annotated[str, Query(max_length=64)] = "0",
@@ -165,36 +176,26 @@ def _add_reports(api: Api, host: Host) -> None:
         )
         return Response(b"[" + found + b"]", media_type="application/json")
 
-    @api.route("GET", f"{_ONE}/usage", Row)
+    @api.route("GET", f"{_ONE}/usage", SpendingDocument)
     async def usage(id_: str) -> Response:
         """Tokens and cost by turn, model and purpose."""
         return json_of(await read(id_, host.stored.usage))
 
-    @api.route("GET", f"{_ONE}/tree", Row)
+    @api.route("GET", f"{_ONE}/tree", TreeDocument)
     async def tree(id_: str) -> Response:
         """The session and its subagents."""
         return json_of(await read(id_, host.stored.tree))
 
-    @api.route("GET", f"{_ONE}/timeline", list[Row])
+    @api.route("GET", f"{_ONE}/timeline", list[TimelineRow])
     async def timeline(id_: str) -> Response:
         """Every call with its time and cost."""
         return json_of(await read(id_, host.stored.timeline))
 
-    @api.route("GET", f"{_ONE}/points", list[Row])
+    @api.route("GET", f"{_ONE}/points", list[RewindPoint])
     async def points(id_: str) -> Response:
         """Where it can be rewound to."""
         there = await conversation(host, id_)
-        found = await there.session.workspace.points()
-        return json_of(
-            [
-                {
-                    "seq": each.point.seq,
-                    "files": each.files,
-                    "in_conversation": each.in_talk,
-                }
-                for each in found
-            ]
-        )
+        return json_of(await there.session.workspace.points())
 
 
 def _add_work(api: Api, host: Host) -> None:
@@ -218,13 +219,13 @@ def _add_work(api: Api, host: Host) -> None:
 
 
 def _add_requests(api: Api, host: Host) -> None:
-    @api.route("GET", f"{_ONE}/requests", list[Row])
+    @api.route("GET", f"{_ONE}/requests", list[RequestDocument])
     async def requests(id_: str) -> Response:
         """The model calls that were recorded."""
         await kept(host, id_)
         return json_of(await to_thread.run_sync(host.stored.requests, id_))
 
-    @api.route("GET", f"{_ONE}/requests/{{seq}}", Row)
+    @api.route("GET", f"{_ONE}/requests/{{seq}}", RequestDocument)
     async def request(id_: str, seq: Seq) -> Response:
         """A recorded model call, as it was sent, with its response."""
         await kept(host, id_)
@@ -237,14 +238,15 @@ def _add_requests(api: Api, host: Host) -> None:
 def _add_bytes(api: Api, host: Host) -> None:
     @api.route("GET", f"{_ONE}/export", MediaTypes(tuple(_TYPES.values())))
     async def export(
-        id_: str, form: Annotated[str, Query(max_length=20)] = "markdown"
+        id_: str, form: Annotated[str, Query(max_length=20)] = "md"
     ) -> Response:
-        """The conversation as a file: markdown, text, html or tar."""
+        """The conversation as a file: md, text, html, tar or script."""
         await kept(host, id_)
-        if form not in FORMS:
-            raise BadInput(f"{form!r} is not a format: {', '.join(FORMS)}")
+        form = "md" if form == "markdown" else form  # its name in earlier versions
+        if form not in SUFFIXES:
+            raise BadInput(f"{form!r} is not a format: {', '.join(SUFFIXES)}")
         data = await to_thread.run_sync(lambda: b"".join(host.stored.export(id_, form)))
-        name = f'attachment; filename="{id_}.{_ENDINGS[form]}"'
+        name = f'attachment; filename="{id_}{SUFFIXES[form]}"'
         return Response(
             data, media_type=_TYPES[form],
             headers={"content-disposition": name, "content-security-policy": "sandbox"},

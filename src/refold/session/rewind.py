@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 import anyio
+from msgspec.structs import asdict
 
 from refold.errors import BadInput, ToolFailed
 from refold.journal.events.kinds import Checkpointed, Event, FilesRestored, Rewound
@@ -94,7 +95,11 @@ def steps(view: View, snapshots: Snapshots | None) -> tuple[RewindPoint, ...]:
         view.checkpoints.newest
     ]
     return tuple(
-        RewindPoint(point, _count(view, snapshots, point, then), point.seq not in gone)
+        RewindPoint(
+            **asdict(point),
+            files=_count(view, snapshots, point, then),
+            in_conversation=point.seq not in gone,
+        )
         for point, then in zip(points, after, strict=True)
     )
 

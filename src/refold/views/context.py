@@ -136,10 +136,7 @@ def context_document(found: ContextUsage) -> dict[str, object]:
         "characters_per_token": round(found.ratio, 2),
         "parts": [_document(found, "prompt", portion) for portion in found.prompt]
         + [_document(found, "conversation", portion) for portion in found.conversation],
-        "tools": [
-            {"name": t.name, "characters": t.characters, "tokens": t.tokens}
-            for t in found.tools
-        ],
+        "tools": found.tools,
     }
 
 

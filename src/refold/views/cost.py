@@ -5,11 +5,11 @@ unknown and never counted as zero. Each node of a tree counts its own journal, s
 counted twice. The budget is read from the view.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from refold.journal.events.kinds import (
     ChildBorn,
@@ -33,6 +33,54 @@ from refold.views.wrap import cells, cut
 
 MAIN = "main"  # the conversation; side calls have a purpose of their own
 OTHER = "other"  # the purpose is unknown
+
+
+class Used(Struct, frozen=True, kw_only=True):
+    """What model responses used, in a document. `answers` counts them."""
+
+    answers: int
+    usage: Usage
+    cost: float | None  # US dollars; null: a price is not known
+    known_cost: float  # without the responses whose price is not known
+    unpriced: int
+
+
+def used_fields(spent: Spent) -> dict[str, Any]:
+    """The fields of `Used`."""
+    return {
+        "answers": spent.answers, "usage": spent.usage, "cost": spent.cost,
+        "known_cost": spent.dollars, "unpriced": spent.unpriced,
+    }  # fmt: skip
+
+
+class ModelUsed(Used, frozen=True, kw_only=True):
+    model: str
+
+
+class PurposeUsed(Used, frozen=True, kw_only=True):
+    purpose: str
+
+
+class NodeUsed(Used, frozen=True, kw_only=True):
+    address: str
+    agent: str
+
+
+class TurnUsed(Used, frozen=True, kw_only=True):
+    """`turn` 0: between turns. `below` is by the subagents that it started."""
+
+    turn: int
+    words: str
+    outcome: str
+    below: Used
+
+
+class SpendingDocument(Used, frozen=True, kw_only=True, tag_field="type", tag="cost"):
+    session_id: str | UnsetType = UNSET
+    models: Sequence[ModelUsed]
+    purposes: Sequence[PurposeUsed]
+    nodes: Sequence[NodeUsed]
+    turns: Sequence[TurnUsed] | UnsetType = UNSET
 
 
 class TurnCost(Struct, frozen=True):
@@ -116,7 +164,7 @@ class _Ledger:
 
     def _change(self, **changed: Any) -> None:
         if self.turns:
-            self.turns[-1] = msgspec.structs.replace(self.turns[-1], **changed)
+            self.turns[-1] = replace(self.turns[-1], **changed)
 
 
 def spending(
@@ -167,31 +215,25 @@ def spending_lines(
     return [*out, line(full, "dim")] if full else out
 
 
-def spending_document(found: Spending, *, turns: bool = True) -> dict[str, object]:
+def spending_document(
+    found: Spending, *, turns: bool = True, session_id: str | UnsetType = UNSET
+) -> SpendingDocument:
+    used = used_fields
     by_turn = [
-        {
-            "turn": each.seq, "words": each.words, "outcome": each.outcome,
-            **_sum(each.spent), "below": _sum(each.below),
-        }
-        for each in found.turns
+        TurnUsed(turn=t.seq, words=t.words, outcome=t.outcome,
+                 below=Used(**used(t.below)), **used(t.spent))
+        for t in found.turns
     ]  # fmt: skip
-    nodes = [{"address": n.address, "agent": n.agent, **_sum(n.spent)} for n in found.nodes]
-    return {
-        "type": "cost",
-        **_sum(found.spent),
-        "models": [{"model": name, **_sum(s)} for name, s in found.by_model.items()],
-        "purposes": [{"purpose": name, **_sum(s)} for name, s in found.by_purpose.items()],
-        "nodes": nodes,
-        **({"turns": by_turn} if turns else {}),
-    }
-
-
-def _sum(spent: Spent) -> dict[str, object]:
-    return {
-        "calls": spent.answers, "usage": msgspec.to_builtins(spent.usage),
-        "cost": spent.cost,  # None is not zero
-        "known_cost": spent.dollars, "unpriced": spent.unpriced,
-    }  # fmt: skip
+    return SpendingDocument(
+        **used(found.spent),
+        session_id=session_id,
+        models=[ModelUsed(model=m, **used(s)) for m, s in found.by_model.items()],
+        purposes=[PurposeUsed(purpose=p, **used(s)) for p, s in found.by_purpose.items()],
+        nodes=[
+            NodeUsed(address=n.address, agent=n.agent, **used(n.spent)) for n in found.nodes
+        ],
+        turns=by_turn if turns else UNSET,
+    )
 
 
 def _table(sums: Mapping[str, Spent]) -> Iterator[Line]:
@@ -244,26 +286,18 @@ def budget_text(budget: Budget) -> str:
     return ", ".join(each for each in limits if each) or "whatever it needs"
 
 
-def budget_document(budget: Budget) -> dict[str, object]:
-    """None: no limit."""
-    return {
-        "dollars": budget.dollars, "tokens": budget.tokens, "calls": budget.calls,
-        "seconds": budget.seconds,
-    }  # fmt: skip
-
-
 def _rows(view: View, budget: Budget, turn: str) -> Iterator[Line]:
     spent, now = view.turn.spent, used(view)
     if budget.dollars is not None:
         left = max(0.0, budget.dollars - now.dollars)
         held = _held(dollars(now.reserved_dollars), now.reserved_dollars)
         more = ", and more whose price is not known" if spent.unpriced else ""
-        said = f"{estimate_sign(spent)}{dollars(spent.dollars)} used{held}{more}, {dollars(left)} left"
+        said = f"{estimate_sign(spent.usage)}{dollars(spent.dollars)} used{held}{more}, {dollars(left)} left"
         yield _row(dollars(budget.dollars), said, turn)
     if budget.tokens is not None:
         left = max(0, budget.tokens - now.tokens)
         held = _held(tokens(now.reserved_tokens), now.reserved_tokens)
-        said = f"{estimate_sign(spent)}{tokens(spent.usage.uncached)} used{held}, {tokens(left)} left"
+        said = f"{estimate_sign(spent.usage)}{tokens(spent.usage.uncached)} used{held}, {tokens(left)} left"
         what = "uncached tokens, while the price is not known"
         yield _row(f"{tokens(budget.tokens)} {what}", said, turn)
     if budget.calls is not None:

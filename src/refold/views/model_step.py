@@ -6,25 +6,50 @@ requests are logged.
 
 from collections.abc import Callable, Iterator
 
-import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from refold.errors import BadInput
 from refold.journal.events.kinds import ModelAnswered, ModelFailed
 from refold.journal.state.fold import fold
 from refold.journal.state.session_tree import Node
+from refold.journal.store.logged_requests import WireCall
 from refold.values.messages import Thinking
 from refold.views.activity import ModelStep, activity_of, spent_by
 from refold.views.context import ContextUsage, context_document, context_usage
+from refold.views.cost import used_fields
 from refold.views.escape import on_one_line, visible
 from refold.views.node_detail import CallDetail, call_document, call_shown
 from refold.views.number_format import duration, spent_row, tokens
-from refold.views.session_tree import Labels, style_of, sum_document
+from refold.views.session_tree import Labels, style_of
 from refold.views.styled import Line, line
 from refold.views.timeline import outcome_of
 from refold.views.wrap import folded, text_lines
 
 _INSIDE = "  "
+
+
+class RequestDocument(Struct, frozen=True, kw_only=True):
+    """A model call as it was sent, with its bodies unless it is in a list of them."""
+
+    number: int  # in its session
+    seq: int
+    at: float
+    target: str
+    outcome: str
+    lost: str  # why a part of it is missing
+    request: str | UnsetType = UNSET
+    response: str | UnsetType = UNSET
+
+
+def request_document(
+    number: int, call: WireCall, *, bodies: bool = True
+) -> RequestDocument:
+    return RequestDocument(
+        number=number, seq=call.seq, at=call.at, target=call.to, outcome=call.came_to,
+        lost=call.lost,
+        request=call.request.decode(errors="replace") if bodies else UNSET,
+        response=call.answer.decode(errors="replace") if bodies else UNSET,
+    )  # fmt: skip
 
 
 class StepDetail(Struct, frozen=True):
@@ -92,7 +117,7 @@ def step_document(found: StepDetail) -> dict[str, object]:
         "because": list(step.asked.policies), "tools": step.asked.tools,
         "request": context_document(found.sent), "answer": _answer(step),
         "calls": [call_document(each) for each in found.calls],
-        "traced": list(step.traced), **sum_document(spent_by(step)),
+        "traced": list(step.traced), **used_fields(spent_by(step)),
     }  # fmt: skip
 
 
@@ -166,5 +191,5 @@ def _answer(step: ModelStep) -> dict[str, object] | None:
                 "served": end.served_by, "stop": end.stop, "partial": end.partial,
                 "first_piece": end.first_piece,
                 "calls": [call.id for call in message.calls],
-                "usage": msgspec.to_builtins(end.usage), "failed": "",
+                "usage": end.usage, "failed": "",
             }  # fmt: skip

@@ -12,7 +12,6 @@ from refold.journal.state.session_tree import Node
 from refold.values.usage import Usage
 from refold.views.activity import SideCall, ToolStep, side_call_outcome, spent_by
 from refold.views.call_summary import arguments as object_in
-from refold.views.cost import budget_document
 from refold.views.escape import on_one_line, visible
 from refold.views.number_format import dollars, duration, spent_row, tokens
 from refold.views.session_tree import (
@@ -74,10 +73,10 @@ def node_document(row: TreeRow) -> dict[str, object]:
     view, child = row.node.view, row.node.child
     born, end = (child.born, child.end) if child else (None, None)
     return {
-        "type": "node", **row_document(row), "directory": _where(row),
+        "type": "node", **msgspec.to_builtins(row_document(row)), "directory": _where(row),
         "task": _task(row), "answer": _answer(row), "reason": _reason(row),
         "result": end.status if end else "",
-        "grant": budget_document(child.granted) if child else None,
+        "grant": child.granted if child else None,
         "call": born.call_id if born else "", "background": bool(born and born.background),
         "branch": born.branch if born else "",
         "denials": [
@@ -111,7 +110,7 @@ def leaf_shown_document(found: LeafDetail) -> dict[str, object]:
     end = found.leaf.end
     usage = end.usage if end else None
     return {
-        "type": "leaf", **leaf_document(found.node, found.leaf),
+        "type": "leaf", **msgspec.to_builtins(leaf_document(found.node, found.leaf)),
         "node": found.node.address, "session_id": found.node.session,
         "input_tokens": usage.input if usage else None,
         "reserved_tokens": found.leaf.reserved.tokens, "answer": found.text,
@@ -220,11 +219,11 @@ def call_document(found: CallDetail) -> dict[str, object]:
         "verdict": judged.verdict if judged else "", "rule": judged.rule if judged else "",
         "source": judged.source if judged else "",
         "reason": judged.reason if judged else "",
-        "answered": msgspec.to_builtins(answered) if answered else None,
+        "answered": answered,
         "outcome": found.outcome,
         "text": end.text if end else "",
         "whole": found.text if end and end.full_blob else None,  # None: the model saw all
-        "shown": msgspec.to_builtins(end.shown) if end else [],
+        "shown": end.shown if end else [],
     }  # fmt: skip
 
 

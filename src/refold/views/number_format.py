@@ -59,12 +59,12 @@ def money(spent: Spent) -> str:
     if spent.unpriced == spent.answers:
         return ""
     sign = "at least " if spent.unpriced else ""
-    return f"{sign}{estimate_sign(spent)}{dollars(spent.dollars)}"
+    return f"{sign}{estimate_sign(spent.usage)}{dollars(spent.dollars)}"
 
 
-def estimate_sign(spent: Spent) -> str:
+def estimate_sign(usage: Usage) -> str:
     """The sign before a sum that is partly estimated, or an empty text."""
-    return "~" if spent.usage.estimated else ""
+    return "~" if usage.estimated else ""
 
 
 def spent_row(spent: Spent) -> str:

@@ -55,26 +55,24 @@ class RewindReport(Struct, frozen=True):
     undo: int = 0  # 0: nothing was done
 
 
-class RewindPoint(Struct, frozen=True):
+class RewindPoint(RewindTarget, frozen=True):
     """A point, and the number of files that changed until the next; None: unknown."""
 
-    point: RewindTarget
     files: int | None = None
-    in_talk: bool = True  # false: the conversation was rewound to before it
+    in_conversation: bool = True  # false: the conversation was rewound to before it
 
 
 def point_lines(steps: Sequence[RewindPoint], room: int) -> list[Line]:
     """One line for each point: number, time, message, number of changed files."""
-    wide = max((len(str(step.point.seq)) for step in steps), default=0)
+    wide = max((len(str(step.seq)) for step in steps), default=0)
     return [_step(step, wide, room) for step in steps]
 
 
 def point_picker(steps: Sequence[RewindPoint]) -> Picker:
     """At the newest point, with what goes back as its dial."""
-    wide = max((len(str(step.point.seq)) for step in steps), default=0)
+    wide = max((len(str(step.seq)) for step in steps), default=0)
     items = tuple(
-        PickerItem(str(step.point.seq), partial(_step, step, wide), step.point.text)
-        for step in steps
+        PickerItem(str(step.seq), partial(_step, step, wide), step.text) for step in steps
     )
     dial = Stepper("rewind", get_args(What)[::-1])
     return Picker(
@@ -140,20 +138,19 @@ def summary(changes: Sequence[FileChange]) -> str:
 
 
 def _step(step: RewindPoint, wide: int, room: int) -> Line:
-    point = step.point
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(point.at))
-    style: Style = "plain" if step.in_talk else "dim"
-    match point.kind:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(step.at))
+    style: Style = "plain" if step.in_conversation else "dim"
+    match step.kind:
         case "said":
-            what = on_one_line(" ".join(point.text.split())) or "(an image)"
+            what = on_one_line(" ".join(step.text.split())) or "(an image)"
         case "rewound":
-            what = f"(the conversation was rewound to event {point.to})"
+            what = f"(the conversation was rewound to event {step.to})"
         case "restored":
-            what = f"(the files were restored to event {point.to})"
+            what = f"(the files were restored to event {step.to})"
     after = f"  {_count(step.files)} changed" if step.files else ""
-    if not step.in_talk:
+    if not step.in_conversation:
         after += "  rewound"
-    head = f"{point.seq:>{wide}}  {when}  "
+    head = f"{step.seq:>{wide}}  {when}  "
     what = cut(what, max(room - cells(head) - cells(after), 20))
     pieces: list[Piece] = [("accent", head), (style, what)]
     return (*pieces, ("dim", after)) if after else tuple(pieces)

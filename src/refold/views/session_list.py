@@ -4,12 +4,13 @@ The catalogue finds the sessions.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
-import msgspec
+from msgspec import UNSET, Struct, UnsetType
 
 from refold.journal.catalogue.session_card import ENDS, FOUND, Card, Hit
+from refold.values.usage import Usage
 from refold.views.escape import on_one_line, visible
 from refold.views.number_format import many, money
 from refold.views.picker import Picker, PickerItem
@@ -48,19 +49,53 @@ def state(card: Card) -> str:
     return _OPEN if card.open or not card.outcome else card.outcome
 
 
-def card_document(card: Card) -> Mapping[str, object]:
+class ForkSource(Struct, frozen=True):
+    """The session of which one is a copy, up to this event."""
+
+    source: str
+    event: int
+
+
+class SessionDocument(Struct, frozen=True, kw_only=True):
+    """A session in a list. Servers add whether it is open: `held_by` names the process that has it,
+    `cut_off` says that its process ended in a turn, and `open_here` that this server has it.
+    """
+
+    id: str
+    parent: str = ""
+    changed: float = 0.0
+    began: float = 0.0
+    title: str = ""
+    name: str = ""
+    tags: Sequence[str] = ()
+    directory: str = ""
+    outcome: str = ""
+    open: bool = False
+    events: int = 0
+    damage: str = ""
+    usage: Usage = Usage()
+    cost: float | None = None  # US dollars; null: a price is not known
+    children: int = 0
+    cost_below: float | None = None
+    model: str = ""
+    agent: str = ""
+    forked: ForkSource | None = None
+    held_by: str | UnsetType = UNSET
+    cut_off: bool | UnsetType = UNSET
+    open_here: bool | UnsetType = UNSET
+
+
+def session_document(card: Card) -> SessionDocument:
     about = card.about
     source, seq = about.forked
-    return {
-        "id": card.id, "parent": card.parent, "changed": card.changed,
-        "began": about.started_at, "title": about.title, "name": about.name,
-        "tags": about.tags, "directory": about.directory, "outcome": card.outcome,
-        "open": card.open, "events": card.events, "damage": card.damage,
-        "usage": msgspec.to_builtins(card.spent.usage), "cost": card.spent.cost,
-        "children": len(card.children), "cost_below": card.below.cost,
-        "model": about.model or card.model, "agent": about.agent or card.agent,
-        "forked": {"source": source, "event": seq} if source else None,
-    }  # fmt: skip
+    return SessionDocument(
+        id=card.id, parent=card.parent, changed=card.changed, began=about.started_at,
+        title=about.title, name=about.name, tags=about.tags, directory=about.directory,
+        outcome=card.outcome, open=card.open, events=card.events, damage=card.damage,
+        usage=card.spent.usage, cost=card.spent.cost, children=len(card.children),
+        cost_below=card.below.cost, model=about.model or card.model,
+        agent=about.agent or card.agent, forked=ForkSource(source, seq) if source else None,
+    )  # fmt: skip
 
 
 def hit_lines(hits: Sequence[Hit], room: int, *, bold: bool) -> Iterator[str]:
@@ -80,14 +115,27 @@ def by_session(hits: Iterable[Hit]) -> Sequence[Sequence[Hit]]:
     return list(by.values())
 
 
-def hit_document(hit: Hit) -> Mapping[str, object]:
+class SearchHit(Struct, frozen=True):
+    """A message that contains the words. `marked` are the positions of the matches in `text`."""
+
+    session_id: str
+    seq: int
+    who: str
+    text: str
+    marked: Sequence[tuple[int, int]]
+    title: str
+    name: str
+    directory: str
+    changed: float
+
+
+def search_hit(hit: Hit) -> SearchHit:
     about = hit.card.about
     text = hit.snippet.replace(FOUND, "").replace(ENDS, "")
-    return {
-        "session": hit.card.id, "event": hit.seq, "who": hit.who, "text": text,
-        "marked": [list(span) for span in _spans(hit.snippet)], "title": about.title,
-        "name": about.name, "directory": about.directory, "changed": hit.card.changed,
-    }  # fmt: skip
+    return SearchHit(
+        hit.card.id, hit.seq, hit.who, text, tuple(_spans(hit.snippet)), about.title,
+        about.name, about.directory, hit.card.changed,
+    )  # fmt: skip
 
 
 def _snippet(snippet: str, room: int, *, bold: bool) -> str:

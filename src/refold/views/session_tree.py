@@ -4,11 +4,11 @@ As lines that fit the screen, and as a document; docs/tree.md describes its fiel
 `node_detail` shows one node in full, and `timeline` every span.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
-import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from refold.journal.state.fold import View
 from refold.journal.state.session_tree import Node
@@ -24,6 +24,7 @@ from refold.views.activity import (
     side_call_outcome,
     spent_by,
 )
+from refold.views.cost import Used, used_fields
 from refold.views.escape import on_one_line, visible
 from refold.views.number_format import duration, spent_row
 from refold.views.styled import Line, Piece, Style
@@ -143,66 +144,85 @@ def tree_lines(
     return [*found, fit((("strong", f"in all  {' · '.join(parts)}"),), room)]
 
 
-def tree_document(root: TreeRow, *, every_leaf: bool = False) -> dict[str, object]:
-    """`root` and all nodes below it. `total` includes them."""
-    return {
-        **row_document(root),
-        **(
-            {"leaf_nodes": [leaf_document(root.node, each) for each in root.spans.leaves]}
-            if every_leaf
-            else {}
-        ),
-        "children": [tree_document(each, every_leaf=every_leaf) for each in root.below],
-    }
+class TotalUsed(Used, frozen=True, kw_only=True):
+    """Of a node and all below it."""
+
+    leaves: LeafCounts
+    sessions: int
 
 
-def row_document(row: TreeRow) -> dict[str, object]:
+class LeafDocument(Used, frozen=True, kw_only=True):
+    """A side call, without its answer. `call` is the call whose code made it."""
+
+    address: str
+    status: str
+    purpose: str
+    model: str
+    words: str
+    call: str
+    seq: int
+    at: float
+    seconds: float | None
+    remembered: bool
+    failed: str
+
+
+class TreeDocument(Used, frozen=True, kw_only=True):
+    """A node of the tree. `total` is of it and all below it; `type` is in the root only."""
+
+    type: Literal["tree"] | UnsetType = UNSET
+    address: str
+    session_id: str
+    agent: str
+    model: str
+    status: Status
+    title: str
+    steps: int
+    calls: int  # of tools
+    leaves: LeafCounts
+    seconds: float
+    activity: str
+    total: TotalUsed
+    damage: str
+    leaf_nodes: Sequence[LeafDocument] | UnsetType = UNSET
+    children: "Sequence[TreeDocument] | UnsetType" = UNSET
+
+
+def tree_document(root: TreeRow, *, every_leaf: bool = False) -> TreeDocument:
+    """`root` and all nodes below it."""
+    leaves = [leaf_document(root.node, leaf) for leaf in root.spans.leaves]
+    below = [tree_document(row, every_leaf=every_leaf) for row in root.below]
+    document = row_document(root)
+    return replace(document, leaf_nodes=leaves if every_leaf else UNSET, children=below)
+
+
+def row_document(row: TreeRow) -> TreeDocument:
     """A node without those below it."""
     node = row.node
-    return {
-        "address": node.address, "session_id": node.session, "agent": row.agent,
-        "model": node.view.turn.model or node.view.conversation.system_prompt.model,
-        "status": row.status, "title": row.title, "steps": len(row.spans.steps),
-        "calls": len(row.spans.calls), "leaves": leaves_document(row.leaves),
-        "seconds": round(row.seconds, 3), "activity": row.activity,
-        **sum_document(node.spent),
-        "total": {
-            **sum_document(row.total), "leaves": leaves_document(row.all_leaves),
-            "sessions": row.sessions,
-        },
-        "damage": node.damage,
-    }  # fmt: skip
+    return TreeDocument(
+        address=node.address, session_id=node.session, agent=row.agent,
+        model=node.view.turn.model or node.view.conversation.system_prompt.model,
+        status=row.status, title=row.title, steps=len(row.spans.steps),
+        calls=len(row.spans.calls), leaves=row.leaves, seconds=round(row.seconds, 3),
+        activity=row.activity, damage=node.damage,
+        total=TotalUsed(
+            leaves=row.all_leaves, sessions=row.sessions, **used_fields(row.total)
+        ),
+        **used_fields(node.spent),
+    )  # fmt: skip
 
 
-def leaf_document(node: Node, leaf: SideCall) -> dict[str, object]:
-    """A side call, without its answer."""
+def leaf_document(node: Node, leaf: SideCall) -> LeafDocument:
     end = leaf.end
-    return {
-        "address": f"{node.address}/{leaf.id}", "status": state(side_call_outcome(leaf), node),
-        "purpose": leaf.reserved.purpose,
-        "model": (end.model if end else "") or leaf.reserved.model,
-        "words": leaf.reserved.prompt, "call": leaf.reserved.call_id, "seq": leaf.seq,
-        "at": leaf.at,
-        "seconds": None if leaf.ended is None else round(leaf.ended - leaf.at, 3),
-        "remembered": bool(end and end.cached), "failed": end.failed if end else "",
-        **sum_document(spent_by(leaf)),
-    }  # fmt: skip
-
-
-def sum_document(spent: Spent) -> dict[str, object]:
-    """Usage and cost. `answers` counts model responses."""
-    return {
-        "answers": spent.answers, "usage": msgspec.to_builtins(spent.usage),
-        "cost": spent.cost,  # None is not zero
-        "known_cost": spent.dollars, "unpriced": spent.unpriced,
-    }  # fmt: skip
-
-
-def leaves_document(found: LeafCounts) -> dict[str, int]:
-    return {
-        "done": found.done, "failed": found.failed, "open": found.open,
-        "remembered": found.remembered,
-    }  # fmt: skip
+    return LeafDocument(
+        address=f"{node.address}/{leaf.id}", status=state(side_call_outcome(leaf), node),
+        purpose=leaf.reserved.purpose,
+        model=(end.model if end else "") or leaf.reserved.model,
+        words=leaf.reserved.prompt, call=leaf.reserved.call_id, seq=leaf.seq, at=leaf.at,
+        seconds=None if leaf.ended is None else round(leaf.ended - leaf.at, 3),
+        remembered=bool(end and end.cached), failed=end.failed if end else "",
+        **used_fields(spent_by(leaf)),
+    )  # fmt: skip
 
 
 def state(ended: str, node: Node) -> str:

@@ -6,12 +6,11 @@ A span is a model step, a tool call, a leaf or a subagent. `node_detail` shows o
 import time
 from collections.abc import Iterator, Sequence
 
-import msgspec
 from msgspec import Struct
 
 from refold.journal.events.kinds import ModelAnswered, ModelFailed
 from refold.journal.state.session_tree import Node, walk
-from refold.values.usage import Spent
+from refold.values.usage import Usage
 from refold.views.activity import (
     ModelStep,
     SideCall,
@@ -36,20 +35,18 @@ class TimelineRow(Struct, frozen=True):
     """A span and its node. `seconds` None: it has no end, and its process has ended."""
 
     node: str
+    address: str
     kind: str  # "model", "tool", "leaf", "summary", "memory", "child"
-    id: str  # below the node
     name: str  # of the model, the tool, the agent
     words: str
     seq: int
     at: float
     seconds: float | None
     outcome: str
-    spent: Spent
+    answers: int  # of models
+    usage: Usage
+    cost: float | None  # US dollars; null: a price is not known
     within: str = ""  # the call whose code did it
-
-    @property
-    def address(self) -> str:
-        return f"{self.node}/{self.id}"
 
 
 def timeline(root: Node, now: float, label: Labels) -> list[TimelineRow]:
@@ -71,16 +68,6 @@ def timeline_lines(found: Sequence[TimelineRow], room: int) -> Iterator[Line]:
     wide = min(_ADDRESS, max((cells(each.address) for each in found), default=0))
     for each in found:
         yield _line(each, wide, room)
-
-
-def timeline_document(found: TimelineRow) -> dict[str, object]:
-    return {
-        "node": found.node, "address": found.address, "kind": found.kind,
-        "name": found.name, "words": found.words, "seq": found.seq, "at": found.at,
-        "seconds": None if found.seconds is None else round(found.seconds, 3),
-        "outcome": found.outcome, "within": found.within, "answers": found.spent.answers,
-        "usage": msgspec.to_builtins(found.spent.usage), "cost": found.spent.cost,
-    }  # fmt: skip
 
 
 def outcome_of(deed: Span, node: Node) -> str:
@@ -126,10 +113,11 @@ def _timeline_row(deed: Span, node: Node, now: float, label: Labels) -> Timeline
             within = born.call_id
         case _:
             pass
+    spent = spent_by(deed)
     return TimelineRow(
-        node.address, kind, deed.id, name, words, deed.seq, began,
-        None if until is None else max(0.0, until - began),
-        outcome, spent_by(deed), within,
+        node.address, f"{node.address}/{deed.id}", kind, name, words, deed.seq, began,
+        None if until is None else round(max(0.0, until - began), 3),
+        outcome, spent.answers, spent.usage, spent.cost, within,
     )  # fmt: skip
 
 
@@ -166,11 +154,7 @@ def _line(each: TimelineRow, wide: int, room: int) -> Line:
     address += " " * (wide - cells(address))
     name = f"  {on_one_line(each.name)}" if each.kind != "tool" and each.name else ""
     how = each.outcome.replace("_", " ")
-    cost = (
-        f"  {estimate_sign(each.spent)}{dollars(each.spent.dollars)}"
-        if each.spent.cost
-        else ""
-    )
+    cost = f"  {estimate_sign(each.usage)}{dollars(each.cost)}" if each.cost else ""
     found: Line = (
         ("dim", f"{when}  {took:>10}  "), ("strong", address),
         (style_of(each.outcome), f"  {how}"), ("plain", name), ("dim", cost),

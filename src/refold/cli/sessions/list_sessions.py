@@ -20,7 +20,7 @@ from refold.journal.catalogue.session_card import Card, without_old_runs, works_
 from refold.journal.home import JournalDirectory
 from refold.views.escape import on_one_line
 from refold.views.number_format import in_bytes, many
-from refold.views.session_list import card_document, card_line, hit_document, hit_lines
+from refold.views.session_list import card_line, hit_lines, search_hit, session_document
 
 _WIDE = 200  # columns, where nobody knows
 _KEYS: dict[str, Callable[[Card], object]] = {
@@ -91,7 +91,7 @@ def _list(cards: list[Card], found: Namespace) -> None:
     """`cards` are the newest first."""
     if found.json:
         for card in _sorted(cards, found.sort)[: found.limit]:
-            print_document(card_document(card))
+            print_document(session_document(card))
         return
     said = [card for card in cards if not _is_empty(card)]
     shown = _sorted(without_old_runs(said), found.sort)
@@ -125,7 +125,7 @@ def _search(
     hits = home.catalogue(WaitNotice(), print_error).search(text, found.limit, wanted)
     if found.json:
         for hit in hits:
-            print_document(hit_document(hit))
+            print_document(search_hit(hit))
     elif hits:
         write(
             "".join(f"{line}\n" for line in hit_lines(hits, columns(_WIDE), bold=_bold()))

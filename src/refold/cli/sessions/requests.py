@@ -3,16 +3,15 @@
 import time
 from collections.abc import Sequence
 
-import msgspec
-
 from refold.errors import BadInput
-from refold.headless.streams import print_error, write, write_bytes
+from refold.headless.streams import print_document, print_error, write, write_bytes
 from refold.journal.events.kinds import Entry
 from refold.journal.home import StoredSession
 from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.disk import Disk
 from refold.journal.store.logged_requests import WireCall, wire_calls
 from refold.views.escape import on_one_line
+from refold.views.model_step import request_document
 
 NONE = (
     "the session {id} has no saved model requests: run it with --log-requests, or set "
@@ -29,7 +28,10 @@ def show(
         raise BadInput(NONE.format(id=session.id))
     if number is None:
         for at, call in enumerate(calls, start=1):
-            write(_document(at, call) if as_json else _row(at, call))
+            if as_json:
+                print_document(request_document(at, call))
+            else:
+                write(_row(at, call))
         return 0
     if not 1 <= number <= len(calls):
         raise BadInput(f"there is no model call {number}: they are 1 to {len(calls)}")
@@ -37,7 +39,7 @@ def show(
     if call.lost:
         print_error(f"the record of this call is incomplete: {call.lost}")
     if as_json:
-        write(_document(number, call))
+        print_document(request_document(number, call))
     else:
         write_bytes(call.request + b"\n\n" + call.answer)
     return 1 if call.lost else 0
@@ -48,17 +50,3 @@ def _row(at: int, call: WireCall) -> str:
     sizes = f"{len(call.request):>9,} bytes out {len(call.answer):>9,} in"
     came_to = "not whole" if call.lost else call.came_to
     return f"{at:>4}  {when}  {sizes}  {on_one_line(call.to)}  {on_one_line(came_to)}\n"
-
-
-def _document(at: int, call: WireCall) -> str:
-    document = {
-        "number": at,
-        "seq": call.seq,
-        "at": call.at,
-        "to": call.to,
-        "came_to": call.came_to,
-        "lost": call.lost,
-        "request": call.request.decode("utf-8", "replace"),
-        "answer": call.answer.decode("utf-8", "replace"),
-    }
-    return msgspec.json.encode(document).decode() + "\n"

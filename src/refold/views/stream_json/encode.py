@@ -4,9 +4,10 @@ What each document means is written in docs/headless.md, and its fields in `docu
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias, TypedDict, cast
+from typing import TypeAlias, cast
 
 from msgspec import UNSET
+from msgspec.structs import asdict
 
 from refold.journal.events import kinds
 from refold.journal.events.child_events import (
@@ -42,7 +43,6 @@ from refold.values.live import (
     Waiting,
 )
 from refold.values.messages import Thinking, ToolCall
-from refold.values.usage import Budget
 from refold.views.escape import on_one_line
 from refold.views.notices import hook_notice
 from refold.views.stream_json import documents, live_documents, subagent_documents
@@ -277,7 +277,7 @@ def _of_session(event: Event, seq: int) -> Iterator[OfEvent]:
         case kinds.AgentChosen(agent, preset=preset):
             yield AgentChanged(seq=seq, agent=agent, preset=preset or UNSET)
         case kinds.BudgetSet(budget):
-            yield BudgetChosen(seq=seq, **_limits(budget))
+            yield BudgetChosen(seq=seq, **asdict(budget))
         case kinds.StepLimitSet(steps):
             yield StepsChosen(seq=seq, steps=steps or None)
         case HookRan() as ran if said := hook_notice(ran):
@@ -380,7 +380,7 @@ def _of_child(event: Event, seq: int) -> Iterator[OfEvent]:
                 cost=end.spent.cost, directory=end.directory, branch=end.branch,
             )  # fmt: skip
         case ChildGranted(child, budget):
-            yield subagent_documents.SubagentBudget(seq=seq, child=child, **_limits(budget))
+            yield subagent_documents.SubagentBudget(seq=seq, child=child, **asdict(budget))
         case TeamsSwitched(on):
             yield TeamsChanged(seq=seq, on=on)
         case TracingSwitched(on):
@@ -481,17 +481,3 @@ def live_of(document: LiveDocument) -> Live:
 
 def _changes(files: Sequence[tuple[str, str]]) -> list[documents.Change]:
     return [documents.Change(path, cast("documents.Kind", kind)) for path, kind in files]
-
-
-class _Limits(TypedDict):
-    dollars: float | None
-    tokens: float | None
-    calls: float | None
-    seconds: float | None
-
-
-def _limits(budget: Budget) -> _Limits:
-    return {
-        "dollars": budget.dollars, "tokens": budget.tokens, "calls": budget.calls,
-        "seconds": budget.seconds,
-    }  # fmt: skip

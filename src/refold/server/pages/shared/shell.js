@@ -625,7 +625,7 @@ export function statusWords(screen, t) {
 function bySession(hits) {
   const cards = new Map();
   for (const hit of hits) {
-    if (!cards.has(hit.session)) cards.set(hit.session, { ...hit, id: hit.session, snippet: hit.text });
+    if (!cards.has(hit.session_id)) cards.set(hit.session_id, { ...hit, id: hit.session_id, snippet: hit.text });
   }
   return [...cards.values()];
 }
