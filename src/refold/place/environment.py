@@ -92,13 +92,10 @@ def environment(ours: Mapping[str, str], without: Sequence[str] = ()) -> dict[st
         for name, value in ours.items()
         if (name in _MAY_PASS or name.startswith("LC_")) and not re.search(_PASSWORD, value)
     }
-    found = _trusted(ours.get("PATH", "").split(":"), without)
-    path = ":".join(dict.fromkeys([*found, *_PATH.split(":")]))
+    named = ours.get("PATH", "").split(":")
+    trusted = [name for name in named if os.path.isabs(name) and _can_trust(name, without)]
+    path = ":".join(dict.fromkeys([*trusted, *_PATH.split(":")]))
     return passed | {"PATH": path} | _NOBODY_THERE
-
-
-def _trusted(names: Sequence[str], without: Sequence[str]) -> list[str]:
-    return [name for name in names if os.path.isabs(name) and _can_trust(name, without)]
 
 
 def _can_trust(name: str, without: Sequence[str]) -> bool:

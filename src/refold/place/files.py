@@ -128,7 +128,11 @@ class DiskFiles:
             number = self._folders.opened(real, LOOK | os.O_DIRECTORY)
             try:
                 with os.scandir(number) as found:
-                    listed = [item for item in _items(found) if self._listed(real, item)]
+                    listed = [
+                        item
+                        for item in _items(found)
+                        if not self.unread(Real(os.path.join(real, item.name)))
+                    ]
             finally:
                 os.close(number)
         return tuple(sorted(listed, key=lambda item: item.name))
@@ -227,9 +231,6 @@ class DiskFiles:
 
     def _full(self, path: str) -> str:
         return os.path.join(self._folders.roots[0], path)
-
-    def _listed(self, real: Real, item: DirectoryEntry) -> bool:
-        return not self.unread(Real(os.path.join(real, item.name)))
 
 
 def _both(first: Why | None, second: Why) -> Why:

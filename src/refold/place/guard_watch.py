@@ -366,7 +366,8 @@ def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
     now = read_state(guards.found(), state, state.targets)
     before = _without_later(state, now, ended)
     reach = Reach(theirs, workspace.quarantine, frozenset(stored.held))
-    made = undo_changes(before, now, reach, (), _is_new).made
+    # None is new: no other refold has had to do with it.
+    made = undo_changes(before, now, reach, (), lambda path, now: False).made
     # Another refold may have begun a command since, and have seen what was undone just now.
     _KnownChanges(workspace.states).note(before, now, made, ())
     with suppress(OSError):
@@ -383,10 +384,6 @@ def _stored(file: str) -> tuple[StoredState, int]:
         return msgspec.msgpack.decode(data, type=StoredState), about.st_mtime_ns + _MARGIN
     except (OSError, msgspec.DecodeError):
         return StoredState((), (), GuardState()), 0
-
-
-def _is_new(path: str, now: Fingerprint | None) -> bool:
-    return False  # no other refold has had to do with it
 
 
 def _without_later(before: GuardState, now: GuardState, ended: int) -> GuardState:

@@ -297,7 +297,11 @@ def with_denied(denied: Sequence[str], rules: SandboxRules) -> SandboxRules:
 
     What a command gets of its own (/tmp, /proc) is not the machine's, and stays.
     """
-    away = [p for p in denied if os.path.isdir(p) and not _is_in_roots(p, rules)]
+    away = [
+        p
+        for p in denied
+        if os.path.isdir(p) and not any(below(p, root) for root in rules.roots)
+    ]
     return replace(
         rules,
         covered=tuple(
@@ -305,10 +309,6 @@ def with_denied(denied: Sequence[str], rules: SandboxRules) -> SandboxRules:
         ),
         denied=tuple(path for path in denied if path not in away),
     )
-
-
-def _is_in_roots(path: str, rules: SandboxRules) -> bool:
-    return any(below(path, root) for root in rules.roots)
 
 
 def _at_home(path: str, home: str) -> str:

@@ -248,7 +248,8 @@ class _RootScan:
     def _put_rules(self, rules: bytes) -> None:
         try:
             if not self._exclude.exists() or self._exclude.read_bytes() != rules:
-                _put(self._exclude, rules)
+                with open(self._exclude, "wb", opener=opened) as writing:
+                    writing.write(rules)
         except OSError as error:
             raise ToolFailed(
                 f"No snapshot of the files could be taken: {error.strerror}."
@@ -313,11 +314,6 @@ class _PathFilter:
             link = os.path.islink(os.path.join(self._root, folder))
             self._plain[folder] = not link and self._is_plain(folder.rpartition("/")[0])
         return self._plain[folder]
-
-
-def _put(place: Path, content: bytes) -> None:
-    with open(place, "wb", opener=opened) as writing:
-        writing.write(content)
 
 
 def _about(place: Path) -> tuple[int, int] | None:

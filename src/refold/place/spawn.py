@@ -231,7 +231,9 @@ class GatedSandbox:
         compared = launch.mounts.comparison() if launch.mounts else None
         problem = ""
         if self.wait() and not (problem := compared(self._first) if compared else ""):
-            self._hold(limits)
+            for _, kind, sender in self._about:
+                if kind == socket.SCM_CREDENTIALS:
+                    set_limits(_SENDER.unpack(sender)[0], limits, self._mark.queues)
             if command is not None:
                 os.pwrite(self._told, command, 0)
             with suppress(OSError):  # it has ended
@@ -267,11 +269,6 @@ class GatedSandbox:
         first = _FIRST_OF_ALL.replace("{stdin}", stdin).replace("{told}", told)
         shell = _SH if plain and not ahead else _BASH
         return (*shell, _libraries(request) + first, "bash", request.command)
-
-    def _hold(self, limits: Limits) -> None:
-        for _, kind, sender in self._about:
-            if kind == socket.SCM_CREDENTIALS:
-                set_limits(_SENDER.unpack(sender)[0], limits, self._mark.queues)
 
     def _shut(self) -> None:
         self._gate.close()
