@@ -123,7 +123,7 @@ def _learned(access: Access, rules: Sequence[Rule], facts: Facts) -> _Command:
     given = [r for r in rules if r.verdict == "allow" and reads(r.tool) and r.pattern]
 
     def free(real: str) -> bool:
-        if _is_kept(real, facts):
+        if protected(real, facts, writes=False) and not _is_shared(real, facts):
             return False
         return not facts.outside(real) or any(
             path_patterns.allows(r.pattern, real, facts) for r in given
@@ -262,10 +262,6 @@ def _protected(command: _Command, facts: Facts) -> Iterator[str]:
 def _is_shared(real: str, facts: Facts) -> bool:
     """The sandbox keeps it from being written."""
     return facts.sandboxed and any(below(real, one) for one in facts.shared)
-
-
-def _is_kept(real: str, facts: Facts) -> bool:
-    return protected(real, facts, writes=False) and not _is_shared(real, facts)
 
 
 def _steers_git(command: _Command) -> str:

@@ -337,16 +337,12 @@ def _allows_target(rule: Rule, target: Target, access: Access, facts: Facts) -> 
     wide = bool(set(rule.pattern.rpartition("/")[2]) & set("*?["))
     if wide and access.effect is Effect.CHANGE and steering(target.real.split("/")):
         return False
-    return _allows_file(rule, target.real, facts)
-
-
-def _allows_file(rule: Rule, real: str, facts: Facts) -> bool:
     if not rule.pattern:
         # A tool as a whole is allowed in the workspace; what lies outside has to be named.
-        return not facts.outside(real)
+        return not facts.outside(target.real)
     from refold.permissions import path_patterns
 
-    return path_patterns.allows(rule.pattern, real, facts)
+    return path_patterns.allows(rule.pattern, target.real, facts)
 
 
 def _absolute(path: str, facts: Facts) -> str:

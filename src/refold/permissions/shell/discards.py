@@ -132,10 +132,6 @@ def _removes_found(values: list[str]) -> bool:
     return not {"-delete", *_REMOVES}.isdisjoint(values)
 
 
-def _deletes_extras(values: list[str]) -> bool:
-    return any(value.startswith("--del") for value in values)
-
-
 def _hides(values: list[str]) -> bool:
     return any(map(_NOT_KEPT.match, _moved_to(values)))
 
@@ -230,7 +226,10 @@ _LOSING: dict[str, tuple[str, Callable[[list[str]], bool]]] = {
     "find": ("it deletes what it finds", _removes_found),
     "xargs": ("it deletes what another command lists", _removes_found),
     "parallel": ("it deletes what another command lists", _removes_found),
-    "rsync": ("it deletes what the other side does not have", _deletes_extras),
+    "rsync": (
+        "it deletes what the other side does not have",
+        lambda values: any(value.startswith("--del") for value in values),
+    ),
     "mv": ("it moves files to a place without checkpoints", _hides),
     "truncate": ("it shortens files", bool),
     "cp": ("it empties files", lambda values: "/dev/null" in values),

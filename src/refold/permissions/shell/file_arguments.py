@@ -223,10 +223,6 @@ def _bracket(words: Sequence[str], facts: Facts) -> FileArguments:
     return _test(words[:-1], facts)
 
 
-def _echo(_words: Sequence[str], _facts: Facts) -> FileArguments:
-    return FileArguments()
-
-
 def _printf(words: Sequence[str], _facts: Facts) -> FileArguments:
     told = words[1:2] if words[:1] == ["--"] else words[:1]
     if not told or (words[0].startswith("-") and words[0] != "--"):
@@ -240,14 +236,6 @@ def _command(words: Sequence[str], _facts: Facts) -> FileArguments:
     if len(words) > 1 and words[0] in ("-v", "-V"):
         return FileArguments()
     return _unknown("command")
-
-
-def _npm(words: Sequence[str], facts: Facts) -> FileArguments:
-    return _installed("npm", program_forms.NPM, words, facts)
-
-
-def _pip(words: Sequence[str], facts: Facts) -> FileArguments:
-    return _installed("pip", program_forms.PIP, words, facts)
 
 
 def _installed(
@@ -327,7 +315,7 @@ _OWN_WAY: dict[str, Callable[[Sequence[str], Facts], FileArguments]] = {
     "git": _git,
     "test": _test,
     "[": _bracket,
-    "echo": _echo,
+    "echo": lambda _words, _facts: FileArguments(),
     "printf": _printf,
     "command": _command,
     "xargs": _xargs,
@@ -335,8 +323,11 @@ _OWN_WAY: dict[str, Callable[[Sequence[str], Facts], FileArguments]] = {
     "env": _env,
     "printenv": _printenv,
     **dict.fromkeys(("python", "python3"), _python),
-    "npm": _npm,
-    **dict.fromkeys(("pip", "pip3"), _pip),
+    "npm": lambda words, facts: _installed("npm", program_forms.NPM, words, facts),
+    **dict.fromkeys(
+        ("pip", "pip3"),
+        lambda words, facts: _installed("pip", program_forms.PIP, words, facts),
+    ),
     "ps": _ps,
     "tar": _archive,
     "unzip": _unzip,

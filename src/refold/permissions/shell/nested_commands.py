@@ -146,7 +146,7 @@ def _gathered(text: str, depth: int) -> NestedCommands:
     return NestedCommands(
         tuple(commands) + tuple(c for i in inner for c in i.commands),
         script.redirects + tuple(r for i in inner for r in i.redirects),
-        hidden or any(i.hidden for i in inner) or _gaps(scripts),
+        hidden or any(i.hidden for i in inner) or any(GAP in s for s in scripts),
         script.broken,
         script.bomb or any(i.bomb for i in inner),
         tuple(dict.fromkeys(q for p in programs for q in quoted(p)))
@@ -280,7 +280,3 @@ def _listens_blindly(command: tuple[Word, ...]) -> bool:
             GAP in w.value for w in given
         )
     return name != "xargs" and any(GAP in w.value for w in given)
-
-
-def _gaps(scripts: set[str]) -> bool:
-    return any(GAP in s for s in scripts)

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from refold.permissions.facts import Facts
 from refold.permissions.shell import program_forms
 from refold.permissions.shell.file_arguments import STRICT_ABOUT_GLOBS, files_of
-from refold.permissions.shell.plain_script import Loop, SimpleCommand, plain
+from refold.permissions.shell.plain_script import SimpleCommand, plain
 from refold.permissions.shell.quoting import ShellWord, shown
 from refold.permissions.shell.words import HERE, HOME
 from refold.values.path_names import steering
@@ -197,7 +197,7 @@ def run_in_directories(
     if not loops and not known:
         yield part
         return
-    for values in product(*(_words(loop) for loop in loops)):
+    for values in product(*(loop.words for loop in loops)):
         put = [*known, *zip((loop.mark for loop in loops), values, strict=True)]
         yield structs.replace(
             part,
@@ -210,10 +210,6 @@ def _place(path: str, name: str) -> ShellWord:
     if not path.startswith("/"):
         raise NotKnown(f"the value of ${name} is not known")
     return ShellWord(path)
-
-
-def _words(loop: Loop) -> Sequence[ShellWord]:
-    return loop.words
 
 
 def _put(word: ShellWord, put: Sequence[tuple[str, ShellWord]]) -> ShellWord:
