@@ -54,7 +54,8 @@ class Fallback:
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         failed: list[tuple[_Link, ProviderError | BadInput]] = []
-        waiting = self._order()
+        now = self._clock()
+        waiting = sorted(self._links, key=lambda link: link.rests_until > now)
         while waiting:
             link, *waiting = waiting
             attempt = Attempt()
@@ -86,10 +87,6 @@ class Fallback:
         for link in self._links:
             if isinstance(link.made, Closable):
                 await link.made.aclose()
-
-    def _order(self) -> list["_Link"]:
-        now = self._clock()
-        return sorted(self._links, key=lambda link: link.rests_until > now)
 
     async def _ask(self, link: "_Link", request: Request) -> AsyncGenerator[Delta, None]:
         first = link is self._links[0]

@@ -176,8 +176,7 @@ class Gemini:
             return deltas(self._http, path(model), body, model, reader, trace=request.trace)
 
         def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            sent = _sent(request)
-            return self._concessions.stream(model, partial(ask, hidden), sent)
+            return self._concessions.stream(model, partial(ask, hidden), _sent(request))
 
         return self._images.stream(request, concede)
 

@@ -74,7 +74,8 @@ def from_wire(
             found.append(StreamError(502, broken))
         elif choice.finish_reason:
             reading = replace(reading, finish=choice.finish_reason)
-            found += _kept(reading)
+            if reading.details and (data := joined(reading.details)):
+                found.append(ThinkingDelta("", reading.keeping, data))
     return reading, tuple(found)
 
 
@@ -205,11 +206,6 @@ def _calls(delta: _Delta) -> Sequence[_Call]:
     if delta.function_call and not delta.tool_calls:
         return (_Call(0, function=delta.function_call),)
     return delta.tool_calls or ()
-
-
-def _kept(reading: ChatStreamState) -> Iterable[Delta]:
-    if reading.details and (data := joined(reading.details)):
-        yield ThinkingDelta("", reading.keeping, data)
 
 
 def _told(bit: _Bit) -> Delta:

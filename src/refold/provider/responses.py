@@ -236,8 +236,7 @@ class OpenAIResponses:
             )
 
         def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            sent = _sent(request)
-            return self._concessions.stream(model, partial(ask, hidden), sent)
+            return self._concessions.stream(model, partial(ask, hidden), _sent(request))
 
         return self._images.stream(request, concede)
 

@@ -190,7 +190,8 @@ def _opened(
             return reading, openai_began(cast("dict[str, Any]", found))
         case {"type": "function_call", **item}:
             known = _Known(event.output_index, str(item.get("id") or item.get("call_id")))
-            began = CallDelta(len(reading.calls), "", *_named(item))
+            call_id, name = str(item.get("call_id") or ""), str(item.get("name") or "")
+            began = CallDelta(len(reading.calls), "", call_id, name)
             return replace(reading, calls=(*reading.calls, known)), (began,)
         case {"type": "message", "phase": str(phase)}:
             # Commentary or final answer: the model wants to read it again as that.
@@ -295,10 +296,6 @@ def _place(
         if known.theirs == theirs if theirs is not None else known.item == item:
             return ours
     return None
-
-
-def _named(item: dict[str, Any]) -> tuple[str, str]:
-    return str(item.get("call_id") or ""), str(item.get("name") or "")
 
 
 def _texts(item: dict[str, Any]) -> Iterable[str]:

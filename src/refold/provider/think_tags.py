@@ -61,7 +61,8 @@ class ThinkTags:
                 self._closer = closer
                 yield from self._thinking()
                 return
-        if not any(tag.startswith(text) for tag in _all_tags()):  # else it may become one
+        tags = (*_TAGS, *_TAGS.values())
+        if not any(tag.startswith(text) for tag in tags):  # else it may become one
             yield from self._release()
 
     def _thinking(self) -> Iterator[Delta]:
@@ -97,11 +98,6 @@ class ThinkTags:
         yield from self._release()
         if unclosed:
             yield TextDelta("".join(self._thought).strip())
-
-
-def _all_tags() -> Iterator[str]:
-    yield from _TAGS
-    yield from _TAGS.values()
 
 
 def _beginning_at_end(text: str, tag: str) -> int:

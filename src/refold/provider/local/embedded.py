@@ -371,16 +371,14 @@ def _told(messages: Log[StoredMessage], *, calls: bool = True) -> Log[StoredMess
         results = spoken.message.role == "tool" or (results and message.role == "user")
         # Last, behind a note: else a note about files is taken for something to be done.
         if results and (
-            after is None or after.message.role == "assistant" or _reminds(after)
+            after is None
+            or after.message.role == "assistant"
+            or after.message.text.startswith("<reminder>")
         ):
             message = Message("user", (Text(f"{message.text}\n\n{_NEXT}"),))
             results = False
         told.append(StoredMessage(spoken.seq, message))
     return Log(told)
-
-
-def _reminds(spoken: StoredMessage) -> bool:
-    return spoken.message.text.startswith("<reminder>")
 
 
 def _said(message: Message, names: dict[str, str], calls: bool) -> Message:

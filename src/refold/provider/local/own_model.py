@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from refold.errors import BadInput, Unreachable
 from refold.provider.local.download import FromFile, FromUrl, source_given
-from refold.provider.local.gguf import GgufHeader, read_header
+from refold.provider.local.gguf import read_header
 from refold.provider.local.hub import HubFile
 from refold.provider.local.models import (
     FROM_HUB,
@@ -87,14 +87,10 @@ def settled(model: LocalModel, origin: ModelSource, shelf: ModelDirectory) -> Lo
         sha256=origin.sha256,
         context=header.context,
         token_bytes=header.token_bytes,
-        calls_tools=_calls_tools(header),
+        calls_tools=header.shows_tools and header.parameters >= _LEAST_PARAMETERS,
     )
     shelf.add(found)
     return found
-
-
-def _calls_tools(header: GgufHeader) -> bool:
-    return header.shows_tools and header.parameters >= _LEAST_PARAMETERS
 
 
 def _name(file: str) -> str:

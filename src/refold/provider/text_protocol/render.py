@@ -77,7 +77,10 @@ class TagFormat:
         return "" if call.wire == WIRE else call_text(call)
 
     def result(self, result: ToolResult, call: ToolCall | None) -> str:
-        return _told_back(result, call)
+        if call and call.wire == WIRE:
+            # Only part of the text: the result is the reason why it was not made as a call.
+            result = replace(result, text=msgspec.json.decode(call.data, type=str))
+        return result_text(result, call.name if call else "")
 
     def after_results(self, ending: str) -> str:
         return _NEXT.format(end=ending)
@@ -212,16 +215,6 @@ def call_text(call: ToolCall) -> str:
         arguments = bytes(sanitize.arguments(call.arguments)).decode()
     name = sanitize.name(call.name)
     return f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
-
-
-def _told_back(result: ToolResult, call: ToolCall | None) -> str:
-    """A result.
-
-    For a call that was only part of the text, it is the reason why it was not made.
-    """
-    if call and call.wire == WIRE:
-        result = replace(result, text=msgspec.json.decode(call.data, type=str))
-    return result_text(result, call.name if call else "")
 
 
 def result_text(result: ToolResult, name: str) -> str:
