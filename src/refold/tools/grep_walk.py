@@ -9,7 +9,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from functools import partial
 
 import msgspec
 
@@ -47,7 +46,12 @@ def _paths(here: str, asked: GrepQuery, files: Files) -> Iterator[str]:
     if files.kind(Real(os.path.join(here, path))) == "file":
         yield path
     else:
-        found = walk(here, lambda: None, asked.excludes, partial(_print_unlisted, here))
+        found = walk(
+            here,
+            lambda: None,
+            asked.excludes,
+            lambda path, why: _print_skipped(os.path.relpath(path, here), why),
+        )
         yield from (os.path.relpath(each, here) for each in found)
 
 
@@ -71,10 +75,6 @@ def _hits(
     for at in sorted(near):
         if 0 <= at < len(lines):
             yield ("match" if at in hits else "context"), at + 1, lines[at]
-
-
-def _print_unlisted(here: str, directory: str, why: str) -> None:
-    _print_skipped(os.path.relpath(directory, here), why)
 
 
 def _print_skipped(path: str, why: str) -> None:

@@ -82,7 +82,7 @@ def edited(path: str, edit: CellEdit, files: Files, known: Mapping[str, str]) ->
             after = _with_source(book, number, edit)
             told = f"Changed cell {number + 1} of {name}"
         case "insert":
-            number = 0 if _is_start(edit.cell) else _number(book, edit.cell, name) + 1
+            number = 0 if edit.cell in (0, "0") else _number(book, edit.cell, name) + 1
             after = _inserted(book, number, edit)
             told = f"Inserted cell {number + 1} into {name}"
         case _:  # delete
@@ -125,10 +125,6 @@ def _sources(book: _Notebook) -> str:
     """The text of all cells, as a model reads it."""
     cells = (book.cell(number)["source"] for number in range(len(book.cells)))
     return "\n".join(each if isinstance(each, str) else "".join(each) for each in cells)
-
-
-def _is_start(cell: str | int) -> bool:
-    return cell in (0, "0")
 
 
 def _number(book: _Notebook, cell: str | int, name: str) -> int:

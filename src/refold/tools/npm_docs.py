@@ -43,12 +43,13 @@ def installed(files: Files, package: str, query: str) -> PackageDocs | None:
     about = _json(files, f"{folder}/package.json")
     if not about:
         return None
+    name = next((n for n, _ in names_in(files, folder) if n.lower() == "readme.md"), "")
     docs = PackageDocs(
         package,
         _word(about, "version"),
         _word(about, "description"),
         folder,
-        _readme(files, folder),
+        text_of(files, f"{folder}/{name}") if name else "",
         tuple(filter(None, (_word(about, "homepage"),))),
     )
     words = words_of(query)
@@ -119,11 +120,6 @@ def _whole(rows: Sequence[str], number: int) -> str:
         if row.rstrip().endswith((";", "{", "}")):
             break
     return " ".join(taken).rstrip("{ ")
-
-
-def _readme(files: Files, folder: str) -> str:
-    name = next((n for n, _ in names_in(files, folder) if n.lower() == "readme.md"), "")
-    return text_of(files, f"{folder}/{name}") if name else ""
 
 
 def _json(files: Files, path: str) -> dict[str, Any]:

@@ -219,7 +219,11 @@ def unified(lines: Sequence[str]) -> tuple[Section, ...]:
             name = same[1] if same else ""
             found.append(_File(at + 1, name, name))
         elif _names(lines, at):
-            if not found or found[-1].hunks or not _is_git(lines, found[-1]):
+            if (
+                not found
+                or found[-1].hunks
+                or not lines[found[-1].line - 1].startswith("diff --git ")
+            ):
                 found.append(_File(at + 1))
             found[-1].old, found[-1].new = _both(line[4:], lines[at + 1][4:])
             at += 1
@@ -233,10 +237,6 @@ def unified(lines: Sequence[str]) -> tuple[Section, ...]:
             raise unclear(at + 1, line, "stands in no hunk: those begin with @@.")
         at += 1
     return tuple(_diff_section(file) for file in found)
-
-
-def _is_git(lines: Sequence[str], file: _File) -> bool:
-    return lines[file.line - 1].startswith("diff --git ")
 
 
 def _names(lines: Sequence[str], at: int) -> bool:
@@ -324,7 +324,7 @@ def _ends(lines: Sequence[str], at: int, left: Sequence[int]) -> bool:
     if line.startswith("\\"):
         return False
     if not line or line == "-- ":  # the second is how mails with patches end
-        return full or (not line and _is_last(lines, at))
+        return full or (not line and not any(lines[at:]))
     if line[0] not in " +-":
         return True
     if not _names(lines, at):
@@ -332,10 +332,6 @@ def _ends(lines: Sequence[str], at: int, left: Sequence[int]) -> bool:
     # Two lines of the file that look like names, or the next file?
     heads = at + 2 < len(lines) and lines[at + 2].startswith("@@")
     return full or left[0] >= _UNKNOWN // 2 or (heads and max(left) > 1) or min(left) < 1
-
-
-def _is_last(lines: Sequence[str], at: int) -> bool:
-    return not any(lines[at:])
 
 
 def _diff_section(file: _File) -> Section:
