@@ -81,16 +81,12 @@ def _hunks(text: str) -> Iterator[tuple[str, str]]:
         elif row.startswith("\\"):  # \ No newline at end of file
             for side in last:
                 side[-1] = side[-1].removesuffix("\n")
-        elif sides := _sides(row[:1], old, new):
+        elif sides := {"-": (old,), "+": (new,), " ": (old, new)}.get(row[:1], ()):
             last = sides
             for side in sides:
                 side.append(f"{row[1:]}\n")
     if old or new:
         yield "".join(old), "".join(new)
-
-
-def _sides(sign: str, old: list[str], new: list[str]) -> tuple[list[str], ...]:
-    return {"-": (old,), "+": (new,), " ": (old, new)}.get(sign, ())
 
 
 def _locations(

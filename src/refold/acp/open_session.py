@@ -155,7 +155,8 @@ class OpenSession:
         turn = self._turn = _Turn()
         self._own.add(turn.key)
         try:
-            await self._tell_notices()
+            for notice in await self.conversation.notices():
+                await self.tell(thought_chunk(f"refold: {notice}\n\n"))
             await self._send_message(message, turn)
             await self._requests.put_all()
             while True:
@@ -317,11 +318,6 @@ class OpenSession:
             raise RequestError(_FAILED, result.reason or "the turn failed")
         if result.outcome in _WHY:
             await self.tell(answer_chunk(f"{result.outcome}: {result.reason}"))
-
-    async def _tell_notices(self) -> None:
-        """What the user must know of this session: told once, as thoughts."""
-        for notice in await self.conversation.notices():
-            await self.tell(thought_chunk(f"refold: {notice}\n\n"))
 
     async def _tell_usage(self) -> None:
         context = self.session.reports.context()

@@ -72,7 +72,10 @@ class SessionUpdates:
         """The updates that tell this document."""
         match document:
             case documents.UserMessage():
-                yield user_chunk(_as_written(document), f"user-{document.seq}")
+                yield user_chunk(
+                    document.text if document.typed is UNSET else document.typed,
+                    f"user-{document.seq}",
+                )
             case live_documents.TextDelta() | live_documents.ThinkingDelta():
                 yield from self._piece(document)
             case documents.ModelStart():
@@ -258,7 +261,3 @@ def _chunk(text: str, thinking: bool, id_: str) -> AgentMessageChunk | AgentThou
     return AgentMessageChunk(
         session_update="agent_message_chunk", content=text_block(text), message_id=id_
     )
-
-
-def _as_written(message: documents.UserMessage) -> str:
-    return message.text if message.typed is UNSET else message.typed

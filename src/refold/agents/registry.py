@@ -42,7 +42,8 @@ class Registry(Struct, frozen=True):
         folded = name.strip().casefold()
         wanted = ALIASES.get(folded, folded)
         make = BUILTIN.get(wanted)
-        profile = make() if make else self._own(wanted)
+        own = (each for each in self.profiles if each.name == wanted)
+        profile = make() if make else next(own, None)
         if profile is None:
             raise BadInput(self._unknown(name, folded, use))
         if not fits(profile, use):
@@ -65,9 +66,6 @@ class Registry(Struct, frozen=True):
     def _all(self) -> Iterator[Profile]:
         yield from (make() for make in BUILTIN.values())
         yield from self.profiles
-
-    def _own(self, name: str) -> Profile | None:
-        return next((each for each in self.profiles if each.name == name), None)
 
     def _with_settings(self, profile: Profile) -> Profile:
         return with_settings(profile, self.code_settings) if self.code_settings else profile

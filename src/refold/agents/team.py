@@ -76,7 +76,11 @@ class Team:
 
     def listed(self) -> Sequence[str]:
         view = self._record.view
-        return [_line(child, view) for child in view.children.children if _known(child)]
+        return [
+            _line(child, view)
+            for child in view.children.children
+            if child.born.teammate and not child.foreign
+        ]
 
     def _check(self, to: str, view: View) -> None:
         others = self.others()
@@ -184,10 +188,6 @@ def _posted(mail: MailSent, view: View) -> Iterator[Event]:
     if mail.to == LEAD and key not in view.account.client_keys:
         yield Said(mail_text(mail), mail.sender, client_key=key, outside=_outside(mail))
     yield mail
-
-
-def _known(child: Child) -> bool:
-    return bool(child.born.teammate) and not child.foreign
 
 
 def _line(child: Child, view: View) -> str:

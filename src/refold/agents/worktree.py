@@ -193,7 +193,10 @@ class Worktrees:
     def _listed(self) -> Sequence[Worktree]:
         said = self._run(self._repository(), "worktree", "list", "--porcelain", "-z")
         blocks = (block.split("\0") for block in said.strip("\0").split("\0\0"))
-        found = [_fields(rows) for rows in blocks]
+        found = [
+            {name: value for name, _, value in (row.partition(" ") for row in rows)}
+            for rows in blocks
+        ]
         return [
             Worktree(
                 each.get("worktree", ""),
@@ -295,10 +298,6 @@ class Worktrees:
             "GIT_OPTIONAL_LOCKS": "0",
             **given,
         }
-
-
-def _fields(rows: Sequence[str]) -> Mapping[str, str]:
-    return {name: value for name, _, value in (row.partition(" ") for row in rows)}
 
 
 def _has_files(folder: str) -> bool:

@@ -32,17 +32,14 @@ def local_servers(environ: Mapping[str, str]) -> tuple[LocalServer, ...]:
     """The servers that answer and have a model, in the order of the catalogue."""
     own = [spec for spec in catalog.providers() if spec.own]
     found = (
-        (spec, server_models(spec, environ)) for spec in sorted(own, key=_after_ollama)
+        (spec, server_models(spec, environ))
+        for spec in sorted(own, key=lambda spec: spec.name != "ollama")
     )
     return tuple(LocalServer(spec.label, models) for spec, models in found if models)
 
 
 def ollama_models(environ: Mapping[str, str]) -> tuple[str, ...]:
     return server_models(catalog.find("ollama"), environ)
-
-
-def _after_ollama(spec: ProviderSpec) -> bool:
-    return spec.name != "ollama"
 
 
 def server_models(spec: ProviderSpec, environ: Mapping[str, str]) -> tuple[str, ...]:

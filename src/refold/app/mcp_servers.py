@@ -42,7 +42,6 @@ from refold.mcp.servers import (
     resolved,
     variable_mark,
 )
-from refold.place.port import Commands
 from refold.provider.port import Delta, Done, Provider, Request
 from refold.safe_open import read_regular
 from refold.tools.contract import Reply, Tool
@@ -221,7 +220,7 @@ class McpServers:
 
         grants = StoredGrants(self._paths, self._learn)
         outside = McpContext(
-            self._commands,
+            lambda server: self._workspace.server_commands(writes=server.writes),
             self._resolved,
             self._log,
             grants,
@@ -400,9 +399,6 @@ class McpServers:
             offers = {name: one.usable for name, one in manifests.items()}
             self._offered = key, as_tools(offers, self.connections.call)
         return self._offered[1]
-
-    def _commands(self, server: ServerConfig) -> Commands:
-        return self._workspace.server_commands(writes=server.writes)
 
     def _resolved(self, server: ServerConfig) -> ServerConfig:
         found = resolved(server, self._environ)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from refold.errors import BadInput, ProviderError, Refused, ToolFailed, TooLong
 from refold.place.commands import ShellCommands
 from refold.place.port import CommandExtras, Finished
-from refold.place.sandbox import Sandbox, find
+from refold.place.sandbox import find
 from refold.place.sandbox_rules import SandboxConfig, key_paths
 from refold.programs import Programs
 from refold.provider.command import errors
@@ -57,7 +57,10 @@ class SandboxedProgram:
         self._program = os.path.realpath(program)
         self._directory = os.path.realpath(_directory(spec, environ))
         home = environ.get("HOME", "")
-        sandbox = _sandbox(environ, self._directory)
+        sandbox = find(
+            environ,
+            SandboxConfig(roots=(self._directory,), profile="read-only", network=True),
+        )
         if sandbox.kind != "bubblewrap":
             raise BadInput(
                 f"{spec.label} uses tools of its own and cannot be told not to, so it runs only in a "
@@ -137,9 +140,3 @@ def _directory(spec: CommandSpec, environ: Mapping[str, str]) -> str:
             f"there is no empty directory to run {spec.label} in: set REFOLD_HOME"
         )
     return found
-
-
-def _sandbox(environ: Mapping[str, str], directory: str) -> Sandbox:
-    return find(
-        environ, SandboxConfig(roots=(directory,), profile="read-only", network=True)
-    )

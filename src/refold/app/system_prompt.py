@@ -63,10 +63,6 @@ _TOKENS = frozenset(
 _ENDS = r"\.(?:env|tfstate|tfvars)$"
 
 
-def _nothing(real: Real) -> str:
-    return ""
-
-
 class SessionGround(Struct, frozen=True, kw_only=True):
     """Where a session works. `roots` are the directories of its workspace, as real paths.
 
@@ -78,7 +74,7 @@ class SessionGround(Struct, frozen=True, kw_only=True):
     roots: tuple[str, ...]
     trust: bool = False
     like: str = ""
-    unread: Callable[[Real], str] = _nothing
+    unread: Callable[[Real], str] = lambda real: ""
     now: Callable[[], float] = time.time
 
 

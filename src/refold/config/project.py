@@ -121,7 +121,10 @@ def in_words(found: Project) -> tuple[str, ...]:
             )
             said = [on_one_line(line) for line in hooks_in_words(hooks)]
         elif file.content:
-            said = [on_one_line(line) for line in _lines(file.content)]
+            said = [
+                on_one_line(line)
+                for line in file.content.decode("utf-8", "replace").splitlines()
+            ]
         lines += (f"  {line}" for line in said or ("(nothing)",))
     return tuple(lines)
 
@@ -215,10 +218,6 @@ def without_agents(found: Project, agents: str) -> Project:
 def tools_in(found: Project) -> dict[str, bytes]:
     """The files of tools, by name."""
     return {f.name: f.content for f in found.files if os.path.dirname(f.name) == TOOLS}
-
-
-def _lines(content: bytes) -> list[str]:
-    return content.decode("utf-8", "replace").splitlines()
 
 
 def read(called: str, whose: str, content: bytes) -> ProjectFile:

@@ -186,14 +186,16 @@ def fingerprint(call: ToolCall, found: Access, led: Sequence[str] = ()) -> str:
 
     The user approves exactly this; if the fingerprint changes, the approval does not apply.
     """
-    parts = (call.name, bytes(call.arguments).decode(), found.cwd, *_paths_of(found), *led)
+    parts = (
+        call.name,
+        bytes(call.arguments).decode(),
+        found.cwd,
+        *(part for target in found.files for part in (target.path, target.real)),
+        *led,
+    )
     if found.command:
         parts = (*parts, found.subject)
     return sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()
-
-
-def _paths_of(found: Access) -> Sequence[str]:
-    return [part for target in found.files for part in (target.path, target.real)]
 
 
 class PreparedCall(Struct, frozen=True):

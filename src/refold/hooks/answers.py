@@ -109,7 +109,9 @@ def of_document(hook: Hook, found: object) -> HookAnswer:
         reason or ("it gave no reason" if decision != "allow" else ""),
         asks=decision == "ask",
         context=_text(of_event, "additionalContext"),
-        arguments=_changed(hook.on, cast("dict[str, object] | None", arguments)),
+        arguments=cast("dict[str, object] | None", arguments)
+        if hook.on == "PreToolUse"
+        else None,
         notice=_text(said, "systemMessage"),
         stop=stop,
     )
@@ -138,12 +140,6 @@ def _misplaced(
     if "decision" in inner:
         return "its decision must not be in hookSpecificOutput"
     return ""
-
-
-def _changed(
-    on: HookEvent, arguments: Mapping[str, object] | None
-) -> Mapping[str, object] | None:
-    return arguments if on == "PreToolUse" else None
 
 
 def _text(said: Mapping[str, object], name: str) -> str:

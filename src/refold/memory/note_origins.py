@@ -73,7 +73,10 @@ class ForgottenNotes(Struct, frozen=True):
         mine = frozenset(_hashed(stems(text), self.salt))
         return any(
             origin.at <= gone.at
-            and (_from_same(origin, gone.origin) or overlap(mine, _set(gone)) >= _SAME)
+            and (
+                _from_same(origin, gone.origin)
+                or overlap(mine, frozenset(gone.stems)) >= _SAME
+            )
             for gone in self.gone
         )
 
@@ -112,10 +115,6 @@ def _from_same(origin: Origin, other: Origin) -> bool:
     """Whether all words come from messages that a forgotten note was made of."""
     same = bool(origin.session) and origin.session == other.session
     return same and bool(origin.seqs) and set(origin.seqs) <= set(other.seqs)
-
-
-def _set(gone: ForgottenNote) -> frozenset[str]:
-    return frozenset(gone.stems)
 
 
 def _hashed(words: Iterable[str], salt: str) -> list[str]:

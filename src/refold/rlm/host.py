@@ -127,7 +127,12 @@ class HostFunctions:
         if shape is not None:
             asked = [with_shape(each, shape) for each in asked]
         found = await self._means.leaves.ask_all(asked, self._within)
-        return [_slot(answer, each) for answer, each in zip(found, asked, strict=True)]
+        return [
+            {FAILED: str(answer)}
+            if isinstance(answer, LeafFailed)
+            else _value(answer, each)
+            for answer, each in zip(found, asked, strict=True)
+        ]
 
     async def _rlm(self, task: object, context: object = None) -> object:
         values = {} if context is None else {"context": context}
@@ -243,12 +248,6 @@ def _check(name: str, arguments: Mapping[str, object]) -> None:
     for wanted in takes[:needed]:
         if wanted not in arguments:
             raise HostFailed(f"{name} needs {wanted}: it takes {', '.join(takes)}")
-
-
-def _slot(answer: str | LeafFailed, asked: ModelQuestion) -> object:
-    return (
-        {FAILED: str(answer)} if isinstance(answer, LeafFailed) else _value(answer, asked)
-    )
 
 
 def _value(answer: str, asked: ModelQuestion) -> object:

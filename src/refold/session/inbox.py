@@ -283,14 +283,20 @@ class Inbox:
 
         Raises `BadInput` for a limit that is none.
         """
-        _check(budget)
+        for name in budget.__struct_fields__:
+            value = getattr(budget, name)
+            if value is not None and not 0 <= value < inf:
+                raise BadInput(
+                    f"a budget's {name} cannot be {value}: give 0 or more, or None"
+                )
         return await self._unless(
             lambda view: view.rights.budget == budget, BudgetSet(budget)
         )
 
     async def set_steps(self, steps: int) -> bool:
         """How many answers a turn may have, the one under way included; 0: as it is set."""
-        _check_steps(steps)
+        if steps < 0:
+            raise BadInput(f"a turn cannot have {steps} answers: give 1 or more, or 0")
         return await self._unless(
             lambda view: view.rights.steps == steps, StepLimitSet(steps)
         )
@@ -307,18 +313,6 @@ class Inbox:
             )
 
         return await self._record.append_if(make_events, kept=True, by=self._by)
-
-
-def _check(budget: Budget) -> None:
-    for name in budget.__struct_fields__:
-        value = getattr(budget, name)
-        if value is not None and not 0 <= value < inf:
-            raise BadInput(f"a budget's {name} cannot be {value}: give 0 or more, or None")
-
-
-def _check_steps(steps: int) -> None:
-    if steps < 0:
-        raise BadInput(f"a turn cannot have {steps} answers: give 1 or more, or 0")
 
 
 def _posted(

@@ -91,7 +91,8 @@ class _Stream:
         self._hidden: re.Pattern[bytes] | None = None  # goes on with these letters
 
     def add(self, text: str) -> str:
-        data = self._known + _bytes(text)
+        # It may be half a character.
+        data = self._known + text.encode("utf-8", "surrogatepass")
         cut = self._masks.known_from(data)
         if len(data) - cut > _MOST:
             cut = len(data)
@@ -141,10 +142,6 @@ class _Stream:
 def _matched(letters: re.Pattern[bytes], data: bytes) -> int:
     found = letters.match(data)
     return found.end() if found else 0
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")  # it may be half a character
 
 
 def _text(data: bytes) -> str:

@@ -11,7 +11,7 @@ from copy import copy
 from refold.errors import BadInput, ToolFailed
 from refold.permissions.facts import Facts, protected
 from refold.place.files import DiskFiles
-from refold.place.port import DirectoryEntry, Real
+from refold.place.port import Real
 from refold.skills.directories import (
     AGENT0,
     COMMANDS,
@@ -42,7 +42,7 @@ class Catalogue:
     def __init__(self, around: SkillScope) -> None:
         self._around = around
         self._found: SkillScan | None = None
-        self._unread: Callable[[Real], str] = _nothing
+        self._unread: Callable[[Real], str] = lambda real: ""
 
     def heeding(self, unread: Callable[[Real], str]) -> "Catalogue":
         """The same, where no file is read for which `unread` gives a reason."""
@@ -158,10 +158,6 @@ class Catalogue:
             raise ToolFailed(str(error)) from error
 
 
-def _nothing(real: Real) -> str:
-    return ""
-
-
 def untrusted_skills(around: SkillScope) -> tuple[str, ...]:
     """Skills, templates and commands in folders that are not trusted."""
     files = project_files(around, TEMPLATES, AGENT0)
@@ -217,7 +213,7 @@ def _files(skill: Skill) -> Iterator[str]:
             continue
         for item in items[: _MOST_FILES + 1]:
             name = before + item.name
-            if _hidden(item) or name == FILE:
+            if (item.name[:1] == "." or item.name in _UNSEEN) or name == FILE:
                 continue
             if item.kind == "directory" and depth < _DEEPEST:
                 waiting.append((os.path.join(folder, item.name), name + "/", depth + 1))
@@ -226,10 +222,6 @@ def _files(skill: Skill) -> Iterator[str]:
                 yield escaped(name)
                 if count > _MOST_FILES:
                     return
-
-
-def _hidden(item: DirectoryEntry) -> bool:
-    return item.name[:1] == "." or item.name in _UNSEEN
 
 
 def _no_such(name: str, there: Sequence[str]) -> str:

@@ -195,8 +195,9 @@ class Shortcuts:
         wanted = name.casefold()
         if wanted in self._taken:
             return None
-        skill = self._skill(wanted.removeprefix(PREFIX))
-        template = self._templates.get(wanted.removeprefix(PREFIX))
+        name = wanted.removeprefix(PREFIX)
+        skill = next((s for s in self._catalogue.found.skills if s.name == name), None)
+        template = self._templates.get(name)
         if wanted.startswith(PREFIX):
             return skill or template
         return template or skill
@@ -256,9 +257,6 @@ class Shortcuts:
         except ToolFailed as error:
             return ShortcutInfo(name, "", f"is ignored: {error}")
         return ShortcutInfo(name, written.usage, written.about)
-
-    def _skill(self, name: str) -> Skill | None:
-        return next((s for s in self._catalogue.found.skills if s.name == name), None)
 
     def _written(self, name: str, taken: Collection[str]) -> str:
         return f"/{PREFIX}{name}" if name in taken else f"/{name}"

@@ -148,7 +148,9 @@ def filled(template: Template, values: Mapping[str, str], words: str = "") -> st
 
 
 def _parsed(text: str, called: str, problems: list[str]) -> Iterator[Template]:
-    sections = _sections(text)
+    sections = tuple(_sections_by(_HEADING, text)) or tuple(
+        _sections_by(_BARE_HEADING, text)
+    )
     if not sections and (line := _stray(text)):
         problems.append(
             f"{escaped(called)}, line {line}: no template begins here: write it as ## /fix <arg>"
@@ -166,12 +168,6 @@ def _parsed(text: str, called: str, problems: list[str]) -> Iterator[Template]:
             problems.append(f"{where} is ignored: it has no text")
         else:
             yield Template(name.lower(), found, seen(body).strip(), called)
-
-
-def _sections(text: str) -> tuple[_Section, ...]:
-    """Line, name, slots and text of each, as they are written."""
-    sections = tuple(_sections_by(_HEADING, text))
-    return sections or tuple(_sections_by(_BARE_HEADING, text))
 
 
 def _sections_by(pattern: re.Pattern[str], text: str) -> Iterator[_Section]:
