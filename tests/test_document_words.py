@@ -9,13 +9,14 @@ from other sources.
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from refold import errors
 from refold.cli.command_tree import command_tree, with_subcommands
+from tests.source_tree import nodes
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -140,9 +141,9 @@ def sentences(call: ast.Call) -> Iterator[tuple[int, str]]:
                 left += ast.iter_child_nodes(other)
 
 
-def messages(source: str) -> Iterator[tuple[int, str]]:
+def messages(tree: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Each sentence for the user that a module holds, with its line."""
-    for node in ast.walk(ast.parse(source)):
+    for node in tree:
         match node:
             case ast.Call(ast.Name(name) | ast.Attribute(attr=name)) if name in SAYS:
                 yield from sentences(node)
@@ -155,7 +156,7 @@ def test_messages_use_no_word_that_readers_did_not_understand() -> None:
         f"{path.relative_to(ROOT)}:{line}: {text!r}: {found}"
         for path in sorted((ROOT / "src/refold").rglob("*.py"))
         if "shipped" not in path.parts  # scripts of skills, with words of their own
-        for line, text in messages(path.read_text(encoding="utf-8"))
+        for line, text in messages(nodes(path))
         if (found := banned(re.sub(r"child-(\d|N)", "", text)))
     ]
 
@@ -169,11 +170,10 @@ NO_SENTENCES = {
 }
 
 
-def longer_texts(source: str) -> Iterator[tuple[int, str]]:
+def longer_texts(tree: Collection[ast.AST]) -> Iterator[tuple[int, str]]:
     """Each text of four words or more that is not a docstring, with its line."""
-    tree = ast.parse(source)
-    left_out = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}
-    for node in ast.walk(tree):
+    left_out = {id(node.value) for node in tree if isinstance(node, ast.Expr)}
+    for node in tree:
         match node:
             case ast.Constant(value=str(text)) if id(node) not in left_out:
                 if len(text.split()) > 3:
@@ -189,7 +189,7 @@ def test_other_texts_use_no_word_that_readers_did_not_understand() -> None:
         for path in sorted((ROOT / "src/refold").rglob("*.py"))
         if "shipped" not in path.parts
         if (name := str(path.relative_to(ROOT / "src/refold"))) not in NO_SENTENCES
-        for line, text in longer_texts(path.read_text(encoding="utf-8"))
+        for line, text in longer_texts(nodes(path))
         if (found := banned(re.sub(r"child-(\d|N)|<child[^>]*>", "", text)))
     ]
 
@@ -199,13 +199,15 @@ def test_other_texts_use_no_word_that_readers_did_not_understand() -> None:
 def test_a_banned_phrase_in_another_text_is_found_and_one_in_a_docstring_is_not() -> None:
     source = '"""The talk of these people."""\nROWS = {"a": ("it is", "all of the talk")}\n'
 
-    assert [text for _, text in longer_texts(source)] == ["all of the talk"]
+    assert [text for _, text in longer_texts([*ast.walk(ast.parse(source))])] == [
+        "all of the talk"
+    ]
 
 
 def test_a_banned_phrase_in_a_message_is_found() -> None:
     source = 'raise errors.BadInput(f"{x} " f"is {y or \'nobody\'}: mend it" + "the talk")'
 
-    found = [banned(text) for _, text in messages(source)]
+    found = [banned(text) for _, text in messages(ast.walk(ast.parse(source)))]
 
     assert {phrase.split("'")[1] for each in found for phrase in each} == {
         "nobody", "mend", "the talk",
@@ -225,9 +227,9 @@ IN_DOCSTRINGS = {
 }
 
 
-def docstrings(source: str) -> Iterator[tuple[int, str]]:
+def docstrings(tree: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Each docstring of a module, with the line where it begins."""
-    for node in ast.walk(ast.parse(source)):
+    for node in tree:
         if isinstance(
             node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
         ):
@@ -238,11 +240,11 @@ def docstrings(source: str) -> Iterator[tuple[int, str]]:
                     pass
 
 
-def riddles(source: str) -> list[str]:
+def riddles(tree: Iterable[ast.AST]) -> list[str]:
     """Each word of `IN_DOCSTRINGS` in a docstring, with its line; not in code marks."""
     return [
         f"{line}: {found[0]!r}: write {instead!r}"
-        for line, text in docstrings(source)
+        for line, text in docstrings(tree)
         for pattern, instead in IN_DOCSTRINGS.items()
         for found in re.finditer(
             rf"\b(?:{pattern})\b".replace(" ", r"\s+"),
@@ -257,7 +259,7 @@ def test_docstrings_use_no_word_that_readers_did_not_understand() -> None:
         f"{path.relative_to(ROOT)}:{found}"
         for path in sorted((ROOT / "src/refold").rglob("*.py"))
         if "shipped" not in path.parts
-        for found in riddles(path.read_text(encoding="utf-8"))
+        for found in riddles(nodes(path))
     ]
 
     assert wrong == []
@@ -266,6 +268,6 @@ def test_docstrings_use_no_word_that_readers_did_not_understand() -> None:
 def test_a_riddle_in_a_docstring_is_found_and_one_in_code_marks_is_not() -> None:
     source = 'class A:\n    """That is nobody\'s business; `pen` is\n    a talk."""\n'
 
-    assert {found.split("'")[1] for found in riddles(source)} == {
+    assert {found.split("'")[1] for found in riddles(ast.walk(ast.parse(source)))} == {
         "nobody", "business", "a talk",
     }  # fmt: skip

@@ -4,12 +4,12 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 import refold
+from tests.source_tree import nodes, parsed
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
@@ -73,11 +73,6 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
 def offenders(wrong: Callable[[Path], object]) -> list[str]:
     """The modules of which something is wrong, each with what it is."""
     return [f"{name(path)}: {found}" for path in MODULES if (found := wrong(path))]
@@ -98,7 +93,7 @@ def test_no_class_is_split_into_a_base_class_of_its_own_package() -> None:
     subclasses = defaultdict[str, list[Path]](list)
     made = set[str]()
     for path in MODULES:
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             match node:
                 case ast.ClassDef(name=title, bases=above):
                     names = {ast.unparse(base).partition("[")[0] for base in above}
@@ -129,7 +124,7 @@ def test_a_module_says_what_it_is_for() -> None:
 
 def test_a_class_is_named_for_what_it_is() -> None:
     def wrong(path: Path) -> list[str]:
-        classes = [n for n in ast.walk(parsed(path)) if isinstance(n, ast.ClassDef)]
+        classes = [n for n in nodes(path) if isinstance(n, ast.ClassDef)]
         return [c.name for c in classes if HOLLOW.search(c.name)]
 
     assert offenders(wrong) == []
@@ -139,7 +134,7 @@ def test_only_doors_print() -> None:
     def prints(path: Path) -> list[int]:
         return [
             node.lineno
-            for node in ast.walk(parsed(path))
+            for node in nodes(path)
             if isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)
             and node.func.id == "print"
@@ -230,7 +225,7 @@ def test_the_lock_works_on_every_machine() -> None:
 
 
 def imports(path: Path) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -259,7 +254,7 @@ def offending_nodes(may: Collection[str], wrong: Callable[[ast.AST], bool]) -> l
         f"{name(path)}:{node.lineno} {ast.unparse(node)[:60]}"
         for path in MODULES
         if not any(part in str(path) for part in may)
-        for node in ast.walk(parsed(path))
+        for node in nodes(path)
         if isinstance(node, ast.Call | ast.ImportFrom) and wrong(node)
     ]
 

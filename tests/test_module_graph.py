@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.source_tree import parsed
+
 SOURCE = Path(__file__).parents[1] / "src"
 FILES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path
@@ -45,8 +47,7 @@ def imported(
 def graph(*, types: bool = False) -> Mapping[str, set[str]]:
     """The modules that each module imports."""
     return {
-        name: set(imported(ast.parse(path.read_text(encoding="utf-8")), FILES, types=types))
-        - {name}
+        name: set(imported(parsed(path), FILES, types=types)) - {name}
         for name, path in FILES.items()
     }
 
@@ -128,7 +129,7 @@ def test_no_public_class_name_is_used_more_than_twice() -> None:
     """The third reader of a name would have to ask which one is meant."""
     found: dict[str, list[str]] = defaultdict(list)
     for name, path in FILES.items():
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in parsed(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found[node.name].append(name)
 

@@ -11,13 +11,14 @@ import re
 import socket
 import sys
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import anyio
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from refold import Agent, Effect, Profile, Reply, tool
 from refold.app.app import App
@@ -1136,8 +1137,15 @@ def skip_without_sandbox(key: str) -> None:
         needs_bubblewrap()
 
 
-@pytest.mark.parametrize("layer", ["file", "environment", "flag"])
-@pytest.mark.parametrize("key", CHANGED)
+def in_each_layer() -> Iterator[ParameterSet]:
+    """Each setting in each layer; `make test` tries it in one of them, and takes turns."""
+    for row, key in enumerate(CHANGED):
+        for column, layer in enumerate(("file", "environment", "flag")):
+            marks = [pytest.mark.slow] if column != row % 3 else []
+            yield pytest.param(key, layer, id=f"{key}-{layer}", marks=marks)
+
+
+@pytest.mark.parametrize(("key", "layer"), [*in_each_layer()])
 def test_a_session_shows_what_was_set(
     key: str, layer: str, build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:

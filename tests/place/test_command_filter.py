@@ -230,7 +230,10 @@ SETS_A_BIT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", [0o4755, 0o2755, 0o6711])
+@pytest.mark.parametrize(
+    "mode",
+    [0o6711, *(pytest.param(mode, marks=pytest.mark.slow) for mode in (0o4755, 0o2755))],
+)
 @pytest.mark.parametrize("how", SETS_A_BIT)
 def test_a_command_gives_no_file_the_rights_of_the_user(
     room: Walled, how: str, mode: int

@@ -10,6 +10,7 @@ import pytest
 from refold.provider.connect import dial
 from refold.provider.resolver import AddressRefused, judged, kinds_of_users_host
 from refold.values.web_address import AddressKind, WebAddress, address_kind
+from tests.source_tree import nodes
 
 SOURCE = Path(__file__).parents[2] / "src" / "refold"
 
@@ -138,7 +139,7 @@ def _opening(path: Path) -> Iterator[str]:
     name = path.relative_to(SOURCE).as_posix()
     if name.startswith(("testing/", "skills/shipped/")):
         return
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Call):
             called = node.func
             words = called.attr if isinstance(called, ast.Attribute) else ""

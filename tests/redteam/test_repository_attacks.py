@@ -4,7 +4,12 @@ The attacks are data: what they do is in `readers`, `breakers`, `starters`, `ker
 `planters` and `exchangers`. First it is tested that a successful attack would be noticed.
 """
 
+import re
+from collections import Counter
+from collections.abc import Iterator
+
 import pytest
+from _pytest.mark.structures import ParameterSet
 from msgspec.structs import replace
 
 from tests.redteam.breakers import BREAKERS
@@ -16,6 +21,7 @@ from tests.redteam.readers import READERS
 from tests.redteam.starters import STARTERS
 
 ALL = [*READERS, *BREAKERS, *STARTERS, *KERNEL, *PLANTERS, *EXCHANGERS]
+QUICK_OF_A_FAMILY = 3
 _OPEN = {"sandbox.profile": "off"}
 
 
@@ -50,7 +56,17 @@ def test_there_are_many_attacks_and_each_has_its_name() -> None:
     assert len({attack.name for attack in ALL}) == len(ALL)
 
 
-@pytest.mark.parametrize("attack", ALL, ids=lambda attack: attack.name)
+def in_turn() -> Iterator[ParameterSet]:
+    """All attacks; of a family of similar ones `make test` tries the first three."""
+    sizes = Counter[str]()
+    for attack in ALL:
+        family = re.sub(r" \d+|:.*", "", attack.name)
+        sizes[family] += 1
+        marks = [pytest.mark.slow] if sizes[family] > QUICK_OF_A_FAMILY else []
+        yield pytest.param(attack, id=attack.name, marks=marks)
+
+
+@pytest.mark.parametrize("attack", [*in_turn()])
 def test_no_attack_does_harm(house: House, attack: Attack) -> None:
     found = house.attack(attack)
 
