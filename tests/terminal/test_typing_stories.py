@@ -194,6 +194,25 @@ def test_the_keys_of_vi_and_the_state_they_are_in(starts: Starts, tmp_path: Path
     assert at.end() == 0
 
 
+def test_a_letter_with_marks_and_a_word_with_umlauts_are_deleted_whole(
+    starts: Starts,
+) -> None:
+    at = starts("talk", VI="1")
+    at.type("xe\u0301y größe" + "\x1b[D" * 7 + "\x7f")
+    at.until("[i] › xy größe")
+    at.type("\x1b[D" + ESC)
+    at.until("[n] › xy")
+    at.type('0w"adw')
+    at.until_gone("größe")
+    at.type('0"aP')
+    at.until("[n] › größexy")
+    at.type("0cwnew")
+    at.until("[i] › new")
+    at.type(CTRL_C + "\x04")
+
+    assert at.end() == 0
+
+
 @pytest.mark.parametrize("keys", ["\x18\x05", "\x07"], ids=["ctrl-x ctrl-e", "ctrl-g"])
 def test_what_is_typed_is_edited_elsewhere(
     starts: Starts, tmp_path: Path, keys: str

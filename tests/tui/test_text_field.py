@@ -4,16 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from refold.tui.text_field import (
-    TextField,
-    down,
-    edited,
-    field_of,
-    inserted,
-    lay_out,
-    pasted,
-    up,
-)
+from refold.tui.editing import edited, inserted, pasted, pressed
+from refold.tui.editing import typed as typed_letters
+from refold.tui.text_field import TextField, cleared, field_of, lay_out
 from refold.views.wrap import cells
 from tests.tui.sessions import WORDS
 
@@ -54,7 +47,13 @@ def marked(field: TextField) -> str:
         ("a👨‍👩‍👧|b", "backspace", "a|b"),
         ("a|e\u0301b", "delete", "a|b"),
         ("日|本", "left", "|日本"),
-        ("|", "backspace", "|"),
+        ("one\n|two", "left", "one|\ntwo"),
+        ("one|\ntwo", "right", "one\n|two"),
+        ("o|ne\ntwo", "alt+>", "one\ntwo|"),
+        ("one |two", "alt+u", "one TWO|"),
+        ("o|ne", "ctrl+t", "no|e"),
+        ("über größe|", "alt+b", "über |größe"),
+        ("|e\u0301te\u0301 x", "alt+f", "e\u0301te\u0301| x"),
     ],
 )
 def test_a_key_edits_as_people_expect(before: str, key: str, after: str) -> None:
@@ -67,17 +66,62 @@ def test_what_was_cut_comes_back_and_an_edit_can_be_undone() -> None:
     assert marked(edited(inserted(cut, "and "), "ctrl+y") or cut) == "keep and this|"
     assert marked(edited(cut, "ctrl+_") or cut) == "keep this|"
     assert edited(cut, "f9") is None
+    assert edited(TextField(), "backspace") is None
 
 
 def test_up_and_down_keep_the_column_and_end_at_the_first_and_last_line() -> None:
-    field = TextField("long line\nab\nlast", 9)
+    field = TextField("long line\nab\nlast", 6)
 
-    below = down(field)
-    assert below is not None
+    below = edited(field, "down") or field
     assert marked(below) == "long line\nab|\nlast"
-    assert down(TextField("x\ny", 3)) is None
-    assert up(TextField("x\ny", 1)) is None
-    assert marked(up(TextField("ab\ncdef", 7)) or field) == "ab|\ncdef"
+    assert marked(edited(below, "down") or field) == "long line\nab\nlast|"
+    assert marked(edited(below, "up") or field) == "long l|ine\nab\nlast"
+    above = pressed(field, "up")
+    assert above is not None
+    assert (above.field.at, above.beyond) == (6, -1)
+
+
+def test_what_was_cut_last_and_before_that_comes_back_in_turn() -> None:
+    field = typed("one two|", "ctrl+w")
+    field = typed_letters(edited(field, "ctrl+u") or field, "> ").field
+
+    yanked = edited(field, "ctrl+y") or field
+    assert marked(yanked) == "> one |"
+    assert marked(edited(yanked, "alt+y") or field) == "> two|"
+    assert marked(edited(cleared(yanked), "ctrl+y") or field) == "one |"
+
+
+def test_a_selection_is_shown_and_cut() -> None:
+    field = typed("one |two three", "ctrl+space", "alt+f")
+
+    assert lay_out(field, 6).selected == ((4, 6), (0, 1), (0, 0))
+    assert marked(edited(field, "ctrl+w") or field) == "one | three"
+
+
+def test_alt_and_a_number_repeat_the_next_key_and_a_macro_repeats_many() -> None:
+    assert marked(typed("|abcdef", "alt+3", "ctrl+f")) == "abc|def"
+    recorded = typed_letters(typed("|ab cd", "ctrl+x"), "(").field
+    for key in ("ctrl+d", "ctrl+f", "ctrl+x"):
+        recorded = edited(recorded, key) or recorded
+    ended = typed_letters(recorded, ")").field
+    again = typed_letters(edited(ended, "ctrl+x") or ended, "e").field
+
+    assert (marked(ended), marked(again)) == ("b| cd", "bc|d")
+
+
+def test_the_last_word_of_an_earlier_input_can_be_inserted() -> None:
+    edit = pressed(field_of("see "), "alt+.", ("open a.py", "run b.py"))
+
+    assert edit is not None
+    assert edit.field.text == "see b.py"
+
+
+def test_a_paste_that_was_cut_can_be_put_back_into_the_next_input() -> None:
+    text = "line\n" * 30
+    cut = edited(pasted(TextField(), text), "ctrl+u")
+
+    assert cut is not None
+    assert (edited(cleared(cut), "ctrl+y") or cut).whole == text
 
 
 def test_a_long_paste_is_one_character_that_is_shown_as_a_label_and_sent_whole() -> None:
@@ -116,3 +160,9 @@ def test_undo_goes_back_through_every_edit(text: str) -> None:
         field = edited(field, "ctrl+_") or field
 
     assert (field.text, field.at) == ("", 0)
+
+
+def test_a_command_that_fails_leaves_the_text_as_it_was() -> None:
+    field = typed("a\nb|", "alt+-")
+
+    assert marked(edited(field, "up") or TextField()) == "a\nb|"

@@ -6,18 +6,16 @@ from hypothesis import strategies as some
 from msgspec.structs import replace
 
 from refold.tui.composer import Composer, emptied, pressed, typed
-from refold.tui.messages import Key, Typed, ViKeys
+from refold.tui.messages import EditOutside, Key, Typed, ViKeys
 from refold.tui.model import Model
-from refold.tui.text_field import TextField
+from refold.tui.text_field import Mode, TextField
 from refold.tui.update import update
-from refold.tui.vi import Vi
 from refold.tui.view import view
 
 
-def composer_of(marked: str, mode: str = "normal") -> Composer:
+def composer_of(marked: str, mode: Mode = "normal") -> Composer:
     at = marked.index("|")
-    field = TextField(marked.replace("|", "", 1), at)
-    return Composer(field, vi=Vi("normal" if mode == "normal" else "insert"))
+    return Composer(TextField(marked.replace("|", "", 1), at, vi=True, mode=mode))
 
 
 def marked(composer: Composer) -> str:
@@ -39,7 +37,7 @@ def marked(composer: Composer) -> str:
         ("  one t|wo", "^", "  |one two"),
         ("|one two", "$", "one tw|o"),
         ("one\nt|wo", "gg", "|one\ntwo"),
-        ("o|ne\ntwo", "G", "one\ntw|o"),
+        ("o|ne\ntwo", "G", "one\n|two"),
         ("o|ne", "x", "o|e"),
         ("|one two", "2x", "|e two"),
         ("|one two", "dw", "|two"),
@@ -49,7 +47,7 @@ def marked(composer: Composer) -> str:
         ("one t|wo", "db", "one |wo"),
         ("|one two", "de", "| two"),
         ("one\nt|wo\nthree", "dd", "one\n|three"),
-        ("one\nt|wo", "dd", "|one"),
+        ("one\nt|wo", "dd", "on|e"),
         ("o|ne\ntwo", "ddp", "two\n|one"),
         ("|one two", "ywP", "one| one two"),
         ("|one\ntwo", "yyp", "one\n|one\ntwo"),
@@ -66,6 +64,22 @@ def marked(composer: Composer) -> str:
         ("o|ne", "Ox", "x|\none"),
         ("|one", "dz", "|one"),
         ("|one", "10l", "on|e"),
+        ("|one two three", "2cwx", "x| three"),
+        ("one| two", "cwx", "onex|two"),
+        ("say (o|ne two)", "ci(x", "say (x|)"),
+        ("|one two", "fwx", "one t|o"),
+        ("|one two", "ct x", "x| two"),
+        ("|one two", '"adw"aP', "one| two"),
+        ("|ab ab ab", "qaxwq@a", "b b |ab"),
+        ("o|ne", "~~", "oN|E"),
+        ("|one two", "vey$p", "one twoon|e"),
+        ("a|👨‍👩‍👧b", "x", "a|b"),
+        ("|e\u0301b", "lix", "e\u0301x|b"),
+        ("|e\u0301b", "rx", "|xb"),
+        ("|日本語", "2x", "|語"),
+        ("on|e", "ifo", "onfo|e"),
+        ("|größe x", "dw", "|x"),
+        ("one größe| x", "bciwy", "one y| x"),
     ],
 )
 def test_keys_of_normal_mode_do_what_they_do_in_vi(
@@ -80,18 +94,34 @@ def test_esc_leaves_insert_mode_then_a_command_and_then_is_for_others() -> None:
     normal = pressed(composer, "esc")
 
     assert normal is not None
-    assert (marked(normal), normal.vi) == ("wor|d", Vi("normal"))
+    assert (marked(normal), normal.field.mode) == ("wor|d", "normal")
     begun = typed(normal, "2d")
-    assert begun.vi == Vi("normal", "2d")
+    assert begun.field.pending == "2d"
     left = pressed(begun, "esc")
     assert left is not None
-    assert left.vi == Vi("normal")
+    assert (left.field.mode, left.field.pending) == ("normal", "")
     assert pressed(left, "esc") is None
 
 
 def test_after_a_message_is_sent_the_input_is_in_insert_mode() -> None:
-    assert emptied(composer_of("|x")).vi == Vi("insert")
-    assert emptied(replace(composer_of("|x"), vi=None)).vi is None
+    sent = emptied(typed(composer_of("|x"), "2d")).field
+
+    assert (sent.text, sent.vi, sent.mode, sent.pending) == ("", True, "insert", "")
+
+
+def test_v_opens_the_editor_as_in_the_line_terminal() -> None:
+    model, _ = update(Model(), ViKeys(True))
+    for message in (Typed("one"), Key("esc")):
+        model, _ = update(model, message)
+
+    assert update(model, Typed("v"))[1] == (EditOutside("one"),)
+
+
+def test_keys_of_emacs_that_vi_does_not_have_work_in_insert_mode() -> None:
+    composer = composer_of("one two|", "insert")
+
+    assert marked(pressed(composer, "ctrl+a") or composer) == "|one two"
+    assert marked(pressed(composer, "alt+b") or composer) == "one |two"
 
 
 def test_j_and_k_reach_earlier_inputs() -> None:
@@ -116,8 +146,8 @@ def test_the_screen_says_when_keys_are_commands_and_the_setting_can_change() -> 
 
 
 @given(
-    some.text("ab .\n日", max_size=12),
-    some.text("hlwWbBeE0^$gGdcyxXDCsSYpPuriIaAoO23", max_size=12),
+    some.text("ab .\n日e\u0301👨\u200d", max_size=12),
+    some.text('hlwWbBeE0^$gGdcyxXDCsSYpPuriIaAoO23vV~"q@fFtT;,()*#<>jk%nN', max_size=12),
 )
 def test_no_keys_bring_the_cursor_out_of_the_text(text: str, keys: str) -> None:
     composer = typed(composer_of(f"|{text}"), keys)

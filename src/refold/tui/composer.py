@@ -3,17 +3,8 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.tui.text_field import (
-    TextField,
-    cleared,
-    down,
-    edited,
-    field_of,
-    inserted,
-    pasted,
-    up,
-)
-from refold.tui.vi import Vi, normal_key, normal_mode
+from refold.tui import editing
+from refold.tui.text_field import Edit, TextField, cleared
 from refold.views.picker import CompletionItem
 
 _KEPT = 500  # inputs of the history
@@ -29,7 +20,6 @@ class Composer(Struct, frozen=True):
     offers: tuple[CompletionItem, ...] = ()
     chosen: int = -1  # of the offers
     search: str | None = None  # what Ctrl+R looks for
-    vi: Vi | None = None  # None: the keys of Emacs
 
     @property
     def before(self) -> str:
@@ -48,19 +38,32 @@ class Composer(Struct, frozen=True):
 def typed(composer: Composer, text: str) -> Composer:
     if composer.search is not None:
         return looked_for(composer, composer.search + text)
-    if composer.vi is not None and composer.vi.mode == "normal":
-        for letter in text:
-            composer = _commanded(composer, letter)
-        return composer
-    return _anew(composer, inserted(composer.field, text))
+    if composer.field.mode == "insert":
+        return _after(composer, editing.typed(composer.field, text, composer.history))
+    for letter in text:  # a command: `j` and `k` also reach earlier inputs
+        edit = editing.typed(composer.field, letter, composer.history)
+        composer = _after(composer, edit)
+    return composer
 
 
 def with_paste(composer: Composer, text: str) -> Composer:
-    return _anew(composer, pasted(composer.field, text))
+    return _anew(composer, editing.pasted(composer.field, text))
 
 
 def with_text(composer: Composer, text: str) -> Composer:
-    return _anew(composer, field_of(text))
+    return _anew(composer, _recalled(composer, text))
+
+
+def takes_commands(composer: Composer) -> bool:
+    """Is the next letter a command of vi, from its first one on?"""
+    field = composer.field
+    begun = field.pending or field.selected or composer.search is not None
+    return field.mode == "normal" and not begun
+
+
+def with_vi_keys(composer: Composer, on: bool) -> Composer:
+    field = replace(composer.field, vi=on, mode="insert", pending="", edit=None)
+    return replace(composer, field=field)
 
 
 def draft_of(composer: Composer) -> str:
@@ -70,10 +73,7 @@ def draft_of(composer: Composer) -> str:
 
 
 def emptied(composer: Composer) -> Composer:
-    return replace(
-        _anew(composer, cleared(composer.field)), at=-1, draft="", search=None,
-        vi=composer.vi and Vi(),
-    )  # fmt: skip
+    return replace(_anew(composer, cleared(composer.field)), draft="", search=None)
 
 
 def remembered(composer: Composer, text: str) -> Composer:
@@ -89,20 +89,21 @@ def pressed(composer: Composer, key: str) -> Composer | None:
         return _in_search(composer, key)
     if composer.offers and (found := _in_menu(composer, key)) is not None:
         return found
-    if composer.vi is not None and key == "esc":
-        return _left_insert(composer, composer.vi)
+    field = composer.field
     match key:
-        case "up" | "down":
-            return _in_lines(composer, key)
         case "ctrl+r" if composer.history:
             return replace(composer, search="", draft=composer.field.text)
         case "right" | "end" | "ctrl+e" | "ctrl+f" if composer.suggestion:
-            return _anew(composer, inserted(composer.field, composer.suggestion))
+            return _anew(composer, editing.inserted(field, composer.suggestion))
         case "ctrl+j" | "shift+enter":
-            return _anew(composer, inserted(composer.field, "\n"))
+            return _anew(composer, editing.inserted(field, "\n"))
+        case "ctrl+v" if field.mode == "insert":  # an image
+            return None
+        case "ctrl+g" if not field.selected:  # the user's editor
+            return None
         case _:
-            changed = edited(composer.field, key)
-            return None if changed is None else _anew(composer, changed)
+            edit = editing.pressed(field, key, composer.history)
+            return None if edit is None else _after(composer, edit)
 
 
 def offered(
@@ -120,7 +121,7 @@ def completed(composer: Composer, at: int) -> Composer:
     field = composer.field
     start = field.at - offer.instead_of
     text = field.text[:start] + offer.text + field.text[field.at :]
-    changed = replace(field, text=text, at=start + len(offer.text))
+    changed = editing.with_text_at(field, text, start + len(offer.text))
     return _anew(composer, changed)
 
 
@@ -130,7 +131,9 @@ def older(composer: Composer) -> Composer:
     draft = composer.field.text if composer.at < 0 else composer.draft
     at = composer.at + 1
     found = composer.history[-1 - at]
-    return replace(composer, field=field_of(found), at=at, draft=draft, offers=())
+    return replace(
+        composer, field=_recalled(composer, found), at=at, draft=draft, offers=()
+    )
 
 
 def newer(composer: Composer) -> Composer:
@@ -138,7 +141,7 @@ def newer(composer: Composer) -> Composer:
         return composer
     at = composer.at - 1
     found = composer.draft if at < 0 else composer.history[-1 - at]
-    return replace(composer, field=field_of(found), at=at, offers=())
+    return replace(composer, field=_recalled(composer, found), at=at, offers=())
 
 
 def looked_for(composer: Composer, words: str, *, further: bool = False) -> Composer:
@@ -147,35 +150,30 @@ def looked_for(composer: Composer, words: str, *, further: bool = False) -> Comp
     for at in range(start, len(composer.history)):
         found = composer.history[-1 - at]
         if words and words.casefold() in found.casefold():
-            return replace(composer, search=words, field=field_of(found), at=at)
+            field = _recalled(composer, found)
+            return replace(composer, search=words, field=field, at=at)
     return replace(composer, search=words)
 
 
-def _in_lines(composer: Composer, key: str) -> Composer:
-    """↑ and ↓: another line of the input, and behind the last one another input."""
-    moved = (up if key == "up" else down)(composer.field)
-    if moved:
-        return replace(composer, field=moved)
-    return older(composer) if key == "up" else newer(composer)
+def _after(composer: Composer, edit: Edit) -> Composer:
+    """After a key: before the first line and behind the last one there are other inputs."""
+    if edit.beyond:
+        composer = replace(composer, field=edit.field)
+        for _ in range(min(abs(edit.beyond), len(composer.history) + 1)):
+            composer = older(composer) if edit.beyond < 0 else newer(composer)
+        return composer
+    same = (edit.field.text, edit.field.at) == (composer.field.text, composer.field.at)
+    if same or (composer.at >= 0 and edit.field.text == composer.field.text):
+        return replace(composer, field=edit.field)
+    return _anew(composer, edit.field)
 
 
-def _left_insert(composer: Composer, vi: Vi) -> Composer | None:
-    """Esc in insert mode or within a command; None: there is nothing to leave."""
-    if vi.mode == "insert":
-        field = normal_mode(composer.field)
-        return replace(_anew(composer, field), vi=Vi("normal"))
-    return replace(composer, vi=Vi("normal")) if vi.typed else None
-
-
-def _commanded(composer: Composer, letter: str) -> Composer:
-    """After one letter of normal mode; j and k also reach earlier inputs, as ↓ and ↑ do."""
-    vi = composer.vi or Vi()
-    if vi.mode == "insert":  # an earlier letter of the same text has begun it
-        return _anew(composer, inserted(composer.field, letter))
-    if not vi.typed and letter in ("j", "k"):
-        return pressed(composer, "down" if letter == "j" else "up") or composer
-    field, vi = normal_key(composer.field, vi, letter)
-    return replace(_anew(composer, field), vi=vi)
+def _recalled(composer: Composer, text: str) -> TextField:
+    """Another text in the field, with the cursor at its end."""
+    commands = composer.field.mode == "normal" and not text.endswith("\n")
+    return editing.with_text_at(
+        composer.field, text, max(len(text) - (1 if commands else 0), 0)
+    )
 
 
 def _in_search(composer: Composer, key: str) -> Composer | None:
@@ -185,7 +183,8 @@ def _in_search(composer: Composer, key: str) -> Composer | None:
         case "backspace":
             return looked_for(composer, (composer.search or "")[:-1])
         case "esc" | "ctrl+g":
-            return replace(composer, search=None, field=field_of(composer.draft), at=-1)
+            field = _recalled(composer, composer.draft)
+            return replace(composer, search=None, field=field, at=-1)
         case "enter":
             return replace(composer, search=None)
         case _:

@@ -2,10 +2,11 @@
 
 from msgspec.structs import replace
 
+from refold.tui.editing import edited
 from refold.tui.messages import Copy, Mouse
 from refold.tui.model import Dialog, Model, TextSearch, Updated
 from refold.tui.overlays import dialog_scrolled
-from refold.tui.text_field import edited, field_of
+from refold.tui.text_field import field_of
 from refold.tui.transcript import (
     Anchor,
     Transcript,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from refold.tui import composer as inputs
+from refold.tui.editing import edited, inserted, typed
 from refold.tui.messages import (
     Answer,
     Asked,
@@ -21,7 +22,7 @@ from refold.tui.messages import (
     Selected,
 )
 from refold.tui.model import Dialog, Model, OpenPicker, Updated
-from refold.tui.text_field import edited, field_of, inserted, lay_out
+from refold.tui.text_field import field_of, lay_out
 from refold.tui.transcript import split_rows
 from refold.views.picker import (
     Picker,
@@ -100,9 +101,8 @@ def dialog_key(model: Model, dialog: Dialog, key: str) -> Updated:
 def dialog_letters(model: Model, dialog: Dialog, text: str, at: float) -> Updated:
     asked = dialog.asked
     if not asked.keys:
-        return replace(
-            model, overlay=replace(dialog, field=inserted(dialog.field, text))
-        ), ()
+        field = typed(dialog.field, text).field
+        return replace(model, overlay=replace(dialog, field=field)), ()
     if len(text) > 1 or at - model.typed_at < CALM_SECONDS:
         hint = "That key came while you were typing: wait a moment, then press it again."
         return replace(model, hint=hint, typed_at=at), ()

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from refold.client.protocol import Interrupt, MoveToBackground, StopBackground, StopChild
 from refold.tui import composer as inputs
+from refold.tui.editing import inserted
 from refold.tui.keys import KEYS, keys_rows
 from refold.tui.messages import (
     PANELS,
@@ -94,13 +95,12 @@ from refold.tui.session_news import (
     watched,
     with_facts,
 )
-from refold.tui.text_field import field_of, inserted
+from refold.tui.text_field import field_of
 from refold.tui.transcript import (
     CommandRows,
     grown,
     with_sizes,
 )
-from refold.tui.vi import Vi
 from refold.tui.view import areas
 from refold.views.picker import with_query
 from refold.views.question_keys import CALM_SECONDS, Menu
@@ -242,6 +242,8 @@ def _typed(model: Model, message: Typed) -> Updated:
             return _panel_key(replace(model, typed_at=at), text)
         case "input" if text == "?" and not model.composer.field.text:
             return _printed(model, keys_rows(model.width), begins=True), ()
+        case "input" if text == "v" and inputs.takes_commands(model.composer):
+            return model, (EditOutside(model.composer.field.whole),)
         case "input":
             model = replace(model, typed_at=at)
             return _composed(model, inputs.typed(model.composer, text))
@@ -320,7 +322,7 @@ def _ctrl_c(model: Model, at: float) -> Updated:
     twice = at - model.interrupted_at < TWICE
     model = replace(model, interrupted_at=at)
     if model.composer.field.text:
-        kept = inputs.remembered(model.composer, model.composer.field.text)
+        kept = inputs.remembered(model.composer, model.composer.field.whole)
         model = replace(model, composer=inputs.emptied(kept), interrupted_at=-math.inf)
         return replace(model, hint="Cleared. ↑ restores it."), ()
     if model.screen.view.turn.seq and not (twice and model.screen.view.turn.stopped):
@@ -336,7 +338,7 @@ def _input_key(model: Model, key: str, at: float) -> Updated:
     model = replace(model, typed_at=at)
     early = _with_empty_input(model, key)
     if not early and (taken := inputs.pressed(composer, key)) is not None:
-        if key in ("enter", "esc") or taken.field == composer.field:
+        if key in ("enter", "esc") or taken.field.text == composer.field.text:
             return replace(model, composer=taken), ()
         return _composed(model, taken)
     match key:
@@ -493,8 +495,6 @@ _ON: Mapping[type, Callable[[Model, Any], Updated]] = {
     Remembered: _told(_with_history),
     Woken: _told(lambda model, m: model),
     ViKeys: _told(
-        lambda model, m: replace(
-            model, composer=replace(model.composer, vi=Vi() if m.on else None)
-        )
+        lambda model, m: replace(model, composer=inputs.with_vi_keys(model.composer, m.on))
     ),
 }

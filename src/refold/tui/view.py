@@ -25,7 +25,7 @@ from refold.tui.panels import HINTS, TITLES, panel_entries
 from refold.tui.text_field import lay_out
 from refold.tui.transcript import visible_rows
 from refold.views.children_list import running_summary
-from refold.views.escape import on_one_line
+from refold.views.escape import on_one_line, visible
 from refold.views.number_format import duration, money, tokens, window_share
 from refold.views.question_keys import WAITS
 from refold.views.screen.blocks import CallBlock, MessageBlock
@@ -223,7 +223,10 @@ def _composer(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
     first = max(0, min(found.row - most // 2, len(found.rows) - most))
     for n, text in enumerate(found.rows[first : first + most]):
         sign: Piece = ("person", "› " if first + n == 0 else "  ")
-        rows.append((sign, ("plain", text)))
+        start, end = found.selected[first + n]
+        chosen: Piece = ("selected", text[start:end])
+        parts: Line = (("plain", text[:start]), chosen, ("plain", text[end:]))
+        rows.append((sign, *(part for part in parts if part[1])))
     if not composer.field.text:
         rows[1] = (("person", "› "), ("dim", cut(_empty(model), room)))
     elif composer.suggestion:
@@ -297,9 +300,12 @@ def _rule(model: Model) -> Line:
     elif mode != "default":
         style: Style = "bad" if mode == "bypass" else "warn"
         named = ((style, f" {mode} "),)
-    vi = model.composer.vi
-    if vi is not None and vi.mode == "normal":
-        named = (*named, ("accent", f" normal {vi.typed}".rstrip() + " "))
+    field = model.composer.field
+    if field.vi and field.mode != "insert":
+        named = (
+            *named,
+            ("accent", f" {field.mode} {visible(field.pending)}".rstrip() + " "),
+        )
     if model.anchor is not None and not model.watching:
         named = (*named, ("dim", " Ctrl+End: newest rows "))
     used = sum(cells(text) for _, text in named)

@@ -19,6 +19,7 @@ from prompt_toolkit.keys import Keys
 
 from refold.console.keys import suspend
 from refold.console.reader import SHORTCUTS, Key, QueuedMessage
+from refold.terminal.input.line_editor.letters import add_letter_keys
 from refold.terminal.input.line_editor.pastes import Pasted
 from refold.terminal.input.line_editor.typing_pace import TypingPace
 
@@ -169,6 +170,7 @@ def _leaving_words(keys: KeyBindings) -> None:
 def pasting(pasted: Pasted) -> KeyBindings:
     """A paste sends nothing, asks for no completion, and stands as a mark if it is long."""
     keys = _stopping()
+    add_letter_keys(keys)
 
     @Condition
     def behind_a_mark() -> bool:

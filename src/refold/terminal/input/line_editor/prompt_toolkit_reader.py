@@ -53,6 +53,7 @@ from refold.terminal.input.line_editor.key_bindings import (
     sending,
 )
 from refold.terminal.input.line_editor.keyboard import Keyboard
+from refold.terminal.input.line_editor.letters import stay_between_letters
 from refold.terminal.input.line_editor.pastes import Pasted
 from refold.terminal.input.line_editor.typing_pace import TypingPace
 from refold.values.text import clean
@@ -243,6 +244,7 @@ class PromptToolkitReader:
             **self._common,
         )
         taking_all_back(found.app, self._printer.look)
+        stay_between_letters(found.app)
         return found
 
     @cached_property
@@ -252,6 +254,7 @@ class PromptToolkitReader:
             history=DummyHistory(), erase_when_done=True, **self._common
         )
         taking_all_back(found.app, self._printer.look)
+        stay_between_letters(found.app)
         # Esc alone must not be taken for the beginning of Alt+Enter for long.
         found.app.ttimeoutlen = found.app.timeoutlen = ESC_ALONE
         return found

@@ -1,0 +1,96 @@
+"""What keys, letters and pastes make of a text field. Pure.
+
+The keys are those of the line editor of the line terminal: `headless_editor` gives them to it.
+What Enter, history and completion do is decided in `composer`.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from refold.tui.text_field import FIRST_PASTE, MAX_PASTES, Edit, TextField
+
+if TYPE_CHECKING:
+    from refold.tui.headless_editor import HeadlessEditor
+
+MIN_FOLDED_CHARS = 400  # of a paste
+MIN_FOLDED_LINE_ENDS = 6
+MAX_TYPED_CHARS = 200  # at once; more are no keys
+# Keys that mean something else in every field.
+_OTHERS = frozenset({
+    "enter", "alt+enter", "tab", "shift+tab", "ctrl+c", "ctrl+j", "ctrl+l", "ctrl+z", "pageup", "pagedown",
+    "ctrl+up", "ctrl+down",
+})  # fmt: skip
+# Keys of Emacs that insert mode of vi has, too, beside those with Alt.
+_IN_INSERT = frozenset({
+    "ctrl+a", "ctrl+b", "ctrl+d", "ctrl+e", "ctrl+f", "ctrl+y", "ctrl+_", "ctrl+left", "ctrl+right",
+})  # fmt: skip
+
+
+def pressed(field: TextField, key: str, history: Sequence[str] = ()) -> Edit | None:
+    """The field after a key; None: the key does nothing to it."""
+    from refold.tui.headless_editor import key_presses
+
+    keys = key_presses(key)
+    if not keys or key in _OTHERS or (key == "esc" and not _leaves(field)):
+        return None
+    emacs = field.mode == "insert" and (key.startswith("alt+") or key in _IN_INSERT)
+    edit = _editor().press(field, keys, history, emacs=emacs)
+    same = _visible(edit.field) == _visible(field) and edit.field.kept is field.kept
+    return None if same and not edit.beyond else edit
+
+
+def edited(field: TextField, key: str) -> TextField | None:
+    """The same, for a field that has no history."""
+    edit = pressed(field, key)
+    return None if edit is None else edit.field
+
+
+def typed(field: TextField, text: str, history: Sequence[str] = ()) -> Edit:
+    """The field after these letters: in normal mode of vi they are commands."""
+    from refold.tui.headless_editor import key_presses
+
+    inserts = field.mode == "insert" and not field.pending
+    if inserts and (len(text) > MAX_TYPED_CHARS or "\n" in text):
+        return Edit(inserted(field, text))
+    keys = (key for letter in text for key in key_presses(letter))
+    return _editor().press(field, keys, history)
+
+
+def inserted(field: TextField, text: str) -> TextField:
+    """The field after this was put at the cursor."""
+    at = field.at
+    return with_text_at(field, field.text[:at] + text + field.text[at:], at + len(text))
+
+
+def pasted(field: TextField, text: str) -> TextField:
+    """The field after a paste. A long one is folded into one character."""
+    clean = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x00", "")
+    long = len(clean) > MIN_FOLDED_CHARS or clean.count("\n") >= MIN_FOLDED_LINE_ENDS
+    if not long or len(field.pastes) >= MAX_PASTES:
+        return inserted(field, clean)
+    sign = chr(FIRST_PASTE + len(field.pastes))
+    return inserted(replace(field, pastes=(*field.pastes, clean)), sign)
+
+
+def with_text_at(field: TextField, text: str, at: int) -> TextField:
+    """The field with this text instead, as an edit that can be undone."""
+    return _editor().change(field, text, at)
+
+
+def _editor() -> "HeadlessEditor":
+    from refold.tui.headless_editor import headless_editor
+
+    return headless_editor()
+
+
+def _leaves(field: TextField) -> bool:
+    """Is there something in the field that Esc puts an end to?"""
+    if not field.vi:
+        return False
+    return field.mode != "normal" or bool(field.pending or field.selected)
+
+
+def _visible(field: TextField) -> tuple[object, ...]:
+    return field.text, field.at, field.mode, field.pending, field.selected

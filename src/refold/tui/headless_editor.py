@@ -1,0 +1,248 @@
+"""The line editor without a terminal: what keys make of a text field, as a function of values.
+
+Keys, kill ring, undo and vi mode are those of the line terminal: prompt_toolkit has them, and a
+hidden application gives them the field, the keys, and is read again. It draws nothing, and no event
+loop runs. Who edits uses `editing`, which loads this with the first key.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from copy import copy
+from functools import cache
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+from prompt_toolkit.application import Application
+from prompt_toolkit.application.current import set_app
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.document import Document
+from prompt_toolkit.enums import EditingMode
+from prompt_toolkit.filters import emacs_mode
+from prompt_toolkit.history import History
+from prompt_toolkit.input import DummyInput
+from prompt_toolkit.input.ansi_escape_sequences import REVERSE_ANSI_SEQUENCES
+from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
+from prompt_toolkit.key_binding.vi_state import InputMode
+from prompt_toolkit.keys import KEY_ALIASES, Keys
+from prompt_toolkit.layout import BufferControl, Layout, Window
+from prompt_toolkit.output import DummyOutput
+from prompt_toolkit.selection import SelectionState
+
+from refold.terminal.input.line_editor.letters import add_letter_keys, stay_between_letters
+from refold.tui.text_field import Edit, Mode, TextField
+
+MAX_UNDO_TEXTS = 200
+_MODES: dict[InputMode, Mode] = {
+    InputMode.NAVIGATION: "normal", InputMode.REPLACE: "replace",
+    InputMode.REPLACE_SINGLE: "replace",
+}  # fmt: skip
+# What prompt_toolkit keeps between two keys beside text and cursor, by the object that has it.
+# The first ends with the text that is edited, the second outlives it.
+_OF_TEXT = (
+    ("current_buffer", ("selection_state", "preferred_column", "multiple_cursor_positions",
+                        "document_before_paste", "yank_nth_arg_state", "_undo_stack",
+                        "_redo_stack")),
+    ("key_processor", ("arg", "_previous_handler", "_previous_key_sequence")),
+    ("vi_state", ("input_mode", "operator_func", "operator_arg", "waiting_for_digraph",
+                  "digraph_symbol1", "temporary_navigation_mode", "recording_register",
+                  "current_recording")),
+    ("", ("quoted_insert",)),
+)  # fmt: skip
+_KEPT = (
+    ("clipboard", ("_ring",)),
+    ("vi_state", ("named_registers", "last_character_find")),
+    ("emacs_state", ("macro", "current_recording")),
+)
+_MUTABLE = frozenset((list, dict, deque, SelectionState))
+_Names = Sequence[tuple[str, tuple[str, ...]]]
+
+
+class _Memory(Struct, frozen=True, eq=False):
+    values: tuple[Any, ...]
+    keys: tuple[KeyPress, ...] = ()  # of a command that is not whole
+
+
+class HeadlessEditor:
+    def __init__(self) -> None:
+        self._buffer, keys = _FieldBuffer(), KeyBindings()
+        add_letter_keys(keys)
+        _add_ends(keys)
+        self._app = Application[None](
+            layout=Layout(Window(BufferControl(self._buffer))), key_bindings=keys,
+            input=DummyInput(), output=DummyOutput(),
+        )  # fmt: skip
+        # With a time, an event loop would have to wait for it.
+        self._app.timeoutlen = None  # pyright: ignore[reportAttributeAccessIssue]
+        stay_between_letters(self._app)
+        self._new_text, self._new_session = self._read(_OF_TEXT), self._read(_KEPT)
+
+    def press(
+        self,
+        field: TextField,
+        keys: Iterable[KeyPress],
+        history: Sequence[str] = (),
+        *,
+        emacs: bool = False,
+    ) -> Edit:
+        """`emacs`: these keys are those of Emacs, also in vi mode."""
+        self._write(field, emacs=emacs)
+        self._buffer.history, self._buffer.beyond = _Inputs(history), 0
+        pressed, processor = tuple(keys), self._app.key_processor
+        with set_app(self._app):
+            processor.feed_multiple(list(pressed))
+            try:
+                processor.process_keys()
+            except (
+                Exception
+            ):  # some commands fail at counts and texts that they do not expect
+                return Edit(self._without_command(field))
+            return Edit(self._field(field, pressed), self._buffer.beyond)
+
+    def change(self, field: TextField, text: str, at: int) -> TextField:
+        """The field with this text instead, as an edit that can be undone."""
+        self._write(field)
+        with set_app(self._app):
+            self._buffer.save_to_undo_stack()
+            self._buffer.document = Document(text, at)
+            return self._field(field, ())
+
+    def _without_command(self, field: TextField) -> TextField:
+        """As it was before a command that could not be run."""
+        self._write(field)
+        self._app.key_processor.key_buffer.clear()
+        self._app.key_processor.arg = self._app.vi_state.operator_func = None
+        return self._field(field, ())
+
+    def _field(self, before: TextField, pressed: Sequence[KeyPress]) -> TextField:
+        buffer, vi = self._buffer, self._app.vi_state
+        processor = self._app.key_processor
+        begun = processor.key_buffer or processor.arg or vi.operator_func
+        begun = begun or vi.waiting_for_digraph
+        typed = "".join(key.data for key in pressed)
+        buffer.bound_undo()
+        kept = self._read(_KEPT)
+        return replace(
+            before,
+            text=buffer.text,
+            at=buffer.cursor_position,
+            mode=_MODES.get(vi.input_mode, "insert"),
+            pending=before.pending + typed if begun else "",
+            selected=tuple(buffer.document.selection_ranges()),
+            edit=_Memory(self._read(_OF_TEXT), tuple(processor.key_buffer)),
+            kept=before.kept if kept == self._kept_values(before) else _Memory(kept),
+        )
+
+    def _write(self, field: TextField, *, emacs: bool = False) -> None:
+        vi = field.vi and not emacs
+        self._app.editing_mode = EditingMode.VI if vi else EditingMode.EMACS
+        self._buffer.set_document(Document(field.text, field.at), bypass_readonly=True)
+        new = _Memory(self._new_text)
+        memory = field.edit if isinstance(field.edit, _Memory) else new
+        self._put(_OF_TEXT, memory.values)
+        self._app.key_processor.key_buffer[:] = memory.keys  # its generator has this list
+        if memory is new and field.mode == "normal":
+            self._app.vi_state.input_mode = InputMode.NAVIGATION
+        self._put(_KEPT, self._kept_values(field))
+
+    def _kept_values(self, field: TextField) -> tuple[Any, ...]:
+        kept = field.kept
+        return kept.values if isinstance(kept, _Memory) else self._new_session
+
+    def _read(self, names: _Names) -> tuple[Any, ...]:
+        return tuple(
+            _own(getattr(self._part(part), name))
+            for part, attributes in names
+            for name in attributes
+        )
+
+    def _put(self, names: _Names, values: Sequence[Any]) -> None:
+        rest = iter(values)
+        for part, attributes in names:
+            for name in attributes:
+                setattr(self._part(part), name, _own(next(rest)))
+
+    def _part(self, name: str) -> object:
+        return getattr(self._app, name) if name else self._app
+
+
+class _FieldBuffer(Buffer):
+    """Has no history and no completions of its own: `beyond` is where a key wanted to go."""
+
+    beyond = 0
+
+    def bound_undo(self) -> None:
+        del self._undo_stack[:-MAX_UNDO_TEXTS]
+
+    def history_backward(self, count: int = 1) -> None:
+        self.beyond -= count
+
+    def history_forward(self, count: int = 1) -> None:
+        self.beyond += count
+
+    def go_to_history(self, index: int) -> None:
+        """`G` with a count: to that line."""
+        row = max(min(index, self.document.line_count - 1), 0)
+        self.cursor_position = self.document.translate_row_col_to_index(row, 0)
+
+    def start_completion(self, *_: object, **__: object) -> None:
+        """The composer completes."""
+
+
+class _Inputs(History):
+    """Earlier inputs, for the keys that insert a word of them."""
+
+    def __init__(self, inputs: Sequence[str]) -> None:
+        super().__init__()
+        self._inputs = inputs
+
+    def get_strings(self) -> list[str]:
+        return list(self._inputs)
+
+    def load_history_strings(self) -> Iterable[str]:
+        return reversed(self._inputs)
+
+    def store_string(self, string: str) -> None:
+        """The composer keeps it."""
+
+
+@cache
+def headless_editor() -> HeadlessEditor:
+    """One for all fields: nothing of a field stays in it that the next one could see."""
+    return HeadlessEditor()
+
+
+def key_presses(name: str) -> tuple[KeyPress, ...]:
+    """A key by our name for it, as prompt_toolkit has it: Alt is Esc before it. () : it has none."""
+    if name.startswith("alt+"):
+        rest = key_presses(name.removeprefix("alt+"))
+        return (_press(Keys.Escape), *rest) if rest else ()
+    if len(name) == 1:
+        return (KeyPress(name),)
+    theirs = name.replace("ctrl+", "c-").replace("shift+", "s-")
+    theirs = {"esc": "escape"}.get(theirs, theirs)
+    try:
+        return (_press(Keys(KEY_ALIASES.get(theirs, theirs))),)
+    except ValueError:
+        return ()
+
+
+def _press(key: Keys) -> KeyPress:
+    return KeyPress(key, REVERSE_ANSI_SEQUENCES.get(key, ""))
+
+
+def _own(value: Any) -> Any:
+    """A copy of what prompt_toolkit changes in its place."""
+    return copy(value) if type(value) in _MUTABLE else value
+
+
+def _add_ends(keys: KeyBindings) -> None:
+    """Where there is no history to go through, Alt+< and Alt+> go to the ends of the text."""
+
+    @keys.add("escape", "<", filter=emacs_mode)
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.cursor_position = 0
+
+    @keys.add("escape", ">", filter=emacs_mode)
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.cursor_position = len(event.current_buffer.text)
