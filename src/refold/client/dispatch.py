@@ -61,7 +61,7 @@ from refold.client.protocol import (
     SwitchTracing,
     WithdrawMessage,
 )
-from refold.client.workspace import rewind, worktree_of
+from refold.client.workspace import SessionWorkspace, rewind
 from refold.errors import BadInput, ToolFailed
 from refold.journal.events.child_events import TeamsSwitched, TracingSwitched
 from refold.session.pending_requests import Permission, Questions, requests
@@ -70,6 +70,7 @@ from refold.values.modes import MODES
 from refold.values.usage import Budget
 
 if TYPE_CHECKING:
+    from refold.app.entered_worktree import SessionWorktree
     from refold.client.permissions import Permissions
 
 # It takes one kind of order. A bool says whether the order changed anything.
@@ -270,15 +271,17 @@ class Dispatcher:
         return True
 
     async def _enter_worktree(self, order: EnterWorktree) -> bool:
-        tree = worktree_of(self._app, self._engine)
-        return await _done(tree.enter_now(order.name, order.branch))
+        return await _done(self._worktree.enter_now(order.name, order.branch))
 
     async def _leave_worktree(self, _: LeaveWorktree) -> bool:
-        return await _done(worktree_of(self._app, self._engine).leave_now())
+        return await _done(self._worktree.leave_now())
 
     async def _remove_worktree(self, order: RemoveWorktree) -> bool:
-        tree = worktree_of(self._app, self._engine)
-        return await _done(tree.remove(order.name, force=order.force))
+        return await _done(self._worktree.remove(order.name, force=order.force))
+
+    @property
+    def _worktree(self) -> "SessionWorktree":
+        return SessionWorkspace(self._app, self._engine, self.send).worktree
 
     async def _interrupt(self, order: Interrupt) -> bool:
         if self._stops_compaction():

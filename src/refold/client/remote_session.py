@@ -33,7 +33,7 @@ from refold.client.protocol import (
 )
 from refold.client.session import Session
 from refold.client.session_socket import Hello, received, socket_path
-from refold.client.workspace import preview
+from refold.client.workspace import SessionWorkspace
 from refold.engine.world import World
 from refold.errors import BadInput, Held, RefoldError, first
 from refold.journal.events import codec
@@ -182,7 +182,8 @@ class SocketSink:
         before = self._journal.view
         rewound: RewindPreview | None = None
         if isinstance(order, Rewind):
-            rewound = await preview(self._app, before, order.to, order.what)
+            workspace = SessionWorkspace(self._app, self.engine, self.send)
+            rewound = await workspace.preview(order.to, order.what)
         changed = await self._exchange(order)
         if changed and isinstance(order, Continue | CompactConversation):
             self._after = before.seq

@@ -20,7 +20,6 @@ from refold.app.app import App, snapshots_of, workspace_of
 from refold.client.order_sink import SendOrder
 from refold.client.protocol import Rewind
 from refold.errors import BadInput, ToolFailed
-from refold.journal.state.fold import View
 from refold.memory.project import kept_in, project_of
 from refold.place.port import Files, Snapshots
 from refold.programs import Programs
@@ -78,7 +77,10 @@ class SessionWorkspace:
     @property
     def worktree(self) -> "SessionWorktree":
         """The git worktree that it works in, and the others of its repository."""
-        return worktree_of(self._app, self._engine)
+        from refold.app.entered_worktree import SessionWorktree
+
+        own = self._engine.view.session.own_directory
+        return SessionWorktree(self._engine.record, own, self._app.environ)
 
     @property
     def files(self) -> Files:
@@ -113,7 +115,12 @@ class SessionWorkspace:
 
     async def preview(self, seq: int, what: "What" = "both") -> "RewindPreview":
         """What `rewind` would change; nothing is done."""
-        return await preview(self._app, self._engine.view, seq, what)
+        from refold.session.rewind import plan, preview
+        from refold.views.rewind_points import RewindPreview
+
+        if self._snapshots is None:
+            return RewindPreview(plan(self._engine.view, seq, _conversation(what)))
+        return await preview(self._engine.view, self._snapshots, seq, what)
 
     async def diff(self) -> tuple[Diff, ...]:
         """What has changed in the workspace since the session first changed anything.
@@ -181,24 +188,6 @@ class SessionWorkspace:
     @property
     def _snapshots(self) -> Snapshots | None:
         return snapshots_of(self._app, self._engine.view)
-
-
-def worktree_of(app: App, engine: Engine) -> "SessionWorktree":
-    """The git worktree of a session, which records what is done with it."""
-    from refold.app.entered_worktree import SessionWorktree
-
-    return SessionWorktree(engine.record, engine.view.session.own_directory, app.environ)
-
-
-async def preview(app: App, view: View, seq: int, what: "What") -> "RewindPreview":
-    """What a rewind to before event `seq` would change."""
-    from refold.session.rewind import plan, preview
-    from refold.views.rewind_points import RewindPreview
-
-    snapshots = snapshots_of(app, view)
-    if snapshots is None:
-        return RewindPreview(plan(view, seq, _conversation(what)))
-    return await preview(view, snapshots, seq, what)
 
 
 async def rewind(app: App, engine: Engine, order: Rewind) -> "RewindReport":
