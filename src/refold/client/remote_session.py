@@ -37,7 +37,13 @@ from refold.client.workspace import SessionWorkspace
 from refold.engine.world import World
 from refold.errors import BadInput, Held, RefoldError, first
 from refold.journal.events import codec
-from refold.journal.events.kinds import Compacted, Entry
+from refold.journal.events.kinds import (
+    Compacted,
+    Entry,
+    ModelAnswered,
+    ModelFailed,
+    TurnEnded,
+)
 from refold.journal.state.fold import View, apply
 from refold.journal.store import log_file
 from refold.journal.store.port import Store
@@ -59,6 +65,7 @@ _GONE = (
 )
 _LIVE = ("text_delta", "thinking_delta", "call_coming", "tool_progress", "retry", "within",
          "child_moved")  # fmt: skip
+_OF_RESPONSE = ("text_delta", "thinking_delta", "call_coming", "retry")
 _ELSEWHERE = "this session is open in another process: do this there"
 
 
@@ -68,6 +75,7 @@ class FollowedJournal(Recorder):
     def __init__(self, store: Store, path: Path) -> None:
         super().__init__(store)
         self._path, self.ended = path / log_file.NAME, ""
+        self.response_end = 0  # the seq of the event with which the newest response ended
         self._lines = Reader(self._path)
 
     async def open(self) -> View:
@@ -88,6 +96,8 @@ class FollowedJournal(Recorder):
             lines = await anyio.to_thread.run_sync(self._lines.read, after)
             for entry, head in codec.decode(lines, self._head):
                 self.view, self._head = apply(self.view, entry), head
+                if isinstance(entry.event, ModelAnswered | ModelFailed | TurnEnded):
+                    self.response_end = entry.seq
                 self.hub.publish(entry)
         self._wake()
         return self.view
@@ -302,7 +312,9 @@ class SocketSink:
             case kind if kind in _LIVE:
                 live = msgspec.json.decode(line, type=LiveDocument)
                 await self._reach(live.after)
-                self._journal.hub.tell(live_of(live))
+                # The journal is read to its end, and may be ahead of what is heard here.
+                if kind not in _OF_RESPONSE or live.after >= self._journal.response_end:
+                    self._journal.hub.tell(live_of(live))
             case _:
                 pass
 
