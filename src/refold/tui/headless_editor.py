@@ -29,7 +29,7 @@ from prompt_toolkit.layout import BufferControl, Layout, Window
 from prompt_toolkit.output import DummyOutput
 from prompt_toolkit.selection import SelectionState
 
-from refold.terminal.input.line_editor.letters import add_letter_keys, stay_between_letters
+from refold.console.letter_keys import add_letter_keys, stay_between_letters
 from refold.tui.text_field import Edit, Mode, TextField
 
 MAX_UNDO_TEXTS = 200

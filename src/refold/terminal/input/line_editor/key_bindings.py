@@ -18,8 +18,8 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from refold.console.keys import suspend
+from refold.console.letter_keys import add_letter_keys
 from refold.console.reader import SHORTCUTS, Key, QueuedMessage
-from refold.terminal.input.line_editor.letters import add_letter_keys
 from refold.terminal.input.line_editor.pastes import Pasted
 from refold.terminal.input.line_editor.typing_pace import TypingPace
 

@@ -33,6 +33,7 @@ from prompt_toolkit.layout.processors import TabsProcessor
 from refold.commands.completion import Complete, names_a_file
 from refold.console.editor import edited
 from refold.console.history import Suggested, history
+from refold.console.letter_keys import stay_between_letters
 from refold.console.printer import Printer
 from refold.console.reader import CTRL_C, Key, PromptKeys, QueuedMessage
 from refold.terminal.input.line_editor.choosing import Answered, QuestionPrompt
@@ -53,7 +54,6 @@ from refold.terminal.input.line_editor.key_bindings import (
     sending,
 )
 from refold.terminal.input.line_editor.keyboard import Keyboard
-from refold.terminal.input.line_editor.letters import stay_between_letters
 from refold.terminal.input.line_editor.pastes import Pasted
 from refold.terminal.input.line_editor.typing_pace import TypingPace
 from refold.values.text import clean
