@@ -131,7 +131,12 @@ def test_an_answer_in_words_loads_nothing_for_what_it_has_not(tmp_path: Path) ->
 
 
 def test_completing_the_name_of_an_agent_loads_no_tools(tmp_path: Path) -> None:
-    modules = loaded(tmp_path, "completion", "--complete", "agents")
+    line = "refold --agent "
+    tab = {
+        "_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "offered"),
+        "COMP_LINE": line, "COMP_POINT": str(len(line)),
+    }  # fmt: skip
+    modules = loaded(tmp_path, environ=tab)
 
     assert "refold.agents.registry" in modules
     assert on(FOR_A_NAME, modules) == []

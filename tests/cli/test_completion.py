@@ -10,8 +10,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from refold.cli.command_tree import ASKED, command_tree, with_subcommands
-from refold.cli.completion import completed, script
+from refold.cli.completion import SHELLS, script
 from refold.cli.main import main
 from refold.cli.subcommands import SUBCOMMANDS
 from refold.config.load import flat
@@ -20,8 +19,8 @@ from refold.config.settings import Settings
 BIN = str(Path(sys.executable).parent)
 REPLY = r"""
 source "$1"
-COMP_LINE=$2 COMP_POINT=${#2} COMP_WORDBREAKS=${3-$' \t\n"'\''><=;|&(:'}
-_refold
+COMP_LINE=$2 COMP_POINT=${#2} COMP_TYPE=9 COMP_WORDBREAKS=${3-$' \t\n"'\''><=;|&(:'}
+_python_argcomplete refold
 printf '%s\n' "${COMPREPLY[@]}"
 """
 
@@ -30,7 +29,7 @@ printf '%s\n' "${COMPREPLY[@]}"
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file for each shell."""
     folder = tmp_path_factory.mktemp("completion")
-    for shell in ("bash", "zsh", "fish"):
+    for shell in SHELLS:
         (folder / shell).write_text(script(shell), encoding="utf-8")
     return folder
 
@@ -46,7 +45,7 @@ def bash(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[s
             capture_output=True, text=True, check=True, timeout=60,
         )  # fmt: skip
         assert done.stderr == ""
-        return [each for each in done.stdout.split("\n") if each]
+        return [each.rstrip() for each in done.stdout.split("\n") if each]
 
     return offered
 
@@ -79,7 +78,6 @@ def model(monkeypatch: pytest.MonkeyPatch) -> str:
         ("refold --agent co", []),  # it works only for other agents
         ("refold --preset cod", ["coding"]),
         ("refold --system-prompt ", []),
-        ("refold --system-prompt --eff", []),
         ("/x/y/refold completion z", ["zsh"]),
         ("refold xyzzy ", []),
     ],
@@ -107,7 +105,7 @@ def test_bash_gets_words_with_colons_and_blanks_as_it_wants_them(
     assert bash("refold -r my") == ["my\\ \\'first\\'\\ session"]
     assert bash("refold -r my\\ \\'f") == ["my\\ \\'first\\'\\ session"]
     assert bash('refold -r "my ') == ["my 'first' session"]
-    assert bash("refold -r 'my ") == []  # it would end the quote
+    assert bash("refold -r 'my ") == [r"my '\''first'\'' session"]
 
 
 @pytest.mark.slow
@@ -119,8 +117,10 @@ def test_bash_is_handed_no_name_that_it_would_carry_out(
     id_ = named("$(date) `date` !x", tmp_path)
 
     assert bash("refold -r ") == ["\\$\\(date\\)\\ \\`date\\`\\ \\!x", id_]
-    assert bash('refold -r "') == [id_]  # there it would be an order
+    assert bash('refold -r "') == [id_]  # bash would replace !x by a line of its history
     assert bash("refold -r '") == ["$(date) `date` !x", id_]
+    assert main(["sessions", "rename", id_, "$(date) `date`"]) == 0
+    assert bash('refold -r "$') == [r"\$(date) \`date\`"]
 
 
 @pytest.mark.slow
@@ -198,56 +198,56 @@ def test_fish_is_offered_what_can_stand_there(
     assert (dict(zip(expected, groups, strict=True)), done.stderr) == (expected, "")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_command_and_flag_is_in_every_script(scripts: Path, shell: str) -> None:
-    text = (scripts / shell).read_text()
-    long = {
-        name.removeprefix("--") if shell == "fish" else name
-        for command in with_subcommands(command_tree())
-        for flag in command.flags
-        for name in flag.names
-        if name.startswith("--")
-    }
-
-    assert [each for each in SUBCOMMANDS if each not in text] == []
-    assert [name for name in sorted(long) if name not in text] == []
-
-
-def test_what_only_we_know_is_asked_for_by_names_that_there_are() -> None:
-    kinds = {
-        value.kind
-        for command in with_subcommands(command_tree())
-        for value in (
-            *(flag.value for flag in command.flags if flag.value),
-            *(word.value for word in command.words),
-        )
-    }
-
-    assert set(ASKED) <= kinds
-    assert completed("nonsense") == ()
-    assert completed("settings") == tuple(flat(Settings()))
+def completions(line: str, folder: Path, **environ: str) -> dict[str, str]:
+    """What is offered for a line, each with its description, as a shell gets it."""
+    answer = folder / "answer"
+    means = {
+        "_ARGCOMPLETE": "1", "_ARGCOMPLETE_SHELL": "fish", "_ARGCOMPLETE_DFS": "\t",
+        "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+        "COMP_LINE": line, "COMP_POINT": str(len(line)),
+    }  # fmt: skip
+    done = subprocess.run(
+        [f"{BIN}/refold"], env={**os.environ, **means, **environ}, capture_output=True,
+        text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("", "")
+    rows = (row.partition("\t") for row in answer.read_text().splitlines())
+    return {value: about for value, _, about in rows}
 
 
+@pytest.mark.slow
+def test_all_subcommands_and_settings_are_offered(tmp_path: Path) -> None:
+    abouts = {each.name: each.help for each in SUBCOMMANDS.values()}
+
+    assert completions("refold ", tmp_path) == abouts
+    assert [*completions("refold config get ", tmp_path)] == [*flat(Settings())]
+
+
+@pytest.mark.slow
 def test_sessions_are_offered_by_name_and_id_with_their_title(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     id_ = named("mine", tmp_path)
 
-    assert completed("sessions") == (f"mine\t{id_}  Hello.", f"{id_}\tHello.")
+    for line in ("refold -r ", "refold tree ", "refold sessions show "):
+        assert completions(line, tmp_path) == {"mine": f"{id_}  Hello.", id_: "Hello."}
 
 
+@pytest.mark.slow
 def test_what_is_broken_offers_nothing_and_nothing_is_written(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("REFOLD_HOME")
-    nobody = [main(["completion", "--complete", kind]) for kind in ASKED]
+    lines = ("refold -r ", "refold -m ", "refold --agent ", "refold --preset ")
+    for line in lines:
+        completions(line, tmp_path)
+    untouched = os.listdir(home)
     (home / ".config").write_text("no directory")
-    broken = [main(["completion", "--complete", kind]) for kind in ASKED]
+    for line in lines:
+        completions(line, tmp_path)
 
-    assert (set(nobody), set(broken)) == ({0}, {0})
-    assert capfd.readouterr().err == ""
-    assert os.listdir(home) == [".config"]
+    assert (untouched, os.listdir(home)) == ([], [".config"])
 
 
 def named(name: str, folder: Path) -> str:

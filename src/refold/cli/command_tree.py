@@ -1,12 +1,11 @@
 """The command line as a value: every command with its flags and arguments.
 
-It is read off the argparse parsers. Completion scripts and the manual page are generated
-from it, so they cannot differ from what is parsed.
+It is read off the argparse parsers. The manual page is generated from it, so that it cannot
+differ from what is parsed.
 """
 
 from argparse import SUPPRESS, Action
 from collections.abc import Iterator
-from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -14,21 +13,11 @@ from refold.cli.flags import session_parser
 from refold.cli.parser import HIDDEN, Parser, helps, subcommands
 from refold.cli.subcommands import SUBCOMMANDS, parser_of
 
-# What a shell offers as a value; "text": nothing.
-Kind: TypeAlias = Literal[
-    "text", "choices", "files", "directories",
-    "sessions", "models", "providers", "agents", "presets", "settings",
-]  # fmt: skip
-ASKED: tuple[Kind, ...] = (
-    "sessions", "models", "providers", "agents", "presets", "settings",
-)  # fmt: skip
-
 
 class Value(Struct, frozen=True):
     """`called` is its name in a usage line; `needed` is false for an optional value."""
 
     called: str
-    kind: Kind = "text"
     choices: tuple[str, ...] = ()
     needed: bool = True
     many: bool = False
@@ -85,7 +74,7 @@ def usage(command: Command) -> str:
 
 def value_name(value: Value) -> str:
     """The name of a value in a usage line: its choices, or its metavar."""
-    if value.kind == "choices" and value.choices:
+    if value.choices:
         return f"{{{','.join(value.choices)}}}"
     return value.called
 
@@ -104,17 +93,6 @@ def _taken(flag: Flag) -> str:
 def _word(value: Value) -> str:
     called = value_name(value) + ("…" if value.many else "")
     return called if value.needed else f"[{called}]"
-
-
-_BY_NAME: dict[str, Kind] = {
-    "ID": "sessions", "NODE": "sessions", "SESSION": "sessions",
-    "PROVIDER/MODEL": "models", "PROVIDER": "providers", "KEY": "settings",
-    "FILE": "files", "FILE|DIR": "files", "FILE|JSON": "files", "DIR": "directories",
-}  # fmt: skip
-_BY_FLAG: dict[str, Kind] = {
-    "--agent": "agents", "--preset": "presets", "--context": "files", "--json-schema": "files",
-}  # fmt: skip
-_ALSO_BY_DEST: dict[str, Kind] = {"id": "sessions", "session": "sessions"}
 
 
 def command_tree() -> Command:
@@ -152,13 +130,4 @@ def _value(action: Action) -> Value:
     choices = tuple(map(str, action.choices or ()))
     needed = action.nargs not in ("?", "*")
     many = action.nargs in ("*", "+")
-    return Value(called, _kind(action, called, choices), choices, needed, many)
-
-
-def _kind(action: Action, called: str, choices: tuple[str, ...]) -> Kind:
-    if choices:
-        return "choices"
-    for name in action.option_strings:
-        if name in _BY_FLAG:
-            return _BY_FLAG[name]
-    return _BY_NAME.get(called) or _ALSO_BY_DEST.get(action.dest, "text")
+    return Value(called, choices, needed, many)

@@ -1,24 +1,29 @@
-"""`refold completion bash|zsh|fish`: print a completion script.
+"""`refold completion bash|zsh|fish`: print the code that lets a shell complete our command lines.
 
-A script contains commands, flags and choices. For values that change, such as session ids,
-it calls `refold completion --complete KIND`, which reads only local files, contacts no
-provider, writes nothing, and prints nothing on an error. `completion_templates/` has the
-parts of the scripts that never change. Why shtab does not write them:
-docs/decisions/0046-own-shell-completion-scripts.md.
+argcomplete writes that code, which starts refold at each Tab, and answers it from the parser of
+the line. Values that change, such as session ids, come from local files: no provider is contacted,
+nothing is written, and an error offers nothing.
 """
 
 import os
 import sys
-from argparse import SUPPRESS, ArgumentParser, Namespace
+from argparse import Action, ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
-from refold.cli.command_tree import Command, Flag, Value, command_tree, with_subcommands
+from refold.cli.flags import session_parser
+from refold.cli.parser import HIDDEN, Parser, subcommands
+from refold.cli.subcommands import SUBCOMMANDS, parser_of
 from refold.config.paths import paths
 from refold.errors import BadInput, RefoldError
 from refold.headless.streams import write
 from refold.views.escape import on_one_line
 
+if TYPE_CHECKING:
+    from argcomplete.completers import BaseCompleter
+
+SHELLS = ("bash", "zsh", "fish")
 _HOW = """\
 In bash, write into ~/.bashrc:    eval "$(refold completion bash)"
 In zsh, write into ~/.zshrc:      eval "$(refold completion zsh)"      (after compinit)
@@ -29,13 +34,10 @@ In fish, run once:                refold completion fish > ~/.config/fish/comple
 def add_arguments(completion: ArgumentParser) -> None:
     completion.add_argument("shell", nargs="?", choices=SHELLS, metavar="SHELL",
         help="bash, zsh or fish")  # fmt: skip
-    completion.add_argument("--complete", metavar="WHAT", help=SUPPRESS)
 
 
 def run(found: Namespace) -> int:
-    if found.complete:
-        write("".join(f"{line}\n" for line in completed(found.complete)))
-    elif found.shell:
+    if found.shell:
         write(script(found.shell))
     elif sys.stdout.isatty():
         write(_HOW)
@@ -45,209 +47,89 @@ def run(found: Namespace) -> int:
 
 
 def script(shell: str) -> str:
-    """The script for a shell. Imports every subcommand."""
-    return render(shell, command_tree())
+    """The code for one of `SHELLS`."""
+    from argcomplete.shell_integration import shellcode
+
+    return shellcode(["refold"], shell=shell)
 
 
-def render(shell: str, root: Command) -> str:
-    """The script for one of `SHELLS`."""
-    template = Path(__file__).parent / "completion_templates" / f"refold.{shell}"
-    text = template.read_text(encoding="utf-8")
-    if shell == "fish":
-        tables = (*_fish_commands(root), *_fish_values(root))
-        text = text.replace("@rules@", "\n".join(_fish_lines(root)))
-    else:
-        names = _bash_names(root) if shell == "bash" else _zsh_names(root)
-        tables = (value_table(root), command_table(root), *names)
-    return text.replace("@tables@", "\n".join(tables))
+def complete_line() -> None:
+    """Print what can stand at the cursor of the line that a shell completes, and exit."""
+    import argcomplete
+    from argcomplete.completers import SuppressCompleter
+    from argcomplete.lexers import split_line
 
+    line, point = os.environ["COMP_LINE"], int(os.environ["COMP_POINT"])
+    quote, _, _, words, _ = split_line(line, point)
 
-def quoted(text: str) -> str:
-    """`text` as one word of bash or zsh."""
-    return "'" + text.replace("'", "'\\''") + "'"
+    def fits(value: str, prefix: str) -> bool:
+        # In double quotes, nothing keeps bash from replacing ! by a line of its history.
+        return value.startswith(prefix) and not (quote == '"' and "!" in value)
 
-
-def value_table(root: Command) -> str:
-    """The shell function `_refold_value WHERE`, which sets `kind`, `choices` and `needed`.
-
-    WHERE is a command and one of its flags, or a command and the index of an argument.
-    """
-    return "\n".join(
-        (
-            "_refold_value() {",
-            "    kind=none choices= needed=1",
-            '    case "$1" in',
-            *_values(root),
-            "    esac",
-            "}",
-        )
+    argcomplete.autocomplete(
+        parser_at(words),
+        always_complete_options=False,
+        validator=fits,
+        default_completer=SuppressCompleter(),
     )
 
 
-def command_table(root: Command) -> str:
-    """The shell function `_refold_is_command WHERE`."""
-    names = " | ".join(quoted(each.name) for each in with_subcommands(root))
-    return f'_refold_is_command() {{\n    case "$1" in\n    {names}) return 0 ;;\n    esac\n    return 1\n}}'
+def parser_at(words: list[str]) -> Parser:
+    """The parser of a line that begins with these words, with what completes its values."""
+    if len(words) > 1 and words[1] in SUBCOMMANDS:
+        parser = parser_of((words[1],))
+    else:
+        parser = session_parser()
+    _add_completers(parser, first=len(words) == 1)
+    return parser
 
 
-def shown(flag: Flag) -> tuple[str, ...]:
-    """Its long names, or the short one if it has no other."""
-    long = tuple(name for name in flag.names if name.startswith("--"))
-    return long or flag.names
+def _add_completers(parser: Parser, *, first: bool = False) -> None:
+    """`first`: a subcommand can stand there."""
+    for action in parser.actions():
+        for name, below in subcommands(action).items():
+            if name != HIDDEN:
+                _add_completers(below)
+        if first and not action.option_strings:
+            vars(action)["completer"] = _subcommands
+        elif (completer := _completer(action)) is not None:
+            vars(action)["completer"] = completer
 
 
-def _values(root: Command) -> Iterator[str]:
-    for command in with_subcommands(root):
-        for flag in command.flags:
-            if flag.value is not None:
-                where = " | ".join(quoted(f"{command.name} {name}") for name in flag.names)
-                yield f"    {where}) {_found(flag.value)} ;;"
-        for number, word in enumerate(command.words):
-            where = quoted(f"{command.name} {number}")
-            if word.value.many:  # and all after it
-                where = " | ".join(
-                    quoted(f"{command.name} {n}") for n in range(number, number + 9)
-                )
-            if word.value.kind != "text":
-                yield f"    {where}) {_found(word.value)} ;;"
+def _subcommands(**_: object) -> dict[str, str]:
+    return {each.name: each.help for each in SUBCOMMANDS.values()}
 
 
-def _found(value: Value) -> str:
-    needed = "" if value.needed else " needed="
-    if value.kind == "choices":
-        return f"kind=choices choices={quoted(' '.join(value.choices))}{needed}"
-    return f"kind={value.kind}{needed}"
+Find: TypeAlias = Callable[[], Iterator[tuple[str, str]]]
 
 
-def _bash_names(root: Command) -> Iterator[str]:
-    yield "_refold_names() {"
-    yield "    flags= subcommands="
-    yield '    case "$1" in'
-    for command in with_subcommands(root):
-        flags = " ".join(name for flag in command.flags for name in shown(flag))
-        below = " ".join(each.path[-1] for each in command.commands)
-        yield f"    {quoted(command.name)}) flags={quoted(flags)} subcommands={quoted(below)} ;;"
-    yield "    esac"
-    yield "}"
+def _completer(action: Action) -> "Callable[..., dict[str, str]] | BaseCompleter | None":
+    from argcomplete.completers import DirectoriesCompleter, FilesCompleter
+
+    if action.nargs == 0 or action.choices:
+        return None
+    names = (*action.option_strings, str(action.metavar), action.dest.upper())
+    if find := next((_FINDERS[name] for name in names if name in _FINDERS), None):
+        return partial(_values, find)
+    if _FILES.intersection(names):
+        return FilesCompleter()
+    return DirectoriesCompleter() if "DIR" in names else None
 
 
-def _zsh_names(root: Command) -> Iterator[str]:
-    yield "_refold_names() {"
-    yield "    flags=() subcommands=()"
-    yield '    case "$1" in'
-    for command in with_subcommands(root):
-        flags = [_zsh_entry(n, flag.about) for flag in command.flags for n in shown(flag)]
-        below = [_zsh_entry(each.path[-1], each.about) for each in command.commands]
-        yield f"    {quoted(command.name)})"
-        yield f"        flags=({' '.join(flags)})"
-        yield f"        subcommands=({' '.join(below)}) ;;"
-    yield "    esac"
-    yield "}"
-
-
-def _zsh_entry(name: str, about: str) -> str:
-    return quoted(f"{name.replace(':', chr(92) + ':')}:{on_one_line(about)}")
-
-
-def _fish_commands(root: Command) -> Iterator[str]:
-    names = " ".join(_fish_quoted(each.name) for each in with_subcommands(root))
-    yield "function __refold_is_command"
-    yield f"    contains -- $argv[1] {names}"
-    yield "end\n"
-
-
-def _fish_values(root: Command) -> Iterator[str]:
-    """The fish function that says which flags take a value."""
-    yield "function __refold_takes"
-    yield "    switch $argv[1]"
-    for command in with_subcommands(root):
-        for needed in (True, False):
-            names = [
-                _fish_quoted(f"{command.name} {name}")
-                for flag in command.flags
-                if flag.value is not None and flag.value.needed is needed
-                for name in flag.names
-            ]
-            if names:
-                yield f"        case {' '.join(names)}"
-                yield f"            echo {'needed' if needed else 'optional'}"
-    yield "    end"
-    yield "end\n"
-
-
-def _fish_lines(root: Command) -> Iterator[str]:
-    for command in with_subcommands(root):
-        at = _fish_quoted(command.name)
-        first = "first" if command is root else "0"
-        for each in command.commands:
-            condition = _fish_quoted(f"__refold_at {at} {first}")
-            yield (
-                f"complete -c refold -n {condition} -a {_fish_quoted(each.path[-1])}"
-                f" -d {_fish_quoted(on_one_line(each.about))}"
-            )
-        for flag in command.flags:
-            yield _fish_flag(at, flag)
-            if (
-                flag.value
-                and not flag.value.needed
-                and (offered := _fish_offered(flag.value))
-            ):
-                after = f"__refold_at {at}; and __refold_after {' '.join(flag.names)}"
-                yield f"complete -c refold -n {_fish_quoted(after)} {offered}"
-        for number, word in enumerate(command.words):
-            if (offered := _fish_offered(word.value)) and word.value.kind != "text":
-                condition = _fish_quoted(f"__refold_at {at} {number}")
-                yield f"complete -c refold -n {condition} {offered}"
-
-
-def _fish_flag(at: str, flag: Flag) -> str:
-    names = [
-        f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
-        for name in flag.names
-    ]
-    taken = ""
-    if flag.value is not None:
-        needed = "-x " if flag.value.needed and flag.value.kind not in ("files",) else ""
-        taken = f" {needed}{_fish_offered(flag.value)}"
-    about = _fish_quoted(on_one_line(flag.about))
-    return f"complete -c refold -n {_fish_quoted(f'__refold_at {at}')} {' '.join(names)}{taken} -d {about}"
-
-
-def _fish_offered(value: Value) -> str:
-    match value.kind:
-        case "text":
-            return ""
-        case "choices":
-            return f"-a {_fish_quoted(' '.join(value.choices))}"
-        case "files":
-            return "-rF" if value.needed else "-F"
-        case "directories":
-            return "-a '(__fish_complete_directories (commandline -ct))'"
-        case _:
-            return f"-k -a '(__refold_ask {value.kind})'"
-
-
-def _fish_quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-_MOST = 100  # session ids that are offered
-
-
-def completed(what: str) -> tuple[str, ...]:
-    """Lines of a value and, after a tab, its description."""
-    find = _FINDERS.get(what)
-    if find is None:
-        return ()
-    found = list[str]()
+def _values(find: Find, **_: object) -> dict[str, str]:
+    """Values and their descriptions."""
     try:
-        for value, about in find():
-            # Skip values that a shell could not show or pass back.
-            if value and value == on_one_line(value):
-                found.append(f"{value}\t{on_one_line(about)}" if about else value)
+        # Skip values that a shell could not show or pass back.
+        return {
+            value: on_one_line(about)
+            for value, about in find()
+            if value and value == on_one_line(value)
+        }
     except (RefoldError, OSError):
-        pass
-    return tuple(found)
+        return {}
+
+
+_MAX_SESSION_IDS = 100
 
 
 def _sessions() -> Iterator[tuple[str, str]]:
@@ -260,7 +142,7 @@ def _sessions() -> Iterator[tuple[str, str]]:
         title = card.about.title if card else ""
         if card and card.about.name:
             yield card.about.name, f"{session.id}  {title}"
-        if number < _MOST:
+        if number < _MAX_SESSION_IDS:
             yield session.id, title
 
 
@@ -309,14 +191,8 @@ def _settings() -> Iterator[tuple[str, str]]:
     yield from ((key, "") for key in flat(Settings()))
 
 
-_FINDERS: dict[str, Callable[[], Iterator[tuple[str, str]]]] = {
-    "sessions": _sessions,
-    "models": _models,
-    "providers": _providers,
-    "agents": _agents,
-    "presets": _presets,
-    "settings": _settings,
-}
-
-
-SHELLS = ("bash", "zsh", "fish")
+_FINDERS: dict[str, Find] = {
+    "ID": _sessions, "NODE": _sessions, "SESSION": _sessions, "PROVIDER/MODEL": _models,
+    "PROVIDER": _providers, "KEY": _settings, "--agent": _agents, "--preset": _presets,
+}  # fmt: skip
+_FILES = frozenset({"FILE", "FILE|DIR", "FILE|JSON", "--context", "--json-schema"})

@@ -30,6 +30,10 @@ _ONE_TASK = {
 
 def run(arguments: Sequence[str]) -> None:
     """Do what was asked and end the process. Returns only in tests."""
+    if "_ARGCOMPLETE" in os.environ:  # a shell completes this line
+        from refold.cli.completion import complete_line
+
+        complete_line()
     stand_in()
     sys.stderr = never_failing(2)
     try:
