@@ -16,6 +16,7 @@ from refold.journal.state.children import Child
 from refold.journal.state.fold import View
 from refold.session.recorder import Recorder
 from refold.tools.team import LEAD, MailKind, TeammateRequest
+from refold.values.printable_names import shorten
 from refold.values.text import between_tags, clean
 
 MOST = 5  # teammates at a time
@@ -165,8 +166,7 @@ def unread_mail(child: Child, leader: View, member: View) -> str:
 
 
 def _start(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _QUOTED_CHARS else f"{line[: _QUOTED_CHARS - 1]}…"
+    return shorten(" ".join(text.split()), _QUOTED_CHARS)
 
 
 def _outside(mail: MailSent) -> bool:

@@ -16,6 +16,7 @@ from refold.claims.passages import LEAST, LineRange, Passage, bare, passage, wei
 from refold.claims.sources import CurrentFile, CurrentFiles
 from refold.errors import ToolFailed
 from refold.values.claims import Evidence, Finding
+from refold.values.printable_names import shorten
 
 _LINES = re.compile(r"(?:[Ll]ines?)?[Ll]?(\d{1,7})(?:[-–—:,]|\.\.)?(?:[Ll]?(\d{1,7}))?")
 _NUMBER = re.compile(r"\s*(\d{1,7})\t")
@@ -265,4 +266,4 @@ def _names(call: ObservedCall, path: str) -> bool:
 
 
 def _short(text: str) -> str:
-    return repr(text if len(text) <= 40 else f"{text[:40]}…")
+    return repr(shorten(text, 40))

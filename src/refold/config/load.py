@@ -34,6 +34,7 @@ from refold.config.settings import Permissions, Provider, RuleWithCases, Setting
 from refold.errors import BadInput
 from refold.provider.settings import Override, ProgramSettings
 from refold.values.modes import MODES
+from refold.values.printable_names import shorten
 
 _DOLLARS, _TOKENS = "budget.dollars", "budget.tokens"
 
@@ -305,7 +306,7 @@ def _instead(whole: type[Struct], asked: str) -> str:
 
 def _cut(text: str) -> str:
     """Shorten a value for an error: it may be a whole file."""
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return shorten(text, _LONGEST)
 
 
 def _nested(found: Mapping[str, Origin]) -> dict[str, Any]:

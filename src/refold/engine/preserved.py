@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from refold.journal.state.conversation import UserText
 from refold.journal.state.fold import View
+from refold.values.printable_names import shorten
 
 PRESERVED_START = "<reminder>The conversation before this was compacted."
 _HOW = (
@@ -101,8 +102,7 @@ def _fitting(sizes: Iterable[tuple[int, int]], room: int) -> Iterator[int]:
 
 
 def _short(subject: str) -> str:
-    line = " ".join(subject.split())
-    return f"{line[:_SUBJECT]}…" if len(line) > _SUBJECT else line
+    return shorten(" ".join(subject.split()), _SUBJECT)
 
 
 def _plan(view: View, room: int) -> Iterator[str]:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from refold.errors import ToolFailed
 from refold.evaluation.tasks import Check, Task
 from refold.place.port import Files
+from refold.values.printable_names import shorten
 from refold.values.text import clean
 
 Succeeds = Callable[[str], Awaitable[bool]]  # runs a command: did it end with code 0?
@@ -110,4 +111,4 @@ def _content(path: str, files: Files) -> str:
 
 
 def _short(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
+    return repr(shorten(text, _SHOWN))

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from refold.hooks.configuration import GUARDS, Hook
 from refold.values.modes import HookEvent
+from refold.values.printable_names import shorten
 from refold.values.text import escape_outside
 
 BLOCKS = 2  # the exit status
@@ -149,8 +150,7 @@ def _text(said: Mapping[str, object], name: str) -> str:
 
 def _cut(text: str, most: int) -> str:
     # Invisible characters are meant for the model only.
-    text = escape_outside(text).strip()
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return shorten(escape_outside(text).strip(), most)
 
 
 def _first(text: str) -> str:

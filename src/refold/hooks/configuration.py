@@ -18,6 +18,7 @@ from msgspec import Struct
 from refold.errors import BadInput
 from refold.hooks.tool_names import names_of
 from refold.values.modes import HookEvent
+from refold.values.printable_names import shorten
 from refold.values.similar_names import similar
 
 EVENTS: tuple[HookEvent, ...] = get_args(HookEvent)
@@ -60,8 +61,8 @@ class Hook(Struct, frozen=True, dict=True):
     @property
     def name(self) -> str:
         """What its user calls it, or what is run, on one line, perhaps cut."""
-        what = " ".join((self.title or self.command or self.entry_point).split())
-        return what if len(what) <= _SHOWN else f"{what[: _SHOWN - 1]}…"
+        what = self.title or self.command or self.entry_point
+        return shorten(" ".join(what.split()), _SHOWN)
 
     @cached_property
     def key(self) -> str:

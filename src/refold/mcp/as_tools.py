@@ -27,6 +27,7 @@ from refold.tools.contract import (
     arguments_object,
     tool,
 )
+from refold.values.printable_names import shorten
 from refold.values.text import escape_outside
 from refold.values.tools import Effect
 
@@ -125,8 +126,7 @@ def _tool(server: str, name: str, remote: RemoteTool, call: Call) -> McpTool:
     ) -> Reply:
         return await call(server, remote.name, arguments, context, complete)
 
-    words = escape_outside(remote.description)
-    about = words if len(words) <= _DESCRIPTION else f"{words[: _DESCRIPTION - 1]}…"
+    about = shorten(escape_outside(remote.description), _DESCRIPTION)
     signature = Signature(
         _Arguments, _parameters(remote), ("complete",), "context", "arguments"
     )

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.memory.grounding import forbids, nearly_same, normal
+from refold.values.printable_names import shorten
 from refold.values.text import may_follow
 
 Section: TypeAlias = Literal["Preferences", "Project facts", "Decisions", "Corrections"]
@@ -207,8 +208,7 @@ def plain(text: str) -> str:
 
 def one_line(text: str, most: int) -> str:
     """The same on one line of at most `most` characters."""
-    found = " ".join(plain(text).split())
-    return found if len(found) <= most else found[: most - 1].rstrip() + "…"
+    return shorten(" ".join(plain(text).split()), most)
 
 
 def untagged(text: str) -> str:

@@ -11,7 +11,7 @@ import zlib
 from msgspec import Struct
 
 from refold.prompts.read_text import Unreadable, content
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escaped, shorten
 from refold.values.text import escape_marks
 
 _NAMES = 4096  # bytes of a file that holds one name
@@ -123,8 +123,7 @@ def _text(path: str, at_most: int) -> str:
 
 
 def _short(words: str) -> str:
-    shown = escape_marks(escaped(words))
-    return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"
+    return shorten(escape_marks(escaped(words)), _LONGEST)
 
 
 _GIT = "Git: "

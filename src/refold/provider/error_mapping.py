@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.errors import BadRequest, Overloaded, ProviderError, Refused, TooLong
+from refold.values.printable_names import shorten
 from refold.values.text import SHORTEST_SECRET, clean
 
 _BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
@@ -181,8 +182,7 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
 def quoted(text: str) -> str:
     """The beginning of `text` on one line, for use in a sentence."""
     printable = (c if c.isprintable() else " " for c in clean(text[:1000]))
-    line = " ".join("".join(printable).split())
-    return line if len(line) <= 300 else line[:299] + "…"
+    return shorten(" ".join("".join(printable).split()), 300)
 
 
 def masked(text: str, secret: str) -> str:

@@ -26,7 +26,7 @@ from refold.skills.directories import (
 from refold.skills.discovery import FILE, LARGEST, Skill, SkillScan, found
 from refold.skills.front_matter import BadFrontMatter, split
 from refold.values.path_names import below
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escaped, shorten
 from refold.values.text import TrustedText, as_it_is, escape_marks, seen
 
 _LARGEST_FILE = 2 * 1024 * 1024  # bytes of a file that is shown as text
@@ -258,7 +258,7 @@ def listed(skills: Sequence[Skill], budget: int = BUDGET) -> str:
     lengths = [len(skill.description) for skill in told]
     most = _share(lengths, left)
     if most >= min(_SHORTEST, max(lengths)):
-        lines = [f"- {s.name}: {_cut(s.description, most)}" for s in told]
+        lines = [f"- {s.name}: {shorten(s.description, most)}" for s in told]
         return "\n".join((BEFORE, *lines))
     return "\n".join((BEFORE, *_names(told, budget - len(BEFORE) - 1)))
 
@@ -284,7 +284,3 @@ def _names(told: Sequence[Skill], room: int) -> list[str]:
             return [*lines, _MORE.format(len(told) - at)]
         lines.append(line)
     return lines
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1].rstrip() + "…"

@@ -13,6 +13,7 @@ from refold.tools.contract import Reply, tool
 from refold.values.claims import CheckedClaim, Claim
 from refold.values.control import Claimed
 from refold.values.display import Note
+from refold.values.printable_names import shorten
 from refold.values.tools import Effect
 
 _SHORT = 60  # characters of a claim, to know it by
@@ -43,8 +44,7 @@ async def claim(
 
 
 def _row(number: int, checked: CheckedClaim) -> str:
-    words = " ".join(checked.claim.claim.split())
-    name = words if len(words) <= _SHORT else f"{words[: _SHORT - 1]}…"
+    name = shorten(" ".join(checked.claim.claim.split()), _SHORT)
     advice = {
         "contradicted": " Not accepted: correct it, or leave it out.",
         "stale": " Taken; look again, and claim it again.",

@@ -13,6 +13,7 @@ from refold.errors import ToolFailed
 from refold.place.port import Files, Real
 from refold.tools.contract import Reply, tool
 from refold.values.display import Note
+from refold.values.printable_names import shorten
 from refold.values.text import clean
 from refold.values.tools import Effect
 
@@ -168,7 +169,7 @@ def _reply(found: CodeAnswer, lines: Sequence[str], shown: str) -> Reply:
     rest = [f"… and {more:,} more. Ask about less."] if more > 0 else []
     notes = [f"({note})" for note in found.notes]
     text = "\n".join((*lines[:_MOST], *rest, f"By {found.by}.", *notes))
-    return Reply(text, (Note(f"{_cut(shown, 300)} ({found.by})"),))
+    return Reply(text, (Note(f"{shorten(shown, 300)} ({found.by})"),))
 
 
 def _dotted(symbol: Symbol) -> str:
@@ -177,18 +178,14 @@ def _dotted(symbol: Symbol) -> str:
 
 
 def _mention(mention: Mention, files: Files) -> str:
-    text = f": {_cut(mention.text.strip(), _LINE)}" if mention.text.strip() else ""
+    text = f": {shorten(mention.text.strip(), _LINE)}" if mention.text.strip() else ""
     return f"  {files.called(Real(mention.path))}:{mention.line}{text}"
 
 
 def one_line(said: str, most: int) -> str:
     """What another program says, so that it cannot be taken for a line of ours."""
-    return _cut(" ".join(clean(said).split()), most)
+    return shorten(" ".join(clean(said).split()), most)
 
 
 def _count(found: Sequence[object], word: str) -> str:
     return f"{len(found):,} {word}{'' if len(found) == 1 else 's'}"
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}…"

@@ -21,7 +21,7 @@ from refold.place.port import Commands, DirectoryEntry, Files, Finished, Real
 from refold.tools.contract import Reply, tool
 from refold.values.display import Note
 from refold.values.path_globs import MAX_PATTERN_CHARS, regex
-from refold.values.printable_names import escaped
+from refold.values.printable_names import escaped, shorten
 from refold.values.tools import Effect
 
 if TYPE_CHECKING:
@@ -281,17 +281,15 @@ def matcher(pattern: str) -> Callable[[str], bool]:
             for each in _alternatives(plain.lstrip("/"))
         ]
     except ValueError as error:
-        raise ToolFailed(f"The pattern {_cut(pattern)} makes no sense: {error}.") from error
+        raise ToolFailed(
+            f"The pattern {shorten(pattern, _SHOWN)!r} makes no sense: {error}."
+        ) from error
 
     def matches(path: str) -> bool:
         part = path if whole else path.rpartition("/")[2]
         return any(test(part) for test in tests)
 
     return matches
-
-
-def _cut(pattern: str) -> str:
-    return repr(pattern if len(pattern) <= _SHOWN else f"{pattern[:_SHOWN]}…")
 
 
 def _alternatives(pattern: str) -> Sequence[str]:

@@ -16,6 +16,7 @@ from refold.tools import npm_docs, python_docs
 from refold.tools.contract import Reply
 from refold.tools.package_symbols import PackageDocs, words_of
 from refold.values.display import Note
+from refold.values.printable_names import shorten
 from refold.values.text import from_outside
 
 NAME = re.compile(r"@?[A-Za-z0-9][A-Za-z0-9._/-]{0,100}")
@@ -111,8 +112,7 @@ def _sections(readme: str, words: Sequence[str]) -> Sequence[str]:
 
 
 def _cut(text: str, most: int) -> str:
-    text = text.strip()
-    return text if len(text) <= most else f"{text[:most].rstrip()}…"
+    return shorten(text.strip(), most)
 
 
 def _sites(files: Files, name: str, query: str) -> str:

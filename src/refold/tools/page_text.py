@@ -16,6 +16,7 @@ from refold.tools.legacy_encodings import DISPLAY_NAMES, legacy_encoding
 from refold.tools.text_files import written
 from refold.values.display import Note
 from refold.values.image_files import image_type
+from refold.values.printable_names import shorten
 from refold.values.text import from_outside
 
 _HTML = ("text/html", "application/xhtml+xml")
@@ -92,8 +93,7 @@ def _hit(hit: WebHit) -> str:
 
 
 def _line(text: str, most: int) -> str:
-    one = " ".join(text.split())
-    return one if len(one) <= most else f"{one[: most - 1]}…"
+    return shorten(" ".join(text.split()), most)
 
 
 def reply(page: WebPage) -> Reply:

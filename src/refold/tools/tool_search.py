@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from refold.errors import ToolFailed
 from refold.tools.contract import Reply, Tool, tool
 from refold.values.display import Note
+from refold.values.printable_names import shorten
 from refold.values.tools import CALLER, Effect
 
 _PICK = "select:"
@@ -127,7 +128,7 @@ def _gist(description: str) -> str:
     words = first
     if not first.isprintable():  # an MCP server may send anything
         words = "".join(c if c.isprintable() else " " for c in first)
-    return words if len(words) <= _GIST else f"{words[: _GIST - 1].rstrip()}…"
+    return shorten(words, _GIST)
 
 
 def _unknown(name: str, deferred: Sequence[Tool]) -> str:

@@ -12,6 +12,7 @@ from msgspec import Meta
 from refold.tools.contract import Reply, tool
 from refold.values.control import Compact, Final
 from refold.values.display import Note
+from refold.values.printable_names import shorten
 from refold.values.tools import Effect
 
 _SHOWN = 500  # characters
@@ -34,8 +35,7 @@ async def compact(
 @tool(Effect.SELF)
 async def think(thought: str) -> Reply:
     """Think something through before going on. Nothing is done."""
-    line = " ".join(thought.split())
-    return Reply("Go on.", (Note(line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"),))
+    return Reply("Go on.", (Note(shorten(" ".join(thought.split()), _SHOWN)),))
 
 
 @tool(Effect.SELF)

@@ -1,4 +1,4 @@
-"""Makes file names printable, and finds the file again from its printed name.
+"""Makes file names printable, finds the file again from its printed name, and shortens text.
 
 A name may contain line breaks, terminal control sequences, characters that reverse the text
 direction, and bytes that are not UTF-8. Code that shows a name shows `escaped(name)`.
@@ -26,6 +26,11 @@ def unescaped(name: str) -> str:
     letter from a rule behind an escape.
     """
     return re.sub(_ESCAPE, _unescape, name)
+
+
+def shorten(text: str, chars: int) -> str:
+    """`text` in at most so many characters; "…" stands for the rest."""
+    return text if len(text) <= chars else f"{text[: chars - 1].rstrip()}…"
 
 
 def _escape(letter: str) -> str:

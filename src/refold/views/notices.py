@@ -14,6 +14,7 @@ from refold.journal.events.kinds import Compacted, Entry, Started
 from refold.journal.state.failures import CommandFailure
 from refold.journal.state.fold import View
 from refold.values.path_names import near
+from refold.values.printable_names import shorten
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, line
 from refold.views.wrap import cut
@@ -221,8 +222,7 @@ def _near(path: str, view: View) -> str:
 
 
 def _cut(text: str) -> str:
-    plain = on_one_line(text)
-    return plain if len(plain) <= _SHORT else plain[: _SHORT - 1] + "…"
+    return shorten(on_one_line(text), _SHORT)
 
 
 def worktree_left_text(left: WorktreeLeft) -> str:

@@ -11,6 +11,7 @@ from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachab
 from refold.provider.command.output import ENDLESS
 from refold.provider.command.spec import CommandSpec
 from refold.provider.error_mapping import masked
+from refold.values.printable_names import shorten
 from refold.values.text import clean
 
 # A number is a status only where it stands as one: it may be a line, a size or a time.
@@ -135,8 +136,7 @@ def _cause(said: str) -> str:
 
 
 def head(text: str) -> str:
-    line = _line(text[:400])
-    return line if len(line) <= 80 else line[:79] + "…"
+    return shorten(_line(text[:400]), 80)
 
 
 def _line(text: str) -> str:

@@ -32,6 +32,7 @@ from refold.values.messages import (
     ToolCall,
     ToolResult,
 )
+from refold.values.printable_names import shorten
 
 _WINDOW = 20  # messages
 # Otherwise a model may imitate how calls are described.
@@ -285,9 +286,7 @@ def instead(gap: Sequence[Message], context: Context) -> list[TranscriptLine]:
 
 
 def _digest(one: TranscriptLine) -> str:
-    line = " ".join(one.text.split())
-    line = line if len(line) <= _DIGEST else line[: _DIGEST - 1].rstrip() + "…"
-    return f"- {one.speaker}: {line}"
+    return f"- {one.speaker}: {shorten(' '.join(one.text.split()), _DIGEST)}"
 
 
 class InContext:
