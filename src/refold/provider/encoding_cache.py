@@ -12,7 +12,7 @@ share it. The joined bytes only ever grow at the end, which keeps a provider's p
 cache valid.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -69,8 +69,11 @@ class Encoded:
 
         `pictures` are needed for new messages only: old ones are encoded already.
         """
-        while self._ends and not self._still_true(messages):
-            self._ends.pop()
+        ends = self._ends
+        while ends and not begins_with(
+            messages, len(ends), ends[0].spoken, ends[-1].spoken
+        ):
+            ends.pop()
         end = self._ends[-1] if self._ends else _End(None, 0, b"", b"")
         del self._joined[end.at :]
         for spoken in messages[len(self._ends) :]:
@@ -93,13 +96,18 @@ class Encoded:
             head, tail = piece.head, piece.tail
         return _End(spoken, len(self._joined), head, tail)
 
-    def _still_true(self, messages: Log[StoredMessage]) -> bool:
-        known = len(self._ends)
-        return (
-            known <= len(messages)
-            and messages[known - 1] is self._ends[-1].spoken
-            and messages[0] is self._ends[0].spoken
-        )
+
+def begins_with(
+    messages: Sequence[StoredMessage],
+    count: int,
+    first: StoredMessage | None,
+    last: StoredMessage | None,
+) -> bool:
+    """Are these the first and the last of the first `count` messages?
+
+    A conversation only grows at its end, unless a compaction or a rewind replaces it.
+    """
+    return count <= len(messages) and messages[count - 1] is last and messages[0] is first
 
 
 def body_with(fields: Mapping[str, Any], name: str, *encoded: bytes) -> bytes:
@@ -121,20 +129,15 @@ class IncrementalFold(Generic[State]):
     def __init__(self, start: State, step: Callable[[State, StoredMessage], State]) -> None:
         self._start, self._step = start, step
         self._state = start
-        self._known: tuple[StoredMessage, ...] = ()  # the first and the last that were seen
+        # The first and the last that were seen.
+        self._known: tuple[StoredMessage, StoredMessage] | None = None
         self._length = 0
 
     def of(self, conversation: Log[StoredMessage]) -> State:
-        if not self._goes_on(conversation):
+        if not self._known or not begins_with(conversation, self._length, *self._known):
             self._state, self._length = self._start, 0
         for spoken in conversation[self._length :]:
             self._state = self._step(self._state, spoken)
         self._length = len(conversation)
-        self._known = (conversation[0], conversation[-1]) if conversation else ()
+        self._known = (conversation[0], conversation[-1]) if conversation else None
         return self._state
-
-    def _goes_on(self, conversation: Log[StoredMessage]) -> bool:
-        if not self._known or self._length > len(conversation):
-            return False
-        first, last = self._known
-        return conversation[self._length - 1] is last and conversation[0] is first

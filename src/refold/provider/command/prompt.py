@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from refold.provider import sanitize
 from refold.provider.command.spec import ConversationFormat
+from refold.provider.encoding_cache import begins_with
 from refold.provider.port import Closable, Delta, Provider, Request
 from refold.provider.settings import Context, Format
 from refold.values.growing import Log
@@ -65,21 +66,14 @@ class Prompts:
             return "".join((top, *self._written, self._form.after))
 
     def _write(self, messages: Sequence[StoredMessage]) -> None:
-        while self._known and not self._still_true(messages):
-            self._known.pop()
+        known = self._known
+        while known and not begins_with(messages, len(known), known[0], known[-1]):
+            known.pop()
             self._written.pop()
         for spoken in messages[len(self._known) :]:
             pieces = map(self._form.one, said(spoken.message))
             self._written.append("".join(self._form.between + piece for piece in pieces))
             self._known.append(spoken)
-
-    def _still_true(self, messages: Sequence[StoredMessage]) -> bool:
-        known = len(self._known)
-        return (
-            known <= len(messages)
-            and messages[known - 1] is self._known[-1]
-            and messages[0] is self._known[0]
-        )
 
 
 _NAMES = {
