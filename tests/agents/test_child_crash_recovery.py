@@ -15,7 +15,6 @@ import pytest
 from refold.journal.events.kinds import ChildBorn, ChildEnded, ModelAnswered, Said
 from refold.journal.home import JournalDirectory
 from refold.journal.state.session_tree import walk
-from refold.journal.store.tree_reader import tree
 from refold.session.session import Session
 from refold.testing.providers import ScriptedConversations
 from tests.agents.families import Tree, called, give, turn
@@ -163,8 +162,9 @@ def test_killed_in_the_middle_of_a_child_it_goes_on_with_that_child(tmp_path: Pa
     )
 
     assert (again.stdout.strip(), again.returncode) == ("Done.", 0)
-    (root,) = JournalDirectory(below).sessions()
-    found = {node.address: node for node in walk(tree(root.path, root.id))}
+    home = JournalDirectory(below)
+    (root,) = home.sessions()
+    found = {node.address: node for node in walk(home.tree(root.id))}
     assert list(found) == ["root", "root/child-1"]
     kinds = [type(e.event).__name__ for e in found["root/child-1"].entries]
     assert kinds.count("ModelAnswered") == 2

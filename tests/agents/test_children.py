@@ -443,7 +443,8 @@ def test_nothing_that_a_task_says_is_more_than_words(tmp_path: Path) -> None:
 
     root = house.tree(result.session_id)
     assert [each.name for each in root.children] == ["child-1"]
-    assert [entry.name for entry in (root.path / "children").iterdir()] == ["child-1"]
+    stored = house.home / "sessions" / result.session_id / "children"
+    assert [entry.name for entry in stored.iterdir()] == ["child-1"]
     assert root.children[0].view.rights.mode is None
 
 

@@ -14,7 +14,6 @@ from refold.journal.board.board_file import TaskBoard
 from refold.journal.events.kinds import ChildBorn, ChildEnded, MailSent, Said
 from refold.journal.home import JournalDirectory
 from refold.journal.state.session_tree import Node, walk
-from refold.journal.store.tree_reader import tree
 from refold.testing.providers import Line
 from tests.agents.families import Call, Household, called, events
 
@@ -163,8 +162,9 @@ def test_killed_at_work_the_team_goes_on_and_does_each_task_once(
 
     assert (again.stdout.strip(), again.returncode) == ("I wait.", 0)
     assert all((tmp_path / f"{n}.txt").read_text() == f"by {n}\n" for n in NAMES)
-    (root,) = JournalDirectory(home / "sessions").sessions()
-    nodes = {node.address: node for node in walk(tree(root.path, root.id))}
+    sessions = JournalDirectory(home / "sessions")
+    (root,) = sessions.sessions()
+    nodes = {node.address: node for node in walk(sessions.tree(root.id))}
     (project,) = (home / "projects").iterdir()
     tasks = TaskBoard(project).read().tasks
     owners = [f"{root.id}/child-{n}" for n in (1, 2, 3)]

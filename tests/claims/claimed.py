@@ -51,7 +51,11 @@ class Past(Struct, frozen=True):
     path: Path
 
     def seen(self) -> ReadFiles:
-        return seen_in(records(self.path, entries_in(self.path)[0]))
+        return seen_in(
+            records(
+                JournalDirectory(self.path.parent), self.path.name, entries_in(self.path)[0]
+            )
+        )
 
     def check(self, claims: Sequence[Claim]) -> tuple[CheckedClaim, ...]:
         return check(claims, self.seen(), CurrentFiles(DiskFiles(self.directory)))

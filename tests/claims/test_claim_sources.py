@@ -29,6 +29,7 @@ from refold.journal.events.kinds import (
     Settled,
     Started,
 )
+from refold.journal.home import JournalDirectory
 from refold.place.files import DiskFiles
 from refold.place.port import Real
 from refold.values.claims import CheckedClaim, Claim, Evidence
@@ -106,7 +107,7 @@ def test_what_a_child_read_and_ran_counts(place: Path) -> None:
     (journal.parent.parent / "events.jsonl").write_bytes(between + b"\n")
     root = made(SessionStarted(str(place)), ChildBorn("child-1", "call-0", "code", "Do."))
 
-    told = records(place / "s", root)
+    told = records(JournalDirectory(place), "s", root)
 
     assert checked(place, told, quoted("a.py")).state == "supported"
     by_id = Evidence(call="child-1/child-2/call-1", quote="all 17 are well")

@@ -37,7 +37,7 @@ def says(capfd: CAPFD, answer: str, *words: str) -> tuple[int, str, str]:
 
 def sessions() -> dict[str, bytes]:
     home = JournalDirectory(paths(os.environ).data / "sessions")
-    return {s.id: (s.path / "events.jsonl").read_bytes() for s in home.sessions()}
+    return {s.id: (home.path(s.id) / "events.jsonl").read_bytes() for s in home.sessions()}
 
 
 def test_the_newest_session_goes_on_in_a_copy(capfd: CAPFD) -> None:

@@ -15,7 +15,6 @@ from refold.cli.flags import parse
 from refold.config.paths import paths
 from refold.journal.events.kinds import Said
 from refold.journal.home import JournalDirectory
-from refold.journal.store.tree_reader import entries_in
 
 ROOT = Path(__file__).parents[2]
 WORKFLOW: dict[Any, Any] = yaml.safe_load(
@@ -165,7 +164,7 @@ def test_the_workflow_answers_in_a_run_and_hostile_words_stay_words(
     said = [
         each.event.text
         for session in home.sessions()
-        for each in entries_in(session.path)[0]
+        for each in home.entries(session.id)[0]
         if isinstance(each.event, Said)
     ]
     assert len(said) == 1

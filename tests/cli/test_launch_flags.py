@@ -12,7 +12,6 @@ import pytest
 from refold.cli.flags import parse
 from refold.cli.launch import settings_of
 from refold.cli.main import main
-from refold.cli.session_argument import load_entries
 from refold.errors import BadInput
 from refold.journal.events.kinds import AgentChosen, BudgetSet, Event
 from refold.journal.home import JournalDirectory
@@ -40,7 +39,7 @@ def home() -> JournalDirectory:
 
 
 def events(id_: str) -> list[Event]:
-    return [entry.event for entry in load_entries(home().find(id_))[0]]
+    return [entry.event for entry in home().entries(home().find(id_).id)[0]]
 
 
 def test_flags_are_settings(script: str) -> None:

@@ -21,7 +21,7 @@ from refold.journal.events.kinds import (
     SessionResumed,
     SessionStarted,
 )
-from refold.journal.home import JournalDirectory, current_directory
+from refold.journal.home import JournalDirectory
 from refold.place.checkpoints import Checkpoints, snapshot_directory
 from refold.session.recorder import Recorder
 
@@ -421,7 +421,7 @@ def test_reindex_repairs_sessions_whose_directory_was_masked(
     assert code == 0
     assert out.count(f"it works in {workspace} again") == 2
     assert err.count("was not repaired: which directory that was is not known") == 2
-    at = {each.id: current_directory(each.path) for each in home().sessions()}
+    at = {each.id: home().directories(each.id).directory for each in home().sessions()}
     assert at["20260101-000000-aaaa"] == at["20260101-000000-bbbb"] == str(workspace)
     assert {p: p.stat().st_mtime_ns for p in times} == times
     assert [shell.sessions("check", id_)[0] for id_ in at] == [0] * 5

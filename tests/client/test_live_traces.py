@@ -183,7 +183,7 @@ def test_the_spans_of_a_generated_session_equal_a_fold_of_its_journal(
                 await record(event)
             entries = await record.entries()
             await live.aclose()
-            node = Node("root", "s", Path(), entries, View(), written=True)
+            node = Node("root", "s", entries, View(), written=True)
             assert spans_in(*sent(server)) == spans_in(encoded(traces(node, content=True)))
             assert lost == []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from refold.errors import BadInput
+from refold.errors import BadInput, JournalError
 from refold.journal.bundle.archive import end_of_archive, member
 from refold.journal.bundle.pack import SessionPacker
 from refold.journal.bundle.unpack import ImportedSession, unpack
@@ -180,7 +180,7 @@ def test_a_journal_that_shrinks_meanwhile_is_told_and_no_tar_is_made_of_it(
     packing = SessionPacker(one.path(ID), ID)
     (one.path(ID) / "events.jsonl").write_bytes(b"")
 
-    with pytest.raises(OSError, match=r"events\.jsonl was changed meanwhile"):
+    with pytest.raises(JournalError, match=r"events\.jsonl was changed meanwhile"):
         list(packing.pieces())
 
 

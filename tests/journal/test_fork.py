@@ -316,7 +316,7 @@ def test_a_disk_that_fails_leaves_nothing_half(tmp_path: Path, calls: int) -> No
     with pytest.raises(JournalError, match="make room"):
         fork(home, "a", None, NOW, Dying(calls, full))
 
-    whole = [check(s.path).damages for s in home.sessions()]
+    whole = [home.check(s.id).damages for s in home.sessions()]
     assert whole in ([()], [(), ()])
     assert everything(path) == before
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []

@@ -73,7 +73,7 @@ def test_sessions_are_listed_last_written_first(tmp_path: Path) -> None:
     (tmp_path / "no session").mkdir()
     (tmp_path / "a file").write_bytes(b"")
 
-    found = [(each.id, each.path, each.changed) for each in home.sessions()]
+    found = [(each.id, home.path(each.id), each.changed) for each in home.sessions()]
 
     assert found == [(n, tmp_path / n, at) for n, at in (("b", 3), ("a", 2), ("c", 1))]
 

@@ -25,7 +25,6 @@ from refold.journal.events.codec import Head
 from refold.journal.events.kinds import Ended, Entry, Said
 from refold.journal.home import JournalDirectory
 from refold.journal.store.blobs import BlobFiles
-from refold.journal.store.check import check
 from refold.journal.store.disk import Disk
 from refold.values.messages import Image
 from tests.journal.disks import Failing
@@ -359,7 +358,7 @@ def test_a_disk_that_fails_anywhere_leaves_nothing(tmp_path: Path) -> None:
             unpack(home, io.BytesIO(made), "s.tar", 5.0, "/", disk)
         except JournalError:
             # Only when it stood in its place and that could not be kept, it is there.
-            assert [check(found.path).damages for found in home.sessions()] in ([], [()])
+            assert [home.check(found.id).damages for found in home.sessions()] in ([], [()])
             shutil.rmtree(home.path(ID), ignore_errors=True)
             continue
         finally:

@@ -13,7 +13,7 @@ from refold.journal.events.kinds import (
     SessionStarted,
     TurnEnded,
 )
-from refold.journal.store.tree_reader import TreeFollower
+from refold.journal.store.tree_reader import JournalLines, TreeFollower
 
 
 class Written:
@@ -44,7 +44,7 @@ def born(name: str) -> ChildBorn:
 
 def test_only_what_is_new_is_told_and_half_a_line_is_not_there_yet(tmp_path: Path) -> None:
     journal = Written(tmp_path / "s")
-    news = TreeFollower(tmp_path / "s", "root")
+    news = TreeFollower(JournalLines(tmp_path / "s"), "root")
     journal.add(SessionStarted("/work"))
 
     assert told(news) == [("root", "SessionStarted")]
@@ -58,7 +58,7 @@ def test_only_what_is_new_is_told_and_half_a_line_is_not_there_yet(tmp_path: Pat
 
 def test_a_child_is_joined_at_its_birth_and_left_at_its_end(tmp_path: Path) -> None:
     root = Written(tmp_path / "s")
-    news = TreeFollower(tmp_path / "s", "root")
+    news = TreeFollower(JournalLines(tmp_path / "s"), "root")
     root.add(born("child-1"), at=1.0)
 
     assert told(news) == [("root", "ChildBorn")]  # its journal is not there yet
@@ -82,7 +82,7 @@ def test_a_child_is_joined_at_its_birth_and_left_at_its_end(tmp_path: Path) -> N
 
 def test_a_journal_that_breaks_is_told_of_once_and_the_others_go_on(tmp_path: Path) -> None:
     root, child = Written(tmp_path / "s"), Written(tmp_path / "s/children/child-1")
-    news = TreeFollower(tmp_path / "s", "root")
+    news = TreeFollower(JournalLines(tmp_path / "s"), "root")
     root.add(born("child-1"))
     child.tear(b"no line of a journal\n")
 
@@ -101,7 +101,7 @@ def test_a_clock_that_goes_back_does_not_change_the_order_of_a_journal(
     journal.add(Said("x"), at=5.0)
     journal.add(TurnEnded("answered"), at=6.0)
 
-    assert [k for _, k in told(TreeFollower(tmp_path / "s", "root"))] == [
+    assert [k for _, k in told(TreeFollower(JournalLines(tmp_path / "s"), "root"))] == [
         "SessionStarted", "Said", "TurnEnded",
     ]  # fmt: skip
 
@@ -111,4 +111,6 @@ def test_a_name_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "s/children").mkdir(parents=True)
     Written(tmp_path / "s").add(born("../../other"))
 
-    assert told(TreeFollower(tmp_path / "s", "root")) == [("root", "ChildBorn")]
+    assert told(TreeFollower(JournalLines(tmp_path / "s"), "root")) == [
+        ("root", "ChildBorn")
+    ]

@@ -1,7 +1,6 @@
 """A session in which every text that another party can choose is the same hostile one."""
 
 import json
-from pathlib import Path
 
 import msgspec
 from msgspec import Raw
@@ -56,7 +55,7 @@ def hostile(text: str, below: int = 1) -> Node:
     events = _events(text)
     entries = [Entry(seq, event, 100.0 + seq) for seq, event in enumerate(events, start=1)]
     view = fold(entries)
-    node = Node("root", text or "s", Path("/x"), entries, view)
+    node = Node("root", text or "s", entries, view)
     if not below:
         return node
     known = view.children.children

@@ -1,7 +1,5 @@
 """An answer that was dropped is marked wherever a session is shown."""
 
-from pathlib import Path
-
 import msgspec
 from msgspec import UNSET
 
@@ -33,7 +31,7 @@ ENTRIES = [
 
 
 def node() -> Node:
-    return Node("root", "s", Path("/x"), ENTRIES, fold(ENTRIES))
+    return Node("root", "s", ENTRIES, fold(ENTRIES))
 
 
 def test_dropped_answer_is_marked_in_text_and_exports() -> None:

@@ -1,7 +1,6 @@
 """The HTML of a session: only our elements, attributes and addresses, whatever is in it."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -258,4 +257,4 @@ def called(shown: Shown) -> str:
 def page_of(*events: Event) -> str:
     made = [*begun("do it"), *events]
     entries = [Entry(seq, event, 100.0 + seq) for seq, event in enumerate(made, start=1)]
-    return "".join(page(Node("root", "s", Path("/x"), entries, fold(entries)), means()))
+    return "".join(page(Node("root", "s", entries, fold(entries)), means()))

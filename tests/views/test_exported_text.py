@@ -32,7 +32,7 @@ TEXTS = some.lists(some.sampled_from(NASTY) | some.text(max_size=6), max_size=8)
 def node_of(*events: Event) -> Node:
     made = [*begun("do it"), *events]
     entries = [Entry(seq, event, 100.0 + seq) for seq, event in enumerate(made, start=1)]
-    return Node("root", "s", Path("/x"), entries, fold(entries))
+    return Node("root", "s", entries, fold(entries))
 
 
 def written(node: Node) -> str:

@@ -47,7 +47,7 @@ def node_in(events: list[Event], session: str = ID, *, written: bool = False) ->
         turn = seq if isinstance(event, TurnStarted) else turn
         entries.append(Entry(seq, event, 100.0 + seq, turn=turn))
         turn = 0 if isinstance(event, TurnEnded) else turn
-    return Node("root", session, Path("/x"), entries, fold(entries), written=written)
+    return Node("root", session, entries, fold(entries), written=written)
 
 
 def told(story: Story) -> Node:

@@ -20,6 +20,7 @@ from refold.app.launch_options import LaunchOptions
 from refold.app.models import Models
 from refold.app.policies import POLICIES, load_policies, policies
 from refold.app.search_places import has_hook_files, has_mcp_files, skill_scope
+from refold.app.session_index import session_index
 from refold.app.session_opener import SessionOpener, Storage
 from refold.app.system_prompt import SessionGround, SystemPromptBuilder
 from refold.app.tool_dependencies import SessionResources, SharedResources
@@ -31,7 +32,7 @@ from refold.config.secret_values import passwords_in, secrets_by_name
 from refold.config.settings import Settings
 from refold.engine.decide import Policy
 from refold.errors import BadInput
-from refold.journal.home import LAST, JournalDirectory
+from refold.journal.events.kinds import LAST
 from refold.journal.state.fold import View
 from refold.journal.store.port import MemoryStore, Store
 from refold.memory.project import PendingSessions, kept_in, project_of, written
@@ -75,7 +76,7 @@ class App:
         self.settings, self.paths, self.options = settings, paths, options
         self.environ = environ
         self.directory = os.path.realpath(options.directory)
-        self.home = JournalDirectory(paths.data / "sessions")
+        self.home = options.sessions or session_index(paths)
         keys = stored_keys(paths.credentials)
         self.models = Models(settings, paths, environ, keys, options, before)
         _learn_secrets(self)
@@ -176,10 +177,7 @@ class App:
         """
         if not self.options.keep:
             raise BadInput("this session is not saved, so there is nothing to fork")
-        from refold.journal.fork import fork
-
-        made = partial(fork, self.home, id_, at, time.time())
-        return await anyio.to_thread.run_sync(made)
+        return await anyio.to_thread.run_sync(self.home.fork, id_, at, time.time())
 
     def newest(self) -> str:
         """The session last used in this directory. Raises `BadInput` if there is none."""
@@ -281,9 +279,8 @@ class App:
         here = SessionResources(
             system_prompt, self.skills, lambda: self.remembering, notes, project
         )
-        return SessionOpener(
-            self._shared, here, Storage(self.paths, self.environ, store, self._rate)
-        )
+        site = Storage(self.paths, self.environ, self.home, store, self._rate)
+        return SessionOpener(self._shared, here, site)
 
     async def _open(self, id_: str, store: Callable[[str], Store]) -> Session:
         settings, given = self.settings, self.options.given

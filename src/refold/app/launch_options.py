@@ -6,6 +6,7 @@ from pathlib import Path
 from msgspec import Raw, Struct
 
 from refold.agents.profile import Profile
+from refold.journal.session_index import SessionIndex
 from refold.place.port import Editor
 from refold.provider.port import Provider
 from refold.rlm.initial_variables import InitialVariables
@@ -34,6 +35,7 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
     schedule: int = 0  # the schedule that a new session is a run of
     own_words: bool = True  # the user writes the messages; false: another agent does
     keep: bool = True  # false: the journal ends with the process
+    sessions: SessionIndex | None = None  # where they are stored; None: on this machine
     notices: tuple[str, ...] = ()  # what else a person has to be told at the start
     given: RunLimits = NOTHING  # what of the settings only this start was told
     provider: Provider | None = None  # a provider of the caller's own

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from queue import Empty, Full, Queue
 from threading import Lock, Thread
 from typing import TYPE_CHECKING
@@ -161,9 +160,7 @@ class LiveTraces:
             for each in born
         )
         runs = child is None or child.end is None
-        return Node(
-            address, session, Path(), entries, View(), child, written=runs, children=below
-        )
+        return Node(address, session, entries, View(), child, written=runs, children=below)
 
 
 def _carried(entries: Sequence[Entry]) -> list[Entry]:

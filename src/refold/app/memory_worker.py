@@ -29,10 +29,9 @@ from refold.engine.budget import ask_outside_conversation
 from refold.engine.world import Model
 from refold.errors import RefoldError
 from refold.journal.events.kinds import Titled
-from refold.journal.home import JournalDirectory
+from refold.journal.session_index import SessionIndex
 from refold.journal.state.fold import View
 from refold.journal.state.session_info import LONGEST_TITLE
-from refold.journal.store import log_file
 from refold.provider.port import Request
 from refold.session.recorder import Recorder
 from refold.values.growing import Log
@@ -83,7 +82,7 @@ def leave(
     return started
 
 
-def note_down(home: JournalDirectory) -> None:
+def note_down(home: SessionIndex) -> None:
     """Index the session in the catalogue, so that the next list need not wait."""
     with suppress(RefoldError):  # whoever asks it is told
         home.catalogue().freshen(_MOMENT)
@@ -123,7 +122,7 @@ async def _read(app: App, remembering: ProjectMemory, session: str) -> None:
     def aide(view: View) -> Model | None:
         return aide_for(app, view) if pending.try_(session) else None
 
-    if remembering.home.path(session).is_dir():  # else it was deleted, or never begun
+    if remembering.home.exists(session):  # else it was deleted, or never begun
         await remembering.learn_of(session, aide)
         await find_title(app, session, partial(aide_for, app))
     pending.done(session)
@@ -171,12 +170,13 @@ async def find_title(app: App, session: str, aide_for: AideFor) -> str:
 
     Raises `Held` if it is open, and `ProviderError`.
     """
-    file = app.home.path(session) / log_file.NAME
-    if not app.settings.titles or not await anyio.Path(file).exists():
+    if not (
+        app.settings.titles and await anyio.to_thread.run_sync(app.home.exists, session)
+    ):
         return ""
     record = Recorder(app.home.store(session), masks=app.models.masks)
     view = await record.open()
-    aside = UnlockedModel(file, record)
+    aside = UnlockedModel(app.home, session, record)
     try:
         aide = aide_for(view) if needs_title(view) else None
         if aide is None:

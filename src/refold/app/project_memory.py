@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -21,8 +22,7 @@ from msgspec.structs import replace
 from refold.config.project import small_files
 from refold.engine.budget import ask_outside_conversation
 from refold.engine.world import Model, Record
-from refold.errors import BadInput, ProviderError, ToolFailed
-from refold.journal.events import codec
+from refold.errors import BadInput, JournalError, ProviderError, ToolFailed
 from refold.journal.events.kinds import (
     Answered,
     Entry,
@@ -34,10 +34,8 @@ from refold.journal.events.kinds import (
     SessionResumed,
     SessionStarted,
 )
-from refold.journal.home import JournalDirectory
+from refold.journal.session_index import SessionIndex
 from refold.journal.state.fold import View
-from refold.journal.store import log_file
-from refold.journal.store.reader import Reader
 from refold.memory import distil
 from refold.memory.function_words import OF_ONESELF
 from refold.memory.grounding import (
@@ -98,7 +96,7 @@ class ProjectMemory:
         self,
         data: Path,
         directory: str | Path,
-        home: JournalDirectory,
+        home: SessionIndex,
         masks: Redactor | None = None,
     ) -> None:
         self.directory = os.path.realpath(directory)
@@ -186,11 +184,10 @@ class ProjectMemory:
 
         Its time stays as it was: `-c` resumes the session that the user used last.
         """
-        file = self.home.path(session) / log_file.NAME
-        if not file.exists():
+        if not self.home.exists(session):
             return LearnResult(session, why="it is not there any more")
         record = Recorder(self.home.store(session), masks=self._masks)
-        aside = UnlockedModel(file, record)
+        aside = UnlockedModel(self.home, session, record)
         view = await record.open()
         try:
             aide = aide_for(view)
@@ -213,9 +210,11 @@ class ProjectMemory:
         return False
 
     def entries(self, session: str) -> tuple[Entry, ...]:
-        """The entries of a session's journal. Raises `Corrupt`."""
-        whole = Reader(self.home.path(session) / log_file.NAME).read(0)
-        return tuple(entry for entry, _ in codec.decode(whole))
+        """The entries of a session's journal. Raises `JournalError` where it is damaged."""
+        entries, damage = self.home.entries(session)
+        if damage:
+            raise JournalError(damage)
+        return tuple(entries)
 
     def in_the_folder(self, text: str) -> bool:
         """Does `.agent/memory.md` say this, too?"""
@@ -256,9 +255,9 @@ class UnlockedModel:
 
     provider: Provider
 
-    def __init__(self, file: Path, record: Recorder) -> None:
-        self._file, self._record = file, record
-        self._was = file.stat()
+    def __init__(self, home: SessionIndex, session: str, record: Recorder) -> None:
+        self._remember = partial(home.remember_time, session)
+        self._record, self._set_back = record, self._remember()
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         self.as_it_was()
@@ -268,12 +267,11 @@ class UnlockedModel:
                 async for delta in deltas:
                     yield delta
         finally:
-            self._was = self._file.stat()
+            self._set_back = self._remember()
 
     def as_it_was(self) -> None:
         """The journal is as old as it was before we wrote in it."""
-        with suppress(OSError):
-            os.utime(self._file, ns=(self._was.st_atime_ns, self._was.st_mtime_ns))
+        self._set_back()
 
 
 class Notebook:

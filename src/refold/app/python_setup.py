@@ -16,7 +16,7 @@ from refold.agents.children import Children
 from refold.agents.profile import Profile
 from refold.config.settings import Python
 from refold.engine.world import World
-from refold.journal.home import JournalDirectory
+from refold.journal.session_index import SessionIndex
 from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.rate_limit import RateLimit
 from refold.rlm.worker_port import Worker, WorkerKeeper, WorkerLimits
@@ -36,7 +36,7 @@ class PythonSetup(Struct, frozen=True):
     settings: Python
     directory: str
     rate: RateLimit  # shared by all sessions
-    sessions: Callable[[], JournalDirectory]
+    sessions: SessionIndex
     kept: Path
 
 
@@ -99,7 +99,7 @@ class SessionPython:
                 rate=coding.rate,
                 memo=self._memo(),
                 below=CodeSubagents(self._children),
-                snapshots=OtherSessions(coding.sessions(), self._id, coding.directory),
+                snapshots=OtherSessions(coding.sessions, self._id, coding.directory),
                 begins=self._begins,
                 depth=self._depth,
             )

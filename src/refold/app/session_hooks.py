@@ -177,9 +177,8 @@ class ConfiguredHooks(Struct, frozen=True):
             ),
         )
 
-    def at(self, workspace: Workspace, journal: Path | None) -> SessionHooks:
-        where = str(journal) if journal else ""
-        return SessionHooks(self.file.hooks, self.environ, workspace, self.mask, where)
+    def at(self, workspace: Workspace, transcript: str) -> SessionHooks:
+        return SessionHooks(self.file.hooks, self.environ, workspace, self.mask, transcript)
 
 
 def tool_names(brought: Sequence[Tool]) -> frozenset[str]:

@@ -26,7 +26,7 @@ from refold.app.tool_dependencies import (
 from refold.app.turn_context import MovingTurnContext, TurnContext
 from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.config.paths import Paths
-from refold.journal.home import JournalDirectory
+from refold.journal.session_index import SessionIndex
 from refold.journal.state.session_info import SessionDirectories, SessionInfo
 from refold.journal.store.port import Store
 from refold.place.port import Snapshots
@@ -38,10 +38,13 @@ from refold.tools.contract import FittedImage, ImageData
 
 
 class Storage(Struct, frozen=True):
-    """Where a start keeps things. `store` gives the lines of a session, by its id."""
+    """Where a start keeps things. `store` gives the lines of a session, by its id: of one of
+    `sessions`, or of one that ends with this process.
+    """
 
     paths: Paths
     environ: Mapping[str, str]
+    sessions: SessionIndex
     store: Callable[[str], Store]
     rate: RateLimit  # of the models that code asks
 
@@ -124,12 +127,11 @@ class SessionOpener:
             child.position if child else position,
         )
         python = self._python(record, id_, children, child)
-        home = JournalDirectory(site.paths.data / "sessions")
         resources = replace(
             self._resources,
             snapshots=snapshots,
             python=python,
-            journal=home.path(id_) if shared.options.keep else None,
+            sessions=site.sessions if shared.options.keep else None,
         )
         return TurnContext(shared, resources, record, id_, children, child)
 
@@ -142,7 +144,7 @@ class SessionOpener:
             shared.settings.python,
             directory,
             self._site.rate,
-            lambda: JournalDirectory(paths.data / "sessions"),
+            self._site.sessions,
             memo_directory(paths.data, directory),
         )
         begins = shared.options.begins

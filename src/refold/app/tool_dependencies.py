@@ -28,6 +28,7 @@ from refold.config.settings import Settings
 from refold.engine.authorize import ParentRights
 from refold.engine.decide import Policy
 from refold.errors import BadInput, JournalError, ToolFailed
+from refold.journal.session_index import SessionIndex
 from refold.journal.state.background import BackgroundCommand
 from refold.journal.state.fold import View
 from refold.permissions.rules import Rule
@@ -98,7 +99,7 @@ class SessionResources(Struct, frozen=True):
     project: Path  # the directory with what is kept of it
     snapshots: Snapshots | None = None  # None: files cannot be taken back
     python: SessionPython | None = None
-    journal: Path | None = None  # where it lies, if it is kept
+    sessions: SessionIndex | None = None  # where it is stored, if it is kept
     background: "LazyBackground | None" = None  # that it had in another place
 
 
@@ -334,8 +335,10 @@ class LazyBackground:
 class LazyChecks:
     """The check of claims, loaded when something is claimed."""
 
-    def __init__(self, record: Recorder, files: Files, journal: Path | None) -> None:
-        self._over = record, files, journal
+    def __init__(
+        self, record: Recorder, files: Files, sessions: SessionIndex | None
+    ) -> None:
+        self._over = record, files, sessions
 
     async def check(self, claims: Sequence[Claim]) -> Sequence[CheckedClaim]:
         from refold.claims.check import Checking
@@ -416,7 +419,7 @@ class ToolDependencies:
     def _reading(self, files: Files) -> Mapping[str, object]:
         return {
             "code": LazyCode(self._shared, files),
-            "checks": LazyChecks(self._record, files, self._resources.journal),
+            "checks": LazyChecks(self._record, files, self._resources.sessions),
             "skills": self._resources.skills.heeding(files.unread),
         }
 

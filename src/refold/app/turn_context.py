@@ -78,7 +78,7 @@ class TurnContext:
             shared, resources, record, id_, children, child
         )
         self._shared, self._resources = shared, resources
-        self._record = record
+        self._record, self._id = record, id_
         self._trace = Trace()
         self._call_locks = Shared()
         self._policies: dict[tuple[int, bool], tuple[Policy, ...]] = {}
@@ -317,7 +317,9 @@ class TurnContext:
         found = self._shared.hooks
         if found is None:
             return None
-        return found.at(self._shared.workspace, self._resources.journal)
+        sessions = self._resources.sessions
+        transcript = str(sessions.path(self._id)) if sessions else ""
+        return found.at(self._shared.workspace, transcript)
 
     def reread_instructions(self) -> None:
         self._resources.system_prompt.reread()

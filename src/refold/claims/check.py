@@ -7,7 +7,6 @@ another agent.
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from anyio import to_thread
 from msgspec import Struct
@@ -18,6 +17,7 @@ from refold.claims.observed import ReadFiles
 from refold.claims.parse_claims import in_answer
 from refold.claims.sources import CurrentFiles
 from refold.journal.events.kinds import Ended, Entry, TurnEnded, TurnStarted
+from refold.journal.session_index import SessionIndex
 from refold.journal.state.fold import fold
 from refold.place.port import Files
 from refold.session.recorder import Recorder
@@ -96,10 +96,12 @@ def _claimed(entries: Sequence[Entry]) -> list[Claim]:
 
 
 class Checking:
-    """The check for the tool `claim`. `path` is the session's directory, if it is stored."""
+    """The check for the tool `claim`. `sessions` has the session, if it is stored."""
 
-    def __init__(self, record: Recorder, files: Files, path: Path | None = None) -> None:
-        self._record, self._files, self._path = record, files, path
+    def __init__(
+        self, record: Recorder, files: Files, sessions: SessionIndex | None = None
+    ) -> None:
+        self._record, self._files, self._sessions = record, files, sessions
 
     async def check(self, claims: Sequence[Claim]) -> Sequence[CheckedClaim]:
         entries = await self._record.entries()
@@ -114,5 +116,7 @@ class Checking:
         from refold.claims.observed import SessionRecord, seen_in
         from refold.claims.sources import CurrentFiles, records
 
-        told = records(self._path, entries) if self._path else [SessionRecord(entries)]
+        told = [SessionRecord(entries)]
+        if self._sessions:
+            told = records(self._sessions, self._record.view.session.id, entries)
         return check(claims, seen_in(told), CurrentFiles(self._files))

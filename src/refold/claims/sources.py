@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import sha256
-from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -20,10 +19,7 @@ from refold.claims.passages import Passage, passage
 from refold.errors import JournalError, ToolFailed
 from refold.journal.events.child_events import ChildBorn, ChildEnded
 from refold.journal.events.kinds import Entry
-from refold.journal.store.blobs import BlobFiles
-from refold.journal.store.disk import Disk
-from refold.journal.store.session_files import CHILDREN
-from refold.journal.store.tree_reader import entries_in
+from refold.journal.session_index import SessionIndex
 from refold.place.port import AT_MOST, Files
 from refold.tools.text_files import written
 from refold.values.printable_names import escaped
@@ -33,44 +29,41 @@ _DEEPEST = 16
 _MOST = 1_000  # sessions
 
 
-def records(path: Path, entries: Sequence[Entry], name: str = "") -> list[SessionRecord]:
-    """Of the session at `path` with these entries, and of all below it."""
-    found = [SessionRecord(entries, name, _blobs(path))]
-    left = list(_born(path, entries, name))
+def records(
+    sessions: SessionIndex, session: str, entries: Sequence[Entry]
+) -> list[SessionRecord]:
+    """Of the session with these entries, and of all below it."""
+    found = [SessionRecord(entries, "", _blobs(sessions, session))]
+    left = list(_born(sessions, session, entries))
     while left and len(found) < _MOST:
-        below, child, known = left.pop(0)
-        if not below.is_dir():  # of a fork they lie elsewhere
-            continue
-        told, damage = entries_in(below, known)
-        found.append(SessionRecord(told, child, _blobs(below), damage))
+        child, known = left.pop(0)
+        below = f"{session}/{child}"
+        told, damage = sessions.entries(below, known)
+        found.append(SessionRecord(told, child, _blobs(sessions, below), damage))
         if child.count("/") < _DEEPEST:
-            left += _born(below, told, child)
+            left += _born(sessions, session, told, child)
     return found
 
 
 def _born(
-    path: Path, entries: Sequence[Entry], name: str
-) -> list[tuple[Path, str, tuple[int, str]]]:
-    """The directory of each subagent, its name, and the head of its journal if it ended."""
+    sessions: SessionIndex, session: str, entries: Sequence[Entry], name: str = ""
+) -> list[tuple[str, tuple[int, str]]]:
+    """The name of each subagent, and the head of its journal if it ended."""
     ends = {e.event.child: e.event.head for e in entries if isinstance(e.event, ChildEnded)}
-    children = [e.event.child for e in entries if isinstance(e.event, ChildBorn)]
+    born = [e.event.child for e in entries if isinstance(e.event, ChildBorn)]
+    # Those of the session that this one is a fork of are stored there.
+    stored = sessions.children(f"{session}/{name}" if name else session) if born else ()
     return [
-        (
-            path / CHILDREN / child,
-            f"{name}/{child}" if name else child,
-            ends.get(child, (0, "")),
-        )
-        for child in dict.fromkeys(children)
-        if _NAME.fullmatch(child)
+        (f"{name}/{child}" if name else child, ends.get(child, (0, "")))
+        for child in dict.fromkeys(born)
+        if child in stored and _NAME.fullmatch(child)
     ]
 
 
-def _blobs(path: Path) -> Callable[[str], bytes | None]:
-    blobs = BlobFiles(path, Disk())
-
+def _blobs(sessions: SessionIndex, session: str) -> Callable[[str], bytes | None]:
     def get(name: str) -> bytes | None:
         try:
-            return blobs.get(name)
+            return sessions.blob(session, name)
         except JournalError:
             return None
 

@@ -15,6 +15,7 @@ import anyio
 from msgspec.structs import replace
 
 from refold.app.app import App
+from refold.app.session_index import session_index
 from refold.cli.launch import command_names, options_at
 from refold.client.host import EditorConversation, Host, HostPaths, NewConversation
 from refold.client.launch import Launch
@@ -23,7 +24,6 @@ from refold.config.paths import Paths, here, paths
 from refold.errors import RefoldError
 from refold.headless.stdio import lines
 from refold.headless.streams import tell_a_person
-from refold.journal.home import JournalDirectory
 
 _MISSING = (
     "editors need a package that is not installed here: pip install 'refold[acp]', or, in a "
@@ -44,7 +44,7 @@ def run(found: Namespace) -> int:
     places = paths(os.environ)
     directories = HostPaths(here(), places.server, places.data / "checkpoints")
     host = Host(
-        JournalDirectory(places.data / "sessions"),
+        session_index(places),
         directories,
         partial(launch_at, found, places),
     )

@@ -11,6 +11,7 @@ import anyio
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
+from refold.app.session_index import session_index
 from refold.cli.interactive import full_screen, line_by_line
 from refold.cli.launch import command_names
 from refold.cli.session_argument import add_session, stored_session
@@ -22,7 +23,7 @@ from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
 from refold.errors import BadInput, Held
 from refold.headless.streams import print_error
-from refold.journal.home import JournalDirectory, StoredSession
+from refold.journal.session_index import SessionIndex
 
 add_arguments = add_session
 
@@ -34,26 +35,26 @@ def run(found: Namespace) -> int:
 def join(id_: str, *, full: bool = False) -> int:
     """Join the session with this id. `full`: on the full screen, whatever the settings say."""
     places = paths(os.environ)
-    home = JournalDirectory(places.data / "sessions")
+    home = session_index(places)
     session = stored_session(home, id_)
-    holder = StoredSessions(home).holder(session.id)
+    holder = StoredSessions(home).holder(session)
     if not holder:
         raise BadInput(
-            f"{session.id} is not open in any process: refold -r {session.id} resumes it"
+            f"{session} is not open in any process: refold -r {session} resumes it"
         )
-    launch = launch_to_join(session)
+    launch = launch_to_join(home, session)
     try:
-        return anyio.run(_joined, launch, session.id, full)
+        return anyio.run(_joined, launch, session, full)
     except Held:
         print_error(
-            f"{session.id} is open in {holder}, which cannot be joined; its journal is followed"
+            f"{session} is open in {holder}, which cannot be joined; its journal is followed"
         )
-        return _shown(session.id)
+        return _shown(session)
 
 
-def launch_to_join(session: StoredSession) -> Launch:
+def launch_to_join(home: SessionIndex, session: str) -> Launch:
     """A start where this session works, with the settings that hold there."""
-    places, where = paths(os.environ), resumed_in(session.path, here())
+    places, where = paths(os.environ), resumed_in(home, session, here())
     loaded = load_here(where.directory, places, os.environ, {}, trust=False)
     options = LaunchOptions(
         directory=where.directory, more_roots=where.roots, given=loaded.given

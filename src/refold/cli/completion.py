@@ -133,9 +133,9 @@ _MAX_SESSION_IDS = 100
 
 
 def _sessions() -> Iterator[tuple[str, str]]:
-    from refold.journal.home import JournalDirectory
+    from refold.app.session_index import session_index
 
-    home = JournalDirectory(paths(os.environ).data / "sessions")
+    home = session_index(paths(os.environ))
     known = home.catalogue().known()
     for number, session in enumerate(home.sessions()):
         card = known.get(session.id)

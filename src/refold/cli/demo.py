@@ -14,7 +14,6 @@ from refold.cli.tour import start_session, terminal_of
 from refold.config.paths import Paths, paths
 from refold.errors import RefoldError
 from refold.headless.streams import print_error, write
-from refold.journal.store.log_file import NAME
 from refold.provider.local.models import DEFAULT, ModelDirectory, default_directory
 from refold.terminal.input.line_reader import LineReader
 from refold.terminal.work import Work
@@ -66,6 +65,6 @@ async def _demo(places: Paths, model: str) -> int:
             print_error(failure)
     finally:
         await launch.aclose()
-    write(f"\nThe journal: {launch.app.home.path(session.id) / NAME}\n")
+    write(f"\nThe journal: {launch.app.home.location(session.id)}\n")
     write(f"Read it with: refold sessions show {session.id}\n")
     return EXIT_CODES[session.view.turn.outcome]

@@ -21,6 +21,7 @@ from refold._version import __version__
 from refold.app.launch_options import LaunchOptions
 from refold.app.models import Models
 from refold.app.search_places import has_hook_files
+from refold.app.session_index import session_index
 from refold.config import credentials, keyring
 from refold.config.folder_settings import untrusted
 from refold.config.paths import Paths
@@ -29,8 +30,6 @@ from refold.config.settings_report import SettingOrigins, origins_report
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput, RefoldError, said_by
 from refold.journal.catalogue.catalogue import NAME
-from refold.journal.home import JournalDirectory
-from refold.journal.store.check import check
 from refold.logs.logbook import NAME as LOG
 from refold.place.sandbox import find
 from refold.place.sandbox_rules import SandboxConfig
@@ -364,9 +363,9 @@ _NARROW, _LOW = 40, 8  # columns and lines that a prompt and an answer need
 
 
 def sessions(ground: CheckContext) -> Iterator[Finding]:
-    root = ground.places.data / "sessions"
     try:
-        found = list(JournalDirectory(root).sessions())
+        home = session_index(ground.places)
+        found = list(home.sessions())
     except (RefoldError, OSError) as error:
         yield Finding("sessions", "wrong", str(error))
         return
@@ -375,7 +374,7 @@ def sessions(ground: CheckContext) -> Iterator[Finding]:
         return
     newest = found[0]
     try:
-        damages = check(newest.path).damages
+        damages = home.check(newest.id).damages
     except (RefoldError, OSError) as error:
         yield Finding("sessions", "wrong", f"{newest.id} cannot be read: {error}",
             f"refold sessions check {newest.id}")  # fmt: skip

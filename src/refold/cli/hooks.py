@@ -148,7 +148,7 @@ def _test(
 ) -> int:
     settings = load_here(directory, places, os.environ, {}).settings
     workspace = Workspace(settings, places, os.environ, WorkspaceDirectories(directory))
-    session = _configured(hooks, places).at(workspace, None)
+    session = _configured(hooks, places).at(workspace, "")
     about: dict[str, object] = {
         "session_id": "test", "cwd": str(directory), "permission_mode": "default",
         "hook_event_name": event, "agent": "root", "agent_type": "main", **_SAMPLES[event],

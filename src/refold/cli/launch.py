@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from refold.app.app import App
 from refold.app.launch_options import DeclaredStart, LaunchOptions
+from refold.app.session_index import session_index
 from refold.cli.flags import PICK
 from refold.client.launch import Launch, OpenedSession
 from refold.client.resume import LEFT_BYPASS, SessionDirectory, resumed_in, with_a_model
@@ -25,7 +26,6 @@ from refold.config.settings import Permissions, RuleWithCases
 from refold.errors import BadInput, said_by
 from refold.headless.streams import print_error, print_note
 from refold.headless.task import Task
-from refold.journal.home import JournalDirectory
 from refold.session.session import Session as Engine
 from refold.tools.contract import ImageData
 from refold.values.modes import MODES, Mode
@@ -327,7 +327,7 @@ def place_of(found: Namespace) -> SessionDirectory:
 
     Its messages and paths are about that place. `found.resume` is an id from then on.
     """
-    home = JournalDirectory(paths(os.environ).data / "sessions")
+    home = session_index(paths(os.environ))
     if found.resume is None:
         newest = home.newest_of(here()) if found.continue_ else None
         if newest is None:
@@ -337,7 +337,7 @@ def place_of(found: Namespace) -> SessionDirectory:
 
     session = home.named(found.resume, here(), WaitNotice())
     found.resume = session.id
-    return resumed_in(session.path, here())
+    return resumed_in(home, session.id, here())
 
 
 async def choose_again(

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import anyio
 
 from refold.app.project_memory import ProjectMemory
+from refold.app.session_index import session_index
 from refold.cli.output import edit, editor
 from refold.config.paths import here, paths
 from refold.errors import BadInput, RefoldError
 from refold.headless.streams import print_document, print_error, print_note, write
-from refold.journal.home import JournalDirectory
 from refold.memory.note_origins import NoteChange
 from refold.memory.notes import ListedNote, Memory, Whose
 from refold.memory.notes_file import MOST
@@ -91,8 +91,8 @@ def run(found: Namespace) -> int:
 
 
 def _remembering() -> ProjectMemory:
-    data = paths(os.environ).data
-    return ProjectMemory(data, here(), JournalDirectory(data / "sessions"))
+    places = paths(os.environ)
+    return ProjectMemory(places.data, here(), session_index(places))
 
 
 def _whose(found: Namespace) -> Whose:
@@ -176,7 +176,7 @@ def _update(found: Namespace) -> int:
     app, remembering = opened(here(), os.environ, found.model or "")
     if not app.settings.memory:
         raise BadInput("memory is off (memory = false): set it to true first")
-    sessions = [stored_session(app.home, each).id for each in found.session]
+    sessions = [stored_session(app.home, each) for each in found.session]
     return anyio.run(_updated, app, remembering, sessions)
 
 

@@ -5,13 +5,12 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
-from refold.cli.session_argument import load_view, stored_session
-from refold.config.paths import here, paths
+from refold.cli.session_argument import here_stored, load_view, stored_session
+from refold.config.paths import here
 from refold.errors import BadInput
 from refold.headless.streams import print_document, print_note, write
-from refold.journal.home import JournalDirectory, StoredSession, first_directory
+from refold.journal.session_index import SessionIndex
 from refold.journal.state.plans import Plan
-from refold.journal.store import log_file
 from refold.views.escape import on_one_line, visible
 
 _MADE = b'"plan_ready"'  # stands in the line of every plan; most journals have none
@@ -28,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(found: Namespace) -> int:
-    home = JournalDirectory(paths(os.environ).data / "sessions")
+    home = here_stored()
     if found.name:
         return _show(*_named(home, found.name), as_json=found.json)
     shown = 0
@@ -39,14 +38,14 @@ def run(found: Namespace) -> int:
         else:
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(plan.at))
             title = on_one_line(plan.title)
-            write(f"{session.id}/{plan.seq}  {when}  {plan.state:<9} {title}\n")
+            write(f"{session}/{plan.seq}  {when}  {plan.state:<9} {title}\n")
     if not shown and not found.json:
         hint = "" if found.all else " in this directory (--all shows those of others)"
         print_note(f"no plans{hint}")
     return 0
 
 
-def _show(session: StoredSession, plan: Plan, *, as_json: bool) -> int:
+def _show(session: str, plan: Plan, *, as_json: bool) -> int:
     if as_json:
         _line(session, plan)
     else:
@@ -54,35 +53,30 @@ def _show(session: StoredSession, plan: Plan, *, as_json: bool) -> int:
     return 0
 
 
-def _named(home: JournalDirectory, name: str) -> tuple[StoredSession, Plan]:
+def _named(home: SessionIndex, name: str) -> tuple[str, Plan]:
     id_, _, seq = name.partition("/")
     session = stored_session(home, id_)
-    for plan in _made(session):
+    for plan in _made(home, session):
         if str(plan.seq) == seq:
             return session, plan
     raise BadInput(f"there is no plan {name!r}: `refold plans` lists them as SESSION/N")
 
 
-def _all(
-    home: JournalDirectory, *, everywhere: bool
-) -> Iterator[tuple[StoredSession, Plan]]:
+def _all(home: SessionIndex, *, everywhere: bool) -> Iterator[tuple[str, Plan]]:
     workspace = "" if everywhere else os.path.realpath(here())
     for session in home.sessions():
-        if not workspace or first_directory(session.path) == workspace:
-            for plan in _made(session):
-                yield session, plan
+        if not workspace or home.first_directory(session.id) == workspace:
+            for plan in _made(home, session.id):
+                yield session.id, plan
 
 
-def _made(session: StoredSession) -> tuple[Plan, ...]:
-    try:
-        if _MADE not in (session.path / log_file.NAME).read_bytes():
-            return ()
-    except OSError:  # deleted just now
+def _made(home: SessionIndex, session: str) -> tuple[Plan, ...]:
+    if not home.mentions(session, _MADE):
         return ()
-    return load_view(session)[0].plans.made[::-1]
+    return load_view(home, session)[0].plans.made[::-1]
 
 
-def _line(session: StoredSession, plan: Plan) -> None:
-    document = {"session": session.id, "plan": plan.seq, "at": plan.at, "state": plan.state,
+def _line(session: str, plan: Plan) -> None:
+    document = {"session": session, "plan": plan.seq, "at": plan.at, "state": plan.state,
                 "title": plan.title, "text": plan.text}  # fmt: skip
     print_document(document)

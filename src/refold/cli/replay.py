@@ -21,7 +21,7 @@ from refold.app.launch_options import LaunchOptions
 from refold.app.turn_context import TurnContext
 from refold.cli.session_argument import (
     add_session,
-    load_entries,
+    here_stored,
     print_conversation,
     stored_session,
 )
@@ -31,7 +31,7 @@ from refold.engine.world import Model, World
 from refold.errors import BadInput, ProviderError
 from refold.headless.streams import print_document, print_error, write
 from refold.journal.events.kinds import Entry
-from refold.journal.home import JournalDirectory, StoredSession, current_directory
+from refold.journal.session_index import SessionIndex
 from refold.journal.state.fold import View, fold
 from refold.prompts.system_text import part_of
 from refold.provider.port import Delta, Request
@@ -60,20 +60,19 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(found: Namespace) -> int:
-    session = stored_session(
-        JournalDirectory(paths(os.environ).data / "sessions"), found.id
-    )
+    home = here_stored()
+    session = stored_session(home, found.id)
     if not found.run:
         if found.tools != "recorded" or found.strict or found.all:
             raise BadInput("--tools, --all and --strict need --run: add it")
-        return print_conversation(session, as_json=found.json)
-    if "/" in session.id:
+        return print_conversation(home, session, as_json=found.json)
+    if "/" in session:
         raise BadInput(
-            f"{session.id} is a subagent: its rights and its budget come from its parent and "
+            f"{session} is a subagent: its rights and its budget come from its parent and "
             "are not in its journal; replay the parent session"
         )
-    whole, damage = load_entries(session)
-    replayed = anyio.run(_replayed, session, whole, found.tools == "again")
+    whole, damage = home.entries(session)
+    replayed = anyio.run(_replayed, home, session, whole, found.tools == "again")
     view = fold(whole)
     if found.json:
         print_document(_document(session, view, replayed))
@@ -112,21 +111,17 @@ class ReplayWorlds:
     sent.
     """
 
-    def __init__(self, session: StoredSession) -> None:
-        self._session, self._directory = (
-            session,
-            current_directory(session.path) or str(here()),
-        )
+    def __init__(self, home: SessionIndex, session: str) -> None:
+        self._home, self._session = home, session
+        self._directory = home.directories(session).directory or str(here())
         if not os.path.isdir(self._directory):
             raise BadInput(
-                f"the session {session.id} worked in {self._directory}, which is gone: "
+                f"the session {session} worked in {self._directory}, which is gone: "
                 "make that directory again, or replay without --run"
             )
         self._places = paths(os.environ)
         self._asking = {each.name for each in builtin() if each.effect is Effect.ASK}
-        self._record = Recorder(
-            JournalDirectory(self._places.data / "sessions").store(session.id)
-        )
+        self._record = Recorder(home.store(session))
         self._apps = dict[_Start, tuple[App, TurnContext]]()
 
     def __call__(self, view: View) -> World:
@@ -178,24 +173,22 @@ class ReplayWorlds:
                 settings = load_here(directory, self._places, os.environ, flags).settings
                 app = App(settings, self._places, os.environ, options)
             except BadInput as error:
-                raise BadInput(
-                    f"{self._session.id} cannot be run again: {error}"
-                ) from error
-            self._apps[start] = app, app.turn_context(self._record, self._session.id)
+                raise BadInput(f"{self._session} cannot be run again: {error}") from error
+            self._apps[start] = app, app.turn_context(self._record, self._session)
         return self._apps[start][1]
 
 
-async def _replayed(session: StoredSession, whole: list[Entry], again: bool) -> Replayed:
-    worlds = ReplayWorlds(session)
+async def _replayed(
+    home: SessionIndex, session: str, whole: list[Entry], again: bool
+) -> Replayed:
+    worlds = ReplayWorlds(home, session)
     try:
         return await Replay(worlds, worlds.blob, again=again).run(whole)
     finally:
         await worlds.aclose()
 
 
-def _lines(
-    session: StoredSession, view: View, replayed: Replayed, *, every: bool
-) -> list[str]:
+def _lines(session: str, view: View, replayed: Replayed, *, every: bool) -> list[str]:
     found = replayed.divergences
     shown = found if every else found[:1]
     lines = [line for each in shown for line in _told(each)]
@@ -209,7 +202,7 @@ def _lines(
         lines.append(f"recorded by refold {view.session.version}, run by {__version__}\n")
     counts = f"{replayed.steps} steps, {replayed.checked} events reproduced"
     state = f"{len(found)} diverge" if found else "all agree"
-    return [*lines, f"{session.id}: {counts}, {state}\n"]
+    return [*lines, f"{session}: {counts}, {state}\n"]
 
 
 def _told(each: Divergence) -> list[str]:
@@ -231,9 +224,9 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value, enc_hook=str).decode()
 
 
-def _document(session: StoredSession, view: View, replayed: Replayed) -> dict[str, object]:
+def _document(session: str, view: View, replayed: Replayed) -> dict[str, object]:
     return {
-        "id": session.id,
+        "id": session,
         "steps": replayed.steps,
         "checked": replayed.checked,
         "refold": {"then": view.session.version, "now": __version__},

@@ -11,19 +11,16 @@ from collections.abc import Mapping, Sequence
 import anyio
 
 from refold._version import __version__
+from refold.app.session_index import session_index
 from refold.app.workspace import checkpoints
 from refold.cli.output import columns
 from refold.cli.session_argument import stored_session
 from refold.config.paths import Paths, paths
 from refold.engine.world import World
-from refold.errors import BadInput
+from refold.errors import BadInput, JournalError
 from refold.headless.streams import print_document, print_note, write
-from refold.journal.events import codec
-from refold.journal.home import JournalDirectory
-from refold.journal.home import StoredSession as Found
+from refold.journal.session_index import SessionIndex
 from refold.journal.state.fold import View, fold
-from refold.journal.store import log_file
-from refold.journal.store.reader import Reader
 from refold.place.checkpoints import Checkpoints
 from refold.session.recorder import Recorder
 from refold.session.rewind import plan, preview, rewind, steps
@@ -75,10 +72,10 @@ def _event(text: str) -> int:
 
 def run(found: Namespace) -> int:
     places = paths(os.environ)
-    home = JournalDirectory(places.data / "sessions")
+    home = session_index(places)
     session = stored_session(home, found.id)
-    view = _folded(session)
-    snapshots = _snapshots(view, places, session.id)
+    view = _folded(home, session)
+    snapshots = _snapshots(view, places, session)
     if found.event is None:
         return _list(steps(view, snapshots), as_json=found.json)
     plan(view, found.event, found.which)  # raises for what is no point to go back to
@@ -86,12 +83,12 @@ def run(found: Namespace) -> int:
         dry = anyio.run(preview, view, snapshots, found.event, found.which)
         _show(dry, view, as_json=found.json)
         return 0
-    report = anyio.run(_rewound, home, session.id, snapshots, found)
-    return _tell(report, view, session.id, as_json=found.json)
+    report = anyio.run(_rewound, home, session, snapshots, found)
+    return _tell(report, view, session, as_json=found.json)
 
 
 async def _rewound(
-    home: JournalDirectory, id_: str, snapshots: Checkpoints, found: Namespace
+    home: SessionIndex, id_: str, snapshots: Checkpoints, found: Namespace
 ) -> RewindReport:
     what: What = found.which
     record = Recorder(home.store(id_))
@@ -103,9 +100,11 @@ def _no_turns(view: View) -> World:
     raise AssertionError("a rewind calls no model")
 
 
-def _folded(session: Found) -> View:
-    whole = Reader(session.path / log_file.NAME).read(0)
-    return fold(entry for entry, _ in codec.decode(whole))
+def _folded(home: SessionIndex, session: str) -> View:
+    entries, damage = home.entries(session)
+    if damage:
+        raise JournalError(damage)
+    return fold(entries)
 
 
 def _snapshots(view: View, places: Paths, id_: str) -> Checkpoints:

@@ -21,8 +21,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from refold.app.session_index import session_index
 from refold.app.workspace import Workspace, WorkspaceDirectories, home
-from refold.cli.session_argument import load_entries, stored_session
+from refold.cli.session_argument import stored_session
 from refold.config.folder_settings import load_here
 from refold.config.layers import Origin, from_file, from_flags, rules_of, sourced
 from refold.config.load import combined
@@ -33,7 +34,6 @@ from refold.engine.calls import NOBODY
 from refold.errors import BadInput, ToolFailed, said_by
 from refold.headless.streams import print_document, print_error, write
 from refold.journal.events.kinds import Entry, Judged
-from refold.journal.home import JournalDirectory, current_directories
 from refold.journal.state.fold import View, apply
 from refold.permissions.facts import Decision, Facts
 from refold.permissions.rules import Rule
@@ -308,9 +308,10 @@ class ReplayedVerdict(Struct, frozen=True):
 
 def replay_rules(found: Namespace) -> int:
     places = paths(os.environ)
-    session = stored_session(JournalDirectory(places.data / "sessions"), found.id)
-    whole, damage = load_entries(session)
-    stood = current_directories(session.path)
+    home = session_index(places)
+    session = stored_session(home, found.id)
+    whole, damage = home.entries(session)
+    stood = home.directories(session)
     roots = (Path(stood.directory or os.getcwd()), *map(Path, stood.roots))
     under = _under(Path(found.rules).expanduser(), places, roots)
     judged = list(_again(whole, under))

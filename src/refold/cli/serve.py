@@ -19,6 +19,7 @@ import anyio
 from msgspec.structs import replace
 
 from refold.app.app import App
+from refold.app.session_index import session_index
 from refold.cli.launch import command_names, options_at
 from refold.cli.open_page import open_page
 from refold.cli.subcommands import SubcommandEntry
@@ -30,7 +31,6 @@ from refold.config.folder_settings import load_here
 from refold.config.paths import Paths, here, paths
 from refold.errors import BadInput, RefoldError
 from refold.headless.streams import print_error, write
-from refold.journal.home import JournalDirectory
 
 if TYPE_CHECKING:
     from refold.server.listening import Listening
@@ -105,7 +105,7 @@ def run(found: Namespace, *, opens: bool = False) -> int:
         return 0
     directories = HostPaths(here(), places.server, places.data / "checkpoints")
     host = Host(
-        JournalDirectory(places.data / "sessions"),
+        session_index(places),
         directories,
         partial(launch_at, found, places),
     )

@@ -6,23 +6,19 @@ import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
+from refold.app.session_index import session_index
 from refold.cli.catalogue_notice import WaitNotice
 from refold.config.paths import here, paths
 from refold.errors import BadInput, JournalError
 from refold.headless.streams import print_document, print_error, write
-from refold.journal.events.kinds import LAST, Entry
-from refold.journal.home import JournalDirectory, StoredSession
+from refold.journal.events.kinds import LAST
+from refold.journal.session_index import SessionIndex
 from refold.journal.state.session_tree import ROOT, Node, find, walk
-from refold.journal.store.blobs import BlobFiles
-from refold.journal.store.disk import Disk
-from refold.journal.store.log_file import NAME as JOURNAL
-from refold.journal.store.tree_reader import tree
 from refold.values.messages import ToolCall
 from refold.views.call_summary import label
 from refold.views.styled import Line, bare
@@ -37,36 +33,27 @@ def add_session(parser: ArgumentParser) -> None:
     parser.add_argument("id", nargs="?", default=LAST, metavar="ID", help=about)
 
 
-def stored_session(home: JournalDirectory, text: str) -> StoredSession:
-    """The session with this id or name; of `last`, the newest that was started here.
+def here_stored() -> SessionIndex:
+    """The sessions of this user."""
+    return session_index(paths(os.environ))
+
+
+def stored_session(home: SessionIndex, text: str) -> str:
+    """The id of the session with this id or name; of `last`, the newest that was started here.
 
     A journal that is a link, or lies below one, is refused: another program put it there.
     """
-    session = home.named(text, here(), WaitNotice())
-    above = [each for each in session.path.parents if each.is_relative_to(home.root)]
-    for place in (session.path / JOURNAL, session.path, *above):
-        if place.is_symlink():
-            raise BadInput(
-                f"{place} is a link, and no session is read, copied or deleted through one: "
-                "put there what it leads to (only REFOLD_HOME itself may be a link)"
-            )
+    session = home.named(text, here(), WaitNotice()).id
+    home.refuse_links(session)
     return session
 
 
-def load_view(session: StoredSession) -> "tuple[View, str]":
+def load_view(home: SessionIndex, session: str) -> "tuple[View, str]":
     """Its view, and what is wrong with its journal, if anything."""
     from refold.journal.state.fold import fold
 
-    found, damage = load_entries(session)
+    found, damage = home.entries(session)
     return fold(found), damage
-
-
-def load_entries(session: StoredSession) -> tuple[list[Entry], str]:
-    """The valid entries from the start, and what is wrong with the next, if anything."""
-    # The folds take time to import, and lists of sessions do not need them.
-    from refold.journal.store.tree_reader import entries_in
-
-    return entries_in(session.path)
 
 
 _WIDTH = 100  # columns, without a terminal
@@ -76,10 +63,9 @@ _BELOW = re.compile(r"(child|leaf|call|step|summary|memory)-[0-9]|c[0-9]+\Z")
 
 
 class NodePath(Struct, frozen=True):
-    """The directory of a session, and the names below it that are left to resolve."""
+    """A session, and the names below it that are left to resolve."""
 
     id: str
-    path: Path
     names: tuple[str, ...]
 
 
@@ -115,7 +101,6 @@ def node_path(found: Namespace, node: str | None = None) -> NodePath:
             f"{text!r} is neither a session nor a part of one: give root, or an id"
         )
     first, *rest = text.rstrip("/").split("/")
-    home = JournalDirectory(paths(os.environ).data / "sessions")
     below = first in (ROOT, LAST) or _BELOW.match(first)
     if below and first not in (ROOT, LAST):
         rest = [first, *rest]
@@ -124,12 +109,11 @@ def node_path(found: Namespace, node: str | None = None) -> NodePath:
             f"{first!r} names one session and --session {found.session} another: give one"
         )
     id_, *names = (found.session if below else first).split("/")
-    session = stored_session(home, id_)
-    return NodePath(session.id, session.path, (*names, *rest))
+    return NodePath(stored_session(here_stored(), id_), (*names, *rest))
 
 
 def find_node(where: NodePath) -> FoundNode:
-    root = tree(where.path, where.id)
+    root = here_stored().tree(where.id)
     node, rest = find(root, where.names)
     return FoundNode(root, node, rest)
 
@@ -154,11 +138,11 @@ def labels() -> Callable[[ToolCall], str]:
 
 def blobs(node: Node) -> Callable[[str], str]:
     """The text of a blob of this session; of a missing one, the reason."""
-    kept = BlobFiles(node.path, Disk())
+    home = here_stored()
 
     def text(name: str) -> str:
         try:
-            return kept.get(name).decode("utf-8", "replace")
+            return home.blob(node.session, name).decode("utf-8", "replace")
         except JournalError as error:
             return f"({error})"
 
@@ -182,7 +166,7 @@ def print_lines(lines: Iterable[Line]) -> None:
     write("\n".join(painted) + "\n")
 
 
-def print_conversation(session: StoredSession, *, as_json: bool) -> int:
+def print_conversation(home: SessionIndex, session: str, *, as_json: bool) -> int:
     """Print the conversation, or the events; return the exit code."""
     # Commands that do not show one shall not wait for these.
     from refold.journal.events.kinds import Frame
@@ -190,7 +174,7 @@ def print_conversation(session: StoredSession, *, as_json: bool) -> int:
     from refold.views.screen.transcript import transcript
     from refold.views.stream_json.encode import documents_of
 
-    found, damage = load_entries(session)
+    found, damage = home.entries(session)
     if as_json:
         for entry in found:
             for document in documents_of(Frame(entry.seq, 0, entry), live=False):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import anyio
 
+from refold.app.session_index import session_index
 from refold.cli.catalogue_notice import WaitNotice
 from refold.client.catalogue import SessionCatalogue, sessions_of
 from refold.config.paths import here, paths
@@ -17,7 +18,7 @@ from refold.console.list_prompt import pick
 from refold.errors import BadInput
 from refold.headless.streams import print_error
 from refold.journal.catalogue.session_card import Card, called
-from refold.journal.home import JournalDirectory
+from refold.journal.session_index import SessionIndex
 from refold.views.session_list import session_picker
 
 _NAMED = 5
@@ -42,9 +43,9 @@ def nobody_picks() -> BadInput:
     return BadInput(f"-r needs a session in a pipe or a script; the newest here are\n{few}")
 
 
-def _of_here() -> tuple[JournalDirectory, Sequence[Card]]:
+def _of_here() -> tuple[SessionIndex, Sequence[Card]]:
     """Those of this directory. Raises `BadInput` where there is none."""
-    home = JournalDirectory(paths(os.environ).data / "sessions")
+    home = session_index(paths(os.environ))
     if cards := sessions_of(home.catalogue(WaitNotice(), print_error), here()):
         return home, cards
     raise BadInput(

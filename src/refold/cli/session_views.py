@@ -10,6 +10,7 @@ from argparse import ArgumentParser, Namespace
 
 from msgspec.structs import replace
 
+from refold.app.session_index import session_index
 from refold.cli import session_argument
 from refold.cli.output import has_unicode
 from refold.cli.parser import count
@@ -19,7 +20,6 @@ from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
 from refold.errors import BadInput
 from refold.headless.streams import print_document, print_error, write
-from refold.journal.home import JournalDirectory
 from refold.journal.state.session_tree import Node
 from refold.views.activity import ModelStep, SideCall, Span, ToolStep, activity_of
 from refold.views.context import context_document, context_lines, context_usage
@@ -176,14 +176,13 @@ def _context_arguments(parser: ArgumentParser) -> None:
 
 def _context(found: Namespace) -> int:
     places = paths(os.environ)
-    session = session_argument.stored_session(
-        JournalDirectory(places.data / "sessions"), found.id
-    )
+    home = session_index(places)
+    session = session_argument.stored_session(home, found.id)
     settings = load_here(here(), places, os.environ, {}).settings
-    view, damage = session_argument.load_view(session)
+    view, damage = session_argument.load_view(home, session)
     usage = context_usage(view, settings.context.default_window_tokens)
     if found.json:
-        print_document({"session_id": session.id, **context_document(usage)})
+        print_document({"session_id": session, **context_document(usage)})
     else:
         write(bare(context_lines(usage, signs=has_unicode())) + "\n")
     if damage:

@@ -7,7 +7,6 @@ import re
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -15,10 +14,9 @@ from refold.cli import session_argument
 from refold.errors import BadInput
 from refold.headless.streams import print_document, print_error
 from refold.journal.events.kinds import Entry, Frame, TurnEnded, TurnStarted
+from refold.journal.session_index import SessionIndex, TreeNews
 from refold.journal.state.children import CHILD
 from refold.journal.state.session_tree import ROOT
-from refold.journal.store.session_files import CHILDREN
-from refold.journal.store.tree_reader import TreeFollower, is_written
 from refold.views.activity_tail import Tail
 from refold.views.stream_json.encode import documents_of
 
@@ -41,9 +39,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(found: Namespace) -> int:
-    address, path = _meant(session_argument.node_path(found))
-    news = TreeFollower(path, address)
-    stream = _Stream(address, path, as_json=found.json)
+    home = session_argument.here_stored()
+    address, session = _meant(home, session_argument.node_path(found))
+    news = home.follow(session, address)
+    stream = _Stream(address, lambda: home.writer(session) is not None, as_json=found.json)
     first = news.new_entries()
     stream.apply(first)
     stream.tell(_from(first, address, found.after))
@@ -58,13 +57,15 @@ def run(found: Namespace) -> int:
 class _Stream:
     """Prints news, and knows whether a turn of its session is running."""
 
-    def __init__(self, address: str, path: Path, *, as_json: bool) -> None:
-        self._address, self._path, self._as_json = address, path, as_json
+    def __init__(
+        self, address: str, is_written: Callable[[], bool], *, as_json: bool
+    ) -> None:
+        self._address, self._is_written, self._as_json = address, is_written, as_json
         self._tails = dict[str, Tail]()
         self._label = None if as_json else session_argument.labels()
         self._open = False
 
-    def until_it_ends(self, news: TreeFollower, *, follow: bool) -> bool:
+    def until_it_ends(self, news: TreeNews, *, follow: bool) -> bool:
         """True if its process was lost before that."""
         quiet = 0
         while self._open or follow:
@@ -74,7 +75,7 @@ class _Stream:
             found = self._news(news)
             quiet = 0 if found else quiet + 1
             in_doubt = quiet % _IDLE_POLLS == 1 and not follow
-            if in_doubt and not is_written(self._path):
+            if in_doubt and not self._is_written():
                 self._news(news)  # it may have ended between the two looks
                 return self._open
         return False
@@ -98,24 +99,26 @@ class _Stream:
         if lines:
             session_argument.print_lines(lines)
 
-    def _news(self, news: TreeFollower) -> bool:
+    def _news(self, news: TreeNews) -> bool:
         found = news.new_entries()
         self.apply(found)
         self.tell(found)
         return bool(found)
 
 
-def _meant(where: session_argument.NodePath) -> tuple[str, Path]:
-    path = where.path
+def _meant(home: SessionIndex, where: session_argument.NodePath) -> tuple[str, str]:
+    session = where.id
     for name in where.names:
         if not re.fullmatch(CHILD, name):
             raise BadInput(
                 f"{name!r} is not a session: stream follows root, root/child-1, …"
             )
-        path = path / CHILDREN / name
-    if where.names and not path.is_dir():
-        raise BadInput(f"{where.id} has no {'/'.join(where.names)} (refold tree shows all)")
-    return "/".join((ROOT, *where.names)), path
+        if name not in home.children(session):
+            raise BadInput(
+                f"{where.id} has no {'/'.join(where.names)} (refold tree shows all)"
+            )
+        session = f"{session}/{name}"
+    return "/".join((ROOT, *where.names)), session
 
 
 def _from(

@@ -20,7 +20,6 @@ from refold.errors import RefoldError
 from refold.headless.streams import print_document, print_note
 from refold.journal.board.board_file import TaskBoard
 from refold.journal.board.task_graph import PERSON
-from refold.journal.home import JournalDirectory
 from refold.memory.project import kept_in, project_of
 from refold.values.control import BoardTask, NewTask, Progress, TaskChange
 from refold.views.task_list import count_line, task_lines, task_rows
@@ -148,7 +147,7 @@ class Owners:
     """The names of owners: of a session its title, of a subagent its name in there."""
 
     def __init__(self) -> None:
-        self._home = JournalDirectory(paths(os.environ).data / "sessions")
+        self._home = session_argument.here_stored()
         self._views, self._names = dict[str, "View | None"](), dict[str, str]()
 
     def named(self, tasks: Sequence[BoardTask]) -> list[BoardTask]:
@@ -172,7 +171,9 @@ class Owners:
         if id_ not in self._views:
             self._views[id_] = None
             with suppress(RefoldError):
-                self._views[id_], _ = session_argument.load_view(self._home.find(id_))
+                self._views[id_], _ = session_argument.load_view(
+                    self._home, self._home.find(id_).id
+                )
         return self._views[id_]
 
 

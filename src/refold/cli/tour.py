@@ -32,7 +32,6 @@ from refold.config.paths import Paths, paths
 from refold.console.printer import Printer
 from refold.console.reader import Key, QueuedMessage, TerminalReader
 from refold.console.signals import signals_handled
-from refold.journal.store.log_file import NAME
 from refold.provider.port import Delta, Provider, Request
 from refold.provider.script import Reply, deltas
 from refold.terminal.this_terminal import this_terminal
@@ -86,7 +85,7 @@ def opening_with(places: Paths) -> Opening:
     async def opening(provider: Provider, directory: Path) -> AsyncGenerator[TourSession]:
         launch, session = await start_session(places, "", directory, provider)
         try:
-            yield TourSession(session, launch.app.home.path(session.id) / NAME)
+            yield TourSession(session, Path(launch.app.home.location(session.id)))
         finally:
             await launch.aclose()
 

@@ -27,7 +27,6 @@ from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
 from refold.errors import RefoldError, first
 from refold.headless.streams import print_document, print_error
-from refold.journal.home import current_directory
 from refold.journal.state.fold import View, fold
 from refold.journal.state.session_tree import Node
 from refold.place.port import Files
@@ -75,7 +74,7 @@ def run(found: Namespace) -> int:
     folder = _folder(node)
     with _files(folder) as files:
         today = CurrentFiles(files)
-        journals = records(node.path, told.entries)
+        journals = records(session_argument.here_stored(), node.session, told.entries)
         checked = check(told.claims, seen_in(journals), today)
         second = None
         if found.deep and checked:
@@ -92,7 +91,9 @@ def run(found: Namespace) -> int:
 
 
 def _folder(node: Node) -> Path:
-    return Path(current_directory(node.path) or here())
+    return Path(
+        session_argument.here_stored().directories(node.session).directory or here()
+    )
 
 
 @contextmanager
@@ -151,16 +152,15 @@ def second_check(
 
 
 async def _look(found: Namespace, node: Node, words: str) -> _SecondSession:
-    id_, path = "", Path()
+    id_ = ""
     try:
         app = _app(found, node)
         try:
             app.models.check(app.model_of(View()))
             id_, session = await app.start()
-            path = app.home.path(id_)
             async with session:
                 problem = await _turn(session, words, found.timeout)
-                told = records(path, await session.record.entries())
+                told = records(app.home, id_, await session.record.entries())
             return _SecondSession(id_, told, problem)
         finally:
             await app.aclose()

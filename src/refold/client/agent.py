@@ -27,6 +27,7 @@ from msgspec import Raw, Struct
 from refold.agents.profile import Profile
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
+from refold.app.session_index import session_index
 from refold.client.catalogue import SessionCatalogue
 from refold.client.launch import Launch
 from refold.client.questions import Approve
@@ -37,7 +38,7 @@ from refold.config.folder_settings import load_here
 from refold.config.paths import Paths, paths
 from refold.errors import BadInput
 from refold.journal.catalogue.session_card import Card
-from refold.journal.home import JournalDirectory
+from refold.journal.session_index import SessionIndex
 from refold.provider.port import Provider
 from refold.tools.contract import Tool
 from refold.values.modes import Effort, HookEvent, Mode
@@ -98,9 +99,9 @@ class Agent(Struct, frozen=True, kw_only=True):
         A resumed session has the model and mode it had, unless this agent names others, and works in
         the directories in which it worked, whatever this agent's is.
         """
-        home = JournalDirectory(self._paths.data / "sessions")
+        home = session_index(self._paths)
         id_ = home.find(id_).id if id_ else ""
-        launch = Launch(self._app(home.path(id_) if id_ else None), self._flags)
+        launch = Launch(self._app(home, id_), self._flags)
         try:
             if id_:
                 opened = await launch.resume(id_)
@@ -150,11 +151,11 @@ class Agent(Struct, frozen=True, kw_only=True):
     def _paths(self) -> Paths:
         return paths(self._environ)
 
-    def _app(self, resumed: Path | None = None) -> App:
-        """`resumed` is the directory of the journal of a session that goes on."""
+    def _app(self, sessions: SessionIndex | None = None, resumed: str = "") -> App:
+        """`resumed` is the session that goes on, if one does."""
         where = SessionDirectory(Path(self.directory).absolute())
-        if resumed is not None:
-            where = resumed_in(resumed, where.directory)
+        if sessions is not None and resumed:
+            where = resumed_in(sessions, resumed, where.directory)
         if not where.directory.is_dir():
             raise BadInput(f"directory={str(self.directory)!r}: there is no such directory")
         here = load_here(where.directory, self._paths, self._environ, self._flags)

@@ -9,10 +9,9 @@ from pathlib import Path
 import anyio
 
 from refold.errors import BadInput
-from refold.journal.catalogue.catalogue import Catalogue
 from refold.journal.catalogue.session_card import Card, Hit, without_old_runs, works_in
 from refold.journal.events.kinds import LAST
-from refold.journal.home import JournalDirectory
+from refold.journal.session_index import CardCatalogue, SessionIndex
 
 __all__ = ["LAST", "SessionCatalogue", "sessions_of"]  # LAST: the newest session
 
@@ -23,9 +22,7 @@ _MOST = 200  # messages in which something is found while it is typed
 class SessionCatalogue:
     """Of one directory. `own` is the session that asks, and is not listed itself."""
 
-    def __init__(
-        self, home: JournalDirectory, directory: Path | str, own: str = ""
-    ) -> None:
+    def __init__(self, home: SessionIndex, directory: Path | str, own: str = "") -> None:
         self._home, self._directory, self._own = home, directory, own
 
     async def sessions(self) -> Sequence[Card]:
@@ -71,7 +68,7 @@ class SessionCatalogue:
         return frozenset(hit.card.id for hit in hits)
 
 
-def sessions_of(catalogue: Catalogue, directory: Path | str) -> list[Card]:
+def sessions_of(catalogue: CardCatalogue, directory: Path | str) -> list[Card]:
     """Those of a directory in which something was said, the newest first.
 
     Of the runs of a schedule only the newest.

@@ -1,6 +1,6 @@
 """What is deleted together with a session: its subagents, and the snapshots of its files.
 
-`journal.store.delete` deletes the session; this module decides which snapshots are deleted,
+The session index deletes the session; this module decides which snapshots are deleted,
 too. The repository of a workspace is deleted with its last session.
 """
 
@@ -12,42 +12,40 @@ from msgspec import Struct
 
 from refold.errors import Held
 from refold.journal.catalogue.session_card import Card
-from refold.journal.home import JournalDirectory, StoredSession
-from refold.journal.store.delete import SessionSize, delete, session_size
-from refold.journal.store.tree_reader import is_written
+from refold.journal.session_index import SessionIndex
+from refold.journal.store.delete import SessionSize
 from refold.place.checkpoints import forget, size_of, snapshots_of, used_by
 from refold.views.session_list import display_name
 
 
 class DeletionPlan(Struct, frozen=True):
-    session: StoredSession
+    session: str
     name: str
     extent: SessionSize
     snapshots: tuple[Path, ...]
     bytes: int
 
 
-def delete_session(home: JournalDirectory, checkpoints: Path, id_: str) -> None:
+def delete_session(home: SessionIndex, checkpoints: Path, id_: str) -> None:
     """Delete one session for good. Raises `Held` while a process has it."""
-    session = StoredSession(id_, home.path(id_), 0.0)
-    if is_written(session.path):
+    if home.writer(id_):
         raise Held(f"the session {id_} is open in another process: leave it there first")
     cards = home.catalogue().cards(children=True)
-    for each in deletions(home, checkpoints, [session], cards):
-        delete(home.root, each.session.path)
+    for each in deletions(home, checkpoints, [id_], cards):
+        home.delete(each.session)
         for place in each.snapshots:
             forget(place)
     home.catalogue().freshen(1.0)
 
 
 def deletions(
-    home: JournalDirectory,
+    home: SessionIndex,
     store: Path,
-    sessions: Sequence[StoredSession],
+    sessions: Sequence[str],
     cards: Sequence[Card],
 ) -> list[DeletionPlan]:
     """What goes with each. The snapshots of a whole workspace go with the last of its own."""
-    ids = {session.id for session in sessions}
+    ids = set(sessions)
     stays = [card for card in cards if card.id.partition("/")[0] not in ids]
     places = frozenset(map(_real, {card.about.directory for card in stays}))
     names = frozenset(card.id for card in stays)
@@ -61,13 +59,13 @@ def deletions(
     counted = set[Path]()
     found = list[DeletionPlan]()
     for session in reversed(sessions):
-        own = [card for card in cards if card.id.partition("/")[0] == session.id]
+        own = [card for card in cards if card.id.partition("/")[0] == session]
         worked_in = dict.fromkeys(_real(card.about.directory) for card in own)
-        there = [goes(place, session.id) for place in worked_in if place]
+        there = [goes(place, session) for place in worked_in if place]
         kept = tuple(each for each in there if each.is_dir() and each not in counted)
         counted |= set(kept)
-        much = session_size(session.path)
-        name = next((display_name(card) for card in own if card.id == session.id), "")
+        much = home.size(session)
+        name = next((display_name(card) for card in own if card.id == session), "")
         whole = much.bytes + sum(map(size_of, kept))
         found.append(DeletionPlan(session, name, much, kept, whole))
     return found[::-1]

@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,11 +17,8 @@ from msgspec import Struct
 
 from refold.errors import BadInput, JournalError, RefoldError
 from refold.journal.events.kinds import ModelAnswered, Said
-from refold.journal.home import StoredSession
+from refold.journal.session_index import SessionIndex
 from refold.journal.state.session_tree import Node, walk
-from refold.journal.store.blobs import BlobFiles
-from refold.journal.store.disk import Disk, as_journal_errors
-from refold.journal.store.tree_reader import tree
 from refold.values.messages import Image, ToolCall
 from refold.views.export.content import ExportOptions
 from refold.views.number_format import many
@@ -53,44 +51,37 @@ class Exported(Struct, frozen=True):
     damages: Sequence[str]
 
 
-def exported(session: StoredSession, choice: ExportChoice, label: Label) -> Exported:
-    """The session in the form that is chosen. Reads from the disk as pieces are taken."""
+def exported(
+    sessions: SessionIndex, session: str, choice: ExportChoice, label: Label
+) -> Exported:
+    """The session in the form that is chosen. Reads it as pieces are taken."""
     if choice.form == "tar":
-        from refold.journal.bundle.pack import SessionPacker
-
-        with as_journal_errors("read", session.path):
-            packing = SessionPacker(session.path, session.id, children=choice.children)
-        pieces = _read(packing.pieces(), session)
-        return Exported(pieces, _size(packing.sessions, packing.events), packing.damages)
-    node = tree(session.path, session.id)
+        packing = sessions.pack(session, children=choice.children)
+        size = _size(packing.sessions, packing.events)
+        return Exported(packing.pieces(), size, packing.damages)
+    node = sessions.tree(session)
     if not node.entries:
         why = f": {node.damage}" if node.damage else ""
-        raise BadInput(f"there is nothing valid to export in {session.id}{why}")
+        raise BadInput(f"there is nothing valid to export in {session}{why}")
     nodes = list(walk(node)) if choice.children else [node]
     events = sum(len(each.entries) for each in nodes)
     damages = [each.damage for each in nodes if each.damage]
-    pieces = (piece.encode(errors="replace") for piece in _written(node, choice, label))
+    pieces = (
+        piece.encode(errors="replace") for piece in _written(sessions, node, choice, label)
+    )
     return Exported(pieces, _size(len(nodes), events), damages)
-
-
-def _read(pieces: Iterator[bytes], session: StoredSession) -> Iterator[bytes]:
-    """An error of the session is reported as such, not as one of the target file."""
-    while True:
-        with as_journal_errors("read", session.path):
-            piece = next(pieces, None)
-        if piece is None:
-            return
-        yield piece
 
 
 def _size(sessions: int, events: int) -> str:
     return f"{many(sessions, 'session')}, {many(events, 'event')}"
 
 
-def _written(node: Node, choice: ExportChoice, label: Label) -> Iterator[str]:
+def _written(
+    sessions: SessionIndex, node: Node, choice: ExportChoice, label: Label
+) -> Iterator[str]:
     means = ExportOptions(
         label=label,
-        image=_image,
+        image=partial(_image, sessions),
         when=_when,
         thoughts=choice.thoughts,
         children=choice.children,
@@ -126,9 +117,9 @@ def _script(node: Node, choice: ExportChoice) -> Iterator[str]:
                 yield to_line(Response(conversation=task, deltas=pieces)).decode()
 
 
-def _image(node: Node, image: Image) -> bytes | None:
+def _image(sessions: SessionIndex, node: Node, image: Image) -> bytes | None:
     try:
-        return BlobFiles(node.path, Disk()).get(image.blob)
+        return sessions.blob(node.session, image.blob)
     except JournalError:
         return None
 

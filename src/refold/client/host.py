@@ -31,7 +31,7 @@ from refold.client.session import Session
 from refold.client.shared_session import SharedSession, problem
 from refold.client.stored_sessions import StoredSessions
 from refold.errors import BadInput, Held, RefoldError, first
-from refold.journal.home import JournalDirectory
+from refold.journal.session_index import SessionIndex
 from refold.place.port import Editor
 from refold.values.modes import MODES, Effort
 from refold.views.stream_json.documents import Error
@@ -191,9 +191,7 @@ class JoinedConversation(Conversation):
 class Host:
     """Conversations by their id. Use it in `async with host.running()`."""
 
-    def __init__(
-        self, home: JournalDirectory, paths: HostPaths, launch_at: LaunchAt
-    ) -> None:
+    def __init__(self, home: SessionIndex, paths: HostPaths, launch_at: LaunchAt) -> None:
         self.home, self.paths = home, paths
         self.stored = StoredSessions(home)
         self._launch_at = launch_at
@@ -254,8 +252,9 @@ class Host:
         async with self._opening:
             if (there := self._there.get(id_)) is not None:
                 return there
-            path = self.home.path(id_)
-            where = await to_thread.run_sync(resumed_in, path, self.paths.directory)
+            where = await to_thread.run_sync(
+                resumed_in, self.home, id_, self.paths.directory
+            )
             wanted = _with(self._noted(id_), given)
             launch = await to_thread.run_sync(
                 self._launch_at, where.directory, where.roots, wanted

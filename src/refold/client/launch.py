@@ -183,7 +183,7 @@ class Launch:
     def _place(self, id_: str, target: ResumeTarget) -> tuple[SessionDirectory, bool]:
         """Where the session works from then on, and whether that is trusted this time."""
         app = self.app
-        stood = resumed_in(app.home.path(id_), Path(app.directory))
+        stood = resumed_in(app.home, id_, Path(app.directory))
         directory = os.path.realpath(target.directory or stood.directory)
         trust = directory in self._trusted
         if trust:

@@ -9,7 +9,7 @@ whatever would record an event raises `BadInput`.
 """
 
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -45,9 +45,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
 )
 from refold.journal.state.fold import View, apply
-from refold.journal.store import log_file
 from refold.journal.store.port import Store
-from refold.journal.store.reader import Reader
 from refold.session.pending_requests import requests
 from refold.session.recorder import MakeEvents, Recorder
 from refold.session.session import Session as Engine
@@ -70,13 +68,12 @@ _ELSEWHERE = "this session is open in another process: do this there"
 
 
 class FollowedJournal(Recorder):
-    """Follows the journal in `path`. `ended` says why nothing more comes of it; or ""."""
+    """Follows the journal in `store`. `ended` says why nothing more comes of it; or ""."""
 
-    def __init__(self, store: Store, path: Path) -> None:
+    def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self._path, self.ended = path / log_file.NAME, ""
+        self.ended = ""
         self.response_end = 0  # the seq of the event with which the newest response ended
-        self._lines = Reader(self._path)
 
     async def open(self) -> View:
         return await self.follow()
@@ -92,8 +89,7 @@ class FollowedJournal(Recorder):
     async def follow(self) -> View:
         """Fold what is new in the journal, and publish it."""
         async with self._lock:
-            after = self._head.seq
-            lines = await anyio.to_thread.run_sync(self._lines.read, after)
+            lines = await self._store.read(self._head.seq)
             for entry, head in codec.decode(lines, self._head):
                 self.view, self._head = apply(self.view, entry), head
                 if isinstance(entry.event, ModelAnswered | ModelFailed | TurnEnded):
@@ -101,12 +97,6 @@ class FollowedJournal(Recorder):
                 self.hub.publish(entry)
         self._wake()
         return self.view
-
-    async def entries(self, after: int = 0) -> Sequence[Entry]:
-        async with self._lock:
-            read, since = Reader(self._path).read, max(after - 1, 0)
-            lines = await anyio.to_thread.run_sync(read, since)
-        return codec.decode_after(after, lines)
 
     async def wait_for_event(self, after: int) -> None:
         """Raises `BadInput` where nothing more can come."""
@@ -338,7 +328,7 @@ async def attached(
     """
     path = launch.app.home.path(id_)
     stream = await connected(path, environ)
-    journal = FollowedJournal(launch.app.home.store(id_), path)
+    journal = FollowedJournal(launch.app.home.store(id_))
     try:
         async with stream, anyio.create_task_group() as group:
             sink = SocketSink(stream, journal, launch.app)

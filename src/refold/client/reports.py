@@ -14,9 +14,7 @@ from refold.agents.profile import OfferedTools
 from refold.app.app import App
 from refold.errors import BadInput
 from refold.journal.events.kinds import ChildEnded, Entry
-from refold.journal.home import StoredSession
 from refold.journal.state.session_tree import ROOT, Node, find
-from refold.journal.store import log_file
 from refold.session.session import Session as Engine
 from refold.values.live import ChildMoved
 from refold.values.messages import ToolCall
@@ -81,8 +79,8 @@ class Reports:
 
         app, id_ = self._app, self._engine.view.session.id
         told = claims_of_turn(await self.entries(), turn)
-        path = app.home.path(id_) if app.options.keep else None
-        checking = Checking(self._engine.record, app.workspace.files, path)
+        sessions = app.home if app.options.keep else None
+        checking = Checking(self._engine.record, app.workspace.files, sessions)
         return VerifyReport(id_, told, tuple(await checking.check(told.claims)))
 
     def export(
@@ -102,10 +100,9 @@ class Reports:
         from refold.client.export import ExportedFile, exported, save
 
         id_ = self._engine.view.session.id
-        place = self._app.home.path(id_)
-        if not self._app.options.keep or not (place / log_file.NAME).is_file():
+        if not (self._app.options.keep and self._app.home.exists(id_)):
             raise BadInput("This session is not saved, so there is nothing to export.")
-        made = exported(StoredSession(id_, place, 0.0), choice, self._label())
+        made = exported(self._app.home, id_, choice, self._label())
 
         def pieces() -> Iterator[bytes]:
             for piece in made.pieces:
@@ -156,10 +153,7 @@ class Reports:
         return lambda call: label(call, tools.get(call.name))
 
     def _tree(self, entries: tuple[Entry, ...]) -> Node:
-        view = self._engine.view
-        path = self._app.home.path(view.session.id)
-        if self._app.options.keep and (path / log_file.NAME).is_file():
-            from refold.journal.store.tree_reader import tree
-
-            return tree(path, view.session.id)
-        return Node(ROOT, view.session.id, Path(), entries, view, written=True)
+        view, home = self._engine.view, self._app.home
+        if self._app.options.keep and home.exists(view.session.id):
+            return home.tree(view.session.id)
+        return Node(ROOT, view.session.id, entries, view, written=True)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from refold.app.app import App
 from refold.errors import BadInput
 from refold.journal.events.kinds import ModelChosen
-from refold.journal.home import current_directories
+from refold.journal.session_index import SessionIndex
 from refold.session.session import Session
 from refold.views.escape import on_one_line
 
@@ -27,11 +27,11 @@ class SessionDirectory(Struct, frozen=True):
     notices: tuple[str, ...] = ()
 
 
-def resumed_in(session: Path, otherwise: Path) -> SessionDirectory:
+def resumed_in(sessions: SessionIndex, session: str, otherwise: Path) -> SessionDirectory:
     """Where a session works, by its journal; `otherwise`, if that directory no longer
     exists.
     """
-    stood = current_directories(session)
+    stood = sessions.directories(session)
     roots = tuple(Path(each) for each in stood.roots)
     gone = [str(each) for each in roots if not each.is_dir()]
     notices = [

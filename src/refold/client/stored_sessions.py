@@ -8,7 +8,7 @@ here blocks on the disk: call it in a thread.
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 from msgspec.structs import replace
 
@@ -16,14 +16,10 @@ from refold.client.export import ExportChoice, exported
 from refold.client.feed import Cursor, numbered_documents
 from refold.journal.catalogue.session_card import Card, without_old_runs
 from refold.journal.events.kinds import Entry
-from refold.journal.home import JournalDirectory, StoredSession
+from refold.journal.session_index import SessionIndex
 from refold.journal.state.fold import fold
 from refold.journal.state.session_tree import Node
-from refold.journal.store import log_file, writer_lock
-from refold.journal.store.blobs import BlobFiles
-from refold.journal.store.disk import Disk
 from refold.journal.store.logged_requests import WireCall, wire_calls
-from refold.journal.store.tree_reader import entries_in, is_written, tree
 from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
 from refold.views.call_summary import label
@@ -45,16 +41,16 @@ _SOON = 2.0  # seconds for reading what is new; a list does not wait for thousan
 class StoredSessions:
     """Of one home. An `id` is whole, and there is such a session."""
 
-    def __init__(self, home: JournalDirectory) -> None:
+    def __init__(self, home: SessionIndex) -> None:
         self._home = home
 
     def exists(self, id_: str) -> bool:
-        return (self._home.path(id_) / log_file.NAME).is_file()
+        return self._home.exists(id_)
 
     def holder(self, id_: str) -> str:
         """The process that writes it now, in words; "": none."""
-        path = self._home.path(id_)
-        return writer_lock.holder(writer_lock.read(path).writer) if is_written(path) else ""
+        writer = self._home.writer(id_)
+        return writer.text if writer else ""
 
     def cards(self) -> Sequence[SessionDocument]:
         """All in which something was said, the last used first; of a schedule its newest run."""
@@ -86,7 +82,7 @@ class StoredSessions:
 
     def entries(self, id_: str) -> Sequence[Entry]:
         """Its good events, oldest first."""
-        return entries_in(self._home.path(id_))[0]
+        return self._home.entries(id_)[0]
 
     def messages(self, id_: str) -> Sequence[SnapshotMessage]:
         """The conversation as the model has it now."""
@@ -124,27 +120,26 @@ class StoredSessions:
 
     def blob(self, id_: str, name: str) -> bytes:
         """What an event names by its sha256. Raises `JournalError`."""
-        return BlobFiles(self._home.path(id_), Disk()).get(name)
+        return self._home.blob(id_, name)
 
     def export(self, id_: str, form: str) -> Iterator[bytes]:
         """The session as a file, in one of the forms of `views.export.formats`."""
-        session = StoredSession(id_, self._home.path(id_), 0.0)
-        yield from exported(session, ExportChoice(form), self._label).pieces
+        yield from exported(self._home, id_, ExportChoice(form), self._label).pieces
 
     def _writer(self, id_: str) -> int:
         """The id of the process that writes it now; 0: none does."""
-        path = self._home.path(id_)
-        return writer_lock.read(path).writer.pid if is_written(path) else 0
+        writer = self._home.writer(id_)
+        return writer.pid if writer else 0
 
     def _document(self, card: Card) -> SessionDocument:
         held = self.holder(card.id)
         return replace(session_document(card), held_by=held, cut_off=card.open and not held)
 
     def _tree(self, id_: str) -> Node:
-        return tree(self._home.path(id_), id_)
+        return self._home.tree(id_)
 
     def _wire_calls(self, id_: str) -> Iterator[WireCall]:
-        return wire_calls(self.entries(id_), BlobFiles(self._home.path(id_), Disk()).get)
+        return wire_calls(self.entries(id_), partial(self._home.blob, id_))
 
     def _label(self, call: ToolCall) -> str:
         return label(call, self._tools.get(call.name))

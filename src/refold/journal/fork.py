@@ -18,13 +18,12 @@ from refold.errors import BadInput, Corrupt, WrongFormat
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import Ended, Entry, Event, Forked, Imported
-from refold.journal.home import JournalDirectory
 from refold.journal.state.fold import View, apply, cause_of, fold
 from refold.journal.store import blobs, log_file
 from refold.journal.store.blobs import blobs_of
 from refold.journal.store.disk import Disk, as_journal_errors, make_directories
 from refold.journal.store.reader import Reader
-from refold.journal.store.session_files import sweep
+from refold.journal.store.session_files import SessionFiles, sweep
 
 ASIDE = ".fork-"  # before the process id of who makes it
 UNKNOWN = (
@@ -42,7 +41,7 @@ class Fork(Struct, frozen=True):
 
 
 def fork(
-    home: JournalDirectory,
+    home: SessionFiles,
     source: str,
     at: int | None,
     now: float,

@@ -1,41 +1,52 @@
-"""The sessions on this machine: their ids, their directories, and how to find one.
+"""The sessions in a directory of this machine: the adapter of `session_index`.
 
-Paths and stores only. `config.paths` decides which directory has the sessions, and `codec`
-reads lines. Nothing is created here: a session's directory is created with its first line.
+It knows the ids and the directories and finds a session; what it does with one is in the modules
+that it calls. `config.paths` decides which directory has the sessions. Nothing is created
+here: a session's directory is created with its first line.
 """
 
 import mmap
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import gmtime, strftime
 from typing import TYPE_CHECKING
 
-from msgspec import DecodeError, Struct
+from msgspec import DecodeError
 
 from refold.errors import BadInput, Corrupt, WrongFormat
 from refold.journal.events import codec
 from refold.journal.events.kinds import (
     LAST,
+    Entry,
     Event,
     Imported,
     SessionResumed,
     SessionStarted,
 )
+from refold.journal.session_index import SessionWriter, StoredSession
 from refold.journal.state.children import CHILD
 from refold.journal.state.session_info import SessionDirectories
-from refold.journal.store import log_file
-from refold.journal.store.disk import as_journal_errors
+from refold.journal.store import log_file, writer_lock
+from refold.journal.store.blobs import BlobFiles
+from refold.journal.store.disk import Disk, as_journal_errors
 from refold.journal.store.file import FileStore
 from refold.journal.store.session_files import CHILDREN, list_sessions, stamp_of
 from refold.journal.store.writer_threads import Writers
 from refold.safe_open import unlinked
 
 if TYPE_CHECKING:
+    from refold.journal.bundle.pack import SessionPacker
     from refold.journal.catalogue.catalogue import Catalogue
     from refold.journal.catalogue.indexer import Tell
     from refold.journal.catalogue.session_card import Card
+    from refold.journal.fork import Fork
+    from refold.journal.state.session_tree import Node
+    from refold.journal.store.check import JournalCheck
+    from refold.journal.store.delete import SessionSize
+    from refold.journal.store.tree_reader import TreeFollower
 
 LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
 LONGEST_START = 64_000  # bytes; a first line longer than this names no directory
@@ -43,16 +54,8 @@ _UNASKED = 64  # sessions that are looked into before the catalogue is asked
 _BEGINS = 64 * 1024  # bytes of a session in which its first words stand
 
 
-class StoredSession(Struct, frozen=True):
-    """A session that has a journal. `changed`: when it was last written."""
-
-    id: str
-    path: Path
-    changed: float
-
-
 class JournalDirectory:
-    """The sessions under one directory, and the threads that write them."""
+    """The sessions under one directory, and the threads that write them: a `SessionIndex`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -73,7 +76,7 @@ class JournalDirectory:
         return self.root.joinpath(root, *below)
 
     def store(self, session: str) -> FileStore:
-        """The store of a session, whether it exists or not. Raises if a link is in its path."""
+        """Raises if a link is in its path."""
         path = self.path(session)
         above = (each for each in path.parents if each.is_relative_to(self.root))
         with as_journal_errors("open", path):
@@ -84,13 +87,11 @@ class JournalDirectory:
         """All sessions, the last written first. Reads names and times only."""
         there = list_sessions(self.root)
         for id_ in there.ids:
-            yield StoredSession(id_, self.path(id_), there.stamps[id_].changed)
+            yield StoredSession(id_, there.stamps[id_].changed)
 
     def newest_of(self, directory: Path) -> StoredSession | None:
-        """The session that was started in `directory` and written last.
-
-        A session without a message counts only if there is no other. One that checks another's
-        claims never does, and a run of a schedule does once it was resumed.
+        """As the port says. A session that checks another's claims never counts, and a run of
+        a schedule does once it was resumed.
         """
         place, silent = _Place(directory), ""
         there = list_sessions(self.root)
@@ -115,7 +116,6 @@ class JournalDirectory:
     def named(
         self, text: str, directory: Path, tell: "Tell" = lambda _, __: None
     ) -> StoredSession:
-        """The session that `text` means in `directory`: as `find`, or `last` for the newest."""
         first, *names = text.split("/")
         if first != LAST:
             return self.find(text, tell)
@@ -127,11 +127,6 @@ class JournalDirectory:
         return self._below(found, names)
 
     def find(self, text: str, tell: "Tell" = lambda _, __: None) -> StoredSession:
-        """The session with this id or name, or the only one whose id or name begins so.
-
-        "ROOT/child-1/child-2" is a subagent. `tell` gets the progress if all sessions have to be
-        read for that.
-        """
         root, *names = text.split("/")
         if root and names and re.fullmatch(CHILD, names[0]):
             return self._below(self.find(root, tell), names)
@@ -158,10 +153,108 @@ class JournalDirectory:
         tell: "Tell" = lambda _, __: None,
         notice: Callable[[str], None] = lambda _: None,
     ) -> "Catalogue":
-        """The catalogue of all sessions. `tell` gets its progress, `notice` its failures."""
         from refold.journal.catalogue.catalogue import Catalogue
 
         return Catalogue(self.root, self.path, tell=tell, notice=notice)
+
+    def exists(self, session: str) -> bool:
+        return os.path.isfile(self.location(session))
+
+    def entries(
+        self, session: str, known: tuple[int, str] = (0, ""), *, begins: bool = False
+    ) -> tuple[list[Entry], str]:
+        from refold.journal.store.tree_reader import entries_in
+
+        return entries_in(self.path(session), known, begins=begins)
+
+    def mentions(self, session: str, text: bytes) -> bool:
+        try:
+            return text in Path(self.location(session)).read_bytes()
+        except FileNotFoundError:  # deleted just now
+            return False
+
+    def directories(self, session: str) -> SessionDirectories:
+        return current_directories(self.path(session))
+
+    def first_directory(self, session: str) -> str:
+        return first_directory(self.path(session))
+
+    def tree(self, session: str) -> "Node":
+        from refold.journal.store.tree_reader import tree
+
+        return tree(self.path(session), session)
+
+    def follow(self, session: str, address: str) -> "TreeFollower":
+        from refold.journal.store.tree_reader import JournalLines, TreeFollower
+
+        return TreeFollower(JournalLines(self.path(session)), address)
+
+    def children(self, session: str) -> Sequence[str]:
+        from refold.journal.store.tree_reader import children_in
+
+        return list(children_in(self.path(session)))
+
+    def blob(self, session: str, name: str) -> bytes:
+        return BlobFiles(self.path(session), Disk()).get(name)
+
+    def refuse_links(self, session: str) -> None:
+        path = self.path(session)
+        above = [each for each in path.parents if each.is_relative_to(self.root)]
+        for place in (path / log_file.NAME, path, *above):
+            if place.is_symlink():
+                raise BadInput(
+                    f"{place} is a link, and no session is read, copied or deleted through "
+                    "one: put there what it leads to (only REFOLD_HOME itself may be a link)"
+                )
+
+    def writer(self, session: str) -> SessionWriter | None:
+        from refold.journal.store.tree_reader import is_written
+
+        path = self.path(session)
+        if not is_written(path):
+            return None
+        writer = writer_lock.read(path).writer
+        return SessionWriter(writer.pid, writer.host, writer_lock.holder(writer))
+
+    def location(self, session: str) -> str:
+        return str(self.path(session) / log_file.NAME)
+
+    def remember_time(self, session: str) -> Callable[[], None]:
+        file = self.location(session)
+        before = os.stat(file)
+
+        def set_back() -> None:
+            with suppress(OSError):
+                os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+        return set_back
+
+    def fork(self, session: str, at: int | None, now: float) -> "Fork":
+        from refold.journal.fork import fork
+
+        return fork(self, session, at, now)
+
+    def check(self, session: str) -> "JournalCheck":
+        from refold.journal.store.check import check
+
+        return check(self.path(session))
+
+    def pack(self, session: str, *, children: bool = True) -> "SessionPacker":
+        from refold.journal.bundle.pack import SessionPacker
+
+        path = self.path(session)
+        with as_journal_errors("read", path):
+            return SessionPacker(path, session, children=children)
+
+    def size(self, session: str) -> "SessionSize":
+        from refold.journal.store.delete import session_size
+
+        return session_size(self.path(session))
+
+    def delete(self, session: str) -> None:
+        from refold.journal.store.delete import delete
+
+        delete(self.root, self.path(session))
 
     def _below(self, session: StoredSession, names: list[str]) -> StoredSession:
         for name in names:
@@ -179,7 +272,7 @@ class JournalDirectory:
     def _session(self, name: str) -> StoredSession | None:
         path = self.path(name)
         stamp = stamp_of(path / log_file.NAME)
-        return StoredSession(name, path, stamp.changed) if stamp else None
+        return StoredSession(name, stamp.changed) if stamp else None
 
 
 class _Place:

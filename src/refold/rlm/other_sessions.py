@@ -12,7 +12,7 @@ from refold.agents.children import Children, ChildRequest, CodeInputs
 from refold.errors import BadInput, JournalError
 from refold.journal.events import codec
 from refold.journal.events.kinds import Imported, TurnEnded
-from refold.journal.home import JournalDirectory
+from refold.journal.session_index import SessionIndex
 from refold.journal.state.fold import View, fold
 from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.worker_port import OtherVariables
@@ -41,7 +41,7 @@ class OtherSessions:
     Only sessions of the same tree or of the same `directory` can be read.
     """
 
-    def __init__(self, home: JournalDirectory, own: str, directory: str) -> None:
+    def __init__(self, home: SessionIndex, own: str, directory: str) -> None:
         self._home, self._own, self._directory = home, own, directory
 
     async def of(self, named: str) -> OtherVariables:

@@ -4,15 +4,14 @@
 exports and imports. This module writes nothing and takes no lock.
 """
 
-import os
 from argparse import REMAINDER, ArgumentParser, Namespace
+from functools import partial
 
 from refold.cli.parser import Subparsers, count
-from refold.cli.session_argument import load_entries, print_conversation, stored_session
+from refold.cli.session_argument import here_stored, print_conversation, stored_session
 from refold.cli.sessions.export import add_parsers
-from refold.config.paths import paths
 from refold.headless.streams import print_document, print_error, write
-from refold.journal.home import JournalDirectory, StoredSession
+from refold.journal.session_index import SessionIndex
 
 SORTS = ("changed", "began", "cost", "tokens", "events", "title")
 _ID = "id or name of a session, or a prefix; last: the newest of this directory"
@@ -79,7 +78,7 @@ def _add_changes(what: Subparsers) -> None:
 
 
 def run(found: Namespace) -> int:
-    home = JournalDirectory(paths(os.environ).data / "sessions")
+    home = here_stored()
     match found.what:
         case "list" | "search" | "reindex":
             from refold.cli.sessions import list_sessions
@@ -97,46 +96,45 @@ def run(found: Namespace) -> int:
             return _of_one(home, found)
 
 
-def _of_one(home: JournalDirectory, found: Namespace) -> int:
+def _of_one(home: SessionIndex, found: Namespace) -> int:
     match found.what:
         case "export" | "import":
             from refold.cli.sessions import export
 
             return export.export(found) if found.what == "export" else export.import_(found)
         case "show":
-            return print_conversation(stored_session(home, found.id), as_json=found.json)
+            session = stored_session(home, found.id)
+            return print_conversation(home, session, as_json=found.json)
         case "requests":
-            return _requests(
-                stored_session(home, found.id), found.number, as_json=found.json
-            )
+            return _requests(home, stored_session(home, found.id), found)
         case _:
-            return _check(stored_session(home, found.id), as_json=found.json)
+            return _check(home, stored_session(home, found.id), as_json=found.json)
 
 
-def _requests(session: StoredSession, number: int | None, *, as_json: bool) -> int:
+def _requests(home: SessionIndex, session: str, found: Namespace) -> int:
     from refold.cli.sessions import requests
+    from refold.journal.store.logged_requests import wire_calls
 
-    found, damage = load_entries(session)
-    code = requests.show(session, found, number, as_json=as_json)
+    entries, damage = home.entries(session)
+    calls = list(wire_calls(entries, partial(home.blob, session)))
+    code = requests.show(session, calls, found.number, as_json=found.json)
     if damage:
         print_error(damage)
     return 1 if damage else code
 
 
-def _check(session: StoredSession, *, as_json: bool) -> int:
-    from refold.journal.store.check import check
-
-    report = check(session.path)
+def _check(home: SessionIndex, session: str, *, as_json: bool) -> int:
+    report = home.check(session)
     if as_json:
         damages = [
             {"file": str(d.file), "line": d.line, "what": d.what, "lost": d.lost}
             for d in report.damages
         ]
-        print_document({"id": session.id, "events": report.events, "blobs": report.blobs,
+        print_document({"id": session, "events": report.events, "blobs": report.blobs,
                "damages": damages})  # fmt: skip
     else:
         for damage in report.damages:
             write(f"{damage}\n")
         state = f"{len(report.damages)} damages" if report.damages else "whole"
-        write(f"{session.id}: {state}, {report.events} good events, {report.blobs} blobs\n")
+        write(f"{session}: {state}, {report.events} good events, {report.blobs} blobs\n")
     return 1 if report.damages else 0

@@ -14,24 +14,21 @@ from refold.client.deletion import DeletionPlan, deletions
 from refold.config.paths import paths
 from refold.errors import BadInput, Held
 from refold.headless.streams import print_document, print_error, write
-from refold.journal.home import JournalDirectory, StoredSession
-from refold.journal.store.delete import delete
-from refold.journal.store.tree_reader import is_written
+from refold.journal.session_index import SessionIndex
 from refold.place.checkpoints import forget
 from refold.views.number_format import in_bytes, many
 
 _SOON = 1.0  # seconds for the catalogue; whoever lists next does the rest
 
 
-def run(home: JournalDirectory, found: Namespace) -> int:
+def run(home: SessionIndex, found: Namespace) -> int:
     """Ask, and delete. 1: the user said no."""
-    chosen = [stored_session(home, text) for text in found.ids]
-    sessions = {session.id: session for session in chosen}
+    sessions = list(dict.fromkeys(stored_session(home, text) for text in found.ids))
     for id_ in sessions:
-        _check(id_, sessions[id_])
+        _check(home, id_)
     store = paths(os.environ).data / "checkpoints"
     cards = home.catalogue(WaitNotice(), print_error).cards(children=True)
-    going = deletions(home, store, list(sessions.values()), cards)
+    going = deletions(home, store, sessions, cards)
     if not found.json:
         for each in going:
             write(f"{_line(each)}\n")
@@ -41,12 +38,12 @@ def run(home: JournalDirectory, found: Namespace) -> int:
     gone = list[DeletionPlan]()
     try:
         for each in going:
-            delete(home.root, each.session.path)
+            home.delete(each.session)
             gone.append(each)
             for place in each.snapshots:
                 forget(place)
             if found.json:
-                document = {"id": each.session.id, "bytes": each.bytes}
+                document = {"id": each.session, "bytes": each.bytes}
                 print_document(document)
     finally:  # also where one of them cannot be deleted: the others are gone
         home.catalogue().freshen(_SOON)
@@ -56,13 +53,13 @@ def run(home: JournalDirectory, found: Namespace) -> int:
     return 0
 
 
-def _check(id_: str, session: StoredSession) -> None:
+def _check(home: SessionIndex, id_: str) -> None:
     if "/" in id_:
         raise BadInput(
             f"{id_} is a subagent and is deleted with its parent: delete "
             f"{id_.partition('/')[0]}"
         )
-    if is_written(session.path):
+    if home.writer(id_):
         raise Held(f"the session {id_} is open in another process: leave it there first")
 
 
@@ -70,7 +67,7 @@ def _line(going: DeletionPlan) -> str:
     below = going.extent.sessions - 1
     children = f", with {below} below it" if below > 0 else ""
     snapshots = ", and its snapshots of files" if going.snapshots else ""
-    return f"{going.session.id}  {in_bytes(going.bytes)}{children}{snapshots}  {going.name}"
+    return f"{going.session}  {in_bytes(going.bytes)}{children}{snapshots}  {going.name}"
 
 
 def _said_yes(count: int) -> bool:

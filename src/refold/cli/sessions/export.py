@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from refold.cli.parser import Subparsers
-from refold.cli.session_argument import add_session, labels, stored_session
+from refold.cli.session_argument import add_session, here_stored, labels, stored_session
 from refold.config.paths import here, paths
 from refold.errors import BadInput
 from refold.headless.streams import print_error, print_note, write, write_bytes
-from refold.journal.home import JournalDirectory
 from refold.views.export.formats import FORMS, form_by_name
 
 
@@ -62,12 +61,13 @@ def export(found: Namespace) -> int:
     output = "-" if found.output is None else found.output
     form = found.format or form_by_name(output)
     choice = ExportChoice(form, found.children, found.thoughts)
-    session = stored_session(_home(), found.id)
+    home = here_stored()
+    session = stored_session(home, found.id)
     if output != "-":
         check_free(_file(output), force=found.force)
     elif form == "tar" and sys.stdout.isatty():
         raise BadInput("a tar is binary: give -o FILE, or write to a pipe")
-    made = exported(session, choice, labels())
+    made = exported(home, session, choice, labels())
     _write(made.pieces, output, made.told, force=found.force)
     for damage in made.damages:
         print_error(f"not exported: {damage}")
@@ -99,15 +99,15 @@ def _traced(found: Namespace) -> int:
 
     from refold.app.otlp import collector, encoded, send
     from refold.journal.state.session_tree import walk
-    from refold.journal.store.tree_reader import tree
     from refold.views.number_format import many
     from refold.views.traces import traces
 
     _check_traced(found)
     output: str | None = found.output
     to = collector(found.endpoint or "", os.environ) if output is None else None
-    session = stored_session(_home(), found.id)
-    node = tree(session.path, session.id)
+    home = here_stored()
+    session = stored_session(home, found.id)
+    node = home.tree(session)
     if not found.children:
         node = msgspec.structs.replace(node, children=())
     spans = traces(node, content=found.content)
@@ -116,7 +116,7 @@ def _traced(found: Namespace) -> int:
         _write([encoded(spans)], output, many(len(spans), "span"), force=found.force)
     elif to:
         refused = anyio.run(send, spans, to)
-        print_note(f"{to.shown}: {many(len(spans), 'span')} of {session.id}")
+        print_note(f"{to.shown}: {many(len(spans), 'span')} of {session}")
     for problem in refused:
         print_error(problem)
     damages = [each.damage for each in walk(node) if each.damage]
@@ -158,9 +158,11 @@ def import_(found: Namespace) -> int:
 
 def _taken(file: BinaryIO, name: str, directory: Path) -> int:
     from refold.journal.bundle.unpack import unpack
+    from refold.journal.home import JournalDirectory
     from refold.views.number_format import many
 
-    made = unpack(_home(), file, name, time.time(), os.path.realpath(directory))
+    home = JournalDirectory(paths(os.environ).data / "sessions")  # it makes files
+    made = unpack(home, file, name, time.time(), os.path.realpath(directory))
     if made.id != made.source:
         why = "is taken here" if made.taken else "is not a session id of refold"
         if "/" in made.source:
@@ -173,7 +175,3 @@ def _taken(file: BinaryIO, name: str, directory: Path) -> int:
     write(f"{made.id}: {sessions}, {many(made.events, 'event')}\n")
     print_note(f"imported; to continue it in {directory}: refold -r {made.id}")
     return 0
-
-
-def _home() -> JournalDirectory:
-    return JournalDirectory(paths(os.environ).data / "sessions")

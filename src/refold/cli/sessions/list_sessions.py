@@ -15,9 +15,8 @@ from refold.cli.catalogue_notice import WaitNotice
 from refold.cli.output import columns
 from refold.config.paths import here
 from refold.headless.streams import print_document, print_error, print_note, write
-from refold.journal.catalogue.catalogue import Catalogue
 from refold.journal.catalogue.session_card import Card, without_old_runs, works_in
-from refold.journal.home import JournalDirectory
+from refold.journal.session_index import CardCatalogue, SessionIndex
 from refold.views.escape import on_one_line
 from refold.views.number_format import in_bytes, many
 from refold.views.session_list import card_line, hit_lines, search_hit, session_document
@@ -32,7 +31,7 @@ _KEYS: dict[str, Callable[[Card], object]] = {
 }
 
 
-def run(home: JournalDirectory, found: Namespace) -> int:
+def run(home: SessionIndex, found: Namespace) -> int:
     catalogue = home.catalogue(WaitNotice(), print_error)
     if found.what == "reindex":
         return _reindex(home, catalogue, found)
@@ -44,7 +43,7 @@ def run(home: JournalDirectory, found: Namespace) -> int:
     return 0
 
 
-def _reindex(home: JournalDirectory, catalogue: Catalogue, found: Namespace) -> int:
+def _reindex(home: SessionIndex, catalogue: CardCatalogue, found: Namespace) -> int:
     from refold.cli.sessions.masked_directories import repair
 
     masked = repair(home, os.environ, here())
@@ -118,9 +117,7 @@ def _is_empty(card: Card) -> bool:
     return not (card.messages or kept)
 
 
-def _search(
-    home: JournalDirectory, found: Namespace, wanted: Callable[[Card], bool]
-) -> int:
+def _search(home: SessionIndex, found: Namespace, wanted: Callable[[Card], bool]) -> int:
     text = " ".join(found.text)
     hits = home.catalogue(WaitNotice(), print_error).search(text, found.limit, wanted)
     if found.json:

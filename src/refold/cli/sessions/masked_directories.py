@@ -16,8 +16,7 @@ from msgspec import Struct
 from refold.config.paths import home as home_directory
 from refold.errors import RefoldError
 from refold.journal.events.kinds import SessionResumed
-from refold.journal.home import JournalDirectory, current_directories
-from refold.journal.store import log_file
+from refold.journal.session_index import SessionIndex
 from refold.session.recorder import Recorder
 from refold.values.secret_mask import ANY_MASK, has_mask
 
@@ -35,10 +34,10 @@ class MaskedDirectory(Struct, frozen=True):
 
 
 def repair(
-    home: JournalDirectory, environ: Mapping[str, str], here: Path
+    home: SessionIndex, environ: Mapping[str, str], here: Path
 ) -> tuple[MaskedDirectory, ...]:
     """Repair every session that is stored so. Waits for the disk."""
-    sessions = {each.id: current_directories(each.path) for each in home.sessions()}
+    sessions = {each.id: home.directories(each.id) for each in home.sessions()}
     masked = {
         id_: at
         for id_, at in sessions.items()
@@ -54,7 +53,7 @@ def repair(
 
 
 def _repaired(
-    home: JournalDirectory, id_: str, stored: str, roots: Sequence[str], places: "_Places"
+    home: SessionIndex, id_: str, stored: str, roots: Sequence[str], places: "_Places"
 ) -> MaskedDirectory:
     meant = places.meant(stored)
     more = [places.meant(each) for each in roots]
@@ -67,16 +66,15 @@ def _repaired(
     return MaskedDirectory(id_, stored, meant)
 
 
-async def _append(home: JournalDirectory, id_: str, event: SessionResumed) -> None:
+async def _append(home: SessionIndex, id_: str, event: SessionResumed) -> None:
     """Its time stays as it was: `-c` resumes the session that the user used last."""
-    file = home.path(id_) / log_file.NAME
-    before = file.stat()
+    set_back = home.remember_time(id_)
     record = Recorder(home.store(id_))
     try:
         await record(event, kept=True, by="reindex")
     finally:
         await record.close()
-        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+        set_back()
 
 
 class _Places:

@@ -5,11 +5,7 @@ from collections.abc import Sequence
 
 from refold.errors import BadInput
 from refold.headless.streams import print_document, print_error, write, write_bytes
-from refold.journal.events.kinds import Entry
-from refold.journal.home import StoredSession
-from refold.journal.store.blobs import BlobFiles
-from refold.journal.store.disk import Disk
-from refold.journal.store.logged_requests import WireCall, wire_calls
+from refold.journal.store.logged_requests import WireCall
 from refold.views.escape import on_one_line
 from refold.views.model_step import request_document
 
@@ -20,12 +16,11 @@ NONE = (
 
 
 def show(
-    session: StoredSession, entries: Sequence[Entry], number: int | None, *, as_json: bool
+    session: str, calls: Sequence[WireCall], number: int | None, *, as_json: bool
 ) -> int:
     """All in a line each; with a number, that one: what went out, a line, what came back."""
-    calls = list(wire_calls(entries, BlobFiles(session.path, Disk()).get))
     if not calls:
-        raise BadInput(NONE.format(id=session.id))
+        raise BadInput(NONE.format(id=session))
     if number is None:
         for at, call in enumerate(calls, start=1):
             if as_json:

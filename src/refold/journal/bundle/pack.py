@@ -27,6 +27,7 @@ from refold.journal.events.kinds import Imported
 from refold.journal.state.children import CHILD
 from refold.journal.store import blobs, log_file, writer_lock
 from refold.journal.store.blobs import NAMING, is_name, shared_blobs_of
+from refold.journal.store.disk import as_journal_errors
 from refold.journal.store.session_files import CHILDREN
 from refold.journal.store.tree_reader import is_written
 
@@ -82,6 +83,16 @@ class SessionPacker:
         return len(self._parts)
 
     def pieces(self) -> Iterator[bytes]:
+        """Raises `JournalError` where the session cannot be read."""
+        pieces = self._pieces()
+        while True:  # an error of the session, not one of whoever writes the tar
+            with as_journal_errors("read", self._parts[0].path):
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            yield piece
+
+    def _pieces(self) -> Iterator[bytes]:
         yield from header_member(self.id)
         for part in self._parts:
             above, size = f"{part.name}/" if part.name else "", part.seen.size

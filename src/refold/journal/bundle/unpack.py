@@ -29,13 +29,12 @@ from refold.journal.bundle.archive import (
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import Entry, Imported
-from refold.journal.home import JournalDirectory
 from refold.journal.state.children import CHILD
 from refold.journal.state.fold import View, apply
 from refold.journal.store import blobs, log_file
 from refold.journal.store.blobs import is_name, shared_blobs_of, variable_blobs_of
 from refold.journal.store.disk import Disk, as_journal_errors, make_directories
-from refold.journal.store.session_files import CHILDREN, sweep
+from refold.journal.store.session_files import CHILDREN, SessionFiles, sweep
 
 ASIDE = ".import-"  # before the process id of who makes it
 DEEPEST = 16  # children below children
@@ -70,7 +69,7 @@ class _Part(Struct, frozen=True):
 
 
 def unpack(
-    home: JournalDirectory,
+    home: SessionFiles,
     file: BinaryIO,
     name: str,
     now: float,

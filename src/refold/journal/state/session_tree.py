@@ -6,7 +6,6 @@ is `root`, `root/child-1`, `root/child-1/child-2` and so on.
 
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -28,7 +27,6 @@ class Node(Struct, frozen=True):
 
     address: str
     session: str  # its id
-    path: Path
     entries: Sequence[Entry]
     view: View
     child: Child | None = None

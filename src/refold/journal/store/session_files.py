@@ -7,6 +7,7 @@ import os
 import shutil
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -29,6 +30,15 @@ class FileStamp(Struct, frozen=True, array_like=True):
     def changed(self) -> float:
         """Seconds since 1970."""
         return self.mtime / 1e9
+
+
+class SessionFiles(Protocol):
+    """The directory of all sessions, for what makes a new one in it."""
+
+    root: Path
+
+    def new_id(self, at: float) -> str: ...
+    def path(self, session: str) -> Path: ...
 
 
 class SessionListing(Struct, frozen=True):

@@ -7,11 +7,12 @@ node reports. Nothing outside the session's directory is read.
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
-from refold.errors import Corrupt
+from refold.errors import Corrupt, JournalError
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import ChildBorn, ChildEnded, Entry
@@ -87,20 +88,43 @@ def _node(
         )
         for name in _names(path, known)
     )
-    return Node(address, session, path, found, view, child, damage, written, below)
+    return Node(address, session, found, view, child, damage, written, below)
 
 
 def _names(path: Path, known: dict[str, Child]) -> list[str]:
     """Subagents that the journal names, and those that only exist on disk, by number."""
     born = {name for name in known if re.fullmatch(CHILD, name)}
-    return sorted(born | set(_lying(path)), key=lambda name: int(name.rpartition("-")[2]))
+    return sorted(
+        born.union(children_in(path)), key=lambda name: int(name.rpartition("-")[2])
+    )
 
 
-def _lying(path: Path) -> Iterator[str]:
+def children_in(path: Path) -> Iterator[str]:
+    """The names of the subagents that have a directory below this session."""
     with suppress(OSError), os.scandir(path / CHILDREN) as found:
         for each in found:
             if re.fullmatch(CHILD, each.name) and each.is_dir(follow_symlinks=False):
                 yield each.name
+
+
+class LineSource(Protocol):
+    """The lines of a session that grows, and of its subagents. `name` is for messages."""
+
+    name: str
+
+    def read(self, after: int) -> Sequence[bytes]: ...
+    def below(self, child: str) -> "LineSource": ...
+
+
+class JournalLines:
+    """Those of the session in this directory."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, file = path, path / log_file.NAME
+        self.name, self.read = str(file), Reader(file).read
+
+    def below(self, child: str) -> "JournalLines":
+        return JournalLines(self._path / CHILDREN / child)
 
 
 class TreeFollower:
@@ -110,8 +134,8 @@ class TreeFollower:
     `damages`, and followed no longer.
     """
 
-    def __init__(self, path: Path, address: str) -> None:
-        self._followed = {address: _Followed(path)}
+    def __init__(self, source: LineSource, address: str) -> None:
+        self._followed = {address: _Followed(source)}
         self.damages = list[str]()
 
     def new_entries(self) -> list[tuple[str, Entry]]:
@@ -133,8 +157,8 @@ class TreeFollower:
         followed = self._followed[address]
         try:
             yield from followed.new()
-        except (Corrupt, OSError) as error:
-            self.damages.append(f"{followed.file}: {error}")
+        except (JournalError, OSError) as error:
+            self.damages.append(f"{followed.source.name}: {error}")
             del self._followed[address]
 
     def _born(self, address: str, entry: Entry) -> str:
@@ -144,7 +168,7 @@ class TreeFollower:
         followed = self._followed.get(address)
         if not re.fullmatch(CHILD, name) or followed is None:
             return ""
-        self._followed[below] = _Followed(followed.path / CHILDREN / name)
+        self._followed[below] = _Followed(followed.source.below(name))
         return below
 
     def _leave(self, address: str) -> None:
@@ -154,14 +178,13 @@ class TreeFollower:
 
 
 class _Followed:
-    def __init__(self, path: Path) -> None:
-        self.path, self.file = path, path / log_file.NAME
-        self._reader, self._head = Reader(self.file), Head()
+    def __init__(self, source: LineSource) -> None:
+        self.source, self._head = source, Head()
         self._latest = 0.0
 
     def new(self) -> Iterator[tuple[float, Entry]]:
         """New entries with a time that never decreases, whatever the writer's clock did."""
-        for entry, head in codec.decode(self._reader.read(self._head.seq), self._head):
+        for entry, head in codec.decode(self.source.read(self._head.seq), self._head):
             self._head = head
             self._latest = max(self._latest, entry.at)
             yield self._latest, entry

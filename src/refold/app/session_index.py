@@ -1,0 +1,10 @@
+"""Where the sessions of a start are stored: the only choice of an adapter."""
+
+from refold.config.paths import Paths
+from refold.journal.home import JournalDirectory
+from refold.journal.session_index import SessionIndex
+
+
+def session_index(places: Paths) -> SessionIndex:
+    """The sessions of this user on this machine."""
+    return JournalDirectory(places.data / "sessions")
