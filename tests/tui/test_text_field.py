@@ -81,6 +81,15 @@ def test_up_and_down_keep_the_column_and_end_at_the_first_and_last_line() -> Non
     assert (above.field.at, above.beyond) == (6, -1)
 
 
+@given(WORDS, some.integers(2, 12), some.integers(0, 40))
+def test_rows_do_not_depend_on_where_the_cursor_is(text: str, room: int, at: int) -> None:
+    text = f"{text}\nplain words\n"
+
+    rows = lay_out(TextField(text, min(at, len(text))), room).rows
+
+    assert rows == lay_out(TextField(text, selected=((0, 1),)), room).rows
+
+
 def test_what_was_cut_last_and_before_that_comes_back_in_turn() -> None:
     field = typed("one two|", "ctrl+w")
     field = typed_letters(edited(field, "ctrl+u") or field, "> ").field
@@ -117,7 +126,7 @@ def test_the_last_word_of_an_earlier_input_can_be_inserted() -> None:
 
 
 def test_a_paste_that_was_cut_can_be_put_back_into_the_next_input() -> None:
-    text = "line\n" * 30
+    text = "line\n" * 30 + "end"
     cut = edited(pasted(TextField(), text), "ctrl+u")
 
     assert cut is not None
@@ -125,10 +134,10 @@ def test_a_paste_that_was_cut_can_be_put_back_into_the_next_input() -> None:
 
 
 def test_a_long_paste_is_one_character_that_is_shown_as_a_label_and_sent_whole() -> None:
-    text = "".join(f"line {n}\n" for n in range(20))
-    field = pasted(inserted(TextField(), "see "), text)
+    text = "\n".join(f"line {n}" for n in range(20))
+    field = pasted(inserted(TextField(), "see "), f"{text}\x1b[31m\n")
 
-    assert lay_out(field, 80).rows == ("see [pasted 21 lines]",)
+    assert lay_out(field, 80).rows == ("see [pasted 20 lines]",)
     assert field.whole == f"see {text}"
     assert (edited(field, "backspace") or field).whole == "see "
     assert pasted(TextField(), "two\r\nlines").text == "two\nlines"

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from refold.tui.text_field import FIRST_PASTE, MAX_PASTES, Edit, TextField
+from refold.views.pastes import clean_paste, paste_label
 
 if TYPE_CHECKING:
     from refold.tui.headless_editor import HeadlessEditor
 
-MIN_FOLDED_CHARS = 400  # of a paste
-MIN_FOLDED_LINE_ENDS = 6
 MAX_TYPED_CHARS = 200  # at once; more are no keys
 # Keys that mean something else in every field.
 _OTHERS = frozenset({
@@ -66,9 +65,8 @@ def inserted(field: TextField, text: str) -> TextField:
 
 def pasted(field: TextField, text: str) -> TextField:
     """The field after a paste. A long one is folded into one character."""
-    clean = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x00", "")
-    long = len(clean) > MIN_FOLDED_CHARS or clean.count("\n") >= MIN_FOLDED_LINE_ENDS
-    if not long or len(field.pastes) >= MAX_PASTES:
+    clean = clean_paste(text)
+    if not paste_label(clean) or len(field.pastes) >= MAX_PASTES:
         return inserted(field, clean)
     sign = chr(FIRST_PASTE + len(field.pastes))
     return inserted(replace(field, pastes=(*field.pastes, clean)), sign)

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from refold.views.escape import visible
+from refold.views.pastes import paste_label
 from refold.views.wrap import letters
 
 FIRST_PASTE = 0xF0000  # the first private character that stands for a paste
@@ -85,9 +86,14 @@ def lay_out(field: TextField, room: int) -> FieldLayout:
     """The field on rows of `room` cells; the cursor is always on one of them."""
     rows, at, cursor = _Rows(max(room, 2)), 0, (0, 0)
     for text, span in _clusters(field):
+        here = at <= field.at < at + span
+        if span > 1 and text.isascii() and not here:  # a run
+            rows.put_narrow(text)
+            at += span
+            continue
         parts = [("", 0)] if text == "\n" else list(letters(text))
         rows.make_room(parts[0][1])
-        if at <= field.at < at + span:
+        if here:
             cursor = rows.place
         selected = any(start <= at < end for start, end in field.selected)
         at += span
@@ -122,6 +128,15 @@ class _Rows:
         if self._used + cells > self._room:
             self.begin()
 
+    def put_narrow(self, text: str) -> None:
+        """Text of which each character takes one cell."""
+        while text:
+            self.make_room(1)
+            room = self._room - self._used
+            self.rows[-1] += text[:room]
+            self._used += len(text[:room])
+            text = text[room:]
+
     def put(self, letter: str, cells: int, *, selected: bool) -> None:
         self.make_room(cells)
         if selected:
@@ -133,9 +148,16 @@ class _Rows:
 
 
 def _clusters(field: TextField) -> Iterator[tuple[str, int]]:
-    """The text in graphemes as they are drawn, each with its length in `text`."""
-    for run in _RUNS.findall(field.text):
-        if run == "\n":
+    """The text in graphemes as they are drawn, each with its length in `text`.
+
+    What is not near the cursor comes in longer pieces, if it takes a cell a character.
+    """
+    for found in _RUNS.finditer(field.text):
+        run = found[0]
+        far = not found.start() <= field.at <= found.end() and not field.selected
+        if far and run.isascii() and run.isprintable():
+            yield run, len(run)
+        elif run == "\n":
             yield run, 1
         elif run == "\t":
             yield " ", 1
@@ -153,7 +175,4 @@ def _paste(field: TextField, letter: str) -> str:
 
 
 def _label(paste: str) -> str:
-    if is_paste(paste[:1] or " ") and len(paste) == 1:
-        return visible(paste)
-    lines = paste.count("\n") + 1
-    return f"[pasted {lines} lines]" if lines > 1 else f"[pasted {len(paste)} characters]"
+    return visible(paste) if len(paste) == 1 else paste_label(paste, most=0)

@@ -1,15 +1,12 @@
 """Long pastes, shown as one mark in the typed text. Pure.
 
 The user sees and edits `[pasted 40 lines]`; the pasted text is put in its place when the message is
-sent. Without the mark, each key would draw the whole text again.
+sent.
 """
 
 import re
 
-from refold.views.strip_escapes import without_escapes
-
-_MOST_LINES = 15
-_MOST_CHARACTERS = 1_500
+from refold.views.pastes import MAX_SHOWN_LINES, clean_paste, paste_label
 
 
 class Pasted:
@@ -18,17 +15,15 @@ class Pasted:
     def __init__(self) -> None:
         self._texts = dict[str, str]()
 
-    def shown(self, pasted: str, most: int = _MOST_LINES) -> str:
+    def shown(self, pasted: str, most: int = MAX_SHOWN_LINES) -> str:
         """What stands in the prompt for it: itself, or a mark if it has more lines."""
-        text = without_escapes(pasted).rstrip("\n")
-        lines = text.count("\n") + 1
-        if lines <= most and len(text) <= _MOST_CHARACTERS:
+        text = clean_paste(pasted)
+        if not (label := paste_label(text, most)):
             return text
-        what = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
-        mark, number = f"[pasted {what}]", 1
+        mark, number = label, 1
         while self._texts.get(mark, text) != text:
             number += 1
-            mark = f"[pasted {what}, {number}]"
+            mark = f"{label[:-1]}, {number}]"
         self._texts[mark] = text
         return mark
 

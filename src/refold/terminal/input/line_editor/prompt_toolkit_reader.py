@@ -1,7 +1,7 @@
 """Reads with a line editor: history, completion, several lines, single keys.
 
-prompt_toolkit is imported only in this package, and only if the terminal supports it: the
-import takes longer than all others. `key_bindings` has the keys.
+prompt_toolkit is imported only if the terminal supports it: the import takes longer than all
+others. `key_bindings` has the keys.
 """
 
 import time
