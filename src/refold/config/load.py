@@ -245,6 +245,12 @@ def defining_class(key: str) -> tuple[type[Struct], str]:
     return Settings, key
 
 
+def default_of(key: str) -> object:
+    """The default of the setting `key`; "" where there is none."""
+    whole, asked = defining_class(key)
+    return flat(whole()).get(asked, "")
+
+
 def is_table(key: str) -> bool:
     """Whether `key` is a table, which may be empty."""
     if key in _TABLES or (key.partition(".")[0] in _TABLES and len(parts_of(key)) == 2):

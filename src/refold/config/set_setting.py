@@ -20,7 +20,7 @@ from refold.config.layers import (
     parts_of,
     text_of,
 )
-from refold.config.load import canonical, checked_layer, combined, flat
+from refold.config.load import canonical, checked_layer, combined, default_of, flat
 from refold.config.paths import Paths
 from refold.config.project import DIRECTORY, allowed, project, read
 from refold.config.trusted_folders import TrustedFolders
@@ -151,7 +151,7 @@ def _meant(key: str, text: str) -> object:
             given = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError as error:
             raise BadInput(f"{text!r} is not a TOML value: {error}") from error
-    elif isinstance(_default(key), tuple):
+    elif isinstance(default_of(canonical(key)), tuple):
         given = [text]
     known = canonical(key)
     settings = combined([[(key, Origin(given, COMMAND_LINE))]]).settings
@@ -161,13 +161,6 @@ def _meant(key: str, text: str) -> object:
     if isinstance(found, tuple):
         return list(cast("tuple[object, ...]", found))
     return given if isinstance(found, dict) else found
-
-
-def _default(key: str) -> object:
-    from refold.config.load import defining_class
-
-    whole, asked = defining_class(canonical(key))
-    return flat(whole()).get(asked)
 
 
 def _as_written(file: SettingsFile, text: str, key: str) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from refold.config.load import (
     canonical,
     checked_layer,
     combined,
+    default_of,
     defaults_of,
     flat,
     in_order,
@@ -164,18 +165,11 @@ def _setting(key: str, value: object, found: SettingOrigins, masks: Redactor) ->
     says = found.chain.get(key, ())
     adds = key.startswith("permissions.")
     written = [LayerValue(_written(key, each.value, masks), each.where) for each in says]
-    default = None if adds else _default(key)
+    default = None if adds else default_of(key)
     first = (
         () if default is None else (LayerValue(_written(key, default, masks), "default"),)
     )
     return Setting(key, _written(key, value, masks), (*first, *written), adds)
-
-
-def _default(key: str) -> object:
-    from refold.config.load import defining_class, flat
-
-    whole, asked = defining_class(key)
-    return flat(whole()).get(asked, "")
 
 
 def _written(key: str, value: object, masks: Redactor) -> str:

@@ -108,7 +108,9 @@ class Draft:
         Raises `ProviderError` if the response does not end.
         """
         if not isinstance(delta, Done):
-            self._count()
+            self._pieces += 1
+            if self._pieces == 1:
+                self._first_piece = round(self._clock() - self._began, 3)
         match delta:
             case TextDelta(text):
                 self._hear(text)
@@ -185,11 +187,6 @@ class Draft:
         free = self._price(self._model, Usage(fresh=1, output=1)) == 0
         cost = 0.0 if free else None
         return ModelAnswered(message, model=self._model, partial=True, cost=cost)
-
-    def _count(self) -> None:
-        self._pieces += 1
-        if self._pieces == 1:
-            self._first_piece = round(self._clock() - self._began, 3)
 
     def _hear(self, text: str, read: str = "") -> None:
         """`read` is in the response, but the model has not written it."""

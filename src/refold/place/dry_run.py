@@ -21,24 +21,14 @@ from refold.place.port import (
 )
 
 
-class DryRunFiles:
-    """`files` as they would be after the changes made here. Directories list the disk."""
+class FilesOver:
+    """Other `files`, for a class that does some things in another way, as `put_all`."""
 
-    def __init__(self, files: Files, changes: dict[Real, bytes | None] | None = None):
+    def __init__(self, files: Files) -> None:
         self._files = files
-        self._changes: dict[Real, bytes | None] = {} if changes is None else changes
 
     def real(self, path: str) -> Real:
         return self._files.real(path)
-
-    def only(self, reals: Collection[str]) -> "DryRunFiles":
-        return DryRunFiles(self._files.only(reals), self._changes)
-
-    def heeding(self, unread: Why, unshown: Why) -> "DryRunFiles":
-        return DryRunFiles(self._files.heeding(unread, unshown), self._changes)
-
-    def dry_run(self) -> "DryRunFiles":
-        return DryRunFiles(self)
 
     def outside(self, path: str) -> Real | None:
         return self._files.outside(path)
@@ -47,9 +37,7 @@ class DryRunFiles:
         return self._files.called(real)
 
     def kind(self, real: Real) -> Kind:
-        if real not in self._changes:
-            return self._files.kind(real)
-        return "nothing" if self._changes[real] is None else "file"
+        return self._files.kind(real)
 
     def unread(self, real: Real) -> str:
         return self._files.unread(real)
@@ -60,6 +48,40 @@ class DryRunFiles:
     def items(self, real: Real) -> tuple[DirectoryEntry, ...]:
         return self._files.items(real)
 
+    def write(self, real: Real, content: bytes, *, expect: str) -> None:
+        self.put_all([FileWrite(real, content, expect)])
+
+    def remove(self, real: Real, *, expect: str) -> None:
+        self.put_all([FileWrite(real, None, expect)])
+
+    def put_all(self, puts: Sequence[FileWrite]) -> None:
+        self._files.put_all(puts)
+
+    def secrets(self, before: str, name: str) -> Secrets:
+        return self._files.secrets(before, name)
+
+
+class DryRunFiles(FilesOver):
+    """`files` as they would be after the changes made here. Directories list the disk."""
+
+    def __init__(self, files: Files, changes: dict[Real, bytes | None] | None = None):
+        super().__init__(files)
+        self._changes: dict[Real, bytes | None] = {} if changes is None else changes
+
+    def only(self, reals: Collection[str]) -> "DryRunFiles":
+        return DryRunFiles(self._files.only(reals), self._changes)
+
+    def heeding(self, unread: Why, unshown: Why) -> "DryRunFiles":
+        return DryRunFiles(self._files.heeding(unread, unshown), self._changes)
+
+    def dry_run(self) -> "DryRunFiles":
+        return DryRunFiles(self)
+
+    def kind(self, real: Real) -> Kind:
+        if real not in self._changes:
+            return self._files.kind(real)
+        return "nothing" if self._changes[real] is None else "file"
+
     def read(self, real: Real, at_most: int = AT_MOST) -> bytes:
         if real not in self._changes:
             return self._files.read(real, at_most)
@@ -67,12 +89,6 @@ class DryRunFiles:
         if content is None:
             raise ToolFailed(f"There is no file {self.called(real)}.")
         return content
-
-    def write(self, real: Real, content: bytes, *, expect: str) -> None:
-        self.put_all([FileWrite(real, content, expect)])
-
-    def remove(self, real: Real, *, expect: str) -> None:
-        self.put_all([FileWrite(real, None, expect)])
 
     def put_all(self, puts: Sequence[FileWrite]) -> None:
         check_masks(puts, self)
@@ -90,6 +106,3 @@ class DryRunFiles:
 
     def remarks(self) -> Sequence[str]:
         return self._files.remarks()
-
-    def secrets(self, before: str, name: str) -> Secrets:
-        return self._files.secrets(before, name)

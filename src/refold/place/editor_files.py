@@ -18,17 +18,15 @@ from anyio import to_thread
 from msgspec import Struct
 
 from refold.errors import ToolFailed
+from refold.place.dry_run import DryRunFiles, FilesOver
 from refold.place.file_secrets import check_masks
 from refold.place.files import DiskFiles
 from refold.place.port import (
     AT_MOST,
-    DirectoryEntry,
     Editor,
     Files,
     FileWrite,
-    Kind,
     Real,
-    Secrets,
     Why,
 )
 from refold.values.text import clean
@@ -104,7 +102,7 @@ class _Text(Struct, frozen=True):
     unsaved: bool
 
 
-class EditorFiles:
+class EditorFiles(FilesOver):
     """`disk`, with what the editor has of the files that a call names."""
 
     def __init__(
@@ -114,6 +112,7 @@ class EditorFiles:
         gate: EditorGate,
         named: Collection[str] = (),
     ) -> None:
+        super().__init__(disk)
         self._disk, self._editor, self._gate = disk, editor, gate
         self._named = frozenset(named)
         self._said = dict[str, None]()
@@ -126,30 +125,7 @@ class EditorFiles:
         return EditorFiles(disk, self._editor, self._gate, self._named)
 
     def dry_run(self) -> Files:
-        from refold.place.dry_run import DryRunFiles
-
         return DryRunFiles(self)
-
-    def real(self, path: str) -> Real:
-        return self._disk.real(path)
-
-    def outside(self, path: str) -> Real | None:
-        return self._disk.outside(path)
-
-    def called(self, real: Real) -> str:
-        return self._disk.called(real)
-
-    def kind(self, real: Real) -> Kind:
-        return self._disk.kind(real)
-
-    def unread(self, real: Real) -> str:
-        return self._disk.unread(real)
-
-    def unshown(self, real: Real) -> str:
-        return self._disk.unshown(real)
-
-    def items(self, real: Real) -> tuple[DirectoryEntry, ...]:
-        return self._disk.items(real)
 
     def read(self, real: Real, at_most: int = AT_MOST) -> bytes:
         content = self._disk.read(real, at_most)
@@ -160,12 +136,6 @@ class EditorFiles:
             raise ToolFailed(f"{self.called(real)} is too large to be read whole.")
         self._say(_UNSAVED, real)
         return found.content
-
-    def write(self, real: Real, content: bytes, *, expect: str) -> None:
-        self.put_all([FileWrite(real, content, expect)])
-
-    def remove(self, real: Real, *, expect: str) -> None:
-        self.put_all([FileWrite(real, None, expect)])
 
     def put_all(self, puts: Sequence[FileWrite]) -> None:
         check_masks(puts, self)
@@ -181,9 +151,6 @@ class EditorFiles:
 
     def remarks(self) -> Sequence[str]:
         return tuple(self._said)
-
-    def secrets(self, before: str, name: str) -> Secrets:
-        return self._disk.secrets(before, name)
 
     def _save_all(self) -> bool:
         any_saved = False

@@ -81,7 +81,10 @@ class SnapshotRepository:
             self.directory.parent.mkdir(mode=0o700, exist_ok=True)
             for name in ("", *_FOLDERS):
                 (self.directory / name).mkdir(mode=0o700, exist_ok=True)
-            self._see_that_nothing_leads_away()
+            # Where git writes, no directory is a link: it would not look.
+            own = (self.directory / name for name in ("", *_FOLDERS))
+            objects = (self.directory / "objects").iterdir()
+            unlinked(self.directory.parent, *own, *objects)
             for name, text in _FILES.items():
                 _write(self.directory / name, text)
         except OSError as error:
@@ -89,12 +92,6 @@ class SnapshotRepository:
                 f"The checkpoints in {escaped(str(self.directory))} cannot be written: "
                 f"{error.strerror}."
             ) from error
-
-    def _see_that_nothing_leads_away(self) -> None:
-        """Where git writes, no directory is a link: it would not look."""
-        objects = self.directory / "objects"
-        own = (self.directory / name for name in ("", *_FOLDERS))
-        unlinked(self.directory.parent, *own, *objects.iterdir())
 
     def run(
         self,

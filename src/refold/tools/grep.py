@@ -19,10 +19,9 @@ from refold.errors import ToolFailed
 from refold.place.port import Commands, Files, Finished, Real
 from refold.tools.contract import Reply, tool
 from refold.tools.find import complaints, matcher, not_shown, ripgrep, run_search
-from refold.tools.text_files import written
+from refold.tools.text_files import clipped_line, written
 from refold.values.display import Note
 from refold.values.printable_names import escaped
-from refold.values.text import clean
 from refold.values.tools import Effect
 
 _MOST_LINES = 300
@@ -242,14 +241,8 @@ def _rows(found: Sequence[MatchedLine], called: partial[str]) -> Iterator[str]:
             yield called(line.path)
         elif line.number > before.number + 1 and not (line.match and before.match):
             yield "--"
-        yield f"{line.number}{':' if line.match else '-'} {_cut(line.text)}"
+        yield f"{line.number}{':' if line.match else '-'} {clipped_line(line.text, _LONGEST_LINE)}"
         before = line
-
-
-def _cut(text: str) -> str:
-    text = clean(text)
-    left = len(text) - _LONGEST_LINE
-    return text if left <= 0 else f"{text[:_LONGEST_LINE]} [{left:,} more characters]"
 
 
 def _count(many: int, what: str) -> str:

@@ -176,7 +176,7 @@ def piece(text: str, first: int, count: int) -> Piece:
     total = text.count("\n") + (not text.endswith("\n") and bool(text))
     shown, length, last = list[str](), 0, first - 1
     for number, line in enumerate(_from(text, first), first):
-        row = f"{number}\t{_cut(line)}"
+        row = f"{number}\t{clipped_line(line)}"
         length += len(row) + 1
         if number >= first + count or (length > MOST and shown):
             break
@@ -211,7 +211,8 @@ def _from(text: str, first: int) -> Iterator[str]:
         at = end + 1
 
 
-def _cut(line: str) -> str:
+def clipped_line(line: str, chars: int = LONGEST_LINE) -> str:
+    """At most so many characters of a line, and the number of those that are left out."""
     line = clean(line)
-    left = len(line) - LONGEST_LINE
-    return line if left <= 0 else f"{line[:LONGEST_LINE]} [{left:,} more characters]"
+    left = len(line) - chars
+    return line if left <= 0 else f"{line[:chars]} [{left:,} more characters]"
