@@ -378,7 +378,7 @@ def test_templates_are_offered_as_commands_and_spelled_out(work: Path, home: Pat
             (said,) = [each for each in events(home, session) if each["kind"] == "Said"]
             assert said["data"]["text"] == "Fix a.py now."
             await at.prompt(session, "/compact the colours")
-            assert at.editor.answer == "Fixed.The conversation is compacted."
+            assert at.editor.answer.startswith("Fixed.The conversation is compacted.")
 
     anyio.run(check)
 
@@ -394,7 +394,7 @@ def test_hooks_are_listed_by_a_command_that_the_model_does_not_see(
             assert "hooks" in {each.name for each in told.available_commands}
             ended = await at.prompt(session, "/hooks")
             assert (ended.stop_reason, at.editor.answer) == (
-                "end_turn", f"- Stop runs: true\n  {file}",
+                "end_turn", f"```\nStop runs: true\n    {file}\n```\n\n",
             )  # fmt: skip
             assert [each for each in events(home, session) if each["kind"] == "Said"] == []
 
@@ -402,6 +402,47 @@ def test_hooks_are_listed_by_a_command_that_the_model_does_not_see(
     file.parent.mkdir(exist_ok=True)
     hook = {"type": "command", "command": "true"}
     file.write_text(json.dumps({"hooks": {"Stop": [{"hooks": [hook]}]}}))
+    anyio.run(check)
+
+
+def test_commands_are_run_in_the_editor_and_never_reach_the_model(
+    work: Path, home: Path
+) -> None:
+    async def check() -> None:
+        async with editor(work, {"text": "Hello."}, said=lambda *_: "y") as at:
+            session = await at.new()
+            await at.editor.until(lambda: at.editor.of("available_commands_update"))
+            (told,) = at.editor.of("available_commands_update")
+            names = {each.name for each in told.available_commands}
+            await at.prompt(session, "Hi")
+            for typed in ("/cost", "/csot", "/theme", "/clear", "/permissions", "/plan"):
+                await at.prompt(session, typed)
+            await at.prompt(session, "/rewind 2")
+            said = [each for each in events(home, session) if each["kind"] == "Said"]
+
+            assert {"cost", "model", "rewind"} <= names
+            assert names.isdisjoint({"theme", "vi", "quit", "shell", "resume", "clear"})
+            assert "10 in · 6 out" in at.editor.answer
+            assert "There is no command /csot. Did you mean /cost?" in at.editor.answer
+            assert "/theme does not work here: it is about the terminal" in at.editor.answer
+            assert "/clear does not work here: your editor opens" in at.editor.answer
+            assert "The conversation was rewound." in at.editor.answer
+            assert [each["data"]["text"] for each in said] == ["Hi"]
+
+    anyio.run(check)
+
+
+def test_a_command_that_begins_a_turn_ends_with_it(work: Path, home: Path) -> None:
+    async def check() -> None:
+        async with editor(work, {"text": "First."}, {"text": "Second."}) as at:
+            session = await at.new()
+            await at.prompt(session, "Hi")
+            ended = await at.prompt(session, "/continue")
+            planned = await at.prompt(session, "/plan")
+
+            assert at.editor.answer.startswith("First.Second.")
+            assert (ended.stop_reason, planned.stop_reason) == ("end_turn", "end_turn")
+
     anyio.run(check)
 
 

@@ -65,7 +65,7 @@ def test_a_shorter_talk_says_how_to_have_the_longer_one_again(evening: Evenings)
     counted = Reply("Second.", usage=Usage(fresh=4_000, output=2))
     tonight = evening([READ], "First. " * 99, counted, "<sum>", "Third.")
     rows = tonight.tell("one", "two", "/compact")
-    (undo,) = [row for row in rows if row.startswith("To undo this: ")]
+    (undo,) = [row for row in rows if "To undo this: " in row]
 
     tonight.tell(undo.partition(": ")[2], "y", "three")
 

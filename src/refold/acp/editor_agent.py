@@ -52,7 +52,7 @@ from anyio.abc import TaskGroup
 from refold._version import __version__
 from refold.acp import session_choices
 from refold.acp.editor_buffers import EditorBuffers, offered
-from refold.acp.open_session import COMPACT, HOOKS, EditorCan, OpenSession, tell_hooks
+from refold.acp.open_session import EditorCan, OpenSession
 from refold.acp.prompt_content import ContentBlock, message_of
 from refold.client.feed import BEGINNING, Cursor
 from refold.client.host import Conversation, EditorConversation, Host
@@ -271,14 +271,7 @@ class EditorAgent:
     async def prompt(
         self, session_id: str, prompt: list[ContentBlock], **_: Any
     ) -> PromptResponse:
-        found = self._there(session_id)
-        message = message_of(prompt)
-        words = message.typed.strip().split(maxsplit=1)
-        if words and words[0] == f"/{COMPACT}":
-            return await found.compact(" ".join(words[1:]))
-        if words == [f"/{HOOKS}"]:
-            return await tell_hooks(found)
-        return await found.prompt(message)
+        return await self._there(session_id).prompt(message_of(prompt), self._host)
 
     async def cancel(self, session_id: str, **_: Any) -> None:
         if (found := self._open.get(session_id)) is not None:

@@ -6,7 +6,9 @@ them an editor is told, `person` asks; `editor_agent` has the sessions by their 
 
 import logging
 import math
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from uuid import uuid4
 
 import anyio
@@ -14,14 +16,11 @@ import msgspec
 from acp.exceptions import RequestError
 from acp.interfaces import Client
 from acp.schema import (
-    AvailableCommand,
-    AvailableCommandInput,
     AvailableCommandsUpdate,
     ConfigOptionUpdate,
     Cost,
     CurrentModeUpdate,
     PromptResponse,
-    UnstructuredCommandInput,
     Usage,
     UsageUpdate,
 )
@@ -31,6 +30,7 @@ from msgspec import UNSET, Struct
 
 from refold.acp import session_choices
 from refold.acp.call_display import CallDisplay, call_display
+from refold.acp.commands import available_commands, is_command, run_command
 from refold.acp.open_requests import OpenRequests
 from refold.acp.person import Person
 from refold.acp.prompt_content import PromptMessage
@@ -41,13 +41,12 @@ from refold.acp.session_updates import (
     progress,
     thought_chunk,
 )
-from refold.client.choices import offers
 from refold.client.feed import Cursor, Follower, cursor
-from refold.client.host import Conversation
+from refold.client.host import Conversation, Host
 from refold.client.protocol import Cancel, Order, SendMessage
+from refold.client.types import ImageData
+from refold.commands.table import find
 from refold.errors import BadInput
-from refold.views.escape import on_one_line
-from refold.views.notices import NO_HOOKS
 from refold.views.stream_json import documents
 from refold.views.stream_json.encode import Document
 from refold.views.stream_json.snapshot import (
@@ -56,8 +55,6 @@ from refold.views.stream_json.snapshot import (
     ModelChanged,
     Status,
 )
-
-COMPACT, HOOKS = "compact", "hooks"
 
 
 class _Place(Struct, frozen=True):
@@ -91,6 +88,7 @@ class _Turn:
         self.key, self.message = f"acp-{uuid4().hex}", 0
         # A turn has the message; it is to be stopped; it was, before it began.
         self.begun = self.cancelled = self.dropped = False
+        self.empty = False  # there was nothing to do
         self.answer = ""  # how the newest response stopped
         self.result: documents.Result | None = None
         self.error = ""
@@ -148,8 +146,34 @@ class OpenSession:
         """Tell no more of it; the session stays open."""
         self._follower.close()
 
-    async def prompt(self, message: PromptMessage) -> PromptResponse:
-        """Send it, and wait for the end of its turn."""
+    async def prompt(self, message: PromptMessage, host: Host) -> PromptResponse:
+        """Run a command, or send a message and wait for the end of its turn."""
+        launch = self.conversation.launch
+        text, typed = message.text, None
+        if not (is_command(message.typed) and find(message.typed.split()[0][1:])):
+            text, typed = await launch.said(message.typed, message.text)
+        if is_command(message.typed) and text == message.text:
+            return await run_command(message.typed, self, self._person, host)
+        return await self._run(partial(self._send, text, message.images, typed))
+
+    async def say(self, text: str, typed: str | None) -> PromptResponse:
+        return await self._run(partial(self._send, text, (), typed))
+
+    async def carry_out(
+        self, start: Callable[[], Awaitable[object]] | None
+    ) -> PromptResponse:
+        async def begin(turn: _Turn) -> None:
+            turn.begun = True
+            if start is not None:
+                await start()
+            self.conversation.go_on()
+            if self.session.idle:
+                turn.empty = True
+                turn.end(None)
+
+        return await self._run(begin)
+
+    async def _run(self, begin: Callable[[_Turn], Awaitable[None]]) -> PromptResponse:
         if self._turn is not None:
             raise BadInput(_BUSY)
         turn = self._turn = _Turn()
@@ -157,11 +181,13 @@ class OpenSession:
         try:
             for notice in await self.conversation.notices():
                 await self.tell(thought_chunk(f"refold: {notice}\n\n"))
-            await self._send_message(message, turn)
+            await begin(turn)
             await self._requests.put_all()
             while True:
                 await turn.over.wait()
                 result = turn.result
+                if turn.empty and turn.result is None:
+                    return PromptResponse(stop_reason="end_turn")
                 if turn.dropped:
                     return PromptResponse(stop_reason="cancelled")
                 if result is None:
@@ -172,13 +198,6 @@ class OpenSession:
             return _response(result, turn)
         finally:
             self._turn = None
-
-    async def compact(self, focus: str) -> PromptResponse:
-        """What /compact does."""
-        done = await self.session.compact(focus)
-        said = "The conversation is compacted." if done else "There is nothing to compact."
-        await self.tell(answer_chunk(said))
-        return PromptResponse(stop_reason="end_turn")
 
     async def cancel(self) -> None:
         """Stop the turn, also one that is only about to begin."""
@@ -191,17 +210,7 @@ class OpenSession:
             await self._editor.session_update(session_id=self.id, update=update)
 
     async def tell_commands(self) -> None:
-        """Which commands a prompt may begin with: our own, templates, skills and prompts of servers."""
-        found = await to_thread.run_sync(offers, self.conversation.launch, "commands")
-        commands = [
-            _command(COMPACT, "[focus]", "compact the conversation"),
-            _command(HOOKS, "", "list the hooks of this session"),
-        ]
-        for each in found:
-            name = str(each["name"]).removeprefix("/")
-            commands.append(_command(name, str(each["usage"]), str(each["description"])))
-        for prompt in self.session.mcp.prompts() if self.session.mcp else ():
-            commands.append(_command(prompt.name, prompt.usage, prompt.about))
+        commands = await to_thread.run_sync(available_commands, self.session)
         await self.tell(
             AvailableCommandsUpdate(
                 session_update="available_commands_update", available_commands=commands
@@ -299,10 +308,10 @@ class OpenSession:
         await self._order(order)
         return order.approved
 
-    async def _send_message(self, message: PromptMessage, turn: _Turn) -> None:
-        launch = self.conversation.launch
-        text, typed = await launch.said(message.typed, message.text)
-        order = SendMessage(text, images=message.images, typed=typed, client_key=turn.key)
+    async def _send(
+        self, text: str, images: tuple[ImageData, ...], typed: str | None, turn: _Turn
+    ) -> None:
+        order = SendMessage(text, images=images, typed=typed, client_key=turn.key)
         await self._order(order)
         if turn.cancelled:
             await self._order(Cancel())
@@ -347,21 +356,6 @@ class OpenSession:
 
     def _show(self, tool: str, arguments: object) -> CallDisplay:
         return call_display(tool, arguments, self.session.tool(tool), self._directory)
-
-
-async def tell_hooks(there: OpenSession) -> PromptResponse:
-    """What /hooks does."""
-    found = [
-        f"- {on_one_line(line)}\n  {on_one_line(file)}"
-        for line, file in there.session.hooks
-    ]
-    await there.tell(answer_chunk("\n".join(found) or NO_HOOKS))
-    return PromptResponse(stop_reason="end_turn")
-
-
-def _command(name: str, usage: str, about: str) -> AvailableCommand:
-    hint = AvailableCommandInput(root=UnstructuredCommandInput(hint=usage))
-    return AvailableCommand(name=name, description=about, input=hint if usage else None)
 
 
 def _response(result: documents.Result, turn: _Turn) -> PromptResponse:

@@ -4,8 +4,9 @@ An answer is an order, as from any client; `open_session` sends it. An editor th
 leaves the call denied.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, cast
+from uuid import uuid4
 
 from acp.exceptions import RequestError
 from acp.interfaces import Client
@@ -35,6 +36,7 @@ from refold.client.protocol import (
     PlanApproval,
     QuestionResponse,
 )
+from refold.errors import BadInput
 from refold.values.display import AskedQuestion
 from refold.views.escape import visible
 from refold.views.stream_json import documents
@@ -108,6 +110,33 @@ class Person:
         if chosen in _PLANS:
             return PlanApproval(plan.id, True, mode=_PLANS[chosen][2])
         return PlanApproval(plan.id, False) if chosen == _NO else None
+
+    async def choose(self, title: str, options: Sequence[tuple[str, str]]) -> str:
+        """The id of the option that was chosen, of pairs of id and name; "": none was."""
+        call = ToolCallUpdate(
+            tool_call_id=f"command-{uuid4().hex}",
+            title=title,
+            kind="other",
+            status="pending",
+        )
+        found = [_option(id_, name, "allow_once") for id_, name in options]
+        try:
+            return await self._choose(call, found)
+        except RequestError as error:
+            raise BadInput(_UNABLE.format(reason=error)) from error
+
+    async def text(self, prompt: str) -> str:
+        """What was typed into a form; "": nothing was."""
+        if not self._forms:
+            raise BadInput(f"the editor cannot ask for a text: {prompt}")
+        field = ElicitationStringPropertySchema(type="string", title=prompt)
+        mode = ElicitationFormSessionMode(
+            session_id=self._session,
+            requested_schema=ElicitationSchema(type="object", properties={"text": field}),
+        )
+        given = await self._editor.create_elicitation(prompt, mode)
+        said = given.content if isinstance(given, AcceptElicitationResponse) else None
+        return _as_text((said or {}).get("text", ""))
 
     async def _choose(self, call: ToolCallUpdate, options: list[PermissionOption]) -> str:
         """The id of the chosen option; "": none was."""

@@ -78,14 +78,14 @@ class SharedSession:
         try:
             order = order_in(data)
             key = order.client_key
-            changed = await self._obey(order, follower)
+            changed = await self.obey(order, follower)
         except RefoldError as error:
             _tell(follower, problem(error, key))
             return
         if key:
             _tell(follower, OrderTaken(client_key=key, changed=changed))
 
-    async def _obey(self, order: Order, follower: Follower) -> bool:
+    async def obey(self, order: Order, follower: Follower) -> bool:
         session = self.session
         match order:
             case SendMessage():
@@ -122,6 +122,11 @@ class SharedSession:
             self.cut_off = False
         self._wake()
         return changed
+
+    def go_on(self) -> None:
+        """Finish a turn that was cut off, and do what was ordered."""
+        self.cut_off = False
+        self._wake()
 
     async def _ask_about_instructions(self) -> None:
         """Tell all clients what is to be asked now."""
@@ -160,10 +165,10 @@ class TerminalSession(SharedSession):
         # What waits for an answer is asked there, too; only other turns were cut off.
         self.cut_off = self.cut_off and not session.requests
 
-    async def _obey(self, order: Order, follower: Follower) -> bool:
+    async def obey(self, order: Order, follower: Follower) -> bool:
         if isinstance(order, SetDirectory):
             raise BadInput(_ITS_OWN)
-        return await super()._obey(order, follower)
+        return await super().obey(order, follower)
 
 
 def problem(error: RefoldError, client_key: str = "") -> Error:

@@ -4,13 +4,14 @@ The line terminal, the full screen, pages and editors implement `CommandContext`
 documents, which each surface draws its own way, and asks; it never prints.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from refold.client.launch import ResumeTarget
 from refold.client.session import Session
+from refold.commands.table import Need
 from refold.errors import BadInput
 from refold.views.picker import OnMove, Picker, Search
 from refold.views.styled import Line
@@ -88,13 +89,21 @@ class CommandContext(Protocol):
     def look(self) -> Look: ...
     @property
     def terminal(self) -> TerminalFeatures | None: ...
+    @property
+    def lacks(self) -> Collection[Need]:
+        """What commands may need and this surface does not have."""
+        ...
+
     def show(self, *documents: Document) -> None: ...
     async def show_long(self, rows: Sequence[Line]) -> None:
         """Rows that may not fit on a screen: a terminal shows them in the pager."""
         ...
 
     async def ask(self, prompt: str, keys: str = "") -> str:
-        """The key of `keys` that was pressed; without `keys`, what was typed. "": no answer."""
+        """The key of `keys` that was pressed; without `keys`, what was typed. "": no answer.
+
+        A command asks before it changes anything: a page runs it once more with the answer.
+        """
         ...
 
     async def pick(
@@ -133,5 +142,5 @@ class CommandContext(Protocol):
 def terminal_of(here: CommandContext, command: str) -> TerminalFeatures:
     """Raises `BadInput` on a page and in an editor."""
     if (terminal := here.terminal) is None:
-        raise BadInput(f"{command} needs a terminal: type it in `refold`, not here")
+        raise BadInput(f"{command} needs a terminal: type it in `refold`")
     return terminal

@@ -30,7 +30,7 @@ async def run(here: CommandContext, rest: str) -> None:
         here.show(line("Stopped. The conversation is unchanged.", "dim"))
     elif session.view.conversation.size != before.conversation.size:
         undo = f"/rewind {before.seq + 1} conversation"
-        here.show(line(f"To undo this: {undo}", "dim"))
+        here.show(line(f"The conversation is compacted. To undo this: {undo}", "dim"))
 
 
 def _wanted(rest: str) -> tuple[CompactionKind, str]:

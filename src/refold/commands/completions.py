@@ -1,7 +1,7 @@
 """Completion at the prompt of a session: its commands, and what each takes."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 
 from refold.client.session import Session
@@ -16,7 +16,7 @@ from refold.commands.completion import (
     kept,
 )
 from refold.commands.dispatch import COMMANDS, choices_of
-from refold.commands.table import commands
+from refold.commands.table import Need, commands
 from refold.commands.workspace_files import WorkspaceFiles
 from refold.plugins import installed
 from refold.views.escape import on_one_line
@@ -39,9 +39,21 @@ def offering(here: Callable[[], CommandContext]) -> Complete:
     return complete
 
 
-def offers_of(session: Session, directory: Callable[[], str]) -> Complete:
+def offers_of(
+    session: Session, directory: Callable[[], str], lacks: Collection[Need] = ()
+) -> Complete:
     """`directory` is where the session works now."""
-    table = [NamedCommand(c.name, c.about, c.takes) for c in commands()]
+    files = WorkspaceFiles(directory)
+    return completing(
+        named_commands(session, lacks), _choices(session), directory, files.found
+    )
+
+
+def named_commands(session: Session, lacks: Collection[Need] = ()) -> list[NamedCommand]:
+    """What can be typed with a slash: ours, templates and skills, prompts, and plug-ins."""
+    table = [
+        NamedCommand(c.name, c.about, c.takes) for c in commands() if c.needs not in lacks
+    ]
     table += [
         NamedCommand(each.name.removeprefix("/"), on_one_line(each.about), each.usage)
         for each in session.shortcuts.offered()
@@ -54,8 +66,7 @@ def offers_of(session: Session, directory: Callable[[], str]) -> Complete:
         NamedCommand(each.name, f"a command of {on_one_line(each.package)}", "")
         for each in installed(COMMANDS)
     ]
-    files = WorkspaceFiles(directory)
-    return completing(table, _choices(session), directory, files.found)
+    return table
 
 
 def _choices(session: Session) -> Mapping[str, Choices]:

@@ -11,6 +11,8 @@ from refold.values.modes import Format
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import line
 
+_NOT_HERE = "settings are changed in a terminal: refold config set {key} VALUE"
+
 
 async def run(here: CommandContext, rest: str) -> None:
     """All settings, or those of some keys or tables; `set` changes one of the user's."""
@@ -25,6 +27,8 @@ async def run(here: CommandContext, rest: str) -> None:
 def _set(here: CommandContext, words: list[str]) -> None:
     match words:
         case [key, value]:
+            if here.terminal is None:
+                raise BadInput(_NOT_HERE.format(key=key))
             is_model = key == "model" or key.startswith("models.")
             doubt = here.session.models.doubt(value) if is_model else ""
             here.session.config.remember(key, value)

@@ -17,7 +17,7 @@ from refold.commands import help
 from refold.commands.command_context import CommandContext
 from refold.commands.completion import CompletionChoice
 from refold.commands.session_lines import sentence
-from refold.commands.table import SlashCommand, command_in, commands, find
+from refold.commands.table import WHY, SlashCommand, command_in, find
 from refold.errors import BadInput, RefoldError
 from refold.plugins import Plugin, built_in, installed, unique
 from refold.views.escape import on_one_line
@@ -69,6 +69,8 @@ class CommandRunner:
 async def run_command(name: str, rest: str, here: CommandContext) -> None:
     """Raises `BadInput` for an unknown command, with the nearest name."""
     if (command := find(name)) is not None:
+        if command.needs in here.lacks:
+            raise BadInput(f"/{name} does not work here: {WHY[command.needs]}.")
         await _run(entry_point(command), rest, here)
         return
     if (servers := here.session.mcp) is not None:
@@ -82,7 +84,7 @@ async def run_command(name: str, rest: str, here: CommandContext) -> None:
         return
     shortcuts = here.session.shortcuts
     if shortcuts.find(name) is None:
-        raise BadInput(help.unknown(name, commands(), shortcuts.offered()))
+        raise BadInput(help.unknown(name, (each.name for each in shortcuts.offered())))
     text = await _expanded(here, shortcuts, name, rest)
     await here.say(text, typed=f"/{name} {rest}".rstrip())
 

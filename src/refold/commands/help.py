@@ -1,10 +1,10 @@
 """/help: commands and keys on one screen; all commands; or one command in detail."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from refold.client.types import ShortcutInfo
 from refold.commands.command_context import CommandContext
-from refold.commands.table import GROUPS, SlashCommand, commands
+from refold.commands.table import GROUPS, SlashCommand, commands, names
 from refold.errors import BadInput
 from refold.values.similar_names import similar
 from refold.views.escape import on_one_line
@@ -55,29 +55,42 @@ LATER = "While a turn runs, it waits until the turn is over."
 
 async def run(here: CommandContext, rest: str) -> None:
     own = here.session.shortcuts.offered()
+    table = [each for each in commands() if each.needs not in here.lacks]
+    has_keys = here.terminal is not None
     room, topic = here.look.room, rest.strip().casefold()
     if not rest:
-        here.show(*usual(commands(), room))
-    elif topic == "keys":
+        here.show(*usual(table, room, has_keys=has_keys))
+    elif topic == "keys" and has_keys:
         here.show(*_section("Keys", _KEYS, room))
     elif topic == "all":
-        await here.show_long([*all_of(commands(), own, room)])
+        await here.show_long([*all_of(table, own, room, has_keys=has_keys)])
     else:
         here.show(*found(rest, commands(), own))
 
 
-def usual(table: Sequence[SlashCommand], room: int) -> Iterator[Line]:
+def usual(
+    table: Sequence[SlashCommand], room: int, *, has_keys: bool = True
+) -> Iterator[Line]:
     """One screen: the commands by group, the keys, and where more is said."""
     wide = max(map(cells, GROUPS.values())) + 2
     for group, title in GROUPS.items():
-        names = [f"/{command.name}" for command in table if command.group == group]
+        shown = [f"/{command.name}" for command in table if command.group == group]
+        if not shown:
+            continue
         if room < _TWO_COLUMNS:
             yield line(title, "strong")
-            yield line(f"  {' '.join(names)}", "accent")
+            yield line(f"  {' '.join(shown)}", "accent")
             continue
-        for at, row in enumerate(wrapped_words(names, room - wide)):
+        for at, row in enumerate(wrapped_words(shown, room - wide)):
             head = title if at == 0 else ""
             yield (("strong", f"{head:{wide}}"), ("accent", row))
+    if has_keys:
+        yield from _short_keys(room)
+    topics = "/help NAME describes a command · /help all"
+    yield line(f"{topics} · /help keys" if has_keys else topics, "dim")
+
+
+def _short_keys(room: int) -> Iterator[Line]:
     yield line("Keys", "strong")
     if room < 2 * _HALF + 2:
         yield from _rows(_SHORT_KEYS, room)
@@ -85,7 +98,6 @@ def usual(table: Sequence[SlashCommand], room: int) -> Iterator[Line]:
         for left, right in zip(_SHORT_KEYS[::2], _SHORT_KEYS[1::2], strict=True):
             yield (*_half(*left), *_half(*right))
     yield line(_AT_WORK)
-    yield line("/help NAME describes a command · /help all · /help keys", "dim")
 
 
 def _half(key: str, about: str) -> Line:
@@ -105,7 +117,11 @@ def wrapped_words(words: Sequence[str], room: int) -> Iterator[str]:
 
 
 def all_of(
-    table: Sequence[SlashCommand], own: Sequence[ShortcutInfo], room: int
+    table: Sequence[SlashCommand],
+    own: Sequence[ShortcutInfo],
+    room: int,
+    *,
+    has_keys: bool = True,
 ) -> Iterator[Line]:
     """Every command with a line, by group; then templates and skills, and the keys."""
     for group, title in GROUPS.items():
@@ -119,7 +135,8 @@ def all_of(
         for each in own
     ]
     yield from _section("Templates and skills", shown, room)
-    yield from _section("Keys", _KEYS, room)
+    if has_keys:
+        yield from _section("Keys", _KEYS, room)
     yield line("/help NAME describes one command.", "dim")
 
 
@@ -146,13 +163,12 @@ def found(
         if each.name == f"/{wanted}":
             usage = on_one_line(f"{each.name} {each.usage}".strip())
             return [(("accent", usage),), line(f"  {on_one_line(each.about)}")]
-    raise BadInput(unknown(wanted, table, own))
+    raise BadInput(unknown(wanted, (each.name for each in own)))
 
 
-def unknown(name: str, table: Sequence[SlashCommand], own: Sequence[ShortcutInfo]) -> str:
-    """The error for an unknown command, with the nearest name."""
-    names = [known for command in table for known in command.names]
-    near = similar(name, [*names, *(each.name[1:] for each in own)], 1)
+def unknown(name: str, own: Iterable[str]) -> str:
+    """The error for an unknown command, with the nearest name: of the table, or of `own`."""
+    near = similar(name, [*names(), *(each.removeprefix("/") for each in own)], 1)
     hint = f"Did you mean /{on_one_line(near[0])}?" if near else "/help lists all commands."
     return f"There is no command /{cut(on_one_line(name), 60)}. {hint}"
 

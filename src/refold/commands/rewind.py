@@ -61,9 +61,9 @@ async def rewind_to(here: CommandContext, seq: int, what: What) -> None:
     if not (found.plan.mark or found.changes):
         here.show(line("Nothing would change.", "dim"))
         return
-    question = "Rewind? y/n"
+    question = "Rewind?"
     if found.drift:
-        question = "Rewind anyway, and lose those changes? y/n"
+        question = "Rewind anyway, and lose those changes?"
     if await here.ask(question, "yn") != "y":
         here.show(line("Nothing was changed.", "dim"))
         return
@@ -80,7 +80,7 @@ async def _conversation_back(here: CommandContext, seq: int, what: What) -> None
     here.show(
         line("Files are not checkpointed here: only the conversation is rewound.", "warn")
     )
-    if await here.ask("Rewind? y/n", "yn") != "y":
+    if await here.ask("Rewind?", "yn") != "y":
         here.show(line("Nothing was changed.", "dim"))
         return
     undo = (await workspace.rewind(seq, what)).undo

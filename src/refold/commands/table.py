@@ -23,6 +23,13 @@ GROUPS: Mapping[Group, str] = {
     "knowledge": "Skills and memory",
     "terminal": "Terminal",
 }
+Need: TypeAlias = Literal["", "terminal", "sessions", "files"]
+# Why a command is left out where this is lacking.
+WHY: Mapping[Need, str] = {
+    "terminal": "it is about the terminal: type it in `refold`",
+    "sessions": "your editor opens, copies and switches sessions",
+    "files": "it writes a file where refold runs: the menu has the export",
+}
 EFFORTS: tuple[str, ...] = tuple(each for each in get_args(Effort) if each)
 THINKING: Mapping[str, Effort] = {
     "on": "medium",
@@ -47,7 +54,7 @@ class SlashCommand(Struct, frozen=True):
     """`words` may follow it; a module may have further `choices`, which depend on the session.
 
     `at_once`: it runs at once while a turn runs; any other waits until the turn is over.
-    `more` is what /help NAME says besides `about`.
+    `more` is what /help NAME says besides `about`; `needs` is what not every surface has.
     """
 
     name: str
@@ -58,6 +65,7 @@ class SlashCommand(Struct, frozen=True):
     at_once: bool = False
     more: str = ""
     group: Group = "terminal"
+    needs: Need = ""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -79,14 +87,14 @@ def _sessions() -> tuple[SlashCommand, ...]:
     return (
         SlashCommand("sessions", "list the other sessions of this directory, and switch to one",
                 "[WORDS]", group="session",
-                more="WORDS are searched in names, titles and tags."),
+                more="WORDS are searched in names, titles and tags.", needs="sessions"),
         SlashCommand("resume", "switch to another session; without a name, pick one from a list",
                 "[NAME|ID|last]", ("load",), group="session",
                 more="It continues in its own directory. `last` is the newest other session of "
                 "this directory. The session you leave is closed and kept. A session that is "
-                "open in another process is not taken over."),
+                "open in another process is not taken over.", needs="sessions"),
         SlashCommand("search", "search the messages of the sessions of this directory", "WORDS",
-                group="session", more='"exact words" in quotes, or the beginning of a word with *.'),
+                group="session", more='"exact words" in quotes, or the beginning of a word with *.', needs="sessions"),
         SlashCommand("rename", "show or set the name of this session", "[NAME]", ("save",),
                 at_once=True, group="session",
                 more='refold -r NAME resumes it; /rename "" removes the name.'),
@@ -96,25 +104,25 @@ def _sessions() -> tuple[SlashCommand, ...]:
                 group="session", more="N: only the last N of your messages."),
         SlashCommand("export", "write this session to a file", "[md|html|tar|text|script] [FILE]",
                 words=("md", "html", "tar", "text"), group="session",
-                more="Without FILE, it is written to the working directory and named after the session."),
+                more="Without FILE, it is written to the working directory and named after the session.", needs="files"),
         SlashCommand("fork", "continue in a copy of this session; this one stays as it is",
                 "[EVENT]", group="session",
-                more="EVENT is a number from /history: the copy ends there."),
+                more="EVENT is a number from /history: the copy ends there.", needs="sessions"),
         SlashCommand("cd", "show the working directory, or continue in another one", "[DIR]",
-                group="session",
+                group="session", needs="sessions",
                 more="Files of the previous directory no longer belong to the workspace. The "
                 "settings and instructions of DIR apply if you trust them."),
         SlashCommand("add-dir", "show the directories of the workspace, or add one", "[DIR]",
-                group="session"),
+                group="session", needs="sessions"),
         SlashCommand("worktree", "list the git worktrees, or continue in one: NAME is made if needed",
                 "[NAME|leave|remove [NAME]]", words=("leave", "remove"), group="session",
                 more="It is created beside the repository, as by refold -w. Settings and rules "
                 "stay those of this directory. Before uncommitted work is removed, you are asked."),
         SlashCommand("clear", "start a new session", aliases=("new",), group="session",
-                more="This session is kept. Ctrl+L only clears the screen."),
+                more="This session is kept. Ctrl+L only clears the screen.", needs="sessions"),
         SlashCommand("continue", "continue without a new message", group="session"),
         SlashCommand("quit", "leave; the session is kept", aliases=("exit", "q"),
-                group="session"),
+                group="session", needs="terminal"),
     )  # fmt: skip
 
 
@@ -247,15 +255,15 @@ def _terminal() -> tuple[SlashCommand, ...]:
         SlashCommand("help", "list what you can type here, or describe one command",
                 "[NAME|all|keys]", ("?",), at_once=True),
         SlashCommand("shell", "run a command yourself, as does a line that begins with !",
-                "COMMAND", at_once=True),
+                "COMMAND", at_once=True, needs="terminal"),
         SlashCommand("config", "show the settings and where each comes from, or change one",
                 "[KEY|set KEY VALUE]", at_once=True, words=("set",),
                 more="KEY may be a table. A change is saved, and new sessions use it."),
         SlashCommand("doctor", "check this installation", "[--offline]",
-                words=("--offline",)),
+                words=("--offline",), needs="terminal"),
         SlashCommand("theme", "pick the colours, or change them by name", f"[{'|'.join(THEMES)}] [save]",
-                words=THEMES, at_once=True, more="`save` makes it the default."),
-        SlashCommand("vi", "switch between vi and Emacs keys", "[on|off]", words=("on", "off")),
+                words=THEMES, at_once=True, more="`save` makes it the default.", needs="terminal"),
+        SlashCommand("vi", "switch between vi and Emacs keys", "[on|off]", words=("on", "off"), needs="terminal"),
     )  # fmt: skip
 
 

@@ -68,7 +68,7 @@ async def _remove(here: CommandContext, name: str) -> None:
         if "which would be lost" not in str(error):
             raise
         here.show(line(f"{on_one_line(str(error))}.", "warn"))
-        if await here.ask("Remove it anyway? y/n", "yn") != "y":
+        if await here.ask("Remove it anyway?", "yn") != "y":
             here.show(line("Nothing was removed.", "dim"))
             return
         await here.session.send(RemoveWorktree(name, force=True))

@@ -5,7 +5,7 @@ shown is up to `terminal.terminal` and `tui.screen_context`.
 """
 
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
@@ -16,6 +16,7 @@ from refold.client.launch import ResumeTarget
 from refold.client.session import Session
 from refold.client.session_socket import SessionSocket
 from refold.commands.command_context import Document, Look, Markdown
+from refold.commands.table import Need
 from refold.console.editor import editor_of
 from refold.console.list_prompt import pick
 from refold.console.markdown import print_words
@@ -38,6 +39,8 @@ async def no_listener(_: Callable[[str], None]) -> None:
 
 
 class ConsoleContext:
+    lacks: Collection[Need] = ()
+
     def __init__(self, session: Session, printer: Printer, reader: DialogReader) -> None:
         # Where the turns run somewhere else, that process has the socket.
         self.socket = SessionSocket(session, os.environ) if session.owns_turns else None
@@ -65,11 +68,11 @@ class ConsoleContext:
         await show(rows, self.printer)
 
     async def ask(self, prompt: str, keys: str = "") -> str:
-        asked = line(f"{prompt} ", "strong")
         if keys:
+            asked = line(f"{prompt} {'/'.join(keys)} ", "strong")
             key = await self._reader.choice(asked, keys)
             return key if isinstance(key, str) else ""
-        typed = await self._reader.brief(asked)
+        typed = await self._reader.brief(line(f"{prompt} ", "strong"))
         text = typed if isinstance(typed, str) else ""
         if text.strip() and self._reader.lively:  # the line is gone from the screen
             self.printer.say(f"{prompt} {visible(text.strip())}", "dim")

@@ -17,6 +17,7 @@ from refold.client.host import Host
 from refold.client.webhooks import Webhooks
 from refold.server.access import COOKIE_SECONDS, Access
 from refold.server.api import Api, body_of, json_of
+from refold.server.commands import add_commands
 from refold.server.files import add_files
 from refold.server.guard import App, Guard, Names, Rejected
 from refold.server.hooks import PREFIX, add_hooks
@@ -62,6 +63,7 @@ def application(
     api = Api(app)
     _add_access(api, host, access, tls=tls)
     add_rest(api, host)
+    add_commands(api, host)
     add_files(api, host)
     add_websocket(app, host)
     _add_pages(app, access)

@@ -90,7 +90,8 @@ def add_rest(api: Api, host: Host) -> None:
     _add_requests(api, host)
     _add_bytes(api, host)
     for what in WHAT:
-        _add_offers(api, host, what)
+        if what != "commands":  # which `commands` has
+            _add_offers(api, host, what)
 
 
 # pyright: reportUnusedFunction=false

@@ -76,6 +76,13 @@ def test_axe_finds_nothing_serious(
     say(page, "Look")
     answer(page, "Look")
     found.append(("answered", problems(page)))
+    say(page, "/model")
+    page.locator(".command-list button").wait_for()
+    found.append(("command asks", problems(page)))
+    page.locator(".command-output").get_by_role("button", name="Close").click()
+    say(page, "/context")
+    page.locator(".command-rows").wait_for()
+    found.append(("command shows", problems(page)))
     say(page, "Go on")
     for what in ("command", "change", "question"):
         page.locator(".request").wait_for()

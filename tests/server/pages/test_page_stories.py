@@ -461,7 +461,7 @@ def test_commands_and_files_are_suggested(serve: Serve, pages: Watched, path: st
     answer(page, "Hello.")
 
     page.locator("#message").press_sequentially("/pl")
-    page.get_by_role("option", name="/plan").wait_for()
+    page.locator("#suggestion-0 .name", has_text="/plan").wait_for()
     page.keyboard.press("Tab")
     assert page.locator("#message").input_value() == "/plan "
     page.fill("#message", "")
@@ -492,15 +492,45 @@ def test_a_command_before_the_first_message_is_no_message(
     assert sorted(names) == ["/new", "/options", "/plan"]
 
 
-def test_a_command_of_the_developer_page_is_no_message_on_the_other(
-    serve: Serve, pages: Watched
+@BOTH
+def test_a_slash_command_is_run_and_shown_and_is_no_message(
+    serve: Serve, pages: Watched, path: str
 ) -> None:
-    page = pages.open(serve({"text": "Hello."}), "/")
+    page = pages.open(serve({"text": "Hello."}), path)
+    shown = page.locator(".command-output")
 
-    say(page, "/model openai/x")
+    say(page, "/csot")
+    page.get_by_text("There is no command /csot. Did you mean /cost?").wait_for()
+    say(page, "Hi")
+    answer(page, "Hello.")
+    say(page, "/cost")
+    shown.get_by_text("10 in · 6 out").wait_for()
+    say(page, "/csot")
+    shown.get_by_text("There is no command /csot. Did you mean /cost?").wait_for()
+    say(page, "/theme")
+    shown.get_by_text("/theme does not work here").wait_for()
+    page.locator("#message").press_sequentially("/mode pl")
+    page.locator("#suggestion-0 .name", has_text="plan").wait_for()
 
-    page.get_by_text("There is no command /model on this page.").wait_for()
-    assert page.locator("#message").input_value() == "/model openai/x"
+    assert page.locator(".block-heard").count() == 1
+
+
+@BOTH
+def test_a_command_asks_with_buttons(serve: Serve, pages: Watched, path: str) -> None:
+    page = pages.open(serve({"text": "Hello."}), path)
+    shown = page.locator(".command-output")
+    say(page, "Hi")
+    answer(page, "Hello.")
+
+    say(page, "/rewind")
+    shown.get_by_role("button", name="Hi").click()
+    shown.get_by_role("button", name="Yes").click()
+    shown.get_by_text("The conversation was rewound.").wait_for()
+    say(page, "/clear")
+    shown.get_by_text("A new session.").wait_for()
+    page.keyboard.press("Escape")
+
+    assert page.get_by_text("Hello.", exact=True).count() == 0
 
 
 def test_panels_of_a_developer_show_what_was_done(serve: Serve, pages: Watched) -> None:

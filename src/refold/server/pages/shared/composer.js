@@ -12,8 +12,8 @@ const OFFERED = 8;
 export class Composer {
   /**
    * `on` has send({text, images, when}): a promise; stop(), commands(), files(folder): lists
-   * of {name, about}, upload(files), say(text), command(name, rest): true if it was one, a text if
-   * it cannot be used now.
+   * of {name, about}, completions(before), upload(files), say(text), command(text): a promise of
+   * true if it was one, which rejects where it cannot be run.
    */
   constructor(texts, on) {
     this.texts = texts;
@@ -149,10 +149,7 @@ export class Composer {
   async send() {
     const text = this.text.value.trim();
     if (!text && !this.images.length) return;
-    const slash = /^\/(\S+)(?:\s+([\s\S]*))?$/.exec(text);
-    const done = slash && !this.images.length && this.on.command(slash[1], slash[2] ?? "");
-    if (typeof done === "string") return this.complain(done);
-    if (done) return this.clear();
+    if (!this.images.length && text.startsWith("/") && await this.ran(text)) return;
     const when = this.running ? this.when.querySelector("input:checked").value : "start";
     const { images, at } = this;
     this.clear();
@@ -162,6 +159,18 @@ export class Composer {
       this.notSent(text, images, at === NEW ? this.at : at);
       this.complain(this.texts.sentFailed(error.message));
     }
+  }
+
+  /** Was it a command? One that cannot be run stays, with the reason. */
+  async ran(text) {
+    const { at } = this;
+    try {
+      if (!(await this.on.command(text))) return false;
+      if (this.at === at && this.text.value.trim() === text) this.clear();
+    } catch (error) {
+      this.complain(error.message);
+    }
+    return true;
   }
 
   notSent(text, images, id) {
@@ -202,6 +211,10 @@ export class Composer {
     if (slash) {
       found = (await this.on.commands()).filter((c) => c.name.startsWith(slash[1]))
         .map((c) => ({ ...c, shown: `/${c.name}`, from: 0, put: `/${c.name} ` }));
+    } else if (/^\/\S+ [^\n]*$/.test(before)) {
+      found = (await this.on.completions(before)).map((c) => ({
+        shown: c.text, about: c.about, from: before.length - c.instead_of, put: c.text,
+      }));
     } else if (at) {
       const typed = at[1];
       const folder = typed.slice(0, typed.lastIndexOf("/") + 1);

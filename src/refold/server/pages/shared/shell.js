@@ -3,6 +3,7 @@
 // how a block looks, and its panels.
 
 import * as api from "./api.js";
+import { CommandOutput } from "./commands.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { ask, askChoice, askNewChat, askRewind, field } from "./dialogs.js";
@@ -18,6 +19,7 @@ import { Transcript } from "./transcript.js";
 const LIST_EVERY = 15_000;
 const SEARCH_PAUSE = 200;
 const SAY_EVERY = 400; // milliseconds between two announcements
+const COMMAND = /^\/([^\s/]+)(?: ([\s\S]*))?$/; // as `command_in` of the commands
 const FIRST = ["new", "plan", "options"]; // commands that need no conversation
 const EFFORTS = ["low", "medium", "high", "max"];
 const SAID = 600; // characters of an answer that a screen reader is told
@@ -67,9 +69,10 @@ class Page {
     this.requestsElement = h("div", { class: "requests", hidden: true });
     this.status = h("div", { class: "status" });
     this.chips = h("div", { class: "chips" });
+    this.output = new CommandOutput(t, (id) => this.open(id));
     this.composer = new Composer(t, {
       send: (message) => this.send(message), stop: () => this.stop(), upload: (files) => this.uploadFiles(files), say: (text) => this.say(text),
-      commands: () => this.commands(), files: (folder) => this.filesIn(folder), command: (name, rest) => this.command(name, rest),
+      commands: () => this.commands(), files: (folder) => this.filesIn(folder), command: (text) => this.command(text), completions: (before) => this.completions(before),
     });
     this.tabs = h("div", { class: "tabs", role: "tablist", "aria-label": t.panelsLabel });
     this.panelBody = h("div", { class: "panel-body", role: "tabpanel", tabindex: "0", id: "panel-body" });
@@ -77,7 +80,7 @@ class Page {
       h("div", { class: "panel-head" }, this.tabs, iconButton("close", t.closePanel, () => this.toggle("panel", false))), this.panelBody);
     this.nav.id = "list";
     this.main = h("main", { class: "main" }, this.bar, h("div", { class: "reading" }, this.scroller, this.latest),
-      h("div", { class: "dock" }, this.notice, this.requestsElement, this.status, this.composer.element, this.chips));
+      h("div", { class: "dock" }, this.notice, this.requestsElement, this.output.element, this.status, this.composer.element, this.chips));
     this.app = h("div", { class: "app" }, this.nav, this.main, this.panel,
       h("div", { class: "shade", on: { click: () => { this.toggle("list", false); this.toggle("panel", false); } } }));
     document.title = t.title;
@@ -255,6 +258,7 @@ class Page {
     this.transcript.atEnd = true;
     this.latest.hidden = true;
     this.requests.clear();
+    this.output.close();
     this.notice.hidden = true;
     for (const element of [this.status, this.chips]) {
       fill(element);
@@ -347,6 +351,7 @@ class Page {
 
   async send({ text, images, when }) {
     await this.begin();
+    this.output.close();
     this.transcript.toEnd();
     if (when === "instead") return this.order({ type: "interrupt", instead: text });
     const order = { type: "user_message", text, when: when === "now" ? "now" : "next", ...(images.length ? { images } : {}) };
@@ -365,8 +370,7 @@ class Page {
   }
 
   async plan(rest) {
-    if (this.conversation) await this.order({ type: "set_mode", mode: "plan" });
-    else await this.begin({ mode: "plan" });
+    await this.begin({ mode: "plan" });
     if (rest) await this.send({ text: rest, images: [], when: "start" });
   }
 
@@ -449,7 +453,12 @@ class Page {
       .filter((c) => this.conversation || FIRST.includes(c.name));
     const there = (await this.offered("commands")).map((c) => ({ ...c, name: c.name.replace(/^\//, "") }));
     const known = new Set(own.map((c) => c.name));
-    return [...own, ...there.filter((c) => !known.has(c.name))];
+    return [...own, ...there.filter((c) => !known.has(c.name) && (!c.group || this.skin.allCommands))];
+  }
+
+  async completions(before) {
+    if (!this.conversation) return [];
+    return api.get(`${api.of(this.conversation.id, "completions")}?before=${encodeURIComponent(before)}`).catch(() => []);
   }
 
   async offered(kind) {
@@ -463,26 +472,28 @@ class Page {
     return listFolder(this.conversation.id, folder.replace(/\/$/, "")).catch(() => []);
   }
 
-  command(name, rest) {
-    const does = {
-      new: () => this.newChat(), stop: () => this.stop(), rename: () => this.rename(), options: () => (this.conversation ? this.options() : this.newChat()), fork: () => this.fork(0),
-      compact: () => this.tried(this.order({ type: "compact", focus: rest })),
-      continue: () => this.tried(this.order({ type: "continue" })),
-      plan: () => this.tried(this.plan(rest)),
-      model: () => this.tried(this.order({ type: "set_model", model: rest })),
-      mode: () => this.tried(this.order({ type: "set_mode", mode: rest })),
-      effort: () => this.tried(this.order({ type: "set_effort", effort: rest })),
-      agent: () => this.tried(this.order({ type: "set_agent", agent: rest })),
-      preset: () => this.tried(this.order({ type: "set_agent", agent: "", preset: rest })),
-      format: () => this.tried(this.order({ type: "set_model", model: "", format: rest })),
-      cd: () => this.tried(this.order({ type: "set_directory", directory: rest })),
-      rewind: () => this.openPanel("history"),
-      export: () => { this.menu.open = true; this.menu.querySelector("a").focus(); },
+  /** True: it was run; false: it is a message. Rejects where it cannot be run. */
+  async command(text) {
+    const [, name, rest] = COMMAND.exec(text) ?? [];
+    if (!name) return false;
+    const own = {
+      new: () => this.newChat(), stop: () => this.stop(), options: () => (this.conversation ? this.options() : this.newChat()),
+      rename: this.conversation && !rest && (() => this.rename()),
+      export: this.conversation && (() => { this.menu.open = true; this.menu.querySelector("a").focus(); }),
+      plan: !this.conversation && (() => this.tried(this.plan(rest))),
     }[name];
-    if (!does) return false;
-    if (!(name in this.texts.commands)) return this.texts.noCommand(name);
-    if (!this.conversation && !FIRST.includes(name)) return this.texts.noConversation(name);
-    does();
+    if (own) {
+      own();
+      return true;
+    }
+    if (!this.conversation) {
+      const { group, problem } = await api.get(`/api/commands/${encodeURIComponent(name)}`);
+      if (problem) throw new Error(problem);
+      if (group) throw new Error(this.texts.noConversation(name));
+      await this.begin(); // a template or a skill is a message
+    }
+    const shown = await this.output.run(this.conversation.id, text);
+    this.say(shown.slice(0, SAID));
     return true;
   }
 
@@ -631,7 +642,7 @@ function bySession(hits) {
 }
 
 /** What can be chosen, each with a line about it. */
-const named = (rows) => rows.map((row) => ({ name: row.name, about: row.description ?? "" }));
+const named = (rows) => rows.map((row) => ({ name: row.name, about: row.description ?? "", group: row.group ?? "" }));
 
 function ago(seconds) {
   if (!seconds) return "";

@@ -32,7 +32,9 @@ const common = {
   close: "Close",
   save: "Save",
   retry: "Try again",
-  noCommand: (name) => `There is no command /${name} on this page. The developer page has it.`,
+  commandShows: "What the command shows",
+  commandAnswer: "Answer",
+  commandKeys: { y: "Yes", n: "No" },
   noConversation: (name) => `/${name} works when there is a conversation: write a message first.`,
   dialogFailed: (why) => `That did not work: ${why}`,
   latest: "Jump to the latest",
@@ -211,12 +213,8 @@ export const developer = {
     usage: (d) => `side call failed: ${d.failed}`,
   },
   commands: {
-    new: "new conversation", compact: "compact the conversation", plan: "plan mode", rewind: "go back",
-    fork: "copy this conversation", export: "export", stop: "stop the turn", continue: "continue the last turn",
-    model: "choose the model", mode: "choose the permission mode", effort: "choose the effort",
-    agent: "choose the agent", preset: "choose the prompt of the agent main",
-    format: "choose how the conversation is sent", rename: "name the conversation", cd: "work in another directory",
-    options: "added directories, budget, teams, model requests",
+    new: "new conversation", options: "added directories, budget, teams, model requests", stop: "stop the turn",
+    export: "export", rename: "name the conversation", plan: "plan mode",
   },
   said: {
     answer: "Answer complete.", asks: "Approval needed.", question: "The model asks a question.",
@@ -353,6 +351,7 @@ export const user = {
   commands: {
     new: "start a new chat", plan: "make a plan first", stop: "stop", rewind: "go back", export: "save this conversation",
     rename: "give this conversation a name", options: "folders, spending limit, helpers",
+    cost: "what this conversation has cost", help: "list what can be typed here",
   },
   said: {
     answer: "The answer is there.", asks: "I need your permission.", question: "I have a question.",

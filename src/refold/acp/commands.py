@@ -1,0 +1,134 @@
+"""Slash commands that are typed in an editor: what they show is told, what they ask is asked there.
+
+Templates, skills and prompts of servers are messages: `open_session` sends them.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from acp.schema import (
+    AvailableCommand,
+    AvailableCommandInput,
+    PromptResponse,
+    UnstructuredCommandInput,
+)
+
+from refold.acp.person import Person
+from refold.acp.prompt_content import fenced
+from refold.acp.session_updates import Update, answer_chunk
+from refold.client.host import Conversation, Host
+from refold.client.session import Session
+from refold.commands.command_context import Document, Look, Markdown
+from refold.commands.completions import named_commands
+from refold.commands.hosted_context import HostedContext, run_typed
+from refold.commands.table import command_in
+from refold.views.picker import OnMove, Picker, Search, picker_at
+from refold.views.styled import Line, bare
+
+LACKS = ("terminal", "sessions")
+MAX_OPTIONS = 20  # of a list to pick from
+_ROOM = 80  # characters of a row
+
+
+class TurnRunner(Protocol):
+    """What runs the turns that a command begins, each until its end."""
+
+    conversation: Conversation
+
+    async def say(self, text: str, typed: str | None) -> PromptResponse: ...
+    async def carry_out(
+        self, start: Callable[[], Awaitable[object]] | None
+    ) -> PromptResponse: ...
+    async def tell(self, update: Update) -> None: ...
+
+
+def is_command(typed: str) -> bool:
+    """`exit` and `!ls` are messages here."""
+    return typed.lstrip().startswith("/") and command_in(typed) is not None
+
+
+def available_commands(session: Session) -> list[AvailableCommand]:
+    """Which commands a prompt may begin with. Waits for a disk: call it in a thread."""
+    return [
+        AvailableCommand(
+            name=each.name,
+            description=each.about,
+            input=AvailableCommandInput(root=UnstructuredCommandInput(hint=each.takes))
+            if each.takes
+            else None,
+        )
+        for each in named_commands(session, LACKS)
+    ]
+
+
+async def run_command(
+    typed: str, turns: TurnRunner, person: Person, host: Host
+) -> PromptResponse:
+    """Run it; the response is that of the last turn, if it began one."""
+    here = _EditorContext(turns, person, host)
+    await run_typed(here, typed)
+    await here.tell()
+    return here.response
+
+
+class _EditorContext(HostedContext):
+    lacks = LACKS
+
+    def __init__(self, turns: TurnRunner, person: Person, host: Host) -> None:
+        super().__init__(host, turns.conversation, Look(_ROOM))
+        self._turns, self._person = turns, person
+        self.response = PromptResponse(stop_reason="end_turn")
+
+    async def tell(self) -> None:
+        """Tell the editor what was shown since the last time."""
+        shown, self.documents = self.documents, list[Document]()
+        if shown:
+            await self._turns.tell(answer_chunk(f"{_as_markdown(shown)}\n\n"))
+
+    async def say(self, text: str, *, typed: str | None = None) -> None:
+        await self.tell()
+        self.response = await self._turns.say(text, typed)
+
+    async def carry_out(self, start: Callable[[], Awaitable[object]] | None = None) -> None:
+        await self.tell()
+        self.response = await self._turns.carry_out(start)
+
+    async def ask(self, prompt: str, keys: str = "") -> str:
+        await self.tell()
+        if not keys:
+            return await self._person.text(prompt)
+        names = {"y": "Yes", "n": "No"}
+        return await self._person.choose(prompt, [(k, names.get(k, k)) for k in keys])
+
+    async def pick(
+        self, picker: Picker, search: Search | None = None, on_move: OnMove | None = None
+    ) -> Picker | None:
+        await self.tell()
+        options = [
+            (each.id, " ".join(bare([each.row(_ROOM)]).split()))
+            for each in picker.choices[:MAX_OPTIONS]
+        ]
+        more = len(picker.choices) - len(options)
+        title = f"{picker.title} ({more} more: type the name)" if more else picker.title
+        chosen = await self._person.choose(title, options)
+        return picker_at(picker, chosen) if chosen else None
+
+
+def _as_markdown(documents: Sequence[Document]) -> str:
+    """One row is a sentence; several keep their columns in a block."""
+    parts, rows = list[str](), list[Line]()
+
+    def end_rows() -> None:
+        if rows:
+            text = bare(rows)
+            parts.append(fenced(text) if "\n" in text else text)
+            rows.clear()
+
+    for each in documents:
+        if isinstance(each, Markdown):
+            end_rows()
+            parts.append(each.text)
+        else:
+            rows.append(each)
+    end_rows()
+    return "\n\n".join(parts)

@@ -1,0 +1,78 @@
+"""What a slash command gets in a conversation of a host: from a page, or from an editor.
+
+Documents are collected. How the user is asked is up to `server.commands` and `acp.commands`.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import TypeVar
+
+from refold.client.feed import Follower
+from refold.client.host import Conversation, Host, NewConversation
+from refold.client.launch import ResumeTarget
+from refold.client.protocol import SendMessage, SetDirectory
+from refold.client.session import Session
+from refold.commands.command_context import CommandContext, Document, Look
+from refold.commands.dispatch import CommandRunner
+from refold.commands.table import Need, command_in, find
+from refold.views.styled import Line, line
+
+T = TypeVar("T")
+_LATER = "A turn is running: type /{name} again when it has ended."
+
+
+class HostedContext:
+    """Implements `CommandContext`, but for `ask` and `pick`."""
+
+    terminal = None
+    lacks: Collection[Need] = ("terminal",)
+
+    def __init__(self, host: Host, conversation: Conversation, look: Look) -> None:
+        self.conversation, self.look = conversation, look
+        self.documents = list[Document]()
+        self._host = host
+
+    @property
+    def session(self) -> Session:
+        return self.conversation.session
+
+    def show(self, *documents: Document) -> None:
+        self.documents += documents
+
+    async def show_long(self, rows: Sequence[Line]) -> None:
+        self.show(*rows)
+
+    async def say(self, text: str, *, typed: str | None = None) -> None:
+        await self.conversation.obey(SendMessage(text, typed=typed), Follower())
+
+    async def carry_out(self, start: Callable[[], Awaitable[object]] | None = None) -> None:
+        if start is not None:
+            await start()
+        self.conversation.go_on()
+
+    async def wait(self, job: Callable[[], Awaitable[T]]) -> T | None:
+        return await job()
+
+    async def switch(self, target: ResumeTarget | None) -> Sequence[str]:
+        if target is None:
+            wanted = NewConversation(workspace=self.session.view.session.directory)
+            self.conversation = await self._host.create(wanted)
+        elif target.session:
+            self.conversation = await self._host.open(target.session)
+        else:
+            order = SetDirectory(target.directory, target.added)
+            await self.conversation.obey(order, Follower())
+            return ()
+        return await self.conversation.notices()
+
+    async def show_session(self) -> None:
+        """Who shows the conversation follows its documents."""
+
+
+async def run_typed(here: CommandContext, typed: str) -> None:
+    """Run a command. One that has to wait for the end of the turn is only refused."""
+    runner, name = CommandRunner(here), (command_in(typed) or ("",))[0]
+    waits = find(name) is not None and not runner.is_immediate(typed)
+    if waits and here.session.view.turn.seq:
+        here.show(line(_LATER.format(name=name), "warn"))
+    else:
+        await runner.run(typed)

@@ -1,0 +1,220 @@
+"""Slash commands over REST: the table, completions, and what a command shows.
+
+A command that asks is run once more with the answer: it asks before it changes anything, and an
+answer counts only for the question that it was given to. Commands are in `refold.commands`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Annotated, Any
+
+from anyio import to_thread
+from fastapi import Query, Request, Response
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from refold.client.host import Conversation, Host
+from refold.commands.command_context import Look, Markdown
+from refold.commands.completions import named_commands, offers_of
+from refold.commands.help import unknown
+from refold.commands.hosted_context import HostedContext, run_typed
+from refold.commands.table import SlashCommand, command_in, commands, find
+from refold.errors import BadInput
+from refold.server.api import Api, body_of, json_of
+from refold.server.rest import conversation
+from refold.views.picker import OnMove, Picker, Search, picker_at
+from refold.views.styled import Line
+
+_OF_ONE = "/api/conversations/{id_}"
+_LACKS = ("terminal", "files")
+MAX_ITEMS = 200  # of a list to pick from
+MAX_COMPLETIONS = 50
+Row = dict[str, Any]
+Pieces = Sequence[tuple[str, str]]  # style and text
+
+
+class GivenAnswer(Struct, frozen=True, forbid_unknown_fields=True):
+    """To the question of that title: a key, a text, or the id of an item; "": none."""
+
+    question: str
+    answer: str
+    dial: str = ""
+
+
+class TypedCommand(Struct, frozen=True, forbid_unknown_fields=True):
+    """`room`: how many characters a row may have. `answers`: to what it has asked so far."""
+
+    text: str
+    room: Annotated[int, Meta(ge=20, le=400)] = 100
+    answers: tuple[GivenAnswer, ...] = ()
+
+
+class ShownDocument(Struct, frozen=True, omit_defaults=True):
+    """A row of styled text, or a text in Markdown."""
+
+    row: Pieces = ()
+    markdown: str = ""
+
+
+class ListItem(Struct, frozen=True):
+    id: str
+    row: Pieces
+
+
+class ListDial(Struct, frozen=True):
+    label: str
+    values: Sequence[str]
+    value: str
+
+
+class CommandQuestion(Struct, frozen=True, omit_defaults=True):
+    """`keys`: one of them is the answer. `items`: one is picked; `selected` first. Else a text."""
+
+    title: str
+    keys: str = ""
+    items: Sequence[ListItem] = ()
+    selected: str = ""
+    dial: ListDial | None = None
+
+
+class CommandOutput(Struct, frozen=True):
+    """`conversation` is where it leads to."""
+
+    conversation: str
+    documents: Sequence[ShownDocument]
+    question: CommandQuestion | None = None
+
+
+def add_commands(api: Api, host: Host) -> None:
+    _add_table(api, host)
+
+    @api.route("POST", f"{_OF_ONE}/commands", CommandOutput, body=TypedCommand)
+    async def run(request: Request, id_: str) -> Response:  # pyright: ignore[reportUnusedFunction]
+        """Run a slash command, without asking the model what it means."""
+        there = await conversation(host, id_)
+        typed = await body_of(request, TypedCommand)
+        if not typed.text.startswith("/") or command_in(typed.text) is None:
+            raise BadInput(f"{typed.text[:60]!r} is not a command: one begins with a slash")
+        return json_of(await _run(_PageContext(host, there, typed), typed.text))
+
+
+def _add_table(api: Api, host: Host) -> None:
+    @api.route("GET", f"{_OF_ONE}/commands", list[Row])
+    async def of_one(id_: str) -> Response:  # pyright: ignore[reportUnusedFunction]
+        """The commands that can be typed in it."""
+        there = await conversation(host, id_)
+        named = await to_thread.run_sync(named_commands, there.session, _LACKS)
+        others = (
+            {"name": f"/{each.name}", "usage": each.takes, "description": each.about}
+            for each in named
+            if find(each.name) is None
+        )
+        return json_of([*_table(), *others])
+
+    @api.route("GET", "/api/commands", list[Row])
+    async def of_all() -> Response:  # pyright: ignore[reportUnusedFunction]
+        """The commands of a new conversation in the directory of the server."""
+        return json_of([*_table(), *await host.offers("commands")])
+
+    @api.route("GET", "/api/commands/{name}", Row)
+    async def one(name: str) -> Response:  # pyright: ignore[reportUnusedFunction]
+        """One command; for an unknown name, a `problem` with the nearest one."""
+        if (command := find(name.lower())) is not None:
+            return json_of(_row(command))
+        own = await host.offers("commands")
+        for each in own:
+            if each["name"] == f"/{name}":
+                return json_of(each)
+        return json_of({"problem": unknown(name, (str(each["name"]) for each in own))})
+
+    @api.route("GET", f"{_OF_ONE}/completions", list[Row])
+    async def completions(  # pyright: ignore[reportUnusedFunction]
+        id_: str, before: Annotated[str, Query(max_length=2000)]
+    ) -> Response:
+        """What may follow this text: names, arguments, files."""
+        there = await conversation(host, id_)
+        return json_of(await to_thread.run_sync(_completions, there, before))
+
+
+def _table() -> Iterable[Mapping[str, object]]:
+    return (_row(each) for each in commands() if each.needs not in _LACKS)
+
+
+def _row(each: SlashCommand) -> Mapping[str, object]:
+    return {"name": f"/{each.name}", "usage": each.takes, "description": each.about,
+            "aliases": each.aliases, "group": each.group}  # fmt: skip
+
+
+def _completions(there: Conversation, before: str) -> Sequence[Row]:
+    session = there.session
+    complete = offers_of(session, lambda: session.view.session.directory or ".", _LACKS)
+    return [
+        {"text": each.text, "instead_of": each.instead_of, "about": each.about}
+        for each in islice(complete(before), MAX_COMPLETIONS)
+    ]
+
+
+async def _run(here: "_PageContext", text: str) -> CommandOutput:
+    question = None
+    try:
+        await run_typed(here, text)
+    except _Unanswered as asked:
+        question = asked.question
+    shown = [
+        ShownDocument(markdown=each.text)
+        if isinstance(each, Markdown)
+        else ShownDocument(row=_pieces(each))
+        for each in here.documents
+    ]
+    return CommandOutput(here.session.id, shown, question)
+
+
+class _Unanswered(Exception):
+    """The command asks this, and ends here."""
+
+    def __init__(self, question: CommandQuestion) -> None:
+        super().__init__(question.title)
+        self.question = question
+
+
+class _PageContext(HostedContext):
+    lacks = _LACKS
+
+    def __init__(self, host: Host, there: Conversation, typed: TypedCommand) -> None:
+        super().__init__(host, there, Look(typed.room))
+        self._answers = list(typed.answers)
+
+    async def ask(self, prompt: str, keys: str = "") -> str:
+        return self._answer(CommandQuestion(prompt, keys)).answer
+
+    async def pick(
+        self, picker: Picker, search: Search | None = None, on_move: OnMove | None = None
+    ) -> Picker | None:
+        room, dial = self.look.room, picker.dial
+        items = [
+            ListItem(each.id, _pieces(each.row(room)))
+            for each in picker.choices[:MAX_ITEMS]
+        ]
+        answer = self._answer(
+            CommandQuestion(
+                picker.title, items=items, selected=picker.chosen.id if picker.chosen else "",
+                dial=ListDial(dial.label, dial.values, dial.value) if dial else None,
+            )
+        )  # fmt: skip
+        if answer.answer not in {each.id for each in picker.choices}:
+            return None
+        picked = picker_at(picker, answer.answer)
+        if dial is None or answer.dial not in dial.values:
+            return picked
+        return replace(picked, dial=replace(dial, at=dial.values.index(answer.dial)))
+
+    def _answer(self, question: CommandQuestion) -> GivenAnswer:
+        """The next answer, if it was given to this question."""
+        answer = self._answers.pop(0) if self._answers else None
+        if answer is None or answer.question != question.title:
+            raise _Unanswered(question)
+        return answer
+
+
+def _pieces(row: Line) -> Pieces:
+    return [(style if isinstance(style, str) else "plain", text) for style, text in row]

@@ -1,0 +1,126 @@
+"""Slash commands over REST: no known command reaches the model, and an unknown one is named."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold.commands.table import commands
+from tests.server.serving import Client, order, said, server
+
+pytestmark = pytest.mark.anyio
+
+
+async def run(client: Client, id_: str, text: str, *answers: Any) -> Any:
+    given = [{"question": q, "answer": a} for q, a in answers]
+    body = {"text": text, "answers": given}
+    found = await client.ask("POST", f"/api/conversations/{id_}/commands", body)
+    assert found.status == 200, found.body
+    return found.json
+
+
+def rows(output: Any) -> list[str]:
+    return [
+        "".join(text for _, text in each["row"]) if "row" in each else each["markdown"]
+        for each in output["documents"]
+    ]
+
+
+async def test_a_command_shows_rows_and_costs_nothing(tmp_path: Path) -> None:
+    async with server(tmp_path, "Hello.") as client:
+        id_ = await client.begin()
+        found = await run(client, id_, "/cost")
+        wrong = await run(client, id_, "/modle x")
+        messages = await client.ask("GET", f"/api/conversations/{id_}/messages")
+
+    assert found["question"] is None
+    assert found["conversation"] == id_
+    assert rows(found) != []
+    assert rows(wrong) == ["There is no command /modle. Did you mean /mode?"]
+    assert wrong["documents"][0]["row"][0][0] == "bad"
+    assert messages.json == []
+
+
+async def test_every_command_of_the_table_answers_on_a_page(tmp_path: Path) -> None:
+    async with server(tmp_path, "Hello.") as client:
+        id_ = await client.begin()
+        shown = {each.name: await run(client, id_, f"/{each.name}") for each in commands()}
+        messages = await client.ask("GET", f"/api/conversations/{id_}/messages")
+
+    silent = {n for n, each in shown.items() if not (each["documents"] or each["question"])}
+    assert silent == set()
+    left_out = {n for n, each in shown.items() if "does not work here" in str(rows(each))}
+    assert left_out == {"quit", "shell", "doctor", "theme", "vi", "export"}
+    assert messages.json == []
+
+
+async def test_what_a_command_asks_is_answered_with_the_next_request(
+    tmp_path: Path,
+) -> None:
+    async with server(tmp_path, "Hello.") as client:
+        id_ = await client.begin()
+        async with client.follow(id_) as socket:
+            await order(socket, "user_message", text="Hi.")
+            await said(socket, "result")
+        asked = await run(client, id_, "/rewind")
+        point = asked["question"]["items"][0]["id"]
+        picked = (asked["question"]["title"], point)
+        sure = await run(client, id_, "/rewind", picked)
+        other = await run(client, id_, "/rewind", picked, ("Another question? y/n", "y"))
+        before = await client.ask("GET", f"/api/conversations/{id_}/messages")
+        done = await run(client, id_, "/rewind", picked, (sure["question"]["title"], "y"))
+        after = await client.ask("GET", f"/api/conversations/{id_}/messages")
+
+    assert sure["question"]["keys"] == "yn"
+    assert other["question"] == sure["question"]
+    assert len(before.json) == 2
+    assert done["question"] is None
+    assert after.json == []
+
+
+async def test_the_table_and_completions_are_those_of_the_terminal(tmp_path: Path) -> None:
+    async with server(tmp_path) as client:
+        id_ = await client.begin()
+        listed = (await client.ask("GET", f"/api/conversations/{id_}/commands")).json
+        new = (await client.ask("GET", "/api/commands")).json
+        one = await client.ask("GET", "/api/commands/cost")
+        none = await client.ask("GET", "/api/commands/csot")
+        names = (
+            await client.ask("GET", f"/api/conversations/{id_}/completions?before=/cos")
+        ).json
+        words = (
+            await client.ask(
+                "GET", f"/api/conversations/{id_}/completions?before=/mode%20pl"
+            )
+        ).json
+
+    (cost,) = [each for each in listed if each["name"] == "/cost"]
+    assert (cost["usage"], cost["aliases"]) == ("[turns]", ["usage", "stats"])
+    assert {"/quit", "/theme", "/vi", "/shell", "/export"}.isdisjoint(
+        e["name"] for e in listed
+    )
+    assert cost in new
+    assert one.json == cost
+    assert none.json == {"problem": "There is no command /csot. Did you mean /cost?"}
+    assert [each["text"] for each in names] == ["/cost"]
+    assert [each["text"] for each in words] == ["plan"]
+
+
+async def test_only_a_command_is_run(tmp_path: Path) -> None:
+    async with server(tmp_path) as client:
+        id_ = await client.begin()
+        path = f"/api/conversations/{id_}/commands"
+        for text in ("hello", "!ls", "# a note", "/etc/hosts is wrong"):
+            found = await client.ask("POST", path, {"text": text})
+            assert found.status == 400, text
+
+
+async def test_a_switch_says_where_it_leads(tmp_path: Path) -> None:
+    async with server(tmp_path) as client:
+        id_ = await client.begin(name="first")
+        made = await run(client, id_, "/clear")
+        back = await run(client, made["conversation"], "/resume first")
+
+    assert made["conversation"] != id_
+    assert back["conversation"] == id_
+    assert rows(back)[0] == 'Resumed "first".'
