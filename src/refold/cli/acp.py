@@ -7,20 +7,14 @@ stdout is kept for the protocol alone.
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import anyio
-from msgspec.structs import replace
 
-from refold.app.app import App
 from refold.app.session_index import session_index
-from refold.cli.launch import command_names, options_at
-from refold.client.host import EditorConversation, Host, HostPaths, NewConversation
-from refold.client.launch import Launch
-from refold.config.folder_settings import load_here
-from refold.config.paths import Paths, here, paths
+from refold.cli.launch import launch_at
+from refold.client.host import Host, HostPaths
+from refold.config.paths import here, paths
 from refold.errors import RefoldError
 from refold.headless.stdio import lines
 from refold.headless.streams import tell_a_person
@@ -51,30 +45,6 @@ def run(found: Namespace) -> int:
     tell_a_person("refold acp", "an editor")
     anyio.run(serve, host, lines(), _only_for_us())
     return 0
-
-
-def launch_at(
-    found: Namespace,
-    places: Paths,
-    directory: Path,
-    roots: Sequence[Path],
-    wanted: NewConversation,
-) -> Launch:
-    """A start in a directory, with its settings and what the editor hands over."""
-    loaded = load_here(directory, places, os.environ, {})
-    options = replace(
-        options_at(loaded, directory, found.script),
-        more_roots=tuple(roots),
-        model=wanted.model or found.model,
-    )
-    if isinstance(wanted, EditorConversation):
-        more = (Path(each) for each in wanted.roots)
-        every = tuple(dict.fromkeys((*roots, *more)))
-        options = replace(
-            options, more_roots=every, mcp_servers=wanted.mcp_servers, editor=wanted.editor
-        )
-    app = App(loaded.settings, places, os.environ, options)
-    return Launch(app, {}, commands=command_names, notes=True)
 
 
 def _only_for_us() -> int:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Raw, Struct
@@ -20,7 +21,7 @@ from refold.client.launch import Launch, OpenedSession
 from refold.client.resume import LEFT_BYPASS, SessionDirectory, resumed_in, with_a_model
 from refold.client.session import Session
 from refold.config.folder_settings import FolderSettings, ignored_settings, load_here
-from refold.config.paths import here, paths
+from refold.config.paths import Paths, here, paths
 from refold.config.project import any_agent_file
 from refold.config.settings import Permissions, RuleWithCases
 from refold.errors import BadInput, said_by
@@ -30,6 +31,9 @@ from refold.session.session import Session as Engine
 from refold.tools.contract import ImageData
 from refold.values.modes import MODES, Mode
 from refold.views.escape import on_one_line
+
+if TYPE_CHECKING:
+    from refold.client.host import NewConversation
 
 
 class _GivenStart(Struct, frozen=True):
@@ -115,6 +119,40 @@ def options_at(
         notices=tuple(filter(None, (loaded.unheeded,))),
         given=loaded.given,
     )
+
+
+def launch_at(
+    found: Namespace,
+    places: Paths,
+    directory: Path,
+    roots: Sequence[Path],
+    wanted: "NewConversation",
+) -> Launch:
+    """A start for a page or an editor in a directory, with its settings and what the
+    conversation begins with.
+    """
+    from refold.client.host import EditorConversation
+
+    flags: dict[str, object] = {
+        "preset": wanted.preset or None,
+        "log_requests": wanted.log_requests or None,
+    }
+    loaded = load_here(directory, places, os.environ, flags, trust=wanted.trust)
+    options = replace(
+        options_at(loaded, directory, found.script),
+        more_roots=tuple(roots),
+        model=wanted.model or found.model,
+        trust=wanted.trust,
+        more_system=wanted.system_prompt,
+    )
+    if isinstance(wanted, EditorConversation):
+        more = map(Path, wanted.roots)
+        options = replace(
+            options, more_roots=tuple(dict.fromkeys((*roots, *more))),
+            mcp_servers=wanted.mcp_servers, editor=wanted.editor,
+        )  # fmt: skip
+    app = App(loaded.settings, places, os.environ, options)
+    return Launch(app, flags, commands=command_names, notes=True)
 
 
 def command_names() -> Collection[str]:
@@ -333,7 +371,7 @@ def place_of(found: Namespace) -> SessionDirectory:
         if newest is None:
             return SessionDirectory(found.workspace or here())
         found.resume = newest.id
-    from refold.cli.catalogue_notice import WaitNotice
+    from refold.headless.streams import WaitNotice
 
     session = home.named(found.resume, here(), WaitNotice())
     found.resume = session.id

@@ -10,25 +10,21 @@ import os
 import subprocess
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
-from msgspec.structs import replace
 
-from refold.app.app import App
 from refold.app.session_index import session_index
-from refold.cli.launch import command_names, options_at
+from refold.cli.launch import launch_at
 from refold.cli.open_page import open_page
 from refold.cli.subcommands import SubcommandEntry
 from refold.client.due_schedules import DueSchedules, due_schedules
-from refold.client.host import Host, HostPaths, NewConversation
-from refold.client.launch import Launch
+from refold.client.host import Host, HostPaths
 from refold.client.webhooks import Webhooks
-from refold.config.folder_settings import load_here
-from refold.config.paths import Paths, here, paths
+from refold.config.paths import here, paths
 from refold.errors import BadInput, RefoldError
 from refold.headless.streams import print_error, write
 
@@ -150,30 +146,6 @@ def show_code(link: str) -> None:
     drawn = io.StringIO()
     segno.make(link, micro=False).terminal(out=drawn, compact=True)
     write(f"for another device:\n{drawn.getvalue()}")
-
-
-def launch_at(
-    found: Namespace,
-    places: Paths,
-    directory: Path,
-    roots: Sequence[Path],
-    wanted: NewConversation,
-) -> Launch:
-    """A start in a directory, with its settings and what the conversation begins with."""
-    flags: dict[str, object] = {
-        "preset": wanted.preset or None,
-        "log_requests": wanted.log_requests or None,
-    }
-    loaded = load_here(directory, places, os.environ, flags, trust=wanted.trust)
-    options = replace(
-        options_at(loaded, directory, found.script),
-        more_roots=tuple(roots),
-        model=wanted.model or found.model,
-        trust=wanted.trust,
-        more_system=wanted.system_prompt,
-    )
-    app = App(loaded.settings, places, os.environ, options)
-    return Launch(app, flags, commands=command_names, notes=True)
 
 
 def listening(

@@ -12,10 +12,9 @@ import msgspec
 from msgspec import Struct
 
 from refold.app.session_index import session_index
-from refold.cli.catalogue_notice import WaitNotice
 from refold.config.paths import here, paths
 from refold.errors import BadInput, JournalError
-from refold.headless.streams import print_document, print_error, write
+from refold.headless.streams import WaitNotice, print_document, print_error, write
 from refold.journal.events.kinds import LAST
 from refold.journal.session_index import SessionIndex
 from refold.journal.state.session_tree import ROOT, Node, find, walk

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 import anyio
 
 from refold.app.session_index import session_index
-from refold.cli.catalogue_notice import WaitNotice
 from refold.client.catalogue import SessionCatalogue, sessions_of
 from refold.config.paths import here, paths
 from refold.config.settings import Terminal as TerminalSettings
 from refold.console.list_prompt import pick
 from refold.errors import BadInput
-from refold.headless.streams import print_error
+from refold.headless.streams import WaitNotice, print_error
 from refold.journal.catalogue.session_card import Card, called
 from refold.journal.session_index import SessionIndex
 from refold.views.session_list import session_picker

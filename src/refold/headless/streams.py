@@ -8,11 +8,14 @@ control characters.
 
 import select
 import sys
+import time
 
 import msgspec
 
 from refold.errors import RefoldError
 from refold.views.escape import exact, on_one_line, visible
+
+_QUIET_SECONDS = 1.0  # before a wait for the catalogue is told
 
 
 class ReaderGone(Exception):
@@ -48,6 +51,18 @@ def print_note(words: object) -> None:
     first, *more = str(words).split("\n")
     indented = (each if each.startswith("  ") else f"  {each}" for each in more)
     print_lines("\n".join((first, *indented)))
+
+
+class WaitNotice:
+    """Says once, on stderr, that the catalogue indexes journals, if that takes long."""
+
+    def __init__(self) -> None:
+        self._began, self._said = time.monotonic(), False
+
+    def __call__(self, done: int, of: int) -> None:
+        if not self._said and done < of and time.monotonic() - self._began > _QUIET_SECONDS:
+            self._said = True
+            print_error(f"reading {of - done:,} sessions that are new to the catalogue…")
 
 
 def tell_a_person(command: str, starter: str) -> None:

@@ -1,7 +1,7 @@
 """`refold sessions`: its command line, and those of its commands that read one journal.
 
-`list_sessions` lists and searches, `rename` sets names and tags, `delete` deletes, `export`
-exports and imports. This module writes nothing and takes no lock.
+`list_sessions` lists and searches, `changes` renames, tags and deletes, `export` exports and
+imports. This module writes nothing and takes no lock.
 """
 
 from argparse import REMAINDER, ArgumentParser, Namespace
@@ -84,14 +84,10 @@ def run(found: Namespace) -> int:
             from refold.cli.sessions import list_sessions
 
             return list_sessions.run(home, found)
-        case "rename" | "tag":
-            from refold.cli.sessions import rename as naming
+        case "rename" | "tag" | "delete":
+            from refold.cli.sessions import changes
 
-            return naming.run(home, found)
-        case "delete":
-            from refold.cli.sessions import delete as deleting
-
-            return deleting.run(home, found)
+            return changes.run(home, found)
         case _:
             return _of_one(home, found)
 

@@ -11,10 +11,15 @@ from functools import partial
 
 import msgspec
 
-from refold.cli.catalogue_notice import WaitNotice
 from refold.cli.output import columns
 from refold.config.paths import here
-from refold.headless.streams import print_document, print_error, print_note, write
+from refold.headless.streams import (
+    WaitNotice,
+    print_document,
+    print_error,
+    print_note,
+    write,
+)
 from refold.journal.catalogue.session_card import Card, without_old_runs, works_in
 from refold.journal.session_index import CardCatalogue, SessionIndex
 from refold.views.escape import on_one_line

@@ -7,12 +7,13 @@ names the directory, and only if one directory fits.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import anyio
 from msgspec import Struct
 
+from refold.cli.sessions.changes import write_in_place
 from refold.config.paths import home as home_directory
 from refold.errors import RefoldError
 from refold.journal.events.kinds import SessionResumed
@@ -59,22 +60,16 @@ def _repaired(
     more = [places.meant(each) for each in roots]
     if not meant or not all(more):
         return MaskedDirectory(id_, stored)
+
+    def resume(record: Recorder) -> Awaitable[object]:
+        event = SessionResumed(directory=meant, roots=tuple(more))
+        return record(event, kept=True, by="reindex")
+
     try:
-        anyio.run(_append, home, id_, SessionResumed(directory=meant, roots=tuple(more)))
+        anyio.run(write_in_place, home, id_, resume)
     except RefoldError as error:
         return MaskedDirectory(id_, stored, meant, str(error))
     return MaskedDirectory(id_, stored, meant)
-
-
-async def _append(home: SessionIndex, id_: str, event: SessionResumed) -> None:
-    """Its time stays as it was: `-c` resumes the session that the user used last."""
-    set_back = home.remember_time(id_)
-    record = Recorder(home.store(id_))
-    try:
-        await record(event, kept=True, by="reindex")
-    finally:
-        await record.close()
-        set_back()
 
 
 class _Places:

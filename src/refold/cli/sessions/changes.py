@@ -1,0 +1,149 @@
+"""`refold sessions rename`, `tag` and `delete`: names and tags of a session, and its end.
+
+A new name is an event in the journal, whose lock it needs, so a session that is open elsewhere
+must be renamed there. Before sessions are deleted for good, with their subagents and snapshots
+of files, the user confirms it.
+"""
+
+import os
+from argparse import Namespace
+from collections.abc import Awaitable, Callable
+
+import anyio
+
+from refold.cli.output import is_interactive, said_yes
+from refold.cli.session_argument import load_view, stored_session
+from refold.client.deletion import DeletionPlan, deletions
+from refold.config.paths import paths
+from refold.errors import BadInput, Held
+from refold.headless.streams import (
+    WaitNotice,
+    print_document,
+    print_error,
+    print_note,
+    write,
+)
+from refold.journal.session_index import SessionIndex
+from refold.journal.state.session_info import SessionInfo
+from refold.place.checkpoints import forget
+from refold.session.recorder import Recorder
+from refold.session.rename import rename, tag
+from refold.views.escape import on_one_line
+from refold.views.number_format import in_bytes, many
+
+_SOON_SECONDS = 1.0  # for the catalogue; whoever lists next does the rest
+Change = Callable[[Recorder], Awaitable[object]]
+
+
+def run(home: SessionIndex, found: Namespace) -> int:
+    """Do it; gives the exit code. 1: the user said no."""
+    if found.what == "delete":
+        return _delete(home, found)
+    session = stored_session(home, found.id)
+    if "/" in session:
+        root = session.partition("/")[0]
+        raise BadInput(
+            f"{session} is a subagent and cannot be named or tagged: name its parent, {root}"
+        )
+    if found.what == "rename":
+        _rename(home, session, found.name)
+    else:
+        _tag(home, session, found.tags)
+    return 0
+
+
+def _rename(home: SessionIndex, session: str, name: str) -> None:
+    about = _changed(home, session, lambda record: rename(record, name))
+    if about.name:
+        write(f"{session} is called {on_one_line(about.name)!r}\n")
+    else:
+        write(f"{session} has no name\n")
+
+
+def _tag(home: SessionIndex, session: str, changes: list[str]) -> None:
+    if changes:
+        about = _changed(home, session, lambda record: tag(record, changes))
+    else:
+        about = load_view(home, session)[0].session
+    if about.tags:
+        write("".join(f"{on_one_line(each)}\n" for each in about.tags))
+    else:
+        print_note(f"{session} has no tags")
+
+
+def _changed(home: SessionIndex, session: str, change: Change) -> SessionInfo:
+    about = anyio.run(write_in_place, home, session, change)
+    home.catalogue().freshen(_SOON_SECONDS)
+    return about
+
+
+async def write_in_place(home: SessionIndex, session: str, change: Change) -> SessionInfo:
+    """Write it, and leave the session in its place among the others: nothing was said in it,
+    and `-c` resumes the one that was used last.
+    """
+    set_back = home.remember_time(session)
+    record = Recorder(home.store(session))
+    try:
+        await record.open()
+        await change(record)
+        return record.view.session
+    finally:
+        await record.close()
+        set_back()
+
+
+def _delete(home: SessionIndex, found: Namespace) -> int:
+    """Ask, and delete. 1: the user said no."""
+    sessions = list(dict.fromkeys(stored_session(home, text) for text in found.ids))
+    for id_ in sessions:
+        _check_deletable(home, id_)
+    store = paths(os.environ).data / "checkpoints"
+    cards = home.catalogue(WaitNotice(), print_error).cards(children=True)
+    going = deletions(home, store, sessions, cards)
+    if not found.json:
+        for each in going:
+            write(f"{_deletion_line(each)}\n")
+    if not found.yes and not _said_yes(len(going)):
+        write("Nothing was deleted.\n")
+        return 1
+    gone = list[DeletionPlan]()
+    try:
+        for each in going:
+            home.delete(each.session)
+            gone.append(each)
+            for place in each.snapshots:
+                forget(place)
+            if found.json:
+                print_document({"id": each.session, "bytes": each.bytes})
+    finally:  # also where one of them cannot be deleted: the others are gone
+        home.catalogue().freshen(_SOON_SECONDS)
+        if gone and not found.json:
+            freed = in_bytes(sum(each.bytes for each in gone))
+            write(f"Deleted: {many(len(gone), 'session')}, {freed}.\n")
+    return 0
+
+
+def _check_deletable(home: SessionIndex, id_: str) -> None:
+    if "/" in id_:
+        raise BadInput(
+            f"{id_} is a subagent and is deleted with its parent: delete "
+            f"{id_.partition('/')[0]}"
+        )
+    if home.writer(id_):
+        raise Held(f"the session {id_} is open in another process: leave it there first")
+
+
+def _deletion_line(going: DeletionPlan) -> str:
+    below = going.extent.sessions - 1
+    children = f", with {below} below it" if below > 0 else ""
+    snapshots = ", and its snapshots of files" if going.snapshots else ""
+    return f"{going.session}  {in_bytes(going.bytes)}{children}{snapshots}  {going.name}"
+
+
+def _said_yes(count: int) -> bool:
+    if not is_interactive():
+        raise BadInput(
+            "there is no terminal to ask at: give --yes to delete without asking"
+        )
+    write(f"Delete {many(count, 'session')} for good? [y/N] ")
+    return said_yes()
