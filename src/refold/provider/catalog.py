@@ -329,11 +329,6 @@ def _check_address(given: str, given_by: str) -> None:
         )
 
 
-def has_key(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:
-    """Does the environment hold what the provider wants to see?"""
-    return any(environ.get(name, "").strip() for name in spec.secret_envs)
-
-
 def needs_key(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:
     """Is there no asking without a key? Raises `BadInput` as `address` does."""
     return bool(spec.key_env) and not spec.keyless and not moved(spec, environ)

@@ -177,11 +177,6 @@ def warnings(view: View) -> tuple[str, ...]:
     )
 
 
-def warning_lines(view: View) -> list[Line]:
-    """The same as lines for the screen."""
-    return [line(warning, "warn") for warning in warnings(view)]
-
-
 def failed_hooks(view: View, only: str = "") -> Iterator[str]:
     """Sentences about the hooks that failed in the newest turn, or about those of one event.
 
