@@ -4,6 +4,8 @@ Everything else in the file stays as it is. `servers` reads such files.
 """
 
 import json
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,36 +21,37 @@ _LARGEST = 64 * 1024  # bytes, as for all settings
 def add(file: Path, name: str, said: dict[str, Any], *, replace: bool = False) -> None:
     """Raises `BadInput` for a server that makes no sense, or a name that is taken."""
     server(name, said, str(file))
-    try:
-        with file_lock(file):
-            document = _read(file)
-            there = _servers(document)
-            if name in there and not replace:
-                raise BadInput(
-                    f"{file} has an MCP server {name!r}: remove it first, or choose another "
-                    "name"
-                )
-            there[name] = said
-            write(file, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-    except OSError as error:
-        raise BadInput(f"{file} cannot be written: {said_by(error)}") from error
+    with _editing(file) as servers:
+        if name in servers and not replace:
+            raise BadInput(
+                f"{file} has an MCP server {name!r}: remove it first, or choose another name"
+            )
+        servers[name] = said
 
 
 def remove(file: Path, name: str) -> bool:
     """Was it there? It is gone now. Raises `BadInput` where the file cannot be changed."""
     if not file.exists():
         return False
+    with _editing(file) as servers:
+        there = name in servers
+        servers.pop(name, None)
+        return there
+
+
+@contextmanager
+def _editing(file: Path) -> Generator[dict[str, Any]]:
+    """The servers in the file, to be changed. It is written if they were."""
     try:
         with file_lock(file):
             document = _read(file)
-            there = _servers(document)
-            if name not in there:
-                return False
-            del there[name]
-            write(file, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+            servers = _servers(document)
+            before = dict(servers)
+            yield servers
+            if servers != before:
+                write(file, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
         raise BadInput(f"{file} cannot be written: {said_by(error)}") from error
-    return True
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -139,7 +139,7 @@ class DirectoryDescriptors:
         """The directory of `real`, and the last part of its name."""
         check_length(real)
         folder, last = os.path.split(real)
-        with _closing(self.opened(Real(folder), FOLDER)) as number:
+        with closing(self.opened(Real(folder), FOLDER)) as number:
             yield number, last or "."
 
     def make(self, folder: Real, made: list[Real]) -> None:
@@ -167,8 +167,8 @@ class DirectoryDescriptors:
         """Where the way to `real` begins, and the rest of it."""
         root = self.root_of(real) or "/"
         with (
-            _closing(os.open("/", FOLDER)) as slash,
-            _closing(self._opening(slash, root.strip("/") or ".", FOLDER)) as top,
+            closing(os.open("/", FOLDER)) as slash,
+            closing(self._opening(slash, root.strip("/") or ".", FOLDER)) as top,
         ):
             yield top, real.removeprefix(root).strip("/") or "."
 
@@ -198,7 +198,8 @@ def _made(top: int, above: str, way: Sequence[str]) -> Generator[Real]:
 
 
 @contextmanager
-def _closing(number: int) -> Generator[int]:
+def closing(number: int) -> Generator[int]:
+    """A descriptor that is closed at the end of the block."""
     try:
         yield number
     finally:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from refold.errors import ToolFailed
 from refold.place.ignore_rules import HALF_WRITTEN
-from refold.place.openat import FOLDER, beneath
+from refold.place.openat import FOLDER, beneath, closing
 from refold.place.snapshot_repository import GitBlobReader, SnapshotRepository
 from refold.values.printable_names import escaped
 
@@ -160,7 +160,7 @@ def _remove(step: RewriteStep, seen: _Seen) -> None:
         _still(step, folder, last, seen)
         os.unlink(last, dir_fd=folder)
     above = os.path.relpath(os.path.dirname(step.path), step.root)
-    with suppress(OSError), _top(step.root) as top:
+    with suppress(OSError), closing(os.open(step.root, FOLDER)) as top:
         while above and above != ".":
             os.rmdir(above, dir_fd=top)  # raises as soon as anything is left in one
             above = os.path.dirname(above)
@@ -246,7 +246,7 @@ def _sweep(steps: Sequence[RewriteStep]) -> None:
 def _folder(step: RewriteStep, *, make: bool = False) -> Generator[int]:
     """The folder that a file is in, with no link on the way to it."""
     away = os.path.relpath(os.path.dirname(step.path), step.root)
-    with _top(step.root) as top:
+    with closing(os.open(step.root, FOLDER)) as top:
         try:
             found = beneath(top, away, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -270,15 +270,6 @@ def _make(top: int, away: str) -> None:
         finally:
             os.close(above)
         made = os.path.join(made, part)
-
-
-@contextmanager
-def _top(root: str) -> Generator[int]:
-    number = os.open(root, FOLDER)
-    try:
-        yield number
-    finally:
-        os.close(number)
 
 
 @contextmanager
