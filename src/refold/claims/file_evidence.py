@@ -45,7 +45,7 @@ def file_finding(evidence: Evidence, seen: ReadFiles, today: CurrentFiles) -> Fi
     try:
         within = _lines(evidence.lines)
     except ValueError:
-        return Finding("unknown", f"{_short(evidence.lines)} names no lines")
+        return Finding("unknown", f"{shorten(evidence.lines, 40)!r} names no lines")
     readings = seen.readings.get(path, ())
     found = _quoted(list(_ways(evidence.quote, within)), path, readings, seen, today)
     if found.state == "supported" and path in seen.changes:  # perhaps by these very words
@@ -263,7 +263,3 @@ def _names(call: ObservedCall, path: str) -> bool:
     name = path.rpartition("/")[2]
     printed = call.tool == "python" and name in call.text
     return name in call.given or printed
-
-
-def _short(text: str) -> str:
-    return repr(shorten(text, 40))

@@ -217,7 +217,10 @@ class _Gathering:
             )
         if diff.after:
             content = call.arguments.get("content")
-            written = isinstance(content, str) and _hash(content) == diff.after
+            written = (
+                isinstance(content, str)
+                and sha256(content.encode(errors="replace")).hexdigest() == diff.after
+            )
             shown = (
                 passage(content)
                 if isinstance(content, str) and written
@@ -289,10 +292,6 @@ def _sides(diff: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
         elif not line.startswith("\\"):  # the rest was cut off, and the line before may be
             return before[:-1], after[:-1]
     return before, after
-
-
-def _hash(text: str) -> str:
-    return sha256(text.encode(errors="replace")).hexdigest()
 
 
 def handed(

@@ -72,6 +72,7 @@ def overlay_of(declared: Declared) -> Overlay:
             f"{declared.where}: the agent {variant.name} has its key in the file: better name "
             "the variable that holds it, in api_key_env"
         )
+    word = _MODES.get(variant.approval, variant.approval)
     settings |= {
         "backend.context": variant.context_mode or None,
         "backend.format": variant.context_format or None,
@@ -80,7 +81,7 @@ def overlay_of(declared: Declared) -> Overlay:
         "limits.steps": variant.max_iterations,
         "terminal.display": variant.display or None,
         "terminal.show_tokens": variant.show_tokens,
-        "permission_mode": _mode(variant),
+        "permission_mode": cast("str | None", MODES.get(word)),
     }
     if (limit := token_limit(variant)) is not None:
         _need_provider(declared, model, "max_context_tokens")
@@ -146,8 +147,9 @@ def token_limit(variant: Variant) -> int | None:
 def profile_of(declared: Declared, known: frozenset[str]) -> Profile:
     """The same agent as a profile: its prompt, its tools and its rules. Raises `BadInput`."""
     variant = declared.variant
+    by = "/".join(filter(None, (variant.backend or "the usual model", variant.model)))
     fields: dict[str, Any] = {
-        "description": variant.description or _about(variant),
+        "description": variant.description or f"Works with {by}.",
         "ask": list(confirmed(variant)),
     }
     in_files = _in_files(declared)
@@ -235,13 +237,3 @@ def _need_provider(declared: Declared, named: str, key: str) -> None:
             f"{declared.where}: {declared.variant.name}.{key}: say which backend it is for, "
             'such as backend = "ollama"'
         )
-
-
-def _mode(variant: Variant) -> str | None:
-    word = _MODES.get(variant.approval, variant.approval)
-    return cast("str | None", MODES.get(word))
-
-
-def _about(variant: Variant) -> str:
-    by = "/".join(filter(None, (variant.backend or "the usual model", variant.model)))
-    return f"Works with {by}."

@@ -112,7 +112,11 @@ def instructions(pieces: Sequence[PromptFile], most: int) -> tuple[str, tuple[st
     if not pieces:
         return "", ()
     missing = [pieces[at].file for at in sorted(set(order) - set(wrapped))]
-    texts = [_FOREWORD, *(wrapped[at] for at in sorted(wrapped)), _unmentioned(missing)]
+    texts = [
+        _FOREWORD,
+        *(wrapped[at] for at in sorted(wrapped)),
+        f"[… not told here: {_listed(missing)} …]" if missing else "",
+    ]
     notices = (
         f"{_listed(short)}: longer than the part of the model's window that instructions "
         f"may fill ({most:,} characters), so it is told only the beginning"
@@ -144,10 +148,6 @@ def _cut(text: str, most: int, where: str, unread: int = 0) -> str:
     kept = text if len(text) <= space else text[:space].rpartition("\n")[0] or text[:space]
     more = mark.format(len(text) - len(kept) + unread)
     return f"{kept}\n{more}" if kept else more
-
-
-def _unmentioned(files: Sequence[str]) -> str:
-    return f"[… not told here: {_listed(files)} …]" if files else ""
 
 
 def _listed(files: Sequence[str]) -> str:

@@ -99,7 +99,8 @@ class TaskTools:
                     task.answer(key_of(question), await _asked(question, ctx))
                     continue
                 await task.changed()
-                await _report(task, ctx)
+                steps = task.steps
+                await ctx.report_progress(len(steps), message=steps[-1] if steps else None)
         return state_of(task)
 
     async def send_message(self, task_id: str, text: str) -> TaskState:
@@ -143,11 +144,6 @@ def state_of(task: DelegatedTask) -> TaskState:
 def _can_ask(ctx: Context) -> bool:
     capabilities = ctx.client_capabilities
     return capabilities is not None and capabilities.elicitation is not None
-
-
-async def _report(task: DelegatedTask, ctx: Context) -> None:
-    steps = task.steps
-    await ctx.report_progress(len(steps), message=steps[-1] if steps else None)
 
 
 async def _asked(question: Question, ctx: Context) -> Answer:

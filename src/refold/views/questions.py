@@ -331,11 +331,7 @@ def chosen(typed: str, asked: AskedQuestion) -> str | None:
     known = all(1 <= number <= len(asked.options) for number in numbers)
     if not known or (len(numbers) > 1 and not asked.many):
         return None
-    return ", ".join(_labels(numbers, asked.options))
-
-
-def _labels(numbers: Sequence[int], options: Sequence[Option]) -> list[str]:
-    return [options[number - 1].label for number in dict.fromkeys(numbers)]
+    return ", ".join(asked.options[number - 1].label for number in dict.fromkeys(numbers))
 
 
 def _option(number: int, option: Option, room: int) -> Iterator[Line]:

@@ -112,7 +112,9 @@ class _NodeSpans:
         self._content = options.content
         entries = node.entries
         self._last = entries[-1].at if entries else 0.0
-        self._copied = max((e.seq for e in entries if _is_fork(e)), default=0)
+        self._copied = max(
+            (e.seq for e in entries if isinstance(e.event, Forked)), default=0
+        )
         self._turn_of = {e.seq: e.turn for e in entries}
         self._said = {e.seq: e.event.text for e in entries if isinstance(e.event, Said)}
         self._prompts = [
@@ -332,10 +334,6 @@ class _NodeSpans:
             error=error,
             message=message if error and self._content else "",
         )
-
-
-def _is_fork(entry: Entry) -> bool:
-    return isinstance(entry.event, Forked)
 
 
 def _turns(entries: Sequence[Entry]) -> dict[int, _Turn]:
