@@ -68,7 +68,6 @@ def add_letter_keys(keys: KeyBindings) -> None:
     _find_words_of_all_languages()
     _add_moves(keys)
     _add_deletions(keys)
-    _add_vi_deletions(keys)
     _add_vi_changes(keys)
     _add_registers(keys)
 
@@ -126,27 +125,22 @@ def _add_moves(keys: KeyBindings) -> None:
 
 def _add_deletions(keys: KeyBindings) -> None:
     @keys.add("backspace", filter=_wide_before & _typing & ~has_selection)
-    def _(event: KeyPressEvent) -> None:
-        event.current_buffer.delete_before_cursor(_chars_before(event))
-
-    @keys.add("delete", filter=_wide_after & _typing & ~has_selection)
-    @keys.add("c-d", filter=_wide_after & emacs_mode & ~has_selection)
-    def _(event: KeyPressEvent) -> None:
-        event.current_buffer.delete(_chars_after(event))
-
-
-def _add_vi_deletions(keys: KeyBindings) -> None:
-    @keys.add("x", filter=_joined_after & vi_navigation_mode)
-    @keys.add("s", filter=_joined_after & vi_navigation_mode)
-    def _(event: KeyPressEvent) -> None:
-        event.app.clipboard.set_text(event.current_buffer.delete(_chars_after(event)))
-        if event.data == "s":
-            event.app.vi_state.input_mode = InputMode.INSERT
-
     @keys.add("X", filter=_joined_before & vi_navigation_mode)
     def _(event: KeyPressEvent) -> None:
         deleted = event.current_buffer.delete_before_cursor(_chars_before(event))
-        event.app.clipboard.set_text(deleted)
+        if vi_navigation_mode():
+            event.app.clipboard.set_text(deleted)
+
+    @keys.add("delete", filter=_wide_after & _typing & ~has_selection)
+    @keys.add("c-d", filter=_wide_after & emacs_mode & ~has_selection)
+    @keys.add("x", filter=_joined_after & vi_navigation_mode)
+    @keys.add("s", filter=_joined_after & vi_navigation_mode)
+    def _(event: KeyPressEvent) -> None:
+        deleted = event.current_buffer.delete(_chars_after(event))
+        if vi_navigation_mode():
+            event.app.clipboard.set_text(deleted)
+            if event.data == "s":
+                event.app.vi_state.input_mode = InputMode.INSERT
 
 
 def _add_vi_changes(keys: KeyBindings) -> None:

@@ -19,7 +19,7 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import EditingMode
 from prompt_toolkit.filters import emacs_mode
-from prompt_toolkit.history import History
+from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input import DummyInput
 from prompt_toolkit.input.ansi_escape_sequences import REVERSE_ANSI_SEQUENCES
 from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
@@ -87,15 +87,20 @@ class HeadlessEditor:
     ) -> Edit:
         """`emacs`: these keys are those of Emacs, also in vi mode."""
         self._write(field, emacs=emacs)
-        self._buffer.history, self._buffer.beyond = _Inputs(history), 0
+        self._buffer.beyond = 0
         pressed, processor = tuple(keys), self._app.key_processor
+        if Keys.Escape in [
+            key.key for key in pressed[:1]
+        ]:  # Alt and a key may insert a word of them
+            self._buffer.history = InMemoryHistory()
+            for text in history:
+                self._buffer.history.append_string(text)
         with set_app(self._app):
             processor.feed_multiple(list(pressed))
             try:
                 processor.process_keys()
-            except (
-                Exception
-            ):  # some commands fail at counts and texts that they do not expect
+            except Exception:
+                # Some commands fail at counts and texts that they do not expect.
                 return Edit(self._without_command(field))
             return Edit(self._field(field, pressed), self._buffer.beyond)
 
@@ -187,23 +192,6 @@ class _FieldBuffer(Buffer):
 
     def start_completion(self, *_: object, **__: object) -> None:
         """The composer completes."""
-
-
-class _Inputs(History):
-    """Earlier inputs, for the keys that insert a word of them."""
-
-    def __init__(self, inputs: Sequence[str]) -> None:
-        super().__init__()
-        self._inputs = inputs
-
-    def get_strings(self) -> list[str]:
-        return list(self._inputs)
-
-    def load_history_strings(self) -> Iterable[str]:
-        return reversed(self._inputs)
-
-    def store_string(self, string: str) -> None:
-        """The composer keeps it."""
 
 
 @cache
