@@ -180,7 +180,8 @@ def _ran(
     if call is not None and answer.arguments is not None:
         new = input_of(call.name, _object(call) or {}, answer.arguments)
         arguments = Raw(encode(new))
-        said = _CHANGED.format(hook=hook.name, tool=call.name, input=arguments_text(new))
+        shown = json.dumps(new, ensure_ascii=False)
+        said = _CHANGED.format(hook=hook.name, tool=call.name, input=shown)
         context = "\n".join(filter(None, (context, said)))
     if call is not None and hook.on == "PostToolUse" and answer.outcome == "blocked":
         said = _BLOCK_OF_RESULT.format(tool=call.name, hook=hook.name, reason=reason)
@@ -189,11 +190,6 @@ def _ran(
         hook.on, hook.name, hook.key, about, call.id if call else "", answer.outcome, reason,
         answer.asks, context, arguments, answer.notice, round(seconds, 3), answer.by_failure,
     )  # fmt: skip
-
-
-def arguments_text(arguments: Mapping[str, object]) -> str:
-    """Arguments for the model to read."""
-    return json.dumps(arguments, ensure_ascii=False)
 
 
 def _by_hook(found: Decision, ran: HookRan) -> Decision:

@@ -227,7 +227,7 @@ class SandboxRuleBuilder:
     def _covered(self, *, network: bool, wide: bool) -> list[str]:
         own = [os.path.realpath(path) for path in self._config.own if os.path.exists(path)]
         own += [
-            *agent_key_paths(self._home),
+            *_existing(_at(self._home, _AGENTS)),
             *([] if network else key_paths(self._home)),
         ]
         # What may run unasked is shown nothing that nobody named.
@@ -318,10 +318,6 @@ def _at_home(path: str, home: str) -> str:
 def key_paths(home: str) -> list[str]:
     """Files and directories with keys that exist, links followed."""
     return _existing(_at(home, _KEYS))
-
-
-def agent_key_paths(home: str) -> list[str]:
-    return _existing(_at(home, _AGENTS))
 
 
 def system_directories() -> tuple[list[str], list[tuple[str, str]]]:
