@@ -1,4 +1,4 @@
-"""The conversation of a generated program, and its system prompt, as values of no API."""
+"""The conversation of a generated program, as values that no API prescribes, and its system prompt."""
 
 import datetime
 from dataclasses import dataclass, field
