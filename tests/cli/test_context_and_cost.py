@@ -93,7 +93,7 @@ def test_an_unknown_price_is_null_in_the_document(
     assert while_it_runs(place, "cost", "--json") == 0
 
     document = json.loads(capsys.readouterr().out)
-    assert (document["cost"], document["unpriced"], document["calls"]) == (None, 2, 2)
+    assert (document["cost"], document["unpriced"], document["answers"]) == (None, 2, 2)
     assert document["purposes"][0]["purpose"] == "main"
     assert "turns" not in document
 
