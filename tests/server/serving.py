@@ -89,6 +89,7 @@ async def server(
     provider: Callable[[], Provider] | None = None,
     flags: Mapping[str, object] | None = None,
     drain: bool = False,
+    idle_seconds: float = 60.0,
 ) -> AsyncGenerator[Client]:
     """Serve until this is left. Each conversation gets the replies from the first on."""
     import os
@@ -110,6 +111,7 @@ async def server(
         JournalDirectory(places.data / "sessions"),
         HostPaths(directory, places.state / "server", places.data / "checkpoints"),
         launch_at,
+        idle_seconds,
     )
     ready, addresses = anyio.Event(), list[str]()
 

@@ -160,15 +160,18 @@ class App:
             await choose_agent(session.inbox, self.agents, self.settings.agent)
         return id_, session
 
-    async def resume(self, id_: str) -> Session:
-        """Take up a session. Raises `Held` while another process writes it."""
+    async def resume(self, id_: str, *, look: bool = False) -> Session:
+        """Take up a session. Raises `Held` while another process writes it.
+
+        `look`: the first event that is recorded takes it up.
+        """
         root, slash, _ = id_.partition("/")
         if slash:
             raise BadInput(
                 f"{id_} is a subagent and resumes with its parent: resume {root}, or read it "
                 f"with refold show {id_}"
             )
-        return await self._open(id_, self.home.store)
+        return await self._open(id_, self.home.store, look=look)
 
     async def fork(self, id_: str, at: int | None = None) -> "Fork":
         """A session that begins as a copy of this one up to event `at`, not opened yet.
@@ -282,7 +285,9 @@ class App:
         site = Storage(self.paths, self.environ, self.home, store, self._rate)
         return SessionOpener(self._shared, here, site)
 
-    async def _open(self, id_: str, store: Callable[[str], Store]) -> Session:
+    async def _open(
+        self, id_: str, store: Callable[[str], Store], *, look: bool = False
+    ) -> Session:
         settings, given = self.settings, self.options.given
         session_options = SessionOptions(
             settings.permission_mode,
@@ -294,7 +299,7 @@ class App:
         )
         snapshots = self.snapshots(id_)
         session, self._opened = await self._opener(store).open(
-            id_, snapshots, session_options
+            id_, snapshots, session_options, look=look
         )
         return session
 

@@ -4,7 +4,7 @@ A subagent works in the directory of its parent, with the same settings, unless 
 working tree of its own. `agents` decides what a subagent is and how long it lives.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -26,14 +26,16 @@ from refold.app.tool_dependencies import (
 from refold.app.turn_context import MovingTurnContext, TurnContext
 from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.config.paths import Paths
+from refold.journal.events.kinds import Event
 from refold.journal.session_index import SessionIndex
+from refold.journal.state.fold import View
 from refold.journal.state.session_info import SessionDirectories, SessionInfo
 from refold.journal.store.port import Store
 from refold.place.port import Snapshots
 from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.rate_limit import RateLimit
 from refold.session.recorder import Recorder
-from refold.session.session import Session, SessionOptions
+from refold.session.session import Opening, Session, SessionOptions
 from refold.tools.contract import FittedImage, ImageData
 
 
@@ -63,8 +65,10 @@ class SessionOpener:
         snapshots: Snapshots | None,
         session_options: SessionOptions,
         child: ChildSpec | None = None,
+        *,
+        look: bool = False,
     ) -> tuple[Session, MovingTurnContext]:
-        """Lock and open a session, new or existing."""
+        """Lock and open a session, new or existing. `look`: the first event locks it."""
         shared, site = self._shared, self._site
         durable = shared.settings.durability == "kept"
         record = Recorder(
@@ -78,23 +82,12 @@ class SessionOpener:
         shared.models.connections.log(
             "debug" if child else "info", f"opened in {where} by refold {__version__}", id_
         )
-        session = await Session.open(
-            record,
-            turn_context,
-            directory=SessionDirectories(
-                shared.workspace.directory, shared.workspace.roots[1:]
-            ),
-            version=__version__,
-            id_=id_,
-            session_options=session_options,
-        )
+        session = Session(record, turn_context, session_options)
+        place = SessionDirectories(where, shared.workspace.roots[1:])
+        session.prepare(Opening(place, __version__, id_), _without_a_lost_worktree)
+        await (record.look() if look else record.open())
         if shared.traces is not None:
             await shared.traces.catch_up(id_, record)
-        if session.view.session.worktree is not None:
-            from refold.app.entered_worktree import gone
-
-            if lost := gone(session.view.session):
-                await record(lost, kept=True, by="journal")
         session.background = turn_context.background
         if shared.hooks is not None:
             session.at_end = turn_context.at_end
@@ -220,6 +213,15 @@ class SessionOpener:
         )
         resources = replace(self._resources, system_prompt=system_prompt)
         return SessionOpener(replace(shared, workspace=workspace), resources, site)
+
+
+def _without_a_lost_worktree(view: View) -> Sequence[Event]:
+    if view.session.worktree is None:
+        return ()
+    from refold.app.entered_worktree import gone
+
+    lost = gone(view.session)
+    return () if lost is None else (lost,)
 
 
 def _fit_image(image: ImageData) -> FittedImage:

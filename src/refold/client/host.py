@@ -1,9 +1,10 @@
 """Many sessions in one process, for clients that come and go.
 
-Each session is opened when a client asks for it, runs its turns with or without a watcher,
-and is closed when it is idle. One conversation is a `SharedSession`. The command line
-supplies how to start in a directory (`LaunchAt`); lists and names of all sessions are in
-`stored_sessions`.
+A session is opened when a client asks for it: its journal is folded, and followed where
+another process writes it. That writes nothing and takes no lock. Orders of clients are placed
+in `Orders`; the `session_worker` of this process leases the session and runs it, with or without a
+client. One of them is a `Conversation`. The command line supplies how to start in a
+directory (`LaunchAt`); lists and names of all sessions are in `stored_sessions`.
 """
 
 import os
@@ -23,21 +24,27 @@ from msgspec.structs import replace
 
 from refold.client.choices import Offer, offers
 from refold.client.deletion import delete_session
-from refold.client.launch import Launch
+from refold.client.host_ports import LocalOrders, LocalRunner
+from refold.client.hosted_conversation import (
+    Conversation,
+    JoinedConversation,
+    OwnConversation,
+    Ports,
+)
+from refold.client.launch import Launch, OpenedSession
 from refold.client.protocol import SwitchTeams
 from refold.client.remote_session import attached
 from refold.client.resume import resumed_in
 from refold.client.session import Session
-from refold.client.shared_session import SharedSession, problem
+from refold.client.session_socket import socket_path
+from refold.client.session_worker import IDLE_SECONDS, SessionWorker
 from refold.client.stored_sessions import StoredSessions
-from refold.errors import BadInput, Held, RefoldError, first
+from refold.errors import BadInput, Held
 from refold.journal.session_index import SessionIndex
 from refold.place.port import Editor
 from refold.values.modes import MODES, Effort
-from refold.views.stream_json.documents import Error
-from refold.views.stream_json.snapshot import Status
 
-IDLE = 60.0  # seconds without a client and a turn, after which a conversation is closed
+LOOK_SECONDS = 2.0  # between two looks at what other processes have written
 _STOPPED = "the server was stopped"
 
 
@@ -91,110 +98,24 @@ class HostPaths(Struct, frozen=True):
         return self.state / "workspaces"
 
 
-class Conversation(SharedSession):
-    """One that is open here. `run` does its turns."""
-
-    def __init__(self, session: Session, launch: Launch) -> None:
-        super().__init__(session, self._stir)
-        self.launch, self._news = launch, anyio.Event()
-        self._closing = False
-        self.idle_since = anyio.current_time()
-
-    @property
-    def busy(self) -> bool:
-        """A turn or a background command runs, or a client follows it."""
-        session = self.session
-        beside = bool(session.view.background.running)
-        at_work = session.running or session.compacting or not session.idle or beside
-        return bool(self.feed.followers) or (at_work and not self.cut_off)
-
-    async def notices(self) -> Sequence[str]:
-        """What the user must know about it, once."""
-        return await to_thread.run_sync(self.session.notices)
-
-    async def run(self) -> None:
-        """Do what is ordered, until it is closed."""
-        forget = self.session.on_event(lambda _: self._stir())
-        try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(self.feed.run)
-                await self._work()
-                self.feed.close()
-        finally:
-            forget()
-            with anyio.CancelScope(shield=True):
-                await self.launch.aclose()
-            self.launch.finish_notes()
-
-    async def close(self, reason: str = "") -> None:
-        """Stop the turn, if a reason is given, and let `run` end."""
-        if reason:
-            self.session.forget_orders()
-            with suppress(RefoldError):
-                await self.session.interrupt(reason=reason)
-        self._closing = True
-        self._stir()
-
-    def _stir(self) -> None:
-        self._news.set()
-        self._news = anyio.Event()
-
-    async def _work(self) -> None:
-        while True:
-            news = self._news
-            try:
-                if not self.cut_off and await self.session.step():
-                    self.idle_since = anyio.current_time()
-                    continue
-            except (
-                RefoldError
-            ) as error:  # the disk, or the model: the next order tries again
-                self.feed.tell(problem(error))
-            if self._closing:
-                return
-            await news.wait()
-
-
-class JoinedConversation(Conversation):
-    """One that another process has open: its turns run there, and clients of both see them."""
-
-    def __init__(self, session: Session, launch: Launch, holder: str) -> None:
-        super().__init__(session, launch)
-        self._holder = holder
-
-    @property
-    def busy(self) -> bool:
-        return bool(self.feed.followers)
-
-    def status(self) -> Status:
-        return replace(super().status(), held_by=self._holder)
-
-    async def close(self, reason: str = "") -> None:
-        """Leave it. What runs there goes on."""
-        await super().close()
-
-    async def _work(self) -> None:
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._until_it_ends)
-            while not self._closing:
-                await self._news.wait()
-            group.cancel_scope.cancel()
-
-    async def _until_it_ends(self) -> None:
-        with suppress(BadInput):  # says that it has ended
-            while True:
-                await self.session.changed(after=self.session.view.seq)
-        self._closing = True
-        self._stir()
-
-
 class Host:
     """Conversations by their id. Use it in `async with host.running()`."""
 
-    def __init__(self, home: SessionIndex, paths: HostPaths, launch_at: LaunchAt) -> None:
+    def __init__(
+        self,
+        home: SessionIndex,
+        paths: HostPaths,
+        launch_at: LaunchAt,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
         self.home, self.paths = home, paths
         self.stored = StoredSessions(home)
         self._launch_at = launch_at
+        self._ports = Ports(LocalOrders(), LocalRunner())
+        self._idle_seconds = idle_seconds
+        self._worker = SessionWorker(
+            self._ports.orders, self._ports.runner, self._runnable, idle_seconds
+        )
         self._there = dict[str, Conversation]()
         self._opening = anyio.Lock()
         self._group: TaskGroup | None = None
@@ -208,15 +129,15 @@ class Host:
         their journals say `why`; or, to `drain`, finished.
         """
         async with anyio.create_task_group() as self._group:
-            self._group.start_soon(self._close_idle)
+            self._group.start_soon(self._worker.run)
+            self._group.start_soon(self._tend)
             try:
                 yield
             finally:
                 with anyio.CancelScope(shield=True):
-                    for each in tuple(self._there.values()):
-                        await each.close("" if drain else why)
-                    while self._there:
-                        await self._next_end()
+                    async with anyio.create_task_group() as closing:
+                        for id_ in tuple(self._there):
+                            closing.start_soon(self.close, id_, "" if drain else why)
                 self._group.cancel_scope.cancel()
 
     def conversation(self, id_: str) -> Conversation | None:
@@ -234,20 +155,19 @@ class Host:
         launch = await to_thread.run_sync(self._launch_at, directory, (), wanted)
         try:
             _check(launch, wanted)
-            session = Session(launch, await launch.start())
-            await _choose(session, wanted)
+            opened = await launch.start()
+            await _choose(Session(launch, opened), wanted)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await launch.aclose()
             raise
-        self._note(session.id, wanted)
-        return self._begun(session, launch)
+        self._note(opened.engine.view.session.id, wanted)
+        return self._begin(launch, opened)
 
     async def open(self, id_: str, given: EditorConversation | None = None) -> Conversation:
-        """The conversation with this whole id; joined, where another process has it.
+        """The conversation with this whole id; joined, where another process can be.
 
-        `given` is what an editor hands over with it, where it is not open yet. Raises `Held`
-        where that process cannot be joined.
+        `given` is what an editor hands over with it, where it is not open yet.
         """
         async with self._opening:
             if (there := self._there.get(id_)) is not None:
@@ -259,24 +179,23 @@ class Host:
             launch = await to_thread.run_sync(
                 self._launch_at, where.directory, where.roots, wanted
             )
+            holder = await to_thread.run_sync(self.stored.holder, id_)
             try:
-                session = Session(launch, await launch.resume(id_))
-            except Held as held:
-                return await self._join(id_, launch, held)
+                if holder and (joined := await self._join(id_, launch, holder)):
+                    return joined
+                opened = await launch.look(id_)
             except BaseException:
                 with anyio.CancelScope(shield=True):
                     await launch.aclose()
                 raise
-            return self._begun(session, launch)
+            return self._begin(launch, opened, holder)
 
-    async def _join(self, id_: str, launch: Launch, held: Held) -> Conversation:
+    async def _join(self, id_: str, launch: Launch, holder: str) -> Conversation | None:
+        """The session as the process has it that it is open in; None: that takes no clients."""
         assert self._group is not None, "it is used in `running`"
-        holder = await to_thread.run_sync(self.stored.holder, id_)
-        try:
+        with suppress(Held):
             return await self._group.start(self._run_joined, id_, launch, holder)
-        except Held:
-            await launch.aclose()
-            raise held from None  # it says who has it
+        return None
 
     async def _run_joined(
         self,
@@ -308,44 +227,68 @@ class Host:
         await to_thread.run_sync(delete_session, self.home, self.paths.checkpoints, id_)
         await to_thread.run_sync(partial(self._note_file(id_).unlink, missing_ok=True))
 
-    async def close(self, id_: str) -> None:
-        """Close it here, if it is open; its turn is stopped."""
+    async def close(self, id_: str, why: str = _STOPPED) -> None:
+        """Close it here, if it is open; its turn is stopped, or, without `why`, finished."""
         if (there := self._there.get(id_)) is not None:
-            await there.close(_STOPPED)
+            if isinstance(there, OwnConversation):
+                there.close_to_orders()
+            await self._ports.runner.stop(id_, why)
+            there.close()
             while self._there.get(id_) is there:
                 await self._next_end()
 
-    def _begun(self, session: Session, launch: Launch) -> Conversation:
-        made = Conversation(session, launch)
-        self._there[session.id] = made
+    def _begin(
+        self, launch: Launch, opened: OpenedSession, holder: str = ""
+    ) -> Conversation:
+        made = OwnConversation(launch, opened, self._ports, holder)
+        self._there[made.session.id] = made
         assert self._group is not None, "it is used in `running`"
-        self._group.start_soon(self._run, session.id, made)
+        self._group.start_soon(self._run, made.session.id, made)
         return made
 
     async def _run(self, id_: str, conversation: Conversation) -> None:
         try:
             await conversation.run()
         except Exception as error:  # a bug in one conversation must not end the others
-            said = f"refold itself failed: {type(error).__name__}: {first(error)}"
-            conversation.feed.tell(Error(kind="failure", reason=said))
+            conversation.report(error)
             conversation.feed.close()
         finally:
             del self._there[id_]
-            self._ended.set()
+            ended, self._ended = self._ended, anyio.Event()
+            ended.set()
 
     async def _next_end(self) -> None:
-        self._ended = anyio.Event()
         await self._ended.wait()
 
-    async def _close_idle(self) -> None:
+    def _runnable(self, id_: str) -> OwnConversation | None:
+        there = self._there.get(id_)
+        return there if isinstance(there, OwnConversation) and not there.closing else None
+
+    async def _tend(self) -> None:
+        """Follow what other processes write, and close what is idle."""
+        assert self._group is not None, "it is used in `running`"
         while True:
-            await anyio.sleep(IDLE / 4)
+            await anyio.sleep(min(LOOK_SECONDS, self._idle_seconds / 4))
             now = anyio.current_time()
-            for each in self.conversations:
-                if each.busy:
-                    each.idle_since = now
-                elif now - each.idle_since > IDLE:
-                    await each.close()
+            for id_, there in tuple(self._there.items()):
+                if isinstance(there, OwnConversation):
+                    await self._look(id_, there)
+                if there.busy:
+                    there.idle_since = now
+                elif now - there.idle_since > self._idle_seconds and not there.closing:
+                    self._group.start_soon(self.close, id_, "")
+
+    async def _look(self, id_: str, there: OwnConversation) -> None:
+        if there.session.leased:
+            if not there.claimed:  # a file was uploaded: the worker releases it
+                await self._ports.runner.wake(id_)
+            return
+        if not there.feed.followers or not (await there.has_news() or there.holder):
+            return
+        holder = await to_thread.run_sync(self.stored.holder, id_)
+        there.set_holder(holder)
+        if holder and socket_path(self.home.path(id_), os.environ).exists():
+            there.close()  # its clients connect again, and join the other process
 
     def _directory(self, wanted: NewConversation) -> Path:
         if wanted.own_workspace:

@@ -88,6 +88,17 @@ class Launch:
         """A session in the directory of this start, whose id is whole."""
         return self._opened(id_, await self.app.resume(id_))
 
+    async def look(self, id_: str) -> OpenedSession:
+        """The same, without its writer lock: nothing is written, until something is done."""
+        engine = await self.app.resume(id_, look=True)
+        self._engines.add(engine)
+        return OpenedSession(self.app, engine)
+
+    def note(self, id_: str) -> None:
+        """Notes are to be made of this session when it has been left."""
+        if self._notes:
+            self.app.put_down(id_)
+
     async def leave(self, engine: Engine) -> None:
         self._engines.discard(engine)
         await engine.close()
@@ -175,8 +186,7 @@ class Launch:
     def _opened(
         self, id_: str, engine: Engine, notices: tuple[str, ...] = ()
     ) -> OpenedSession:
-        if self._notes:
-            self.app.put_down(id_)
+        self.note(id_)
         self._engines.add(engine)
         return OpenedSession(self.app, engine, notices)
 

@@ -168,6 +168,19 @@ class Session:
         """Why nothing more comes of this handle; "": something may."""
         return self._orders.ended
 
+    @property
+    def leased(self) -> bool:
+        """Does this process hold the writer lock? The first event that it records takes it."""
+        return self._engine.record.leased
+
+    async def release(self) -> None:
+        """Give the writer lock back, unless something runs. The session stays open."""
+        await self._engine.release()
+
+    async def follow(self) -> None:
+        """Fold what another process has recorded, and publish it."""
+        await self._engine.record.follow()
+
     async def close(self) -> None:
         """Leave the session, which can be resumed; its watchers end. One that is open in
         another process stays open there.

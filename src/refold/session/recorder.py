@@ -7,6 +7,10 @@ between its check and its events.
 
 If the disk fails, its content is unknown: the view is discarded, and the next append opens
 the journal and folds it again. After `Fenced` that fails for good: another process goes on.
+
+`look` folds a journal without its lock, and `follow` folds what others append to it. The
+first append takes the lock, and records first what `begin_with` was given; so does one after
+`close`, where another process has written in between.
 """
 
 import time
@@ -15,7 +19,7 @@ from collections.abc import Callable, Sequence
 import anyio
 from msgspec.structs import replace
 
-from refold.errors import JournalError
+from refold.errors import Corrupt, JournalError
 from refold.journal.events import codec
 from refold.journal.events.child_events import HookRan, NestedCallMade
 from refold.journal.events.codec import Head
@@ -57,7 +61,10 @@ class Recorder:
         self._fit, self._claim = fit, claim
         self._head, self._epoch = Head(), 0
         self._lock = anyio.Lock()
+        self._first: Sequence[MakeEvents] = ()  # what is recorded when the lock is taken
         self._broken = True  # until the journal is opened again
+        # The view is that of the lines up to the head, of which this process wrote the last.
+        self._known, self._own_end = False, -1
         self._news: anyio.Event | None = None  # while somebody waits for it
         self._failures = 0  # of keeping what was written
         self._calls: dict[str, ToolCall] = {}  # open ones whose arguments were masked
@@ -75,12 +82,37 @@ class Recorder:
                 await self._begin()
         return self.view
 
+    def begin_with(self, *make_events: MakeEvents) -> None:
+        """What they make of the view, one after the other, is recorded when the lock is taken."""
+        self._first, self._own_end = make_events, -1
+
+    @property
+    def leased(self) -> bool:
+        """Does this process hold the lock of the journal?"""
+        return not self._broken
+
+    async def look(self) -> View:
+        """Fold the journal without its lock: nothing is written."""
+        async with self._lock:
+            await self._read_all()
+            self._known = True
+        return self.view
+
+    async def follow(self) -> View:
+        """Fold what another process has appended, and publish it."""
+        async with self._lock:
+            if self._broken and self._known:
+                await self._read_on()
+        return self.view
+
     async def close(self) -> None:
         """Release the journal. The next append opens it again."""
         for told in self._telling.rest():
             self.hub.tell(told)
         with anyio.CancelScope(shield=True):
             async with self._lock:
+                if not self._broken:
+                    self._known, self._own_end = True, self.view.seq
                 self._broken = True
                 await self._store.release()
                 self.hub.release(self.view.seq)  # all of it is kept
@@ -97,6 +129,10 @@ class Recorder:
         events: Sequence[Event] = ()
         with anyio.CancelScope(shield=True):
             async with self._lock:
+                if self._broken and self._known:
+                    await self._read_on()
+                    if not make_events(self.view):
+                        return False  # nothing to write: no reason to take the lock
                 if self._broken:
                     await self._begin()
                 events = make_events(self.view)
@@ -158,18 +194,48 @@ class Recorder:
     async def _begin(self) -> None:
         """Open the journal to write, follow the chain, fold, and say what was lost."""
         lease = await self._store.lease(self._claim)
-        head, entries = Head(), list[Entry]()
-        for entry, head in codec.decode(await self._store.read()):  # noqa: B007 - the last counts
-            entries.append(entry)
-        self.view = fold(entries)
-        self._head, self._epoch = head, lease.epoch
-        self.since, self._broken = self.view.seq, False
+        try:
+            if self._known:
+                await self._read_on()
+            else:
+                await self._read_all()
+        except Corrupt:
+            if not self._known:
+                raise
+            await self._read_all()  # what was read is gone: the disk had not kept it
+        self._epoch, self._known, self._broken = lease.epoch, False, False
         self._calls.clear()
         if self.hub.waits:  # a sync had failed
             await self._keep()
             self.hub.release(self.view.seq)
         if lost := _what_is_lost(lease, self._head):
             await self._write([JournalRepaired(lost)], "journal")
+        if self.view.seq != self._own_end:
+            for make_events in self._first:
+                if events := make_events(self.view):
+                    await self._write(events, "journal")
+
+    async def _read_all(self) -> None:
+        head, entries = Head(), list[Entry]()
+        for entry, head in codec.decode(await self._store.read()):  # noqa: B007 - the last counts
+            entries.append(entry)
+        self.view, self._head = fold(entries), head
+        self.since = self.view.seq
+
+    async def _read_on(self) -> None:
+        """Fold the lines after the head, and publish them."""
+        lines = await self._store.read(self._head.seq)
+        for entry, head in codec.decode(lines, self._head):
+            self.view, self._head = apply(self.view, entry), head
+            self.since = self.view.seq
+            self.hub.publish(entry)
+        if lines:
+            self._wake()
+
+    def _wake(self) -> None:
+        woken, self._news = self._news, None
+        if woken:
+            woken.set()
 
     async def _write(self, events: Sequence[Event], by: str, *, kept: bool = True) -> None:
         """`kept` false: watchers hear of the events when they are kept."""
@@ -193,9 +259,7 @@ class Recorder:
         self._calls |= whole
         if self._calls or self._lent:
             self._forget_calls()
-        woken, self._news = self._news, None
-        if woken:
-            woken.set()
+        self._wake()
         for entry in entries:
             for told in self._telling.before(entry.event):
                 self.hub.tell(told)

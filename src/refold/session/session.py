@@ -1,7 +1,7 @@
 """A session: one journal, its writer and its inbox, and one turn at a time.
 
-Opening a session locks its journal, checks the chain and folds it; there is no other way to
-resume one. The caller chose the store, tools and provider: `world_for` returns the
+Opening a session locks its journal, checks the chain and folds it. `look` folds it without
+the lock: the first thing that is done in the session takes it. The caller chose the store, tools and provider: `world_for` returns the
 dependencies of each turn, so a model that was chosen between two turns applies to the
 second.
 """
@@ -36,7 +36,7 @@ from refold.journal.state.session_info import SessionDirectories
 from refold.session.hub import Hub
 from refold.session.inbox import Inbox
 from refold.session.question_timeout import QuestionTimeout
-from refold.session.recorder import Recorder
+from refold.session.recorder import MakeEvents, Recorder
 from refold.values.control import CompactionKind
 from refold.values.messages import ToolCall
 from refold.values.modes import Mode
@@ -74,6 +74,14 @@ class SessionOptions(Struct, frozen=True):
 DEFAULT_OPTIONS = SessionOptions()
 
 
+class Opening(Struct, frozen=True):
+    """Where a session works from here on, which refold opens it, and the id of a new one."""
+
+    place: SessionDirectories
+    version: str = ""
+    id: str = ""
+
+
 class Session:
     """Open it with `Session.open`; leave it with `close`, or use it in `async with`."""
 
@@ -85,7 +93,7 @@ class Session:
     ) -> None:
         self.record, self.inbox = record, Inbox(record, mode=session_options.mode)
         self.question_timeout = QuestionTimeout(self.inbox, session_options.question)
-        self._world_for = world_for
+        self._world_for, self._options = world_for, session_options
         self._one_turn = anyio.Lock()
         self._step = anyio.CancelScope()
         self.background: RunningBackground | None = None  # its background commands
@@ -106,16 +114,28 @@ class Session:
         session_options: SessionOptions = DEFAULT_OPTIONS,
     ) -> Self:
         """Lock and open. `directory` is where it works from here on, `id_` the name of a new one."""
-        view = await record.open()
-        session = cls(record, world_for, session_options)
-        session.left_bypass = bool(view.seq) and view.rights.mode == "bypass"
         place = SessionDirectories(directory) if isinstance(directory, str) else directory
-        if view.seq:
-            began = _taken_up(view, place, version, session_options)
-        else:
-            began = _begun(id_, place, version, session_options)
-        await record(*began, by="journal")
+        session = cls(record, world_for, session_options)
+        session.prepare(Opening(place, version, id_))
+        if record.leased:  # from before this opening: take it again
+            await record.close()
+        await record.open()
         return session
+
+    def prepare(self, opening: "Opening", *more: MakeEvents) -> None:
+        """Whoever takes the lock records first that the session is opened, and `more`."""
+
+        def make_events(view: View) -> Sequence[Event]:
+            self.left_bypass = bool(view.seq) and view.rights.mode == "bypass"
+            make = _taken_up if view.seq else _begun
+            return make(view, opening, self._options)
+
+        self.record.begin_with(make_events, *more)
+
+    async def release(self) -> None:
+        """Give the lock back, unless something runs; the next event takes it again."""
+        if not self._one_turn.locked() and not self.view.background.running:
+            await self.record.close()
 
     @property
     def view(self) -> View:
@@ -289,14 +309,12 @@ class Session:
 CUT_OFF = "refold was ended before the response came; what was reserved counts as used"
 
 
-def _begun(
-    id_: str, place: SessionDirectories, version: str, session_options: SessionOptions
-) -> Sequence[Event]:
-    private = not session_options.remember
+def _begun(_: View, opening: Opening, session_options: SessionOptions) -> Sequence[Event]:
+    private, place = not session_options.remember, opening.place
     started = SessionStarted(
         place.directory,
-        version,
-        id_,
+        opening.version,
+        opening.id,
         private,
         place.roots,
         session_options.given,
@@ -309,14 +327,14 @@ def _begun(
 
 
 def _taken_up(
-    view: View, place: SessionDirectories, version: str, session_options: SessionOptions
+    view: View, opening: Opening, session_options: SessionOptions
 ) -> Sequence[Event]:
-    private = not session_options.remember
+    private, place = not session_options.remember, opening.place
     moved = place.directory if place.directory != view.session.own_directory else ""
     roots = place.roots if place.directory else None
     # Whoever takes a session up may not know that everything runs unasked in it.
     careful = [ModeChanged("default")] if view.rights.mode == "bypass" else []
-    resumed = SessionResumed(version, private, moved, roots, session_options.given)
+    resumed = SessionResumed(opening.version, private, moved, roots, session_options.given)
     lost = (BackgroundEnded(each.name, "lost") for each in view.background.running)
     return (resumed, *careful, *_cut_off(view), *lost)
 

@@ -1,0 +1,198 @@
+"""The ports between a host, which orders and follows, and a worker, which leases and runs.
+
+`Orders` is a queue in front of each session's inbox. `Runner` decides which worker runs a
+session, and when. A host places an order, wakes the session and waits for the result; a
+worker gets a claim on the session, carries the orders out and runs turns until nothing is
+left to do. Here are both ports for one process, too. `host` and `session_worker` use them;
+`refold.testing.port_conformance` has their contracts.
+"""
+
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol
+
+import anyio
+
+from refold.client.order_sink import OrderResult
+from refold.client.protocol import Order
+from refold.errors import RefoldError
+
+
+class PlacedOrder(Protocol):
+    """An order in the queue of its session."""
+
+    @property
+    def order(self) -> Order: ...
+
+    async def result(self) -> OrderResult:
+        """Wait until it is carried out. Raises the error with which it was settled."""
+        ...
+
+    async def settle(self, outcome: OrderResult | RefoldError) -> None:
+        """It was carried out, or failed. Only the first outcome counts."""
+        ...
+
+
+class Orders(Protocol):
+    """The orders that wait for a worker, by session."""
+
+    async def put(self, session: str, order: Order) -> PlacedOrder:
+        """Queue it. One with the client key of an unsettled order is that order."""
+        ...
+
+    async def take(self, session: str) -> Sequence[PlacedOrder]:
+        """Those that wait, in the order in which they were put. Each is taken once."""
+        ...
+
+
+class SessionClaim(Protocol):
+    """The right to run a session, which one worker has at a time.
+
+    `number` is higher than that of any earlier claim on this session.
+    """
+
+    @property
+    def session(self) -> str: ...
+    @property
+    def number(self) -> int: ...
+
+    async def woken(self) -> None:
+        """Return when the session was woken and this has not returned since."""
+        ...
+
+    async def cancelled(self) -> str:
+        """Return when the claim is to end. The reason; "": after what runs now."""
+        ...
+
+    async def end(self) -> None:
+        """Give it back. If the session was woken meanwhile, there is a new claim."""
+        ...
+
+
+class Runner(Protocol):
+    """Decides who runs a session."""
+
+    async def wake(self, session: str) -> None:
+        """There is something to do in it: the worker that has it looks, or one gets it."""
+        ...
+
+    async def stop(self, session: str, reason: str = "") -> None:
+        """Cancel the claim on it, if there is one, and wait for its end."""
+        ...
+
+    def claims(self) -> AsyncGenerator[SessionClaim]:
+        """The claims for this worker, as they come."""
+        ...
+
+
+class LocalOrder:
+    """An order within this process."""
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self._settled = anyio.Event()
+        self._outcome: OrderResult | RefoldError = OrderResult(False)
+
+    @property
+    def settled(self) -> bool:
+        return self._settled.is_set()
+
+    async def result(self) -> OrderResult:
+        await self._settled.wait()
+        if isinstance(self._outcome, RefoldError):
+            raise self._outcome
+        return self._outcome
+
+    async def settle(self, outcome: OrderResult | RefoldError) -> None:
+        if not self.settled:
+            self._outcome = outcome
+            self._settled.set()
+
+
+class LocalOrders:
+    """The orders within this process. An order is acknowledged once its event is recorded,
+    so those that wait may be lost with the process.
+    """
+
+    def __init__(self) -> None:
+        self._waiting = dict[str, deque[LocalOrder]]()
+        self._keyed = dict[tuple[str, str], LocalOrder]()  # unsettled ones
+
+    async def put(self, session: str, order: Order) -> LocalOrder:
+        key = (session, order.client_key)
+        self._keyed = {k: o for k, o in self._keyed.items() if not o.settled}
+        if key in self._keyed:
+            return self._keyed[key]
+        placed = LocalOrder(order)
+        if order.client_key:
+            self._keyed[key] = placed
+        self._waiting.setdefault(session, deque()).append(placed)
+        return placed
+
+    async def take(self, session: str) -> Sequence[LocalOrder]:
+        return tuple(self._waiting.pop(session, ()))
+
+
+class LocalClaim:
+    def __init__(self, runner: "LocalRunner", session: str, number: int) -> None:
+        self.session, self.number = session, number
+        self._runner, self._reason = runner, ""
+        self._woken, self._cancelled = anyio.Event(), anyio.Event()
+        self._woken.set()
+        self.ended = anyio.Event()
+
+    async def woken(self) -> None:
+        await self._woken.wait()
+        self._woken = anyio.Event()
+
+    async def cancelled(self) -> str:
+        await self._cancelled.wait()
+        return self._reason
+
+    async def end(self) -> None:
+        self._runner.forget(self)
+        self.ended.set()
+        if self._woken.is_set() and not self._cancelled.is_set():
+            await self._runner.wake(self.session)
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def cancel(self, reason: str) -> None:
+        self._reason = self._reason or reason
+        self._cancelled.set()
+
+
+class LocalRunner:
+    """Every claim goes to the worker of this process."""
+
+    def __init__(self) -> None:
+        self._claims = dict[str, LocalClaim]()
+        self._new = deque[LocalClaim]()
+        self._news = anyio.Event()
+        self._number = 0
+
+    async def wake(self, session: str) -> None:
+        if (claim := self._claims.get(session)) is not None:
+            claim.wake()
+            return
+        self._number += 1
+        self._claims[session] = claim = LocalClaim(self, session, self._number)
+        self._new.append(claim)
+        self._news.set()
+
+    async def stop(self, session: str, reason: str = "") -> None:
+        if (claim := self._claims.get(session)) is not None:
+            claim.cancel(reason)
+            await claim.ended.wait()
+
+    async def claims(self) -> AsyncGenerator[LocalClaim]:
+        while True:
+            while self._new:
+                yield self._new.popleft()
+            self._news = anyio.Event()
+            await self._news.wait()
+
+    def forget(self, claim: LocalClaim) -> None:
+        if self._claims.get(claim.session) is claim:
+            del self._claims[claim.session]

@@ -1,0 +1,182 @@
+"""A session that a host has open for its clients.
+
+`OwnConversation` places the orders of all its clients in `Orders`, and follows the session;
+the `session_worker` runs it. `JoinedConversation` is open in another process. `host` has them all.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import anyio
+from anyio import to_thread
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold.client.dispatch import Dispatcher
+from refold.client.host_ports import Orders, Runner
+from refold.client.launch import Launch, OpenedSession
+from refold.client.order_sink import OrderResult
+from refold.client.protocol import Order
+from refold.client.session import Session
+from refold.client.session_worker import CLOSED
+from refold.client.shared_session import SharedSession, problem
+from refold.errors import BadInput, RefoldError, first
+from refold.views.stream_json.documents import Error
+from refold.views.stream_json.snapshot import Status
+
+
+class Ports(Struct, frozen=True):
+    """Where orders are placed, and what decides who runs a session."""
+
+    orders: Orders
+    runner: Runner
+
+
+class Conversation(SharedSession):
+    """One that is open here. `holder` is the other process that writes it; "": none does."""
+
+    def __init__(self, session: Session, launch: Launch, holder: str) -> None:
+        self._closed, self._stirred = anyio.Event(), anyio.Event()
+        super().__init__(session, self._stir)
+        self.launch, self.holder = launch, holder
+        self.idle_since = anyio.current_time()
+        self.closing = False  # then it takes no orders
+
+    @property
+    def busy(self) -> bool:
+        """Does a client follow it, or does something run in it here?"""
+        return bool(self.feed.followers)
+
+    def status(self) -> Status:
+        return replace(super().status(), held_by=self.holder)
+
+    async def notices(self) -> Sequence[str]:
+        """What the user must know about it, once."""
+        return await to_thread.run_sync(self.session.notices)
+
+    async def run(self) -> None:
+        """Follow it for its clients, until it is closed."""
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self.feed.run)
+                group.start_soon(self._attend)
+                await self._closed.wait()
+                self.feed.close()
+                group.cancel_scope.cancel()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.launch.aclose()
+
+    def close(self) -> None:
+        """Let `run` end. What another process runs goes on."""
+        self.closing = True
+        self._closed.set()
+
+    def report(self, error: Exception) -> None:
+        """Tell every client what went wrong where it runs. After a bug it is closed."""
+        if isinstance(error, RefoldError):
+            self.feed.tell(problem(error))
+            return
+        reason = f"refold itself failed: {type(error).__name__}: {first(error)}"
+        self.feed.tell(Error(kind="failure", reason=reason))
+        self.close()
+
+    async def _attend(self) -> None:
+        """What is to be done meanwhile."""
+
+    def _stir(self) -> None:
+        self._stirred.set()
+
+
+class OwnConversation(Conversation):
+    """One whose turns are run by a worker of this process. To look at it takes no lock."""
+
+    def __init__(
+        self, launch: Launch, opened: OpenedSession, ports: Ports, holder: str
+    ) -> None:
+        self._sink = _PlacingSink(launch, opened, ports)
+        super().__init__(Session(launch, opened, orders=self._sink), launch, holder)
+        # What waits for a turn was ordered before: looking at it begins none.
+        self.cut_off = not (holder or self.session.idle or self.session.leased)
+        self.claimed, self._runner = False, ports.runner
+        self._was_run = self.session.leased
+
+    @property
+    def at_work(self) -> bool:
+        """Does a turn or a background command run?"""
+        session = self.session
+        beside = bool(session.view.background.running)
+        at_work = session.running or session.compacting or not session.idle or beside
+        return session.leased and at_work and not self.cut_off
+
+    @property
+    def busy(self) -> bool:
+        return super().busy or self.at_work
+
+    async def run(self) -> None:
+        await super().run()
+        if self._was_run:
+            self.launch.finish_notes()
+
+    def close_to_orders(self) -> None:
+        """Refuse what is ordered from now on."""
+        self.closing, self._sink.ended = True, CLOSED
+
+    def begin_work(self) -> None:
+        """A worker runs it from now on."""
+        if not self._was_run:
+            self.launch.note(self.session.id)
+        self.claimed = self._was_run = True
+
+    def end_work(self) -> None:
+        self.claimed = False
+
+    async def carry_out(self, order: Order) -> OrderResult:
+        """What the worker does with an order."""
+        return await self._sink.carry_out(order)
+
+    async def has_news(self) -> bool:
+        """Follow the journal. False if no other process has written it meanwhile."""
+        before = self.session.view.seq
+        await self.session.follow()
+        return self.session.view.seq > before
+
+    def set_holder(self, holder: str) -> None:
+        """Tell the clients if another process writes it now, or does no longer."""
+        if holder != self.holder:
+            self.holder, self.cut_off = holder, not (holder or self.session.idle)
+            self.feed.tell(replace(self.status(), conversation=self.session.id))
+
+    async def _attend(self) -> None:
+        while True:
+            await self._stirred.wait()
+            self._stirred = anyio.Event()
+            await self._runner.wake(self.session.id)
+
+
+class JoinedConversation(Conversation):
+    """One that another process has open: its turns run there, and clients of both see them."""
+
+    async def _attend(self) -> None:
+        with suppress(BadInput):  # says that it has ended
+            while True:
+                await self.session.changed(after=self.session.view.seq)
+        self.close()
+
+
+class _PlacingSink(Dispatcher):
+    """Places orders; whoever has a claim on the session carries them out, and calls `step`."""
+
+    def __init__(self, launch: Launch, opened: OpenedSession, ports: Ports) -> None:
+        super().__init__(launch, opened)
+        self._id, self._ports = opened.engine.view.session.id, ports
+
+    async def send(self, order: Order) -> OrderResult:
+        if self.ended:
+            raise BadInput(self.ended)
+        placed = await self._ports.orders.put(self._id, order)
+        await self._ports.runner.wake(self._id)
+        return await placed.result()
+
+    async def carry_out(self, order: Order) -> OrderResult:
+        return await super().send(order)

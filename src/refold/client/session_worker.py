@@ -1,0 +1,148 @@
+"""Runs the sessions that this process has a claim on: carries orders out, and runs turns.
+
+A claim begins when the session is woken, and ends when nothing was to be done in it for a
+minute. In between the worker holds the writer lock, from the first event on. `host` is the
+other side: it looks at sessions, places orders and follows; the ports between them are in
+`host_ports`.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+import anyio
+from anyio.abc import TaskGroup
+
+from refold.client.host_ports import Orders, PlacedOrder, Runner, SessionClaim
+from refold.client.order_sink import OrderResult
+from refold.client.protocol import Interrupt, Order
+from refold.client.session import Session
+from refold.errors import BadInput, RefoldError
+
+IDLE_SECONDS = 60.0  # without work, after which a session is released
+CLOSED = "the conversation was closed here: connect again"
+
+
+class RunnableSession(Protocol):
+    """A session that is open in this process."""
+
+    session: Session
+    cut_off: bool  # its turn stands until an order says how it goes on
+
+    @property
+    def at_work(self) -> bool: ...
+    def begin_work(self) -> None: ...
+    def end_work(self) -> None: ...
+    async def carry_out(self, order: Order) -> OrderResult: ...
+    def report(self, error: Exception) -> None: ...
+
+
+class SessionWorker:
+    """`find` has the open session with an id; None: it was closed."""
+
+    def __init__(
+        self,
+        orders: Orders,
+        runner: Runner,
+        find: Callable[[str], RunnableSession | None],
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._orders, self._runner, self._find = orders, runner, find
+        self._idle_seconds = idle_seconds
+
+    async def run(self) -> None:
+        """Run what is claimed here, until this is cancelled."""
+        async with anyio.create_task_group() as group:
+            async for claim in self._runner.claims():
+                group.start_soon(self._run, claim)
+
+    async def _run(self, claim: SessionClaim) -> None:
+        there = self._find(claim.session)
+        run: _Run | None = None
+        try:
+            if there is not None:
+                run = _Run(claim, there, self._orders)
+                await run.run(self._idle_seconds)
+        finally:
+            with anyio.CancelScope(shield=True):
+                if run is None or run.ending:
+                    for placed in await self._orders.take(claim.session):
+                        await placed.settle(BadInput(CLOSED))
+                await claim.end()
+
+
+class _Run:
+    """One claim, from its begin to its end."""
+
+    def __init__(self, claim: SessionClaim, there: RunnableSession, orders: Orders) -> None:
+        self._claim, self._there, self._orders = claim, there, orders
+        self._news, self.ending, self._open = anyio.Event(), False, 0
+
+    async def run(self, idle_seconds: float) -> None:
+        session = self._there.session
+        forget = session.on_event(lambda _: self._stir())
+        self._there.begin_work()
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._take_orders, group)
+                group.start_soon(self._await_end)
+                await self._work(idle_seconds)
+                group.cancel_scope.cancel()
+        except Exception as error:  # a bug in one session must not end the others
+            self._there.report(error)
+        finally:
+            forget()
+        if not self.ending:
+            await session.release()
+        self._there.end_work()
+
+    async def _work(self, idle_seconds: float) -> None:
+        there = self._there
+        while True:
+            news = self._news
+            try:
+                if not there.cut_off and await there.session.step():
+                    continue
+            except (
+                RefoldError
+            ) as error:  # the disk, or the model: the next order tries again
+                there.report(error)
+            if self.ending:
+                return
+            with anyio.move_on_after(idle_seconds) as patience:
+                await news.wait()
+            if patience.cancelled_caught and not (self._open or there.at_work):
+                return
+
+    async def _take_orders(self, group: TaskGroup) -> None:
+        while True:
+            await self._claim.woken()
+            for placed in await self._orders.take(self._claim.session):
+                self._open += 1
+                group.start_soon(self._carry_out, placed)
+            self._stir()
+
+    async def _carry_out(self, placed: PlacedOrder) -> None:
+        outcome: OrderResult | RefoldError = BadInput(CLOSED)
+        try:
+            outcome = await self._there.carry_out(placed.order)
+        except RefoldError as error:
+            outcome = error
+        finally:
+            self._open -= 1
+            with anyio.CancelScope(shield=True):
+                await placed.settle(outcome)
+            self._stir()
+
+    async def _await_end(self) -> None:
+        reason = await self._claim.cancelled()
+        if reason:
+            self._there.session.forget_orders()
+            with suppress(RefoldError):
+                await self._there.carry_out(Interrupt(reason=reason))
+        self.ending = True
+        self._stir()
+
+    def _stir(self) -> None:
+        self._news.set()
+        self._news = anyio.Event()

@@ -1,0 +1,193 @@
+"""The contracts of `Orders` and `Runner`, as tests that anyone can run on their own.
+
+    class TestMyOrders(OrdersContract):
+        @pytest.fixture
+        def orders(self): return MyOrders()
+
+What happens when a worker dies or hangs needs tests of its own.
+"""
+
+from contextlib import aclosing
+
+import anyio
+import pytest
+
+from refold.client.host_ports import Orders, Runner, SessionClaim
+from refold.client.order_sink import OrderResult
+from refold.client.protocol import Steer
+from refold.errors import BadInput
+
+A_MOMENT_SECONDS = 0.05
+
+
+@pytest.mark.anyio
+class OrdersContract:
+    @pytest.fixture
+    def orders(self) -> Orders:
+        raise NotImplementedError
+
+    async def test_orders_are_taken_once_in_the_order_they_came(
+        self, orders: Orders
+    ) -> None:
+        for text in ("one", "two"):
+            await orders.put("a", Steer(text, client_key=text))
+        await orders.put("b", Steer("three"))
+
+        taken = [each.order for each in await orders.take("a")]
+
+        assert taken == [Steer("one", client_key="one"), Steer("two", client_key="two")]
+        assert list(await orders.take("a")) == []
+        assert [each.order for each in await orders.take("b")] == [Steer("three")]
+
+    async def test_whoever_placed_an_order_gets_its_result(self, orders: Orders) -> None:
+        placed = await orders.put("a", Steer("one"))
+        (taken,) = await orders.take("a")
+        await taken.settle(OrderResult(True, copy="c"))
+        await taken.settle(BadInput("too late"))
+
+        assert await placed.result() == OrderResult(True, copy="c")
+
+    async def test_whoever_placed_an_order_gets_its_error(self, orders: Orders) -> None:
+        placed = await orders.put("a", Steer("one"))
+        (taken,) = await orders.take("a")
+        await taken.settle(BadInput("it contains no text"))
+
+        with pytest.raises(BadInput, match="it contains no text"):
+            await placed.result()
+
+    async def test_a_client_key_is_queued_once_in_a_session(self, orders: Orders) -> None:
+        first = await orders.put("a", Steer("one", client_key="k"))
+        again = await orders.put("a", Steer("one", client_key="k"))
+        await orders.put("b", Steer("one", client_key="k"))
+        (taken,) = await orders.take("a")
+        late = await orders.put("a", Steer("one", client_key="k"))
+        await taken.settle(OrderResult(True))
+
+        results = [await each.result() for each in (first, again, late)]
+
+        assert results == [OrderResult(True)] * 3
+        assert list(await orders.take("a")) == []
+        assert len(await orders.take("b")) == 1
+
+    async def test_orders_without_a_key_are_all_queued(self, orders: Orders) -> None:
+        for _ in range(2):
+            await orders.put("a", Steer("one"))
+
+        assert len(await orders.take("a")) == 2
+
+
+@pytest.mark.anyio
+class RunnerContract:
+    @pytest.fixture
+    def runner(self) -> Runner:
+        raise NotImplementedError
+
+    async def test_a_session_is_claimed_once_however_often_it_is_woken(
+        self, runner: Runner
+    ) -> None:
+        for session in ("a", "a", "b"):
+            await runner.wake(session)
+
+        claims = await _claims(runner, most=3)
+
+        assert sorted(claim.session for claim in claims) == ["a", "b"]
+
+    async def test_whoever_has_a_session_hears_that_it_was_woken(
+        self, runner: Runner
+    ) -> None:
+        await runner.wake("a")
+        (claim,) = await _claims(runner)
+        with anyio.fail_after(5):
+            await claim.woken()  # by the first
+            assert not await _returns(claim)
+            await runner.wake("a")
+            await claim.woken()
+
+        assert await _claims(runner) == []
+
+    async def test_what_was_woken_while_its_claim_ended_is_claimed_again(
+        self, runner: Runner
+    ) -> None:
+        await runner.wake("a")
+        (first,) = await _claims(runner)
+        await first.woken()
+        await runner.wake("a")
+        await first.end()
+        (second,) = await _claims(runner)
+        await second.woken()
+        await second.end()
+
+        assert await _claims(runner) == []
+        assert second.number > first.number
+
+    async def test_a_later_claim_has_a_higher_number(self, runner: Runner) -> None:
+        numbers = list[int]()
+        for _ in range(3):
+            await runner.wake("a")
+            (claim,) = await _claims(runner)
+            await claim.woken()
+            await claim.end()
+            numbers.append(claim.number)
+
+        assert numbers == sorted(set(numbers))
+        assert numbers[0] > 0
+
+    async def test_stop_cancels_the_claim_and_waits_for_its_end(
+        self, runner: Runner
+    ) -> None:
+        await runner.wake("a")
+        (claim,) = await _claims(runner)
+        seen = list[str]()
+
+        async def stop() -> None:
+            await runner.stop("a", "the server was stopped")
+            seen.append("stopped")
+
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as group:
+                group.start_soon(stop)
+                seen.append(await claim.cancelled())
+                await anyio.sleep(A_MOMENT_SECONDS)
+                seen.append("ending")
+                await claim.end()
+
+        assert seen == ["the server was stopped", "ending", "stopped"]
+
+    async def test_a_stopped_session_is_not_claimed_until_it_is_woken_again(
+        self, runner: Runner
+    ) -> None:
+        await runner.wake("a")
+        (claim,) = await _claims(runner)
+        async with anyio.create_task_group() as group:
+            group.start_soon(runner.stop, "a")
+            assert await claim.cancelled() == ""
+            await claim.end()
+
+        assert await _claims(runner) == []
+        await runner.wake("a")
+        assert [each.session for each in await _claims(runner)] == ["a"]
+
+    async def test_a_session_that_does_not_run_is_stopped_at_once(
+        self, runner: Runner
+    ) -> None:
+        with anyio.fail_after(5):
+            await runner.stop("a", "no reason")
+
+
+async def _claims(runner: Runner, most: int = 1) -> list[SessionClaim]:
+    """The claims that there are now."""
+    found = list[SessionClaim]()
+    with anyio.move_on_after(A_MOMENT_SECONDS):
+        async with aclosing(runner.claims()) as claims:
+            async for claim in claims:
+                found.append(claim)
+                if len(found) == most:
+                    break
+    return found
+
+
+async def _returns(claim: SessionClaim) -> bool:
+    with anyio.move_on_after(A_MOMENT_SECONDS):
+        await claim.woken()
+        return True
+    return False

@@ -1,0 +1,168 @@
+"""Clients look at sessions without the writer lock; only what is ordered takes it."""
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from websockets.asyncio.client import ClientConnection
+
+from refold.client.session import Session
+from refold.journal.events.kinds import SessionResumed
+from tests.client.test_joined_sessions import TOUCH, launched
+from tests.server.serving import Client, Plain, order, said, server
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def opened(directory: Path, *replies: Any, id_: str = "") -> AsyncGenerator[Session]:
+    """A session as another process opens it, without a socket."""
+    launch = launched(directory, *replies)
+    try:
+        yield Session(launch, await (launch.resume(id_) if id_ else launch.start()))
+    finally:
+        await launch.aclose()
+
+
+async def stored(directory: Path, *replies: Any) -> tuple[str, Path]:
+    """A session that is open nowhere: its id and its directory."""
+    async with opened(directory, *replies) as session:
+        await session.run("One.")
+        return session.id, session.stored_in
+
+
+def files_of(directory: Path) -> Mapping[str, bytes]:
+    return {str(p): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
+
+
+def resumed(client: Client, id_: str) -> int:
+    entries = client.host.stored.entries(id_)
+    return sum(isinstance(each.event, SessionResumed) for each in entries)
+
+
+async def test_looking_at_a_session_writes_nothing_and_locks_nothing(
+    tmp_path: Path,
+) -> None:
+    id_, directory = await stored(tmp_path, "Hi.")
+    before = files_of(directory)
+    async with server(tmp_path, "Here.") as client:
+        async with client.follow(id_, "0") as first, client.follow(id_) as other:
+            past = await said(first, "status")
+            await said(other, "status")
+            for what in ("", "/points", "/tasks", "/models", "/files", "/messages"):
+                path = f"/api/conversations/{id_}{what}"
+                assert (await client.ask("GET", path)).status == 200
+            await order(first, "status")
+            await order(first, "snapshot")
+            await said(first, "snapshot")
+            looked = files_of(directory)
+            async with opened(tmp_path, id_=id_) as elsewhere:
+                assert elsewhere.leased
+            await order(first, "user_message", text="Two.")
+            done = (await said(other, "result"))[-1]
+
+        assert looked == before
+        assert "Hi." in [each.get("text") for each in past]
+        assert done["text"] == "Here."
+        assert resumed(client, id_) == 2
+
+
+async def test_an_order_that_changes_nothing_takes_no_lock(tmp_path: Path) -> None:
+    id_, directory = await stored(tmp_path, "Hi.")
+    before = files_of(directory)
+    async with server(tmp_path) as client, client.follow(id_) as socket:
+        await order(socket, "set_mode", mode="default", client_key="k")
+        taken = (await said(socket, "order_taken"))[-1]
+
+        assert (taken["client_key"], taken["changed"]) == ("k", False)
+        assert files_of(directory) == before
+
+
+@pytest.mark.slow
+async def test_what_another_process_says_in_a_watched_session_is_shown(
+    tmp_path: Path,
+) -> None:
+    id_, _ = await stored(tmp_path, "Hi.")
+    async with server(tmp_path, "Here.") as client, client.follow(id_) as socket:
+        await said(socket, "status")
+        async with opened(tmp_path, "Elsewhere.", id_=id_) as session:
+            await session.run("From another process.")
+            news = await heard(socket, "result", "status")
+            await order(socket, "user_message", text="Two.", client_key="k")
+            refused = (await said(socket, "error"))[-1]
+        free = (await said(socket, "status"))[-1]
+        await order(socket, "user_message", text="Three.")
+        done = (await said(socket, "result"))[-1]
+
+    assert "Elsewhere." in [each.get("text") for each in news]
+    held = next(each for each in news if each["type"] == "status")
+    assert (held["held_by"][:8], held["cut_off"]) == ("process ", False)
+    assert (refused["kind"], refused["client_key"]) == ("Held", "k")
+    assert (free["held_by"], free["cut_off"]) == ("", False)
+    assert done["text"] == "Here."
+
+
+@pytest.mark.slow
+async def test_a_watched_session_is_released_when_idle_and_keeps_its_grants(
+    tmp_path: Path,
+) -> None:
+    flags = {"sandbox.profile": "off"}
+    replies = ([TOUCH], "One.", [TOUCH], "Two.")
+    async with server(tmp_path, *replies, flags=flags, idle_seconds=0.2) as client:
+        id_ = await client.begin()
+        async with client.follow(id_, "0") as socket:
+            await order(socket, "user_message", text="a")
+            asked = (await said(socket, "tool_approval_request"))[-1]
+            await order(
+                socket, "tool_approval_response", call_id=asked["call_id"],
+                hash=asked["hash"], allowed=True, grant="session",
+            )  # fmt: skip
+            await said(socket, "result")
+            there = client.host.conversation(id_)
+            assert there is not None
+            await until(lambda: not there.session.leased)
+            await order(socket, "user_message", text="b")
+            found = await said(socket, "result")
+        await until(lambda: client.host.conversation(id_) is None)
+
+        assert found[-1]["text"] == "Two."
+        assert not types(found) & {"tool_approval_request", "error"}
+        assert resumed(client, id_) == 0
+
+
+async def test_a_message_that_waits_from_before_is_answered_when_somebody_says_so(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as session:
+        await session.say("One.")
+        id_, directory = session.id, session.stored_in
+    before = files_of(directory)
+    async with server(tmp_path, "Here.") as client, client.follow(id_) as socket:
+        status = (await said(socket, "status"))[-1]
+        assert (status["cut_off"], files_of(directory)) == (True, before)
+        await order(socket, "continue")
+        done = (await said(socket, "result"))[-1]
+
+    assert done["text"] == "Here."
+
+
+async def heard(socket: ClientConnection, *wanted: str) -> list[Plain]:
+    """The documents until there is one of each of these types."""
+    found = list[Plain]()
+    while set(wanted) - types(found):
+        found += [json.loads(await socket.recv())]
+    return found
+
+
+async def until(holds: Any) -> None:
+    with anyio.fail_after(20):
+        while not holds():
+            await anyio.sleep(0.01)
+
+
+def types(documents: list[Plain]) -> set[str]:
+    return {each["type"] for each in documents}

@@ -1,0 +1,98 @@
+"""A recorder folds a journal without its lock, and takes the lock with its first event."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from refold.journal.events.kinds import Event, Noted, Renamed, SessionStarted
+from refold.journal.state.fold import View
+from refold.journal.store.port import MemoryStore
+from refold.session.recorder import Recorder
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def resumed(view: View) -> Sequence[Event]:
+    return (Noted("resumed", b"null"),)
+
+
+async def written(store: MemoryStore, *events: Event) -> None:
+    record = Recorder(store.another())
+    await record(*events)
+    await record.close()
+
+
+async def kinds(record: Recorder) -> list[str]:
+    return [type(each.event).__name__ for each in await record.entries()]
+
+
+async def looked_at() -> tuple[MemoryStore, Recorder]:
+    store = MemoryStore()
+    await written(store, SessionStarted("/", id="s"))
+    record = Recorder(store.another())
+    record.begin_with(resumed)
+    await record.look()
+    return store, record
+
+
+async def test_look_folds_and_writes_nothing() -> None:
+    store, record = await looked_at()
+
+    assert (record.view.session.id, record.leased, len(store.lines)) == ("s", False, 1)
+
+
+async def test_follow_publishes_what_others_have_written() -> None:
+    store, record = await looked_at()
+    seen = list[str]()
+    record.hub.subscribe(lambda entry: seen.append(type(entry.event).__name__))
+    await written(store, Renamed("one"))
+    await record.follow()
+
+    assert (seen, record.view.session.name) == (["Renamed"], "one")
+    assert not record.leased
+
+
+async def test_the_first_event_follows_what_others_wrote_and_the_opening() -> None:
+    store, record = await looked_at()
+    seen = list[str]()
+    record.hub.subscribe(lambda entry: seen.append(type(entry.event).__name__))
+    await written(store, Renamed("one"))
+    await record(Renamed("two"))
+
+    assert await kinds(record) == ["SessionStarted", "Renamed", "Noted", "Renamed"]
+    assert seen == ["Renamed", "Noted", "Renamed"]
+    assert (record.view.session.name, record.leased, record.since) == ("two", True, 2)
+
+
+async def test_nothing_to_record_takes_no_lock() -> None:
+    store, record = await looked_at()
+    await written(store, Renamed("one"))
+
+    assert not await record.append_if(
+        lambda view: () if view.session.name == "one" else (Renamed("one"),)
+    )
+    assert not record.leased
+
+
+async def test_who_closes_and_records_again_opens_it_once() -> None:
+    _, record = await looked_at()
+    await record(Renamed("one"))
+    await record.close()
+    await record(Renamed("two"))
+
+    assert await kinds(record) == ["SessionStarted", "Noted", "Renamed", "Renamed"]
+
+
+async def test_who_closes_and_was_followed_by_another_opens_it_again() -> None:
+    store, record = await looked_at()
+    await record(Renamed("one"))
+    await record.close()
+    await written(store, Renamed("two"))
+    await record(Renamed("three"))
+
+    assert (await kinds(record))[1:] == ["Noted", "Renamed", "Renamed", "Noted", "Renamed"]
