@@ -58,8 +58,13 @@ class TerminalFeatures(Protocol):
         """`text` as the user edited it, in their editor or on the input line; None: they left."""
         ...
 
-    async def run_program(self, command: Sequence[str]) -> "ProgramOutput":
-        """Give the terminal to a program in the session's directory, until it has ended."""
+    async def run_program(
+        self, command: Sequence[str], *, only_prints: bool = False
+    ) -> "ProgramOutput":
+        """Give the terminal to a program in the session's directory, until it has ended.
+
+        One that `only_prints` leaves the full screen where it is.
+        """
         ...
 
     def show_plan(self) -> None:

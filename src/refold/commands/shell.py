@@ -73,6 +73,6 @@ async def run(here: CommandContext, rest: str) -> None:
     own = os.environ.get("SHELL", "")
     program = own if own.startswith("/") else known.find(own) or "/bin/sh"
     ran = await terminal.run_program((program, "-c", rest))
+    await here.session.ran(rest, as_message(rest, ran))
     if ran.code:
         here.show(line(how_it_ended(ran.code), "warn"))
-    await here.session.ran(rest, as_message(rest, ran))

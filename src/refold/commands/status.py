@@ -24,7 +24,7 @@ async def run_doctor(here: CommandContext, rest: str) -> None:
     if rest not in ("", "--offline"):
         raise BadInput(f"type /doctor, or /doctor --offline, not {rest!r}")
     command = (sys.executable, "-P", "-m", "refold", "doctor", *rest.split())
-    await terminal_of(here, "/doctor").run_program(command)
+    await terminal_of(here, "/doctor").run_program(command, only_prints=True)
 
 
 def _rows(here: CommandContext) -> list[tuple[str, str]]:

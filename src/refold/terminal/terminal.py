@@ -54,7 +54,9 @@ class Terminal(ConsoleContext):
             self.printer.say("Continuing the interrupted turn.", "dim")
             await self.settle()
 
-    async def run_program(self, command: Sequence[str]) -> ProgramOutput:
+    async def run_program(
+        self, command: Sequence[str], *, only_prints: bool = False
+    ) -> ProgramOutput:
         from refold.console.run_program import run_program
 
         directory = self.session.view.session.directory or "."

@@ -270,10 +270,14 @@ class ScreenContext(ConsoleContext):
                 await self.socket.ordered()
                 self._display.work()
 
-    async def run_program(self, command: Sequence[str]) -> ProgramOutput:
+    async def run_program(
+        self, command: Sequence[str], *, only_prints: bool = False
+    ) -> ProgramOutput:
         from refold.console.run_program import run_program
 
         directory = self.session.view.session.directory or "."
+        if only_prints:
+            return await run_program(command, directory, self.printer)
         async with self._display.outside() as printer:
             ran = await run_program(command, directory, printer)
             await anyio.to_thread.run_sync(_wait_for_enter)
