@@ -26,9 +26,9 @@ GROUPS: Mapping[Group, str] = {
 Need: TypeAlias = Literal["", "terminal", "sessions", "files"]
 # Why a command is left out where this is lacking.
 WHY: Mapping[Need, str] = {
-    "terminal": "it is about the terminal: type it in `refold`",
+    "terminal": "only `refold` in a terminal has it",
     "sessions": "your editor opens, copies and switches sessions",
-    "files": "it writes a file where refold runs: the menu has the export",
+    "files": "it writes a file where refold runs; the menu has the export",
 }
 EFFORTS: tuple[str, ...] = tuple(each for each in get_args(Effort) if each)
 THINKING: Mapping[str, Effort] = {
