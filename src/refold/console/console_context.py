@@ -17,10 +17,7 @@ from refold.client.session import Session
 from refold.client.session_socket import SessionSocket
 from refold.commands.command_context import Document, Look, Markdown
 from refold.commands.table import Need
-from refold.console.editor import editor_of
-from refold.console.list_prompt import pick
 from refold.console.markdown import print_words
-from refold.console.pager import show
 from refold.console.plan_prompt import PlanQueue
 from refold.console.printer import Printer
 from refold.console.reader import DialogReader, Key, ListReader
@@ -65,6 +62,8 @@ class ConsoleContext:
                 self.printer.line(document)
 
     async def show_long(self, rows: Sequence[Line]) -> None:
+        from refold.console.pager import show
+
         await show(rows, self.printer)
 
     async def ask(self, prompt: str, keys: str = "") -> str:
@@ -81,6 +80,8 @@ class ConsoleContext:
     async def pick(
         self, picker: Picker, search: Search | None = None, on_move: OnMove | None = None
     ) -> Picker | None:
+        from refold.console.list_prompt import pick
+
         return await pick(self.printer, self._reader, picker, search, on_move)
 
     async def wait(self, job: Callable[[], Awaitable[T]]) -> T | None:
@@ -132,6 +133,8 @@ class ConsoleContext:
         return self._reader.vi(on)
 
     async def edit_text(self, text: str, name: str) -> str | None:
+        from refold.console.editor import editor_of
+
         if command := editor_of(os.environ):
             return await self._reader.edit(text, command, name)
         typed = await self._reader.words(lambda: line("message › ", "person"), text)
