@@ -269,6 +269,7 @@ def test_a_list_that_a_command_waits_for_is_searched_further() -> None:
 def test_completions_are_looked_for_where_something_can_be_completed() -> None:
     assert after(idle(), Typed("/he"))[1] == [Complete("/he")]
     assert after(idle(), Typed("see @a"))[1] == [Complete("see @a")]
+    assert after(idle(), Typed("@ab"), Key("left"))[1] == [Complete("@ab"), Complete("@a")]
     assert after(idle(), Typed("words"))[1] == []
 
 

@@ -54,6 +54,12 @@ def with_text(composer: Composer, text: str) -> Composer:
     return _anew(composer, _recalled(composer, text))
 
 
+def is_same_place(composer: Composer, other: Composer) -> bool:
+    """Have they the same text, with the cursor at the same place?"""
+    one, two = composer.field, other.field
+    return (one.text, one.at) == (two.text, two.at)
+
+
 def takes_commands(composer: Composer) -> bool:
     """Is the next letter a command of vi, from its first one on?"""
     field = composer.field
@@ -162,10 +168,9 @@ def _after(composer: Composer, edit: Edit) -> Composer:
         for _ in range(min(abs(edit.beyond), len(composer.history) + 1)):
             composer = older(composer) if edit.beyond < 0 else newer(composer)
         return composer
-    same = (edit.field.text, edit.field.at) == (composer.field.text, composer.field.at)
-    if same or (composer.at >= 0 and edit.field.text == composer.field.text):
-        return replace(composer, field=edit.field)
-    return _anew(composer, edit.field)
+    now = replace(composer, field=edit.field)
+    kept = composer.at >= 0 and edit.field.text == composer.field.text
+    return now if kept or is_same_place(now, composer) else _anew(composer, edit.field)
 
 
 def _recalled(composer: Composer, text: str) -> TextField:

@@ -338,7 +338,7 @@ def _input_key(model: Model, key: str, at: float) -> Updated:
     model = replace(model, typed_at=at)
     early = _with_empty_input(model, key)
     if not early and (taken := inputs.pressed(composer, key)) is not None:
-        if key in ("enter", "esc") or taken.field.text == composer.field.text:
+        if key in ("enter", "esc") or inputs.is_same_place(taken, composer):
             return replace(model, composer=taken), ()
         return _composed(model, taken)
     match key:
