@@ -21,7 +21,7 @@ def test_every_public_name_is_there_and_on_the_page(name: str) -> None:
 
 def test_a_name_that_is_not_there_is_named_with_those_that_are() -> None:
     with pytest.raises(
-        AttributeError, match=r"^refold\.testing has no 'Mock'; it has Clock"
+        AttributeError, match=r"^refold\.testing has no 'Mock'; it has BlobsContract, Clock"
     ):
         _ = refold.testing.Mock  # type: ignore[attr-defined]
 
