@@ -7,6 +7,7 @@ between two turns and `continue` wait here, and `step` carries out the next of t
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -102,8 +103,8 @@ class Dispatcher:
         self._asked = 0  # the seq at which the turn began to wait for a person
         self._handlers: Mapping[type[Order], OrderHandler] = {
             SendMessage: self._message,
-            Steer: self._steer,
-            Queue: self._queue,
+            Steer: partial(self._say, when="now"),
+            Queue: partial(self._say, when="next"),
             Interrupt: self._interrupt,
             Cancel: self._cancel,
             Continue: self._continue,
@@ -112,7 +113,7 @@ class Dispatcher:
             PlanApproval: self._plan,
             CompactConversation: self._compact,
             EditMessage: self._edit_message,
-            DeleteMessage: self._delete_message,
+            DeleteMessage: self._edit_message,
             WithdrawMessage: self._withdraw_message,
             Rewind: self._rewind,
             Fork: self._fork,
@@ -136,8 +137,8 @@ class Dispatcher:
             SetAgent: self._set_agent,
             SetBudget: self._set_budget,
             SetSteps: self._set_steps,
-            SwitchTeams: self._switch_teams,
-            SwitchTracing: self._switch_tracing,
+            SwitchTeams: self._switch,
+            SwitchTracing: self._switch,
         }
 
     async def send(self, order: Order) -> OrderResult:
@@ -198,12 +199,6 @@ class Dispatcher:
         self._messages.append(order)
         return True
 
-    async def _steer(self, order: Steer) -> bool:
-        return await self._say(order, "now")
-
-    async def _queue(self, order: Queue) -> bool:
-        return await self._say(order, "next")
-
     async def _say(
         self, order: SendMessage | Steer | Queue, when: Literal["now", "next"]
     ) -> bool:
@@ -222,11 +217,9 @@ class Dispatcher:
             typed=order.typed,
         )
 
-    async def _edit_message(self, order: EditMessage) -> bool:
-        return await self._engine.inbox.edit_message(order.message, order.text)
-
-    async def _delete_message(self, order: DeleteMessage) -> bool:
-        return await self._engine.inbox.edit_message(order.message, None)
+    async def _edit_message(self, order: EditMessage | DeleteMessage) -> bool:
+        text = order.text if isinstance(order, EditMessage) else None
+        return await self._engine.inbox.edit_message(order.message, text)
 
     async def _withdraw_message(self, order: WithdrawMessage) -> bool:
         return await self._engine.inbox.withdraw(order.message)
@@ -332,11 +325,9 @@ class Dispatcher:
     async def _set_effort(self, order: SetEffort) -> bool:
         return await self._engine.inbox.choose_effort(order.effort)
 
-    async def _switch_teams(self, order: SwitchTeams) -> bool:
-        return await self._engine.inbox.switch(TeamsSwitched(order.on))
-
-    async def _switch_tracing(self, order: SwitchTracing) -> bool:
-        return await self._engine.inbox.switch(TracingSwitched(order.on))
+    async def _switch(self, order: SwitchTeams | SwitchTracing) -> bool:
+        event = TeamsSwitched if isinstance(order, SwitchTeams) else TracingSwitched
+        return await self._engine.inbox.switch(event(order.on))
 
     async def _set_model(self, order: SetModel) -> bool:
         model = self._app.models.full(order.model)

@@ -226,13 +226,16 @@ class Feed:
         """Tell the follower what follows `after`, then what happens. None: a snapshot first."""
         self._followers.append(follower)  # what happens from here on waits in it
         first, told = await self._missed(after)
-        while self._last.seq < told.seq and not self._closed:  # the journal is ahead of us
-            self._progress = anyio.Event()
-            await self._progress.wait()
+        await self.reach(told.seq)  # the journal is ahead of us
         # How it stands when all that was missed has been told.
         status = replace(self._status(), conversation=self._session.id)
         now = [msgspec.json.encode(status), *self._open_frames()]
         follower.begin(first, told, now)
+
+    async def reach(self, seq: int) -> None:
+        """Return when the documents of the events up to this one were told."""
+        while self._last.seq < seq and not self._closed:
+            await self._progress.wait()
 
     def tell(self, document: Document) -> None:
         """Tell every follower of something that is no event."""
@@ -265,7 +268,8 @@ class Feed:
             recorded = msgspec.json.encode(EventRecorded(seq=entry.seq))
             for follower in readers:
                 self._put(follower, recorded)
-        self._progress.set()
+        progress, self._progress = self._progress, anyio.Event()
+        progress.set()
 
     def _put(self, follower: Follower, data: bytes, at: Cursor | None = None) -> None:
         follower.put(data, at)

@@ -11,6 +11,7 @@ whatever would record an event raises `BadInput`.
 import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from math import inf
 from pathlib import Path
 
 import anyio
@@ -37,13 +38,7 @@ from refold.client.workspace import SessionWorkspace
 from refold.engine.world import World
 from refold.errors import BadInput, Held, RefoldError, first
 from refold.journal.events import codec
-from refold.journal.events.kinds import (
-    Compacted,
-    Entry,
-    ModelAnswered,
-    ModelFailed,
-    TurnEnded,
-)
+from refold.journal.events.kinds import Compacted, Entry
 from refold.journal.state.fold import View, apply
 from refold.journal.store.port import Store
 from refold.session.pending_requests import requests
@@ -63,7 +58,6 @@ _GONE = (
 )
 _LIVE = ("text_delta", "thinking_delta", "call_coming", "tool_progress", "retry", "within",
          "child_moved")  # fmt: skip
-_OF_RESPONSE = ("text_delta", "thinking_delta", "call_coming", "retry")
 _ELSEWHERE = "this session is open in another process: do this there"
 
 
@@ -73,7 +67,6 @@ class FollowedJournal(Recorder):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.ended = ""
-        self.response_end = 0  # the seq of the event with which the newest response ended
 
     async def open(self) -> View:
         return await self.follow()
@@ -86,14 +79,14 @@ class FollowedJournal(Recorder):
     ) -> bool:
         raise BadInput(self.ended or _ELSEWHERE)
 
-    async def follow(self) -> View:
-        """Fold what is new in the journal, and publish it."""
+    async def follow(self, until: float = inf) -> View:
+        """Fold what is new in the journal, up to event `until`, and publish it."""
         async with self._lock:
             lines = await self._store.read(self._head.seq)
             for entry, head in codec.decode(lines, self._head):
+                if entry.seq > until:
+                    break
                 self.view, self._head = apply(self.view, entry), head
-                if isinstance(entry.event, ModelAnswered | ModelFailed | TurnEnded):
-                    self.response_end = entry.seq
                 self.hub.publish(entry)
         self._wake()
         return self.view
@@ -285,7 +278,6 @@ class SocketSink:
             case "recorded":
                 await self._reach(head.seq)
             case "order_taken" | "error" if head.client_key in self._answers:
-                await self._journal.follow()
                 answer = msgspec.json.decode(line, type=Error | OrderTaken)
                 self._answers[head.client_key] = answer
             case "error" if not head.seq:
@@ -302,15 +294,13 @@ class SocketSink:
             case kind if kind in _LIVE:
                 live = msgspec.json.decode(line, type=LiveDocument)
                 await self._reach(live.after)
-                # The journal is read to its end, and may be ahead of what is heard here.
-                if kind not in _OF_RESPONSE or live.after >= self._journal.response_end:
-                    self._journal.hub.tell(live_of(live))
+                self._journal.hub.tell(live_of(live))
             case _:
                 pass
 
     async def _reach(self, seq: int) -> None:
         if seq > self._journal.view.seq:
-            await self._journal.follow()
+            await self._journal.follow(seq)
             self.engine.cut_off = False  # something happens in it
 
     def _wake(self) -> None:

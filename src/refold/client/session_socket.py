@@ -140,9 +140,9 @@ class SessionSocket:
     def _sharing(self) -> "SharedSession":
         """One for all clients, made for the first of them."""
         if self._shared is None:
-            from refold.client.shared_session import TerminalSession
+            from refold.client.shared_session import SharedSession
 
-            self._shared = TerminalSession(self._session, self._wake)
+            self._shared = SharedSession(self._session, self._wake, in_terminal=True)
             assert self._clients is not None, "clients connect where it listens"
             self._clients.start_soon(self._shared.feed.run)
         return self._shared

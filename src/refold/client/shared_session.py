@@ -34,7 +34,7 @@ from refold.client.session import Session
 from refold.errors import BadInput, RefoldError
 from refold.views.stream_json.documents import Error, ForkMade, OrderTaken
 from refold.views.stream_json.encode import Document
-from refold.views.stream_json.snapshot import ChangedInstructions, Status
+from refold.views.stream_json.snapshot import ChangedInstructions, Snapshot, Status
 
 # Orders after which a turn that was cut off is finished.
 _GO_ON = (
@@ -46,15 +46,20 @@ _NO_HASH = "give the hash of the request that you answer: a newer one may exist"
 
 
 class SharedSession:
-    """`wake` is called when there may be something for `session.step` to do.
+    """`wake` is called when there may be something for `session.step` to do. One that is open
+    `in_terminal` changes its directory only there.
 
     `cut_off`: the process that ran its turn has ended. A message, an answer or `continue`
     finishes the turn; reading the session does not.
     """
 
-    def __init__(self, session: Session, wake: Callable[[], None]) -> None:
-        self.session, self._wake = session, wake
-        self.cut_off = bool(session.view.turn.seq) and not session.running
+    def __init__(
+        self, session: Session, wake: Callable[[], None], *, in_terminal: bool = False
+    ) -> None:
+        self.session, self._wake, self._in_terminal = session, wake, in_terminal
+        # What waits for an answer is asked in the terminal, too: that turn was not cut off.
+        asks = in_terminal and bool(session.requests)
+        self.cut_off = bool(session.view.turn.seq) and not (session.running or asks)
         self._instructions: ChangedInstructions | None = None
         self.feed = Feed(session, self.status)
 
@@ -82,7 +87,8 @@ class SharedSession:
         except RefoldError as error:
             _tell(follower, problem(error, key))
             return
-        if key:
+        if key:  # behind the documents of what it changed
+            await self.feed.reach(self.session.view.seq)
             _tell(follower, OrderTaken(client_key=key, changed=changed))
 
     async def obey(self, order: Order, follower: Follower) -> bool:
@@ -96,25 +102,21 @@ class SharedSession:
                 made = await session.fork(at)
                 _tell(follower, ForkMade(session_id=made, source=session.id))
                 return True
-            case ReportStatus():
-                _tell(follower, replace(self.status(), conversation=session.id))
-                return True
-            case ReportSnapshot():
-                found = replace(session.snapshot, status=self.status())
-                _tell(follower, replace(found, conversation=session.id))
+            case ReportStatus() | ReportSnapshot():
+                asks = isinstance(order, ReportStatus)
+                report = self.status() if asks else self._snapshot()
+                _tell(follower, replace(report, conversation=session.id))
                 return True
             case Continue() if self.cut_off:
                 changed = True
-            case SetDirectory():
+            case SetDirectory() if self._in_terminal:
+                raise BadInput(_ITS_OWN)
+            case SetDirectory() | InstructionsResponse():
                 try:
                     changed = await session.send(order)
                 finally:
-                    self.feed.moved()
-                    await self._ask_about_instructions()
-            case InstructionsResponse():
-                try:
-                    changed = await session.send(order)
-                finally:
+                    if isinstance(order, SetDirectory):
+                        self.feed.moved()
                     await self._ask_about_instructions()
             case _:
                 changed = await session.send(order)
@@ -127,6 +129,9 @@ class SharedSession:
         """Finish a turn that was cut off, and do what was ordered."""
         self.cut_off = False
         self._wake()
+
+    def _snapshot(self) -> Snapshot:
+        return replace(self.session.snapshot, status=self.status())
 
     async def _ask_about_instructions(self) -> None:
         """Tell all clients what is to be asked now."""
@@ -155,20 +160,6 @@ class SharedSession:
             images=images,
             typed=order.typed,
         )
-
-
-class TerminalSession(SharedSession):
-    """A session that is open in a terminal: only its terminal changes the directory."""
-
-    def __init__(self, session: Session, wake: Callable[[], None]) -> None:
-        super().__init__(session, wake)
-        # What waits for an answer is asked there, too; only other turns were cut off.
-        self.cut_off = self.cut_off and not session.requests
-
-    async def obey(self, order: Order, follower: Follower) -> bool:
-        if isinstance(order, SetDirectory):
-            raise BadInput(_ITS_OWN)
-        return await super().obey(order, follower)
 
 
 def problem(error: RefoldError, client_key: str = "") -> Error:
