@@ -106,7 +106,7 @@ async def server(
         )  # fmt: skip
         return Launch(App(loaded.settings, places, os.environ, options), settings)
 
-    access = Access(SECRET)
+    access = Access(SECRET, places.state / "used-links")
     host = Host(
         JournalDirectory(places.data / "sessions"),
         HostPaths(directory, places.state / "server", places.data / "checkpoints"),

@@ -1,16 +1,24 @@
 """Who gets through to the server, and who does not: names, origins, tokens, bodies."""
 
+import atexit
 import itertools
+import shutil
+import tempfile
+import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from refold.server import access
 from refold.server.access import Access
 from refold.server.guard import LONGEST_JSON, Guard, Names
 
 pytestmark = pytest.mark.anyio
-ACCESS = Access(b"k" * 32)
+USED = Path(tempfile.mkdtemp())
+atexit.register(shutil.rmtree, USED)
+ACCESS = Access(b"k" * 32, USED)
 NAMES = Names.of(["127.0.0.1", "localhost", "[::1]"], 3500, tls=False)
 HERE = "127.0.0.1:3500"
 JSON = ("content-type", "application/json")
@@ -144,6 +152,32 @@ def test_a_launch_token_is_good_once() -> None:
     assert ACCESS.has_cookie(ACCESS.redeem(token))
     assert ACCESS.redeem(token) == ""
     assert ACCESS.redeem("") == ""
+    assert ACCESS.redeem(ACCESS.new_launch() + "0") == ""
+
+
+def test_a_launch_token_is_good_once_at_any_server_with_its_secret(tmp_path: Path) -> None:
+    made, other, restarted = (access.kept(tmp_path / "server.key") for _ in range(3))
+    token, unused = made.new_launch(), made.new_launch()
+
+    assert made.has_cookie(other.redeem(token))
+    assert [each.redeem(token) for each in (made, other, restarted)] == [""] * 3
+    assert restarted.redeem(unused)
+    access.renew(tmp_path / "server.key")
+    assert access.kept(tmp_path / "server.key").redeem(made.new_launch()) == ""
+
+
+def test_a_launch_token_ends_and_is_forgotten_then(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own = Access(b"k" * 32, tmp_path)
+    used, unused = own.new_launch(), own.new_launch()
+    assert own.redeem(used)
+    later = time.time() + access.LAUNCH_SECONDS + 1
+    monkeypatch.setattr(time, "time", lambda: later)
+
+    assert own.redeem(unused) == ""
+    assert own.redeem(own.new_launch())
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_cookie_that_was_changed_is_none() -> None:
@@ -154,7 +188,7 @@ def test_a_cookie_that_was_changed_is_none() -> None:
     assert [ACCESS.has_cookie(v) for v in (value, later, "", "..", seal)] == [True] + [
         False
     ] * 4
-    assert not Access(b"z" * 32).has_cookie(value)
+    assert not Access(b"z" * 32, USED).has_cookie(value)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Who may use the server: a secret in a file of the user's, and what is derived from it.
 
 A program says the bearer token. A browser trades a launch token, good once, for a cookie.
-Cookies and the bearer token hold over a restart; `renew` ends all of them. Where requests
-are checked is `guard`.
+All of them are signed with the secret, so every server that has it takes them, also after a
+restart; `renew` ends all of them. Where requests are checked is `guard`.
 """
 
 import hashlib
@@ -17,31 +17,30 @@ from refold.errors import RefoldError
 LAUNCH_SECONDS = 15 * 60.0  # for which a link can be used
 COOKIE_SECONDS = 30 * 24 * 3600
 _BYTES = 32
-_MOST_LINKS = 64  # that are open at a time; the oldest goes first
+_USED = "used-links"  # beside the secret: an empty file for each, until it is too old
 
 
 class Access:
-    """`secret` are 32 random bytes."""
+    """`secret` are 32 random bytes. In `used` is noted which launch tokens were used."""
 
-    def __init__(self, secret: bytes) -> None:
-        self._secret = secret
-        self._launches = dict[bytes, float]()  # hashes of tokens, and until when
+    def __init__(self, secret: bytes, used: Path) -> None:
+        self._secret, self._used = secret, used
         self.bearer = self._derived("bearer")
         # Cookies do not know ports: each home of refold has a name of its own.
         self.cookie_name = f"refold-{self._derived('cookie name')[:12]}"
 
     def new_launch(self) -> str:
         """A token that is good once, for some minutes."""
-        while len(self._launches) >= _MOST_LINKS:
-            del self._launches[next(iter(self._launches))]
-        token = secrets.token_urlsafe(_BYTES)
-        self._launches[_hash(token)] = time.monotonic() + LAUNCH_SECONDS
-        return token
+        body = f"{int(time.time() + LAUNCH_SECONDS)}.{secrets.token_urlsafe(12)}"
+        return f"{body}.{self._derived(f'launch {body}')[:32]}"
 
     def redeem(self, token: str) -> str:
-        """The cookie for this launch token, or "": it is none, or was used."""
-        until = self._launches.pop(_hash(token), 0.0)
-        if until < time.monotonic():
+        """The cookie for this launch token, or "": it is none, is too old or was used."""
+        body, _, seal = token.rpartition(".")
+        right = self._derived(f"launch {body}")[:32]
+        if not hmac.compare_digest(seal.encode(), right.encode()):
+            return ""
+        if int(body.partition(".")[0]) < time.time() or not self._mark_used(body):
             return ""
         body = f"{int(time.time())}.{secrets.token_urlsafe(16)}"
         return f"{body}.{self._derived(f'cookie {body}')}"
@@ -56,6 +55,19 @@ class Access:
         began = body.partition(".")[0]
         return began.isdecimal() and 0 <= time.time() - int(began) < COOKIE_SECONDS
 
+    def _mark_used(self, body: str) -> bool:
+        """False if it was used before, by any server that shares the directory."""
+        self._used.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for old in self._used.iterdir():
+            expires = old.name.partition(".")[0]
+            if expires.isdecimal() and int(expires) < time.time():
+                old.unlink(missing_ok=True)
+        try:
+            (self._used / body).touch(mode=0o600, exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
     def _derived(self, purpose: str) -> str:
         return hmac.new(self._secret, purpose.encode(), hashlib.sha256).hexdigest()
 
@@ -69,13 +81,13 @@ def kept(file: Path) -> Access:
     try:
         number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return Access(_read(file))
+        return Access(_read(file), file.parent / _USED)
     with os.fdopen(number, "wb") as made:
         secret = secrets.token_bytes(_BYTES)
         made.write(secret)
         made.flush()
         os.fsync(made.fileno())
-    return Access(secret)
+    return Access(secret, file.parent / _USED)
 
 
 def renew(file: Path) -> None:
@@ -99,7 +111,3 @@ def _read(file: Path) -> bytes:
             "again"
         )
     return secret
-
-
-def _hash(token: str) -> bytes:
-    return hashlib.sha256(token.encode()).digest()
