@@ -511,6 +511,9 @@ def test_a_slash_command_is_run_and_shown_and_is_no_message(
     shown.get_by_text("/theme does not work here").wait_for()
     page.locator("#message").press_sequentially("/mode pl")
     page.locator("#suggestion-0 .name", has_text="plan").wait_for()
+    page.locator("#message").press_sequentially("an")
+    page.keyboard.press("Enter")
+    shown.get_by_text("plan: ").wait_for()
 
     assert page.locator(".block-heard").count() == 1
 

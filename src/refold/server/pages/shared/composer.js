@@ -213,7 +213,7 @@ export class Composer {
         .map((c) => ({ ...c, shown: `/${c.name}`, from: 0, put: `/${c.name} ` }));
     } else if (/^\/\S+ [^\n]*$/.test(before)) {
       found = (await this.on.completions(before)).map((c) => ({
-        shown: c.text, about: c.about, from: before.length - c.instead_of, put: c.text,
+        shown: c.text, about: c.about, from: before.length - c.instead_of, put: c.text, argument: true,
       }));
     } else if (at) {
       const typed = at[1];
@@ -231,6 +231,7 @@ export class Composer {
   offer(found) {
     this.offered = found;
     this.chosen = 0;
+    this.selected = false;
     this.list.hidden = !found.length;
     if (found.length && !this.counted) this.on.say(this.texts.suggested(found.length));
     this.counted = found.length > 0;
@@ -249,11 +250,14 @@ export class Composer {
 
   keyInList(event) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    const exact = this.offered[this.chosen]?.put.trim() === this.text.value.trim();
+    const { from, put, argument } = this.offered[this.chosen];
+    // Enter sends what is complete; and an argument of a command, unless another was selected.
+    const sends = `${this.text.value.slice(0, from)}${put}`.trim() === this.text.value.trim() || (argument && !this.selected);
     if (step) {
       this.chosen = (this.chosen + step + this.offered.length) % this.offered.length;
+      this.selected = true;
       this.mark();
-    } else if (event.key === "Tab" || (event.key === "Enter" && !event.shiftKey && !exact)) this.take(this.chosen);
+    } else if (event.key === "Tab" || (event.key === "Enter" && !event.shiftKey && !sends)) this.take(this.chosen);
     else if (event.key === "Escape") this.offer([]);
     else return false;
     event.preventDefault();
