@@ -903,6 +903,23 @@ def test_a_turn_that_is_over_before_it_is_followed_is_shown_to_its_end(
     assert "It is up now." in tonight.out.getvalue()
 
 
+def test_a_message_of_another_client_stands_once_in_the_transcript(tmp_path: Path) -> None:
+    tonight = Evening(tmp_path)
+    tonight.provider = Unhurried("Yes.")
+
+    async def story() -> None:
+        async with await tonight.session() as session:
+            handle = tonight.handle(session)
+            watch, since = handle.watch(live=0), handle.view
+            await session.inbox.say("from elsewhere", when="next")
+            work = Work(handle, tonight.paper, Typist())
+            await work.through(handle.settle, watch=watch, since=since)
+
+    anyio.run(story)
+
+    assert tonight.out.getvalue().count("from elsewhere") == 1
+
+
 class Awaited(Unhurried):
     """It answers once a status has been drawn `times` times."""
 

@@ -157,7 +157,7 @@ class PromptLoop:
         """What is typed. What another client orders meanwhile is shown."""
         while True:
             typed: str | Key = Key.CTRL_D
-            watch = self.terminal.session.watch(live=0)
+            watch, since = self.terminal.session.watch(live=0), self.terminal.session.view
             async with anyio.create_task_group() as group:
                 group.start_soon(self._put_aside, watch)
                 group.start_soon(self._when_ended)
@@ -169,7 +169,7 @@ class PromptLoop:
                 return Key.CTRL_D if typed is Key.ASIDE else typed
             # A note is no reason to continue a turn that waits for the person to say so.
             if not (self._notes and has_interrupted_work(self.terminal.session)):
-                await self.terminal.settle(watch)
+                await self.terminal.settle(watch, since)
             self._notes.print(self._printer)
             self._printer.gap()
 

@@ -9,7 +9,7 @@ from itertools import count
 
 from refold.client.launch import ResumeTarget
 from refold.client.session import Session
-from refold.client.types import ImageData, Subscription
+from refold.client.types import ImageData, Subscription, View
 from refold.commands.command_context import ProgramOutput
 from refold.commands.dispatch import CommandRunner
 from refold.commands.session_lines import has_interrupted_work, sentence
@@ -83,9 +83,13 @@ class Terminal(ConsoleContext):
 
         await self.through(send, key if seen else "")
 
-    async def settle(self, watch: Subscription | None = None) -> None:
-        """Run turns until nothing is left to do. What `watch` has is shown, too."""
-        await self.through(self.session.settle, watch=watch)
+    async def settle(
+        self, watch: Subscription | None = None, since: View | None = None
+    ) -> None:
+        """Run turns until nothing is left to do. What `watch` has, which began at `since`,
+        is shown, too.
+        """
+        await self.through(self.session.settle, watch=watch, since=since)
 
     async def carry_out(self, start: Callable[[], Awaitable[object]] | None = None) -> None:
         async def go() -> None:
@@ -100,6 +104,7 @@ class Terminal(ConsoleContext):
         start: Callable[[], Awaitable[object]],
         own: str = "",
         watch: Subscription | None = None,
+        since: View | None = None,
     ) -> None:
         """Call `start`, and show what happens until the work is over."""
         self._work = Work(self.session, self.printer, self.reader, self.commands)
@@ -107,7 +112,7 @@ class Terminal(ConsoleContext):
             if self._pressed_early:
                 self._pressed_early = False
                 await self._work.interrupt()
-            failure = await self._work.through(start, own, watch)
+            failure = await self._work.through(start, own, watch, since)
             delayed = self._work.delayed
         finally:
             self._work = None

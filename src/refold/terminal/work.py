@@ -14,7 +14,7 @@ import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from refold.client.session import Session
-from refold.client.types import Entry, Subscription
+from refold.client.types import Entry, Subscription, View
 from refold.commands.session_lines import sentence
 from refold.console.asker import Asker
 from refold.console.bell import Bell, desktop_notice, ring_bell
@@ -88,11 +88,12 @@ class Work:
         start: Callable[[], Awaitable[object]],
         own: str = "",
         watch: Subscription | None = None,
+        since: View | None = None,
     ) -> RefoldError | None:
         """Work until nothing is left to do. What went wrong, if anything, comes back.
 
         `own` is the key of words that the person sees already; `watch` one that began
-        earlier, and has what was ordered elsewhere.
+        earlier, at the view `since`, and has what was ordered elsewhere.
         """
         # A watch that began earlier may have what is not printed yet, even the end of the turn.
         behind = watch is not None and watch.outstanding
@@ -103,7 +104,7 @@ class Work:
         leave = self._session.on_event(self._on_event)
         if own:
             self._transcript.own.add(own)
-        self._transcript.begin(self._session.view)
+        self._transcript.begin(since or self._session.view)
         failure: RefoldError | None = None
         try:
             with self._reader.quiet():
