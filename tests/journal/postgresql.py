@@ -9,17 +9,28 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Generator,
+    Mapping,
+    Sequence,
+)
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import pytest
 
 from refold.errors import Conflict, Fenced, JournalError
-from refold.journal.store.port import Blobs, Fence, Lease
+from refold.journal.events import codec
+from refold.journal.store.port import Blobs, Fence, Lease, Store
+
+T = TypeVar("T")
 
 _SCHEMA = """
 create table journal(
@@ -191,3 +202,59 @@ async def _make_tables(server: str) -> None:
                 ):
                     raise
                 await anyio.sleep(0.05)  # the server has no other sign that it is ready
+
+
+class PostgreSQLLines:
+    """All sessions of a server, for `SessionsOfLines`. Its functions block."""
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+
+    def changed(self) -> Mapping[str, float]:
+        query = "select id, extract(epoch from changed)::float8 as at from journal where lines > 0"
+        return {row["id"]: row["at"] for row in self._fetch(query)}
+
+    def lines(self, session: str) -> Sequence[bytes]:
+        query = "select line from line where session = $1 order by seq"
+        return [row["line"] for row in self._fetch(query, session)]
+
+    def blobs(self, session: str) -> Mapping[str, bytes]:
+        query = "select name, content from blob where session = $1"
+        return {row["name"]: row["content"] for row in self._fetch(query, session)}
+
+    def store(self, session: str) -> Store:
+        return PostgreSQLStore(self._server, session)
+
+    def put(self, session: str, lines: Sequence[bytes], blobs: Mapping[str, bytes]) -> None:
+        async def write() -> None:
+            store = self.store(session)
+            for blob in blobs.values():
+                await store.blobs.put(blob)
+            *_, (_, head) = codec.decode(lines)
+            epoch = (await store.lease()).epoch
+            await store.append(lines, expect=0, epoch=epoch, head=(head.seq, head.h))
+            await store.release()
+
+        _in_a_thread(write)
+
+    def remove(self, session: str) -> None:
+        for table, column in (("line", "session"), ("blob", "session"), ("journal", "id")):
+            self._fetch(f"delete from {table} where {column} = $1", session)
+
+    def set_changed(self, session: str, at: float) -> None:
+        self._fetch(
+            "update journal set changed = to_timestamp($2) where id = $1", session, at
+        )
+
+    def _fetch(self, query: str, *values: object) -> Sequence[Any]:
+        async def fetch() -> Sequence[Any]:
+            async with connected(self._server) as db:
+                return await db.fetch(query, *values)
+
+        return _in_a_thread(fetch)
+
+
+def _in_a_thread(work: Callable[[], Awaitable[T]]) -> T:
+    """For the caller may be in an event loop, which waits meanwhile."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(anyio.run, work).result()

@@ -105,8 +105,12 @@ class MemoryStore:
     def another(self) -> "MemoryStore":
         """The store of another writer of the same journal."""
         other = MemoryStore(blobs=self.blobs)
-        other.lines, other._writer = self.lines, self._writer
+        other.share(self)
         return other
+
+    def share(self, other: "MemoryStore") -> None:
+        """Write the same journal as this one."""
+        self.lines, self._writer = other.lines, other._writer
 
     async def lease(self, claim: int = 0) -> Lease:
         last = self._writer

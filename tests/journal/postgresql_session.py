@@ -1,0 +1,42 @@
+"""A process that runs one turn of a session whose journal is in PostgreSQL.
+
+Usage: python -m tests.journal.postgresql_session SERVER DIRECTORY SCRIPT [SESSION]
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import anyio
+
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.config.folder_settings import load_here
+from refold.config.paths import paths
+from refold.testing.sessions import SessionsOfLines
+from tests.journal.postgresql import PostgreSQLLines
+
+SETTINGS = {"permission_mode": "bypass", "sandbox.profile": "off", "memory": False}
+
+
+async def run_turn(server: str, directory: str, script: str, session: str = "") -> None:
+    places, where = paths(os.environ), Path(directory)
+    options = LaunchOptions(
+        directory=where,
+        script=Path(script),
+        sessions=SessionsOfLines(PostgreSQLLines(server)),
+    )
+    settings = load_here(where, places, os.environ, SETTINGS).settings
+    app = App(settings, places, os.environ, options)
+    try:
+        opened = await app.resume(session) if session else (await app.start())[1]
+        async with opened:
+            if not session:
+                await opened.inbox.say("Set the port to 8080.")
+            await opened.go()
+    finally:
+        await app.aclose()
+
+
+if __name__ == "__main__":
+    anyio.run(run_turn, *sys.argv[1:])
