@@ -67,7 +67,7 @@ def test_the_rule_that_decides_is_named_with_its_file(refold: Told) -> None:
         "once": False,
     }
     assert set(told) - {"reason"} == {
-        "decision", "rule", "source", "once", "sandbox", "network", "after_outside_text",
+        "decision", "rule", "source", "once", "sandbox", "network", "hosts", "after_outside_text",
     }  # fmt: skip
 
 

@@ -303,3 +303,14 @@ def test_an_input_is_told_by_both_names_and_the_changed_one_counts() -> None:
         "path": "d",
         "content": "y",
     }
+
+
+def test_hosts_are_for_hooks_of_the_user() -> None:
+    said = {"Stop": [{"hooks": [{"command": "x", "hosts": ["api.example"]}]}]}
+    content = json.dumps(said).encode()
+
+    (hook,) = read(content, "hooks.json", trusted_with_all=True).hooks
+
+    assert hook.hosts == ("api.example",)
+    with pytest.raises(BadInput, match="a hook of a project must not reach hosts"):
+        read(content, "hooks.json", trusted_with_all=False)

@@ -8,6 +8,7 @@ from refold.errors import BadInput
 from refold.mcp.servers import (
     OAuthConfig,
     ServerConfig,
+    ServerFile,
     client_secret,
     in_words,
     named_values,
@@ -164,3 +165,13 @@ def test_the_secret_of_a_client_may_be_a_variable_and_is_masked() -> None:
         "mine", "hidden", scopes="a b"
     )
     assert client_secret(found, {"SECRET": "hidden"}) == "hidden"
+
+
+def test_hosts_of_a_server_are_patterns_and_a_bad_one_is_named() -> None:
+    def of(*hosts: object) -> ServerFile:
+        return read(json.dumps({"a": {"command": "x", "hosts": list(hosts)}}), "file")
+
+    (server,) = of("API.example", "preset:pypi").servers
+    assert server.hosts == ("api.example", "pypi.org", "files.pythonhosted.org")
+    assert of("*").servers == ()
+    assert "the hosts of the MCP server 'a': '*' names no host" in of("*").problems[0]

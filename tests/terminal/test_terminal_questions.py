@@ -85,7 +85,7 @@ def test_the_network_and_the_missing_sandbox_are_said(evening: Evenings) -> None
 
     rows = tonight.tell("go", "n", "", "n", "", sandboxed=True)
 
-    assert "  in the sandbox · network: on" in rows
+    assert "  in the sandbox · network: every host" in rows
     assert "  in the sandbox · network: off" in rows
 
 

@@ -11,7 +11,7 @@ from refold.testing.places import ScriptedCommands, ToolDirectory, temporary_pla
 from refold.tools.contract import Reply
 from refold.tools.shell import bash
 from refold.tools.turn_control import think
-from refold.values.display import Note, Output
+from refold.values.display import HostAttempt, Note, Output
 from refold.values.tools import Confinement
 
 ANSWERS = {
@@ -195,3 +195,29 @@ def test_the_walls_that_were_judged_are_those_it_gets(place: ToolDirectory) -> N
 
     assert isinstance(place.commands, ScriptedCommands)
     assert place.commands.confines == [place.confines]
+
+
+def test_hosts_that_were_refused_are_named_with_the_way_to_ask_for_them() -> None:
+    attempts = (
+        HostAttempt("pypi.org", 443, 3),
+        HostAttempt("files.example", 8443, 1, "files.example:8443 may not be reached"),
+    )
+    finished = Finished(1, b"failed\n", offline=True, filtered=True, attempts=attempts)
+    with temporary_place(ScriptedCommands({"it": finished})) as place:
+        reply = anyio.run(place.use, bash, {"command": "it", "network": True})
+
+    assert reply.text == (
+        'failed\n(exit code 1; it reached pypi.org; refused: "files.example:8443" '
+        "(files.example:8443 may not be reached); if it must reach them, run it again with "
+        'hosts=["files.example:8443"], which asks the user; a rule is net(files.example:8443))'
+    )
+    assert reply.shown == (Output("it", "failed\n", 1, attempts=attempts),)
+
+
+def test_a_program_that_ignores_the_proxy_is_told_of_it() -> None:
+    failed = Finished(6, b"Could not resolve host: x\n", offline=True, filtered=True)
+    with temporary_place(ScriptedCommands({"it": failed})) as place:
+        reply = anyio.run(place.use, bash, {"command": "it", "network": True})
+
+    assert "only through the proxy that HTTPS_PROXY names" in reply.text
+    assert "network was off" not in reply.text

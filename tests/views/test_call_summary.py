@@ -276,7 +276,10 @@ def test_every_way_to_change_a_file_is_shown_as_what_goes_and_comes(
     ("manner", "said"),
     [
         (RunConditions(sandboxed=True), ["in the sandbox · network: off"]),
-        (RunConditions(sandboxed=True, network=True), ["in the sandbox · network: on"]),
+        (
+            RunConditions(sandboxed=True, network=True),
+            ["in the sandbox · network: every host"],
+        ),
         (
             RunConditions(sandboxed=False),
             ["no full sandbox: it sees your keys, and the network is not", "shut off"],
@@ -306,7 +309,11 @@ def test_the_network_is_told_once() -> None:
 
     rows = permission_question(CallToApprove(given, TOOLS["bash"], "why", manner), 60)
 
-    assert bare(rows).split("\n")[1:] == ["  x", "  in the sandbox · network: on", "  why"]
+    assert bare(rows).split("\n")[1:] == [
+        "  x",
+        "  in the sandbox · network: every host",
+        "  why",
+    ]
 
 
 def test_reasons_are_broken_between_words() -> None:

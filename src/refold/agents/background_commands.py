@@ -30,7 +30,7 @@ from refold.journal.state.fold import View
 from refold.place.command_output import as_text
 from refold.place.port import CommandExtras, Commands, Continued, Finished
 from refold.session.recorder import Recorder
-from refold.tools.shell import BackgroundOutput, BackgroundRequest
+from refold.tools.shell import BackgroundOutput, BackgroundRequest, host_remarks
 from refold.values.kept_output import Printed
 from refold.values.printable_names import escaped
 from refold.values.text import escape_own, marked
@@ -324,7 +324,10 @@ class BackgroundCommands:
         start, lost, end, _ = command.printed.since(0)
         gap = f"\n[{lost:,} bytes were not kept]\n" if lost else ""
         text = marked(as_text(start)[0] + gap + as_text(end)[0])[0]
-        if isinstance(found, Finished) and (remarks := found.guarded.sentences(escaped)):
+        remarks = list[str]()
+        if isinstance(found, Finished):
+            remarks = [*found.guarded.sentences(escaped), *host_remarks(found)]
+        if remarks:
             text = f"{text.rstrip()}\n({'; '.join(remarks)})"
         blob = await self._record.put(text.encode()) if len(text) > _TAIL else ""
         code = None if isinstance(found, str) else found.code

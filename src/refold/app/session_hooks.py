@@ -46,6 +46,7 @@ from refold.place.port import CommandExtras, Commands, Finished
 from refold.plugins import installed, unique
 from refold.safe_open import read_regular
 from refold.tools.contract import Tool
+from refold.values.hosts import only
 from refold.values.modes import HookEvent
 from refold.values.namespaces import REFUSED, refused_namespaces
 from refold.values.printable_names import escaped
@@ -130,7 +131,9 @@ class SessionHooks(Struct, frozen=True):
             line,
             cwd=directory,
             seconds=hook.seconds,
-            confines=Confinement(writes=True),
+            confines=Confinement(
+                writes=True, network=bool(hook.hosts), hosts=only(hook.hosts)
+            ),
             given=extras,
         )
 

@@ -23,7 +23,7 @@ from refold.config.settings import Settings
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.permissions.facts import Facts
-from refold.permissions.rules import Rule, is_about, is_elsewhere, reads
+from refold.permissions.rules import Rule, denied_hosts, is_about, is_elsewhere, reads
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
 from refold.place.limits import Limits
@@ -38,15 +38,20 @@ from refold.place.port import (
 )
 from refold.skills.directories import shipped
 from refold.tools.contract import Tool
+from refold.values.display import HostAttempt
 from refold.values.log_level import WriteLog
 from refold.values.printable_names import escaped
 from refold.values.secret_mask import FindSecrets, without_secrets
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from refold.code.source_code import CodeWorkspace
+    from refold.network.filter import HostFilter
     from refold.place.checkpoints import Checkpoints
     from refold.place.editor_files import Editor
     from refold.place.sandbox import Sandbox
+    from refold.values.hosts import ReachableHosts
 
 _MIB = 1024 * 1024
 _UNCONFINED = (
@@ -94,6 +99,7 @@ class Workspace:
         self.find_secrets = main.find_secrets if main else find_secrets
         self._code: CodeWorkspace | None = None
         self._code_lock = Lock()  # two sessions may ask first at once
+        self._filter = _LazyFilter(environ)
         self.rules: Sequence[Rule] = rules_of(settings.permissions)
         hides = _hide(self.rules)
         self.files: Files = DiskFiles(
@@ -141,6 +147,8 @@ class Workspace:
                 shared=self._shared,
                 quarantine=os.path.join(os.path.realpath(self._paths.data), "quarantine"),
                 states=os.path.join(os.path.realpath(self._paths.data), "guarded"),
+                filter=self._filter,
+                denied_hosts=denied_hosts(self.rules),
                 unread=partial(self._all_unread, self.rules)
                 if _hide(self.rules)
                 else tuple,
@@ -227,6 +235,7 @@ class Workspace:
         if self._code is not None:
             self._code.servers.close()
         self.commands.close()
+        self._filter.close()
         if "sandbox" in self.__dict__:  # it was asked for
             self.sandbox.close()
 
@@ -269,12 +278,19 @@ class Workspace:
             follow=self.files.real,
             git_part=self._git_part,
             tracked_keys=lambda: self.sandbox.tracked_keys(),
+            filters_hosts=self.sandbox.filters_hosts,
+            git_urls=self._git_urls,
         )
 
     def _git_part(self, paths: Sequence[str]) -> str:
         from refold.place.guarded_paths import git_part
 
         return git_part(paths) or self.sandbox.watch.named_by_git(paths)
+
+    def _git_urls(self) -> Sequence[str]:
+        from refold.place.gitconfig import remote_urls
+
+        return [url for root in self._where.real for url in remote_urls(root)]
 
     def _unread(self, real: Real) -> str:
         return self._denied(real, self.rules)
@@ -336,6 +352,32 @@ def _temporary(environ: Mapping[str, str]) -> str:
     """As `tempfile` finds it, which takes long to load."""
     named = (environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
     return next(filter(None, named), "/tmp")
+
+
+class _LazyFilter:
+    """The filter of commands with named hosts: its parts are loaded with the first of these."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ, self._lock = environ, Lock()
+        self._filter: HostFilter | None = None
+
+    def begin(self) -> None:
+        with self._lock:
+            if self._filter is None:
+                from refold.network.filter import HostFilter
+
+                self._filter = HostFilter(self._environ)
+        self._filter.begin()
+
+    def open(
+        self, listener: "socket", hosts: "ReachableHosts"
+    ) -> Callable[[], tuple[HostAttempt, ...]]:
+        assert self._filter is not None  # `begin` came first
+        return self._filter.open(listener, hosts)
+
+    def close(self) -> None:
+        if self._filter is not None:
+            self._filter.close()
 
 
 class LazySnapshots:

@@ -135,6 +135,7 @@ def _explain(found: Namespace) -> int:
             "after_outside_text": later.verdict,
             "sandbox": sandbox,
             "network": network,
+            "hosts": decision.confines.hosts.allowed if decision.confines.hosts else None,
         }
         print_document(document)
         return 0
@@ -146,7 +147,10 @@ def _explain(found: Namespace) -> int:
     if later.verdict != decision.verdict:
         lines.append(f"  after text from outside: {later.verdict}, since {later.reason}")
     if sandbox:
-        reach = "with the network" if network else "without network"
+        reach = "with every host" if network else "without network"
+        if network and decision.confines.hosts:
+            named = ", ".join(decision.confines.hosts.allowed)
+            reach = f"with named hosts: {named}" if named else "with no host yet"
         lines.append(f"  sandbox: {sandbox}, {reach}")
     write("".join(f"{on_one_line(line)}\n" for line in lines))
     return 0

@@ -24,7 +24,7 @@ from refold.session.session import Session as Engine
 from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
 from refold.values.modes import Mode
-from refold.values.tools import Effect
+from refold.values.tools import Confinement, Effect
 
 if TYPE_CHECKING:
     from refold.views.questions import RunConditions
@@ -175,6 +175,11 @@ class Permissions:
             raise BadInput(
                 f"{said} does not cover this call, so it would ask again: {found.reason}"
             )
+        if _is_wider(found.confines, judge(about, self._here, self._engine.view).confines):
+            raise BadInput(
+                "without a rule for hosts this would allow every host: add net(example.org), "
+                "or net(all) if that is meant"
+            )
 
     def manner(self, call: ToolCall) -> "RunConditions | None":
         """How a command would be run by what holds now; None for what runs none."""
@@ -190,7 +195,8 @@ class Permissions:
             return RunConditions(facts.sandboxed)
         confines = judge(about, self._here, self._engine.view).confines
         network = about.network or confines.network
-        return RunConditions(facts.sandboxed, network, confines.opened)
+        filtered = confines.hosts is not None
+        return RunConditions(facts.sandboxed, network, confines.opened, filtered)
 
     @property
     def _here(self) -> PolicyContext:
@@ -216,16 +222,28 @@ def offered(
     """
     if tool is None or found.once or made != found.call:
         return ()
-    from refold.permissions.rule_offers import offers, rule_set  # where a person is asked
+    from refold.permissions.rule_offers import (
+        offers,
+        rule_set,
+        with_hosts,
+    )  # where a person is asked
 
     try:
         facts = policy_context.facts()
         about = describe_access(tool, tool.parse(made.arguments), facts)
-        several = rule_set(about, facts)
+        sets = (*((rule,) for rule in offers(about, facts)), rule_set(about, facts))
+        asked = judge(about, policy_context, view).confines
         return [
             rules
-            for rules in (*((rule,) for rule in offers(about, facts)), several)
-            if rules and judge(about, policy_context, view, rules).verdict == "allow"
+            for each in sets
+            if (rules := with_hosts(each, about, facts))
+            and (by := judge(about, policy_context, view, rules)).verdict == "allow"
+            and not _is_wider(by.confines, asked)
         ]
     except (ToolFailed, BadInput):
         return ()
+
+
+def _is_wider(by_rules: Confinement, asked: Confinement) -> bool:
+    """Would rules for the command alone let it reach every host, where a question names some?"""
+    return by_rules.network and by_rules.hosts is None and asked.hosts is not None

@@ -47,7 +47,7 @@ class Sandbox(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What commands can reach on this machine, even if you allowed them."""
 
     profile: Literal["workspace", "read-only", "off"] = "workspace"  # what they can write
-    network: bool = False  # every command reaches the network
+    network: bool = False  # every command reaches every host
     user_namespaces: bool = False  # commands can make namespaces: containers, browsers
     writable: tuple[Word, ...] = ()  # more directories that commands can write, as ~/x
     readable: tuple[Word, ...] = ()  # more that `python` and read-only commands can read

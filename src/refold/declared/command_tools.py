@@ -22,6 +22,7 @@ from refold.permissions.rules import ours
 from refold.permissions.shell.nested_commands import SHELLS
 from refold.tools.contract import CommandLine, Reply, Signature, Tool, schema_of
 from refold.tools.shell import bash
+from refold.values.hosts import expanded_all
 from refold.values.printable_names import escaped
 from refold.values.tools import Effect
 
@@ -77,6 +78,7 @@ class _Written(Struct, frozen=True, forbid_unknown_fields=True):
     command: Annotated[tuple[str, ...], Meta(min_length=1)]
     parameters: dict[str, _Parameter] = {}
     network: bool = False
+    hosts: tuple[str, ...] = ()
     timeout: Annotated[int, Meta(ge=1, le=600)] = 60  # seconds
 
 
@@ -231,6 +233,7 @@ def _check(found: _Written) -> None:
             f"the name {found.name!r} means another tool in rules: give another"
         )
     _check_parameters(found)
+    expanded_all(found.hosts)
     there = {name for word in found.command for name in _PLACE.findall(word)}
     if unknown := sorted(there - found.parameters.keys()):
         raise ValueError(f"command names {{{unknown[0]}}}, which is not a parameter")
@@ -359,7 +362,8 @@ def _line(found: _Written, arguments: Mapping[str, object]) -> CommandLine:
                 "take it as an option."
             )
         words.append(text)
-    return CommandLine(shlex.join(words), found.network)
+    hosts = expanded_all(found.hosts)
+    return CommandLine(shlex.join(words), found.network or bool(hosts), hosts)
 
 
 def _text(value: object) -> str:
@@ -370,5 +374,9 @@ async def _run(found: _Written, **given: object) -> Reply:
     arguments = {name: given.pop(name, None) for name in found.parameters}
     line = _line(found, arguments)
     return await bash.run(
-        command=line.text, timeout=found.timeout, network=line.network, **given
+        command=line.text,
+        timeout=found.timeout,
+        network=line.network,
+        hosts=line.hosts,
+        **given,
     )

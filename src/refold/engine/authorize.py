@@ -8,7 +8,7 @@ checked each time, and a verdict is reused only while none of these has changed.
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Protocol
+from typing import Protocol, cast
 
 import anyio
 from msgspec import Struct
@@ -84,8 +84,12 @@ def unresolved_access(tool: Tool, arguments: Mapping[str, object]) -> Access:
     """
     if tool.command is not None:
         line = tool.command(arguments)
-        return Access(tool.name, tool.effect, line.text, network=line.network, command=True)
+        return Access(
+            tool.name, tool.effect, line.text, network=line.network, command=True,
+            hosts=line.hosts,
+        )  # fmt: skip
     runs, files = tool.effect is Effect.RUN, tool.names_files(arguments)
+    hosts = _hosts(arguments.get("hosts")) if runs else ()
     subject = ", ".join(files) if tool.paths else tool.subject_of(arguments)
     return Access(
         tool.name,
@@ -93,8 +97,21 @@ def unresolved_access(tool: Tool, arguments: Mapping[str, object]) -> Access:
         "" if tool.subject == tool.path else subject,
         tuple(Target(path, "") for path in files),
         str(arguments.get("cwd", "")) if runs else "",
-        network=runs and arguments.get("network") is True,
+        network=runs and (arguments.get("network") is True or bool(hosts)),
+        hosts=hosts,
     )
+
+
+def _hosts(wanted: object) -> tuple[str, ...]:
+    """The hosts that a call names, as patterns. Raises `ToolFailed`."""
+    if not isinstance(wanted, (list, tuple)) or not wanted:
+        return ()
+    from refold.values.hosts import expanded_all
+
+    try:
+        return expanded_all(map(str, cast("Sequence[object]", wanted)))
+    except ValueError as error:
+        raise ToolFailed(f"hosts: {error}. Nothing was done.") from error
 
 
 def resolve_access(said: Access, facts: Facts) -> Access:
@@ -166,6 +183,7 @@ def stricter(own: Decision, other: Decision) -> Decision:
         tuple(path for path in mine.seen if path in theirs.seen),
         mine.narrow or theirs.narrow,
         _of_git(mine, theirs),
+        theirs.hosts if mine.hosts is None else mine.hosts.within(theirs.hosts),
     )
     outside = first.outside or (second.outside and second.verdict == first.verdict)
     once = first.once or second.once

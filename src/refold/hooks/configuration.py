@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 from refold.hooks.tool_names import names_of
+from refold.values.hosts import expanded_all
 from refold.values.modes import HookEvent
 from refold.values.printable_names import shorten
 from refold.values.similar_names import similar
@@ -34,7 +35,7 @@ _SHOWN = 40  # characters of a command
 _FIELDS = {"command": "command", "python": "entry_point"}  # what each type needs
 _KEYS_OF_GROUP = ("matcher", "hooks")
 _KEYS_OF_HOOK = (
-    "type", "command", "entry_point", "timeout", "sandbox", "required", "name",
+    "type", "command", "entry_point", "timeout", "sandbox", "required", "name", "hosts",
 )  # fmt: skip
 
 
@@ -57,6 +58,7 @@ class Hook(Struct, frozen=True, dict=True):
     title: str = ""  # what its user calls it
     of_claude: bool = False  # its file is written for another program
     function: Callable[[Mapping[str, object]], object] | None = None
+    hosts: tuple[str, ...] = ()  # that it reaches, as patterns of `values.hosts`
 
     @property
     def name(self) -> str:
@@ -121,8 +123,10 @@ def read(
         else:
             raise BadInput(each.why)
     for hook in hooks:
-        if not trusted_with_all and (hook.entry_point or not hook.sandbox):
-            what = "name an entry point" if hook.entry_point else "leave the sandbox"
+        free = hook.entry_point or not hook.sandbox or hook.hosts
+        if not trusted_with_all and free:
+            what = "leave the sandbox" if hook.sandbox is False else "reach hosts"
+            what = "name an entry point" if hook.entry_point else what
             raise BadInput(
                 f"{source}: a hook of a project must not {what}: write it into your own "
                 "hooks.json if you want it"
@@ -240,6 +244,7 @@ def _hook(
         source=source,
         title="" if of_claude else _text(said, "name", where),
         of_claude=of_claude,
+        hosts=_hosts(said, where),
     )
 
 
@@ -266,6 +271,16 @@ def _flag(said: Mapping[str, object], name: str, where: str, *, usual: bool) -> 
     if not isinstance(value, bool):
         raise BadInput(f"{where}: {name} cannot be {value!r}: give true or false")
     return value
+
+
+def _hosts(said: Mapping[str, object], where: str) -> tuple[str, ...]:
+    value = said.get("hosts", [])
+    if not isinstance(value, list):
+        raise BadInput(f"{where}: hosts cannot be {value!r}: give a list")
+    try:
+        return expanded_all(map(str, cast("list[object]", value)))
+    except ValueError as error:
+        raise BadInput(f"{where}: hosts: {error}") from error
 
 
 def _text(said: Mapping[str, object], name: str, where: str) -> str:

@@ -49,7 +49,7 @@ class ServerConfig(Struct, frozen=True):
     """One server, as its file says it: variables are not replaced yet.
 
     `writes`: the program may change files of the workspace, and `network`: it may use the
-    network. `remote`: the provider of the model connects to it (`app.remote_servers`). `source` names
+    network, of which it reaches `hosts`, patterns of `values.hosts`; none: all. `remote`: the provider of the model connects to it (`app.remote_servers`). `source` names
     the file.
     """
 
@@ -63,6 +63,7 @@ class ServerConfig(Struct, frozen=True):
     oauth: OAuthConfig = OAuthConfig()
     writes: bool = False
     network: bool = True
+    hosts: tuple[str, ...] = ()
     remote: bool = False
     call_seconds: float = _CALL_SECONDS
     connect_seconds: float = _CONNECT_SECONDS
@@ -130,6 +131,7 @@ def server(name: str, said: object, source: str) -> ServerConfig | None:
         oauth=fields.oauth(),
         writes=fields.truth("writes", default=False),
         network=fields.truth("network", default=True),
+        hosts=fields.hosts(),
         remote=fields.remote(transport),
         call_seconds=fields.milliseconds("timeout", _CALL_SECONDS),
         connect_seconds=fields.milliseconds("startupTimeout", _CONNECT_SECONDS),
@@ -344,6 +346,21 @@ class _Fields:
         if not isinstance(found, bool):
             self._wrong(key, "true or false")
         return cast("bool", found)
+
+    def hosts(self) -> tuple[str, ...]:
+        found = self._said.get("hosts", [])
+        if not isinstance(found, list):
+            self._wrong("hosts", "a list of hosts")
+        if not found:
+            return ()
+        from refold.values.hosts import expanded_all
+
+        try:
+            return expanded_all(map(str, cast("list[object]", found)))
+        except ValueError as error:
+            raise BadInput(
+                f"the hosts of the MCP server {self._name!r}: {error}"
+            ) from error
 
     def remote(self, transport: Transport) -> bool:
         if (found := self.truth("remote", default=False)) and transport == "stdio":

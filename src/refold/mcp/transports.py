@@ -29,6 +29,7 @@ from refold.mcp.http_transport import JudgedTransport, http_client
 from refold.mcp.message_limits import readable
 from refold.mcp.servers import ServerConfig
 from refold.place.port import CommandExtras, Commands, Finished
+from refold.values.hosts import only
 from refold.values.namespaces import REFUSED, refused_namespaces
 from refold.values.printable_names import escaped
 from refold.values.text import escape_marks
@@ -155,13 +156,14 @@ class _Program:
     async def run(self, its: socket.socket) -> None:
         config = self._config
         environ = dict(config.environment)
+        hosts = only(config.hosts)
         given = CommandExtras(stdin=its.fileno(), seen=(config.cwd,), environ=environ)
         try:
             finished = await self._commands.run(
                 f"exec {shlex.join(config.command)} >&0",
                 cwd=config.cwd,
                 seconds=None,
-                confines=Confinement(writes=True, network=config.network),
+                confines=Confinement(writes=True, network=config.network, hosts=hosts),
                 on_output=self._printed,
                 given=given,
             )

@@ -11,6 +11,13 @@ from msgspec import Struct, structs
 
 from refold.permissions import path_patterns
 from refold.permissions.facts import Access, Decision, Facts, protected
+from refold.permissions.network_hosts import (
+    NetworkRules,
+    in_words,
+    named_hosts,
+    network_rules,
+    reachable_hosts,
+)
 from refold.permissions.rules import (
     LEAVE_PLAN,
     OUTSIDE,
@@ -68,6 +75,8 @@ class _Command(Struct, frozen=True):
     looked: tuple[SurveyedCommand, ...]
     granted: tuple[str, ...] = ()  # files outside that it names and a rule allows to read
     unread: str = ""  # why it could not be read for certain, and which part of it
+    hosts: tuple[str, ...] = ()  # that it is known to want
+    network: NetworkRules = NetworkRules()
 
     @property
     def looks(self) -> bool:
@@ -96,16 +105,25 @@ def decide_command(
     decision = (
         _planning(command, mode, rules, facts)
         or _ruled(command, "deny", rules, facts)
+        or command.network.about(access, command.hosts, "deny")
         or _ruled(command, "ask", rules, facts)
+        or command.network.about(access, command.hosts, "ask")
         or _grave(command, facts)
         or _after_outside_text(command, facts)
         or _by_mode(mode)
         or _looking(command, mode)
-        or _allowed(command, rules, mode)
-        or _repeated(command, rules, facts)
+        or _reaching(command, _allowed(command, rules, mode), facts)
+        or _reaching(command, _repeated(command, rules, facts), facts)
         or _in_sandbox(command, mode, facts)
         or _asked(command)
     )
+    if command.access.network and facts.filters_hosts:
+        verdict = decision.verdict
+        hosts = reachable_hosts(verdict, mode, command.hosts, command.network)
+        confines = structs.replace(confines, hosts=hosts)
+        if verdict == "ask":
+            reason = f"{decision.reason}; it would reach {in_words(hosts)}"
+            decision = structs.replace(decision, reason=reason)
     unseen = decision.verdict == "allow" and not _steers_git(command)
     settings = confines.opened
     if unseen or not _changes_git_settings(command):
@@ -135,7 +153,9 @@ def _learned(access: Access, rules: Sequence[Rule], facts: Facts) -> _Command:
     files = tuple(named(found, cwd, facts))
     outside = (f.real for f in files if given and facts.outside(f.real) and free(f.real))
     granted = tuple(dict.fromkeys(outside))
-    return _Command(access, cwd, found, files, looked, granted, unread)
+    hosts = named_hosts(access, found, facts)
+    network = network_rules(rules) if access.network else NetworkRules()
+    return _Command(access, cwd, found, files, looked, granted, unread, hosts, network)
 
 
 def _unread(text: str, found: NestedCommands, looked: Sequence[SurveyedCommand]) -> str:
@@ -341,6 +361,18 @@ def _repeated(command: _Command, rules: Sequence[Rule], facts: Facts) -> Decisio
     return structs.replace(decision_of(rule), confines=Confinement(narrow=narrow))
 
 
+def _reaching(
+    command: _Command, decision: Decision | None, facts: Facts
+) -> Decision | None:
+    """What a rule for the command says, if the rules for hosts cover what it names."""
+    if decision is None or not command.network.allowed or not facts.filters_hosts:
+        return decision
+    if not (missing := command.network.uncovered(command.hosts)):
+        return decision
+    reason = f"no rule lets a command reach {', '.join(missing)}"
+    return Decision("ask", reason=reason, confines=decision.confines)
+
+
 def _covering(part: SurveyedCommand, given: Sequence[Rule]) -> Rule | None:
     if part.strays:
         return None
@@ -357,6 +389,8 @@ def _in_sandbox(command: _Command, mode: Mode, facts: Facts) -> Decision | None:
     if reason := _leaves_sandbox(command, facts):
         return Decision("ask", reason=f"mode sandbox does not cover it: {reason}")
     reason = "the sandbox keeps it to the workspace, without network or keys"
+    if command.access.network:
+        reason = "the sandbox keeps it to the workspace and to hosts that rules name"
     return Decision("allow", reason=reason, confines=Confinement(narrow=True))
 
 
@@ -364,7 +398,8 @@ def _leaves_sandbox(command: _Command, facts: Facts) -> str:
     """Why the sandbox is not enough for this command, or ""."""
     if not facts.sandboxed:
         return "no sandbox works on this machine"
-    if command.access.network:
+    known = facts.filters_hosts and command.network.allowed
+    if command.access.network and (not known or command.network.uncovered(command.hosts)):
         return "it needs the network"
     if reason := _unjudged(command):
         return reason

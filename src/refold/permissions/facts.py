@@ -42,6 +42,7 @@ class Access(Struct, frozen=True):
     files: tuple[Target, ...] = ()
     cwd: str = ""
     network: bool = False  # a command that is to reach the network
+    hosts: tuple[str, ...] = ()  # of which it names these: patterns of `values.hosts`
     private: bool = False  # the host of a web address leads to a private IP address
     command: bool = False
 
@@ -49,6 +50,11 @@ class Access(Struct, frozen=True):
 def as_written(path: str) -> str:
     """For places without links."""
     return normpath(join("/", path))
+
+
+def no_urls() -> Sequence[str]:
+    """As if no repository had a remote: for `Facts.git_urls`."""
+    return ()
 
 
 def no_part(paths: Sequence[str]) -> str:
@@ -68,7 +74,8 @@ class Facts(Struct, frozen=True):
     the model has `read_outside_text` that the user has not answered for. `git_part` names, of
     paths that a call writes, one by which git would run a program in a directory that is a
     repository, or becomes one by them, without being called `.git`; "" if there is none. `tracked_keys` names a file that git
-    has, and that commands which run without asking do not see; "" if there is none.
+    has, and that commands which run without asking do not see; "" if there is none. With
+    `filters_hosts` a command can be kept to named hosts; `git_urls` are those of the remotes.
     """
 
     roots: tuple[str, ...] = ("/",)
@@ -82,6 +89,8 @@ class Facts(Struct, frozen=True):
     follow: Callable[[str], str] = as_written
     git_part: Callable[[Sequence[str]], str] = no_part
     tracked_keys: Callable[[], str] = str
+    filters_hosts: bool = False
+    git_urls: Callable[[], Sequence[str]] = no_urls
 
     def outside(self, real: str) -> bool:
         """Is this path, links followed, outside of all roots?"""

@@ -58,6 +58,18 @@ def rule_set(access: Access, facts: Facts) -> tuple[str, ...]:
     return () if any(_of_parts(parts)) else _one_for_each(parts)
 
 
+def with_hosts(rules: tuple[str, ...], access: Access, facts: Facts) -> tuple[str, ...]:
+    """These rules, and those for the hosts that a command wants; () if they are too many."""
+    if not (access.network and facts.filters_hosts and rules and is_command(access)):
+        return rules
+    from refold.permissions.network_hosts import named_hosts, rules_for
+    from refold.permissions.shell.nested_commands import running
+
+    named = named_hosts(access, running(access.subject), facts)
+    both = (*rules, *rules_for(named))
+    return both if len(both) <= MAX_RULES else ()
+
+
 def narrowest(access: Access, facts: Facts) -> str:
     """The rule that covers this call and as little else as can be, or ""."""
     if is_command(access):

@@ -2,7 +2,8 @@
 
 A rule is `tool` or `tool(pattern)`. For `bash` the pattern is a command line, word by word (`*` and
 `?` within a word), and a last ` *` or `:*` matches further words. For tools that read or change
-files it is a path (`path_patterns`), for `web_fetch` a host (`domain:example.org`), for others a text
+files it is a path (`path_patterns`), for `web_fetch` a host (`domain:example.org`), for `net`, which
+is about the hosts that commands reach, a host or a preset (`values.hosts`), for others a text
 with `*`. A name such as `mcp__github__*` may contain `*`, too. A rule for one tool that changes files covers all of them, and a rule for reading a
 file covers every tool that reads files.
 
@@ -33,6 +34,7 @@ WEB = frozenset(("web_fetch",))
 # They only read, though on the network.
 READERS = frozenset(("web_fetch", "web_search", "mcp__read_resource"))
 OUTSIDE = "the model has read text from outside since your last message"
+NET = "net"  # no tool: the hosts of commands
 LATER = frozenset(("schedule",))  # runs without a user
 DOMAIN = "domain:"
 PRIVATE = "private:"  # a host that may be in a private network
@@ -46,7 +48,7 @@ _ALSO = {
 _WRITTEN = r"(?s)([A-Za-z0-9_*-]+)(?:\((.*)\))?"
 _BRACES = r"(?<!\\)\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}"
 _QUOTED = r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|\\."
-_Kind = Literal["command", "file", "text", "address"]
+_Kind = Literal["command", "file", "text", "address", "host"]
 LEAVE_PLAN = "call exit_plan_mode(plan) to ask the person to go on"
 
 
@@ -95,6 +97,8 @@ def parse(
 def _nonsense(tool: str, pattern: str) -> str:
     """Why the pattern would not match what its author means, or ""."""
     command = tool in COMMANDS
+    if tool == NET:
+        return _no_host(pattern)
     if braces := re.search(_BRACES, re.sub(_QUOTED, "", pattern) if command else pattern):
         return f"braces mean nothing in it: write a rule for each part of {braces[0]}"
     if command:
@@ -104,6 +108,19 @@ def _nonsense(tool: str, pattern: str) -> str:
     from refold.permissions.path_patterns import problem
 
     return problem(pattern)
+
+
+def _no_host(pattern: str) -> str:
+    from refold.values.hosts import expanded
+
+    try:
+        return (
+            ""
+            if expanded(pattern or "all") and pattern
+            else "name a host in it: net(example.org)"
+        )
+    except ValueError as error:
+        return str(error)
 
 
 def checked(rule: Rule) -> Rule:
@@ -148,8 +165,26 @@ def _holds(rule: Rule, example: str) -> bool:
         "address": lambda: (_covers_url if allow else _may_cover_url)(
             rule.pattern, example
         ),
+        "host": lambda: _reaches(rule.pattern, example),
     }
     return ways[kind_of(tool, Effect.SELF)]()
+
+
+def denied_hosts(rules: Sequence[Rule]) -> tuple[str, ...]:
+    """Patterns of hosts that no command may reach, whatever else is said of it."""
+    named = [r.pattern for r in rules if r.tool == NET and r.verdict == "deny"]
+    if not named:
+        return ()
+    from refold.values.hosts import expanded_all
+
+    return expanded_all(named)
+
+
+def _reaches(pattern: str, example: str) -> bool:
+    from refold.values.hosts import EVERY_HOST, covers_place, expanded, place_of
+
+    host, port = place_of(expanded(example)[0])
+    return any(p == EVERY_HOST or covers_place(p, host, port) for p in expanded(pattern))
 
 
 def _as_path(example: str, facts: Facts) -> str:
@@ -166,6 +201,8 @@ def kind_of(tool: str, effect: Effect) -> _Kind:
         return "command"
     if tool in WEB:
         return "address"
+    if tool == NET:
+        return "host"
     if tool in EDITS or tool in LOOKS or effect in (Effect.LOOK, Effect.CHANGE):
         return "file"
     return "text"
@@ -200,7 +237,7 @@ def is_about(written: str, tool: str, effect: Effect, *, command: bool = False) 
 
 def is_elsewhere(written: str) -> bool:
     """Does it name a tool that this session may not have, and others do?"""
-    return ours(written) in _ALSO.values() or written.startswith("mcp__")
+    return ours(written) in (*_ALSO.values(), NET) or written.startswith("mcp__")
 
 
 def reads(written: str) -> bool:

@@ -120,7 +120,8 @@ class ShellCommands:
         if gate is not None:
             await gate.command_begins()
         try:
-            ahead = self._ahead.taken() if request.given.usual else None
+            usual = request.given.usual and request.confines.hosts is None
+            ahead = self._ahead.taken() if usual else None
             running = Supervisor(request, limits, seconds, on_output, make_launch, ahead)
             running.on_end = partial(self._expect_another, request)
             running.begin()
@@ -174,6 +175,8 @@ class ShellCommands:
         # What the user saw named was named for that command alone.
         confines = replace(request.confines, opened=(), of_git=(), seen=())
         launch = sandbox.expected(request.cwd, confines, self._unread)
+        if launch.hosts is not None:
+            return None  # its listener belongs to one command
         return partial(self._ahead.set_up, partial(SandboxAhead, request, launch))
 
 

@@ -49,6 +49,12 @@ def runs_no_program(config: str) -> bool:
     return text is not None and all(known for _, known in _lines(text, _CORE))
 
 
+def remote_urls(root: str) -> list[str]:
+    """The addresses of the remotes of a repository, as its settings spell them."""
+    text = _text(f"{root}/.git/config") or ""
+    return re.findall(r"(?m)^\s*(?:url|pushurl)\s*=\s*(\S+)\s*$", text)
+
+
 @lru_cache(4096)
 def names_no_program(section: str, name: str, value: str) -> bool:
     """Is it known that git runs nothing by this setting? `section` and `name` are in lower case."""

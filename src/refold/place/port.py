@@ -12,12 +12,17 @@ from msgspec import Struct
 
 from refold.place.command_output import as_text
 from refold.place.limits import Limits
+from refold.values.display import HostAttempt
 from refold.values.kept_output import Printed
 from refold.values.printable_names import escaped
 from refold.values.tools import Confinement
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from anyio import CancelScope
+
+    from refold.values.hosts import ReachableHosts
 
 
 Kind: TypeAlias = Literal["file", "directory", "link", "other", "nothing"]
@@ -131,7 +136,8 @@ class Finished(Struct, frozen=True):
     `start` and `end` are what was kept and `dropped` counts the bytes between.
     `stopped` says which limit ended it. `guarded` is what it did to guarded paths. `offline`
     and `looking` say that a sandbox held it: it could not reach the network, and it could
-    change no files; with `no_namespaces` it could make none.
+    change no files; with `no_namespaces` it could make none. `filtered`: it reached named hosts
+    only, through a proxy, and `attempts` are those that it tried.
     `continued` is a command that was let go of with a `Handover`, and still runs.
     """
 
@@ -145,6 +151,8 @@ class Finished(Struct, frozen=True):
     offline: bool = False
     looking: bool = False
     no_namespaces: bool = False
+    filtered: bool = False
+    attempts: tuple[HostAttempt, ...] = ()
     continued: "Continued | None" = None
 
     @property
@@ -234,6 +242,19 @@ class CommandExtras(Struct, frozen=True):
 
 
 NOTHING_MORE = CommandExtras()
+
+
+class NetworkFilter(Protocol):
+    """Connects commands to the hosts that they may reach. `open` serves what comes in at a
+    socket, until the function that it returns is called: that gives what was tried. `begin` comes
+    first, from a thread that has given up no rights: what it starts would have given them up, too.
+    """
+
+    def begin(self) -> None: ...
+    def open(
+        self, listener: "socket", hosts: "ReachableHosts"
+    ) -> Callable[[], tuple[HostAttempt, ...]]: ...
+    def close(self) -> None: ...
 
 
 class Files(Protocol):

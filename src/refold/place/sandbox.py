@@ -25,6 +25,7 @@ from refold.place.environment import KEEPS_HIDDEN
 from refold.place.guarded_paths import GuardedPaths, common_of, steps_elsewhere
 from refold.place.landlock import Restrictions
 from refold.place.port import NOTHING_MORE, CommandExtras, GuardChange, GuardReport
+from refold.place.port import NetworkFilter as HostFilter
 from refold.place.reaper import owner, owner_lives
 from refold.place.sandbox_rules import (
     CommandContext,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from refold.place.git_index import HiddenIndexes
     from refold.place.guard_state import AllowedPaths
     from refold.place.guard_watch import GuardWatch
+    from refold.values.hosts import ReachableHosts
 
 Kind: TypeAlias = Literal["bubblewrap", "landlock", "seatbelt", "none", "off"]
 
@@ -54,6 +56,10 @@ _GONE = (
 _NAMESPACES = (
     "Commands can make namespaces (sandbox.user_namespaces is true), and detach what covers "
     "protected files while they run."
+)
+_UNFILTERED = (
+    "The command could not be kept to named hosts: bubblewrap is setuid here. Install it "
+    "without that, or ask for every host."
 )
 _INSTALL = "Install bubblewrap (apt install bubblewrap, dnf install bubblewrap)"
 
@@ -93,6 +99,8 @@ class Launch(Struct, frozen=True):
     seccomp: bytes = b""  # the filter that bubblewrap sets for the command
     no_namespaces: bool = False  # it refuses them
     in_memory: tuple[str, ...] = ()  # disks inside, without the first slash
+    hosts: "ReachableHosts | None" = None  # it reaches these, through `filter`
+    filter: HostFilter | None = None
 
     @property
     def own_space(self) -> bool:
@@ -147,6 +155,12 @@ class Sandbox:
         return self.kind in ("bubblewrap", "seatbelt")
 
     @property
+    def filters_hosts(self) -> bool:
+        """Can a command be kept to named hosts? With setuid, no other process gets in."""
+        gives_up = self.kind == "bubblewrap" and self._capabilities().gives_up
+        return gives_up and self.config.filter is not None
+
+    @property
     def notice(self) -> str:
         """What the user must know about missing protection; "" if nothing is missing."""
         return self._capabilities().notice
@@ -172,6 +186,8 @@ class Sandbox:
         if can.kind in ("none", "off"):
             return Launch()
         within = self._within(confines)
+        if within.hosts is not None and self.config.filter is not None:
+            self.config.filter.begin()
         if not within.writes:
             return self._launch(self._rules(cwd, within, given, self.watch.paths(), unread))
         from refold.place.guard_state import AllowedPaths  # a start runs no command
@@ -210,8 +226,21 @@ class Sandbox:
         return self._launch(self._rules(cwd, within, NOTHING_MORE, paths, unread))
 
     def _within(self, confines: Confinement) -> Confinement:
-        writes = confines.writes and self.config.profile == "workspace"
-        return structs.replace(confines, writes=writes)
+        config = self.config
+        writes = confines.writes and config.profile == "workspace"
+        network = confines.network or config.network
+        hosts = self._hosts(None if config.network else confines.hosts) if network else None
+        return structs.replace(confines, writes=writes, network=network, hosts=hosts)
+
+    def _hosts(self, wanted: "ReachableHosts | None") -> "ReachableHosts | None":
+        """Those that can be kept to; None: every host. A deny rule needs the filter, too."""
+        if self.filters_hosts:
+            from refold.values.hosts import kept_hosts
+
+            return kept_hosts(wanted, self.config.denied_hosts)
+        if wanted is not None and self.kind == "bubblewrap":
+            raise ToolFailed(_UNFILTERED)
+        return None
 
     def _rules(
         self,
@@ -252,6 +281,8 @@ class Sandbox:
             seccomp=self._filter() if mounts else b"",
             no_namespaces=bool(mounts) and not self.config.user_namespaces,
             in_memory=bubblewrap.in_memory(rules) if mounts else (),
+            hosts=rules.hosts,
+            filter=self.config.filter if rules.hosts is not None else None,
         )
 
     def _filter(self) -> bytes:
@@ -411,6 +442,10 @@ class Sandbox:
             places |= {"npm_config_cache": f"{seen}/.npm"}
         if rules.instead and not rules.looking:
             places |= KEEPS_HIDDEN
+        if rules.hosts is not None:
+            from refold.place.sandbox_listener import proxy_variables
+
+            places |= proxy_variables(rules.hosts)
         return places
 
 

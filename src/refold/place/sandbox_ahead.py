@@ -68,7 +68,7 @@ class SandboxAhead:
     def _is_of(self, launch: Launch, gated: GatedSandbox) -> bool:
         then = self._launch
         same = (launch.arguments, launch.environ) == (then.arguments, then.environ)
-        return same and gated.shows(launch)
+        return same and launch.hosts is None and gated.shows(launch)
 
     def close(self) -> None:
         """When its command has ended, or if it was not taken: it ends by itself."""

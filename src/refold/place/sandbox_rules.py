@@ -12,15 +12,19 @@ from contextlib import suppress
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.place.gitconfig import without_programs
 from refold.place.guarded_paths import GuardedPaths, worktree_of
+from refold.place.port import NetworkFilter
 from refold.values.path_names import below
 from refold.values.tools import Confinement
+
+if TYPE_CHECKING:
+    from refold.values.hosts import ReachableHosts
 
 Profile: TypeAlias = Literal["read-only", "workspace", "off"]
 ELSEWHERE = ("/tmp", "/var/tmp", "/run")  # not those of the machine
@@ -90,7 +94,8 @@ class SandboxConfig(Struct, frozen=True, kw_only=True):
     home can see; they may begin with `~`. `own` are directories of ours, which no command
     sees, except for those in `shared`; `quarantine` is one of them, for what commands
     created under a guarded name; `states` is another, for what was there before. `unread`
-    returns the paths that no command may read, computed each time.
+    returns the paths that no command may read, computed each time. `filter` connects commands
+    to named hosts; `denied_hosts` are patterns of those that none may reach.
     """
 
     roots: tuple[str, ...]
@@ -104,6 +109,8 @@ class SandboxConfig(Struct, frozen=True, kw_only=True):
     unread: Callable[[], Sequence[str]] = no_paths
     quarantine: str = ""
     states: str = ""
+    filter: NetworkFilter | None = None
+    denied_hosts: tuple[str, ...] = ()
 
 
 class SandboxRules(Struct, frozen=True, kw_only=True):
@@ -121,6 +128,8 @@ class SandboxRules(Struct, frozen=True, kw_only=True):
 
     A read-only command (`looking`) shares no place to write with others: it can only read
     their /tmp, or with `own_tmp` has an empty one, and its /var/tmp ends with it.
+
+    With `hosts` it reaches these through a filter, and has otherwise no `network`.
     """
 
     private: str
@@ -136,6 +145,7 @@ class SandboxRules(Struct, frozen=True, kw_only=True):
     open: tuple[str, ...] = ()
     shut: tuple[str, ...] = ()
     network: bool = False
+    hosts: "ReachableHosts | None" = None
     looking: bool = False
     own_tmp: bool = False
     root: bool = False  # are we root, without a user space of our own?
@@ -175,9 +185,9 @@ class SandboxRuleBuilder:
         config = self._config
         writes = confines.writes
         wide = writes and not confines.narrow  # it reads the disk, but for keys
-        network = confines.network or config.network
+        network = confines.network and confines.hosts is None
         more = [p for p in (*self.writable, *self.repositories) if os.path.isdir(p)]
-        own = self._covered(network=network, wide=wide)
+        own = self._covered(network=confines.network, wide=wide)
         opened = (*confines.opened, *confines.of_git)
         return SandboxRules(
             private=room.private,
@@ -215,6 +225,7 @@ class SandboxRuleBuilder:
                 if writes and any(below(path, one) for one in (*config.roots, *more))
             ),
             network=network,
+            hosts=confines.hosts if confines.network else None,
             looking=not writes,
             own_tmp=room.own_tmp,
             root=os.geteuid() == 0,

@@ -13,7 +13,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
 
@@ -28,7 +28,9 @@ from refold.place.limits import Limits, limit_commands, set_limits
 from refold.place.port import NOTHING_MORE, CommandExtras
 from refold.place.reaper import NAME, ProcessMark, new_mark
 from refold.place.sandbox import Launch
+from refold.place.sandbox_listener import SandboxListener
 from refold.place.socket_guard import install
+from refold.values.display import HostAttempt
 from refold.values.printable_names import escaped
 from refold.values.tools import Confinement
 
@@ -66,6 +68,7 @@ class RunningCommand(Struct, frozen=True):
     news: int = -1  # the descriptor that news of bubblewrap come out of
     first: int = 0
     problem: str = ""  # why its sandbox could not be set up; then nothing of it has run
+    attempts: Callable[[], tuple[HostAttempt, ...]] = tuple  # ends its filter
 
     def broken(self, printed: bytes) -> str:
         """Why the sandbox could not be set up; "" if it was."""
@@ -182,6 +185,8 @@ class GatedSandbox:
         self, request: SpawnRequest, launch: Launch, *, ahead: bool = False
     ) -> None:
         self._mark, self._ready, self._first = new_mark(os.environ.get(NAME, "")), b"", 0
+        filtered = launch.hosts is not None
+        self._listener = SandboxListener(request.environ) if filtered else None
         stdin = request.given.stdin
         self._gate, its = socket.socketpair()
         self._gate.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -230,10 +235,12 @@ class GatedSandbox:
         """Let the command run, if the mounts are those of `launch`."""
         compared = launch.mounts.comparison() if launch.mounts else None
         problem = ""
+        attempts: Callable[[], tuple[HostAttempt, ...]] = tuple
         if self.wait() and not (problem := compared(self._first) if compared else ""):
             for _, kind, sender in self._about:
                 if kind == socket.SCM_CREDENTIALS:
                     set_limits(_SENDER.unpack(sender)[0], limits, self._mark.queues)
+            attempts = self._connected(launch)
             if command is not None:
                 os.pwrite(self._told, command, 0)
             with suppress(OSError):  # it has ended
@@ -247,7 +254,19 @@ class GatedSandbox:
             self._news,
             self._first,
             problem,
+            attempts,
         )
+
+    def _connected(self, launch: Launch) -> Callable[[], tuple[HostAttempt, ...]]:
+        """Let it reach its hosts, if it has any. Raises `ToolFailed`."""
+        if self._listener is None or launch.hosts is None or launch.filter is None:
+            return tuple
+        try:
+            listening = self._listener.open(self._first)
+        except BaseException:
+            self.end()
+            raise
+        return launch.filter.open(listening, launch.hosts)
 
     def end(self) -> None:
         """Instead of `let_go`: nothing will run in it."""
@@ -273,6 +292,8 @@ class GatedSandbox:
     def _shut(self) -> None:
         self._gate.close()
         close(self._told)
+        if self._listener is not None:
+            self._listener.close()
 
 
 def _begin(

@@ -37,6 +37,7 @@ from refold.place.sandbox import Launch
 from refold.place.sandbox_ahead import SandboxAhead
 from refold.place.spawn import RunningCommand, SpawnRequest, close, confine_thread, start
 from refold.process_groups import lives, signal_group
+from refold.values.display import HostAttempt
 
 _GRACE = 0.5  # seconds between SIGTERM and SIGKILL
 _LAST_WORDS = 0.2  # seconds in which what still runs may print after bash has ended
@@ -137,11 +138,12 @@ class Supervisor:
         output = OutputPipe(call.reading, tell, self._request.given.printed)
         watch = _Watch(call, self._limits, self._request.cwd)
         ended, why = False, ""
-        guarded = GuardReport()
+        guarded, attempts = GuardReport(), tuple[HostAttempt, ...]()
         try:
             ended, why = (True, "") if call.problem else self._until_ended(watch, output)
         finally:
             watch.end(kindly=not why)
+            attempts = call.attempts()
             if _restricted(call.launch):
                 self._after = call.launch.after
             else:
@@ -166,6 +168,8 @@ class Supervisor:
             offline=call.launch.offline,
             looking=call.launch.looking,
             no_namespaces=call.launch.no_namespaces,
+            filtered=call.launch.hosts is not None,
+            attempts=attempts,
         )
 
     def _start(self) -> RunningCommand:

@@ -71,7 +71,7 @@ async def dial(
             await anyio.aclose_forcefully(stream)
             raise
     else:
-        stream = await _dial_directly(where.host, where.port, addresses)
+        stream = await dial_directly(where.host, where.port, addresses)
     return await _with_tls(stream, where.host, environ) if where.tls else stream
 
 
@@ -94,7 +94,7 @@ async def dial_proxy(proxy: str, environ: Mapping[str, str]) -> ByteStream:
     parts = parsed_proxy(proxy)
     host = parts.hostname or ""
     try:
-        stream = await _dial_directly(host, proxy_port(parts))
+        stream = await dial_directly(host, proxy_port(parts))
     except OSError as error:
         raise ProxyFault(
             f"the proxy {host} cannot be reached ({error.strerror or error})"
@@ -121,7 +121,8 @@ async def _with_tls(
         raise
 
 
-async def _dial_directly(host: str, port: int, addresses: Sequence[str] = ()) -> ByteStream:
+async def dial_directly(host: str, port: int, addresses: Sequence[str] = ()) -> ByteStream:
+    """Connect to the first of the judged `addresses` that answers. Raises `OSError`."""
     from refold.provider.resolver import resolve  # not before a connection is made
 
     return await _connect_first(addresses or await resolve(host, port), port)

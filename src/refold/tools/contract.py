@@ -102,6 +102,7 @@ class CommandLine(Struct, frozen=True):
 
     text: str
     network: bool = False
+    hosts: tuple[str, ...] = ()  # patterns of `values.hosts`
 
 
 _OF_DRY_RUNS = frozenset({"files", "known", "unread"})  # what a tool may need in one

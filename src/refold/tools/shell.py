@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated, Protocol, TypeAlias
 
 from anyio import to_thread
 from msgspec import Meta, Struct
@@ -37,9 +37,25 @@ _NO_NETWORK = (
     r"no address associated|getaddrinfo|failed to lookup address|nodename nor servname|"
     r"ENOTFOUND|EAI_AGAIN|ENETUNREACH|dial tcp|establish a new connection|dns error"
 )
+_SHOWN_HOSTS = 10
+_NO_PROXY = (
+    "the network is reached only through the proxy that HTTPS_PROXY names, by HTTP, and this "
+    "program seems not to use it: give it the proxy, or ask for every host with "
+    'hosts=["all"]'
+)
 _CURL_FOUND_NOBODY = (6, 7)  # and with -s it says nothing
 _NO_MODE = r"(?:chmod|mode|permissions)\b[^\n]*operation not permitted"
 _NOT_WRITABLE = r"(?i:read-only file system|EROFS)|Device or resource busy"
+
+
+Hosts: TypeAlias = Annotated[
+    tuple[str, ...],
+    Meta(
+        max_length=20,
+        description="the hosts that it must reach, besides those of URLs in it, remotes of git "
+        'and package registries: "api.example.org", "*.example.org:8443"; ["all"]: every host',
+    ),
+]
 
 
 class BackgroundRequest(Struct, frozen=True):
@@ -95,6 +111,7 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
     timeout: Annotated[int, Meta(ge=1, le=600, description="seconds")] = 60,  # noqa: ASYNC109 - the name models expect
     cwd: str = "",
     network: Annotated[bool, Meta(description="it must reach the network")] = False,
+    hosts: Hosts = (),
     *,
     files: Files,
     commands: Commands,
@@ -122,13 +139,16 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
     text, whole = done.read()
     text = readable(text)
     remarks = _remarks(done, timeout, "" if name == "." else name)
-    remarks += _held_back(done, text[-_LOOKED_THROUGH:], command, network=network)
+    wanted = network or bool(hosts)
+    remarks += _held_back(done, text[-_LOOKED_THROUGH:], command, network=wanted)
+    remarks += host_remarks(done)
     remarks += done.guarded.sentences(files.called)
     if not whole:
         remarks.append(f"it printed {done.printed:,} bytes in all")
     body = text.rstrip("\n") if text.strip() else "(no output)"
     said = f"{body}\n({'; '.join(remarks)})" if remarks else body
-    shown = Output(command, _shortened(text, done), done.code, _ended(done, timeout))
+    ended = _ended(done, timeout)
+    shown = Output(command, _shortened(text, done), done.code, ended, done.attempts)
     return Reply(said, (shown,), whole=whole)
 
 
@@ -167,10 +187,11 @@ async def background_run(  # noqa: PLR0913 - the parameters are the schema
     network: Annotated[
         bool,
         Meta(
-            description="it must reach the network, or other commands must reach it (then they "
-            "need network=true, too)"
+            description="it must reach the network, or other commands must reach it (then "
+            'hosts=["all"], and they need network=true, too)'
         ),
     ] = False,
+    hosts: Hosts = (),
     notify: Annotated[
         bool, Meta(description="wake me when it ends, even if I have finished by then")
     ] = False,
@@ -202,6 +223,7 @@ async def monitor(  # noqa: PLR0913 - the parameters are the schema
     ] = "",
     cwd: str = "",
     network: Annotated[bool, Meta(description="it must reach the network")] = False,
+    hosts: Hosts = (),
     *,
     files: Files,
     commands: Commands,
@@ -356,7 +378,9 @@ def _held_back(done: Finished, text: str, command: str, *, network: bool) -> lis
     """Why something may have failed that works elsewhere."""
     remarks = list[str]()
     silent = done.code in _CURL_FOUND_NOBODY and not text.strip()
-    if done.offline and (silent or re.search(_NO_NETWORK, text, re.IGNORECASE)):
+    if done.filtered:
+        pass  # `host_remarks` says what there is to say
+    elif done.offline and (silent or re.search(_NO_NETWORK, text, re.IGNORECASE)):
         remarks.append(
             "the network was off all the same: it was not allowed"
             if network
@@ -370,6 +394,28 @@ def _held_back(done: Finished, text: str, command: str, *, network: bool) -> lis
         )
     if done.no_namespaces and (done.code or "|" in command):  # of the last in a pipe
         remarks += _refused_by_kernel(text)
+    return remarks
+
+
+def host_remarks(done: Finished) -> list[str]:
+    """Which hosts it reached and which it may not, and how to ask for those."""
+    if not done.filtered:
+        return []
+    from refold.values.hosts import in_rule
+
+    reached = sorted({in_rule(a.host, a.port) for a in done.attempts if not a.refused})
+    refused = sorted({in_rule(a.host, a.port) for a in done.attempts if a.refused})
+    remarks = [f"it reached {', '.join(reached[:_SHOWN_HOSTS])}"] if reached else []
+    if refused:
+        names = ", ".join(f'"{place}"' for place in refused[:_SHOWN_HOSTS])
+        why = next(a.refused for a in done.attempts if a.refused)
+        remarks.append(
+            f"refused: {names} ({why}); if it must reach them, run it again with hosts=[{names}], "
+            f"which asks the user; a rule is net({refused[0]})"
+        )
+    text = done.text[-_LOOKED_THROUGH:]
+    if not done.attempts and done.code and re.search(_NO_NETWORK, text, re.IGNORECASE):
+        remarks.append(_NO_PROXY)
     return remarks
 
 

@@ -34,6 +34,15 @@ class Diff(Struct, frozen=True, tag="diff"):
         return signs.count("+"), signs.count("-")
 
 
+class HostAttempt(Struct, frozen=True):
+    """A host that a command connected to, or tried to: `refused` says why it was not let."""
+
+    host: str
+    port: int
+    times: int = 1
+    refused: str = ""
+
+
 class Output(Struct, frozen=True, tag="output"):
     """What a command printed, and how it ended. `code` is None if refold ended it."""
 
@@ -41,6 +50,7 @@ class Output(Struct, frozen=True, tag="output"):
     text: str
     code: int | None
     ended: str = ""  # by us, and why
+    attempts: tuple[HostAttempt, ...] = ()  # the hosts that it reached, or tried to
 
 
 class Note(Struct, frozen=True, tag="note"):

@@ -1,8 +1,12 @@
 """What a tool is to a model (`ToolSpec`) and to the permission rules (`Effect`, `Confinement`)."""
 
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from msgspec import Raw, Struct
+
+if TYPE_CHECKING:
+    from refold.values.hosts import ReachableHosts  # most starts know no command
 
 
 class Effect(Enum):
@@ -49,7 +53,8 @@ class Confinement(Struct, frozen=True):
     in `opened`: absolute paths, links resolved, that the user saw. What git may write of its
     own settings without a question is in `of_git`: nothing may run by it. Without `writes` it reads
     the workspace, what programs need, and `seen`: paths that it names and a rule allows; with
-    `narrow`, a command that writes reads no more than that either.
+    `narrow`, a command that writes reads no more than that either. With `network` it reaches
+    `hosts`, through a filter; None: every host.
     """
 
     writes: bool = False
@@ -58,3 +63,4 @@ class Confinement(Struct, frozen=True):
     seen: tuple[str, ...] = ()
     narrow: bool = False
     of_git: tuple[str, ...] = ()
+    hosts: "ReachableHosts | None" = None

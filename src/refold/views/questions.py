@@ -50,6 +50,7 @@ class RunConditions(Struct, frozen=True):
     sandboxed: bool
     network: bool = False
     opened: tuple[str, ...] = ()  # protected files that it may write
+    filtered: bool = False  # it reaches the hosts that `reason` of the question names
 
 
 class CallToApprove(Struct, frozen=True):
@@ -151,9 +152,10 @@ def lines_for_height(height: int) -> int:
 
 
 def _unsaid(found: dict[str, object], manner: RunConditions | None) -> dict[str, object]:
-    """The arguments without `network`, if the line on the sandbox has it."""
-    said = manner is not None and isinstance(found.get("network"), bool)
-    return {k: v for k, v in found.items() if not (said and k == "network")}
+    """The arguments without `network` and `hosts`, if the line on the sandbox has them."""
+    said = manner is not None and isinstance(found.get("network", False), bool)
+    known = ("network", "hosts") if manner is not None and manner.filtered else ("network",)
+    return {k: v for k, v in found.items() if not (said and k in known)}
 
 
 def _body(
@@ -247,7 +249,7 @@ def _manned(manner: RunConditions | None, room: int) -> Iterator[Line]:
     if manner.sandboxed:
         yield (
             ("dim", "in the sandbox · "),
-            ("warn" if manner.network else "dim", f"network: {_on(manner.network)}"),
+            ("warn" if manner.network else "dim", f"network: {_reach(manner)}"),
         )
     else:  # what a weak one holds was said at the start
         yield from wrap_words(
@@ -270,8 +272,10 @@ def _remarks(found: dict[str, object], reason: str, room: int) -> Iterator[Line]
         yield from wrap_words(on_one_line(reason), room, "dim")
 
 
-def _on(it_is: bool) -> str:
-    return "on" if it_is else "off"
+def _reach(manner: RunConditions) -> str:
+    if not manner.network:
+        return "off"
+    return "named hosts" if manner.filtered else "every host"
 
 
 def _texts(value: object) -> Iterator[str]:

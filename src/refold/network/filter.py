@@ -1,0 +1,296 @@
+"""Connects sandboxed commands to the hosts that they may reach, and to no other.
+
+A command has a network of its own, in which only one address answers: the listener of this filter,
+which speaks HTTP as a proxy does (CONNECT without decryption, and plain HTTP). It resolves the name,
+judges the addresses and connects to a judged one, so no second answer of a name server counts. What a
+command says inside a tunnel is not seen: a host that answers for others can pass on what it likes.
+
+`place.sandbox_listener` makes the listener inside the sandbox, `proxy_request` reads requests,
+`permissions.network_hosts` decides which hosts a command may reach.
+"""
+
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from threading import Event, Lock, Thread
+from typing import TypeAlias
+
+import anyio
+from anyio.abc import ByteStream, SocketListener, SocketStream
+from anyio.from_thread import BlockingPortal
+from msgspec import Struct
+
+from refold.errors import RefoldError
+from refold.network.proxy_request import (
+    END,
+    MAX_HEAD_BYTES,
+    ProxyRequest,
+    Unreadable,
+    proxy_request,
+)
+from refold.provider.connect import dial_directly, dial_proxy, proxy_of
+from refold.provider.proxy import open_tunnel, parsed_proxy
+from refold.provider.resolver import (
+    AddressRefused,
+    Resolve,
+    judged,
+    kinds_of_users_host,
+    resolve,
+)
+from refold.values.display import HostAttempt
+from refold.values.hosts import ReachableHosts
+from refold.values.web_address import WebAddress, is_inside_name
+
+MAX_CONNECTIONS = 128  # of one command; the next wait until one has ended
+MAX_ATTEMPTS = 100  # places of one command that are remembered
+_HEAD_SECONDS, _CONNECT_SECONDS, _IDLE_SECONDS = 30.0, 30.0, 600.0
+_LINGER_SECONDS = 1.0  # for a program that reads an answer only when it has sent all
+_PIECE_BYTES = 64 * 1024
+_BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
+
+
+# Connects to a host and port at the first of its judged addresses. Raises `OSError`.
+Dial: TypeAlias = Callable[[str, int, Sequence[str]], Awaitable[ByteStream]]
+
+
+class _Ways(Struct, frozen=True):
+    """How names become connections, and how long these may say nothing."""
+
+    environ: Mapping[str, str]
+    resolve: Resolve
+    dial: Dial
+    idle_seconds: float
+
+
+class HostFilter:
+    """Of one workspace: it serves its commands in a thread of its own, begun by the first.
+
+    Implements `place.port.NetworkFilter`. `environ` may name a proxy, which it then goes through.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        *,
+        resolve: Resolve = resolve,
+        dial: Dial = dial_directly,
+        idle_seconds: float = _IDLE_SECONDS,
+    ) -> None:
+        self._ways = _Ways(environ, resolve, dial, idle_seconds)
+        self._lock, self._ready = Lock(), Event()
+        self._portal: BlockingPortal | None = None
+
+    def begin(self) -> None:
+        with self._lock:
+            if self._portal is None:
+                self._ready.clear()
+                # Nothing waits for it when the program ends.
+                Thread(target=anyio.run, args=(self._live,), daemon=True).start()
+                self._ready.wait()
+
+    def open(
+        self, listener: socket.socket, hosts: ReachableHosts
+    ) -> Callable[[], tuple[HostAttempt, ...]]:
+        """Serve one command until the function is called, which returns what it tried."""
+        served = _Served(hosts, self._ways)
+        assert self._portal is not None  # `begin` came first
+        running = self._portal.start_task_soon(served.serve, listener)
+        return partial(_end, running, served)
+
+    def close(self) -> None:
+        """All connections end."""
+        with self._lock:
+            portal, self._portal = self._portal, None
+        if portal is not None:
+            with suppress(RuntimeError):  # it has ended
+                portal.start_task_soon(portal.stop, True)
+
+    async def _live(self) -> None:
+        async with BlockingPortal() as self._portal:
+            portal = self._portal
+            self._ready.set()
+            await portal.sleep_until_stopped()
+
+
+def _end(running: "Future[None]", served: "_Served") -> tuple[HostAttempt, ...]:
+    running.cancel()
+    return served.attempts()
+
+
+class _Served:
+    """One command, and what it has tried so far."""
+
+    def __init__(self, hosts: ReachableHosts, ways: _Ways) -> None:
+        self._hosts, self._ways = hosts, ways
+        self._times = dict[tuple[str, int, str], int]()
+
+    def attempts(self) -> tuple[HostAttempt, ...]:
+        return tuple(
+            HostAttempt(host, port, times, why)
+            for (host, port, why), times in self._times.copy().items()
+        )
+
+    async def serve(self, listening: socket.socket) -> None:
+        free = anyio.Semaphore(MAX_CONNECTIONS)
+        async with (
+            await SocketListener.from_socket(listening) as listener,
+            anyio.create_task_group() as group,
+        ):
+            while True:
+                await free.acquire()
+                group.start_soon(self._serve_one, await listener.accept(), free.release)
+
+    async def _serve_one(self, client: SocketStream, release: Callable[[], None]) -> None:
+        try:
+            async with client:
+                await self._answer(client)
+        except (*_BROKEN, OSError):
+            pass  # one end has gone
+        finally:
+            release()
+
+    async def _answer(self, client: SocketStream) -> None:
+        try:
+            with anyio.fail_after(_HEAD_SECONDS):
+                request, more = await _received(client)
+            with anyio.fail_after(_CONNECT_SECONDS):
+                server = await self._connected(request)
+        except Unreadable as error:
+            await _refuse(client, error.status, str(error))
+        except AddressRefused as error:
+            await _refuse(client, 403, str(error))
+        except TimeoutError:
+            await _refuse(client, 504, "it took too long")
+        except (*_BROKEN, OSError, RefoldError) as error:
+            why = getattr(error, "strerror", "") or str(error) or "the connection broke"
+            await _refuse(client, 502, f"the host cannot be reached: {why}")
+        else:
+            async with server:
+                await self._carry(request, more, client, server)
+
+    async def _connected(self, request: ProxyRequest) -> ByteStream:
+        """A connection to a judged address. Raises `OSError`, and of these `AddressRefused`."""
+        place, hosts = request.place, self._hosts
+        try:
+            if why := hosts.refusal(place.host, place.port):
+                raise AddressRefused(f"{place.authority} may not be reached: {why}")
+            proxy = proxy_of(place, self._ways.environ)
+            addresses = await self._judged(place, proxy)
+        except AddressRefused as error:
+            self._count(place, str(error))
+            raise
+        if proxy:
+            stream = await dial_proxy(proxy, self._ways.environ)
+            try:
+                await open_tunnel(stream, parsed_proxy(proxy), place.host, place.port)
+            except BaseException:
+                await anyio.aclose_forcefully(stream)
+                raise
+        else:
+            stream = await self._ways.dial(place.host, place.port, addresses)
+        self._count(place, "")
+        return stream
+
+    async def _judged(self, place: WebAddress, proxy: str) -> Sequence[str]:
+        private = self._hosts.permits_private(place.host, place.port)
+        if proxy and not private and is_inside_name(place.host):
+            raise AddressRefused(f"{place.host} is a name of no public network")
+        also = kinds_of_users_host(place.host) if private else ()
+        try:
+            return await judged(place.host, place.port, also, self._ways.resolve)
+        except AddressRefused:
+            raise
+        except OSError:
+            if proxy:  # perhaps it knows the name
+                return ()
+            raise
+
+    def _count(self, place: WebAddress, why: str) -> None:
+        key = (place.host, place.port, why)
+        if key in self._times or len(self._times) < MAX_ATTEMPTS:
+            self._times[key] = self._times.get(key, 0) + 1
+
+    async def _carry(
+        self, request: ProxyRequest, more: bytes, client: SocketStream, server: ByteStream
+    ) -> None:
+        with anyio.CancelScope() as scope:
+
+            def alive() -> None:
+                scope.deadline = anyio.current_time() + self._ways.idle_seconds
+
+            alive()
+            left = None
+            if request.tunnel:
+                await client.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            else:
+                left, more = request.body, more[: request.body]
+                await server.send(request.head)
+            async with anyio.create_task_group() as group:
+                group.start_soon(partial(_send, client, server, alive, more, left=left))
+                await _copy(server, client, alive)
+                group.cancel_scope.cancel()
+
+
+async def _received(client: SocketStream) -> tuple[ProxyRequest, bytes]:
+    """A request, and what came after its head. Raises `Unreadable`."""
+    data = b""
+    while END not in data:
+        if len(data) > MAX_HEAD_BYTES:
+            raise Unreadable(f"its head has more than {MAX_HEAD_BYTES:,} bytes", 431)
+        data += await client.receive(MAX_HEAD_BYTES)
+    head, _, more = data.partition(END)
+    if len(head) > MAX_HEAD_BYTES:
+        raise Unreadable(f"its head has more than {MAX_HEAD_BYTES:,} bytes", 431)
+    return proxy_request(head), more
+
+
+async def _send(
+    client: SocketStream,
+    server: ByteStream,
+    alive: Callable[[], None],
+    data: bytes,
+    *,
+    left: int | None,
+) -> None:
+    """What the command sends: `left` bytes of a body and no second request, or None for all."""
+    if data:
+        await server.send(data)
+    if left is None:
+        await _copy(client, server, alive)
+        return
+    left -= len(data)
+    with suppress(*_BROKEN):
+        while left:
+            data = await client.receive(min(left, _PIECE_BYTES))
+            left -= len(data)
+            alive()
+            await server.send(data)
+
+
+async def _copy(source: ByteStream, target: ByteStream, alive: Callable[[], None]) -> None:
+    try:
+        while True:
+            data = await source.receive(_PIECE_BYTES)
+            alive()
+            await target.send(data)
+            alive()
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        pass
+    except anyio.EndOfStream:
+        with suppress(*_BROKEN, OSError, NotImplementedError):
+            await target.send_eof()
+
+
+async def _refuse(client: SocketStream, status: int, why: str) -> None:
+    said = "".join(c if c.isascii() and c.isprintable() else "?" for c in why)[:500]
+    body = f"refold does not connect this command: {said}.\n".encode()
+    await client.send(
+        b"HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n"
+        b"Connection: close\r\n\r\n%s" % (status, said.encode(), len(body), body)
+    )
+    await client.send_eof()
+    with anyio.move_on_after(_LINGER_SECONDS), suppress(*_BROKEN):
+        while True:
+            await client.receive(_PIECE_BYTES)

@@ -1,0 +1,146 @@
+"""How the filter reads what a command asks of its proxy: the head of one HTTP request. Pure.
+
+It takes one form of everything and refuses the rest: what two programs may read in two ways could be
+judged as one place and sent to another. `filter` judges and connects.
+"""
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from refold.values.web_address import WebAddress, web_address
+
+MAX_HEAD_BYTES = 32 * 1024
+MAX_HEADERS = 200
+END = b"\r\n\r\n"
+_FIRST = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,40}) ([\x21-\x7e]+) HTTP/1\.([01])")
+_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
+_AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+):(\d{1,5})")
+# About this connection and this proxy alone: the server gets words of our own.
+_OF_ONE_HOP = frozenset(
+    (
+        b"connection", b"proxy-connection", b"keep-alive", b"proxy-authorization", b"te",
+        b"trailer", b"upgrade", b"expect", b"host", b"proxy-authenticate", b"http2-settings",
+    )
+)  # fmt: skip
+
+
+class ProxyRequest(Struct, frozen=True):
+    """Where a command wants to go. `head` is what the server is sent first; a tunnel has none.
+
+    `body` are the bytes that belong to the request after it.
+    """
+
+    place: WebAddress
+    tunnel: bool
+    head: bytes = b""
+    body: int = 0
+
+
+class Unreadable(ValueError):
+    """A request that is not passed on. `status` answers it, and the message says why."""
+
+    def __init__(self, why: str, status: int = 400) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+def proxy_request(head: bytes) -> ProxyRequest:
+    """Read a head without its last empty line. Raises `Unreadable`."""
+    lines = head.split(b"\r\n")
+    if b"\n" in head.replace(b"\r\n", b"") or b"\r" in head.replace(b"\r\n", b""):
+        raise Unreadable("a line of the request ends in an unusual way")
+    first = _FIRST.fullmatch(lines[0])
+    if first is None:
+        raise Unreadable("its first line cannot be read as HTTP/1.1")
+    headers = _headers(lines[1:])
+    method, target = first[1], first[2].decode("ascii")
+    if method.upper() == b"CONNECT":
+        place = _authority(target)
+        _check_host(headers, place)
+        if _sizes(headers):
+            raise Unreadable("a CONNECT has no body")
+        return ProxyRequest(place, tunnel=True)
+    place = _absolute(target)
+    _check_host(headers, place)
+    size = _sizes(headers)
+    kept = [line for name, line in headers if name not in _OF_ONE_HOP]
+    written = (
+        method + b" " + place.target.encode() + b" HTTP/1.1",
+        b"Host: " + place.authority.encode(),
+        *kept,
+        b"Connection: close",
+    )
+    return ProxyRequest(place, False, b"\r\n".join(written) + END, size)
+
+
+def _headers(lines: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+    """Each header: its name in small letters, and its line."""
+    if len(lines) > MAX_HEADERS:
+        raise Unreadable(f"it has more than {MAX_HEADERS} headers", 431)
+    read = list[tuple[bytes, bytes]]()
+    for line in lines:
+        if (header := _HEADER.fullmatch(line)) is None:
+            raise Unreadable("a header of it cannot be read")
+        read.append((header[1].lower(), line))
+    return read
+
+
+def _authority(target: str) -> WebAddress:
+    """The place that a CONNECT names: a host and a port, and nothing else."""
+    found = _AUTHORITY.fullmatch(target)
+    if not found or not 0 < int(found[2]) < 65536:
+        raise Unreadable("CONNECT takes a host and a port, as example.org:443")
+    return _read(f"https://{target}/")
+
+
+def _absolute(target: str) -> WebAddress:
+    if not target.lower().startswith("http://"):
+        raise Unreadable(
+            "a proxy is asked for http://host/path, or with CONNECT for all other protocols"
+        )
+    return _read(target)
+
+
+def _read(url: str) -> WebAddress:
+    try:
+        return web_address(url)
+    except ValueError as error:
+        raise Unreadable(str(error).replace("\n", " ")[:300]) from error
+
+
+def _check_host(headers: Sequence[tuple[bytes, bytes]], place: WebAddress) -> None:
+    """The header names the host that the first line names: a server goes by either."""
+    named = [_value(line) for name, line in headers if name == b"host"]
+    if len(named) > 1:
+        raise Unreadable("it has more than one Host header")
+    if not named:
+        return
+    host = _read(f"{place.scheme}://{named[0]}/")
+    if host.host != place.host or (host.port != place.port and b":" in _port_of(named[0])):
+        raise Unreadable("its Host header names another host than its first line")
+
+
+def _port_of(authority: str) -> bytes:
+    return authority.rpartition("]")[2].encode()
+
+
+def _value(line: bytes) -> str:
+    return line.partition(b":")[2].strip().decode("latin-1")
+
+
+def _sizes(headers: Sequence[tuple[bytes, bytes]]) -> int:
+    """The length of the body. Two that differ, and pieces, would hide a second request."""
+    if any(name == b"transfer-encoding" for name, _ in headers):
+        raise Unreadable(
+            "plain HTTP with a body in pieces (Transfer-Encoding) is not passed on: use https, "
+            "or give the length of the body",
+            411,
+        )
+    sizes = [_value(line) for name, line in headers if name == b"content-length"]
+    if not sizes:
+        return 0
+    if len(sizes) > 1 or not re.fullmatch(r"[0-9]{1,15}", sizes[0]):
+        raise Unreadable("the length of its body is not one number")
+    return int(sizes[0])

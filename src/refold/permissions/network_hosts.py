@@ -1,0 +1,172 @@
+"""Which hosts a command may reach: those of `net(…)` rules, and those that its question names. Pure.
+
+A question names what the call asks for (`hosts`), the URLs in the command line, the registries of the
+programs in it and the remotes of git. Where no rule says `net(…)`, a rule for a command means all
+hosts, as it did before hosts were judged. `values.hosts` has the patterns, `network.filter` compares
+each connection with the result.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from refold.permissions.facts import Access, Decision, Facts
+from refold.permissions.rules import NET, Rule, decision_of
+from refold.permissions.shell.nested_commands import NestedCommands, name_of
+from refold.permissions.shell.words import Word
+from refold.values.hosts import (
+    EVERY_HOST,
+    MAX_NAMED_HOSTS,
+    PORTS,
+    PRESET,
+    PRESETS,
+    ReachableHosts,
+    covers_place,
+    expanded,
+    expanded_all,
+    kept_hosts,
+    place_of,
+    preset_of,
+)
+from refold.values.modes import Mode, Verdict
+from refold.values.web_address import web_address
+
+_URL = r"https?://[^\s'\"<>|;()]+"
+# The preset of a program's registry. `git` has remotes of its own.
+_REGISTRIES = {
+    name: preset
+    for preset, names in {
+        "pypi": "pip pip3 uv uvx pipx poetry pdm hatch tox nox",
+        "npm": "npm npx yarn pnpm pnpx bun bunx corepack",
+        "crates": "cargo",
+        "go": "go",
+        "debian": "apt apt-get aptitude",
+        "rubygems": "gem bundle bundler",
+        "maven": "mvn mvnw gradle gradlew",
+        "packagist": "composer",
+        "nuget": "dotnet nuget",
+        "hex": "mix rebar3",
+        "github": "gh",
+        "gitlab": "glab",
+    }.items()
+    for name in names.split()
+}  # fmt: skip
+_PYTHON = re.compile(r"python[0-9.]*")
+
+
+class NetworkRules(Struct, frozen=True):
+    """What the rules say of hosts, as patterns, and the rules themselves."""
+
+    allowed: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
+    rules: tuple[Rule, ...] = ()
+
+    def uncovered(self, named: Sequence[str]) -> tuple[str, ...]:
+        """Which of these patterns no allow rule covers."""
+        if EVERY_HOST in self.allowed:
+            return ()
+        plain = ReachableHosts(self.allowed)
+        return tuple(n for n in named if not ReachableHosts((n,)).within(plain).allowed)
+
+    def about(
+        self, access: Access, named: Sequence[str], verdict: Verdict
+    ) -> Decision | None:
+        """What a deny or ask rule says of hosts that a call spells, or a URL in it.
+
+        Of the hosts of a registry a program may need only some.
+        """
+        spelled = [n for n in named if n in access.hosts or not preset_of(n)]
+        for rule in self.rules:
+            if rule.verdict != verdict:
+                continue
+            against = ReachableHosts((), expanded(rule.pattern))
+            if any(against.denies(place_of(n)[0]) for n in spelled if n != EVERY_HOST):
+                return decision_of(rule)
+        return None
+
+
+def network_rules(rules: Sequence[Rule]) -> NetworkRules:
+    ours = tuple(rule for rule in rules if rule.tool == NET)
+    if not ours:
+        return NetworkRules()
+    return NetworkRules(
+        _patterns(ours, "allow"), _patterns(ours, "ask"), _patterns(ours, "deny"), ours
+    )
+
+
+def named_hosts(access: Access, found: NestedCommands, facts: Facts) -> tuple[str, ...]:
+    """Patterns of the hosts that a command is known to want, those of the call first."""
+    if not access.network:
+        return ()
+    wanted = (*access.hosts, *_in_commands(found.commands, facts))
+    return tuple(dict.fromkeys(wanted))[:MAX_NAMED_HOSTS]
+
+
+def reachable_hosts(
+    verdict: Verdict, mode: Mode, named: Sequence[str], rules: NetworkRules
+) -> ReachableHosts | None:
+    """The hosts of a command that may use the network; None: every host."""
+    asks = verdict == "ask"
+    asked = tuple(p for p in rules.asked if not (asks and p in named))
+    wide = EVERY_HOST in rules.allowed or (asks and EVERY_HOST in named)
+    if wide or (not asks and (mode == "bypass" or not rules.allowed)):
+        return kept_hosts(None, rules.denied)
+    allowed = tuple(dict.fromkeys((*rules.allowed, *(named if asks else ()))))
+    return ReachableHosts(allowed, tuple(dict.fromkeys((*rules.denied, *asked))))
+
+
+def in_words(hosts: ReachableHosts | None) -> str:
+    """For a question: these hosts, which are all that the command reaches."""
+    if hosts is None:
+        return "every host"
+    return ", ".join(hosts.allowed) or "no host, since it names none"
+
+
+def rules_for(named: Sequence[str]) -> tuple[str, ...]:
+    """Rules that let a command reach these hosts: a preset for those that it has.
+
+    None for every host: that is a choice of its own.
+    """
+    if EVERY_HOST in named:
+        return ()
+    whole, left = list[str](), list(named)
+    for preset, hosts in PRESETS.items():
+        if len(hosts) > 1 and set(hosts) <= set(left):
+            whole.append(f"{NET}({PRESET}{preset})")
+            left = [pattern for pattern in left if pattern not in hosts]
+    return (*whole, *(f"{NET}({pattern})" for pattern in left))
+
+
+def _patterns(rules: Sequence[Rule], verdict: Verdict) -> tuple[str, ...]:
+    return expanded_all(rule.pattern for rule in rules if rule.verdict == verdict)
+
+
+def _in_commands(commands: Sequence[tuple[Word, ...]], facts: Facts) -> Iterator[str]:
+    for words in commands:
+        if not words:
+            continue
+        name, values = name_of(words), [word.value for word in words]
+        if _PYTHON.fullmatch(name) and values[1:2] == ["-m"]:
+            name = "".join(values[2:3])
+        if preset := _REGISTRIES.get(name):
+            yield from PRESETS[preset]
+        if name == "git":
+            for url in facts.git_urls():
+                yield from _hosts_in(url)
+        for value in values:
+            yield from _hosts_in(value)
+
+
+def _hosts_in(text: str) -> Iterator[str]:
+    for url in re.findall(_URL, text):
+        try:
+            place = web_address(url)
+            port = "" if place.port in PORTS else f":{place.port}"
+            host = f"[{place.host}]" if ":" in place.host else place.host
+            (pattern,) = expanded(host + port)
+        except ValueError:  # a variable stands in it, or a user name
+            continue
+        if covers_place(pattern, place.host, place.port):
+            yield pattern

@@ -1,0 +1,128 @@
+"""Makes a socket that listens in the network of a sandbox and belongs to us.
+
+Nothing of ours runs inside: a small process enters the network of the first process there, makes the
+socket and sends it here, while that process waits at its gate. The command has no other way out of
+its network. See setns(2), and SCM_RIGHTS in unix(7).
+"""
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+
+from refold import programs
+from refold.errors import ToolFailed
+from refold.values.hosts import ReachableHosts, place_of
+
+PORT = 3128  # of 127.0.0.1, in a network in which nothing else listens yet
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+_WAITING = 128  # connections that are not accepted yet
+_PATIENCE_SECONDS = 5.0
+# A network namespace belongs to a user namespace, in which whoever made it may do all.
+_ENTER = f"""
+import _socket, os, fcntl, sys
+try:
+    from os import setns
+except ImportError:
+    import ctypes
+    libc = ctypes.CDLL(None, use_errno=True)
+    def setns(number, kind):
+        if libc.setns(number, kind):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+ours = _socket.socket(fileno=int(sys.argv[1]))
+first = ours.recv(20)
+if first:
+    net = os.open("/proc/%d/ns/net" % int(first), os.O_RDONLY)
+    owner = fcntl.ioctl(net, 0xB701)
+    if not os.path.sameopenfile(owner, os.open("/proc/self/ns/user", os.O_RDONLY)):
+        setns(owner, 0x10000000)
+    setns(net, 0x40000000)
+    made = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+    made.bind(("127.0.0.1", {PORT}))
+    made.listen({_WAITING})
+    right = made.fileno().to_bytes(4, sys.byteorder)
+    ours.sendmsg([b"!"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, right)])
+"""
+
+
+class SandboxListener:
+    """Begun before its sandbox, so that both start at once. `open` or `close` it."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        if not sys.executable:
+            raise ToolFailed(
+                "The command could not be kept to named hosts: refold knows no Python to "
+                "start. Ask for all hosts instead."
+            )
+        self._ours, its = socket.socketpair()
+        try:
+            self._process = programs.start(
+                (sys.executable, "-I", "-S", "-c", _ENTER, str(its.fileno())),
+                cwd="/",
+                env=programs.plain(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=(its.fileno(),),
+            )
+        except BaseException:
+            self._ours.close()
+            raise
+        finally:
+            its.close()
+
+    def open(self, first: int) -> socket.socket:
+        """The socket, in the network of the process `first`. Raises `ToolFailed`."""
+        self._ours.settimeout(_PATIENCE_SECONDS)
+        made = list[int]()
+        with suppress(OSError):
+            self._ours.send(str(first).encode())
+            _, made, _, _ = socket.recv_fds(self._ours, 1, 1)
+        if made:
+            return socket.socket(fileno=made[0])
+        self._process.send_signal(signal.SIGKILL)
+        said = self._process.communicate()[1].decode(errors="replace").strip()
+        last = said.splitlines()[-1] if said else "it does not answer"
+        raise ToolFailed(
+            f"The command could not be kept to named hosts: its network cannot be entered "
+            f"({last}). Ask for all hosts instead."
+        )
+
+    def close(self) -> None:
+        self._ours.close()
+        try:
+            self._process.communicate(timeout=_PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+
+
+def proxy_variables(hosts: ReachableHosts) -> dict[str, str]:
+    """What programs go by: they are to ask the listener for all but what is in their sandbox."""
+    proxy = f"http://127.0.0.1:{PORT}"
+    direct = ",".join(
+        host
+        for host in _LOCAL
+        if not any(hosts.permits_private(host, p) for p in _ports(hosts))
+    )
+    names = (
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+    )
+    return {
+        **dict.fromkeys(names, proxy),
+        "no_proxy": direct,
+        "NO_PROXY": direct,
+        "NODE_USE_ENV_PROXY": "1",  # Node.js 24 and later
+        "npm_config_noproxy": direct,
+    }
+
+
+def _ports(hosts: ReachableHosts) -> set[int]:
+    return {80, *(place_of(pattern)[1] for pattern in hosts.allowed)}

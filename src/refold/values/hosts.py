@@ -1,0 +1,202 @@
+"""The hosts that a command may reach: patterns, presets, and what they cover. Pure.
+
+A pattern is `host`, `host:port` or `host:*`; without a port it covers 80 and 443. `*.host` covers
+every host below. `private:` in front lets the host lead into a private network. `permissions` makes
+these of rules, `network` compares each connection with them.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from refold.values.web_address import covers, is_inside_name, web_address
+
+EVERY_HOST = "all"  # no filter at all
+PRESET, PRIVATE = "preset:", "private:"
+PORTS = (80, 443)
+MAX_NAMED_HOSTS = 50  # of one call
+_ANY = "*"
+_WRITTEN = r"(\[[0-9a-fA-F:.]+\]|[^\s/:@\[\]]+)(?::(\d{1,5}|\*))?"
+_GITHUB = (
+    "github.com api.github.com codeload.github.com *.githubusercontent.com ghcr.io "
+    "github-cloud.s3.amazonaws.com"
+)
+_PRESETS = {
+    "pypi": "pypi.org files.pythonhosted.org",
+    "npm": "registry.npmjs.org registry.yarnpkg.com",
+    "crates": "index.crates.io static.crates.io crates.io",
+    "go": "proxy.golang.org sum.golang.org",
+    "debian": "deb.debian.org security.debian.org",
+    "ubuntu": "archive.ubuntu.com security.ubuntu.com ports.ubuntu.com",
+    "rubygems": "rubygems.org index.rubygems.org",
+    "maven": "repo.maven.apache.org repo1.maven.org plugins.gradle.org services.gradle.org",
+    "packagist": "repo.packagist.org packagist.org",
+    "nuget": "api.nuget.org",
+    "hex": "repo.hex.pm hex.pm",
+    "github": _GITHUB,
+    "gitlab": "gitlab.com",
+    "bitbucket": "bitbucket.org api.bitbucket.org",
+    "codeberg": "codeberg.org",
+}
+PRESETS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {name: tuple(hosts.split()) for name, hosts in _PRESETS.items()}
+)
+
+
+class ReachableHosts(Struct, frozen=True):
+    """Patterns of the hosts that a command may reach, and of those that it may not even so."""
+
+    allowed: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
+
+    def refusal(self, host: str, port: int) -> str:
+        """Why this place may not be reached, or ""."""
+        if self.denies(host):
+            return "a deny rule names it"
+        if any(covers_place(pattern, host, port) for pattern in self.allowed):
+            return ""
+        return "no rule and no answer of the user names it"
+
+    def denies(self, host: str) -> bool:
+        return any(_covers_below(pattern, host) for pattern in self.denied)
+
+    def permits_private(self, host: str, port: int) -> bool:
+        """May its address be one of this machine or of a private network?
+
+        Whoever owns a public name decides where it leads, so a rule has to say `private:` of it.
+        """
+        return any(
+            covers_place(pattern, host, port)
+            and _ANY not in _parts(pattern)[0]
+            and (pattern.startswith(PRIVATE) or is_inside_name(host))
+            for pattern in self.allowed
+        )
+
+    def within(self, other: "ReachableHosts | None") -> "ReachableHosts":
+        """What both permit; None permits every host."""
+        if other is None:
+            return self
+        both = (
+            *(p for p in self.allowed if _is_covered(p, other.allowed)),
+            *(p for p in other.allowed if _is_covered(p, self.allowed)),
+        )
+        return ReachableHosts(_once(both), _once((*self.denied, *other.denied)))
+
+    def without(self, denied: tuple[str, ...]) -> "ReachableHosts":
+        return ReachableHosts(self.allowed, _once((*self.denied, *denied)))
+
+
+# For a command that may reach every host but some: it needs the filter, too.
+EVERY_PUBLIC_HOST = ReachableHosts((f"{_ANY}:{_ANY}",))
+
+
+def expanded(written: str) -> tuple[str, ...]:
+    """The patterns that a text in a rule or a call stands for. Raises `ValueError`.
+
+    `all` stays itself. Hosts are in the spelling that connections are compared in.
+    """
+    text = written.strip()
+    if text == EVERY_HOST:
+        return (EVERY_HOST,)
+    if text.startswith(PRESET):
+        name = text.removeprefix(PRESET)
+        if name not in PRESETS:
+            raise ValueError(f"there is no preset {name!r}; there are {', '.join(PRESETS)}")
+        return PRESETS[name]
+    host, port = _parts(text)
+    private = PRIVATE if text.startswith(PRIVATE) else ""
+    wild = host.startswith("*.")
+    plain = host[2:] if wild else host
+    if not plain or _ANY in plain or set("?[") & set(plain.strip("[]")):
+        raise ValueError(
+            f"{text!r} names no host: * stands only for all that is below one, as in "
+            f"*.example.org; write {EVERY_HOST} for every host"
+        )
+    if wild and private:
+        raise ValueError(
+            f"{text!r} may permit any host in a private network: write one for each host"
+        )
+    if port not in ("", _ANY) and not 0 < int(port) < 65536:
+        raise ValueError(f"{text!r} has no port of a host: ports are 1 to 65535")
+    read = web_address(f"https://{plain}/").host
+    return (private + _joined(("*." if wild else "") + read, port),)
+
+
+def expanded_all(written: Iterable[str]) -> tuple[str, ...]:
+    """The patterns of several texts, each once. Raises `ValueError`."""
+    return _once(pattern for text in written for pattern in expanded(text))
+
+
+def kept_hosts(
+    wanted: ReachableHosts | None, denied: tuple[str, ...]
+) -> ReachableHosts | None:
+    """Those of them that are not denied. None: every host."""
+    if wanted is None and not denied:
+        return None
+    return (EVERY_PUBLIC_HOST if wanted is None else wanted).without(denied)
+
+
+def only(patterns: tuple[str, ...]) -> ReachableHosts | None:
+    """For a file that lists hosts: None, which is every host, for no list and for `all`."""
+    return ReachableHosts(patterns) if patterns and EVERY_HOST not in patterns else None
+
+
+def covers_place(pattern: str, host: str, port: int) -> bool:
+    """Does an expanded pattern cover this host, and this port of it?"""
+    wanted, at = _parts(pattern)
+    fits = port in PORTS if not at else at in (_ANY, str(port))
+    return fits and covers(wanted.strip("[]"), host)
+
+
+def place_of(pattern: str) -> tuple[str, int]:
+    """The host and a port that an expanded pattern without `*` names."""
+    host, port = _parts(pattern)
+    return host.strip("[]"), int(port) if port.isdecimal() else PORTS[-1]
+
+
+def in_rule(host: str, port: int) -> str:
+    """A place as a rule names it."""
+    return _joined(host, "" if port in PORTS else str(port))
+
+
+def preset_of(pattern: str) -> str:
+    """The preset that has this pattern, or ""."""
+    return next((name for name, hosts in PRESETS.items() if pattern in hosts), "")
+
+
+def _parts(pattern: str) -> tuple[str, str]:
+    found = re.fullmatch(_WRITTEN, pattern.strip().removeprefix(PRIVATE))
+    if not found:
+        raise ValueError(
+            f"{pattern!r} is not a host: write example.org, *.example.org, example.org:8443 "
+            f"or {PRESET}NAME"
+        )
+    return found[1], found[2] or ""
+
+
+def _joined(host: str, port: str) -> str:
+    name = f"[{host}]" if ":" in host else host
+    return f"{name}:{port}" if port else name
+
+
+def _covers_below(pattern: str, host: str) -> bool:
+    """A denied host is denied at every port, and so is what is below it."""
+    wanted = _parts(pattern)[0].strip("[]") if pattern != EVERY_HOST else _ANY
+    return covers(wanted, host) or covers(f"*.{wanted}", host)
+
+
+def _is_covered(pattern: str, others: Iterable[str]) -> bool:
+    host, port = _parts(pattern)
+    return any(
+        covers(wanted.strip("[]"), host.strip("[]"))
+        and (at in (_ANY, port) or (not at and port in map(str, PORTS)))
+        and pattern.startswith(PRIVATE) <= other.startswith(PRIVATE)
+        for other in others
+        for wanted, at in (_parts(other),)
+    )
+
+
+def _once(patterns: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(patterns))

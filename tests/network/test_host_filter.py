@@ -1,0 +1,70 @@
+"""What the filter holds within bounds, and what it goes through."""
+
+import socket
+
+import anyio
+
+from refold.network.proxy_request import MAX_HEAD_BYTES, MAX_HEADERS
+from refold.values.hosts import ReachableHosts
+from tests.loopback_network import http_proxy
+from tests.network.filtered import LoopbackServer, filtered
+
+SITE = {"site.example": ["127.0.0.1"]}
+
+
+def test_the_head_of_a_request_is_bounded() -> None:
+    long = b"GET http://site.example/ HTTP/1.1\r\nX: " + b"x" * (MAX_HEAD_BYTES + 1)
+    many = (
+        b"GET http://site.example/ HTTP/1.1\r\n" + b"X: y\r\n" * (MAX_HEADERS + 1) + b"\r\n"
+    )
+
+    with filtered(ReachableHosts(("site.example",)), SITE) as door:
+        assert door.status(long) == 431
+        assert door.status(many) == 431
+        assert door.attempts() == ()
+
+
+def test_a_connection_that_says_nothing_ends() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    with (
+        filtered(
+            ReachableHosts((f"private:site.example:{port}",)), SITE, idle_seconds=0.1
+        ) as door,
+        listener,
+    ):
+        answer = door.ask(f"CONNECT site.example:{port} HTTP/1.1\r\n\r\n".encode())
+
+    assert answer == b"HTTP/1.1 200 Connection established\r\n\r\n"
+
+
+def test_the_places_that_are_remembered_are_bounded() -> None:
+    with filtered(ReachableHosts(())) as door:
+        for port in range(1, 120):
+            assert door.status(b"CONNECT site.example:%d HTTP/1.1\r\n\r\n" % port) == 403
+        assert len(door.attempts()) == 100
+
+
+def test_a_proxy_of_the_environment_is_gone_through() -> None:
+    site = LoopbackServer("site")
+    target = f"site.example:{site.port}"
+
+    async def use() -> tuple[bytes, list[str]]:
+        async with http_proxy() as (proxy, asked):
+            environ = {"HTTPS_PROXY": proxy}
+            hosts = ReachableHosts((f"private:{target}",))
+
+            def ask() -> bytes:
+                with filtered(hosts, SITE, environ=environ) as door:
+                    return door.ask(
+                        f"CONNECT {target} HTTP/1.1\r\n\r\n".encode(),
+                        b"GET / HTTP/1.1\r\n\r\n",
+                    )
+
+            return await anyio.to_thread.run_sync(ask), asked
+
+    answer, asked = anyio.run(use)
+    site.close()
+
+    assert answer.endswith(b"site\n")
+    assert asked == [f"CONNECT {target} HTTP/1.1"]

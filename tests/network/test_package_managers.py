@@ -1,0 +1,171 @@
+"""pip, npm, cargo and git with the hosts of their presets: the programs are real, the servers doubles."""
+
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Generator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.place.port import Finished
+from refold.values.hosts import PRESETS, ReachableHosts
+from refold.values.tools import Confinement
+from tests.loopback_network import with_openssl
+from tests.network.registries import Registries, registries
+from tests.place.walled import Walled, needs_bubblewrap, walled
+
+pytestmark = [pytest.mark.slow, with_openssl]
+
+
+@pytest.fixture
+def doubles(tmp_path: Path) -> Generator[Registries]:
+    folder = tmp_path / "doubles"
+    folder.mkdir()
+    with registries(folder) as made:
+        yield made
+
+
+@pytest.fixture
+def ws(
+    tmp_path: Path, doubles: Registries, monkeypatch: pytest.MonkeyPatch
+) -> Generator[Walled]:
+    needs_bubblewrap()
+    # What the machine of the test says of certificates and registries is of no use here.
+    for name in (
+        "PIP_INDEX_URL",
+        "UV_INDEX_URL",
+        "NPM_CONFIG_REGISTRY",
+        "npm_config_registry",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE", "PIP_CERT",
+                 "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO"):  # fmt: skip
+        monkeypatch.setenv(name, str(tmp_path / "ws" / "authority.pem"))
+    with walled(tmp_path / "ws", filter=doubles.filter) as found:
+        shutil.copy(doubles.certificate, found.root / "authority.pem")
+        yield found
+
+
+def run(ws: Walled, command: str, preset: str) -> Finished:
+    hosts = ReachableHosts(PRESETS[preset])
+    confines = Confinement(writes=True, network=True, hosts=hosts)
+
+    async def use() -> Finished:
+        return await ws.commands.run(
+            command, cwd=str(ws.root), seconds=60, confines=confines
+        )
+
+    return anyio.run(use)
+
+
+def needs(program: str) -> None:
+    if not shutil.which(program):
+        pytest.skip(f"{program} is not installed here")
+
+
+def reached(done: Finished) -> set[str]:
+    return {a.host for a in done.attempts if not a.refused}
+
+
+def test_pip_installs_with_the_preset_pypi(ws: Walled, doubles: Registries) -> None:
+    doubles.add_wheel()
+    install = (
+        "python3 -m pip install --isolated -q "
+        "--disable-pip-version-check --no-cache-dir --target lib refold-double"
+    )
+
+    done = run(ws, f"{install}; cat lib/refold_double.py", "pypi")
+
+    assert "says = 'installed'" in done.text, done.text
+    assert reached(done) == {"pypi.org", "files.pythonhosted.org"}
+
+
+def test_npm_installs_with_the_preset_npm(ws: Walled, doubles: Registries) -> None:
+    needs("npm")
+    doubles.add_node_package()
+    install = "npm install --cafile authority.pem --no-audit --no-fund refold-double"
+
+    done = run(ws, f"{install} && cat node_modules/refold-double/package.json", "npm")
+
+    assert '"version": "1.0.0"' in done.text, done.text
+    assert reached(done) == {"registry.npmjs.org"}
+
+
+def test_cargo_fetches_with_the_preset_crates(ws: Walled, doubles: Registries) -> None:
+    doubles.add_crate()
+    (ws.root / "src").mkdir()
+    (ws.root / "src" / "lib.rs").touch()
+    (ws.root / "Cargo.toml").write_text(
+        '[package]\nname = "own"\nversion = "0.1.0"\nedition = "2021"\n'
+        '[dependencies]\nrefold-double = "1"\n'
+    )
+    fetch = f"CARGO_HOME=$PWD/.home PATH={_cargo()}:$PATH cargo fetch"
+
+    done = run(ws, f"{fetch} && find .home -name '*.crate'", "crates")
+
+    assert "refold-double-1.0.0.crate" in done.text, done.text
+    assert reached(done) == {"index.crates.io", "static.crates.io"}
+
+
+def test_git_fetches_with_the_preset_github(
+    ws: Walled, doubles: Registries, tmp_path: Path
+) -> None:
+    _repository(tmp_path)
+    doubles.add_repository(tmp_path / "bare.git")
+    fetch = (
+        "git init -q && git remote add origin https://github.com/a/b.git && "
+        "git fetch -q origin main && git show FETCH_HEAD:x"
+    )
+
+    done = run(ws, fetch, "github")
+
+    assert done.text == "content\n", done.text
+    assert reached(done) == {"github.com"}
+
+
+def test_a_preset_is_not_enough_for_another_registry(
+    ws: Walled, doubles: Registries
+) -> None:
+    doubles.add_wheel()
+    install = (
+        "python3 -m pip install --isolated --disable-pip-version-check "
+        "--retries 0 --target lib refold-double"
+    )
+
+    done = run(ws, install, "npm")
+
+    assert done.code
+    assert not doubles.asked
+    assert {a.host for a in done.attempts if a.refused} == {"pypi.org"}
+
+
+def _cargo() -> str:
+    """Where the program itself is: rustup's stand-in wants to write to the home."""
+    home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    found = [
+        *home.glob(".rustup/toolchains/*/bin/cargo"),
+        *filter(Path.exists, [Path("/usr/bin/cargo")]),
+    ]
+    if not found:
+        pytest.skip("cargo is not installed here")
+    return str(found[0].parent)
+
+
+def _repository(folder: Path) -> None:
+    own = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+    work = folder / "work"
+    for words in (
+        ("init", "-q", "-b", "main", str(work)),
+        ("-C", str(work), *own, "commit", "-q", "--allow-empty", "-m", "first"),
+    ):
+        subprocess.run(("git", *words), check=True)
+    (work / "x").write_text("content\n")
+    for words in (
+        ("-C", str(work), "add", "x"),
+        ("-C", str(work), *own, "commit", "-q", "-m", "second"),
+        ("clone", "-q", "--bare", str(work), str(folder / "bare.git")),
+    ):
+        subprocess.run(("git", *words), check=True)

@@ -1,0 +1,187 @@
+"""Rules for hosts, and which hosts a command reaches by them, by its question and without either."""
+
+import pytest
+from msgspec.structs import replace
+
+from refold.errors import BadInput
+from refold.permissions.decide import decide
+from refold.permissions.facts import Access, Decision, Facts
+from refold.permissions.rule_offers import with_hosts
+from refold.permissions.rules import Rule, checked, parse
+from refold.values.hosts import PRESETS, ReachableHosts
+from refold.values.modes import Mode
+from refold.values.tools import Effect
+from tests.permissions.places import place
+
+PYPI = PRESETS["pypi"]
+
+
+def here(**known: object) -> Facts:
+    return replace(place(), filters_hosts=True, **known)
+
+
+def fetch(command: str, *hosts: str) -> Access:
+    return Access("bash", Effect.RUN, command, network=True, hosts=hosts)
+
+
+def rules(*written: str) -> list[Rule]:
+    """`deny net(x)`; without a verdict they allow."""
+    parsed = list[Rule]()
+    for each in written:
+        verdict, _, text = (
+            each.rpartition(" ") if each.split()[0] in ("deny", "ask") else ("", "", each)
+        )
+        parsed.append(
+            parse(text, "deny" if verdict == "deny" else "ask" if verdict else "allow")
+        )
+    return parsed
+
+
+def judge(
+    access: Access, *written: str, mode: Mode = "default", facts: Facts | None = None
+) -> Decision:
+    return decide(access, mode, rules(*written), facts or here())
+
+
+@pytest.mark.parametrize(
+    ("command", "hosts"),
+    [
+        ("curl https://api.example.org/x", ("api.example.org",)),
+        ("curl -o x http://files.example.org:8080/x https://API.example.org", ("files.example.org:8080", "api.example.org")),
+        ("pip install x", PYPI),
+        ("cd a && python3 -m pip install x", PYPI),
+        ("npm ci", PRESETS["npm"]),
+        ("cargo fetch", PRESETS["crates"]),
+        ("bash -c 'curl https://api.example.org/x'", ("api.example.org",)),
+        ("git fetch", ("git.example.org",)),
+        ("curl \"https://$HOST/x\"", ()),
+        ("make deploy", ()),
+        ("curl http://localhost:3000/", ("localhost:3000",)),
+    ],
+)  # fmt: skip
+def test_network_question_names_the_hosts_that_a_command_is_known_to_want(
+    command: str, hosts: tuple[str, ...]
+) -> None:
+    facts = here(
+        git_urls=lambda: ["https://git.example.org/a/b.git", "git@ssh.example:a/b"]
+    )
+
+    decision = judge(fetch(command), facts=facts)
+
+    assert decision.verdict == "ask"
+    assert decision.confines.hosts == ReachableHosts(hosts)
+    words = ", ".join(hosts) or "no host, since it names none"
+    assert decision.reason.endswith(f"; it would reach {words}")
+
+
+def test_network_question_names_the_hosts_of_the_call() -> None:
+    decision = judge(fetch("make deploy", "api.example.org", "*.cdn.example:8443"))
+
+    assert decision.confines.hosts == ReachableHosts(
+        ("api.example.org", "*.cdn.example:8443")
+    )
+
+
+def test_every_host_is_a_choice_of_its_own() -> None:
+    decision = judge(fetch("make deploy", "all"))
+
+    assert decision.verdict == "ask"
+    assert decision.confines.hosts is None
+    assert decision.reason.endswith("; it would reach every host")
+
+
+def test_a_rule_for_a_command_means_every_host_until_a_rule_names_one() -> None:
+    install = fetch("pip install x")
+    before = judge(install, "bash(pip install *)")
+    after = judge(install, "bash(pip install *)", "net(preset:pypi)")
+    other = judge(
+        fetch("pip install x", "other.example"), "bash(pip install *)", "net(preset:pypi)"
+    )
+
+    assert (before.verdict, before.confines.hosts) == ("allow", None)
+    assert (after.verdict, after.confines.hosts) == ("allow", ReachableHosts(PYPI))
+    assert other.verdict == "ask"
+    assert other.reason.startswith("no rule lets a command reach other.example")
+
+
+def test_net_all_means_every_host() -> None:
+    decision = judge(fetch("make deploy"), "bash(make *)", "net(all)", "net(a.example)")
+
+    assert (decision.verdict, decision.confines.hosts) == ("allow", None)
+
+
+def test_mode_sandbox_runs_what_reaches_only_hosts_of_rules() -> None:
+    install = fetch("pip install x")
+
+    assert judge(install, mode="sandbox").verdict == "ask"
+    named = judge(install, "net(preset:pypi)", mode="sandbox")
+    assert (named.verdict, named.confines.hosts) == ("allow", ReachableHosts(PYPI))
+    assert named.confines.narrow
+    assert (
+        judge(
+            fetch("pip install x", "a.example"), "net(preset:pypi)", mode="sandbox"
+        ).verdict
+        == "ask"
+    )
+
+
+@pytest.mark.parametrize("mode", ["default", "bypass", "sandbox"])
+def test_a_denied_host_is_refused_in_every_mode(mode: Mode) -> None:
+    deny = "deny net(bad.example)"
+    for call in (fetch("curl https://x.bad.example/"), fetch("make", "bad.example:8080")):
+        decision = judge(call, deny, "bash", "net(all)", mode=mode)
+        assert (decision.verdict, decision.rule) == ("deny", "net(bad.example)")
+
+    unnamed = judge(fetch("make deploy"), deny, "bash(make *)", mode=mode)
+    assert unnamed.confines.hosts is not None
+    assert unnamed.confines.hosts.refusal("bad.example", 443) == "a deny rule names it"
+
+
+def test_an_ask_rule_for_a_host_asks_and_is_not_reached_unnamed() -> None:
+    ask = "ask net(pay.example)"
+
+    named = judge(fetch("curl https://pay.example/"), ask, "bash", "net(all)")
+    unnamed = judge(fetch("make deploy"), ask, "bash", "net(*.example)")
+
+    assert named.verdict == "ask"
+    assert unnamed.verdict == "allow"
+    assert unnamed.confines.hosts is not None
+    assert unnamed.confines.hosts.refusal("pay.example", 443)
+
+
+def test_without_a_filter_hosts_are_not_promised() -> None:
+    decision = judge(fetch("curl https://api.example.org/"), facts=place())
+
+    assert decision.confines.hosts is None
+    assert "it would reach" not in decision.reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["net", "net(*)", "net(a/b)", "net(*.*.x)", "net(user@host)", "net(preset:nothing)",
+     "net(private:*.corp)", "net(host:0)", "net(https://x.example)"],
+)  # fmt: skip
+def test_a_network_rule_that_names_no_host_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match="net"):
+        parse(text, "allow")
+
+
+def test_the_examples_of_a_network_rule_are_tried() -> None:
+    match = ("a.example.org", "b.example.org:80")
+    checked(
+        parse(
+            "net(*.example.org)", "allow", match=match, not_match=("example.org", "x.org")
+        )
+    )
+
+    with pytest.raises(BadInput, match="does not cover"):
+        checked(parse("net(*.example.org)", "allow", match=("example.org",)))
+
+
+def test_the_rules_that_are_offered_name_the_hosts() -> None:
+    install = fetch("pip install x", "other.example")
+    offered = with_hosts(("bash(pip install *)",), install, here())
+
+    assert offered == ("bash(pip install *)", "net(preset:pypi)", "net(other.example)")
+    assert judge(install, *offered).verdict == "allow"
+    assert with_hosts(("bash(make *)",), fetch("make", "all"), here()) == ("bash(make *)",)

@@ -1,0 +1,248 @@
+"""Commands that reach named hosts: through the filter, and by no other way."""
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.network.filter import HostFilter
+from refold.place.port import Finished
+from refold.values.display import HostAttempt
+from refold.values.hosts import ReachableHosts
+from refold.values.tools import Confinement
+from tests.network.filtered import LoopbackServer
+from tests.place.walled import LONG, Walled, needs_bubblewrap, walled
+
+NOWHERE = ReachableHosts()
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Generator[Walled]:
+    needs_bubblewrap()
+    serving = HostFilter({})
+    with walled(tmp_path / "ws", filter=serving) as found:
+        yield found
+    serving.close()
+
+
+@pytest.fixture
+def site() -> Iterator[LoopbackServer]:
+    server = LoopbackServer("site")
+    yield server
+    server.close()
+
+
+def run(
+    ws: Walled, command: str, hosts: ReachableHosts, *, seconds: float = LONG
+) -> Finished:
+    confines = Confinement(writes=True, network=True, hosts=hosts)
+
+    async def use() -> Finished:
+        return await ws.commands.run(
+            command, cwd=str(ws.root), seconds=seconds, confines=confines
+        )
+
+    return anyio.run(use)
+
+
+def named(site: LoopbackServer) -> ReachableHosts:
+    return ReachableHosts((f"localhost:{site.port}",))
+
+
+def test_a_named_host_is_reached_and_stands_in_the_result(
+    ws: Walled, site: LoopbackServer
+) -> None:
+    found = run(ws, f"curl -sS http://localhost:{site.port}/x", named(site))
+
+    assert (found.text, found.code, found.filtered) == ("site\n", 0, True)
+    assert found.attempts == (HostAttempt("localhost", site.port),)
+
+
+def test_another_host_is_refused_and_stands_in_the_result(
+    ws: Walled, site: LoopbackServer
+) -> None:
+    found = run(ws, "curl -sS https://other.example/", named(site))
+
+    assert "403" in found.text
+    assert "other.example" not in found.text.replace("https://other.example", "")
+    (attempt,) = found.attempts
+    assert (attempt.host, attempt.port) == ("other.example", 443)
+    assert attempt.refused.endswith("no rule and no answer of the user names it")
+    assert not site.received
+
+
+def test_a_server_in_the_command_is_reached_past_the_filter(ws: Walled) -> None:
+    serve = "python3 -m http.server 8123 >log 2>&1 & "
+    ask = "curl -sS --retry 20 --retry-connrefused --retry-delay 1 http://127.0.0.1:8123/ | head -1"
+
+    found = run(ws, serve + ask, NOWHERE)
+
+    assert "<!DOCTYPE" in found.text
+    assert found.attempts == ()
+
+
+def test_the_output_of_a_command_with_hosts_is_whole_also_when_it_is_ended(
+    ws: Walled, site: LoopbackServer
+) -> None:
+    ask = f"curl -sS http://localhost:{site.port}/; sleep 30"
+
+    found = run(ws, ask, named(site), seconds=1)
+
+    assert (found.text, found.timed_out) == ("site\n", True)
+    assert found.attempts == (HostAttempt("localhost", site.port),)
+
+
+def test_a_deny_rule_holds_for_a_command_with_every_host(
+    tmp_path: Path, site: LoopbackServer
+) -> None:
+    needs_bubblewrap()
+    serving = HostFilter({})
+    wish = {"filter": serving, "denied_hosts": ("denied.example",)}
+    with walled(tmp_path / "ws", **wish) as ws:  # pyright: ignore[reportArgumentType] - as given
+        found = ws.run("curl -sS https://denied.example/", network=True)
+    serving.close()
+
+    (attempt,) = found.attempts
+    assert (attempt.host, "a deny rule names it" in attempt.refused) == (
+        "denied.example",
+        True,
+    )
+
+
+# Ways past the proxy, tried in a command that may reach no host at all. {port}: a service of
+# the host, {socket}: a socket of the host in the workspace, {name}: one without a file.
+WAYS = {
+    "tcp": "socket.create_connection(('127.0.0.1', {port}), 2)",
+    "tcp to this machine by another address": "socket.create_connection(('{address}', {port}), 2)",
+    "tcp to a public address": "socket.create_connection(('93.184.216.34', 80), 2)",
+    "tcp over IPv6": "socket.create_connection(('::1', {port}), 2)",
+    "a name": "socket.create_connection(('example.org', 80), 2)",
+    "DNS by UDP": (
+        "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(2)\n"
+        "s.sendto(bytes.fromhex('abcd01000001000000000000076578616d706c65036f72670000010001'), "
+        "('8.8.8.8', 53)); s.recv(99)"
+    ),
+    "a datagram to the host": (
+        "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(1)\n"
+        "s.sendto(b'x', ('{address}', {port})); s.recv(9)"
+    ),
+    "a raw socket": "socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)",
+    "a packet socket": "socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 3)",
+    "a virtual machine's host": "socket.socket(40, socket.SOCK_STREAM).connect((2, {port}))",
+    "a socket of the host": "socket.socket(socket.AF_UNIX).connect('{socket}')",
+    "an abstract socket": "socket.socket(socket.AF_UNIX).connect('\\0{name}')",
+    "the network of another process": (
+        "import ctypes; c = ctypes.CDLL(None, use_errno=True)\n"
+        "n = max(os.open(f'/proc/{{p}}/ns/net', 0) for p in (1, os.getppid()))\n"
+        "r = c.setns(n, 0); socket.create_connection(('127.0.0.1', {port}), 2)"
+    ),
+    "a network of its own with a way out": (
+        "import ctypes; c = ctypes.CDLL(None, use_errno=True)\n"
+        "assert c.unshare(0x10000000) == 0"
+    ),
+    "the files of the first process": (
+        "socket.fromfd(os.open('/proc/1/fd/0', os.O_RDWR), socket.AF_INET, socket.SOCK_STREAM)"
+        ".connect(('127.0.0.1', {port}))"
+    ),
+    "an inherited socket": (
+        "found = [n for n in os.listdir('/proc/self/fd') if n not in '012' and os.path.exists("
+        "'/proc/self/fd/' + n) and os.readlink('/proc/self/fd/' + n).startswith('socket')]\n"
+        "assert found"
+    ),
+    "the listener of the filter": (
+        "lines = open('/proc/net/unix').read().splitlines()[1:]\n"
+        "assert [line for line in lines if len(line.split()) > 7]"
+    ),
+    "a new address of the loopback": (
+        "import subprocess; subprocess.run(['ip', 'route', 'add', 'default', 'dev', 'lo'], "
+        "check=True)"
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_there_is_no_way_past_the_filter(
+    ws: Walled, site: LoopbackServer, tmp_path: Path, way: str
+) -> None:
+    name = f"refold-test-{os.getpid()}"
+    with (
+        socket.socket(socket.AF_UNIX) as on_disk,
+        socket.socket(socket.AF_UNIX) as without_file,
+    ):
+        on_disk.bind(str(ws.root / "host.sock"))
+        without_file.bind("\0" + name)
+        for each in (on_disk, without_file):
+            each.listen()
+        words = {
+            "port": site.port,
+            "socket": "host.sock",
+            "name": name,
+            "address": _address(),
+        }
+        (ws.root / "way.py").write_text(
+            "import os, socket\n" + way.format(**words) + "\nprint('REACHED')\n"
+        )
+
+        found = run(ws, "python3 way.py", NOWHERE)
+
+    assert "Traceback" in found.text or "Error" in found.text
+    assert "REACHED" not in found.text
+    assert not site.received
+
+
+def _address() -> str:
+    """Another address of this machine, if it has one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.2"
+
+
+def test_two_commands_at_a_time_have_hosts_of_their_own(
+    ws: Walled, site: LoopbackServer
+) -> None:
+    ask = f"curl -s -o /dev/null -w %{{http_code}} http://localhost:{site.port}/"
+    texts = dict[str, str]()
+
+    async def use(name: str, hosts: ReachableHosts) -> None:
+        confines = Confinement(writes=True, network=True, hosts=hosts)
+        done = await ws.commands.run(ask, cwd=str(ws.root), seconds=LONG, confines=confines)
+        texts[name] = done.text
+
+    async def both() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(use, "named", named(site))
+            group.start_soon(use, "other", ReachableHosts((f"localhost:{site.port + 1}",)))
+
+    anyio.run(both)
+
+    assert texts == {"named": "200", "other": "403"}
+
+
+def test_the_filter_leaves_no_process_and_no_descriptor(
+    ws: Walled, site: LoopbackServer
+) -> None:
+    ask = f"curl -sS http://localhost:{site.port}/"
+    run(ws, ask, named(site))
+    before = len(os.listdir("/proc/self/fd")), _children()
+
+    for _ in range(5):
+        assert run(ws, ask, named(site)).text == "site\n"
+
+    deadline = time.monotonic() + 5
+    while (len(os.listdir("/proc/self/fd")), _children()) > before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _children() -> int:
+    pid = os.getpid()
+    done = subprocess.run(["ps", "--ppid", str(pid), "-o", "pid="], capture_output=True)
+    return len(done.stdout.split())
