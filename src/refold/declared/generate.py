@@ -316,7 +316,7 @@ def _sections(backend: _Backend) -> tuple[Section, ...]:
     calls = () if backend.api else ("text_calls",)
     return (
         Section("Settings", ("settings",)),
-        Section("The conversation", ("conversation",)),
+        Section("The conversation", ("messages",)),
         Section("The terminal", ("terminal",)),
         Section("Tools", ("tools",)),
         Section("What the model is sent", (*calls, "context_modes", "context_formats")),

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from refold.declared.parts.conversation import BackendError
+from refold.declared.parts.messages import BackendError
 from refold.declared.parts.program_run import ProgramRun
 from refold.declared.parts.settings import MODEL
 from refold.declared.parts.text_calls import instructions

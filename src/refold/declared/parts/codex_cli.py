@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from refold.declared.parts.conversation import BackendError
+from refold.declared.parts.messages import BackendError
 from refold.declared.parts.program_run import ProgramRun, json_lines
 from refold.declared.parts.settings import MODEL
 from refold.declared.parts.text_calls import instructions

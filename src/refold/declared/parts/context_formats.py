@@ -5,7 +5,7 @@ import re
 
 from refold.declared.parts.context_modes import in_context as select_messages
 from refold.declared.parts.context_modes import message_text, speaker
-from refold.declared.parts.conversation import Message
+from refold.declared.parts.messages import Message
 
 # A line of a message that looks like the beginning of another one.
 SPEAKER = re.compile(

@@ -6,7 +6,7 @@ and `summarize` are `in_context_window`, with `note` or `note_digest`.
 
 import json
 
-from refold.declared.parts.conversation import Call, Message
+from refold.declared.parts.messages import Call, Message
 from refold.declared.parts.settings import MAX_CONTEXT_TOKENS, MAX_MESSAGES
 
 

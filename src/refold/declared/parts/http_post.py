@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from refold.declared.parts.conversation import BackendError
+from refold.declared.parts.messages import BackendError
 from refold.declared.parts.settings import API_KEY_VARIABLE, TIMEOUT
 
 

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from refold.declared.parts.conversation import (
+from refold.declared.parts.messages import (
     BackendError,
     Call,
     CallResult,

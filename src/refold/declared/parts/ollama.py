@@ -3,14 +3,14 @@
 from typing import Any
 
 from refold.declared.parts.context_modes import in_context
-from refold.declared.parts.conversation import (
+from refold.declared.parts.http_post import post
+from refold.declared.parts.messages import (
     BackendError,
     Call,
     Message,
     Response,
     system_prompt,
 )
-from refold.declared.parts.http_post import post
 from refold.declared.parts.settings import MAX_CONTEXT_TOKENS, MODEL, URL
 from refold.declared.parts.tools import TOOLS, schema
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from refold.declared.parts.claude_code import command, parse_reply
 from refold.declared.parts.context_formats import transcript
 from refold.declared.parts.context_modes import in_context
-from refold.declared.parts.conversation import BackendError, Message, Response
+from refold.declared.parts.messages import BackendError, Message, Response
 from refold.declared.parts.program_run import run
 from refold.declared.parts.text_calls import CALL, instructions, parse_calls
 from refold.declared.parts.text_calls import message_text_for_program as message_text

@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass, field
 from typing import Any
 
-from refold.declared.parts.conversation import BackendError
+from refold.declared.parts.messages import BackendError
 from refold.declared.parts.settings import TIMEOUT
 from refold.declared.parts.tools import stop
 

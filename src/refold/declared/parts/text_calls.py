@@ -3,7 +3,7 @@
 import json
 import re
 
-from refold.declared.parts.conversation import Call, CallResult, Message, system_prompt
+from refold.declared.parts.messages import Call, CallResult, Message, system_prompt
 from refold.declared.parts.tools import TOOLS, schema
 
 # An answer can be cut off before the end of its call.
