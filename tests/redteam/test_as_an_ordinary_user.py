@@ -19,7 +19,7 @@ _PROJECT = Path(__file__).parents[2]
 _TESTS = (
     "tests/redteam/test_repository_attacks.py", "tests/place/test_sandbox_races.py",
     "tests/place/test_socket_guard.py", "tests/place/test_confined_reads.py",
-    "tests/place/test_command_filter.py",
+    "tests/place/test_command_filter.py", "tests/place/test_named_hosts.py",
 )  # fmt: skip
 _SCRIPT = """
 set -e
