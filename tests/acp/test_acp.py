@@ -424,7 +424,10 @@ def test_commands_are_run_in_the_editor_and_never_reach_the_model(
             assert names.isdisjoint({"theme", "vi", "quit", "shell", "resume", "clear"})
             assert "10 in · 6 out" in at.editor.answer
             assert "There is no command /csot. Did you mean /cost?" in at.editor.answer
-            assert "/theme does not work here: only `refold` in a terminal has it." in at.editor.answer
+            assert (
+                "/theme does not work here: only `refold` in a terminal has it."
+                in at.editor.answer
+            )
             assert "/clear does not work here: your editor opens" in at.editor.answer
             assert "The conversation was rewound." in at.editor.answer
             assert [each["data"]["text"] for each in said] == ["Hi"]
