@@ -242,5 +242,5 @@ def test_words_for_the_proxy_alone_do_not_reach_the_server(
 def test_every_public_host_does_not_mean_this_machine(inside: LoopbackServer) -> None:
     with filtered(ReachableHosts(("*:*",)), NAMES) as door:
         for host in ("127.0.0.1", "localhost", "2130706433", "loops.example", "[::1]"):
-            assert door.status(connect(f"{host}:{inside.port}")) == 403
+            assert door.status(connect(f"{host}:{inside.port}")) in (400, 403)
     assert not inside.received

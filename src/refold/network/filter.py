@@ -44,7 +44,7 @@ from refold.values.hosts import ReachableHosts
 from refold.values.web_address import WebAddress, is_inside_name
 
 MAX_CONNECTIONS = 128  # of one command; the next wait until one has ended
-MAX_ATTEMPTS = 100  # places of one command that are remembered
+MAX_ATTEMPTS = 100  # reached places of one command that are remembered, and refused ones
 _HEAD_SECONDS, _CONNECT_SECONDS, _IDLE_SECONDS = 30.0, 30.0, 600.0
 _LINGER_SECONDS = 1.0  # for a program that reads an answer only when it has sent all
 _PIECE_BYTES = 64 * 1024
@@ -199,17 +199,24 @@ class _Served:
             raise AddressRefused(f"{place.host} is a name of no public network")
         also = kinds_of_users_host(place.host) if private else ()
         try:
-            return await judged(place.host, place.port, also, self._ways.resolve)
+            addresses = await judged(place.host, place.port, also, self._ways.resolve)
         except AddressRefused:
             raise
         except OSError:
             if proxy:  # perhaps it knows the name
                 return ()
             raise
+        if address := next(filter(self._hosts.denies, addresses), ""):
+            raise AddressRefused(
+                f"{place.host} leads to {address}, and a deny rule names it"
+            )
+        return addresses
 
     def _count(self, place: WebAddress, why: str) -> None:
         key = (place.host, place.port, why)
-        if key in self._times or len(self._times) < MAX_ATTEMPTS:
+        # Refused places, however many, leave room for those that were reached.
+        alike = sum(bool(known) == bool(why) for _, _, known in self._times)
+        if key in self._times or alike < MAX_ATTEMPTS:
             self._times[key] = self._times.get(key, 0) + 1
 
     async def _carry(
@@ -228,9 +235,10 @@ class _Served:
                 left, more = request.body, more[: request.body]
                 await server.send(request.head)
             async with anyio.create_task_group() as group:
-                group.start_soon(partial(_send, client, server, alive, more, left=left))
+                over = group.cancel_scope.cancel
+                group.start_soon(_send, client, server, alive, more, left, over)
                 await _copy(server, client, alive)
-                group.cancel_scope.cancel()
+                over()
 
 
 async def _received(client: SocketStream) -> tuple[ProxyRequest, bytes]:
@@ -251,36 +259,47 @@ async def _send(
     server: ByteStream,
     alive: Callable[[], None],
     data: bytes,
-    *,
     left: int | None,
+    over: Callable[[], None],
 ) -> None:
-    """What the command sends: `left` bytes of a body and no second request, or None for all."""
-    if data:
-        await server.send(data)
-    if left is None:
-        await _copy(client, server, alive)
-        return
-    left -= len(data)
-    with suppress(*_BROKEN):
+    """What the command sends: `left` bytes of a body and no second request, or None for all.
+
+    A server that takes no more may still answer; with a client that has gone, all is `over`.
+    """
+    try:
+        if data:
+            await server.send(data)
+        if left is None:
+            if await _copy(client, server, alive):
+                over()
+            return
+        left -= len(data)
         while left:
             data = await client.receive(min(left, _PIECE_BYTES))
             left -= len(data)
             alive()
             await server.send(data)
-
-
-async def _copy(source: ByteStream, target: ByteStream, alive: Callable[[], None]) -> None:
-    try:
-        while True:
-            data = await source.receive(_PIECE_BYTES)
-            alive()
-            await target.send(data)
-            alive()
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+    except _BROKEN:
         pass
-    except anyio.EndOfStream:
-        with suppress(*_BROKEN, OSError, NotImplementedError):
-            await target.send_eof()
+
+
+async def _copy(source: ByteStream, target: ByteStream, alive: Callable[[], None]) -> bool:
+    """Until one end has ended. Was the source cut off?"""
+    while True:
+        try:
+            data = await source.receive(_PIECE_BYTES)
+        except anyio.EndOfStream:
+            with suppress(*_BROKEN, OSError, NotImplementedError):
+                await target.send_eof()
+            return False
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return True
+        alive()
+        try:
+            await target.send(data)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return False
+        alive()
 
 
 async def _refuse(client: SocketStream, status: int, why: str) -> None:

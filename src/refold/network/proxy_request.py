@@ -4,6 +4,7 @@ It takes one form of everything and refuses the rest: what two programs may read
 judged as one place and sent to another. `filter` judges and connects.
 """
 
+import ipaddress
 import re
 from collections.abc import Sequence
 
@@ -17,6 +18,8 @@ END = b"\r\n\r\n"
 _FIRST = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,40}) ([\x21-\x7e]+) HTTP/1\.([01])")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
 _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+):(\d{1,5})")
+_NAME = re.compile(r"(?=.{1,253}\Z)[0-9a-z_-]+(\.[0-9a-z_-]+)*")
+_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 # About this connection and this proxy alone: the server gets words of our own.
 _OF_ONE_HOP = frozenset(
     (
@@ -105,9 +108,15 @@ def _absolute(target: str) -> WebAddress:
 
 def _read(url: str) -> WebAddress:
     try:
-        return web_address(url)
+        place = web_address(url)
+        # An address has one spelling: programs read 010.0.0.1 and 0x7f.1 in several ways.
+        if ":" in place.host or _NUMBER.fullmatch(place.host):
+            ipaddress.ip_address(place.host)
+        elif not _NAME.fullmatch(place.host):
+            raise ValueError("no host has such a name")
     except ValueError as error:
         raise Unreadable(str(error).replace("\n", " ")[:300]) from error
+    return place
 
 
 def _check_host(headers: Sequence[tuple[bytes, bytes]], place: WebAddress) -> None:

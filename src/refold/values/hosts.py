@@ -5,6 +5,7 @@ every host below. `private:` in front lets the host lead into a private network.
 these of rules, `network` compares each connection with them.
 """
 
+import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -147,7 +148,7 @@ def covers_place(pattern: str, host: str, port: int) -> bool:
     """Does an expanded pattern cover this host, and this port of it?"""
     wanted, at = _parts(pattern)
     fits = port in PORTS if not at else at in (_ANY, str(port))
-    return fits and covers(wanted.strip("[]"), host)
+    return fits and covers(_as_compared(wanted), _as_compared(host))
 
 
 def place_of(pattern: str) -> tuple[str, int]:
@@ -183,8 +184,21 @@ def _joined(host: str, port: str) -> str:
 
 def _covers_below(pattern: str, host: str) -> bool:
     """A denied host is denied at every port, and so is what is below it."""
-    wanted = _parts(pattern)[0].strip("[]") if pattern != EVERY_HOST else _ANY
-    return covers(wanted, host) or covers(f"*.{wanted}", host)
+    wanted = _as_compared(_parts(pattern)[0]) if pattern != EVERY_HOST else _ANY
+    named = _as_compared(host)
+    return covers(wanted, named) or covers(f"*.{wanted}", named)
+
+
+def _as_compared(host: str) -> str:
+    """An IPv6 address in its shortest spelling, and one that holds an IPv4 address as that."""
+    plain = host.strip("[]")
+    if ":" not in plain:
+        return plain
+    try:
+        address = ipaddress.IPv6Address(plain)
+    except ValueError:
+        return plain
+    return str(address.ipv4_mapped or address)
 
 
 def _is_covered(pattern: str, others: Iterable[str]) -> bool:
