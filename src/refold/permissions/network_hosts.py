@@ -17,6 +17,7 @@ from refold.permissions.shell.nested_commands import NestedCommands, name_of
 from refold.permissions.shell.words import Word
 from refold.values.hosts import (
     EVERY_HOST,
+    EVERY_PUBLIC_HOST,
     MAX_NAMED_HOSTS,
     PORTS,
     PRESET,
@@ -33,6 +34,7 @@ from refold.values.modes import Mode, Verdict
 from refold.values.web_address import web_address
 
 _URL = r"https?://[^\s'\"<>|;()]+"
+_USER = r"(?<=:)//[^/?#]*@"
 # The preset of a program's registry. `git` has remotes of its own.
 _REGISTRIES = {
     name: preset
@@ -109,18 +111,27 @@ def reachable_hosts(
 ) -> ReachableHosts | None:
     """The hosts of a command that may use the network; None: every host."""
     asks = verdict == "ask"
-    asked = tuple(p for p in rules.asked if not (asks and p in named))
-    wide = EVERY_HOST in rules.allowed or (asks and EVERY_HOST in named)
+    shown = named if asks else ()
+    asked = tuple(p for p in rules.asked if not _is_shown(p, shown))
+    denied = tuple(dict.fromkeys((*rules.denied, *asked)))
+    wide = EVERY_HOST in rules.allowed or EVERY_HOST in shown
     if wide or (not asks and (mode == "bypass" or not rules.allowed)):
-        return kept_hosts(None, rules.denied)
-    allowed = tuple(dict.fromkeys((*rules.allowed, *(named if asks else ()))))
-    return ReachableHosts(allowed, tuple(dict.fromkeys((*rules.denied, *asked))))
+        return kept_hosts(None, denied)
+    return ReachableHosts(tuple(dict.fromkeys((*rules.allowed, *shown))), denied)
+
+
+def _is_shown(asked: str, named: Sequence[str]) -> bool:
+    """Does a question name a host that an ask rule is about?"""
+    rule = ReachableHosts((), (asked,))
+    return any(n == EVERY_HOST or rule.denies(place_of(n)[0]) for n in named)
 
 
 def in_words(hosts: ReachableHosts | None) -> str:
     """For a question: these hosts, which are all that the command reaches."""
     if hosts is None:
         return "every host"
+    if hosts.allowed == EVERY_PUBLIC_HOST.allowed:
+        return f"every public host but {', '.join(hosts.denied)}"
     return ", ".join(hosts.allowed) or "no host, since it names none"
 
 
@@ -162,11 +173,11 @@ def _in_commands(commands: Sequence[tuple[Word, ...]], facts: Facts) -> Iterator
 def _hosts_in(text: str) -> Iterator[str]:
     for url in re.findall(_URL, text):
         try:
-            place = web_address(url)
+            place = web_address(re.sub(_USER, "//", url))
             port = "" if place.port in PORTS else f":{place.port}"
             host = f"[{place.host}]" if ":" in place.host else place.host
             (pattern,) = expanded(host + port)
-        except ValueError:  # a variable stands in it, or a user name
+        except ValueError:  # a variable stands in it
             continue
-        if covers_place(pattern, place.host, place.port):
+        if pattern != EVERY_HOST and covers_place(pattern, place.host, place.port):
             yield pattern
