@@ -185,3 +185,54 @@ def test_the_rules_that_are_offered_name_the_hosts() -> None:
     assert offered == ("bash(pip install *)", "net(preset:pypi)", "net(other.example)")
     assert judge(install, *offered).verdict == "allow"
     assert with_hosts(("bash(make *)",), fetch("make", "all"), here()) == ("bash(make *)",)
+
+
+@pytest.mark.parametrize("wide", ["net(all)", "bash(make *)"])
+def test_an_ask_rule_for_a_host_holds_where_every_host_is_allowed(wide: str) -> None:
+    decision = judge(fetch("make deploy"), "ask net(pay.example)", "bash(make *)", wide)
+
+    assert decision.verdict == "allow"
+    assert decision.confines.hosts is not None
+    assert decision.confines.hosts.refusal("pay.example", 443)
+    assert not decision.confines.hosts.refusal("other.example", 443)
+
+
+@pytest.mark.parametrize(
+    ("rule", "url"),
+    [("net(*.pay.example)", "https://api.pay.example/"), ("net(pay.example)", "https://api.pay.example/"),
+     ("net(pay.example)", "https://pay.example:8443/")],
+)  # fmt: skip
+def test_a_yes_reaches_the_host_that_an_ask_rule_asked_about(rule: str, url: str) -> None:
+    decision = judge(fetch(f"curl {url}"), f"ask {rule}", "net(a.example)")
+
+    assert decision.verdict == "ask"
+    assert decision.confines.hosts is not None
+    host, _, port = url.removeprefix("https://").rstrip("/").partition(":")
+    assert not decision.confines.hosts.refusal(host, int(port or 443))
+
+
+@pytest.mark.parametrize("command", ["curl http://all/", "git fetch"])
+def test_a_url_of_a_host_called_all_asks_for_no_other_host(command: str) -> None:
+    facts = here(git_urls=lambda: ["http://all/a.git"])
+
+    assert judge(fetch(command), facts=facts).confines.hosts is not None
+
+
+def test_a_url_with_a_password_names_its_host_and_not_the_password() -> None:
+    facts = here(git_urls=lambda: ["https://oauth2:s3cret@git.example.org/a.git"])
+
+    decision = judge(fetch("git fetch"), facts=facts)
+
+    assert decision.confines.hosts == ReachableHosts(("git.example.org",))
+    assert "s3cret" not in decision.reason
+
+
+def test_a_denied_host_stays_denied_where_a_setting_gives_every_host() -> None:
+    """`sandbox.network` gives the network to a command that did not ask for it."""
+    made = Access("bash", Effect.RUN, "make deploy")
+
+    decision = judge(made, "deny net(bad.example)", "bash(make *)")
+
+    assert decision.confines.hosts is not None
+    assert decision.confines.hosts.denies("bad.example")
+    assert judge(made, "bash(make *)").confines.hosts is None

@@ -250,3 +250,21 @@ def _children() -> int:
     pid = os.getpid()
     done = subprocess.run(["ps", "--ppid", str(pid), "-o", "pid="], capture_output=True)
     return len(done.stdout.split())
+
+
+def test_the_setting_for_every_host_keeps_what_the_rules_of_a_call_deny(
+    tmp_path: Path, site: LoopbackServer
+) -> None:
+    """An agent has deny rules that the settings of the workspace do not have."""
+    needs_bubblewrap()
+    serving = HostFilter({})
+    with walled(tmp_path / "ws", filter=serving, network=True) as ws:
+        denied = ReachableHosts(("*:*",), ("denied.example",))
+        found = run(ws, "curl -sS https://denied.example/", denied)
+        narrow = ReachableHosts(("a.example",), ("denied.example",))
+        wide = run(ws, "curl -sS http://93.184.216.34:9/ -m 1; true", narrow)
+    serving.close()
+
+    (attempt,) = found.attempts
+    assert "a deny rule names it" in attempt.refused
+    assert not any(attempt.refused for attempt in wide.attempts)

@@ -39,6 +39,7 @@ from refold.permissions.shell.quoting import shown
 from refold.permissions.shell.read_only import SurveyedCommand, survey
 from refold.permissions.shell.script import Script, read
 from refold.permissions.shell.words import BRACKET, MARKS, QUERY, STAR, Held
+from refold.values.hosts import kept_hosts
 from refold.values.modes import Mode, Verdict
 from refold.values.path_names import below, steering
 from refold.values.tools import Confinement
@@ -124,6 +125,9 @@ def decide_command(
         if verdict == "ask":
             reason = f"{decision.reason}; it would reach {in_words(hosts)}"
             decision = structs.replace(decision, reason=reason)
+    elif command.network.denied and facts.filters_hosts:
+        # The setting `sandbox.network` gives the network to every command.
+        confines = structs.replace(confines, hosts=kept_hosts(None, command.network.denied))
     unseen = decision.verdict == "allow" and not _steers_git(command)
     settings = confines.opened
     if unseen or not _changes_git_settings(command):
@@ -154,7 +158,7 @@ def _learned(access: Access, rules: Sequence[Rule], facts: Facts) -> _Command:
     outside = (f.real for f in files if given and facts.outside(f.real) and free(f.real))
     granted = tuple(dict.fromkeys(outside))
     hosts = named_hosts(access, found, facts)
-    network = network_rules(rules) if access.network else NetworkRules()
+    network = network_rules(rules)
     return _Command(access, cwd, found, files, looked, granted, unread, hosts, network)
 
 

@@ -120,7 +120,8 @@ class ShellCommands:
         if gate is not None:
             await gate.command_begins()
         try:
-            usual = request.given.usual and request.confines.hosts is None
+            filtered = request.confines.network and request.confines.hosts is not None
+            usual = request.given.usual and not filtered
             ahead = self._ahead.taken() if usual else None
             running = Supervisor(request, limits, seconds, on_output, make_launch, ahead)
             running.on_end = partial(self._expect_another, request)

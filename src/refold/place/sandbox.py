@@ -226,10 +226,9 @@ class Sandbox:
         return self._launch(self._rules(cwd, within, NOTHING_MORE, paths, unread))
 
     def _within(self, confines: Confinement) -> Confinement:
-        config = self.config
-        writes = confines.writes and config.profile == "workspace"
-        network = confines.network or config.network
-        hosts = self._hosts(None if config.network else confines.hosts) if network else None
+        writes = confines.writes and self.config.profile == "workspace"
+        network = confines.network or self.config.network
+        hosts = self._hosts(confines.hosts) if network else None
         return structs.replace(confines, writes=writes, network=network, hosts=hosts)
 
     def _hosts(self, wanted: "ReachableHosts | None") -> "ReachableHosts | None":
@@ -237,8 +236,9 @@ class Sandbox:
         if self.filters_hosts:
             from refold.values.hosts import kept_hosts
 
-            return kept_hosts(wanted, self.config.denied_hosts)
-        if wanted is not None and self.kind == "bubblewrap":
+            denied = (*self.config.denied_hosts, *(wanted.denied if wanted else ()))
+            return kept_hosts(None if self.config.network else wanted, denied)
+        if wanted is not None and self.kind == "bubblewrap" and not self.config.network:
             raise ToolFailed(_UNFILTERED)
         return None
 
