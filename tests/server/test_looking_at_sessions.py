@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
 
 from refold.client.session import Session
 from refold.journal.events.kinds import SessionResumed
@@ -132,6 +133,21 @@ async def test_a_watched_session_is_released_when_idle_and_keeps_its_grants(
         assert found[-1]["text"] == "Two."
         assert not types(found) & {"tool_approval_request", "error"}
         assert resumed(client, id_) == 0
+
+
+async def test_a_conversation_that_is_closed_disconnects_its_clients(
+    tmp_path: Path,
+) -> None:
+    async with server(tmp_path) as client:
+        id_ = await client.begin()
+        async with client.follow(id_) as socket:
+            await said(socket, "status")
+            await client.host.close(id_)
+            with anyio.fail_after(10), pytest.raises(ConnectionClosed) as closed:
+                await said(socket, "never")
+
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1012
 
 
 async def test_a_message_that_waits_from_before_is_answered_when_somebody_says_so(

@@ -59,10 +59,11 @@ class Conversation(SharedSession):
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self.feed.run)
-                group.start_soon(self._attend)
-                await self._closed.wait()
-                self.feed.close()
-                group.cancel_scope.cancel()
+                async with anyio.create_task_group() as meanwhile:
+                    meanwhile.start_soon(self._attend)
+                    await self._closed.wait()
+                    meanwhile.cancel_scope.cancel()
+                self.feed.close()  # `feed.run` ends then, and disconnects the clients
         finally:
             with anyio.CancelScope(shield=True):
                 await self.launch.aclose()
