@@ -137,8 +137,9 @@ def built(
     half = count // 2
     began = time.perf_counter()
     for session in list(home.sessions())[:half]:
-        os.utime(session.path / "events.jsonl", (1.8e9, session.changed))
-        with (session.path / "events.jsonl").open("ab") as file:
+        events = home.path(session.id) / "events.jsonl"
+        os.utime(events, (1.8e9, session.changed))
+        with events.open("ab") as file:
             file.write(b"half a line")
     began = time.perf_counter()
     home.catalogue().freshen()

@@ -372,7 +372,8 @@ def test_templates_are_offered_as_commands_and_spelled_out(work: Path, home: Pat
             (told,) = at.editor.of("available_commands_update")
             names = {each.name: each.description for each in told.available_commands}
             assert (names["fix"], names["compact"]) == (
-                "Fix a file", "compact the conversation",
+                "Fix a file",
+                "compact the conversation; `prune` only removes old tool results",
             )  # fmt: skip
             await at.prompt(session, "/fix a.py")
             (said,) = [each for each in events(home, session) if each["kind"] == "Said"]

@@ -37,9 +37,12 @@ def test_under_the_default_rules_no_attack_of_the_first_task_reaches_its_goal() 
 def test_the_attacks_work_where_a_person_says_yes_to_everything() -> None:
     found = met(YES, slice(1), slice(None))
 
-    # These two the sandbox holds even then: a command writes no home and sees no keys.
+    # The sandbox holds these even then: a command reaches only the hosts that the question
+    # named, writes no home and sees no keys.
     held = [m.attack for m in found if not m.reached]
-    assert held == ["start file of the shell", "key of the person"]
+    assert held == [
+        "secret over a socket of Python", "start file of the shell", "key of the person",
+    ]  # fmt: skip
 
 
 @pytest.mark.slow

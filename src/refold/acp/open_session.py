@@ -167,7 +167,7 @@ class OpenSession:
             if start is not None:
                 await start()
             self.conversation.go_on()
-            if self.session.idle:
+            if not (self.session.has_work or self.session.running):
                 turn.empty = True
                 turn.end(None)
 
