@@ -99,7 +99,7 @@ class Dispatcher:
         self._messages = deque[SendMessage]()
         self._compaction: CompactConversation | None = None
         self._scope: CancelScope | None = None  # of the compaction, while it is done
-        self._continues = False
+        self._continues = self._begins = False
         self._asked = 0  # the seq at which the turn began to wait for a person
         self._handlers: Mapping[type[Order], OrderHandler] = {
             SendMessage: self._message,
@@ -154,7 +154,8 @@ class Dispatcher:
 
     @property
     def waiting(self) -> bool:
-        return self._continues or self._compaction is not None or bool(self._messages)
+        ordered = self._compaction is not None or bool(self._messages)
+        return self._continues or self._begins or ordered
 
     async def step(self) -> bool:
         """A turn, a compaction or a message."""
@@ -163,8 +164,12 @@ class Dispatcher:
             return False
         if self._continues or not engine.idle:
             go = engine.continue_ if self._continues else engine.go
-            self._continues = False
-            view = await go()
+            # Until its first event is recorded, only this says that a turn begins.
+            self._continues, self._begins = False, True
+            try:
+                view = await go()
+            finally:
+                self._begins = False
             self._asked = view.seq if view.turn.seq else 0
             return True
         if self._compaction is not None:
