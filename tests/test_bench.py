@@ -41,4 +41,5 @@ def test_all_of_it_runs_in_its_short_form() -> None:
     )
 
     assert (done.returncode, done.stderr) == (0, "")
+    assert ": exit " not in done.stdout  # of a command that is timed
     assert "  refold " in done.stdout
