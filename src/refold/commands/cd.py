@@ -17,14 +17,10 @@ from refold.views.styled import line
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    about = here.session.view.session
-    if not rest:
-        show_directories(here)
+    directory = await _directory_or_list(here, "/cd", rest)
+    if not directory:
         return
-    directory = await anyio.to_thread.run_sync(
-        directory_named, "/cd", rest, about.directory
-    )
-    if directory == about.directory:
+    if directory == here.session.view.session.directory:
         here.show(line(f"{shown(directory)} is the working directory already.", "dim"))
         return
     await switch_to(here, ResumeTarget(directory=directory))
@@ -74,14 +70,20 @@ def _roots(here: CommandContext) -> None:
 
 
 async def run_add_dir(here: CommandContext, rest: str) -> None:
-    about = here.session.view.session
-    if not rest:
-        show_directories(here)
+    directory = await _directory_or_list(here, "/add-dir", rest)
+    if not directory:
         return
-    directory = await anyio.to_thread.run_sync(
-        directory_named, "/add-dir", rest, about.directory
-    )
+    about = here.session.view.session
     if any(below(directory, root) for root in (about.directory, *about.roots)):
         here.show(line(f"{shown(directory)} belongs to the workspace already.", "dim"))
         return
     await switch_to(here, ResumeTarget(added=(directory,)))
+
+
+async def _directory_or_list(here: CommandContext, command: str, rest: str) -> str:
+    """The directory that is named; without a name "", and those of the session are shown."""
+    if not rest:
+        show_directories(here)
+        return ""
+    now = here.session.view.session.directory
+    return await anyio.to_thread.run_sync(directory_named, command, rest, now)
