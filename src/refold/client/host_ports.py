@@ -56,11 +56,11 @@ class SessionClaim(Protocol):
     @property
     def number(self) -> int: ...
 
-    async def woken(self) -> None:
+    async def wait_woken(self) -> None:
         """Return when the session was woken and this has not returned since."""
         ...
 
-    async def cancelled(self) -> str:
+    async def wait_cancelled(self) -> str:
         """Return when the claim is to end. The reason; "": after what runs now."""
         ...
 
@@ -141,11 +141,11 @@ class LocalClaim:
         self._woken.set()
         self.ended = anyio.Event()
 
-    async def woken(self) -> None:
+    async def wait_woken(self) -> None:
         await self._woken.wait()
         self._woken = anyio.Event()
 
-    async def cancelled(self) -> str:
+    async def wait_cancelled(self) -> str:
         await self._cancelled.wait()
         return self._reason
 

@@ -116,7 +116,7 @@ class _Run:
 
     async def _take_orders(self, group: TaskGroup) -> None:
         while True:
-            await self._claim.woken()
+            await self._claim.wait_woken()
             for placed in await self._orders.take(self._claim.session):
                 self._open += 1
                 group.start_soon(self._carry_out, placed)
@@ -135,7 +135,7 @@ class _Run:
             self._stir()
 
     async def _await_end(self) -> None:
-        reason = await self._claim.cancelled()
+        reason = await self._claim.wait_cancelled()
         if reason:
             self._there.session.forget_orders()
             with suppress(RefoldError):

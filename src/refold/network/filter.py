@@ -154,9 +154,9 @@ class _Served:
     async def _answer(self, client: SocketStream) -> None:
         try:
             with anyio.fail_after(_HEAD_SECONDS):
-                request, more = await _received(client)
+                request, more = await _receive(client)
             with anyio.fail_after(_CONNECT_SECONDS):
-                server = await self._connected(request)
+                server = await self._connect(request)
         except Unreadable as error:
             await _refuse(client, error.status, str(error))
         except AddressRefused as error:
@@ -170,14 +170,14 @@ class _Served:
             async with server:
                 await self._carry(request, more, client, server)
 
-    async def _connected(self, request: ProxyRequest) -> ByteStream:
+    async def _connect(self, request: ProxyRequest) -> ByteStream:
         """A connection to a judged address. Raises `OSError`, and of these `AddressRefused`."""
         place, hosts = request.place, self._hosts
         try:
             if why := hosts.refusal(place.host, place.port):
                 raise AddressRefused(f"{place.authority} may not be reached: {why}")
             proxy = proxy_of(place, self._ways.environ)
-            addresses = await self._judged(place, proxy)
+            addresses = await self._judge(place, proxy)
         except AddressRefused as error:
             self._count(place, str(error))
             raise
@@ -193,7 +193,7 @@ class _Served:
         self._count(place, "")
         return stream
 
-    async def _judged(self, place: WebAddress, proxy: str) -> Sequence[str]:
+    async def _judge(self, place: WebAddress, proxy: str) -> Sequence[str]:
         private = self._hosts.permits_private(place.host, place.port)
         if proxy and not private and is_inside_name(place.host):
             raise AddressRefused(f"{place.host} is a name of no public network")
@@ -241,7 +241,7 @@ class _Served:
                 over()
 
 
-async def _received(client: SocketStream) -> tuple[ProxyRequest, bytes]:
+async def _receive(client: SocketStream) -> tuple[ProxyRequest, bytes]:
     """A request, and what came after its head. Raises `Unreadable`."""
     data = b""
     while END not in data:

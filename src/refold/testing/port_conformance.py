@@ -98,10 +98,10 @@ class RunnerContract:
         await runner.wake("a")
         (claim,) = await _claims(runner)
         with anyio.fail_after(5):
-            await claim.woken()  # by the first
+            await claim.wait_woken()  # by the first
             assert not await _returns(claim)
             await runner.wake("a")
-            await claim.woken()
+            await claim.wait_woken()
 
         assert await _claims(runner) == []
 
@@ -110,11 +110,11 @@ class RunnerContract:
     ) -> None:
         await runner.wake("a")
         (first,) = await _claims(runner)
-        await first.woken()
+        await first.wait_woken()
         await runner.wake("a")
         await first.end()
         (second,) = await _claims(runner)
-        await second.woken()
+        await second.wait_woken()
         await second.end()
 
         assert await _claims(runner) == []
@@ -125,7 +125,7 @@ class RunnerContract:
         for _ in range(3):
             await runner.wake("a")
             (claim,) = await _claims(runner)
-            await claim.woken()
+            await claim.wait_woken()
             await claim.end()
             numbers.append(claim.number)
 
@@ -146,7 +146,7 @@ class RunnerContract:
         with anyio.fail_after(5):
             async with anyio.create_task_group() as group:
                 group.start_soon(stop)
-                seen.append(await claim.cancelled())
+                seen.append(await claim.wait_cancelled())
                 await anyio.sleep(A_MOMENT_SECONDS)
                 seen.append("ending")
                 await claim.end()
@@ -160,7 +160,7 @@ class RunnerContract:
         (claim,) = await _claims(runner)
         async with anyio.create_task_group() as group:
             group.start_soon(runner.stop, "a")
-            assert await claim.cancelled() == ""
+            assert await claim.wait_cancelled() == ""
             await claim.end()
 
         assert await _claims(runner) == []
@@ -188,6 +188,6 @@ async def _claims(runner: Runner, most: int = 1) -> list[SessionClaim]:
 
 async def _returns(claim: SessionClaim) -> bool:
     with anyio.move_on_after(A_MOMENT_SECONDS):
-        await claim.woken()
+        await claim.wait_woken()
         return True
     return False
