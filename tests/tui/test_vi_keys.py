@@ -50,6 +50,7 @@ def marked(composer: Composer) -> str:
         ("one\nt|wo", "dd", "on|e"),
         ("o|ne\ntwo", "ddp", "two\n|one"),
         ("|one two", "ywP", "one| one two"),
+        ("|one two", '"ayw"aP', "one| one two"),
         ("|one\ntwo", "yyp", "one\n|one\ntwo"),
         ("|one", "rx", "|xne"),
         ("|one", "3rx", "xx|x"),
