@@ -91,7 +91,7 @@ def test_every_flag_is_in_the_page_for_scripts_and_no_other() -> None:
     page = (ROOT / "docs/headless.md").read_text(encoding="utf-8")
     table = page.split("## Flags")[1].split("##")[0]
     told = subprocess.run(
-        [sys.executable, "-m", "refold", "--help"],
+        [sys.executable, "-m", "refold", "--help", "all"],
         capture_output=True,
         text=True,
         check=True,

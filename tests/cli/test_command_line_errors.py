@@ -11,6 +11,7 @@ from refold.errors import BadInput
 from tests.cli.running import LONG, command, script
 
 HOW = "--help)"
+ALL = "--help all)"
 
 
 @pytest.mark.parametrize(
@@ -28,12 +29,13 @@ HOW = "--help)"
          "To send it as a message: refold -- logout"),
         ("upgrade", "'upgrade' is not a subcommand: did you mean refold update? "
          "To send it as a message: refold -- upgrade"),
+        ("help sesions", f"'sesions' is not a subcommand (see refold {ALL}"),
         ("--yolo sessions list",
          "the subcommand goes before all flags: refold sessions …"),
         ("-p hi --modle openai/x",
-         f"unknown option --modle; did you mean --model? (see refold {HOW}"),
+         f"unknown option --modle; did you mean --model? (see refold {ALL}"),
         ("fix it --modle x",
-         f"unknown option --modle; did you mean --model? (see refold {HOW}"),
+         f"unknown option --modle; did you mean --model? (see refold {ALL}"),
         ("doctor --ofline",
          f"unknown option --ofline; did you mean --offline? (see refold doctor {HOW}"),
         ("sessions list --jsn",
@@ -47,15 +49,15 @@ HOW = "--help)"
         ("sessions rename a",
          f"the following arguments are required: NAME (see refold sessions rename {HOW}"),
         ("-p hi -c -r 2026",
-         f"argument -r/--resume: not allowed with argument -c/--continue (see refold {HOW}"),
+         f"argument -r/--resume: not allowed with argument -c/--continue (see refold {ALL}"),
         ("-p hi --script a --replay b",
-         f"argument --replay: not allowed with argument --script/--fake-script (see refold {HOW}"),
+         f"argument --replay: not allowed with argument --script/--fake-script (see refold {ALL}"),
         ("-p hi --max-turns 0",
-         f"argument --max-turns: '0' is not a number of model responses: 1 or more (see refold {HOW}"),
+         f"argument --max-turns: '0' is not a number of model responses: 1 or more (see refold {ALL}"),
         ("-p hi --max-turns many",
-         f"argument --max-turns: 'many' is not a number of model responses: 1 or more (see refold {HOW}"),
+         f"argument --max-turns: 'many' is not a number of model responses: 1 or more (see refold {ALL}"),
         ("-p hi --allow=", "argument --allow/--allowedTools: '' is not a rule; "
-         f"write 'bash(git status *)' (see refold {HOW}"),
+         f"write 'bash(git status *)' (see refold {ALL}"),
     ],
 )  # fmt: skip
 def test_a_slip_is_named_with_what_may_have_been_meant(line: str, said: str) -> None:

@@ -191,8 +191,14 @@ def _settings() -> Iterator[tuple[str, str]]:
     yield from ((key, "") for key in flat(Settings()))
 
 
+def _help_topics() -> Iterator[tuple[str, str]]:
+    yield "all", "every option and command"
+    yield from _subcommands().items()
+
+
 _FINDERS: dict[str, Find] = {
     "ID": _sessions, "NODE": _sessions, "SESSION": _sessions, "PROVIDER/MODEL": _models,
     "PROVIDER": _providers, "KEY": _settings, "--agent": _agents, "--preset": _presets,
+    "--help": _help_topics,
 }  # fmt: skip
 _FILES = frozenset({"FILE", "FILE|DIR", "FILE|JSON", "--context", "--json-schema"})

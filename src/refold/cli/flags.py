@@ -5,6 +5,7 @@ which a test compares with this list.
 """
 
 from argparse import (
+    Action,
     ArgumentParser,
     ArgumentTypeError,
     Namespace,
@@ -16,6 +17,7 @@ from typing import get_args
 from refold.cli.parser import Parser, count, dollars, seconds
 from refold.cli.subcommands import SUBCOMMANDS, listed, parser_of
 from refold.errors import BadInput
+from refold.headless.streams import write
 from refold.values.log_level import LEVELS
 from refold.values.modes import MODES, Effort
 
@@ -37,7 +39,7 @@ DISPLAYS = ("auto", "plain", "status", "line", "full")
 # Subcommands of other agents, and what does the same here.
 _ELSEWHERE = {
     "resume": "refold -r", "continue": "refold -c", "login": "refold auth set",
-    "logout": "refold auth remove", "help": "refold --help", "version": "refold --version",
+    "logout": "refold auth remove", "version": "refold --version",
     "exec": "refold -p", "run": "refold -p", "upgrade": "refold update",
     "stats": "refold cost", "usage": "refold cost", "status": "refold doctor",
     "info": "refold doctor", "debug": "refold logs", "configure": "refold config edit",
@@ -50,6 +52,8 @@ def parse(arguments: Sequence[str]) -> Namespace:
     Raises `BadInput` for a single word that looks like a subcommand: as a message it would
     cost money.
     """
+    if arguments and arguments[0] == "help" and len(arguments) <= 2:
+        arguments = ("--help", *arguments[1:])
     if len(arguments) == 1 and (meant := _meant(arguments[0])):
         raise BadInput(meant)
     if arguments and arguments[0] in SUBCOMMANDS:
@@ -102,9 +106,37 @@ def session_parser() -> Parser:
         formatter_class=RawDescriptionHelpFormatter,
         allow_abbrev=False,
         epilog=listed(),
+        add_help=False,
     )
+    parser.add_argument("-h", "--help", nargs="?", action=_Help, metavar="COMMAND",
+        help="print the daily options; with all: every option and command")  # fmt: skip
     session_flags(parser)
     return parser
+
+
+class _Help(Action):
+    """Prints the daily options, every option, or the help of a subcommand, and exits."""
+
+    def __call__(
+        self,
+        parser: ArgumentParser,
+        namespace: Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        assert isinstance(parser, Parser)
+        if values == "all":
+            parser.print_every_option()
+        elif values in SUBCOMMANDS:
+            name = str(values)
+            parser_of((name,)).parse_args((name, "--help"))
+        elif values:
+            parser.error(f"{values!r} is not a subcommand")
+        else:
+            from refold.cli.short_help import REFOLD
+
+            write(REFOLD)
+        parser.exit()
 
 
 def session_flags(parser: ArgumentParser) -> None:

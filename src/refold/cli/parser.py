@@ -45,6 +45,8 @@ _OF_OTHERS = {
 class Parser(ArgumentParser):
     """Raises `BadInput` for a bad command line, with the nearest name as a suggestion."""
 
+    short_help = ""  # what --help prints instead of the list of every option
+
     def __init__(
         self, *, formatter_class: Callable[..., HelpFormatter] = HelpFormatter, **how: Any
     ) -> None:
@@ -58,6 +60,12 @@ class Parser(ArgumentParser):
 
     def print_help(self, file: object = None) -> None:
         """Write to stdout, in full: argparse would switch to stderr, or lose the rest."""
+        if self.short_help:
+            write(self.short_help)
+        else:
+            self.print_every_option()
+
+    def print_every_option(self) -> None:
         from shutil import get_terminal_size
 
         width = get_terminal_size().columns - _MARGIN
@@ -74,7 +82,8 @@ class Parser(ArgumentParser):
         self.error(f"{_UNKNOWN}{' '.join(left)}")
 
     def error(self, message: str) -> NoReturn:
-        raise BadInput(f"{self._with_near(message)} (see {self.prog} --help)")
+        way = "--help all" if self.prog == "refold" else "--help"
+        raise BadInput(f"{self._with_near(message)} (see {self.prog} {way})")
 
     def _with_near(self, message: str) -> str:
         """The message, with the nearest name that exists."""
