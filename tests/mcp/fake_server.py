@@ -19,6 +19,8 @@ ECHO = {
 }
 
 CALLED: list[str] = []
+OLDEST = "2024-11-05"
+NEWEST = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
 
 def send(**message: Any) -> None:
@@ -119,7 +121,15 @@ def called(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> str:
 def answer(message: dict[str, Any]) -> None:
     id_, params = message["id"], message.get("params", {})
     match message["method"]:
+        case "server/discover" if MODE == "newest":
+            CALLED.append("newest")
+            offer = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+            send(id=id_, result={**offer, **NEWEST})
+        case "initialize" if MODE == "oldest" and params["protocolVersion"] != OLDEST:
+            data = {"supported": [OLDEST], "requested": params["protocolVersion"]}
+            send(id=id_, error={"code": -32602, "message": "Unknown version", "data": data})
         case "initialize":
+            CALLED.clear()
             send(
                 id=id_,
                 result={
@@ -133,7 +143,7 @@ def answer(message: dict[str, Any]) -> None:
                 },
             )
         case "tools/list":
-            send(id=id_, result={"tools": tools()})
+            send(id=id_, result={"tools": tools(), **(NEWEST if CALLED else {})})
         case "prompts/list":
             prompt = {"name": "greet", "arguments": [{"name": "who", "required": True}]}
             send(id=id_, result={"prompts": [prompt]})
@@ -145,6 +155,10 @@ def answer(message: dict[str, Any]) -> None:
             send(id=id_, result={"resources": [{"uri": "note://one", "name": "one"}]})
         case "resources/read":
             send(id=id_, result={"contents": [{"uri": params["uri"], "text": "a note"}]})
+        case "tools/call" if MODE == "newest" and "newest" in CALLED:
+            text = "no back-channel for server-initiated requests"
+            content = [{"type": "text", "text": text}]
+            send(id=id_, result={"content": content, "isError": True, **NEWEST})
         case "tools/call":
             if (
                 MODE == "error"

@@ -38,6 +38,11 @@ def served(
         """Twice as much."""
         return number * 2
 
+    @server.tool()
+    def repeat(text: str, times: int) -> str:
+        """The text so many times."""
+        return text * times
+
     security = TransportSecuritySettings(allowed_hosts=list(hosts)) if hosts else None
     app = server.streamable_http_app if kind == "http" else server.sse_app
     made = app(transport_security=security)
@@ -168,6 +173,35 @@ def test_a_server_of_the_older_kind_is_found_though_the_file_says_http(
         reply = called(connections(tmp_path, type="http", url=url), number=4)
 
     assert reply.text == "8"
+
+
+@pytest.mark.parametrize("kind", ["http", "sse"])
+def test_a_message_of_three_mebibytes_is_read(kind: str, tmp_path: Any) -> None:
+    with served(kind, []) as url:
+        found = connections(tmp_path, type=kind, url=url)
+
+        reply = called(found, tool="repeat", text="x" * 1024, times=3 * 1024)
+
+    assert reply.text.startswith("x" * 900_000)
+    assert not reply.whole
+
+
+def test_a_server_over_sse_that_breaks_off_fails_the_call_and_prints_nothing(
+    tmp_path: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import uvicorn
+
+    async def breaking(scope: Any, receive: Any, send: Any) -> None:
+        head = [(b"content-type", b"text/event-stream"), (b"content-length", b"1000")]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        body = b"event: endpoint\ndata: /messages\n\n"
+        await send({"type": "http.response.body", "body": body})
+
+    server = uvicorn.Server(uvicorn.Config(breaking, port=0, log_level="critical"))
+    with running(server) as url, pytest.raises(ToolFailed, match="broke off in the middle"):
+        called(connections(tmp_path, type="sse", url=url))
+
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("kind", ["http", "sse"])

@@ -13,7 +13,9 @@ from typing import Any, Literal, TypeAlias
 import anyio
 import mcp_types as types
 from mcp import Client
+from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import ValidationError
@@ -34,8 +36,10 @@ from refold.mcp.manifests import (
     ServerListing,
 )
 from refold.mcp.oauth_session import ServerLogin
+from refold.mcp.protocol_versions import mode_for, needs_older, offering, older_version
 from refold.mcp.server_requests import ServerRequests
 from refold.mcp.servers import ServerConfig
+from refold.mcp.sse_transport import sse
 from refold.mcp.transports import ConnectionEnd
 from refold.place.port import Commands
 from refold.provider import resolver
@@ -78,6 +82,7 @@ class Connection:
         self.why = ""
         self._environment = environment
         self._client: Client | None = None
+        self._failure: BaseException | None = None  # of the last connection
         self._ending = ConnectionEnd()
         self._settled, self._wanted = anyio.Event(), anyio.Event()
         self._requests = ServerRequests(config.name, lambda why: self._ending.stopped(why))
@@ -91,6 +96,9 @@ class Connection:
             self.why = await self._live()
             lived = anyio.current_time() - began
             failures = 1 if lived > _SOON and self._client is not None else failures + 1
+            if self._ending.renewed:
+                self.why, failures = "", 0
+                continue
             self._lost()
             pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (failures - 1))
             if failures >= _TRIES or self._ending.for_user:
@@ -133,7 +141,7 @@ class Connection:
             channel.put(f"{progress:g}{share}{f': {message}' if message else ''}\n")
 
         async def work() -> Reply:
-            found = await client.call_tool(tool, dict(arguments), progress_callback=tell)
+            found = await self._call(client, tool, dict(arguments), tell)
             confined = self._environment.no_namespaces and bool(self.config.command)
             return results.reply(self.config.name, found, no_namespaces=confined)
 
@@ -175,6 +183,11 @@ class Connection:
             ("http", "sse") if config.transport == "http" else (config.transport,)
         ):
             said = await self._live_over(config, transport)
+            if self.state != "connected" and (older := self._older_version()):
+                self._log("info", f"speaks the protocol {older}")
+                self.manifest = replace(self.manifest, protocol=older)
+                self._ending = ConnectionEnd()
+                said = await self._live_over(config, transport)
             if self.state == "connected":
                 return said
             if self._ending.for_user:
@@ -196,7 +209,7 @@ class Connection:
         except TimeoutError:
             ending.because(f"it did not answer within {config.connect_seconds:g} s")
         except Exception as error:  # of the SDK or a transport: one server, not the session
-            found = first(error)
+            found = self._failure = first(error)
             if isinstance(found.__cause__, Unconnected) and found.__cause__.lasting:
                 ending.stopped(_why(found))
             else:
@@ -220,7 +233,8 @@ class Connection:
     def _client_over(self, config: ServerConfig, transport: str) -> Client:
         gate = FloodGate(lambda what: self._log("warning", what), self._ending.change)
         return Client(
-            screened(self._streams(config, transport), gate),
+            offering(screened(self._streams(config, transport), gate), self._protocol),
+            mode=mode_for(self._protocol),
             read_timeout_seconds=config.call_seconds,
             sampling_callback=self._requests.sample if self._environment.samples else None,
             elicitation_callback=self._requests.elicit,
@@ -239,8 +253,44 @@ class Connection:
                 config, commands, self._ending, lambda line: self._log("info", line)
             )
         network = JudgedTransport(outside.environ, outside.addresses)
-        over = transports.sse if transport == "sse" else transports.http
-        return over(config, network, self._login(config))
+        login = self._login(config)
+        if transport == "sse":
+            return sse(config, network, login, self._ending)
+        return transports.http(config, network, login)
+
+    @property
+    def _protocol(self) -> str:
+        return self.config.protocol or self.manifest.protocol
+
+    def _older_version(self) -> str:
+        """The version to try instead; "" if it would not help, or the user has chosen one."""
+        failure, self._failure = self._failure, None
+        return "" if self.config.protocol else older_version(failure, self._protocol)
+
+    async def _call(
+        self, client: Client, tool: str, arguments: dict[str, Any], tell: ProgressFnT
+    ) -> types.CallToolResult:
+        """Raises `ToolFailed` where the server needs an older protocol: it is used from then on.
+
+        The call is not made again here: the tool may have done something before it failed.
+        """
+        answer: types.CallToolResult | MCPError
+        try:
+            answer = await client.call_tool(tool, arguments, progress_callback=tell)
+        except MCPError as error:
+            answer = error
+        if not self.config.protocol and needs_older(client.protocol_version, answer):
+            self.manifest = replace(self.manifest, protocol=LATEST_HANDSHAKE_VERSION)
+            self._environment.store(self.config, self.manifest)
+            self._renew()
+            raise ToolFailed(
+                f"The MCP server {self.config.name} could not ask the user anything over the newest "
+                f"protocol, so {tool} failed. It is connected again with the protocol "
+                f"{LATEST_HANDSHAKE_VERSION}, where it can: call the tool again."
+            )
+        if isinstance(answer, MCPError):
+            raise answer
+        return answer
 
     def _login(self, config: ServerConfig) -> ServerLogin | None:
         """None where the file has a header for it."""
@@ -308,6 +358,13 @@ class Connection:
             self._ending.change()
         elif isinstance(message, ValidationError):  # a call may wait for what it was
             self._ending.because(transports.reason(message))
+
+    def _renew(self) -> None:
+        """End the connection, and connect again at once. Calls wait until then."""
+        self._client = None
+        if self._settled.is_set():
+            self._settled = anyio.Event()
+        self._ending.renew()
 
     def _lost(self) -> None:
         self._client, self.state = None, "failed"

@@ -183,6 +183,7 @@ class Connections:
     async def _connect(self) -> None:
         """In the thread: import the SDK, and connect to all at once."""
         from refold.mcp.connection import Connection, Environment
+        from refold.mcp.library_log import library_log
 
         def log(level: Level, what: str) -> None:
             self._outside.log(level, what)
@@ -202,9 +203,10 @@ class Connections:
         made = [Connection(one, self._known[one.name], environment) for one in self.servers]
         self._by_name.update({each.config.name: each for each in made})
         self._made.set()
-        async with anyio.create_task_group() as group:
-            for each in made:
-                group.start_soon(each.run)
+        with library_log(log):
+            async with anyio.create_task_group() as group:
+                for each in made:
+                    group.start_soon(each.run)
 
     def _store(self, config: ServerConfig, manifest: Manifest) -> None:
         try:

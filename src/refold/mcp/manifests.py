@@ -68,7 +68,8 @@ class Manifest(Struct, frozen=True):
     """What is known of a server. `accepted` are its tools as a person took them.
 
     `failed` says why the last connection failed, "" if it did not. `damaged` says that the
-    file of the server was, until its tools are accepted again.
+    file of the server was, until its tools are accepted again. `protocol` is the version that
+    is spoken with it from now on, once a newer one has failed.
     """
 
     config: str = ""  # fingerprint of how it is configured
@@ -77,6 +78,7 @@ class Manifest(Struct, frozen=True):
     known: bool = False  # has it ever been connected?
     failed: str = ""
     damaged: str = ""
+    protocol: str = ""
 
     @property
     def usable(self) -> tuple[RemoteTool, ...]:

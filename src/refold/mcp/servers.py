@@ -26,6 +26,7 @@ _KINDS: Mapping[object, str] = {
     "stdio": "stdio", "http": "http", "streamable-http": "http", "streamableHttp": "http",
     "sse": "sse",
 }  # fmt: skip
+PROTOCOLS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
 _LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 _CALL_SECONDS, _CONNECT_SECONDS = 300.0, 30.0
 
@@ -49,8 +50,8 @@ class ServerConfig(Struct, frozen=True):
     """One server, as its file says it: variables are not replaced yet.
 
     `writes`: the program may change files of the workspace, and `network`: it may use the
-    network, of which it reaches `hosts`, patterns of `values.hosts`; none: all. `remote`: the provider of the model connects to it (`app.remote_servers`). `source` names
-    the file.
+    network, of which it reaches `hosts`, patterns of `values.hosts`; none: all. `remote`: the provider of the model connects to it (`app.remote_servers`). `protocol` is
+    the version to speak; "": the newest that both have. `source` names the file.
     """
 
     name: str
@@ -65,6 +66,7 @@ class ServerConfig(Struct, frozen=True):
     network: bool = True
     hosts: tuple[str, ...] = ()
     remote: bool = False
+    protocol: str = ""
     call_seconds: float = _CALL_SECONDS
     connect_seconds: float = _CONNECT_SECONDS
     source: str = ""
@@ -133,6 +135,7 @@ def server(name: str, said: object, source: str) -> ServerConfig | None:
         network=fields.truth("network", default=True),
         hosts=fields.hosts(),
         remote=fields.remote(transport),
+        protocol=fields.protocol(),
         call_seconds=fields.milliseconds("timeout", _CALL_SECONDS),
         connect_seconds=fields.milliseconds("startupTimeout", _CONNECT_SECONDS),
         source=source,
@@ -368,6 +371,12 @@ class _Fields:
                 f"the MCP server {self._name!r} cannot be remote: a provider starts no programs, "
                 "it connects to an address"
             )
+        return found
+
+    def protocol(self) -> str:
+        found = self.text("protocol")
+        if found and found not in PROTOCOLS:
+            self._wrong("protocol", f"one of {', '.join(PROTOCOLS)}")
         return found
 
     def milliseconds(self, key: str, default: float) -> float:

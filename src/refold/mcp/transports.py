@@ -2,7 +2,8 @@
 
 A program runs in the sandbox like any command, with a socket as its input and output; what it
 prints beside goes to the log. A line that never ends, and output that is no message, end the
-connection. The SDK has the HTTP transports. `connections` decides when to connect.
+connection. The SDK has the transport over HTTP, and `sse_transport` is the older one.
+`connections` decides when to connect.
 """
 
 import json
@@ -11,14 +12,12 @@ import shlex
 import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 
 import anyio
 import httpx2
 import mcp_types
 from anyio.abc import SocketStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
@@ -54,6 +53,7 @@ class ConnectionEnd:
     def __init__(self) -> None:
         self.why, self.ended, self.changes = "", False, 0
         self.for_user = False  # only the user can change what ended it
+        self.renewed = False  # it was ended to connect again at once
         self.news, self.listed = anyio.Event(), anyio.Event()
         self.listed.set()
 
@@ -67,6 +67,11 @@ class ConnectionEnd:
         """It has ended, and to try again would change nothing: it is for the user to act."""
         self.for_user = True
         self.because(why)
+
+    def renew(self) -> None:
+        """End it, to connect again at once."""
+        self.renewed = True
+        self.because("it is connected again")
 
     def change(self) -> None:
         """Its lists are not the newest until `read` says so."""
@@ -124,19 +129,6 @@ async def http(
     """Streamable HTTP."""
     client = http_client(transport, dict(config.headers), auth=login)
     async with client, streamable_http_client(config.url, http_client=client) as streams:
-        yield streams  # pyright: ignore[reportReturnType]
-
-
-@asynccontextmanager
-async def sse(
-    config: ServerConfig, transport: JudgedTransport, login: httpx2.Auth | None = None
-) -> AsyncGenerator[Streams]:
-    """The older transport: events from one address, messages to another."""
-    client = partial(http_client, transport)
-    headers = dict(config.headers)
-    async with sse_client(
-        config.url, headers=headers, auth=login, httpx_client_factory=client
-    ) as streams:
         yield streams  # pyright: ignore[reportReturnType]
 
 

@@ -1,0 +1,110 @@
+"""Which version of the protocol is spoken with a server, and when an older one is tried.
+
+The SDK offers the newest version, and takes the one with which a server answers. Two kinds of server
+need more: one that refuses a version that it does not know, and one that takes the newest and then
+fails at what only older ones have, such as questions that it asks while a tool runs. `connection`
+connects again with the version from here, and `manifests` remembers it.
+"""
+
+import re
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Self
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import (
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    LATEST_HANDSHAKE_VERSION,
+    MODERN_PROTOCOL_VERSIONS,
+)
+from msgspec import Struct
+from pydantic import BaseModel, ValidationError
+
+from refold.mcp.flood import Streams
+
+# What SDKs say when a tool asks something over a version that has no requests of servers.
+_CANNOT_ASK = re.compile(
+    r"no back-channel for server-initiated requests"
+    r"|server-initiated requests (?:is|are) (?:unavailable|not available|not supported)",
+    re.IGNORECASE,
+)
+_MAX_SEARCHED_CHARS = 4_000
+
+
+def mode_for(version: str) -> str:
+    """The `mode` of the SDK's client for this version; "" is whatever the server takes."""
+    if not version:
+        return "auto"
+    return version if version in MODERN_PROTOCOL_VERSIONS else "legacy"
+
+
+def older_version(error: BaseException | None, version: str) -> str:
+    """The version to try after a server refused this one with that error; "" if there is none."""
+    if not isinstance(error, MCPError):
+        return ""
+    try:
+        supported = _Refusal.model_validate(error.error.data).supported
+    except ValidationError:
+        return ""
+    common = [each for each in HANDSHAKE_PROTOCOL_VERSIONS if each in supported]
+    return common[-1] if common and common[-1] != version else ""
+
+
+def needs_older(version: str, answer: types.CallToolResult | MCPError) -> bool:
+    """Whether a call failed because the server cannot ask anything over this version."""
+    if version not in MODERN_PROTOCOL_VERSIONS:
+        return False
+    if isinstance(answer, MCPError):
+        text = str(answer)
+    elif answer.is_error:
+        blocks = (b.text for b in answer.content if isinstance(b, types.TextContent))
+        text = next(blocks, "")
+    else:
+        return False
+    return _CANNOT_ASK.search(text[:_MAX_SEARCHED_CHARS]) is not None
+
+
+@asynccontextmanager
+async def offering(
+    transport: AbstractAsyncContextManager[Streams], version: str
+) -> AsyncGenerator[Any]:
+    """The streams of a transport; what asks for a connection asks for this version.
+
+    The SDK always asks for the newest that it can.
+    """
+    async with transport as (read, write):
+        if version in HANDSHAKE_PROTOCOL_VERSIONS and version != LATEST_HANDSHAKE_VERSION:
+            yield read, _Offer(write, version)
+        else:
+            yield read, write
+
+
+class _Refusal(BaseModel):
+    """The data of the error with which a server refuses a version."""
+
+    supported: list[str]
+
+
+class _Offer(Struct):
+    """A stream to the server that changes the version in `initialize`."""
+
+    write: Any
+    version: str
+
+    async def send(self, item: Any) -> None:
+        message = item.message
+        if isinstance(message, types.JSONRPCRequest) and message.method == "initialize":
+            params = {**(message.params or {}), "protocolVersion": self.version}
+            item.message = message.model_copy(update={"params": params})
+        await self.write.send(item)
+
+    async def aclose(self) -> None:
+        await self.write.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.write.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        return await self.write.__aexit__(*error)

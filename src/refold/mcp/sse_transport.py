@@ -1,0 +1,122 @@
+"""The older HTTP transport: events come from one address, messages go to another.
+
+The SDK has this transport, too, but takes events of 1 MiB at most, and prints a traceback when a
+server ends. `transports` has the others.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from urllib.parse import urljoin, urlsplit
+
+import anyio
+import httpx2
+import mcp_types as types
+from anyio.abc import TaskStatus
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared._httpx_utils import (
+    request_within_origin,
+    sse_within_origin,
+)
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from refold.errors import BadInput
+from refold.mcp.http_transport import JudgedTransport, http_client
+from refold.mcp.servers import ServerConfig
+from refold.mcp.transports import LONGEST_LINE, ConnectionEnd, Streams
+
+_Incoming = SessionMessage | Exception
+
+
+@asynccontextmanager
+async def sse(
+    config: ServerConfig,
+    transport: JudgedTransport,
+    login: httpx2.Auth | None,
+    ending: ConnectionEnd,
+) -> AsyncGenerator[Streams]:
+    client = http_client(transport, dict(config.headers), auth=login)
+    async with (
+        client,
+        sse_within_origin(client, config.url, max_event_size=LONGEST_LINE) as events,
+    ):
+        events.response.raise_for_status()
+        to_session, read = anyio.create_memory_object_stream[_Incoming](0)
+        write, from_session = anyio.create_memory_object_stream[SessionMessage](0)
+        async with (
+            to_session,
+            read,
+            write,
+            from_session,
+            anyio.create_task_group() as group,
+        ):
+            address = await group.start(_receive, config.url, events, to_session, ending)
+            group.start_soon(_send, client, address, from_session, to_session, ending)
+            yield read, write
+            group.cancel_scope.cancel()
+
+
+async def _receive(
+    url: str,
+    events: httpx2.EventSource,
+    session: MemoryObjectSendStream[_Incoming],
+    ending: ConnectionEnd,
+    *,
+    task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
+) -> None:
+    """Pass on each event. Starts with the address for messages, which the first event names."""
+    started = False
+    async with session:
+        try:
+            async for event in events:
+                if event.event == "endpoint" and not started:
+                    task_status.started(_endpoint(url, event.data))
+                    started = True
+                elif event.event == "message" and event.data:
+                    await session.send(_message(event.data))
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            return  # the session has ended
+        except httpx2.SSEError:
+            ending.because(f"it sent an event longer than {LONGEST_LINE >> 20} MiB")
+        except httpx2.HTTPError as error:
+            ending.because(str(error) or type(error).__name__)
+        if not started:
+            raise BadInput(ending.why or "it named no address for messages")
+
+
+def _endpoint(url: str, name: str) -> str:
+    """Raises `BadInput` for an address elsewhere: it would get the headers and the token."""
+    address = urljoin(url, name)
+    here, there = urlsplit(url), urlsplit(address)
+    if (here.scheme, here.netloc) != (there.scheme, there.netloc):
+        raise BadInput(f"it named the address {address!r} for messages, on another host")
+    return address
+
+
+def _message(data: str) -> _Incoming:
+    try:
+        message = types.jsonrpc_message_adapter.validate_json(data, by_name=False)
+        return SessionMessage(message)
+    except ValidationError as error:
+        return error
+
+
+async def _send(
+    client: httpx2.AsyncClient,
+    address: str,
+    messages: MemoryObjectReceiveStream[SessionMessage],
+    session: MemoryObjectSendStream[_Incoming],
+    ending: ConnectionEnd,
+) -> None:
+    async def post(item: SessionMessage) -> None:
+        message = item.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
+        try:
+            response = await request_within_origin(client, "POST", address, json=message)
+            response.raise_for_status()
+        except httpx2.HTTPError as error:
+            ending.because(str(error) or type(error).__name__)
+            await session.aclose()
+
+    async with messages, anyio.create_task_group() as group:
+        async for item in messages:
+            group.start_soon(post, item)
