@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from refold.provider.local.download import runtime_is_here
+from refold.provider.local.download import is_runtime_installed
 from refold.provider.local.models import ModelDirectory, default_directory, find
 
 ROOT = Path(__file__).parents[2]
@@ -144,7 +144,7 @@ def test_pipx_installs_it(index: Path, tmp_path: Path) -> None:
 
 
 def test_with_its_extra_the_embedded_model_answers(index: Path, tmp_path: Path) -> None:
-    if not runtime_is_here():
+    if not is_runtime_installed():
         pytest.skip("xllamacpp is not installed")
     if not SHELF.holds(SMALLEST):
         pytest.skip(

@@ -15,7 +15,7 @@ from refold.config.settings import Settings
 from refold.journal.events.kinds import SystemPromptSet
 from refold.prompts.presets import BUILT_IN
 from refold.provider.local.embedded import plain_request
-from refold.provider.local.server import CONTEXT
+from refold.provider.local.server import DEFAULT_CONTEXT_TOKENS
 from refold.provider.port import Request
 from refold.testing.providers import Reply as Line
 from refold.testing.wire_answers import WireName, answer
@@ -63,8 +63,13 @@ def test_the_first_request_with_every_tool_is_less_than_4000_tokens(
 def test_a_small_model_is_sent_less_than_500_tokens(tmp_path: Path) -> None:
     ground = SessionGround(roots=(str(tmp_path),))
     system_prompt = SystemPromptBuilder(Settings(), paths(os.environ), os.environ, ground)
-    told = system_prompt.text(PromptParts(small=True, window=CONTEXT), SystemPromptSet())
-    tools = tuple(tool.spec for tool in ModelTraits(CONTEXT, small=True).tools(builtin()))
+    told = system_prompt.text(
+        PromptParts(small=True, window=DEFAULT_CONTEXT_TOKENS), SystemPromptSet()
+    )
+    tools = tuple(
+        tool.spec
+        for tool in ModelTraits(DEFAULT_CONTEXT_TOKENS, small=True).tools(builtin())
+    )
     hello = Message("user", (Text("Hello."),))
     request = Request(
         Log([StoredMessage(1, hello)]), told.system, tools, schema=Raw(b"null")

@@ -116,7 +116,7 @@ class Connections:
         from refold.provider.local.models import ModelDirectory, default_directory
 
         shelf = ModelDirectory(default_directory(self._environ))
-        return tuple(f"{SMALL}{model.name}" for model in shelf.installed())
+        return tuple(f"{SMALL}{model.name}" for model in shelf.list_installed())
 
     def calls_in_text(self, name: str) -> bool:
         """Whether the model calls tools as text, by the settings or by what is known of its
@@ -143,13 +143,17 @@ class Connections:
     def embedded_window(self, name: str) -> int:
         """The tokens that an embedded model can read at once."""
         from refold.provider.local.models import ModelDirectory, default_directory
-        from refold.provider.local.server import CONTEXT, machine_memory, served_context
+        from refold.provider.local.server import (
+            DEFAULT_CONTEXT_TOKENS,
+            context_tokens,
+            machine_memory,
+        )
 
         try:
             model = ModelDirectory(default_directory(self._environ)).find(name)
         except BadInput:
-            return CONTEXT
-        return served_context(model, machine_memory())
+            return DEFAULT_CONTEXT_TOKENS
+        return context_tokens(model, machine_memory())
 
     def go_on_after(self, before: "Connections") -> None:
         """A script goes on where those had come to in it."""

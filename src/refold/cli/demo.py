@@ -14,7 +14,7 @@ from refold.cli.tour import start_session, terminal_of
 from refold.config.paths import Paths, paths
 from refold.errors import RefoldError
 from refold.headless.streams import print_error, write
-from refold.provider.local.models import DEFAULT, ModelDirectory, default_directory
+from refold.provider.local.models import DEFAULT_MODEL, ModelDirectory, default_directory
 from refold.terminal.input.line_reader import LineReader
 from refold.terminal.work import Work
 from refold.views.stream_json.turn_result import EXIT_CODES
@@ -45,10 +45,10 @@ def run(found: Namespace) -> int:
 def _embedded() -> str:
     """The name of an installed embedded model; if there is none, one is installed."""
     shelf = ModelDirectory(default_directory(os.environ))
-    if here := shelf.installed():
+    if here := shelf.list_installed():
         return here[0].name
-    install(DEFAULT, shelf)  # the smaller one fails even at this
-    return DEFAULT.name
+    install(DEFAULT_MODEL, shelf)  # the smaller one fails even at this
+    return DEFAULT_MODEL.name
 
 
 async def _demo(places: Paths, model: str) -> int:

@@ -104,13 +104,13 @@ def model(ground: CheckContext) -> Iterator[Finding]:
 
 def local(ground: CheckContext) -> Iterator[Finding]:
     """Embedded models, and how fast one is: the chosen one, or else the smallest."""
-    from refold.provider.local.download import runtime_is_here
+    from refold.provider.local.download import is_runtime_installed
 
     there = ground.models.connections.installed()
     if not there:
         return
     names = ", ".join(there)
-    if not runtime_is_here():
+    if not is_runtime_installed():
         yield Finding("local", "warning", f"{names}, but llama.cpp is missing",
             "refold local status says how to get it")  # fmt: skip
         return

@@ -25,7 +25,12 @@ from refold.console.printer import Printer
 from refold.console.reader import Key, TerminalReader
 from refold.errors import BadInput, ProviderError, RefoldError, Refused
 from refold.provider import catalog
-from refold.provider.local.models import MODELS, ModelDirectory, default_directory, find
+from refold.provider.local.models import (
+    EMBEDDED_MODELS,
+    ModelDirectory,
+    default_directory,
+    find,
+)
 from refold.provider.spec import ProviderSpec, no_provider
 from refold.terminal.this_terminal import this_terminal
 from refold.views.escape import on_one_line, visible
@@ -137,7 +142,7 @@ def _offers(app: App) -> FirstRunOffers:
         check_key=check_key,
         keep_key=keep_key,
         servers=local_servers(os.environ),
-        embedded=[Embedded(each.name, each.size, _SMALL_MODEL) for each in MODELS],
+        embedded=[Embedded(each.name, each.size, _SMALL_MODEL) for each in EMBEDDED_MODELS],
         install=fetch,
         remember=keep,
         sandboxed=lambda: app.workspace.sandbox.confines,

@@ -16,29 +16,29 @@ from refold.provider.local.download import (
     DownloadProgress,
     Source,
     fetch,
-    runtime_is_here,
-    source_given,
+    is_runtime_installed,
+    parse_source,
 )
 from refold.provider.local.gguf import read_header
-from refold.provider.local.hub import SCHEME, Hub, parse_name, usual_sources
+from refold.provider.local.hub import NAME_SCHEME, Hub, parse_name, usual_sources
 from refold.provider.local.machine import this_machine
 from refold.provider.local.models import (
-    DEFAULT,
-    FROM_HUB,
-    KNOWN,
-    MODELS,
+    DEFAULT_MODEL,
+    EMBEDDED_MODELS,
+    HUB_MODELS,
+    KNOWN_MODELS,
     LocalModel,
     ModelDirectory,
     ModelSource,
     default_directory,
     find,
 )
-from refold.provider.local.own_model import hub_model, own_model, settled
+from refold.provider.local.own_model import add_to_directory, hub_model, own_model
 from refold.provider.local.server import (
     ServerStatus,
+    context_tokens,
     machine_memory,
     running_servers,
-    served_context,
     stop,
 )
 
@@ -50,7 +50,7 @@ _EVERY = 5  # percent between two lines, without a terminal
 
 def add_arguments(local: ArgumentParser) -> None:
     what = local.add_subparsers(dest="what", metavar="WHAT", required=True)
-    names = [model.name for model in KNOWN]
+    names = [model.name for model in KNOWN_MODELS]
     install = what.add_parser("install", help="download a model and verify it")
     install.add_argument(
         "place",
@@ -88,28 +88,28 @@ def run(found: Namespace) -> int:
         case "stop":
             return _stop(shelf.place(shelf.find(found.model)) if found.model else None)
         case _:
-            every = shelf.every()
+            every = shelf.list_all()
             return _status([shelf.find(found.model)] if found.model else every, shelf)
 
 
 def _install(found: Namespace, shelf: ModelDirectory) -> int:
     place, name = found.place, found.model
-    if any(place in (model.name, f"local/{model.name}") for model in KNOWN):
+    if any(place in (model.name, f"local/{model.name}") for model in KNOWN_MODELS):
         if name:
             raise BadInput(f"give one name, either {place} or --model {name}")
         place, name = "", place
     if place and (name or found.source):
         raise BadInput("give either FILE|URL of your own model, or --model and --from")
-    if place.startswith(SCHEME):
+    if place.startswith(NAME_SCHEME):
         return install_from_hub(*parse_name(place), shelf)
     if place:
         return install_own(place, shelf)
-    return install(find(name or DEFAULT.name), shelf, found.source or "")
+    return install(find(name or DEFAULT_MODEL.name), shelf, found.source or "")
 
 
 def install(model: LocalModel, shelf: ModelDirectory, place: str = "") -> int:
     """Fetch `model`, telling how it goes. Raises `RefoldError` when it cannot be had."""
-    if model in FROM_HUB:
+    if model in HUB_MODELS:
         if place:
             return install_own(place, shelf, model.name)
         return install_from_hub(model.repository, model.quant, shelf)
@@ -117,7 +117,7 @@ def install(model: LocalModel, shelf: ModelDirectory, place: str = "") -> int:
         write(f"{model.name} is already installed: {shelf.place(model)}\n")
         return _say_runtime()
     if place:
-        sources: Sequence[Source] = (source_given(place),)
+        sources: Sequence[Source] = (parse_source(place),)
     else:
         sources = usual_sources(model, shelf, Hub.from_environ(os.environ))
     origin = _fetch(model, sources, shelf)
@@ -131,9 +131,11 @@ def install_from_hub(repository: str, quant: str, shelf: ModelDirectory) -> int:
     hub = Hub.from_environ(os.environ)
     file = hub.file(repository, quant)
     model = hub_model(repository, file)
-    if model in MODELS:
+    if model in EMBEDDED_MODELS:
         return install(model, shelf)
-    if any((m.name, m.sha256) == (model.name, model.sha256) for m in shelf.installed()):
+    if any(
+        (m.name, m.sha256) == (model.name, model.sha256) for m in shelf.list_installed()
+    ):
         write(f"{model.name} is already installed: {shelf.place(model)}\n")
         return _say_runtime()
     write(f"{file.path} of {repository}\n")
@@ -147,7 +149,7 @@ def install_from_hub(repository: str, quant: str, shelf: ModelDirectory) -> int:
 def install_own(place: str, shelf: ModelDirectory, name: str = "") -> int:
     """Install the user's own GGUF file. Raises `RefoldError` if it cannot be fetched."""
     model = own_model(place, name)
-    origin = _fetch(model, (source_given(place),), shelf)
+    origin = _fetch(model, (parse_source(place),), shelf)
     write(f"sha256 {origin.sha256}\n")
     return _settle(model, origin, shelf)
 
@@ -159,25 +161,25 @@ def _fetch(
     write(f"{model.name}: {_size(model.size)}, into {shelf.directory}\n")
     need = f"about {_size(model.memory)} of memory"
     write(f"needs {need}: {machine.fit(model.memory)} ({machine.text})\n")
-    if begun := shelf.fetched(model):
+    if begun := shelf.partial_size(model):
         write(f"resuming after {_size(begun)} of an earlier try\n")
     tell = _bar() if sys.stdout.isatty() else _lines()
     try:
         return fetch(model, sources, shelf, tell)
     except KeyboardInterrupt:
-        done = _size(shelf.fetched(model))
+        done = _size(shelf.partial_size(model))
         write(f"\nstopped after {done}: run the same command to resume\n")
         raise
 
 
 def _settle(model: LocalModel, origin: ModelSource, shelf: ModelDirectory) -> int:
     """Read what the file says about the model, and tell it."""
-    found = settled(model, origin, shelf)
+    found = add_to_directory(model, origin, shelf)
     header = read_header(shelf.place(found))
     facts = [header.architecture or "unknown architecture"]
     if header.parameters:
         facts.append(f"{header.parameters / 1e9:.1f} billion parameters")
-    used = served_context(found, machine_memory())
+    used = context_tokens(found, machine_memory())
     known = f"{header.context:,} tokens of context" if header.context else "context unknown"
     facts.append(f"{known}, {used:,} used" if used < header.context else known)
     template = "its own chat template"
@@ -196,7 +198,7 @@ def _status(models: list[LocalModel], shelf: ModelDirectory) -> int:
             origin = shelf.origin(model)
             came = f", from {origin.source}, {origin.at[:10]}" if origin else ""
             write(f"{name}  installed, {_size(model.size)}{came}\n")
-        elif begun := shelf.fetched(model):
+        elif begun := shelf.partial_size(model):
             part = f"{_size(begun)} of {_size(model.size)}"
             write(
                 f"{name}  partly downloaded, {part}: refold local install --model {model.name}\n"
@@ -243,11 +245,11 @@ def _served(server: ServerStatus) -> str:
 
 
 def _remove(name: str, shelf: ModelDirectory) -> int:
-    here = shelf.installed()
+    here = shelf.list_installed()
     if not name and len(here) > 1:
         names = " or ".join(each.name for each in here)
         raise BadInput(f"there is more than one model here: say --model {names}")
-    model = shelf.find(name) if name else next(iter(here), DEFAULT)
+    model = shelf.find(name) if name else next(iter(here), DEFAULT_MODEL)
     freed = shelf.remove(model)
     if freed:
         write(f"{model.name} is removed, {_size(freed)} are free again\n")
@@ -257,7 +259,7 @@ def _remove(name: str, shelf: ModelDirectory) -> int:
 
 
 def _say_runtime() -> int:
-    if runtime_is_here():
+    if is_runtime_installed():
         write("llama.cpp (xllamacpp) is installed\n")
     else:
         write(f"llama.cpp is missing, without it no model runs: {HOW_TO_GET_RUNTIME}\n")

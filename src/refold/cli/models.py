@@ -299,11 +299,15 @@ def _when(source: str, listed: StoredModelList | None) -> str:
 def _embedded(here: ModelContext, wanted: str) -> Iterator[Row]:
     if wanted.lower() not in ("", LOCAL):
         return
-    from refold.provider.local.models import MODELS, ModelDirectory, default_directory
-    from refold.provider.local.server import machine_memory, served_context
+    from refold.provider.local.models import (
+        EMBEDDED_MODELS,
+        ModelDirectory,
+        default_directory,
+    )
+    from refold.provider.local.server import context_tokens, machine_memory
 
     shelf = ModelDirectory(default_directory(here.environ))
-    for model in (*MODELS, *shelf.own()):
+    for model in (*EMBEDDED_MODELS, *shelf.list_own()):
         marks = [*here.roles_of(LOCAL).get(model.name, ())]
         if not shelf.holds(model):
             marks.append("not installed")
@@ -312,7 +316,7 @@ def _embedded(here: ModelContext, wanted: str) -> Iterator[Row]:
             LOCAL,
             model.name,
             LOCAL,
-            served_context(model, machine_memory()),
+            context_tokens(model, machine_memory()),
             rates,
             tuple(marks),
         )

@@ -11,8 +11,8 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from refold.errors import Refused, Unreachable
-from refold.provider.local.embedded import Embedded, until_it_repeats
-from refold.provider.local.models import DEFAULT
+from refold.provider.local.embedded import Embedded, stop_repetition
+from refold.provider.local.models import DEFAULT_MODEL
 from refold.provider.local.server import Address
 from refold.provider.port import (
     CallDelta,
@@ -78,7 +78,7 @@ async def embedded(
     answers = [answer("openai-chat", reply) for reply in replies]
     async with wire_server(*answers) as server:
         running = Running(server.url)
-        async with aclosing(Embedded(DEFAULT, running)) as provider:
+        async with aclosing(Embedded(DEFAULT_MODEL, running)) as provider:
             yield provider, running, server
 
 
@@ -147,7 +147,7 @@ def cut(text: str) -> tuple[str, list[str]]:
         yield Done()
 
     async def use() -> list[Delta]:
-        return [delta async for delta in until_it_repeats(response())]
+        return [delta async for delta in stop_repetition(response())]
 
     found = anyio.run(use)
     said = "".join(d.text for d in found if isinstance(d, TextDelta))
@@ -186,7 +186,7 @@ def test_the_server_starts_with_the_first_request_and_outlives_the_provider() ->
 
     first, second, running = anyio.run(use)
 
-    assert first[0] == Retrying(0.0, f"loading {DEFAULT.name}")
+    assert first[0] == Retrying(0.0, f"loading {DEFAULT_MODEL.name}")
     assert not any(isinstance(d, Retrying) for d in second)
     assert (running.starts, running.running) == (1, True)
 
@@ -227,7 +227,7 @@ def after_a_crash(second: Reply) -> tuple[list[Delta], Running]:
         first = broken_off(Reply(CALL))
         async with wire_server(first, answer("openai-chat", second)) as server:
             running = Running(server.url, dies=True)
-            async with aclosing(Embedded(DEFAULT, running)) as provider:
+            async with aclosing(Embedded(DEFAULT_MODEL, running)) as provider:
                 return await heard(provider), running
 
     return anyio.run(use)
@@ -241,8 +241,8 @@ def test_after_a_crash_the_server_is_started_again_and_the_response_continues() 
     assert "".join(d.name for d in calls) == "look"
     assert "".join(d.arguments for d in calls) == '{"where": "up"}'
     assert waits[1:] == [
-        f"the server of {DEFAULT.name} crashed; it is started again",
-        f"loading {DEFAULT.name}",
+        f"the server of {DEFAULT_MODEL.name} crashed; it is started again",
+        f"loading {DEFAULT_MODEL.name}",
     ]
     assert running.starts == 2
 
@@ -254,7 +254,7 @@ def test_a_second_response_that_begins_otherwise_is_not_put_behind_the_first() -
 
 def test_a_server_that_does_not_start_is_a_provider_s_error() -> None:
     async def use() -> None:
-        await heard(Embedded(DEFAULT, Running("", why_not="no memory")))
+        await heard(Embedded(DEFAULT_MODEL, Running("", why_not="no memory")))
 
     with pytest.raises(Refused, match="no memory"):
         anyio.run(use)
@@ -283,7 +283,7 @@ def test_it_is_asked_with_its_key_for_a_call_and_nothing_else() -> None:
     assert body == {
         "temperature": 0,
         "cache_prompt": True,
-        "model": DEFAULT.name,
+        "model": DEFAULT_MODEL.name,
         "stream": True,
         "stream_options": {"include_usage": True},
         "max_tokens": 1024,
@@ -307,7 +307,7 @@ def test_a_tool_with_plain_arguments_is_asked_for_by_a_grammar() -> None:
     assert "response_format" not in body
 
 
-IN_TEMPLATE = replace(DEFAULT, calls_tools=True)
+IN_TEMPLATE = replace(DEFAULT_MODEL, calls_tools=True)
 
 
 def test_larger_model_gets_tools_in_its_template_and_its_calls_are_read() -> None:

@@ -11,11 +11,11 @@ import pytest
 
 from refold.cli import local
 from refold.errors import BadInput, Unreachable
-from refold.provider.local.hub import Hub, HubFile, chosen, parse_name, usual_sources
+from refold.provider.local.hub import Hub, HubFile, choose_file, parse_name, usual_sources
 from refold.provider.local.models import (
-    DEFAULT,
-    FROM_HUB,
-    MODELS,
+    DEFAULT_MODEL,
+    EMBEDDED_MODELS,
+    HUB_MODELS,
     ModelDirectory,
     default_directory,
 )
@@ -73,7 +73,7 @@ def test_hub_model_is_fetched_with_the_sha256_that_the_hub_states(
 ) -> None:
     assert run("install", name) == 0
 
-    (model,) = shelf().installed()
+    (model,) = shelf().list_installed()
     assert (model.name, model.sha256) == ("tiny-q4_k_m", sha256(MODEL).hexdigest())
     assert (model.context, model.token_bytes) == (4096, 2 * 2 * 32 * 2)
     assert shelf().place(model).read_bytes() == MODEL
@@ -114,7 +114,7 @@ def test_hub_download_that_breaks_off_is_resumed(hub: ModelHub) -> None:
 
     ranges = [r.headers.get("range") for r in hub.requests if r.server == "store"]
     assert ranges == [None, "bytes=1000-"]
-    (model,) = shelf().installed()
+    (model,) = shelf().list_installed()
     assert shelf().place(model).read_bytes() == MODEL
 
 
@@ -228,7 +228,7 @@ def test_copy_of_the_hub_s_own_programs_is_used_offline(
 
     run("install", f"hf:{REPOSITORY}")
 
-    (model,) = shelf().installed()
+    (model,) = shelf().list_installed()
     assert shelf().place(model).read_bytes() == MODEL
 
 
@@ -241,7 +241,7 @@ def test_copy_is_used_where_the_hub_does_not_answer(
 
     run("install", f"hf:{REPOSITORY}")
 
-    assert [model.name for model in shelf().installed()] == ["tiny-q4_k_m"]
+    assert [model.name for model in shelf().list_installed()] == ["tiny-q4_k_m"]
 
 
 def test_copy_is_not_downloaded_again(
@@ -264,7 +264,7 @@ def test_damaged_copy_is_replaced_by_a_download(
 
     run("install", f"hf:{REPOSITORY}")
 
-    (model,) = shelf().installed()
+    (model,) = shelf().list_installed()
     assert shelf().place(model).read_bytes() == MODEL
 
 
@@ -294,7 +294,7 @@ def test_endpoint_that_is_no_address_is_quoted(monkeypatch: pytest.MonkeyPatch) 
         run("install", f"hf:{REPOSITORY}")
 
 
-@pytest.mark.parametrize("model", FROM_HUB, ids=lambda model: model.name)
+@pytest.mark.parametrize("model", HUB_MODELS, ids=lambda model: model.name)
 def test_listed_model_is_installed_by_its_name(
     hub: ModelHub, model: "local.LocalModel", capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -303,7 +303,7 @@ def test_listed_model_is_installed_by_its_name(
 
     run("install", model.name)
 
-    assert [installed.name for installed in shelf().installed()] == [model.name]
+    assert [installed.name for installed in shelf().list_installed()] == [model.name]
     assert f"local/{model.name}  installed, 0 MB, from {hub.url}" in status(
         model.name, capfd
     )
@@ -320,10 +320,10 @@ def test_listed_model_is_installed_from_a_file(tmp_path: Path) -> None:
 
     run("install", "--model", "qwen3-8b", "--from", str(tmp_path / "mine.gguf"))
 
-    assert [model.name for model in shelf().installed()] == ["qwen3-8b"]
+    assert [model.name for model in shelf().list_installed()] == ["qwen3-8b"]
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+@pytest.mark.parametrize("model", EMBEDDED_MODELS, ids=lambda model: model.name)
 def test_models_with_packages_come_from_a_copy_or_the_mirror_first(
     model: "local.LocalModel", tmp_path: Path
 ) -> None:
@@ -345,11 +345,11 @@ def test_known_model_keeps_its_name_when_the_hub_names_its_file(
     hub: ModelHub, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shelf().directory.mkdir(parents=True)
-    with shelf().place(DEFAULT).open("wb") as file:
-        file.truncate(DEFAULT.size)
-    known = HubFile("x-Q4_K_M.gguf", DEFAULT.size, DEFAULT.sha256)
+    with shelf().place(DEFAULT_MODEL).open("wb") as file:
+        file.truncate(DEFAULT_MODEL.size)
+    known = HubFile("x-Q4_K_M.gguf", DEFAULT_MODEL.size, DEFAULT_MODEL.sha256)
 
-    assert local.hub_model("org/copy", known) == DEFAULT
+    assert local.hub_model("org/copy", known) == DEFAULT_MODEL
 
 
 def hub_files(*paths: str) -> list[HubFile]:
@@ -370,7 +370,7 @@ def hub_files(*paths: str) -> list[HubFile]:
     ],
 )
 def test_file_is_chosen_by_quant_or_name(paths: list[str], quant: str, path: str) -> None:
-    assert chosen(hub_files(*paths), "o/r", quant).path == path
+    assert choose_file(hub_files(*paths), "o/r", quant).path == path
 
 
 @pytest.mark.parametrize(
@@ -392,9 +392,9 @@ def test_file_that_is_not_clear_is_asked_for(
     paths: list[str], quant: str, sentence: str
 ) -> None:
     with pytest.raises(BadInput, match=sentence):
-        chosen(hub_files(*paths), "o/r", quant)
+        choose_file(hub_files(*paths), "o/r", quant)
 
 
 def test_file_without_a_sha256_is_not_taken() -> None:
     with pytest.raises(BadInput, match=r"the hub states no sha256 of a-Q4_0\.gguf"):
-        chosen([HubFile("a-Q4_0.gguf", 1, "")], "o/r", "")
+        choose_file([HubFile("a-Q4_0.gguf", 1, "")], "o/r", "")

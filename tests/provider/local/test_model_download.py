@@ -19,10 +19,10 @@ from refold.provider.local.download import (
     FromUrl,
     Source,
     fetch,
-    source_given,
+    parse_source,
 )
 from refold.provider.local.models import (
-    MODELS,
+    EMBEDDED_MODELS,
     LocalModel,
     ModelDirectory,
     default_directory,
@@ -147,7 +147,7 @@ def test_a_person_s_interruption_keeps_what_has_come(shelf: ModelDirectory) -> N
         install(shelf, Interrupted(after=1200))
 
     assert files(shelf) == {"tiny.gguf.partial": BYTES[:1200]}
-    assert (shelf.holds(MODEL), shelf.fetched(MODEL)) == (False, 1200)
+    assert (shelf.holds(MODEL), shelf.partial_size(MODEL)) == (False, 1200)
 
 
 def test_wrong_bytes_are_named_by_both_hashes_and_not_kept(
@@ -280,22 +280,22 @@ def test_a_person_may_name_a_file_or_an_address(tmp_path: Path) -> None:
     file = tmp_path / "mine.gguf"
     file.touch()
 
-    assert source_given(str(file)) == FromFile(file)
-    assert source_given(f"file://{file}") == FromFile(file)
-    assert source_given("https://h/x") == FromUrl("https://h/x")
+    assert parse_source(str(file)) == FromFile(file)
+    assert parse_source(f"file://{file}") == FromFile(file)
+    assert parse_source("https://h/x") == FromUrl("https://h/x")
     with pytest.raises(BadInput, match=r"there is no file 'gone\.gguf'"):
-        source_given("gone.gguf")
+        parse_source("gone.gguf")
 
 
 def test_a_model_is_found_by_its_name_and_an_unknown_one_says_which_there_are() -> None:
-    assert [find(m.name) for m in MODELS] == list(MODELS)
+    assert [find(m.name) for m in EMBEDDED_MODELS] == list(EMBEDDED_MODELS)
     assert find("local/qwen2.5-coder-0.5b").size == 491_400_064
     with pytest.raises(BadInput, match=r"'gpt': choose one of qwen2\.5-coder-1\.5b, qwen"):
         find("gpt")
 
 
 def test_the_parts_of_every_model_add_up() -> None:
-    for model in MODELS:
+    for model in EMBEDDED_MODELS:
         rest = model.size - model.parts.size * (model.parts.count - 1)
         assert 0 < rest <= model.parts.size
 

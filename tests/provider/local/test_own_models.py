@@ -14,7 +14,7 @@ from refold.config.settings import Settings
 from refold.errors import BadInput, Unreachable
 from refold.provider.local.gguf import GgufHeader, read_header
 from refold.provider.local.models import LocalModel, ModelDirectory, default_directory
-from refold.provider.local.server import served_context
+from refold.provider.local.server import context_tokens
 from tests.provider.local.made_up import Hub, gguf, serving
 
 
@@ -57,7 +57,7 @@ def test_a_file_that_is_no_model_is_refused_with_the_reason(
     with pytest.raises(BadInput, match=f"is not a GGUF file: {reason}"):
         run("install", str(mine))
 
-    assert shelf().installed() == []
+    assert shelf().list_installed() == []
 
 
 def test_a_file_is_installed_by_its_path_and_used_by_its_name(
@@ -70,7 +70,7 @@ def test_a_file_is_installed_by_its_path_and_used_by_its_name(
         "tiny, 4,096 tokens of context, its own chat template, tool calls in JSON" in said
     )
     assert "use it with: refold -m local/my-model-q4\n" in said
-    (model,) = shelf().installed()
+    (model,) = shelf().list_installed()
     assert (model.name, model.context, model.size) == ("my-model-q4", 4096, len(gguf()))
     assert shelf().place(model).read_bytes() == gguf()
 
@@ -132,7 +132,7 @@ def test_larger_model_with_tools_in_its_template_calls_them_in_that_format(
 
     run("install", str(mine))
 
-    assert [model.calls_tools for model in shelf().installed()] == [calls]
+    assert [model.calls_tools for model in shelf().list_installed()] == [calls]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_window_grows_with_the_memory_up_to_what_the_model_was_made_for(
         "m", "m.gguf", 1_000_000_000, "", context=made_for, token_bytes=token_bytes
     )
 
-    assert served_context(model, memory) == context
+    assert context_tokens(model, memory) == context
 
 
 def test_a_file_comes_from_an_address(capfd: pytest.CaptureFixture[str]) -> None:
@@ -162,7 +162,7 @@ def test_a_file_comes_from_an_address(capfd: pytest.CaptureFixture[str]) -> None
         assert run("install", hub.url) == 0
 
     assert "no chat template: ChatML" in capfd.readouterr().out
-    assert [model.name for model in shelf().installed()] == ["tiny"]
+    assert [model.name for model in shelf().list_installed()] == ["tiny"]
 
 
 def test_what_comes_from_an_address_and_is_no_model_is_deleted() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from refold.config.paths import paths
-from refold.provider.local.download import runtime_is_here
+from refold.provider.local.download import is_runtime_installed
 from refold.provider.local.models import LocalModel, ModelDirectory, default_directory, find
 from refold.provider.local.server import ServerStatus, running_servers
 
@@ -26,7 +26,7 @@ SMALLEST = find("qwen2.5-coder-0.5b")
 
 @pytest.fixture(scope="module")
 def model() -> LocalModel:
-    if not runtime_is_here():
+    if not is_runtime_installed():
         pytest.skip("xllamacpp is not installed")
     if not SHELF.holds(SMALLEST):
         pytest.skip(

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from refold.journal.events.kinds import Compacted
-from refold.provider.local.download import runtime_is_here
+from refold.provider.local.download import is_runtime_installed
 from refold.provider.local.models import ModelDirectory, default_directory, find
-from refold.provider.local.server import CONTEXT
+from refold.provider.local.server import DEFAULT_CONTEXT_TOKENS
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(1100)]
 MODEL = find("qwen2.5-coder-1.5b")
@@ -43,7 +43,7 @@ def written(directory: Path) -> int:
 def test_a_task_in_parts_is_done_though_it_is_longer_than_the_window(
     tmp_path: Path,
 ) -> None:
-    if not runtime_is_here():
+    if not is_runtime_installed():
         pytest.skip("xllamacpp is not installed")
     if not SHELF.holds(MODEL):
         pytest.skip(f"optional: {MODEL.file} is not in {SHELF.directory}")
@@ -79,4 +79,4 @@ def test_a_task_in_parts_is_done_though_it_is_longer_than_the_window(
     (journal,) = home.glob("sessions/*/events.jsonl")
     assert [secret for secret in SECRETS.values() if secret not in said] == []
     assert f'"kind":"{Compacted.__name__}"' in journal.read_text()
-    assert size / 4 > CONTEXT * 0.95
+    assert size / 4 > DEFAULT_CONTEXT_TOKENS * 0.95

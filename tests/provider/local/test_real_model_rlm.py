@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from refold.provider.local.download import runtime_is_here
+from refold.provider.local.download import is_runtime_installed
 from refold.provider.local.models import ModelDirectory, default_directory, find
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(900)]
@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 def asked(name: str, folder: Path, way: str) -> dict[str, Any]:
     """The document of `refold rlm --json`, whose session has to be sound."""
     model = find(name)
-    if not runtime_is_here():
+    if not is_runtime_installed():
         pytest.skip("xllamacpp is not installed")
     if not SHELF.holds(model):
         pytest.skip(

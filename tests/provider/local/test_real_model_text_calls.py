@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from bench.local_tasks import TASKS, all_talked
-from refold.provider.local.download import runtime_is_here
+from refold.provider.local.download import is_runtime_installed
 from refold.provider.local.models import ModelDirectory, default_directory, find
 from refold.provider.text_protocol.selection import Tools
 
@@ -26,7 +26,7 @@ SMALLEST = find("qwen2.5-coder-0.5b")
 
 @pytest.fixture(autouse=True)
 def _there() -> None:
-    if not runtime_is_here():
+    if not is_runtime_installed():
         pytest.skip("xllamacpp is not installed")
     if not SHELF.holds(SMALLEST):
         pytest.skip(

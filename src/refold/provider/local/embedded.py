@@ -40,14 +40,14 @@ from refold.values.growing import Log
 from refold.values.messages import Message, StoredMessage, Text, ToolCall, ToolResult
 from refold.values.tools import ToolSpec
 
-LABEL = "the embedded model"
-MOST_OUTPUT = 1024  # tokens: a minute on two cores, so that no answer runs for ever
-MAX_TEMPLATE_OUTPUT = 8192  # tokens of a larger model, which may think before it answers
+PEER_LABEL = "the embedded model"
+MAX_OUTPUT_TOKENS = 1024  # a minute on two cores, so that no answer runs for ever
+MAX_TEMPLATE_OUTPUT_TOKENS = 8192  # of a larger model, which may think before it answers
 # A response has gone round that ends with a piece of so many characters, repeated so often.
-_PERIOD, _TIMES = 200, 6
-_REPEATED = 800  # characters of repetition at least: a hundred short lines are fewer
-_LOOK_EVERY = 64  # characters
-_BOUNDS = Bounds(connect=5.0, idle=600.0)  # a long prompt is read without a word
+_MAX_PERIOD_CHARS, _MIN_REPETITIONS = 200, 6
+_MIN_REPEATED_CHARS = 800  # of repetition at least: a hundred short lines are fewer
+_CHECK_INTERVAL_CHARS = 64
+_HTTP_BOUNDS = Bounds(connect=5.0, idle=600.0)  # a long prompt is read without a word
 
 
 class Embedded:
@@ -59,11 +59,11 @@ class Embedded:
         self._address = Address("", "")
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        answer = until_it_repeats(self._answer(request))
+        answer = stop_repetition(self._answer(request))
         own = request.tools and not self._model.calls_tools
         read = _as_calls(request, answer) if own else answer
-        async with aclosing(read) as found:
-            async for delta in found:
+        async with aclosing(read) as deltas:
+            async for delta in deltas:
                 yield delta
 
     async def aclose(self) -> None:
@@ -78,8 +78,8 @@ class Embedded:
         """
         before, only_text = "", True
         try:
-            async with aclosing(self._asked(request)) as found:
-                async for delta in found:
+            async with aclosing(self._request_answer(request)) as answer:
+                async for delta in answer:
                     before += delta.text if isinstance(delta, TextDelta) else ""
                     only_text = only_text and isinstance(delta, TextDelta | Retrying)
                     yield delta
@@ -92,8 +92,8 @@ class Embedded:
             0.0, f"the server of {self._model.name} crashed; it is started again"
         )
         text = ""
-        async with aclosing(self._asked(request)) as found:
-            async for delta in found:
+        async with aclosing(self._request_answer(request)) as answer:
+            async for delta in answer:
                 if not isinstance(delta, TextDelta) or len(text) > len(before):
                     yield delta
                     continue
@@ -103,7 +103,7 @@ class Embedded:
                 if len(text) > len(before):
                     yield TextDelta(text[len(before) :])
 
-    async def _asked(self, request: Request) -> AsyncGenerator[Delta, None]:
+    async def _request_answer(self, request: Request) -> AsyncGenerator[Delta, None]:
         if not self._server.running:
             yield Retrying(0.0, f"loading {self._model.name}")
         in_template = self._model.calls_tools
@@ -124,20 +124,20 @@ class Embedded:
         )
         prefix = "" if in_template else plain.system[: plain.shared]
         async with self._server.lease(prefix) as address:
-            http = await self._connected(address)
+            http = await self._connect(address)
             answer = deltas(http, "/v1/chat/completions", body, plain.model, reader)
-            async with aclosing(answer) as found:
-                async for delta in found:
+            async with aclosing(answer) as chunks:
+                async for delta in chunks:
                     yield delta
 
-    async def _connected(self, address: Address) -> Http:
+    async def _connect(self, address: Address) -> Http:
         if self._http is None or address != self._address:
             if self._http:
                 await self._http.aclose()
             # It closes idle connections after five seconds, at times just when we send.
             headers = {"authorization": f"Bearer {address.key}", "connection": "close"}
-            peer = Peer(LABEL, address.url)
-            self._http = Http(peer, headers, secret=address.key, bounds=_BOUNDS)
+            peer = Peer(PEER_LABEL, address.url)
+            self._http = Http(peer, headers, secret=address.key, bounds=_HTTP_BOUNDS)
             self._address = address
         return self._http
 
@@ -145,42 +145,44 @@ class Embedded:
 def to_wire(request: Request, plain: Request, messages: bytes) -> bytes:
     """The body: `plain` as it goes out, with the shape that `request` asks answers in."""
     schema = Raw(b"null") if request.tools else plain.schema  # calls have their own
-    most = plain.max_output or MOST_OUTPUT
-    limited = replace(plain, max_output=most, schema=schema, effort="")
+    max_tokens = plain.max_output or MAX_OUTPUT_TOKENS
+    limited = replace(plain, max_output=max_tokens, schema=schema, effort="")
     body = openai_chat.to_wire(limited, messages, Quirks())
-    more: dict[str, Any] = {"temperature": 0, "cache_prompt": True}
+    options: dict[str, Any] = {"temperature": 0, "cache_prompt": True}
     if request.stops:
-        more["stop"] = request.stops
-    if grammar := call_grammar(_allowed(request)):
-        more["grammar"] = grammar
+        options["stop"] = request.stops
+    if grammar := call_grammar(_allowed_tools(request)):
+        options["grammar"] = grammar
     elif shape := call_schema(request):
         named = {"name": "call", "schema": shape}
-        more["response_format"] = {"type": "json_schema", "json_schema": named}
+        options["response_format"] = {"type": "json_schema", "json_schema": named}
     whole: dict[str, Raw] = msgspec.json.decode(body, type=dict[str, Raw])
-    return msgspec.json.encode({**more, **whole})
+    return msgspec.json.encode({**options, **whole})
 
 
 def template_to_wire(_request: Request, plain: Request, messages: bytes) -> bytes:
     """The body for a model whose chat template shows it the tools."""
-    limited = replace(plain, max_output=plain.max_output or MAX_TEMPLATE_OUTPUT, effort="")
+    limited = replace(
+        plain, max_output=plain.max_output or MAX_TEMPLATE_OUTPUT_TOKENS, effort=""
+    )
     body = openai_chat.to_wire(limited, messages, Quirks())
     return msgspec.json.encode(
         {"cache_prompt": True, **msgspec.json.decode(body, type=dict[str, Raw])}
     )
 
 
-async def until_it_repeats(
+async def stop_repetition(
     answer: AsyncGenerator[Delta, None],
 ) -> AsyncGenerator[Delta, None]:
     """End a response that only repeats itself, as the limit would a minute later."""
-    text, seen = "", 0
-    async with aclosing(answer) as found:
-        async for delta in found:
+    text, checked_chars = "", 0
+    async with aclosing(answer) as deltas:
+        async for delta in deltas:
             yield delta
             text += delta.text if isinstance(delta, TextDelta) else ""
-            if len(text) - seen < _LOOK_EVERY:
+            if len(text) - checked_chars < _CHECK_INTERVAL_CHARS:
                 continue
-            seen = len(text)
+            checked_chars = len(text)
             if _repeats(text):
                 yield Done(stop="length")
                 return
@@ -188,8 +190,8 @@ async def until_it_repeats(
 
 def _repeats(text: str) -> bool:
     """Is its end one short piece again and again?"""
-    for period in range(1, _PERIOD + 1):
-        length = max(_REPEATED, _TIMES * period)
+    for period in range(1, _MAX_PERIOD_CHARS + 1):
+        length = max(_MIN_REPEATED_CHARS, _MIN_REPETITIONS * period)
         if len(text) < length:
             return False
         end = text[-length:]
@@ -202,38 +204,40 @@ async def _as_calls(
     request: Request, answer: AsyncGenerator[Delta, None]
 ) -> AsyncGenerator[Delta, None]:
     reading, begun = LocalStreamState(request), False
-    async with aclosing(answer) as found:
-        async for delta in found:
+    async with aclosing(answer) as deltas:
+        async for delta in deltas:
             match delta:
                 case TextDelta(text):
                     if not begun:
                         begun = True  # its first token is here; what it is shows later
                         yield TextDelta("")
-                    for told in reading.feed(text):
-                        yield told
+                    for call_delta in reading.feed(text):
+                        yield call_delta
                 case Done(stop=stop):
-                    for told in reading.end():
-                        yield told
-                    calls = stop == "end" and reading.called
+                    for call_delta in reading.end():
+                        yield call_delta
+                    calls = stop == "end" and reading.is_call
                     yield replace(delta, stop="calls") if calls else delta
                 case _:
                     yield delta
 
 
-FINISH = ToolSpec(
+FINISH_TOOL = ToolSpec(
     "finish",
     "end, and tell the person the answer",
     Raw(
         b'{"type":"object","properties":{"answer":{"type":"string"}},"required":["answer"]}'
     ),
 )
-_HOW = 'Reply with one JSON object: {"tool": NAME, "arguments": {...}}'
-_NEXT = "If the task is done call finish with the answer, else call the next tool."
-_LONGEST_RESULT = 4_000  # characters: a hundred seconds of reading on two cores
+_REPLY_FORMAT = 'Reply with one JSON object: {"tool": NAME, "arguments": {...}}'
+_NEXT_STEP = "If the task is done call finish with the answer, else call the next tool."
+_MAX_RESULT_CHARS = 4_000  # a hundred seconds of reading on two cores
 # The end as a command: "finish('three')". Behind so many characters it would have begun.
-_END_AS_ARGUMENT = re.compile(r'\s*\{\s*"\w+"\s*:\s*"\s*finish(?:\s*\(|\s*"|\s+(?:\\")?\')')
-_HELD_BACK = 40
-_OPENING = re.compile(r'\s*\{\s*"tool"\s*:\s*"([^"]+)"\s*,\s*"arguments"\s*:\s*')
+_END_AS_ARGUMENT_PATTERN = re.compile(
+    r'\s*\{\s*"\w+"\s*:\s*"\s*finish(?:\s*\(|\s*"|\s+(?:\\")?\')'
+)
+_HELD_BACK_CHARS = 40
+_OPENING_PATTERN = re.compile(r'\s*\{\s*"tool"\s*:\s*"([^"]+)"\s*,\s*"arguments"\s*:\s*')
 
 
 def plain_request(request: Request) -> Request:
@@ -242,14 +246,16 @@ def plain_request(request: Request) -> Request:
     What differs between sessions, such as the directory, comes last in the system prompt.
     """
     if not request.tools:
-        return replace(request, messages=_told(request.messages, calls=False), shared=0)
-    lines = "\n".join(_line(tool) for tool in _offered(request))
+        return replace(
+            request, messages=_plain_messages(request.messages, calls=False), shared=0
+        )
+    lines = "\n".join(_line(tool) for tool in _tools_with_finish(request))
     end = request.shared or len(request.system)
     prompt, own = request.system[:end], request.system[end:]
-    shared = f"{prompt}\n\n{_HOW}\n\nTools:\n{lines}".lstrip()
+    shared = f"{prompt}\n\n{_REPLY_FORMAT}\n\nTools:\n{lines}".lstrip()
     return replace(
         request,
-        messages=_told(request.messages),
+        messages=_plain_messages(request.messages),
         system=f"{shared}\n\n{own.lstrip()}".rstrip(),
         shared=len(shared) if request.shared else 0,
         tools=(),
@@ -259,7 +265,7 @@ def plain_request(request: Request) -> Request:
 
 def call_schema(request: Request) -> dict[str, Any] | None:
     """The schema of a response. None: text is wanted."""
-    allowed = _allowed(request)
+    allowed = _allowed_tools(request)
     return {"anyOf": [_shape(tool) for tool in allowed]} if allowed else None
 
 
@@ -272,75 +278,75 @@ class LocalStreamState:
 
     def __init__(self, request: Request) -> None:
         wanted = request.tool_choice != "none"
-        own = any(tool.name == FINISH.name for tool in request.tools)
+        own = any(tool.name == FINISH_TOOL.name for tool in request.tools)
         self._finish_is_call = own and wanted
         self._text = ""
         self._name = ""
-        self._told = 0  # characters of the arguments that went out
+        self._sent_chars = 0  # of the arguments
         self._held = False  # it may still be the end, as an argument
         self._as_argument = False
 
     @property
-    def called(self) -> bool:
-        return bool(self._name) and not self._says
+    def is_call(self) -> bool:
+        return bool(self._name) and not self._is_text
 
     @property
-    def _says(self) -> bool:
-        return self._name == FINISH.name and not self._finish_is_call
+    def _is_text(self) -> bool:
+        return self._name == FINISH_TOOL.name and not self._finish_is_call
 
     def feed(self, text: str) -> Iterator[Delta]:
         self._text += text
         if not self._name:
-            opening = _OPENING.match(self._text)
+            opening = _OPENING_PATTERN.match(self._text)
             if opening is None:
                 return
             self._name = opening[1]
             self._text = self._text[opening.end() :]
-            self._held = not self._says
-        if self._held and len(self._text) >= _HELD_BACK:
-            yield from self._released()
-        if not (self._held or self._says):
+            self._held = not self._is_text
+        if self._held and len(self._text) >= _HELD_BACK_CHARS:
+            yield from self._release()
+        if not (self._held or self._is_text):
             yield from self._arguments()
 
     def end(self) -> Iterator[Delta]:
         """The deltas that are left when nothing more arrives."""
         if self._held:
-            yield from self._released()
-            if not self._says:
+            yield from self._release()
+            if not self._is_text:
                 yield from self._arguments()
         if not self._name:
             yield TextDelta(self._text)  # the server has not kept to the schema
-        elif self._says:
+        elif self._is_text:
             yield TextDelta(_answer(self._text, as_argument=self._as_argument))
 
-    def _released(self) -> Iterator[Delta]:
+    def _release(self) -> Iterator[Delta]:
         self._held = False
-        if not self._finish_is_call and _END_AS_ARGUMENT.match(self._text):
-            self._name, self._as_argument = FINISH.name, True
+        if not self._finish_is_call and _END_AS_ARGUMENT_PATTERN.match(self._text):
+            self._name, self._as_argument = FINISH_TOOL.name, True
         else:
             yield CallDelta(0, name=self._name)
 
     def _arguments(self) -> Iterator[Delta]:
         # The last brace closes the whole, not the arguments: it is held back.
-        upto = max(self._told, len(self._text.rstrip()) - 1)
-        if piece := self._text[self._told : upto]:
+        upto = max(self._sent_chars, len(self._text.rstrip()) - 1)
+        if piece := self._text[self._sent_chars : upto]:
             yield CallDelta(0, piece)
-        self._told = upto
+        self._sent_chars = upto
 
 
-def _offered(request: Request) -> tuple[ToolSpec, ...]:
-    own = any(tool.name == FINISH.name for tool in request.tools)
-    return request.tools if own else (*request.tools, FINISH)
+def _tools_with_finish(request: Request) -> tuple[ToolSpec, ...]:
+    own = any(tool.name == FINISH_TOOL.name for tool in request.tools)
+    return request.tools if own else (*request.tools, FINISH_TOOL)
 
 
-def _allowed(request: Request) -> tuple[ToolSpec, ...]:
+def _allowed_tools(request: Request) -> tuple[ToolSpec, ...]:
     """The tools that the next response may call; none if text is wanted."""
     if not request.tools:
         return ()
-    offered = _offered(request)
+    offered = _tools_with_finish(request)
     if request.tool_choice == "none":
-        return tuple(tool for tool in offered if tool.name == FINISH.name)
-    return _without_circles(offered, request.messages)
+        return tuple(tool for tool in offered if tool.name == FINISH_TOOL.name)
+    return _without_loops(offered, request.messages)
 
 
 def _line(tool: ToolSpec) -> str:
@@ -362,12 +368,14 @@ def _parameters(tool: ToolSpec) -> list[str]:
     return list(msgspec.json.decode(tool.parameters).get("properties", {}))
 
 
-def _told(messages: Log[StoredMessage], *, calls: bool = True) -> Log[StoredMessage]:
+def _plain_messages(
+    messages: Log[StoredMessage], *, calls: bool = True
+) -> Log[StoredMessage]:
     """`calls`: the next response must be a call, so earlier ones are written as calls."""
     names = {c.id: c.name for spoken in messages for c in spoken.message.calls}
-    told, results = list[StoredMessage](), False
+    plain, results = list[StoredMessage](), False
     for spoken, after in zip_longest(messages, islice(messages, 1, None)):
-        message = _said(spoken.message, names, calls)
+        message = _plain_message(spoken.message, names, calls)
         results = spoken.message.role == "tool" or (results and message.role == "user")
         # Last, behind a note: else a note about files is taken for something to be done.
         if results and (
@@ -375,25 +383,25 @@ def _told(messages: Log[StoredMessage], *, calls: bool = True) -> Log[StoredMess
             or after.message.role == "assistant"
             or after.message.text.startswith("<reminder>")
         ):
-            message = Message("user", (Text(f"{message.text}\n\n{_NEXT}"),))
+            message = Message("user", (Text(f"{message.text}\n\n{_NEXT_STEP}"),))
             results = False
-        told.append(StoredMessage(spoken.seq, message))
-    return Log(told)
+        plain.append(StoredMessage(spoken.seq, message))
+    return Log(plain)
 
 
-def _said(message: Message, names: dict[str, str], calls: bool) -> Message:
+def _plain_message(message: Message, names: dict[str, str], calls: bool) -> Message:
     match message.role:
         case "tool":
             results = [p for p in message.parts if isinstance(p, ToolResult)]
-            told = [_result(result, names.get(result.call_id, "")) for result in results]
-            return Message("user", (Text("\n\n".join(told)),))
+            texts = [_result(result, names.get(result.call_id, "")) for result in results]
+            return Message("user", (Text("\n\n".join(texts)),))
         case "assistant":
             lines = [_call(p) for p in message.parts if isinstance(p, ToolCall)]
             if not (lines or calls):
                 return Message("assistant", (Text(message.text),))
             if not lines:
                 answer = Raw(msgspec.json.encode({"answer": message.text}))
-                lines = [_call(ToolCall("", FINISH.name, answer))]
+                lines = [_call(ToolCall("", FINISH_TOOL.name, answer))]
             return Message("assistant", (Text("\n".join(lines)),))
         case "user":
             return Message("user", (Text(message.text),))
@@ -409,14 +417,14 @@ def _call(call: ToolCall) -> str:
 
 def _result(result: ToolResult, name: str) -> str:
     text = readable(result.text, name)
-    left = len(text) - _LONGEST_RESULT
+    left = len(text) - _MAX_RESULT_CHARS
     if left > 0:
-        half = _LONGEST_RESULT // 2
+        half = _MAX_RESULT_CHARS // 2
         text = f"{text[:half]}\n[{left:,} characters are not shown]\n{text[-half:]}"
     return f"{'It failed' if result.failed else 'Result'}:\n{text}"
 
 
-def _without_circles(
+def _without_loops(
     tools: tuple[ToolSpec, ...], messages: Log[StoredMessage]
 ) -> tuple[ToolSpec, ...]:
     """Remove the choices that would only repeat a loop.
@@ -428,15 +436,19 @@ def _without_circles(
     last = [s.message for s in messages[-6:] if s.message.role != "user"][-4:]
     if [m.role for m in last] != ["assistant", "tool"] * 2:
         return tools
-    asked, came, again, came_again = last
-    calls, results, repeated = _calls(asked), _results(came), _results(came_again)
-    if not calls or calls != _calls(again):
+    first_call, first_result, second_call, second_result = last
+    calls, results, repeated = (
+        _calls(first_call),
+        _results(first_result),
+        _results(second_result),
+    )
+    if not calls or calls != _calls(second_call):
         return tools
     failed = any(failed for _, failed in results)
     if results == repeated and failed:
         return tuple(tool for tool in tools if tool.name != calls[0][0])
     if results == repeated or (not failed and all(refused for _, refused in repeated)):
-        return tuple(tool for tool in tools if tool.name == FINISH.name)
+        return tuple(tool for tool in tools if tool.name == FINISH_TOOL.name)
     return tools
 
 
@@ -450,10 +462,14 @@ def _results(message: Message) -> list[tuple[str, bool]]:
 
 def _answer(text: str, *, as_argument: bool = False) -> str:
     try:
-        found = msgspec.json.decode(text.rstrip().removesuffix("}"), type=dict[str, str])
+        arguments = msgspec.json.decode(
+            text.rstrip().removesuffix("}"), type=dict[str, str]
+        )
     except msgspec.DecodeError:  # it was cut off
         return text.lstrip()
     if as_argument:
-        said = next(iter(found.values()), "").strip().removeprefix(FINISH.name)
-        return said.strip("()'\" ")
-    return found.get("answer", "")
+        text_argument = (
+            next(iter(arguments.values()), "").strip().removeprefix(FINISH_TOOL.name)
+        )
+        return text_argument.strip("()'\" ")
+    return arguments.get("answer", "")

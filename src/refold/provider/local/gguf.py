@@ -14,19 +14,19 @@ from msgspec import Struct
 
 from refold.errors import BadInput, said_by
 
-_MAGIC = b"GGUF"
-_VERSIONS = (2, 3)
-_MOST_KEYS = 10_000
-_LONGEST = 4_000_000  # bytes of one text
+_MAGIC_BYTES = b"GGUF"
+_KNOWN_VERSIONS = (2, 3)
+_MAX_KEYS = 10_000
+_MAX_TEXT_BYTES = 4_000_000  # of one text
 _MAX_TENSORS = 100_000
 _MAX_DIMENSIONS = 8
 _MAX_LAYERS = 1_000
 _VALUE_BYTES = 2  # of each number that is kept of a token
 # A chat template that shows tools to the model reads them in a statement.
-_SHOWS_TOOLS = re.compile(r"\{%[^%]*(?<![\w.])tools\b")
+_SHOWS_TOOLS_PATTERN = re.compile(r"\{%[^%]*(?<![\w.])tools\b")
 # The sizes of numbers by their types; 8 is text, 9 a list.
-_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-_NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 10: "<Q", 11: "<q"}
+_NUMBER_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+_NUMBER_FORMATS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 10: "<Q", 11: "<q"}
 _TEXT, _LIST = 8, 9
 
 
@@ -50,26 +50,26 @@ def read_header(path: Path) -> GgufHeader:
     """Raises `BadInput` where the file is not one that llama.cpp can load."""
     try:
         with path.open("rb") as file:
-            tensors, found = _keys(file)
+            tensors, values = _keys(file)
             parameters = sum(_weights(file) for _ in range(tensors))
     except (struct.error, UnicodeDecodeError, _Bad, MemoryError) as error:
         reason = str(error) or "its header is cut off"
         raise BadInput(f"{path} is not a GGUF file: {reason}") from error
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {said_by(error)}") from error
-    architecture = str(found.get("general.architecture", ""))
-    template = str(found.get("tokenizer.chat_template", ""))
+    architecture = str(values.get("general.architecture", ""))
+    template = str(values.get("tokenizer.chat_template", ""))
     numbers = {
         key.removeprefix(f"{architecture}."): value
-        for key, value in found.items()
+        for key, value in values.items()
         if isinstance(value, int)
     }
     return GgufHeader(
-        str(found.get("general.name", "")),
+        str(values.get("general.name", "")),
         architecture,
         max(0, numbers.get("context_length", 0)),
         bool(template),
-        bool(_SHOWS_TOOLS.search(template)),
+        bool(_SHOWS_TOOLS_PATTERN.search(template)),
         parameters,
         _token_bytes(numbers),
     )
@@ -84,8 +84,10 @@ def _token_bytes(numbers: Mapping[str, int]) -> int:
     width = numbers.get("embedding_length", 0) // heads if heads > 0 else 0
     keys = numbers.get("attention.key_length", width)
     values = numbers.get("attention.value_length", width)
-    kept = numbers.get("attention.head_count_kv", heads)
-    return max(0, numbers.get("block_count", 0) * kept * (keys + values) * _VALUE_BYTES)
+    key_value_heads = numbers.get("attention.head_count_kv", heads)
+    return max(
+        0, numbers.get("block_count", 0) * key_value_heads * (keys + values) * _VALUE_BYTES
+    )
 
 
 def _weights(file: BinaryIO) -> int:
@@ -102,24 +104,24 @@ def _weights(file: BinaryIO) -> int:
 
 def _keys(file: BinaryIO) -> tuple[int, dict[str, str | int]]:
     """The number of tensors, and the keys with their values."""
-    if file.read(4) != _MAGIC:
+    if file.read(4) != _MAGIC_BYTES:
         raise _Bad("it does not begin with GGUF")
     version = _number(file, "<I")
-    if version not in _VERSIONS:
-        raise _Bad(f"its version is {version}, and {_VERSIONS} are known")
+    if version not in _KNOWN_VERSIONS:
+        raise _Bad(f"its version is {version}, and {_KNOWN_VERSIONS} are known")
     tensors = _number(file, "<Q")
     if tensors > _MAX_TENSORS:
         raise _Bad(f"it claims {tensors:,} tensors")
     count = _number(file, "<Q")
-    if count > _MOST_KEYS:
+    if count > _MAX_KEYS:
         raise _Bad(f"it claims {count:,} keys")
-    found = dict[str, str | int]()
+    values = dict[str, str | int]()
     for _ in range(count):
         key = _text(file)
         value = _value(file, _number(file, "<I"))
         if value is not None:
-            found[key] = value
-    return tensors, found
+            values[key] = value
+    return tensors, values
 
 
 def _value(file: BinaryIO, kind: int) -> str | int | None:
@@ -128,31 +130,31 @@ def _value(file: BinaryIO, kind: int) -> str | int | None:
         return _text(file)
     if kind == _LIST:
         of, count = _number(file, "<I"), _number(file, "<Q")
-        if of in _NUMBERS and 0 < count <= _MAX_LAYERS:  # one number for each layer
-            return max(_number(file, _NUMBERS[of]) for _ in range(count))
-        _pass_over(file, of, count)
+        if of in _NUMBER_FORMATS and 0 < count <= _MAX_LAYERS:  # one number for each layer
+            return max(_number(file, _NUMBER_FORMATS[of]) for _ in range(count))
+        _skip(file, of, count)
         return None
-    if kind in _NUMBERS:
-        return _number(file, _NUMBERS[kind])
-    _read(file, _SIZES.get(kind, 0) or _unknown(kind))
+    if kind in _NUMBER_FORMATS:
+        return _number(file, _NUMBER_FORMATS[kind])
+    _read(file, _NUMBER_SIZES.get(kind, 0) or _raise_unknown_type(kind))
     return None
 
 
-def _pass_over(file: BinaryIO, kind: int, count: int) -> None:
+def _skip(file: BinaryIO, kind: int, count: int) -> None:
     if kind == _TEXT:
         for _ in range(count):
             size = _number(file, "<Q")
             _read(file, size)
         return
-    file.seek(count * (_SIZES.get(kind, 0) or _unknown(kind)), 1)
+    file.seek(count * (_NUMBER_SIZES.get(kind, 0) or _raise_unknown_type(kind)), 1)
 
 
-def _unknown(kind: int) -> int:
+def _raise_unknown_type(kind: int) -> int:
     raise _Bad(f"it has a value of type {kind}, which is not known")
 
 
-def _number(file: BinaryIO, how: str) -> int:
-    return int(struct.unpack(how, _read(file, struct.calcsize(how)))[0])
+def _number(file: BinaryIO, format_: str) -> int:
+    return int(struct.unpack(format_, _read(file, struct.calcsize(format_)))[0])
 
 
 def _text(file: BinaryIO) -> str:
@@ -160,9 +162,9 @@ def _text(file: BinaryIO) -> str:
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
-    if size > _LONGEST:
+    if size > _MAX_TEXT_BYTES:
         raise _Bad(f"it claims a text of {size:,} bytes")
-    found = file.read(size)
-    if len(found) < size:
+    content = file.read(size)
+    if len(content) < size:
         raise _Bad("its header is cut off")
-    return found
+    return content

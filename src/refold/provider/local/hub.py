@@ -30,24 +30,24 @@ from refold.provider.local.models import LocalModel, ModelDirectory
 from refold.provider.resolver import judged, kinds_of, kinds_of_users_host, resolve
 from refold.values.web_address import WebAddress, is_private
 
-SCHEME = "hf:"
-HUB = "https://huggingface.co"
-REVISION = "main"
-_PREFERRED = ("Q4_K_M", "MXFP4", "Q4_0", "Q8_0")  # small first, without a great loss
+NAME_SCHEME = "hf:"
+DEFAULT_ENDPOINT = "https://huggingface.co"
+DEFAULT_REVISION = "main"
+_PREFERRED_QUANTS = ("Q4_K_M", "MXFP4", "Q4_0", "Q8_0")  # small first, without a great loss
 _TIMEOUT_SECONDS = 30.0
 _MAX_PAGE_BYTES = 16_000_000
 _MAX_PAGES = 50
 _MAX_NAMES_SHOWN = 30
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
-_QUANT = re.compile(
+_SHA256_PATTERN = re.compile(r"[0-9a-f]{64}")
+_REPOSITORY_PATTERN = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
+_QUANT_PATTERN = re.compile(
     r"(?:^|[-._/])((?:UD-)?(?:I?Q\d|TQ\d|MXFP4|NVFP4|BF16|F16|FP16|F32)\w*)"
     r"(?:-\d{5}-of-\d{5})?\.gguf$",
     re.ASCII | re.IGNORECASE,
 )
-_PART = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
-_NO_MODELS = ("mmproj", "imatrix")  # beside the model: for images, and of its making
-_TRUE = ("1", "on", "yes", "true")
+_PART_PATTERN = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
+_NO_MODEL_WORDS = ("mmproj", "imatrix")  # beside the model: for images, and of its making
+_TRUE_VALUES = ("1", "on", "yes", "true")
 
 
 class HubFile(Struct, frozen=True):
@@ -61,7 +61,7 @@ class HubFile(Struct, frozen=True):
     @property
     def quant(self) -> str:
         """How its weights are stored, such as `Q4_K_M`; "" if its name does not say."""
-        match = _QUANT.search(self.path)
+        match = _QUANT_PATTERN.search(self.path)
         return match[1].upper() if match else ""
 
 
@@ -77,7 +77,7 @@ class Hub(Struct, frozen=True):
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> "Hub":
         """Read the variables that `huggingface_hub` reads. Raises `BadInput`."""
-        endpoint = environ.get("HF_ENDPOINT", "").strip().rstrip("/") or HUB
+        endpoint = environ.get("HF_ENDPOINT", "").strip().rstrip("/") or DEFAULT_ENDPOINT
         parts = urlsplit(endpoint)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise BadInput(
@@ -87,7 +87,7 @@ class Hub(Struct, frozen=True):
             endpoint,
             environ.get("HF_TOKEN", "").strip(),
             _cache(environ),
-            environ.get("HF_HUB_OFFLINE", "").lower() in _TRUE,
+            environ.get("HF_HUB_OFFLINE", "").lower() in _TRUE_VALUES,
             environ,
         )
 
@@ -108,14 +108,14 @@ class Hub(Struct, frozen=True):
             if not any(self._copies(repository)):
                 raise
             return self._copy(repository, quant)
-        return chosen(files, repository, quant)
+        return choose_file(files, repository, quant)
 
     def sources(self, repository: str, file: HubFile) -> list[Source]:
         """Where the file can be had: a copy on this machine, then the hub."""
         copy = file.copy or self.copy_of(file.sha256)
         sources: list[Source] = [FromFile(Path(copy))] if copy else []
         if not self.offline:
-            path = f"{repository}/resolve/{REVISION}/{quote(file.path)}"
+            path = f"{repository}/resolve/{DEFAULT_REVISION}/{quote(file.path)}"
             sources.append(self.source(path, repository))
         return sources
 
@@ -137,7 +137,7 @@ class Hub(Struct, frozen=True):
                 f"there is no copy of {repository} in {self.cache}, and HF_HUB_OFFLINE is set: "
                 "download it where there is a network, or install the file by its path"
             )
-        return chosen(files, repository, quant)
+        return choose_file(files, repository, quant)
 
     def _copies(self, repository: str) -> Iterator[HubFile]:
         """The files of the newest snapshot. The name of what they link to is their sha256."""
@@ -145,19 +145,21 @@ class Hub(Struct, frozen=True):
             return
         directory = self.cache / f"models--{repository.replace('/', '--')}"
         try:
-            revision = (directory / "refs" / REVISION).read_text(encoding="ascii").strip()
+            revision = (
+                (directory / "refs" / DEFAULT_REVISION).read_text(encoding="ascii").strip()
+            )
         except (OSError, UnicodeDecodeError):
             return
         snapshot = directory / "snapshots" / Path(revision).name
         for path in sorted(snapshot.rglob("*.gguf")):
             blob = path.resolve()
-            if blob.is_file() and _SHA256.fullmatch(blob.name):
+            if blob.is_file() and _SHA256_PATTERN.fullmatch(blob.name):
                 name = path.relative_to(snapshot).as_posix()
                 yield HubFile(name, blob.stat().st_size, blob.name, str(blob))
 
     def _files(self, repository: str) -> list[HubFile]:
         """All files of a repository. Raises `BadInput` and `Unreachable`."""
-        url = f"{self.endpoint}/api/models/{repository}/tree/{REVISION}?recursive=true"
+        url = f"{self.endpoint}/api/models/{repository}/tree/{DEFAULT_REVISION}?recursive=true"
         entries = list[_Entry]()
         for _ in range(_MAX_PAGES):
             try:
@@ -208,18 +210,18 @@ class Hub(Struct, frozen=True):
             return ()
         return (("authorization", f"Bearer {self.token}"),)
 
-    async def addresses(self, where: WebAddress) -> Sequence[str]:
+    async def addresses(self, address: WebAddress) -> Sequence[str]:
         """The judged addresses of a place. Raises `AddressRefused`, and other `OSError`s.
 
         The user named the hub. Where the hub redirects must be public, or, if the hub is
         private itself, may be private.
         """
         hub = server_address(self.endpoint)
-        also = kinds_of_users_host(hub.host)
-        if where.host != hub.host:
+        more_kinds = kinds_of_users_host(hub.host)
+        if address.host != hub.host:
             inside = "public" not in kinds_of(await resolve(hub.host, hub.port))
-            also = also if inside else ()
-        return await judged(where.host, where.port, also)
+            more_kinds = more_kinds if inside else ()
+        return await judged(address.host, address.port, more_kinds)
 
     def _refusal(self, error: StatusError, repository: str) -> str:
         code = error.headers.get("x-error-code", "")
@@ -250,15 +252,15 @@ def usual_sources(model: LocalModel, shelf: ModelDirectory, hub: Hub) -> Sequenc
 
 def parse_name(name: str) -> tuple[str, str]:
     """The repository and the quant of `hf:ORG/REPO[:QUANT]`. Raises `BadInput`."""
-    repository, _, quant = name.removeprefix(SCHEME).strip("/").partition(":")
-    if not _REPOSITORY.fullmatch(repository):
+    repository, _, quant = name.removeprefix(NAME_SCHEME).strip("/").partition(":")
+    if not _REPOSITORY_PATTERN.fullmatch(repository):
         raise BadInput(
             f"{name!r} names no model: it should look like hf:ORG/REPO or hf:ORG/REPO:Q4_K_M"
         )
     return repository, quant
 
 
-def chosen(files: Sequence[HubFile], repository: str, quant: str) -> HubFile:
+def choose_file(files: Sequence[HubFile], repository: str, quant: str) -> HubFile:
     """The file with this quant or this name, or the usual one. Raises `BadInput`."""
     models = [file for file in files if _is_model(file.path)]
     if not models:
@@ -266,7 +268,7 @@ def chosen(files: Sequence[HubFile], repository: str, quant: str) -> HubFile:
             f"{repository} has no GGUF file: look for a repository whose name ends in -GGUF"
         )
     matches = [f for f in models if quant in (f.path, f.path.rpartition("/")[2])]
-    wanted = (quant.upper(),) if quant else _PREFERRED
+    wanted = (quant.upper(),) if quant else _PREFERRED_QUANTS
     for name in wanted:
         matches = matches or [file for file in models if file.quant == name]
     if not quant and not matches and len(models) == 1:
@@ -275,7 +277,7 @@ def chosen(files: Sequence[HubFile], repository: str, quant: str) -> HubFile:
     if not matches:
         missing = f"no file {quant!r}" if quant else "more than one file"
         raise BadInput(f"{repository} has {missing}: choose {names}")
-    if part := _PART.search(matches[0].path):
+    if part := _PART_PATTERN.search(matches[0].path):
         raise BadInput(
             f"{matches[0].path} of {repository} is one of {int(part[1])} parts, which refold "
             f"does not join: choose {names}"
@@ -283,7 +285,7 @@ def chosen(files: Sequence[HubFile], repository: str, quant: str) -> HubFile:
     if len(matches) > 1:
         paths = " or ".join(file.path for file in matches[:_MAX_NAMES_SHOWN])
         raise BadInput(f"{repository} has several such files: choose one by name, {paths}")
-    if not _SHA256.fullmatch(matches[0].sha256):
+    if not _SHA256_PATTERN.fullmatch(matches[0].sha256):
         raise BadInput(
             f"the hub states no sha256 of {matches[0].path}: download it yourself, and install "
             "the file by its path"
@@ -318,11 +320,11 @@ def _origin(url: str) -> tuple[str, str, int]:
 
 def _is_model(path: str) -> bool:
     name = path.rpartition("/")[2].lower()
-    return name.endswith(".gguf") and not any(word in name for word in _NO_MODELS)
+    return name.endswith(".gguf") and not any(word in name for word in _NO_MODEL_WORDS)
 
 
 def _names(models: Sequence[HubFile]) -> str:
-    whole = [file for file in models if not _PART.search(file.path)] or models
+    whole = [file for file in models if not _PART_PATTERN.search(file.path)] or models
     names = dict.fromkeys(f.quant or f.path.rpartition("/")[2] for f in whole)
     shown = list(names)[:_MAX_NAMES_SHOWN]
     return f"one of {', '.join(shown)}" if len(shown) > 1 else shown[0]

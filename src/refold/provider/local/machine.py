@@ -16,10 +16,10 @@ from refold import programs
 from refold.programs import Programs
 from refold.provider.local.server import machine_memory
 
-_SECONDS = 5.0
-_RESERVED = 1_000_000_000  # bytes for all other programs
-_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
-_MEMINFO = Path("/proc/meminfo")
+_PROGRAM_TIMEOUT_SECONDS = 5.0
+_RESERVED_BYTES = 1_000_000_000  # for all other programs
+_CGROUP_LIMIT_PATH = Path("/sys/fs/cgroup/memory.max")
+_MEMINFO_PATH = Path("/proc/meminfo")
 
 
 class Gpu(Struct, frozen=True):
@@ -58,7 +58,7 @@ class Machine(Struct, frozen=True):
             return "fits on the GPU"
         if not self.memory:
             return "memory unknown"
-        if need > self.memory - _RESERVED:
+        if need > self.memory - _RESERVED_BYTES:
             return "too large for this machine"
         if self.available and need > self.available:
             return "fits, if other programs leave it the memory"
@@ -104,10 +104,10 @@ def _output(program: str, arguments: Sequence[str]) -> str:
     if not program:
         return ""
     try:
-        done = programs.run([program, *arguments], _SECONDS)
+        result = programs.run([program, *arguments], _PROGRAM_TIMEOUT_SECONDS)
     except (OSError, programs.TimedOut):
         return ""
-    return "" if done.returncode else done.stdout.decode(errors="replace")
+    return "" if result.returncode else result.stdout.decode(errors="replace")
 
 
 def _llama_uses_gpu() -> bool:
@@ -122,11 +122,11 @@ def _memory() -> tuple[int, int]:
     """All memory and the available memory, within the limit of a container."""
     memory, available = machine_memory(), 0
     with suppress(OSError, ValueError):
-        for line in _MEMINFO.read_text(encoding="ascii").splitlines():
+        for line in _MEMINFO_PATH.read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
                 available = int(line.split()[1]) << 10
     with suppress(OSError, ValueError):  # no such limit
-        memory = min(memory, int(_CGROUP_LIMIT.read_text(encoding="ascii")))
+        memory = min(memory, int(_CGROUP_LIMIT_PATH.read_text(encoding="ascii")))
     return memory, min(available, memory)
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from refold.errors import BadInput
 from refold.safe_open import opened
 
-_OWN = ".model.json"
+_OWN_SUFFIX = ".model.json"
 
 
 class SplitModel(Struct, frozen=True):
@@ -37,7 +37,7 @@ class LocalModel(Struct, frozen=True):
 
     name: str
     file: str
-    size: int  # bytes; of a model in `FROM_HUB` about
+    size: int  # bytes; of a model in `HUB_MODELS` about
     sha256: str  # "": not known before
     repository: str = ""  # on the hub, as ORG/REPO
     hub_path: str = ""  # the file in it
@@ -49,7 +49,7 @@ class LocalModel(Struct, frozen=True):
     calls_tools: bool = False  # in the format of its chat template
 
 
-MODELS = (
+EMBEDDED_MODELS = (
     LocalModel(
         name="qwen2.5-coder-1.5b",
         file="qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
@@ -71,7 +71,7 @@ MODELS = (
         memory=700_000_000,
     ),
 )
-DEFAULT = MODELS[0]
+DEFAULT_MODEL = EMBEDDED_MODELS[0]
 
 
 def _from_hub(name: str, repository: str, quant: str, size: int) -> LocalModel:
@@ -92,7 +92,7 @@ def memory_of(size: int) -> int:
 
 
 # By the memory they need. The hub states the size and the sha256 of the present file.
-FROM_HUB = (
+HUB_MODELS = (
     _from_hub("smollm3-3b", "ggml-org/SmolLM3-3B-GGUF", "Q4_K_M", 1_915_305_312),
     _from_hub("gemma-3-4b-it", "ggml-org/gemma-3-4b-it-GGUF", "Q4_K_M", 2_489_757_856),
     _from_hub(
@@ -110,7 +110,7 @@ FROM_HUB = (
         18_556_689_568,
     ),
 )
-KNOWN = (*MODELS, *FROM_HUB)
+KNOWN_MODELS = (*EMBEDDED_MODELS, *HUB_MODELS)
 
 
 def find(name: str, own: Sequence[str] = ()) -> LocalModel:
@@ -119,10 +119,10 @@ def find(name: str, own: Sequence[str] = ()) -> LocalModel:
     `own` are names that could have been meant as well.
     """
     wanted = name.removeprefix("local/")
-    for model in KNOWN:
+    for model in KNOWN_MODELS:
         if model.name == wanted:
             return model
-    known = ", ".join(dict.fromkeys([*(model.name for model in KNOWN), *own]))
+    known = ", ".join(dict.fromkeys([*(model.name for model in KNOWN_MODELS), *own]))
     raise BadInput(f"there is no embedded model {wanted!r}: choose one of {known}")
 
 
@@ -146,28 +146,30 @@ class ModelDirectory(Struct, frozen=True):
     def holds(self, model: LocalModel) -> bool:
         return _size(self.place(model)) == model.size
 
-    def installed(self) -> list[LocalModel]:
-        return [model for model in (*MODELS, *self.own()) if self.holds(model)]
+    def list_installed(self) -> list[LocalModel]:
+        return [
+            model for model in (*EMBEDDED_MODELS, *self.list_own()) if self.holds(model)
+        ]
 
-    def own(self) -> list[LocalModel]:
+    def list_own(self) -> list[LocalModel]:
         """The person's own GGUF files, as they were installed."""
-        found = list[LocalModel]()
-        for path in sorted(self.directory.glob(f"*{_OWN}")):
+        models = list[LocalModel]()
+        for path in sorted(self.directory.glob(f"*{_OWN_SUFFIX}")):
             try:
-                found.append(msgspec.json.decode(path.read_bytes(), type=LocalModel))
+                models.append(msgspec.json.decode(path.read_bytes(), type=LocalModel))
             except (OSError, msgspec.MsgspecError):  # half written, or of a later version
                 continue
-        return found
+        return models
 
-    def every(self) -> list[LocalModel]:
+    def list_all(self) -> list[LocalModel]:
         """Models of ours, and those that were installed otherwise."""
-        own = {model.name: model for model in self.own()}
-        return [*(own.pop(model.name, model) for model in KNOWN), *own.values()]
+        own = {model.name: model for model in self.list_own()}
+        return [*(own.pop(model.name, model) for model in KNOWN_MODELS), *own.values()]
 
     def find(self, name: str) -> LocalModel:
         """The model of that name, ours or the user's own. Raises `BadInput`."""
         wanted = name.removeprefix("local/")
-        own = self.own()
+        own = self.list_own()
         for model in own:
             if model.name == wanted:
                 return model
@@ -175,10 +177,12 @@ class ModelDirectory(Struct, frozen=True):
 
     def add(self, model: LocalModel) -> None:
         """Remember a model of the user's own."""
-        with open(self.directory / f"{model.file}{_OWN}", "wb", opener=opened) as out:
-            out.write(msgspec.json.encode(model) + b"\n")
+        with open(
+            self.directory / f"{model.file}{_OWN_SUFFIX}", "wb", opener=opened
+        ) as file:
+            file.write(msgspec.json.encode(model) + b"\n")
 
-    def fetched(self, model: LocalModel) -> int:
+    def partial_size(self, model: LocalModel) -> int:
         """How many bytes of an unfinished download there are."""
         return _size(self.partial(model))
 
@@ -189,13 +193,13 @@ class ModelDirectory(Struct, frozen=True):
             return None
 
     def note(self, model: LocalModel, origin: ModelSource) -> None:
-        with open(self._record(model), "wb", opener=opened) as out:
-            out.write(msgspec.json.encode(origin) + b"\n")
+        with open(self._record(model), "wb", opener=opened) as file:
+            file.write(msgspec.json.encode(origin) + b"\n")
 
     def remove(self, model: LocalModel) -> int:
         """Delete a model and what is left of its downloads. Returns the bytes freed."""
         freed = 0
-        own = self.directory / f"{model.file}{_OWN}"
+        own = self.directory / f"{model.file}{_OWN_SUFFIX}"
         for path in (self.place(model), self.partial(model), self._record(model), own):
             freed += _size(path)
             path.unlink(missing_ok=True)
@@ -207,8 +211,8 @@ class ModelDirectory(Struct, frozen=True):
 
 def default_directory(environ: Mapping[str, str]) -> Path:
     """`REFOLD_MODELS`, else `models` below `REFOLD_HOME` or the user's data directory."""
-    if found := environ.get("REFOLD_MODELS"):
-        return Path(found).expanduser().absolute()
+    if models := environ.get("REFOLD_MODELS"):
+        return Path(models).expanduser().absolute()
     if home := environ.get("REFOLD_HOME"):
         return Path(home).expanduser().absolute() / "models"
     if (data := environ.get("XDG_DATA_HOME", "")).startswith("/"):

@@ -10,22 +10,22 @@ from urllib.parse import unquote, urlsplit
 from msgspec.structs import replace
 
 from refold.errors import BadInput, Unreachable
-from refold.provider.local.download import FromFile, FromUrl, source_given
+from refold.provider.local.download import FromFile, FromUrl, parse_source
 from refold.provider.local.gguf import read_header
 from refold.provider.local.hub import HubFile
 from refold.provider.local.models import (
-    FROM_HUB,
-    KNOWN,
-    MODELS,
+    EMBEDDED_MODELS,
+    HUB_MODELS,
+    KNOWN_MODELS,
     LocalModel,
     ModelDirectory,
     ModelSource,
     memory_of,
 )
 
-_SECONDS = 30.0  # that a server has to say how large the file is
+_SIZE_TIMEOUT_SECONDS = 30.0  # that a server has to say how large the file is
 # Smaller models call tools better in the form of `embedded` than in that of their template.
-_LEAST_PARAMETERS = 2_500_000_000
+_MIN_TOOL_PARAMETERS = 2_500_000_000
 
 
 def own_model(place: str, name: str = "") -> LocalModel:
@@ -33,7 +33,7 @@ def own_model(place: str, name: str = "") -> LocalModel:
 
     Raises `BadInput` if there is none, and `Unreachable` if its size is not reported.
     """
-    source = source_given(place)
+    source = parse_source(place)
     if isinstance(source, FromFile):
         read_header(source.path)
         size = source.path.stat().st_size
@@ -43,7 +43,9 @@ def own_model(place: str, name: str = "") -> LocalModel:
     ours, name = bool(name), name or _name(file)
     if not name:
         raise BadInput(f"{place!r} has no name for a model: give the file one")
-    if not ours and any(name in (m.name, m.file.removesuffix(".gguf")) for m in KNOWN):
+    if not ours and any(
+        name in (m.name, m.file.removesuffix(".gguf")) for m in KNOWN_MODELS
+    ):
         raise BadInput(
             f"{name} is a model that refold knows: install it with "
             "refold local install --model NAME --from FILE, or give your file another name"
@@ -53,11 +55,11 @@ def own_model(place: str, name: str = "") -> LocalModel:
 
 def hub_model(repository: str, file: HubFile) -> LocalModel:
     """The model in a file of the hub, before it is installed: one of ours, if it is that."""
-    for known in MODELS:
+    for known in EMBEDDED_MODELS:
         if file.sha256 == known.sha256:
             return known
     listed = (
-        m.name for m in FROM_HUB if (m.repository, m.quant) == (repository, file.quant)
+        m.name for m in HUB_MODELS if (m.repository, m.quant) == (repository, file.quant)
     )
     name = next(listed, "") or _name(file.path)
     return LocalModel(
@@ -72,7 +74,9 @@ def hub_model(repository: str, file: HubFile) -> LocalModel:
     )
 
 
-def settled(model: LocalModel, origin: ModelSource, shelf: ModelDirectory) -> LocalModel:
+def add_to_directory(
+    model: LocalModel, origin: ModelSource, shelf: ModelDirectory
+) -> LocalModel:
     """`model`, which was fetched, with what its file says; it is remembered from now on.
 
     A file that is no model is deleted. Raises `BadInput`.
@@ -82,15 +86,15 @@ def settled(model: LocalModel, origin: ModelSource, shelf: ModelDirectory) -> Lo
     except BadInput:
         shelf.remove(model)
         raise
-    found = replace(
+    described = replace(
         model,
         sha256=origin.sha256,
         context=header.context,
         token_bytes=header.token_bytes,
-        calls_tools=header.shows_tools and header.parameters >= _LEAST_PARAMETERS,
+        calls_tools=header.shows_tools and header.parameters >= _MIN_TOOL_PARAMETERS,
     )
-    shelf.add(found)
-    return found
+    shelf.add(described)
+    return described
 
 
 def _name(file: str) -> str:
@@ -102,7 +106,7 @@ def _size_at(url: str) -> int:
     from refold.provider.blocking_http import open_url
 
     try:
-        with open_url(url, os.environ, seconds=_SECONDS) as answer:
+        with open_url(url, os.environ, seconds=_SIZE_TIMEOUT_SECONDS) as answer:
             size = int(answer.headers.get("content-length") or 0)
     except (OSError, ValueError, BadInput) as error:
         raise Unreachable(f"{FromUrl(url).name} cannot be fetched: {error}") from error

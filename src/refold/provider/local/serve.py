@@ -27,9 +27,9 @@ from msgspec import Struct
 
 from refold.safe_open import made, opened
 
-LEAST_FREE = 0.05  # of the machine's memory: with less available, an idle server ends
-_LOOK = 1.0  # seconds between two looks at whether to end
-_PREFILL = 600.0  # seconds
+MIN_FREE_SHARE = 0.05  # of the machine's memory: with less available, an idle server ends
+_WATCH_SECONDS = 1.0  # between two looks at whether to end
+_PREFILL_TIMEOUT_SECONDS = 600.0
 
 
 class ServeRequest(Struct, frozen=True, kw_only=True):
@@ -75,17 +75,17 @@ class ServerFacts(Struct, frozen=True):
     memory: float = 1.0  # share of the machine's memory that is available
 
 
-def reason_to_end(seen: ServerFacts, keep: float) -> str:
+def reason_to_end(facts: ServerFacts, keep: float) -> str:
     """Why the server should end now, or ""."""
-    if not seen.recorded:
+    if not facts.recorded:
         return "its record is gone"
-    if not seen.logged_in:
+    if not facts.logged_in:
         return "the user has logged out"
-    if seen.in_use:
+    if facts.in_use:
         return ""
-    if seen.memory < LEAST_FREE:
+    if facts.memory < MIN_FREE_SHARE:
         return "memory is short"
-    return f"unused for {seen.idle:.0f} s" if seen.idle >= keep else ""
+    return f"unused for {facts.idle:.0f} s" if facts.idle >= keep else ""
 
 
 def process_start(pid: int) -> str:
@@ -174,9 +174,9 @@ def _read_prefix(order: ServeRequest, url: str) -> None:
 
 def _post(order: ServeRequest, url: str, path: str, body: dict[str, Any]) -> None:
     headers = {"Authorization": f"Bearer {order.key}", "Content-Type": "application/json"}
-    asked = urllib.request.Request(url + path, json.dumps(body).encode(), headers)
+    request = urllib.request.Request(url + path, json.dumps(body).encode(), headers)
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with direct.open(asked, timeout=_PREFILL) as answer:
+    with direct.open(request, timeout=_PREFILL_TIMEOUT_SECONDS) as answer:
         answer.read()
 
 
@@ -185,17 +185,17 @@ def _watch(order: ServeRequest) -> NoReturn:
     use = opened(order.use, os.O_RDWR | os.O_CREAT)
     os.utime(use)
 
-    def stopped(_signal: int, _frame: object) -> None:
+    def on_sigterm(_signal: int, _frame: object) -> None:
         _end(order)
 
-    signal.signal(signal.SIGTERM, stopped)
+    signal.signal(signal.SIGTERM, on_sigterm)
     while True:
-        alone = _locked(use)
+        alone = _try_lock(use)
         if reason_to_end(_observe(order, use, alone), order.keep):
             _end(order)
         if alone:
             fcntl.flock(use, fcntl.LOCK_UN)
-        time.sleep(_LOOK)
+        time.sleep(_WATCH_SECONDS)
 
 
 def _observe(order: ServeRequest, use: int, alone: bool) -> ServerFacts:
@@ -214,7 +214,7 @@ def _end(order: ServeRequest) -> NoReturn:
     os._exit(0)
 
 
-def _locked(file: int) -> bool:
+def _try_lock(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -239,7 +239,8 @@ def available_memory() -> float:
     except OSError:
         return 1.0
     sizes = {
-        name: int(rest.split()[0]) for name, _, rest in (x.partition(":") for x in lines)
+        name: int(amount.split()[0])
+        for name, _, amount in (x.partition(":") for x in lines)
     }
     return sizes.get("MemAvailable", 1) / (sizes.get("MemTotal", 0) or 1)
 

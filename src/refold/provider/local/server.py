@@ -34,23 +34,25 @@ if TYPE_CHECKING:
     from refold.provider.local.models import LocalModel
 
 # -P: whatever lies in the directory we were started in is not imported.
-COMMAND = (sys.executable, "-P", "-m", "refold.provider.local.serve")
-CONTEXT = 8192  # tokens; what they are kept in takes 28 kB each with the bigger model
-MAX_CONTEXT = 32_768  # tokens: reading more takes minutes without a GPU
-_SHARE_OF_MEMORY = 0.6  # of the machine, for a model and its conversations
-_LONG_REQUESTS = 2  # at once; `serve` keeps room for so many
-_SLOTS = 4
-_MEMORY_FOR_SLOTS = 5_500_000_000  # bytes of the machine; with less there is one slot
-_SAVED_PREFIXES = 6  # of about 10 MB each
-_LOADING = 600.0  # seconds: a cold disk is slow
-_ENDING = 5.0  # seconds to end by itself
-_POLL = 0.02  # seconds
-_PASSES = (
+SERVE_COMMAND = (sys.executable, "-P", "-m", "refold.provider.local.serve")
+DEFAULT_CONTEXT_TOKENS = (
+    8192  # what they are kept in takes 28 kB each with the bigger model
+)
+MAX_CONTEXT_TOKENS = 32_768  # reading more takes minutes without a GPU
+_MEMORY_SHARE = 0.6  # of the machine, for a model and its conversations
+_MAX_LONG_REQUESTS = 2  # at once; `serve` keeps room for so many
+_MAX_SLOTS = 4
+_SLOTS_MEMORY_BYTES = 5_500_000_000  # of the machine; with less there is one slot
+_MAX_SAVED_PREFIXES = 6  # of about 10 MB each
+_LOAD_TIMEOUT_SECONDS = 600.0  # a cold disk is slow
+_END_TIMEOUT_SECONDS = 5.0  # to end by itself
+_POLL_SECONDS = 0.02
+_PASSED_VARIABLES = (
     "HOME", "LANG", "PATH", "TMPDIR", "LD_LIBRARY_PATH",
     "PYTHONPATH", "PYTHONUSERBASE", "VIRTUAL_ENV",
 )  # fmt: skip
 
-_ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+_TRUNCATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
 class Address(Struct, frozen=True):
@@ -70,7 +72,7 @@ class Serving(Struct, frozen=True, kw_only=True):
     """How a model is served."""
 
     keep: float = 600.0  # seconds after the last use
-    context: int = CONTEXT
+    context: int = DEFAULT_CONTEXT_TOKENS
     template: str = ""  # the chat template; "": the model's own, if it has one
 
 
@@ -81,12 +83,16 @@ class SharedServer:
         self,
         model: Path,
         directory: Path,
-        how: Serving | None = None,
+        serving: Serving | None = None,
         *,
-        command: Sequence[str] = COMMAND,
+        command: Sequence[str] = SERVE_COMMAND,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        self._model, self._directory, self._how = model, directory, how or Serving()
+        self._model, self._directory, self._serving_options = (
+            model,
+            directory,
+            serving or Serving(),
+        )
         self._command, self._environ = tuple(command), environ
         name = f"{model.stem[:60]}-{self._fingerprint()}"
         self._record, self._use = directory / f"{name}.json", directory / f"{name}.use"
@@ -110,30 +116,30 @@ class SharedServer:
             raise Refused(f"the embedded model cannot be started: {error}") from error
         try:
             await _lock(use, fcntl.LOCK_SH)  # exclusive: a server that is about to end
-            found = _running(self._record) or await self._started(prefix)
-            yield Address(found.url, found.key)
+            record = _running(self._record) or await self._start_or_find(prefix)
+            yield Address(record.url, record.key)
         finally:
             os.utime(use)
             os.close(use)
 
-    async def _started(self, prefix: str) -> ServerRecord:
+    async def _start_or_find(self, prefix: str) -> ServerRecord:
         starting = opened(self._record.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
         try:
             await _lock(starting, fcntl.LOCK_EX)
-            if found := _running(self._record):  # another session was faster
-                return found
+            if record := _running(self._record):  # another session was faster
+                return record
             self._record.unlink(missing_ok=True)
             await self._start(prefix, starting)
         except OSError as error:
             raise Refused(f"the embedded model cannot be started: {error}") from error
         finally:
             os.close(starting)
-        found = _running(self._record)
-        if found is None:
+        record = _running(self._record)
+        if record is None:
             raise Refused(
                 f"the embedded model's server ended at once: {self._last_words()} (log: {self.log})"
             )
-        return found
+        return record
 
     async def _start(self, prefix: str, starting: int) -> None:
         order = ServeRequest(
@@ -142,16 +148,16 @@ class SharedServer:
             record=str(self._record),
             use=str(self._use),
             starting=starting,
-            keep=self._how.keep,
-            context=self._how.context,
+            keep=self._serving_options.keep,
+            context=self._serving_options.context,
             slots=_slots(),
             threads=cores(),
-            template=self._how.template,
+            template=self._serving_options.template,
             prefix=prefix,
-            saved=self._saved(prefix),
+            saved=self._saved_prefix_path(prefix),
             login=_login(self._environ),
         )
-        with os.fdopen(opened(self.log, _ANEW), "wb") as log:
+        with os.fdopen(opened(self.log, _TRUNCATE_FLAGS), "wb") as log:
             process = programs.start(
                 self._command,
                 stdin=subprocess.PIPE,
@@ -163,12 +169,12 @@ class SharedServer:
                 pass_fds=(starting,),
             )
         try:
-            with anyio.fail_after(_LOADING):
-                await self._serving(process, order)
+            with anyio.fail_after(_LOAD_TIMEOUT_SECONDS):
+                await self._await_ready(process, order)
         except TimeoutError as error:
             process.kill()
             raise Refused(
-                f"the embedded model has not loaded within {_LOADING:g} s; see {self.log}"
+                f"the embedded model has not loaded within {_LOAD_TIMEOUT_SECONDS:g} s; see {self.log}"
             ) from error
         except BaseException:  # who does not want to wait any longer leaves nothing behind
             process.kill()
@@ -177,7 +183,7 @@ class SharedServer:
             # So that it leaves no zombie if it ends before us.
             threading.Thread(target=process.wait, daemon=True).start()
 
-    async def _serving(
+    async def _await_ready(
         self, process: "subprocess.Popen[bytes]", order: ServeRequest
     ) -> None:
         """Send the order, and wait for the line that says that it serves."""
@@ -187,17 +193,17 @@ class SharedServer:
             process.stdin.write(
                 msgspec.json.encode(order) + b"\n"
             )  # less than a pipe holds
-        said = b""
-        with process.stdout as out:
-            while not said.endswith(b"\n"):
-                await anyio.wait_readable(out)
-                piece = os.read(out.fileno(), 4096)
+        line = b""
+        with process.stdout as stdout:
+            while not line.endswith(b"\n"):
+                await anyio.wait_readable(stdout)
+                piece = os.read(stdout.fileno(), 4096)
                 if not piece:
                     raise Refused(
                         f"the embedded model did not start: {self._last_words()} "
                         f"(the whole log: {self.log})"
                     )
-                said += piece
+                line += piece
 
     def _fingerprint(self) -> str:
         """Differs for what one server cannot serve: another file, template, program."""
@@ -206,28 +212,35 @@ class SharedServer:
             file = f"{about.st_size} {about.st_mtime_ns}"
         except OSError:
             file = ""
-        how = (self._how.context, self._how.template, _runtime(), _slots())
-        return hashlib.sha256(repr((str(self._model), file, how)).encode()).hexdigest()[:12]
+        options = (
+            self._serving_options.context,
+            self._serving_options.template,
+            _runtime(),
+            _slots(),
+        )
+        return hashlib.sha256(repr((str(self._model), file, options)).encode()).hexdigest()[
+            :12
+        ]
 
-    def _saved(self, prefix: str) -> str:
+    def _saved_prefix_path(self, prefix: str) -> str:
         if not prefix:
             return ""
         states = self._directory / "prefixes"
         states.mkdir(mode=0o700, exist_ok=True)
         prefix_id = hashlib.sha256(prefix.encode()).hexdigest()[:12]
-        found = states / f"{self._record.stem}-{prefix_id}.bin"
+        saved = states / f"{self._record.stem}-{prefix_id}.bin"
         others = sorted(states.glob("*.bin"), key=lambda path: -path.stat().st_mtime)
-        for old in [path for path in others if path != found][_SAVED_PREFIXES - 1 :]:
+        for old in [path for path in others if path != saved][_MAX_SAVED_PREFIXES - 1 :]:
             old.unlink(missing_ok=True)
-        return str(found)
+        return str(saved)
 
     def _last_words(self) -> str:
         try:
             lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             lines = []
-        said = [line.strip() for line in lines if line.strip()][-3:]
-        return " / ".join(said)[-500:] or "it said nothing"
+        last_lines = [line.strip() for line in lines if line.strip()][-3:]
+        return " / ".join(last_lines)[-500:] or "it said nothing"
 
 
 class ServerStatus(Struct, frozen=True):
@@ -252,30 +265,32 @@ def running_servers(directory: Path, now: float) -> Iterator[ServerStatus]:
 def stop(server: ServerStatus) -> None:
     """End a server, and a response that it is computing; returns when its memory is free."""
     _kill(server.record.pid, signal.SIGTERM)
-    if not _gone(server.record, _ENDING):
+    if not _wait_for_end(server.record, _END_TIMEOUT_SECONDS):
         _kill(server.record.pid)
-        _gone(server.record, _ENDING)
+        _wait_for_end(server.record, _END_TIMEOUT_SECONDS)
     server.path.unlink(missing_ok=True)
 
 
 def server_environment(ours: Mapping[str, str]) -> dict[str, str]:
     """The environment of the server: paths, and none of our keys."""
-    passed = {n: v for n, v in ours.items() if n in _PASSES or n.startswith("LC_")}
+    passed = {
+        n: v for n, v in ours.items() if n in _PASSED_VARIABLES or n.startswith("LC_")
+    }
     # Threads that spin while they wait take the cores from those that compute.
     return passed | {"OMP_WAIT_POLICY": "passive"}
 
 
-def served_context(model: "LocalModel", memory: int) -> int:
+def context_tokens(model: "LocalModel", memory: int) -> int:
     """The tokens of one request to a model, on a machine with so many bytes of memory.
 
-    More than `CONTEXT` where the model was made for it and the memory is enough.
+    More than `DEFAULT_CONTEXT_TOKENS` where the model was made for it and the memory is enough.
     """
-    known = model.context or CONTEXT
+    known = model.context or DEFAULT_CONTEXT_TOKENS
     if not model.token_bytes:
-        return min(CONTEXT, known)
-    room = int(memory * _SHARE_OF_MEMORY) - model.size
-    tokens = room // (_LONG_REQUESTS * model.token_bytes) // 1024 * 1024
-    return min(known, MAX_CONTEXT, max(CONTEXT, tokens))
+        return min(DEFAULT_CONTEXT_TOKENS, known)
+    room = int(memory * _MEMORY_SHARE) - model.size
+    tokens = room // (_MAX_LONG_REQUESTS * model.token_bytes) // 1024 * 1024
+    return min(known, MAX_CONTEXT_TOKENS, max(DEFAULT_CONTEXT_TOKENS, tokens))
 
 
 def machine_memory() -> int:
@@ -299,7 +314,7 @@ def cores() -> int:
 
 
 def _slots() -> int:
-    return _SLOTS if machine_memory() >= _MEMORY_FOR_SLOTS else 1
+    return _MAX_SLOTS if machine_memory() >= _SLOTS_MEMORY_BYTES else 1
 
 
 def _runtime() -> str:
@@ -311,25 +326,27 @@ def _runtime() -> str:
 
 def _login(environ: Mapping[str, str]) -> str:
     """The directory that the system removes at the user's last logout."""
-    found = environ.get("XDG_RUNTIME_DIR", "")
-    return found if found.startswith("/run/user/") and os.path.isdir(found) else ""
+    directory = environ.get("XDG_RUNTIME_DIR", "")
+    return (
+        directory if directory.startswith("/run/user/") and os.path.isdir(directory) else ""
+    )
 
 
 def _running(record: Path) -> ServerRecord | None:
     try:
-        found = msgspec.json.decode(record.read_bytes(), type=ServerRecord)
+        running = msgspec.json.decode(record.read_bytes(), type=ServerRecord)
     except (OSError, msgspec.MsgspecError):
         return None
-    return found if process_start(found.pid) == found.began else None
+    return running if process_start(running.pid) == running.began else None
 
 
-async def _lock(file: int, how: int) -> None:
+async def _lock(file: int, operation: int) -> None:
     """Tried again and again: a thread that waits for a lock cannot be cancelled."""
     while True:
         with suppress(BlockingIOError):
-            fcntl.flock(file, how | fcntl.LOCK_NB)
+            fcntl.flock(file, operation | fcntl.LOCK_NB)
             return
-        await anyio.sleep(_POLL)
+        await anyio.sleep(_POLL_SECONDS)
 
 
 def _in_use(use: Path) -> bool:
@@ -354,16 +371,16 @@ def _memory(pid: int) -> int:
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _kill(pid: int, how: int = signal.SIGKILL) -> None:
+def _kill(pid: int, signal_number: int = signal.SIGKILL) -> None:
     if pid:
         with suppress(ProcessLookupError):
-            os.kill(pid, how)
+            os.kill(pid, signal_number)
 
 
-def _gone(record: ServerRecord, seconds: float) -> bool:
+def _wait_for_end(record: ServerRecord, seconds: float) -> bool:
     until = time.monotonic() + seconds
     while process_start(record.pid) == record.began:
         if time.monotonic() > until:
             return False
-        time.sleep(_POLL)
+        time.sleep(_POLL_SECONDS)
     return True

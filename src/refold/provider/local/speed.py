@@ -9,10 +9,10 @@ from refold.provider.error_mapping import Peer
 from refold.provider.http import Bounds
 from refold.provider.local.server import Address, Server
 
-_SECONDS = 120.0
-_WRITTEN_TOKENS = 32
+_MEASURE_TIMEOUT_SECONDS = 120.0
+_MEASURED_TOKENS = 32
 _MAX_ANSWER_BYTES = 1_000_000
-_TEXT = "Explain in a few sentences how a bicycle stays upright while it moves. " * 8
+_PROMPT_TEXT = "Explain in a few sentences how a bicycle stays upright while it moves. " * 8
 
 
 class Speed(Struct, frozen=True):
@@ -42,8 +42,8 @@ class _Answer(Struct, frozen=True):
 
 async def _ask(address: Address) -> Speed:
     body = {
-        "messages": [{"role": "user", "content": _TEXT}],
-        "max_tokens": _WRITTEN_TOKENS,
+        "messages": [{"role": "user", "content": _PROMPT_TEXT}],
+        "max_tokens": _MEASURED_TOKENS,
         "temperature": 0,
         "cache_prompt": False,
     }
@@ -51,7 +51,9 @@ async def _ask(address: Address) -> Speed:
         Peer("llama.cpp", address.url),
         {"Authorization": f"Bearer {address.key}"},
     )
-    http = Http(peer, headers, secret=address.key, bounds=Bounds(idle=_SECONDS))
+    http = Http(
+        peer, headers, secret=address.key, bounds=Bounds(idle=_MEASURE_TIMEOUT_SECONDS)
+    )
     try:
         async with http.post("/v1/chat/completions", msgspec.json.encode(body)) as answer:
             content, _ = await answer.content(_MAX_ANSWER_BYTES)
