@@ -158,6 +158,8 @@ def session_flags(parser: ArgumentParser) -> None:
     add("--fork", "--fork-session", dest="fork", action="store_true",
         help="with -c or -r: continue in a copy of the session")  # fmt: skip
     add("--at", type=_event, metavar="EVENT", help="with --fork: copy up to this event")
+    add("--steal", action="store_true",
+        help="with -c or -r: end the process that has the session open, if it hangs")  # fmt: skip
     add("-w", "--worktree", nargs="?", const="", metavar="NAME",
         help="work in a new git worktree next to the repository")  # fmt: skip
     add("-m", "--model", metavar="PROVIDER/MODEL", help="the model")
@@ -180,6 +182,7 @@ def session_flags(parser: ArgumentParser) -> None:
     _add_model_calls(parser)
     parser.set_defaults(workspace=None, like="")  # set by --worktree
     parser.set_defaults(user_namespaces=None)  # set by the answer of the user
+    parser.set_defaults(holder=None)  # the process that --steal has ended
 
 
 def _add_agent(parser: ArgumentParser) -> None:

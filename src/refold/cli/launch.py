@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from anyio import to_thread
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
@@ -24,7 +25,7 @@ from refold.config.folder_settings import FolderSettings, ignored_settings, load
 from refold.config.paths import Paths, here, paths
 from refold.config.project import any_agent_file
 from refold.config.settings import Permissions, RuleWithCases
-from refold.errors import BadInput, said_by
+from refold.errors import BadInput, Held, said_by
 from refold.headless.streams import print_error, print_note
 from refold.headless.task import Task
 from refold.session.session import Session as Engine
@@ -163,7 +164,6 @@ def command_names() -> Collection[str]:
 
 async def opened(launch: Launch, found: Namespace) -> OpenedSession:
     """The session that -c or -r name, or a fork of that, or a new one."""
-    _check_fork(found)
     if found.resume is None and not found.continue_:
         return await launch.start()
     if found.no_session:
@@ -174,8 +174,15 @@ async def opened(launch: Launch, found: Namespace) -> OpenedSession:
         made = await app.fork(id_, found.at)
         id_ = made.id
         print_note(f"{id_}: forked from {made.source} at event {made.seq}")
-    with gc_paused():
-        there = await launch.resume(id_)
+    try:
+        with gc_paused():
+            there = await launch.resume(id_)
+    except Held as error:
+        from refold.client.session_holder import explain_held
+
+        raise await to_thread.run_sync(explain_held, app.home, id_, error) from error
+    if found.holder is not None:
+        await there.engine.record(found.holder.ended, kept=True, by="person")
     await choose_again(app, there.engine, found, app.options.model, _chosen_mode(found))
     return there
 
@@ -184,8 +191,13 @@ def task_of(found: Namespace) -> Task:
     """One task without a terminal, as the command line asks for it."""
 
     async def open_session(launch: Launch) -> Session:
+        if found.steal and found.resume is not None:
+            from refold.cli.steal import steal
+
+            found.holder = await to_thread.run_sync(steal, launch.app.home, found.resume)
         return Session(launch, await opened(launch, found))
 
+    check_resume(found)
     return Task(
         text=found.text,
         input_format=found.input_format,
@@ -209,9 +221,13 @@ def _inside(found: Namespace) -> AbstractContextManager[object]:
     return in_a_worktree(found)
 
 
-def _check_fork(found: Namespace) -> None:
-    if found.fork and found.resume is None and not found.continue_:
-        raise BadInput("--fork copies a session: say which, with -c or -r ID")
+def check_resume(found: Namespace) -> None:
+    """Raises `BadInput` for flags that need a session to resume, where there is none."""
+    for flag, does in (("fork", "copies a session"), ("steal", "takes a session over")):
+        if getattr(found, flag) and found.resume is None and not found.continue_:
+            raise BadInput(f"--{flag} {does}: say which, with -c or -r ID")
+    if found.fork and found.steal:
+        raise BadInput("--fork copies a session that is open, too: leave --steal out")
     if found.at is not None and not found.fork:
         raise BadInput("--at needs --fork, which it says where to copy to: add --fork")
 

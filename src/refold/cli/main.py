@@ -139,9 +139,24 @@ def _in_a_terminal(found: Namespace) -> int:
         if not (picked := pick_one(settings_of(found).settings.terminal)):
             return 0
         found.resume = picked
+    if found.steal:
+        from refold.cli.launch import check_resume, place_of
+
+        check_resume(found)
+        place_of(found)
+        if found.resume is not None and not _steal(found):
+            from refold.cli.attach import join
+
+            return join(found.resume, full=found.display == "full")
     with loading():
         from refold.cli.interactive import run as interactive
     return interactive(found)
+
+
+def _steal(found: Namespace) -> bool:
+    from refold.cli.steal import steal_asking
+
+    return steal_asking(found)
 
 
 def stand_in() -> None:

@@ -216,6 +216,9 @@ class JournalDirectory:
         writer = writer_lock.read(path).writer
         return SessionWriter(writer.pid, writer.host, writer_lock.holder(writer))
 
+    def is_locked_by(self, session: str, pid: int) -> bool:
+        return writer_lock.is_locked_by(pid, self.path(session) / log_file.NAME)
+
     def location(self, session: str) -> str:
         return str(self.path(session) / log_file.NAME)
 

@@ -177,6 +177,10 @@ class SessionIndex(Protocol):
         """Who has it open, as far as this machine can tell."""
         ...
 
+    def is_locked_by(self, session: str, pid: int) -> bool:
+        """Is this process of this machine seen to hold its lock, whatever was noted?"""
+        ...
+
     def path(self, session: str) -> Path:
         """A directory of this machine that stands for it, whether anything is there or not."""
         ...

@@ -141,6 +141,9 @@ class SessionsOfLines:
         """Not known: a store of lines has no lock."""
         return None
 
+    def is_locked_by(self, session: str, pid: int) -> bool:
+        return False
+
     def path(self, session: str) -> Path:
         return Path(os.sep, "stored-lines", session)
 

@@ -12,6 +12,7 @@ from refold.journal.events.kinds import (
     ChildEnded,
     Ended,
     Entry,
+    HolderEnded,
     JournalRepaired,
     Judged,
     ModelAnswered,
@@ -24,6 +25,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
 )
 from refold.views.escape import on_one_line
+from refold.views.notices import holder_ended_text
 from refold.views.session_tree import Labels, style_of
 from refold.views.styled import Line, Style
 from refold.views.wrap import cells, cut
@@ -103,6 +105,8 @@ class Tail:
             case ChildEnded(child, _, status, text, reason):
                 why = _short(reason or text)
                 yield style_of(status), f"{child} {status}{f': {why}' if why else ''}"
+            case HolderEnded() as event:
+                yield "warn", holder_ended_text(event)
             case _:
                 return
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from refold.journal.events.child_events import HookRan, WorktreeLeft
-from refold.journal.events.kinds import Compacted, Entry, Started
+from refold.journal.events.kinds import Compacted, Entry, HolderEnded, Started
 from refold.journal.state.failures import CommandFailure
 from refold.journal.state.fold import View
 from refold.values.path_names import near
@@ -71,6 +71,13 @@ def hook_notice(event: HookRan) -> str:
             said = f"{of}: {event.notice}" if event.notice else ""
             return on_one_line(said)
     return on_one_line(f"{said} {event.notice}".rstrip())
+
+
+def holder_ended_text(event: HolderEnded) -> str:
+    """Which process had the session before, and that it was ended."""
+    process = f"The process {event.pid} (`{on_one_line(event.command)}`)"
+    reason = f": {on_one_line(event.reason)}" if event.reason else ""
+    return f"{process} on {on_one_line(event.host)} had this session open and was ended{reason}."
 
 
 def compaction_notice(event: Compacted, view: View, assumed: int) -> Line:

@@ -81,6 +81,15 @@ class JournalRepaired(Struct, frozen=True):
     lost: str
 
 
+class HolderEnded(Struct, frozen=True):
+    """The process that had the session open was ended with `--steal`."""
+
+    pid: int
+    host: str
+    command: str  # its command line, shortened
+    reason: str = ""
+
+
 class Said(Struct, frozen=True):
     """A message came in. It is not a turn: background results start turns, too."""
 
@@ -452,7 +461,7 @@ class Unknown(Struct, frozen=True):
 
 
 Event: TypeAlias = (
-    SessionStarted | SessionResumed | JournalRepaired
+    SessionStarted | SessionResumed | JournalRepaired | HolderEnded
     | Said | TurnStarted | SystemPromptSet | Delivered | ModelAsked | ModelAnswered | ModelFailed
     | RequestLogged | AnswerRejected | Judged | Answered | Granted | Started | Ended
     | Rewound | MessageEdited | MessageWithdrawn | Stopped | TurnEnded | ModeChanged | PlanAnswered

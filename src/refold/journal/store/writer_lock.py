@@ -133,6 +133,23 @@ def holder(writer: Writer) -> str:
     return f"process {writer.pid} on {writer.host}, since {when}"
 
 
+def is_locked_by(pid: int, path: Path) -> bool:
+    """Does this process hold the lock on the log file at `path`, by what the kernel says?
+
+    False also where the kernel does not tell: of another user's process, or without /proc.
+    """
+    with suppress(OSError):
+        log = os.stat(path)
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(OSError):
+                file = os.stat(f"/proc/{pid}/fd/{number}")
+                if (file.st_dev, file.st_ino) == (log.st_dev, log.st_ino):
+                    locks = Path(f"/proc/{pid}/fdinfo/{number}").read_text("ascii")
+                    if "FLOCK" in locks:
+                        return True
+    return False
+
+
 def _head_line(head: tuple[int, str], kept: int) -> bytes:
     words = f"{head[0]} {head[1] or '-'} {kept}"
     return f"{words} {crc32(words.encode()):08x}".ljust(HEAD_WIDTH - 1).encode() + b"\n"

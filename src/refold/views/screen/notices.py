@@ -24,6 +24,7 @@ from refold.journal.events.kinds import (
     ExternalEditsFound,
     FilesRestored,
     FileUploaded,
+    HolderEnded,
     Imported,
     InstructionsFound,
     JournalRepaired,
@@ -51,6 +52,7 @@ from refold.views.notices import (
     ESTIMATED,
     changed_elsewhere,
     compaction_notice,
+    holder_ended_text,
     hook_notice,
     unsent_notice,
     warnings,
@@ -62,7 +64,7 @@ from refold.views.wrap import cut
 
 KINDS = frozenset((
     Compacted, ChildBorn, ChildEnded, Rewound, MessageEdited, ModelChosen, EffortChosen, ModeChanged,
-    AgentChosen, JournalRepaired, AnswerRejected, Settled, ExternalEditsFound, InstructionsFound, FilesRestored, FileUploaded, PlanAnswered, Forked,
+    AgentChosen, JournalRepaired, HolderEnded, AnswerRejected, Settled, ExternalEditsFound, InstructionsFound, FilesRestored, FileUploaded, PlanAnswered, Forked,
     Imported, Renamed, Tagged, BudgetSet, StepLimitSet, Stopped, TeamsSwitched, TracingSwitched, MailSent,
     ModelAnswered, ModelFailed, HookRan, BackgroundEnded, WorktreeEntered, WorktreeLeft,
 ))  # fmt: skip
@@ -177,6 +179,8 @@ def _mishap(entry: Entry) -> Line | None:
     match entry.event:
         case JournalRepaired(lost):
             return line(f"The journal was repaired. Lost: {visible(lost)}", "warn")
+        case HolderEnded():
+            return line(holder_ended_text(entry.event), "warn")
         case AnswerRejected():
             return line("The answer was not accepted: trying again.", "dim")
         case HookRan() as ran if said := hook_notice(ran):

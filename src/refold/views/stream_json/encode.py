@@ -44,7 +44,7 @@ from refold.values.live import (
 )
 from refold.values.messages import Thinking, ToolCall
 from refold.views.escape import on_one_line
-from refold.views.notices import hook_notice
+from refold.views.notices import holder_ended_text, hook_notice
 from refold.views.stream_json import documents, live_documents, subagent_documents
 from refold.views.stream_json.live_documents import LiveDocument
 from refold.views.stream_json.snapshot import (
@@ -301,6 +301,8 @@ def _of_place(event: Event, seq: int) -> Iterator[OfEvent]:
             yield DirectoryChanged(seq=seq, directory=directory, added=roots or ())
         case kinds.WorktreeEntered(directory) | kinds.WorktreeLeft(directory):
             yield DirectoryChanged(seq=seq, directory=directory, added=())
+        case kinds.HolderEnded():
+            yield documents.Notice(seq=seq, text=holder_ended_text(event))
         case kinds.RequestLogged(target, request, response, same):
             yield ModelRequest(seq=seq, target=target, body=request, same_prefix=same)
             yield ModelResponse(seq=seq, target=target, body=response)

@@ -1,0 +1,61 @@
+"""`--steal`: end the process that has a session open, so that it is continued here.
+
+A process that answers is never ended: it can be joined. Where a person can be asked, one that
+does not is ended after a yes; with -p, the flag is the yes. `client.session_holder` finds and
+ends processes.
+"""
+
+import os
+from argparse import Namespace
+
+from refold.app.session_index import session_index
+from refold.cli.output import confirmed
+from refold.client.session_holder import SessionHolder, end_holder, find_holder
+from refold.config.paths import paths
+from refold.errors import BadInput
+from refold.headless.streams import print_note
+from refold.journal.session_index import SessionIndex
+
+
+def steal_asking(found: Namespace) -> bool:
+    """At a terminal. False: the session is to be joined instead. Raises `BadInput` for a no.
+
+    `found.resume` is a whole id; `found.holder` is the process that was ended from then on.
+    """
+    home = session_index(paths(os.environ))
+    holder = find_holder(home, found.resume)
+    if holder is None:
+        return True
+    about = f"{holder.name[0].upper()}{holder.name[1:]} {holder.state_text}."
+    offer = "Join it?" if holder.state == "answers" else "End it and continue here?"
+    if not confirmed(f"{about} {offer}"):
+        raise BadInput(_not_ended(holder))
+    if holder.state == "answers":
+        return False
+    end_holder(home, holder)
+    found.holder = holder
+    return True
+
+
+def steal(home: SessionIndex, session: str) -> SessionHolder | None:
+    """Without a terminal: the process that was ended; None if there is none.
+
+    Raises `BadInput` unless it is seen to hang.
+    """
+    holder = find_holder(home, session)
+    if holder is None:
+        return None
+    if not holder.hangs:
+        raise BadInput(_not_ended(holder))
+    end_holder(home, holder)
+    print_note(f"{holder.name}, which {holder.state_text}, was ended")
+    return holder
+
+
+def _not_ended(holder: SessionHolder) -> str:
+    way = (
+        f"join it with `refold attach {holder.session}`"
+        if holder.state == "answers"
+        else f"if it hangs, end it with `kill {holder.pid}`, and resume then"
+    )
+    return f"{holder.name} has {holder.session} open and was not ended: {way}"

@@ -1,0 +1,213 @@
+"""The process that has a session open: whether it answers, and how it is ended.
+
+A terminal answers on its socket (`session_socket`). A process without one can only be seen to be
+stopped; whether it works is not known then. Everything here blocks, some of it for seconds:
+call it in a thread. Who is asked before a process is ended is decided in `cli.steal`.
+"""
+
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from refold.client.session_socket import Hello, socket_path
+from refold.errors import BadInput, Held
+from refold.journal.events.kinds import HolderEnded
+from refold.journal.session_index import SessionIndex
+
+ANSWER_SECONDS = 5.0
+END_SECONDS = 8.0  # after SIGTERM: a terminal gives its turn 5 seconds to end
+_LOOK_SECONDS = 0.5  # between two looks at whether the lock is given back
+_KILL_SECONDS = 5.0  # after SIGKILL, until the kernel has ended it
+_MAX_COMMAND_CHARS = 60
+
+HolderState = Literal["answers", "silent", "stopped", "unknown"]
+_STATE_TEXTS: Mapping[HolderState, str] = MappingProxyType(
+    {
+        "answers": "answers",
+        "silent": f"has not answered for {ANSWER_SECONDS:g} s",
+        "stopped": "is stopped (Ctrl+Z or SIGSTOP)",
+        "unknown": "takes no clients, so it is not known whether it works",
+    }
+)
+_REASONS: Mapping[HolderState, str] = MappingProxyType(
+    {
+        "answers": "it answered",
+        "silent": f"it had not answered for {ANSWER_SECONDS:g} s",
+        "stopped": "it was stopped",
+        "unknown": "it took no clients",
+    }
+)
+
+
+class SessionHolder(Struct, frozen=True):
+    """A process of this machine that has the lock of `session`."""
+
+    session: str
+    pid: int
+    command: str
+    state: HolderState
+
+    @property
+    def hangs(self) -> bool:
+        return self.state in ("silent", "stopped")
+
+    @property
+    def name(self) -> str:
+        return f"the process {self.pid} (`{self.command}`)"
+
+    @property
+    def state_text(self) -> str:
+        return _STATE_TEXTS[self.state]
+
+    @property
+    def ended(self) -> HolderEnded:
+        """The event which says that it was ended."""
+        host, reason = os.uname().nodename, _REASONS[self.state]
+        return HolderEnded(self.pid, host, self.command, reason)
+
+
+def find_holder(
+    home: SessionIndex, session: str, environ: Mapping[str, str] = os.environ
+) -> SessionHolder | None:
+    """Who holds the lock, if that is seen to be a process of this machine.
+
+    None also if the process that is named in the journal has ended, and its number is
+    that of another one now. Waits for an answer for some seconds.
+    """
+    writer = home.writer(session)
+    if writer is None or writer.host != os.uname().nodename:
+        return None
+    if not home.is_locked_by(session, writer.pid):
+        return None
+    state = _state(writer.pid, socket_path(home.path(session), environ))
+    return SessionHolder(session, writer.pid, _command(writer.pid), state)
+
+
+def end_holder(
+    home: SessionIndex, holder: SessionHolder, seconds: float = END_SECONDS
+) -> None:
+    """End the process, with SIGKILL if `seconds` after SIGTERM it runs. Raises `BadInput`.
+
+    The signals go to the very process that is seen to hold the lock, for a descriptor
+    stands for it: its number may be given to another one meanwhile.
+    """
+    try:
+        process = os.pidfd_open(holder.pid)
+    except ProcessLookupError:
+        return
+    except (AttributeError, OSError) as error:
+        raise BadInput(
+            f"--steal cannot end {holder.name} on this system: end it, and resume then"
+        ) from error
+    try:
+        _check_holds(home, holder)
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(process, signal.SIGTERM)
+            signal.pidfd_send_signal(
+                process, signal.SIGCONT
+            )  # a stopped one hears no SIGTERM
+            if _ends_by_itself(process, home, holder, seconds):
+                return
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+        if not _ends(process, _KILL_SECONDS):
+            raise BadInput(
+                f"{holder.name} does not end, not even by SIGKILL: it waits for a device"
+            )
+    finally:
+        os.close(process)
+
+
+def explain_held(home: SessionIndex, session: str, error: Held) -> Held:
+    """The error with what can be done: end one that hangs, or go to its machine."""
+    writer = home.writer(session)
+    if writer is not None and writer.host != os.uname().nodename:
+        return Held(
+            f"{session} is being written by {writer.text}, and no process of another "
+            "machine can be ended from here: end it there"
+        )
+    holder = find_holder(home, session)
+    if holder is None or not holder.hangs:
+        return error
+    return Held(
+        f"{session} is being written by {holder.name}, which {holder.state_text}: "
+        "add --steal to end it and continue here"
+    )
+
+
+def _check_holds(home: SessionIndex, holder: SessionHolder) -> None:
+    try:
+        owner = os.stat(f"/proc/{holder.pid}").st_uid
+    except FileNotFoundError:
+        return  # it has ended
+    if owner != os.getuid():
+        raise BadInput(
+            f"{holder.name} belongs to another user: it is ended by that user only"
+        )
+    if not home.is_locked_by(holder.session, holder.pid):
+        raise BadInput(
+            f"{holder.name} does not hold {holder.session} any more, and was not ended: try again"
+        )
+
+
+def _ends_by_itself(
+    process: int, home: SessionIndex, holder: SessionHolder, seconds: float
+) -> bool:
+    """Without the lock it has nothing to finish: the shell may keep it from its terminal."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        if _ends(process, min(_LOOK_SECONDS, left)):
+            return True
+        if not home.is_locked_by(holder.session, holder.pid):
+            return _ends(process, _LOOK_SECONDS)
+    return False
+
+
+def _ends(process: int, seconds: float) -> bool:
+    return bool(select.select([process], [], [], seconds)[0])
+
+
+def _state(pid: int, path: Path) -> HolderState:
+    with suppress(OSError):
+        letter = (
+            Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(") ")[2][:1]
+        )
+        if letter == "T":
+            return "stopped"
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
+        connection.settimeout(ANSWER_SECONDS)
+        try:
+            connection.connect(str(path))
+            connection.sendall(msgspec.json.encode(Hello()) + b"\n")
+            return "answers" if connection.recv(1) else "unknown"
+        except TimeoutError:
+            return "silent"
+        except OSError:
+            return "unknown"
+
+
+def _command(pid: int) -> str:
+    """Its command line, short and on one line."""
+    from refold.views.escape import on_one_line
+    from refold.views.wrap import cut
+
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_text("utf-8", "replace").split("\0")[:-1]
+    except OSError:
+        words = []
+    if len(words) > 1 and os.path.basename(words[0]).startswith("python"):
+        words = words[1:]
+    if words[:2] == ["-m", "refold"]:
+        words = words[1:]
+    if words:
+        words[0] = os.path.basename(words[0])
+    return cut(on_one_line(" ".join(words)) or "refold", _MAX_COMMAND_CHARS)

@@ -1,0 +1,321 @@
+"""`--steal`: a session is taken from a process that hangs, and from no other.
+
+The holders are real processes, and so are those that take the session from them.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+
+from refold.client.session_holder import end_holder, explain_held, find_holder
+from refold.client.session_socket import socket_path
+from refold.config.paths import paths
+from refold.errors import BadInput, Held
+from refold.journal.events.kinds import Ended, Entry, HolderEnded
+from refold.journal.home import JournalDirectory
+from refold.journal.store import writer_lock
+from tests.cli.running import LONG, call, command, refold, script
+from tests.journal.journals import go_on
+from tests.terminal.pty_terminal import CTRL_C, ENTER, STAGE, Terminal
+
+WAIT = call("bash", command="touch begun; sleep 300")
+DONE = {"text": "Done."}
+TASK = ("-p", "wait", "--yolo", "--script")
+# Holds the lock of the session whose directory it gets. "deaf" ignores SIGTERM, and any other
+# word is a socket on which it listens and never answers.
+HOLDER = """
+import signal, socket, sys, anyio
+from pathlib import Path
+from refold.journal.store.file import FileStore
+listener = socket.socket(socket.AF_UNIX)
+if sys.argv[2:] == ["deaf"]:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+elif sys.argv[2:]:
+    listener.bind(sys.argv[2])
+    listener.listen()
+store = FileStore(Path(sys.argv[1]))
+anyio.run(store.lease)
+print("leased", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("REFOLD_SANDBOX__PROFILE", "off")
+    return tmp_path
+
+
+def index() -> JournalDirectory:
+    return JournalDirectory(paths(os.environ).data / "sessions")
+
+
+def only_session() -> str:
+    (session,) = index().sessions()
+    return session.id
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LONG
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@contextmanager
+def working(here: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process that has a session open, whose call runs."""
+    with refold(*TASK, script(here, WAIT, DONE)) as process:
+        wait_until((here / "begun").exists)
+        yield process
+
+
+@contextmanager
+def lock_holder(directory: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(directory), *words],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "leased\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def steal(here: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    answers = script(here, DONE, name="steal.jsonl")
+    return subprocess.run(
+        command("-p", "go on", "--script", answers, "-c", *arguments),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+        check=False,
+    )
+
+
+def entries() -> list[Entry]:
+    return index().entries(only_session())[0]
+
+
+def ended_holders() -> list[HolderEnded]:
+    return [e.event for e in entries() if isinstance(e.event, HolderEnded)]
+
+
+@pytest.mark.slow
+def test_a_stopped_holder_is_named_then_ended_and_its_call_is_not_repeated(
+    here: Path,
+) -> None:
+    with working(here) as holder:
+        holder.send_signal(signal.SIGSTOP)
+
+        refused = steal(here)
+        alive = holder.poll()
+        stolen = steal(here, "--steal")
+
+        code = holder.wait(LONG)
+    assert (refused.returncode, alive) == (1, None)
+    assert "is stopped (Ctrl+Z or SIGSTOP): add --steal to end it" in refused.stderr
+    assert (stolen.returncode, stolen.stdout) == (0, "Done.\n")
+    assert code != 0
+    (event,) = ended_holders()
+    assert (event.pid, event.host) == (holder.pid, os.uname().nodename)
+    assert event.command.startswith("refold -p wait --yolo")
+    (end,) = [e.event for e in entries() if isinstance(e.event, Ended)]
+    assert end.outcome != "done"
+
+
+@pytest.mark.slow
+def test_a_holder_that_works_is_neither_ended_nor_offered_for_it(here: Path) -> None:
+    with working(here) as holder:
+        refused, again = steal(here), steal(here, "--steal")
+
+        assert holder.poll() is None
+    assert (refused.returncode, again.returncode) == (1, 1)
+    assert "--steal" not in refused.stderr
+    assert f"if it hangs, end it with `kill {holder.pid}`" in again.stderr
+    assert ended_holders() == []
+
+
+@pytest.mark.slow
+def test_a_session_whose_holder_died_is_resumed_and_nobody_is_ended(here: Path) -> None:
+    with working(here) as holder:
+        holder.kill()
+        holder.wait()
+
+        stolen = steal(here, "--steal")
+
+    assert stolen.returncode == 0, stolen.stderr
+    assert ended_holders() == []
+    (end,) = [e.event for e in entries() if isinstance(e.event, Ended)]
+    assert end.outcome == "unknown"
+
+
+@pytest.mark.slow
+def test_exactly_one_of_two_stealers_gets_the_session(here: Path) -> None:
+    with working(here) as holder:
+        holder.send_signal(signal.SIGSTOP)
+        (here / "begun").unlink()
+        wish = ("-p", "on", "--yolo", "-c", "--steal", "--script", script(here, WAIT))
+
+        with refold(*wish) as first, refold(*wish) as second:
+            wait_until(
+                lambda: None not in (first.poll(), second.poll()) or _one(first, second)
+            )
+            wait_until((here / "begun").exists)
+            (loser,) = [p for p in (first, second) if p.poll() is not None]
+            assert loser.returncode == 1
+
+    assert len(ended_holders()) == 1
+
+
+def _one(*processes: "subprocess.Popen[bytes]") -> bool:
+    return any(process.poll() is not None for process in processes)
+
+
+def stored(here: Path) -> tuple[str, Path]:
+    """A session that no process has open, and its directory."""
+    assert subprocess.run(
+        command("-p", "hi", "--script", script(here, DONE)),
+        stdin=subprocess.DEVNULL, capture_output=True, check=False,
+    ).returncode == 0  # fmt: skip
+    return only_session(), index().path(only_session())
+
+
+@pytest.mark.slow
+def test_a_holder_that_ignores_sigterm_is_killed(here: Path) -> None:
+    session, directory = stored(here)
+    with lock_holder(directory, "deaf") as holder:
+        holder.send_signal(signal.SIGSTOP)
+        wait_until(lambda: (f := find_holder(index(), session)) is not None and f.hangs)
+        found = find_holder(index(), session)
+        assert found is not None
+        assert found.pid == holder.pid
+
+        end_holder(index(), found, seconds=0.3)
+
+        assert holder.wait(LONG) == -signal.SIGKILL
+    assert anyio.run(go_on, directory, b"on")[0] == b""
+
+
+@pytest.mark.slow
+def test_a_holder_whose_socket_does_not_answer_hangs(here: Path) -> None:
+    session, directory = stored(here)
+    with tempfile.TemporaryDirectory(prefix="r") as runtime:
+        environ = {"XDG_RUNTIME_DIR": runtime}
+        path = socket_path(directory, environ)
+        path.parent.mkdir()
+        with lock_holder(directory, str(path)):
+            found = find_holder(index(), session, environ)
+
+    assert found is not None
+    assert (found.state, found.hangs) == ("silent", True)
+    assert found.state_text == "has not answered for 5 s"
+
+
+@pytest.mark.slow
+def test_a_process_that_got_the_number_of_the_holder_is_not_ended(here: Path) -> None:
+    session, directory = stored(here)
+    with lock_holder(directory) as holder:
+        old = find_holder(index(), session)
+        assert old is not None
+        holder.kill()
+        holder.wait()
+        with subprocess.Popen(["sleep", "300"]) as foreign:
+            reused = msgspec.structs.replace(old, pid=foreign.pid)
+
+            with pytest.raises(BadInput, match="does not hold"):
+                end_holder(index(), reused)
+            _name_as_writer(directory, foreign.pid, os.uname().nodename)
+            found = find_holder(index(), session)
+            stolen = steal(here, "--steal")
+
+            alive = foreign.poll()
+            foreign.kill()
+    assert (found, alive) == (None, None)
+    assert stolen.returncode == 0, stolen.stderr
+    assert ended_holders() == []
+
+
+@pytest.mark.slow
+def test_a_holder_on_another_host_is_refused(here: Path) -> None:
+    session, directory = stored(here)
+    with lock_holder(directory) as holder:
+        _name_as_writer(directory, holder.pid, "far.example")
+        holder.send_signal(signal.SIGSTOP)
+
+        refused = steal(here, "--steal")
+        said = explain_held(index(), session, Held("held"))
+
+        alive = holder.poll()
+    assert (refused.returncode, alive) == (1, None)
+    assert f"process {holder.pid} on far.example" in refused.stderr
+    assert "no process of another machine can be ended from here" in str(said)
+
+
+def _name_as_writer(directory: Path, pid: int, host: str) -> None:
+    """As if the note were of this process, whoever has the lock."""
+    file = directory / writer_lock.NAME
+    data = file.read_bytes()
+    writer = writer_lock.Writer(99, pid, host, time.time())
+    file.write_bytes(data[: writer_lock.HEAD_WIDTH] + msgspec.json.encode(writer) + b"\n")
+
+
+def test_steal_needs_a_session_to_resume(here: Path) -> None:
+    for arguments, reason in (
+        (("--steal",), "--steal takes a session over: say which, with -c or -r ID"),
+        (("--steal", "--fork", "-c"), "leave --steal out"),
+    ):
+        done = subprocess.run(
+            command("-p", "hi", *arguments), stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, reason in done.stderr) == (1, True), done.stderr
+
+
+@pytest.mark.slow
+def test_a_terminal_is_asked_and_offered_to_join_one_that_answers(
+    here: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    compiled = tmp_path_factory.mktemp("c")
+    program = STAGE.with_name("stage_program.py")
+    answers = ("--script", script(here, DONE, DONE))
+    owner = Terminal(program, *answers, "hi", here=here, compiled=compiled)
+    terminals = [owner]
+    try:
+        owner.until("Done.")
+        asked = Terminal(program, *answers, "-c", "--steal", here=here, compiled=compiled)
+        terminals.append(asked)
+        asked.until("answers. Join it? [y/N]")
+        asked.type("n" + ENTER)
+        asked.until("was not ended: join it with")
+
+        os.kill(owner.child.pid, signal.SIGSTOP)
+        thief = Terminal(program, *answers, "-c", "--steal", here=here, compiled=compiled)
+        terminals.append(thief)
+        thief.until("End it and continue here? [y/N]")
+        thief.type("y" + ENTER)
+        thief.until("had this session open and was ended:")
+        owner.child.wait()
+        thief.type(CTRL_C)
+    finally:
+        for terminal in terminals:
+            terminal.child.close(force=True)
+    (event,) = ended_holders()
+    assert event.pid == owner.child.pid
