@@ -13,7 +13,7 @@ from refold.session.hub import Hub
 from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.testing.providers import ScriptedConversations
 from refold.values.live import Live
-from refold.views.screen.screen import Screen, screen_of, shown
+from refold.views.screen.screen import Screen, apply_frame, screen_of
 from refold.views.screen.transcript import transcript
 from tests.agents.families import Tree, called, give
 
@@ -66,7 +66,7 @@ async def heard(news: list[Entry | Live], join: int) -> tuple[list[Frame], list[
 
 def seen(frames: list[Frame], start: Screen) -> Screen:
     for frame in frames:
-        start = shown(start, frame)
+        start = apply_frame(start, frame)
     return start
 
 

@@ -26,7 +26,7 @@ from refold.journal.store.port import MemoryStore
 from refold.journal.store.tree_reader import tree
 from refold.session.recorder import Recorder
 from refold.testing.wire_server import Answer, ReceivedRequest, WireServer, wire_server
-from refold.views.metrics import DURATION, FIRST_CHUNK, TOKENS
+from refold.views.metrics import DURATION_METRIC, FIRST_CHUNK_METRIC, TOKENS_METRIC
 from refold.views.traces import traces
 from tests.agents.families import Household, called, give
 from tests.agents.test_teams_at_work import team
@@ -213,12 +213,12 @@ def test_metrics_are_the_sums_of_the_spans_since_the_process_began(tmp_path: Pat
             ),
             each["count"],
         )
-        for each in last[DURATION.name]
+        for each in last[DURATION_METRIC.name]
     }
     assert ("execute_tool", "list_files", "", "2") in operations
     assert ("execute_tool", "read_file", "failed", "1") in operations
-    assert sum(int(each["count"]) for each in last[DURATION.name]) == len(spans)
-    assert sum(int(each["count"]) for each in first[DURATION.name]) < len(spans)
+    assert sum(int(each["count"]) for each in last[DURATION_METRIC.name]) == len(spans)
+    assert sum(int(each["count"]) for each in first[DURATION_METRIC.name]) < len(spans)
     for type_ in ("input", "output"):
         total = sum(
             int(a["value"]["intValue"])
@@ -228,11 +228,11 @@ def test_metrics_are_the_sums_of_the_spans_since_the_process_began(tmp_path: Pat
         )
         assert total == sum(
             each["sum"]
-            for each in last[TOKENS.name]
+            for each in last[TOKENS_METRIC.name]
             if {"key": "gen_ai.token.type", "value": {"stringValue": type_}}
             in each["attributes"]
         )
-    for each in (*last[DURATION.name], *last[TOKENS.name]):
+    for each in (*last[DURATION_METRIC.name], *last[TOKENS_METRIC.name]):
         assert len(each["bucketCounts"]) == len(each["explicitBounds"]) + 1
         assert sum(map(int, each["bucketCounts"])) == int(each["count"])
 
@@ -342,7 +342,7 @@ def test_the_official_protocol_reads_our_metrics(tmp_path: Path) -> None:
 
     metrics = read.resource_metrics[0].scope_metrics[0].metrics
     assert [(each.name, each.unit) for each in metrics] == [
-        (DURATION.name, "s"), (TOKENS.name, "{token}"), (FIRST_CHUNK.name, "s"),
+        (DURATION_METRIC.name, "s"), (TOKENS_METRIC.name, "{token}"), (FIRST_CHUNK_METRIC.name, "s"),
     ]  # fmt: skip
     for each in metrics:
         assert each.histogram.aggregation_temporality == 2  # cumulative
@@ -357,6 +357,6 @@ def test_names_and_units_of_metrics_are_those_of_the_conventions() -> None:
         reason="opentelemetry-semantic-conventions is not installed: make test-peers installs it",
     )
 
-    assert DURATION.name == known.GEN_AI_CLIENT_OPERATION_DURATION
-    assert TOKENS.name == known.GEN_AI_CLIENT_TOKEN_USAGE
-    assert FIRST_CHUNK.name == known.GEN_AI_CLIENT_OPERATION_TIME_TO_FIRST_CHUNK
+    assert DURATION_METRIC.name == known.GEN_AI_CLIENT_OPERATION_DURATION
+    assert TOKENS_METRIC.name == known.GEN_AI_CLIENT_TOKEN_USAGE
+    assert FIRST_CHUNK_METRIC.name == known.GEN_AI_CLIENT_OPERATION_TIME_TO_FIRST_CHUNK

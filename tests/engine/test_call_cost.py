@@ -16,7 +16,7 @@ from refold.journal.store.port import MemoryStore
 from refold.provider.port import Done
 from refold.testing.providers import Reply, ScriptedProvider
 from refold.values.usage import Budget, Usage
-from refold.views.notices import ESTIMATED
+from refold.views.notices import ESTIMATED_NOTICE
 from refold.views.number_format import spent_row
 from refold.views.screen.screen import screen_of
 from tests.engine.house import OPEN_HAND, WEATHER, entries, opened, weather
@@ -135,7 +135,7 @@ def test_that_costs_are_estimated_is_said_once_and_shown_beside_them() -> None:
 
     told = "".join(str(block) for block in screen_of(entries(store)).done)
 
-    assert told.count(ESTIMATED) == 1
+    assert told.count(ESTIMATED_NOTICE) == 1
     assert spent_row(view.account.spent).startswith("~")
     assert "~$" in spent_row(view.account.spent)
 
@@ -145,7 +145,7 @@ def test_that_nothing_is_estimated_is_not_said() -> None:
 
     view, store = spent_by(Reply(PAGE, calls=(WEATHER,), usage=usage), Budget(10.0))
 
-    assert ESTIMATED not in "".join(str(b) for b in screen_of(entries(store)).done)
+    assert ESTIMATED_NOTICE not in "".join(str(b) for b in screen_of(entries(store)).done)
     assert "~" not in spent_row(view.account.spent)
 
 

@@ -20,7 +20,7 @@ from refold.testing.providers import Reply as Line
 from refold.testing.providers import ScriptedProvider
 from refold.tools.contract import Reply, tool
 from refold.values.tools import Effect
-from refold.views.stream_json.turn_result import came_to
+from refold.views.stream_json.turn_result import turn_outcome
 from tests.engine.house import BOOK, WEATHER, entries, kinds, opened, run, world
 from tests.engine.worlds import talked
 
@@ -185,7 +185,7 @@ def test_after_a_stop_at_any_event_the_model_is_asked_nothing_more(
             session.hub.subscribe(on_event)
             await session.inbox.say("Umbrella?")
             await session.go()
-        return came_to(session.view)[0]
+        return turn_outcome(session.view)[0]
 
     outcome = anyio.run(stopped)
 

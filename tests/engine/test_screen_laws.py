@@ -46,7 +46,7 @@ from refold.views.screen.blocks import (
     result_rows,
     turn_rows,
 )
-from refold.views.screen.screen import Screen, screen_of, shown
+from refold.views.screen.screen import Screen, apply_frame, screen_of
 from refold.views.screen.transcript import transcript
 from refold.views.styled import bare
 from tests.engine.house import entries, opened
@@ -140,7 +140,7 @@ def known(run: Run, join: int) -> Screen:
 
 def seen(frames: Sequence[Frame], start: Screen) -> Screen:
     for frame in frames:
-        start = shown(start, frame)
+        start = apply_frame(start, frame)
     return start
 
 
@@ -159,9 +159,9 @@ def check_against_the_journal(life: Life) -> None:
         frames, _ = heard(run, 0)
         now = folded = screen_of(run.before)
         for frame in frames:
-            now = shown(now, frame)
+            now = apply_frame(now, frame)
             if isinstance(frame.item, Entry):
-                folded = shown(folded, frame)
+                folded = apply_frame(folded, frame)
                 assert without_tails(now) == without_tails(folded)
         assert now == folded
         assert transcript(now) == transcript(folded)

@@ -30,7 +30,7 @@ from refold.tools.contract import tool
 from refold.values.messages import ToolCall
 from refold.values.tools import Effect
 from refold.views.activity import activity_of
-from refold.views.node_detail import call_lines, call_shown
+from refold.views.node_detail import call_detail, call_lines
 from tests.agents.families import give
 from tests.provider.hosted_streams import RESULT, anthropic_answer
 from tests.views.planted import answer as answer_of
@@ -347,7 +347,7 @@ def test_a_call_of_the_provider_is_shown_as_one_that_was_not_judged() -> None:
     )
     (call,) = activity_of(node.entries).calls
 
-    lines = call_lines(call_shown(node, call, lambda _: ""))
+    lines = call_lines(call_detail(node, call, lambda _: ""))
 
     text = ["".join(part for _, part in line) for line in lines]
     assert "called by the provider, in step 1" in text

@@ -23,7 +23,7 @@ def main(display: str) -> None:
     cards = anyio.run(catalogue.sessions)
     picker = session_picker(cards, time.time())
     picked = anyio.run(pick, screen, reading, picker, catalogue.typed_so_far)
-    screen.say(f"picked: {picked.chosen.id if picked and picked.chosen else 'none'}.")
+    screen.say(f"picked: {picked.selection.id if picked and picked.selection else 'none'}.")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from prompt_toolkit.keys import Keys
 
 from refold.terminal.input.line_editor.keyboard import Parser, begun
 from refold.terminal.input.line_editor.pastes import Pasted
-from refold.views.strip_escapes import rendered_lines, without_escapes
+from refold.views.strip_escapes import render_lines, without_escapes
 
 LONG = "\n".join(f"line {n}" for n in range(40))
 
@@ -79,7 +79,7 @@ def test_nothing_that_is_pasted_holds_an_order_and_clean_words_stay(text: str) -
     ],
 )
 def test_what_was_written_over_does_not_count(printed: str, stood: str) -> None:
-    assert rendered_lines(printed) == stood
+    assert render_lines(printed) == stood
 
 
 @given(st.lists(st.text("ab\x1b[201~\n", max_size=9), max_size=20))

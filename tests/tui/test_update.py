@@ -552,7 +552,7 @@ def test_the_full_screen_has_each_block_and_calls_under_way_in_their_order(
     for block in model.screen.blocks:
         if isinstance(block, MessageBlock | Notice):
             said = (
-                block.said if isinstance(block, MessageBlock) else bare([block.line])
+                block.user_text if isinstance(block, MessageBlock) else bare([block.line])
             ).split()
             assert not said or not said[0].isalnum() or said[0] in exported
 

@@ -222,7 +222,7 @@ def test_what_is_very_long_is_folded_until_all_is_asked_for() -> None:
     asked_about = CallToApprove(given, TOOLS["write_file"])
 
     short = bare(permission_question(asked_about, 40)).split("\n")
-    whole = bare(permission_question(asked_about, 40, most=0)).split("\n")
+    whole = bare(permission_question(asked_about, 40, max_lines=0)).split("\n")
 
     assert is_folded(asked_about, 40)
     assert (len(short), len(whole)) == (61, 502)
@@ -338,8 +338,10 @@ def test_a_question_fits_the_screen_from_its_first_line_on(height: int, most: in
     rows = permission_question(
         CallToApprove(given, TOOLS["bash"], "why", RunConditions(True)),
         80,
-        most=lines_for_height(height),
+        max_lines=lines_for_height(height),
     )
 
     assert len(rows) == most + 3
-    assert is_folded(CallToApprove(given, TOOLS["bash"]), 80, most=lines_for_height(height))
+    assert is_folded(
+        CallToApprove(given, TOOLS["bash"]), 80, max_lines=lines_for_height(height)
+    )

@@ -90,7 +90,7 @@ def test_every_character_that_is_sent_belongs_to_a_part_with_a_name() -> None:
     }  # fmt: skip
     assert [(t.name, t.characters) for t in found.tools] == [("look", 32), ("act", 40)]
     assert found.counted == 100
-    assert found.used + found.free == found.window == 1000
+    assert found.used_tokens + found.free_tokens == found.window == 1000
 
 
 def test_what_stands_for_a_talk_made_shorter_is_no_reminder() -> None:
@@ -120,7 +120,7 @@ def test_a_picture_is_a_part_of_what_was_counted() -> None:
     before = context_usage(folded(image, Delivered((1,))))
     after = context_usage(folded(image, Delivered((1,)), answered))
 
-    assert before.used == 1000 + IMAGE_TOKENS
+    assert before.used_tokens == 1000 + IMAGE_TOKENS
     assert [(p.name, p.tokens) for p in after.conversation] == [
         ("messages", 1000), ("responses", 1), ("images", IMAGE_TOKENS),
     ]  # fmt: skip
@@ -133,7 +133,11 @@ def test_the_window_is_drawn_with_its_parts_and_what_is_free() -> None:
 
     assert said[0].startswith("m/one · about ")
     assert said[1].startswith("  ███")
-    assert said[-2].split() == ["free", str(found.free), f"{found.free / 10:.0f}%"]
+    assert said[-2].split() == [
+        "free",
+        str(found.free_tokens),
+        f"{found.free_tokens / 10:.0f}%",
+    ]
     assert said[-1] == "counted by the provider at its last answer: 100"
     assert "  ###" in bare(context_lines(found, signs=False))
     assert (
@@ -175,7 +179,7 @@ class Counting:
                     case Image():
                         pass
         count = round(text / 3.7) + 4 * len(request.messages) + 9 * len(request.tools)
-        self.counted.append((count, context_usage(self.session.view).used))
+        self.counted.append((count, context_usage(self.session.view).used_tokens))
         async for delta in self._script.stream(request):
             yield (
                 Done(Usage(count, 0, 0, 5), delta.stop)

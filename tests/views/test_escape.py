@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.views.escape import Visible, exact, hidden, on_one_line, visible
+from refold.views.escape import Visible, exact, hidden_characters, on_one_line, visible
 
 NASTY = st.text(
     st.one_of(
@@ -66,5 +66,9 @@ def test_however_it_is_cut_it_is_shown_alike(said: str, data: st.DataObject) -> 
 def test_what_is_asked_about_hides_nothing_and_is_counted() -> None:
     assert exact("ls 👨\u200d👩\n\tcd") == "ls 👨\\u200d👩\n\tcd"
     assert exact("ls\xa0-l") == "ls\\xa0-l"
-    assert hidden("ls 👨\u200d👩 \u202e\x1b\n\t") == ["\\u200d", "\\u202e", "\\x1b"]
+    assert hidden_characters("ls 👨\u200d👩 \u202e\x1b\n\t") == [
+        "\\u200d",
+        "\\u202e",
+        "\\x1b",
+    ]
     assert on_one_line("a\nb\tc\rd") == r"a\nb\tc\rd"

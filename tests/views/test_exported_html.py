@@ -19,8 +19,8 @@ from refold.journal.events.kinds import (
 from refold.journal.state.fold import fold
 from refold.journal.state.session_tree import Node
 from refold.values.display import Diff, Output, Shown
-from refold.views.export.html import POLICY, page, prose, style
-from refold.views.export.html_parts import highlighting
+from refold.views.export.html import CONTENT_POLICY, page, prose, style
+from refold.views.export.html_parts import create_highlighter
 from tests.views.hostile_story import hostile, means
 from tests.views.page_parser import Seen, seen
 from tests.views.planted import answer, begun, family
@@ -78,7 +78,7 @@ def test_no_texts_together_do(texts: list[str]) -> None:
     some.sampled_from(["", "\n", "\n\n", " "]),
 )
 def test_no_answer_does(texts: list[str], between: str) -> None:
-    found = seen(f"<main>{prose(highlighting())(between.join(texts))}</main>")
+    found = seen(f"<main>{prose(create_highlighter())(between.join(texts))}</main>")
 
     assert (found.foreign, found.open) == ([], [])
 
@@ -92,8 +92,8 @@ def test_all_that_was_said_can_be_read(tmp_path: Any) -> None:
 def test_the_policy_forbids_whatever_it_does_not_need() -> None:
     html = "".join(page(hostile("x"), means()))
 
-    assert POLICY == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-    assert f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">' in html
+    assert CONTENT_POLICY == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    assert f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_POLICY}">' in html
     assert html.index("Content-Security-Policy") < html.index("<style>")
     assert "url(" not in html
     assert "@import" not in html
@@ -173,7 +173,7 @@ def test_ids_are_there_once_and_every_link_within_leads_to_one() -> None:
     ],
 )  # fmt: skip
 def test_markdown_is_shown_as_it_is_meant(words: str, html: str) -> None:
-    assert prose(highlighting())(words) == html
+    assert prose(create_highlighter())(words) == html
 
 
 def test_a_family_is_nested_where_its_calls_are(tmp_path: Any) -> None:

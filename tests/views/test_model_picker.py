@@ -1,7 +1,13 @@
 """The list of models: prices, windows, filtering by typing, and the effort."""
 
 from refold.views.model_picker import ModelOffer, model_picker
-from refold.views.picker import Stepper, numbered_rows, picker_rows, turned, with_query
+from refold.views.picker import (
+    Stepper,
+    picker_rows,
+    rows_with_numbers,
+    turn_dial,
+    with_query,
+)
 from refold.views.styled import bare
 
 OFFERS = (
@@ -36,12 +42,12 @@ def test_a_narrow_screen_shows_names_and_no_figures() -> None:
 def test_a_role_finds_its_model_and_the_arrows_change_the_effort() -> None:
     found = with_query(PICKER, "main")
 
-    assert [each.id for each in found.shown] == ["anthropic/claude-sonnet-5"]
-    assert turned(PICKER, 1).dial == Stepper("effort", ("default", *EFFORTS), 3)
+    assert [each.id for each in found.items] == ["anthropic/claude-sonnet-5"]
+    assert turn_dial(PICKER, 1).dial == Stepper("effort", ("default", *EFFORTS), 3)
 
 
 def test_the_list_of_numbers_has_the_same_rows() -> None:
-    first = bare(numbered_rows(PICKER.choices[:1], 80))
+    first = bare(rows_with_numbers(PICKER.choices[:1], 80))
 
     assert first.startswith("1  anthropic/claude-sonnet-5  main")
     assert first.rstrip().endswith("1M · $2 in, $10 out")

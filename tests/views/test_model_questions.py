@@ -4,7 +4,7 @@ import pytest
 
 from refold.journal.state.plans import Plan
 from refold.values.display import AskedQuestion, Option
-from refold.views.questions import chosen, hint, question_lines
+from refold.views.questions import hint, parse_answer, question_lines
 from refold.views.styled import bare
 from refold.views.todo_list import plan_lines
 
@@ -34,7 +34,7 @@ FREE = AskedQuestion("How many?")
 def test_an_answer_is_a_number_or_words(
     asked: AskedQuestion, typed: str, answer: str | None
 ) -> None:
-    assert chosen(typed, asked) == answer
+    assert parse_answer(typed, asked) == answer
 
 
 @pytest.mark.parametrize(

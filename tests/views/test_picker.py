@@ -12,11 +12,11 @@ from refold.views.picker import (
     Picker,
     PickerItem,
     Stepper,
-    moved,
-    numbered_rows,
+    move_selection,
     picker_at,
     picker_rows,
-    turned,
+    rows_with_numbers,
+    turn_dial,
     with_matches,
     with_query,
 )
@@ -41,11 +41,11 @@ ALL = session_picker(CARDS, NOW)
 
 
 def ids(picking: Picker) -> list[str]:
-    return [each.id for each in picking.shown]
+    return [each.id for each in picking.items]
 
 
 def chosen(picking: Picker) -> str:
-    return picking.chosen.id if picking.chosen else ""
+    return picking.selection.id if picking.selection else ""
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_what_was_said_in_a_session_counts_after_what_it_is_called() -> None:
 
 
 def test_the_one_that_was_reached_stays_chosen_when_more_is_found() -> None:
-    picking = moved(with_query(ALL, "the"), 1)
+    picking = move_selection(with_query(ALL, "the"), 1)
 
     found = with_matches(picking, "the", frozenset("ab"))
 
@@ -86,21 +86,21 @@ def test_arrows_stop_at_the_ends(steps: list[int], at: int) -> None:
     picking = ALL
 
     for step in steps:
-        picking = moved(picking, step)
+        picking = move_selection(picking, step)
 
     assert chosen(picking) == CARDS[at].id
 
 
 def test_typing_begins_at_the_top_again_and_nothing_can_be_chosen_of_none() -> None:
-    picking = moved(ALL, 3)
+    picking = move_selection(ALL, 3)
 
     assert chosen(with_query(picking, "the")) == "d"
-    assert with_query(picking, "zebra").chosen is None
+    assert with_query(picking, "zebra").selection is None
     assert bare(picker_rows(with_query(picking, "zebra"), 40, 9)) == "  nothing fits"
 
 
 def test_as_much_is_drawn_as_there_is_room_for() -> None:
-    picking = moved(ALL, 2)
+    picking = move_selection(ALL, 2)
 
     assert bare(picker_rows(picking, 40, 9)) == (
         "     now  Paint the door\n"
@@ -122,12 +122,12 @@ def test_the_last_message_and_answer_of_the_selected_session_stand_below_the_lis
     assert bare(picker_rows(picking, 40, 10)).split("\n")[4:] == [
         "", "  › Which colour?", "    Red.", "    Or:", "    - blue",
     ]  # fmt: skip
-    assert "Which" not in bare(picker_rows(moved(picking, 1), 40, 10))
+    assert "Which" not in bare(picker_rows(move_selection(picking, 1), 40, 10))
     assert "Which" not in bare(picker_rows(picking, 40, 9))  # the list comes first
 
 
 def test_where_nothing_moves_each_has_a_number() -> None:
-    assert bare(numbered_rows(ALL.choices[2:], 40)) == (
+    assert bare(rows_with_numbers(ALL.choices[2:], 40)) == (
         "1     2 h  屋根を直す  failed\n2     4 d  Plant a tree"
     )
 
@@ -139,7 +139,7 @@ def test_no_title_orders_a_screen_about() -> None:
     )  # fmt: skip
 
     picker = session_picker([evil], NOW)
-    drawn = bare([*picker_rows(picker, 60, 12), *numbered_rows(picker.choices, 60)])
+    drawn = bare([*picker_rows(picker, 60, 12), *rows_with_numbers(picker.choices, 60)])
 
     assert re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", drawn) == []
 
@@ -149,12 +149,12 @@ def test_a_dial_is_turned_within_its_values_and_drawn_below() -> None:
     picking = picker_at(Picker("?", (one,), dial=Stepper("effort", ("low", "high"))), "x")
 
     assert bare(picker_rows(picking, 40, 9)) == "› x\n  effort:   low →"
-    right = turned(turned(picking, 1), 1)
+    right = turn_dial(turn_dial(picking, 1), 1)
     assert bare(picker_rows(right, 40, 9)) == "› x\n  effort: ← high"
     assert right.dial
     assert right.dial.value == "high"
-    assert turned(right, -9) == picking
-    assert turned(ALL, 1) == ALL
+    assert turn_dial(right, -9) == picking
+    assert turn_dial(ALL, 1) == ALL
 
 
 def test_a_wide_row_of_a_session_has_messages_cost_and_model() -> None:

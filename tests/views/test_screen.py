@@ -69,7 +69,7 @@ from refold.views.screen.blocks import (
     TurnEndBlock,
 )
 from refold.views.screen.history import recap
-from refold.views.screen.screen import Screen, screen_at, screen_of, shown
+from refold.views.screen.screen import Screen, apply_frame, screen_at, screen_of
 from refold.views.screen.status import Status
 from refold.views.styled import bare
 
@@ -97,10 +97,10 @@ def after(screen: Screen, *news: Event | Live) -> Screen:
             | ChildMoved
             | SubagentDelta,
         ):
-            screen = shown(screen, Frame(seq, 1, each))
+            screen = apply_frame(screen, Frame(seq, 1, each))
         else:
             entry = Entry(seq + 1, each, at=10.0 * (seq + 1))
-            screen = shown(screen, Frame(seq + 1, 0, entry))
+            screen = apply_frame(screen, Frame(seq + 1, 0, entry))
     return screen
 
 
@@ -407,7 +407,7 @@ def test_what_a_person_chose_and_called_the_session_is_told_in_a_line_each() -> 
         Renamed("my\x1bwork"), Renamed(""), Tagged(("a", "b")), Tagged(()), BudgetSet(),
         BudgetSet(Budget(2, 300_000, 1, 90)), StepLimitSet(7), StepLimitSet(),
     )  # fmt: skip
-    lent = shown(found, Frame(99, 0, Entry(99, BudgetSet(Budget(1)), by="parent")))
+    lent = apply_frame(found, Frame(99, 0, Entry(99, BudgetSet(Budget(1)), by="parent")))
 
     assert lines(lent.blocks) == [
         "The session is now called my\\x1bwork.",

@@ -144,7 +144,7 @@ def test_only_responses_that_came_in_pieces_count_in_the_time_to_the_first_chunk
 
     metrics.add(traces(node_of(*begun(), *steps, TurnEnded("answered"))))
 
-    points = {metric.name: found for metric, found in metrics.found}
+    points = {metric.name: found for metric, found in metrics.series}
     (first,) = points["gen_ai.client.operation.time_to_first_chunk"]
     assert first.attributes == {
         "gen_ai.operation.name": "chat", "gen_ai.provider.name": "acme",

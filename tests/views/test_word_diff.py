@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.views.styled import bare, line
-from refold.views.word_diff import changed, diff_lines
+from refold.views.word_diff import diff_lines, highlight_changes
 
 
 def test_changed_words_of_a_line_stand_out() -> None:
@@ -41,7 +41,7 @@ def test_two_changes_beside_each_other_are_two() -> None:
 
 
 def test_an_indent_that_changed_stands_out() -> None:
-    assert changed("  return x", "    return x") == (
+    assert highlight_changes("  return x", "    return x") == (
         (("gone_word", "  "), ("gone", "return x")),
         (("added_word", "    "), ("added", "return x")),
     )
@@ -52,7 +52,7 @@ def test_an_indent_that_changed_stands_out() -> None:
     [("alpha beta", "one two"), ("", "one"), ("one", ""), ("a " * 300, "b " * 300)],
 )
 def test_lines_that_have_little_in_common_are_not_compared(old: str, new: str) -> None:
-    assert changed(old, new) is None
+    assert highlight_changes(old, new) is None
     assert diff_lines(f"-{old}\n+{new}") == [
         line(f"-{old}", "gone"),
         line(f"+{new}", "added"),

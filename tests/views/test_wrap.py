@@ -6,17 +6,17 @@ from hypothesis import strategies as st
 
 from refold.views.styled import Line, Piece, bare, line
 from refold.views.wrap import (
+    break_lines,
     cells,
+    collapse_padding,
     cut,
-    folded,
+    fold_lines,
     hard_wrap,
     letters,
     text_lines,
     truncate,
-    unpadded,
     wrap,
     wrap_line,
-    wrapped,
 )
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
@@ -35,7 +35,7 @@ TEXTS = st.lists(st.sampled_from(BITS), max_size=30).map("".join)
 
 @given(TEXTS, st.integers(2, 20))
 def test_wrapping_loses_nothing_and_never_runs_over(text: str, room: int) -> None:
-    rows = list(wrapped(text, room))
+    rows = list(break_lines(text, room))
 
     assert "".join(rows) == text
     assert all(cells(row) <= room for row in rows)
@@ -50,12 +50,12 @@ def test_a_cut_says_that_it_is_one(text: str, room: int, shown: str) -> None:
 
 
 def test_padding_is_counted_so_that_nothing_hides_behind_it() -> None:
-    assert unpadded("ls" + " " * 3000 + "; rm x") == "ls … 3000 spaces … ; rm x"
-    assert unpadded("ls" + "\n" * 60 + "rm x") == "ls\n… 59 empty lines …\nrm x"
+    assert collapse_padding("ls" + " " * 3000 + "; rm x") == "ls … 3000 spaces … ; rm x"
+    assert collapse_padding("ls" + "\n" * 60 + "rm x") == "ls\n… 59 empty lines …\nrm x"
 
 
 def test_long_output_shows_its_start_and_more_of_its_end() -> None:
-    rows = folded([line(str(n)) for n in range(100)], 6)
+    rows = fold_lines([line(str(n)) for n in range(100)], 6)
 
     assert bare(rows) == "0\n1\n… 95 more lines …\n97\n98\n99"
 
@@ -110,7 +110,7 @@ def test_what_is_measured_without_the_table_is_measured_as_the_table_says() -> N
 def test_no_letter_is_taken_apart_by_a_cut_or_by_wrapping(text: str, room: int) -> None:
     whole = [letter for letter, _ in letters(text)]
 
-    rows = list(wrapped(text, room))
+    rows = list(break_lines(text, room))
 
     assert [letter for row in rows for letter, _ in letters(row)] == whole
     assert cells(cut(text, room)) <= room

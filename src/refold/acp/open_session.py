@@ -336,7 +336,7 @@ class OpenSession:
         await self.tell(
             UsageUpdate(
                 session_update="usage_update",
-                used=context.used,
+                used=context.used_tokens,
                 size=context.window,
                 cost=cost,
             )

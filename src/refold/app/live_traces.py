@@ -261,7 +261,7 @@ class _Sender:
         self._metrics.add(spans)
         now = time.time_ns()
         sums = MetricSums(
-            self._metrics.found, self._since, now, self._instance, whole=not self._to.delta
+            self._metrics.series, self._since, now, self._instance, whole=not self._to.delta
         )
         if self._to.traces is not None:
             await self._try(send(spans, self._to.traces))

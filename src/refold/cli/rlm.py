@@ -59,7 +59,7 @@ from refold.rlm.router import Route, Size, route
 from refold.values.live import ChildMoved
 from refold.values.usage import Spent
 from refold.views.escape import on_one_line
-from refold.views.notices import ESTIMATED
+from refold.views.notices import ESTIMATED_NOTICE
 from refold.views.number_format import dollars, duration, estimate_sign, money, tokens
 from refold.views.stream_json.documents import Result
 from refold.views.stream_json.turn_result import exit_code, result
@@ -342,7 +342,7 @@ class RlmProgress:
             case Entry(_, event) as entry:
                 self._leaves.heard(entry)
                 if session.view.account.first_estimated == entry.seq:
-                    self.say(ESTIMATED)
+                    self.say(ESTIMATED_NOTICE)
                 return self._told(event, session)
             case ChildMoved(node) as moved if "/" not in node:
                 self._moved[node] = moved

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.headless.streams import write
-from refold.views.stream_json.encode import SCHEMA
+from refold.views.stream_json.encode import SCHEMA_VERSION
 
 SCHEMAS = ("stream", "orders")
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -44,7 +44,7 @@ def _schema(which: str) -> dict[str, Any]:
         from refold.client.protocol import KINDS
 
         return _one_of(
-            f"orders, version {SCHEMA}",
+            f"orders, version {SCHEMA_VERSION}",
             "One line on stdin, with --input-format stream-json.",
             KINDS,
         )
@@ -56,7 +56,7 @@ def _schema(which: str) -> dict[str, Any]:
     )
 
     return _one_of(
-        f"documents, version {SCHEMA}",
+        f"documents, version {SCHEMA_VERSION}",
         "One line on stdout, with --output-format stream-json; --output-format json prints "
         "the one of type result.",
         tuple(tagged(documents, subagent_documents, live_documents, snapshot)),

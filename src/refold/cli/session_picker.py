@@ -32,7 +32,7 @@ def pick_one(terminal: TerminalSettings) -> str:
     search = SessionCatalogue(home, here()).typed_so_far
     picker = session_picker(cards, time.time())
     found = anyio.run(pick, printer, reader, picker, search)
-    return found.chosen.id if found and found.chosen else ""
+    return found.selection.id if found and found.selection else ""
 
 
 def nobody_picks() -> BadInput:

@@ -24,14 +24,14 @@ from refold.journal.state.session_tree import Node
 from refold.views.activity import ModelStep, SideCall, Span, ToolStep, activity_of
 from refold.views.context import context_document, context_lines, context_usage
 from refold.views.cost import spending_document, spending_lines, tree_spending
-from refold.views.model_step import step_document, step_lines, step_shown
+from refold.views.model_step import step_detail, step_document, step_lines
 from refold.views.node_detail import (
+    call_detail,
     call_document,
     call_lines,
-    call_shown,
+    leaf_detail,
+    leaf_detail_document,
     leaf_lines,
-    leaf_shown,
-    leaf_shown_document,
     node_document,
     node_lines,
 )
@@ -59,15 +59,15 @@ def _show(found: Namespace) -> int:
         return session_argument.report_damage(named.node)
     match _span(named):
         case ToolStep() as done:
-            call = call_shown(named.node, done, session_argument.blobs(named.node))
+            call = call_detail(named.node, done, session_argument.blobs(named.node))
             if found.json:
                 print_document(call_document(call))
             else:
                 session_argument.print_lines(call_lines(call))
         case SideCall() as side:
-            leaf = leaf_shown(named.node, side, session_argument.blobs(named.node))
+            leaf = leaf_detail(named.node, side, session_argument.blobs(named.node))
             if found.json:
-                print_document(leaf_shown_document(leaf))
+                print_document(leaf_detail_document(leaf))
             else:
                 session_argument.print_lines(leaf_lines(leaf))
         case ModelStep(number):
@@ -85,7 +85,7 @@ def _span(named: FoundNode) -> Span | None:
     """What has this name; c7 is short for call-7."""
     activity, name = activity_of(named.node.entries), named.rest
     full = f"call-{name[1:]}" if name[:1] == "c" else name
-    return activity.named(name) or activity.named(full)
+    return activity.find_span(name) or activity.find_span(full)
 
 
 def _step_arguments(parser: ArgumentParser) -> None:
@@ -103,7 +103,7 @@ def _step(found: Namespace) -> int:
 
 
 def _show_step(node: Node, number: int, *, as_json: bool) -> None:
-    shown = step_shown(node, number, session_argument.blobs(node))
+    shown = step_detail(node, number, session_argument.blobs(node))
     if as_json:
         print_document(step_document(shown))
         return

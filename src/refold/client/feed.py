@@ -278,7 +278,7 @@ class Feed:
 
     def _documents(self, entry: Entry, view: View) -> list[Document]:
         frame = Frame(entry.seq, 0, entry)
-        found = list(documents_of(frame, live=False, asked=self._session.request))
+        found = list(documents_of(frame, live=False, make_request=self._session.request))
         if isinstance(entry.event, TurnStarted):
             self._began = entry.at
         if isinstance(entry.event, TurnEnded):

@@ -521,7 +521,7 @@ class Session:
         entries = await self._engine.record.entries()
         newest = {id_: e for e in entries if (id_ := _id_of(e)) in wanted}
         found = [
-            list(documents_of(Frame(e.seq, 0, e), live=False, asked=self.request))
+            list(documents_of(Frame(e.seq, 0, e), live=False, make_request=self.request))
             for e in newest.values()
         ]
         # A plan stands behind the result of the call that wrote it.

@@ -53,7 +53,7 @@ async def _picked(here: CommandContext) -> str:
     )
     picker = picker_at(Picker("Which agent?", tuple(items)), agents.current or MAIN)
     found = await here.pick(picker)
-    return found.chosen.id if found and found.chosen else ""
+    return found.selection.id if found and found.selection else ""
 
 
 async def run_agents(here: CommandContext, rest: str) -> None:

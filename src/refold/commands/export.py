@@ -13,7 +13,7 @@ from refold.client.export import ExportChoice
 from refold.client.session import Session
 from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
-from refold.views.export.formats import FORMS, SUFFIXES, form_by_name
+from refold.views.export.formats import EXPORT_FORMATS, FORMAT_SUFFIXES, format_by_name
 from refold.views.number_format import in_bytes
 from refold.views.styled import line
 
@@ -21,13 +21,13 @@ from refold.views.styled import line
 async def run(here: CommandContext, rest: str) -> None:
     """`/export [md|html|tar|text|script] [FILE]`. An older file of the default name is overwritten."""
     first, _, more = rest.strip().partition(" ")
-    form, name = (first, more.strip()) if first in FORMS else ("", rest.strip())
+    form, name = (first, more.strip()) if first in EXPORT_FORMATS else ("", rest.strip())
     if not form and name.isalnum():
         raise BadInput(
-            f"{name!r} is none of {', '.join(FORMS)}; for a file of that name, type ./{name}"
+            f"{name!r} is none of {', '.join(EXPORT_FORMATS)}; for a file of that name, type ./{name}"
         )
-    form, session = form or form_by_name(name), here.session
-    path = _path(name or f"refold-{session.id}{SUFFIXES[form]}", session)
+    form, session = form or format_by_name(name), here.session
+    path = _path(name or f"refold-{session.id}{FORMAT_SUFFIXES[form]}", session)
     work = partial(
         session.reports.export,
         path,

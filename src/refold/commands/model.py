@@ -43,12 +43,12 @@ async def _picked(here: CommandContext) -> None:
     effort = session.effort
     picker = model_picker(offers, session.model, effort, EFFORTS)
     found = await here.pick(picker)
-    if found is None or found.chosen is None:
+    if found is None or found.selection is None:
         return
-    if found.chosen.id == session.model:
+    if found.selection.id == session.model:
         here.show(line(f"The model is still {on_one_line(session.model)}.", "dim"))
     else:
-        await choose(here, found.chosen.id)
+        await choose(here, found.selection.id)
     turned = found.dial.value if found.dial else effort
     wanted: Effort = next((each for each in get_args(Effort) if each == turned), "")
     if wanted != effort:

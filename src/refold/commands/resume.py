@@ -19,7 +19,7 @@ from refold.commands.completion import CompletionChoice
 from refold.commands.session_lines import heading
 from refold.errors import BadInput
 from refold.views.escape import on_one_line
-from refold.views.picker import numbered_rows
+from refold.views.picker import rows_with_numbers
 from refold.views.session_list import by_session, hit_lines, session_picker
 from refold.views.styled import line
 
@@ -39,8 +39,8 @@ async def run(here: CommandContext, rest: str) -> None:
         picker = session_picker(await others(here), time.time())
         search = catalogue.typed_so_far
         found = await here.pick(picker, search)
-        if found and found.chosen:
-            await switch_to(here, found.chosen.id)
+        if found and found.selection:
+            await switch_to(here, found.selection.id)
     elif rest == LAST:
         await switch_to(here, (await others(here))[0].id)
     else:
@@ -82,11 +82,11 @@ async def others(here: CommandContext) -> Sequence[Card]:
 async def run_sessions(here: CommandContext, rest: str) -> None:
     """The newest; with words, those whose name, title or tag contains them."""
     picker = session_picker(await others(here), time.time())
-    found = replace(picker, query=rest).shown
+    found = replace(picker, query=rest).items
     if not found:
         raise BadInput(f"no other session of this directory matches {rest!r}")
     shown = found[:_MOST]
-    here.show(*numbered_rows(shown, here.look.room))
+    here.show(*rows_with_numbers(shown, here.look.room))
     if more := len(found) - len(shown):
         here.show(line(f"{more} older ones: /sessions WORDS, or /resume", "dim"))
     await switch_to_one(here, [each.id for each in shown])

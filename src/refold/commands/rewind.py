@@ -43,9 +43,9 @@ async def _picked(here: CommandContext) -> None:
     points = await here.session.workspace.points()
     if points and here.look.picks:
         found = await here.pick(point_picker(points))
-        if found and found.chosen:
+        if found and found.selection:
             what = _WHAT[found.dial.value if found.dial else ""]
-            await rewind_to(here, int(found.chosen.id), what)
+            await rewind_to(here, int(found.selection.id), what)
         return
     here.show(*point_lines(points, here.look.room))
     here.show(line("/rewind N goes back to before N" if points else NOWHERE, "dim"))

@@ -7,7 +7,7 @@ from refold.client.session import Session
 from refold.client.types import View
 from refold.errors import RefoldError
 from refold.views.escape import on_one_line, visible
-from refold.views.notices import ended_with_session
+from refold.views.notices import session_end_notice
 from refold.views.styled import Line, line
 
 
@@ -31,7 +31,7 @@ def has_interrupted_work(session: Session) -> bool:
 
 def farewell(session: Session) -> Iterator[Line]:
     """The last lines: what ends with the session, and how it is resumed."""
-    if session.owns_turns and (ends := ended_with_session(session.view)):
+    if session.owns_turns and (ends := session_end_notice(session.view)):
         yield line(ends, "dim")
     if session.view.session.title:
         yield line(f"To resume: {resume_hint(session.view)}", "dim")

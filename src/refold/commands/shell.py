@@ -11,7 +11,7 @@ from refold import programs
 from refold.commands.command_context import CommandContext, ProgramOutput, terminal_of
 from refold.errors import BadInput
 from refold.values.text import between_tags
-from refold.views.strip_escapes import rendered_lines
+from refold.views.strip_escapes import render_lines
 from refold.views.styled import line
 
 _ALONE = (
@@ -49,12 +49,12 @@ def how_it_ended(code: int) -> str:
 
 def _printed(ran: ProgramOutput) -> str:
     if not ran.dropped:
-        text = rendered_lines(ran.start + ran.end).strip("\n")
+        text = render_lines(ran.start + ran.end).strip("\n")
         if len(text) <= 2 * _TOLD_END:
             return text
         left = len(text) - 2 * _TOLD_END
         return _around(text, text, f"{left:,} characters")
-    start, end = rendered_lines(ran.start), rendered_lines(ran.end)
+    start, end = render_lines(ran.start), render_lines(ran.end)
     return _around(start.lstrip("\n"), end.rstrip("\n"), f"about {ran.dropped:,} bytes")
 
 

@@ -58,15 +58,15 @@ async def _picked(here: CommandContext) -> None:
     restore = terminal.use_theme("")
 
     def preview(shown: Picker) -> None:
-        if shown.chosen:
-            terminal.use_theme(shown.chosen.id)
+        if shown.selection:
+            terminal.use_theme(shown.selection.id)
 
     found = await here.pick(picker, on_move=preview)
-    if found is None or found.chosen is None:
+    if found is None or found.selection is None:
         restore()
         return
-    await run(here, found.chosen.id)
-    here.show(line(f"/theme {found.chosen.id} save makes it the default.", "dim"))
+    await run(here, found.selection.id)
+    here.show(line(f"/theme {found.selection.id} save makes it the default.", "dim"))
 
 
 def _row(name: str) -> Line:

@@ -21,7 +21,7 @@ from refold.values.display import AskedQuestion
 from refold.values.modes import Mode
 from refold.views.escape import on_one_line, visible
 from refold.views.question_keys import Menu
-from refold.views.questions import asker_line, chosen, hint, question_lines
+from refold.views.questions import asker_line, hint, parse_answer, question_lines
 from refold.views.styled import Line
 
 _TEXT = Menu(leave="no answer", free_text=True)
@@ -154,7 +154,7 @@ async def _answer(asked: AskedQuestion, printer: Printer, ask_one: AskOne) -> st
     while True:
         match await ask_one(_TEXT, prompt):
             case str(words):
-                answer = chosen(words, asked)
+                answer = parse_answer(words, asked)
                 if answer is not None:
                     return answer
                 printer.say(_wrong(words, asked), "dim")

@@ -14,8 +14,8 @@ from refold.views.picker import (
     Picker,
     PickerItem,
     Search,
-    numbered_rows,
     picker_at,
+    rows_with_numbers,
     with_matches,
     with_query,
 )
@@ -40,7 +40,7 @@ async def pick(
     if not isinstance(reader, ListReader):
         return await _by_number(printer, reader, picker, search)
     found = await reader.pick(picker, search, on_move)
-    return found if found and found.chosen else None
+    return found if found and found.selection else None
 
 
 async def _by_number(
@@ -48,7 +48,7 @@ async def _by_number(
 ) -> Picker | None:
     shown = picker.choices[:MOST]
     while True:
-        for row in numbered_rows(shown, printer.room):
+        for row in rows_with_numbers(shown, printer.room):
             printer.line(row)
         found = await reader.brief(line(_HOW, "strong"))
         if isinstance(found, Key) or not found.strip():
@@ -69,6 +69,6 @@ async def _fitting(
 ) -> tuple[PickerItem, ...]:
     asked = with_query(replace(picker, query=""), words)
     if search is None:
-        return asked.shown
+        return asked.items
     ids = await anyio.to_thread.run_sync(search, words)
-    return with_matches(asked, words, ids).shown
+    return with_matches(asked, words, ids).items

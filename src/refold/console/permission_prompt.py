@@ -156,7 +156,7 @@ class _Question:
         height = printer.look.height()
         self._most = lines_for_height(height - 1 if height and request.who else height)
         self._rule_sets = list(self._permissions.rule_sets(request))
-        more = is_folded(self._asked, printer.room, most=self._most)
+        more = is_folded(self._asked, printer.room, max_lines=self._most)
         grants = "sar" if len(self._rule_sets) > 1 else "sa" if self._rule_sets else ""
         self._easier: Mode | None = self._mode_that_would_not_ask(request)
         beside = _beside(request, session)
@@ -189,7 +189,7 @@ class _Question:
         self._show(self._asked, 0 if whole else self._most)
 
     def _show(self, asked: CallToApprove, most: int) -> None:
-        self._printer.lines(permission_question(asked, self._printer.room, most=most))
+        self._printer.lines(permission_question(asked, self._printer.room, max_lines=most))
 
     async def answer(self, pressed: str | Key) -> PermissionAnswer | None:
         """What this key says; None: ask again."""

@@ -12,7 +12,7 @@ from typing import TextIO
 
 from refold.console.ascii_fallback import MOST, is_all_of_unicode, spelled
 from refold.console.capabilities import TerminalCapabilities, detect_capabilities
-from refold.views.styled import Line, Piece, Style, joined
+from refold.views.styled import Line, Piece, Style, join_pieces
 from refold.views.wrap import cells, cut, of_one_width, wrap_line
 
 _FIRST_COLUMN = re.compile(r"(?:\* | ) *\S+(?: \S+)*  +")  # of a list
@@ -52,7 +52,7 @@ class Printer:
 
     def pieces(self, pieces: Iterable[Piece]) -> None:
         """Text that goes on where the last one ended."""
-        whole = joined(pieces)
+        whole = join_pieces(pieces)
         if text := "".join(text for _, text in whole):
             self._write("".join(self.look.paint(*piece) for piece in whole), text)
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 from refold import programs
 from refold.errors import RefoldError
 from refold.values.kept_output import Printed
-from refold.views.strip_escapes import rendered_lines
+from refold.views.strip_escapes import render_lines
 
 _AT_ONCE = 65_536  # bytes
 _EACH_END = 256 * 1024  # bytes that are kept
@@ -132,7 +132,7 @@ def _in_a_line(done: "_Relay") -> bool:
     *screens, behind = _SCREEN_LEFT.split(tail)
     if done.seen.full_screen and not screens:
         return False
-    return rendered_lines(behind).rpartition("\n")[2].strip() != ""
+    return render_lines(behind).rpartition("\n")[2].strip() != ""
 
 
 async def _begun(

@@ -32,7 +32,7 @@ from refold.values.text import clean
 
 if TYPE_CHECKING:
     from refold.views.stream_json.documents import Result
-    from refold.views.stream_json.encode import Asked, Document
+    from refold.views.stream_json.encode import Document, MakeRequest
 
 STREAM = "stream-json"
 WAITING = 1_024  # pieces of news, behind a reader who is slow or stuck
@@ -56,7 +56,7 @@ class StreamWriter:
 
     def __init__(self, format_: str, *, live: bool) -> None:
         self._format, self._live = format_, live
-        self.asked: Asked | None = None
+        self.asked: MakeRequest | None = None
         self.finished, self.model_asked = anyio.Event(), anyio.Event()
         self.outlet = StdoutWriter()
         self._session: Session | None = None
@@ -123,17 +123,17 @@ class StreamWriter:
     def _documents(self, frame: Frame, live: bool) -> "Iterable[Document]":
         from refold.views.stream_json.encode import approval_request, documents_of
 
-        return documents_of(frame, live=live, asked=self.asked or approval_request)
+        return documents_of(frame, live=live, make_request=self.asked or approval_request)
 
     def _estimated(self, frame: Frame) -> "list[Document]":
         """That costs are estimates from here on, said once in a session."""
         first = isinstance(frame.item, Entry) and frame.item.seq
         if not first or first != self._view.account.first_estimated:
             return []
-        from refold.views.notices import ESTIMATED
+        from refold.views.notices import ESTIMATED_NOTICE
         from refold.views.stream_json.documents import Notice
 
-        return [Notice(seq=frame.seq, text=ESTIMATED)]
+        return [Notice(seq=frame.seq, text=ESTIMATED_NOTICE)]
 
     async def end(self, document: "Result") -> None:
         """The last word. Raises `ReaderGone` or `RefoldError` where it did not go out."""
@@ -156,9 +156,9 @@ class StreamWriter:
     def left(self) -> None:
         """The session is closed: the hooks of that have been run after the last word."""
         if self._view.failures.hooks:
-            from refold.views.notices import failed_hooks
+            from refold.views.notices import hook_failures
 
-            for warning in failed_hooks(self._view, "SessionEnd"):
+            for warning in hook_failures(self._view, "SessionEnd"):
                 print_error(warning)
 
     def result(self, seconds: float) -> "Result":
@@ -176,9 +176,9 @@ class StreamWriter:
 
     def left_running(self) -> Sequence[str]:
         """Warnings about the background commands that end with the session."""
-        from refold.views.notices import ended_with_answer
+        from refold.views.notices import answer_end_warnings
 
-        return ended_with_answer(self._view)
+        return answer_end_warnings(self._view)
 
     def broken(self, error: BaseException) -> None:
         """The last word where nothing else could be said. Why goes to stderr, too.
@@ -226,7 +226,7 @@ def _tell_denials(session: Session) -> None:
     turn = session.view.turn
     if not turn.denials or turn.outcome == "plan_ready":  # to plan is to be denied
         return
-    from refold.views.call_summary import label, refused_by_hook
+    from refold.views.call_summary import is_hook_refusal, label
     from refold.views.wrap import cut
 
     for denied in turn.denials[:_DENIALS]:
@@ -235,7 +235,7 @@ def _tell_denials(session: Session) -> None:
     more = len(turn.denials) - _DENIALS
     also = f"{more} more were denied; " if more > 0 else ""
     # What a hook refuses, no option allows.
-    by_hooks = all(refused_by_hook(denied.reason) for denied in turn.denials)
+    by_hooks = all(is_hook_refusal(denied.reason) for denied in turn.denials)
     print_error(f"{also}{'a hook refused this; ' if by_hooks else _HOW}{_REASONS}")
 
 

@@ -221,10 +221,10 @@ async def turn(
 
 async def _attend_background(session: Session, clock: "_Clock", limit: float | None) -> str:
     """Run the turns that background commands begin. Returns why it waits no longer, or ""."""
-    from refold.views.notices import awaited_commands  # loaded by then
+    from refold.views.notices import waiting_commands  # loaded by then
 
     told = ""
-    while (waiting := awaited_commands(session.view)) and not clock.late:
+    while (waiting := waiting_commands(session.view)) and not clock.late:
         if waiting != told:
             print_error(WAITS.format(waiting))
             told = waiting

@@ -39,7 +39,7 @@ from refold.headless.task import (
     waited_too_long,
 )
 from refold.values.modes import Outcome
-from refold.views.notices import awaited_commands
+from refold.views.notices import waiting_commands
 from refold.views.stream_json.documents import Error, ForkMade, Result
 from refold.views.stream_json.encode import Document
 from refold.views.stream_json.turn_result import EXIT_CODES, result
@@ -144,7 +144,7 @@ class StdioClient:
             if await session.step():
                 continue
             if self._closed and not session.view.turn.seq:
-                if not (waiting := awaited_commands(session.view)):
+                if not (waiting := waiting_commands(session.view)):
                     return
                 await self._await(waiting, news)
             else:
@@ -239,7 +239,7 @@ class StdioClient:
         """If the program ends while no turn runs, or none ran because of errors, a result
         says so.
         """
-        waited = awaited_commands(self._session.view)
+        waited = waiting_commands(self._session.view)
         if self._leaving and (self._out.last != "result" or waited):
             how = "cancelled" if self._code == TIMED_OUT else "interrupted"
             await self._end(how, self._why)

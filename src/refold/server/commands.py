@@ -197,7 +197,7 @@ class _PageContext(HostedContext):
         ]
         answer = self._answer(
             CommandQuestion(
-                picker.title, items=items, selected=picker.chosen.id if picker.chosen else "",
+                picker.title, items=items, selected=picker.selection.id if picker.selection else "",
                 dial=ListDial(dial.label, dial.values, dial.value) if dial else None,
             )
         )  # fmt: skip

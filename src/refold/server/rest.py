@@ -20,7 +20,7 @@ from refold.errors import BadInput, JournalError
 from refold.server.api import Api, MediaTypes, NotThere, body_of, json_of
 from refold.values.control import BoardTask
 from refold.views.cost import SpendingDocument
-from refold.views.export.formats import SUFFIXES
+from refold.views.export.formats import FORMAT_SUFFIXES
 from refold.views.model_step import RequestDocument
 from refold.views.rewind_points import RewindPoint
 from refold.views.session_list import SearchHit, SessionDocument
@@ -244,10 +244,10 @@ def _add_bytes(api: Api, host: Host) -> None:
         """The conversation as a file: md, text, html, tar or script."""
         await kept(host, id_)
         form = "md" if form == "markdown" else form  # its name in earlier versions
-        if form not in SUFFIXES:
-            raise BadInput(f"{form!r} is not a format: {', '.join(SUFFIXES)}")
+        if form not in FORMAT_SUFFIXES:
+            raise BadInput(f"{form!r} is not a format: {', '.join(FORMAT_SUFFIXES)}")
         data = await to_thread.run_sync(lambda: b"".join(host.stored.export(id_, form)))
-        name = f'attachment; filename="{id_}{SUFFIXES[form]}"'
+        name = f'attachment; filename="{id_}{FORMAT_SUFFIXES[form]}"'
         return Response(
             data, media_type=_TYPES[form],
             headers={"content-disposition": name, "content-security-policy": "sandbox"},

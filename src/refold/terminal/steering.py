@@ -11,13 +11,13 @@ from refold.console.clipboard import with_images
 from refold.console.printer import Printer
 from refold.console.reader import Key, QueuedMessage, TerminalReader
 from refold.views.escape import visible
-from refold.views.question_keys import WAITS, DraftMessage
+from refold.views.question_keys import WAITING_NOTICE, DraftMessage
 from refold.views.styled import Line
 
 _INSTEAD = "type what to do instead · Enter stops · {esc} continues\n"
 _STEER = "Enter: send at the next step · Alt+Enter: after this turn · Esc: discard\n"
 _STEER_PLAIN = "sent at the next step · Esc and Enter: discard\n"
-_WAITS = f"{WAITS}: Enter sends your message first\n"
+_WAITS = f"{WAITING_NOTICE}: Enter sends your message first\n"
 _LATER = ("\x1b\r", "\x1b\n")  # Alt+Enter at the end of text that came in one piece
 
 

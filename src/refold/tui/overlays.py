@@ -26,9 +26,9 @@ from refold.tui.text_field import field_of, lay_out
 from refold.tui.transcript import split_rows
 from refold.views.picker import (
     Picker,
-    moved,
+    move_selection,
     picker_rows,
-    turned,
+    turn_dial,
     with_matches,
     with_query,
 )
@@ -188,9 +188,9 @@ def choosing_key(model: Model, found: OpenPicker, key: str) -> Updated:
         case "ctrl+u":
             picker = with_query(picker, "")
         case "left" | "right":
-            picker = turned(picker, -1 if key == "left" else 1)
+            picker = turn_dial(picker, -1 if key == "left" else 1)
         case _:
-            picker = moved(picker, _STEPS.get(key, 0))
+            picker = move_selection(picker, _STEPS.get(key, 0))
     return narrowed(model, found, picker)
 
 
@@ -199,8 +199,8 @@ def narrowed(model: Model, found: OpenPicker, picker: Picker) -> Updated:
     before, done = found.picker, list[Command]()
     if found.number and picker.query != before.query:
         done.append(FindMatches(found.number, picker.query))
-    now = picker.chosen
-    if found.number and now is not None and now != before.chosen:
+    now = picker.selection
+    if found.number and now is not None and now != before.selection:
         done.append(Selected(found.number, now.id))
     return replace(model, overlay=replace(found, picker=picker)), tuple(done)
 
@@ -217,9 +217,9 @@ def matched(model: Model, found: Matched) -> Model:
 def _chosen(model: Model, found: OpenPicker) -> Updated:
     """In the palette, an id is what would be typed: some of it goes into the input."""
     picker = found.picker
-    if picker.chosen is None:
+    if picker.selection is None:
         return model, ()
-    id_, dial = picker.chosen.id, picker.dial.value if picker.dial else ""
+    id_, dial = picker.selection.id, picker.dial.value if picker.dial else ""
     model = replace(model, overlay=None)
     if found.number:
         return model, (Picked(found.number, id_, dial),)

@@ -26,7 +26,7 @@ from refold.values.display import Diff
 from refold.values.growing import Log
 from refold.values.live import ChildMoved, SubagentDelta
 from refold.views.screen.blocks import Block, CallBlock
-from refold.views.screen.screen import Screen, shown
+from refold.views.screen.screen import Screen, apply_frame
 from refold.views.styled import line
 from refold.views.wrap import text_lines
 
@@ -34,7 +34,7 @@ from refold.views.wrap import text_lines
 def heard(model: Model, message: News) -> Updated:
     before = now = model.screen
     for frame in message.frames:
-        now = shown(now, frame)
+        now = apply_frame(now, frame)
     new = [now.done[at] for at in range(len(before.done), len(now.done))]
     transcript = grown(model.transcript, new) if new else model.transcript
     transcript = replace(transcript, open=_calls(now), coming=now.coming)
@@ -83,7 +83,7 @@ def with_facts(model: Model, message: FactsChanged) -> Model:
 def watched(model: Model, found: TranscriptLoaded) -> Model:
     screen = Screen(window=model.screen.window)
     for frame in found.frames:
-        screen = shown(screen, frame)
+        screen = apply_frame(screen, frame)
     transcript = replace(
         grown(Transcript(label=model.transcript.label), list(screen.done)),
         directory=model.transcript.directory, whole=model.transcript.whole,
@@ -104,7 +104,7 @@ def live_below(watching: WatchedNode, message: News) -> WatchedNode:
             case SubagentDelta(watching.node, piece):
                 if answered:
                     screen, answered = replace(screen, coming=()), False
-                screen = shown(screen, Frame(frame.seq, 1, piece))
+                screen = apply_frame(screen, Frame(frame.seq, 1, piece))
             case ChildMoved(watching.node):
                 answered = True
             case _:

@@ -175,4 +175,4 @@ def _paste(field: TextField, letter: str) -> str:
 
 
 def _label(paste: str) -> str:
-    return visible(paste) if len(paste) == 1 else paste_label(paste, most=0)
+    return visible(paste) if len(paste) == 1 else paste_label(paste, max_lines=0)

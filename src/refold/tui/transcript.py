@@ -32,12 +32,12 @@ from refold.views.screen.blocks import (
     StreamingBlock,
     ThinkingBlock,
     TurnEndBlock,
+    interactive_turn_rows,
     result_rows,
-    typed_turn_rows,
 )
 from refold.views.screen.conversation import from_child, from_shell
 from refold.views.styled import ImageRow, Line, Piece, Style, bare, line
-from refold.views.wrap import cut, folded, truncate, wrap_line, wrap_words
+from refold.views.wrap import cut, fold_lines, truncate, wrap_line, wrap_words
 
 _FOLDING = call_summary.ResultFold("; Ctrl+O shows them", output=5, diff=14)
 _TAIL = 3  # rows of what a running command has printed last
@@ -185,14 +185,16 @@ def item_rows(item: Item, room: int, of: Transcript, *, whole: bool) -> list[Lin
             rows = report_rows(report, room - _INDENT)
             return [*wrapped(told, room), *_under(rows, 0)]
         case TurnEndBlock():
-            return [row for told in typed_turn_rows(item) for row in wrapped(told, room)]
+            return [
+                row for told in interactive_turn_rows(item) for row in wrapped(told, room)
+            ]
 
 
 def item_text(item: Item | StreamingBlock, label: Callable[[ToolCall], str] = _name) -> str:
     """What can be searched and copied of an item. It is not laid out for that."""
     match item:
         case MessageBlock():
-            return item.said
+            return item.user_text
         case AnswerBlock(text=text) | ThinkingBlock(text=text):
             return text
         case DroppedBlock(text=text):
@@ -205,7 +207,7 @@ def item_text(item: Item | StreamingBlock, label: Callable[[ToolCall], str] = _n
         case NoticeBlock(line=told, found=report):
             return f"{bare([told])}\n{report}".strip()
         case TurnEndBlock():
-            return bare(typed_turn_rows(item))
+            return bare(interactive_turn_rows(item))
         case CommandRows(rows):
             return bare(rows)
         case StreamingBlock(text=text):
@@ -337,10 +339,10 @@ def _heard(item: MessageBlock, room: int, of: Transcript, *, whole: bool) -> lis
     sign = " " if from_shell(item.sender) else "›"
     rows = [
         row
-        for part in visible(item.said.strip("\n")).split("\n")
+        for part in visible(item.user_text.strip("\n")).split("\n")
         for row in wrap_words(part, room - 2, "person")
     ]
-    shown = folded(rows, 12) if len(rows) > 40 else rows
+    shown = fold_lines(rows, 12) if len(rows) > 40 else rows
     said: list[Line] = [
         (("person", f"{sign} " if not at else "  "), *row) for at, row in enumerate(shown)
     ]

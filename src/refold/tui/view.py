@@ -27,7 +27,7 @@ from refold.tui.transcript import visible_rows
 from refold.views.children_list import running_summary
 from refold.views.escape import on_one_line, visible
 from refold.views.number_format import duration, money, tokens, window_share
-from refold.views.question_keys import WAITS
+from refold.views.question_keys import WAITING_NOTICE
 from refold.views.screen.blocks import CallBlock, MessageBlock
 from refold.views.screen.status import attempt_text
 from refold.views.styled import Line, Piece, Style
@@ -205,7 +205,10 @@ def _chips(model: Model) -> list[Line]:
     waiting = [each for each in model.screen.open if isinstance(each, MessageBlock)]
     rows = list[Line]()
     for each in waiting[:_CHIPS]:
-        said: Line = (("accent", "  ▸ after this turn: "), ("dim", on_one_line(each.said)))
+        said: Line = (
+            ("accent", "  ▸ after this turn: "),
+            ("dim", on_one_line(each.user_text)),
+        )
         rows.append(truncate(said, model.width))
     if (more := len(waiting) - _CHIPS) > 0:
         rows.append((("dim", f"    {more} more"),))
@@ -318,7 +321,7 @@ def _status(model: Model) -> Line:
     """Model, effort, mode, branch; on the right context, cost and todos."""
     facts, seen = model.facts, model.screen.view
     if model.waiting and not isinstance(model.overlay, Dialog):
-        return (("warn", cut(f" {WAITS}: Esc shows it", model.width)),)
+        return (("warn", cut(f" {WAITING_NOTICE}: Esc shows it", model.width)),)
     if model.hint and not isinstance(model.overlay, Dialog):
         return (("warn", cut(f" {model.hint}", model.width)),)
     name = on_one_line(facts.model)

@@ -31,7 +31,7 @@ from refold.journal.events.kinds import (
 from refold.values.messages import ToolCall
 from refold.values.usage import Spent, Usage
 
-LEAF = "leaf"
+LEAF_PURPOSE = "leaf"
 
 
 class ModelStep(Struct, frozen=True):
@@ -86,7 +86,7 @@ class SideCall(Struct, frozen=True):
 
     @property
     def is_leaf(self) -> bool:
-        return self.reserved.purpose == LEAF
+        return self.reserved.purpose == LEAF_PURPOSE
 
 
 class SubagentRun(Struct, frozen=True):
@@ -117,19 +117,19 @@ class Activity(Struct, frozen=True):
 
     @property
     def steps(self) -> tuple[ModelStep, ...]:
-        return tuple(each for each in self.spans if isinstance(each, ModelStep))
+        return tuple(span for span in self.spans if isinstance(span, ModelStep))
 
     @property
     def calls(self) -> tuple[ToolStep, ...]:
-        return tuple(each for each in self.spans if isinstance(each, ToolStep))
+        return tuple(span for span in self.spans if isinstance(span, ToolStep))
 
     @property
     def leaves(self) -> tuple[SideCall, ...]:
         return tuple(e for e in self.spans if isinstance(e, SideCall) and e.is_leaf)
 
-    def named(self, name: str) -> Span | None:
+    def find_span(self, name: str) -> Span | None:
         """The span with this id; after a fork that used it twice, the newest."""
-        return next((each for each in reversed(self.spans) if each.id == name), None)
+        return next((span for span in reversed(self.spans) if span.id == name), None)
 
 
 class LeafCounts(Struct, frozen=True):
@@ -151,10 +151,10 @@ class LeafCounts(Struct, frozen=True):
         )
 
 
-def leaf_counts(found: Activity) -> LeafCounts:
-    every = found.leaves
-    fates = [side_call_outcome(each) for each in every]
-    remembered = sum(1 for each in every if each.end is not None and each.end.cached)
+def leaf_counts(activity: Activity) -> LeafCounts:
+    leaves = activity.leaves
+    fates = [side_call_outcome(leaf) for leaf in leaves]
+    remembered = sum(1 for leaf in leaves if leaf.end is not None and leaf.end.cached)
     return LeafCounts(
         fates.count("done"), fates.count("failed"), fates.count(""), remembered
     )
@@ -166,9 +166,9 @@ def side_call_outcome(aside: SideCall) -> Fate:
     return "failed" if aside.end.failed else "done"
 
 
-def spent_by(deed: Span) -> Spent:
+def spent_by(span: Span) -> Spent:
     """The usage of a span. A tool call has none; a subagent has the sum of its own."""
-    match deed:
+    match span:
         case ModelStep(end=ModelAnswered(usage=usage, cost=cost)):
             return Spent().plus(usage, cost)
         case ModelStep(end=ModelFailed(usage=Usage() as usage, cost=cost)):
@@ -182,10 +182,10 @@ def spent_by(deed: Span) -> Spent:
 
 
 def activity_of(entries: Iterable[Entry]) -> Activity:
-    told = _ActivityFold()
+    fold = _ActivityFold()
     for entry in entries:
-        told.add(entry)
-    return told.result()
+        fold.add(entry)
+    return fold.result()
 
 
 class _ActivityFold:
@@ -207,14 +207,16 @@ class _ActivityFold:
             case ModelAsked() | ModelAnswered() | ModelFailed() | RequestLogged():
                 self._model(entry, entry.event)
             case NestedCallMade(call):
-                made = ToolStep(call, entry.seq, entry.at, self._steps, made=entry.event)
-                self._begin(call.id, made)
+                tool_step = ToolStep(
+                    call, entry.seq, entry.at, self._steps, made=entry.event
+                )
+                self._begin(call.id, tool_step)
             case Judged() | Answered() | Started() | Ended():
                 self._call(entry, entry.event)
             case Reserved() as reserved:
                 self._begin(entry.seq, SideCall(reserved, entry.seq, entry.at))
             case Settled() as settled:
-                self._settled(entry, settled)
+                self._settle(entry, settled)
             case ChildBorn() | ChildEnded():
                 self._child(entry, entry.event)
             case TurnStarted():
@@ -244,10 +246,10 @@ class _ActivityFold:
                     self._every[self._step] = replace(step, end=event, ended=entry.at)
                 if isinstance(event, ModelAnswered):
                     for call in event.message.calls:
-                        made = ToolStep(call, entry.seq, entry.at, self._steps)
-                        self._begin(call.id, made)
+                        tool_step = ToolStep(call, entry.seq, entry.at, self._steps)
+                        self._begin(call.id, tool_step)
 
-    def _settled(self, entry: Entry, end: Settled) -> None:
+    def _settle(self, entry: Entry, end: Settled) -> None:
         step = next((s for s in self._open_step() if s.seq == end.reserved), None)
         if step is None:
             self._change(end.reserved, end=end, ended=entry.at)
@@ -277,11 +279,11 @@ class _ActivityFold:
         else:
             self._change(event.child, end=event, ended=entry.at)
 
-    def _begin(self, key: str | int, deed: Span) -> None:
+    def _begin(self, key: str | int, span: Span) -> None:
         self._at[key] = len(self._every)
-        self._every.append(deed)
+        self._every.append(span)
 
     def _change(self, key: str | int, **changed: Any) -> None:
-        at = self._at.get(key)
-        if at is not None:
-            self._every[at] = replace(self._every[at], **changed)
+        index = self._at.get(key)
+        if index is not None:
+            self._every[index] = replace(self._every[index], **changed)

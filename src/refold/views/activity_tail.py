@@ -30,7 +30,7 @@ from refold.views.session_tree import Labels, style_of
 from refold.views.styled import Line, Style
 from refold.views.wrap import cells, cut
 
-_WORDS = 500  # characters
+_MAX_TEXT_CHARS = 500  # characters
 
 
 class Tail:
@@ -44,12 +44,12 @@ class Tail:
         when = time.strftime("%H:%M:%S", time.localtime(entry.at))
         head = f"{when} {self._node}  "
         for style, text in (
-            *self._talk(entry), *self._calls(entry), *self._beside(entry),
+            *self._conversation(entry), *self._calls(entry), *self._side_activity(entry),
         ):  # fmt: skip
             words = cut(on_one_line(text), max(room - cells(head), 20))
             yield (("dim", head), (style, words))
 
-    def _talk(self, entry: Entry) -> Iterator[tuple[Style, str]]:
+    def _conversation(self, entry: Entry) -> Iterator[tuple[Style, str]]:
         match entry.event:
             case Said(words, sender):
                 yield (
@@ -89,7 +89,7 @@ class Tail:
             case _:
                 return
 
-    def _beside(self, entry: Entry) -> Iterator[tuple[Style, str]]:
+    def _side_activity(self, entry: Entry) -> Iterator[tuple[Style, str]]:
         match entry.event:
             case Reserved(purpose, model, leaf=leaf, prompt=words):
                 name = f"{purpose}-{leaf or entry.seq}"
@@ -97,9 +97,9 @@ class Tail:
                 yield "dim", f"{name} asks {model}: {_short(words)}".rstrip(": ")
             case Settled(reserved, failed=failed, text=text, cached=remembered):
                 name = self._asides.get(reserved, "model call")
-                how = "failed" if failed else "remembered" if remembered else "done"
-                said = f": {_short(failed or text)}" if failed or text else ""
-                yield ("bad" if failed else "dim"), f"{name} {how}{said}"
+                outcome = "failed" if failed else "remembered" if remembered else "done"
+                detail = f": {_short(failed or text)}" if failed or text else ""
+                yield ("bad" if failed else "dim"), f"{name} {outcome}{detail}"
             case ChildBorn(child, _, agent, task):
                 yield "strong", f"{child} started: {agent}: {_short(task)}"
             case ChildEnded(child, _, status, text, reason):
@@ -112,4 +112,4 @@ class Tail:
 
 
 def _short(words: str) -> str:
-    return " ".join(words[:_WORDS].split())
+    return " ".join(words[:_MAX_TEXT_CHARS].split())

@@ -10,13 +10,13 @@ from refold.views.escape import on_one_line
 from refold.views.number_format import duration
 from refold.views.styled import Line, Style, line
 
-_ENDS: Mapping[str, Style] = {"done": "good", "failed": "bad"}
+_OUTCOME_STYLES: Mapping[str, Style] = {"done": "good", "failed": "bad"}
 
 
 def command_rows(command: BackgroundCommand, now: float, printed: str) -> list[Line]:
     """`printed` is the last line of one that runs; of one that has ended, the event has it."""
     end = command.end
-    style: Style = _ENDS.get(end.outcome, "warn") if end else "accent"
+    style: Style = _OUTCOME_STYLES.get(end.outcome, "warn") if end else "accent"
     state, until, last = "runs", now, printed
     if end is not None:
         state, until, last = end_text(end), command.ended_at, last_line(end.text)
@@ -32,4 +32,4 @@ def command_rows(command: BackgroundCommand, now: float, printed: str) -> list[L
 
 def last_line(text: str) -> str:
     """The last line that is not empty; "": there is none."""
-    return next((each for each in reversed(text.split("\n")) if each.strip()), "")
+    return next((row for row in reversed(text.split("\n")) if row.strip()), "")

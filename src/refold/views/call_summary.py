@@ -17,21 +17,21 @@ from refold.values.path_names import near
 from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, Style, line
 from refold.views.todo_list import checklist
-from refold.views.word_diff import diff_lines, numbered_diff
+from refold.views.word_diff import diff_lines, diff_with_numbers
 from refold.views.wrap import (
-    FOLDED,
+    MAX_RESULT_LINES,
+    break_lines,
     cut,
-    folded,
+    expand_tabs,
+    fold_lines,
     hard_wrap,
     sentence_lines,
     text_lines,
     truncate,
-    untabbed,
     wrap_words,
-    wrapped,
 )
 
-_SAID: Mapping[str, tuple[Style, str]] = {
+_OUTCOME_PREFIXES: Mapping[str, tuple[Style, str]] = {
     "failed": ("bad", "failed: "),
     "refused": ("warn", ""),
     "stopped": ("warn", ""),
@@ -43,31 +43,31 @@ class ResultFold(Struct, frozen=True):
     """How many lines of a result are shown, and how to see the others."""
 
     hint: str = ""
-    output: int = FOLDED
+    output: int = MAX_RESULT_LINES
     diff: int = 40
 
 
-USUAL = ResultFold()
-_SENTENCES = 8  # lines of an error
+USUAL_FOLD = ResultFold()
+_MAX_ERROR_LINES = 8  # lines of an error
 
 
 def label(call: ToolCall, tool: Tool | None) -> str:
     """One line that describes the call. Visible, not cut."""
     try:
         if tool is not None:
-            given = tool.parse(call.arguments)
-            if isinstance(given.get(tool.subject), tuple | list) and not tool.paths:
+            values = tool.parse(call.arguments)
+            if isinstance(values.get(tool.subject), tuple | list) and not tool.paths:
                 return on_one_line(call.name)  # a list is shown elsewhere
-            return on_one_line(tool.label(given))
+            return on_one_line(tool.label(values))
     except ToolFailed:
         pass
-    given = list(arguments(call).values())
-    if tool is None and len(given) == 1 and isinstance(given[0], str):
-        return on_one_line(f"{call.name} {given[0]}")
+    values = list(arguments(call).values())
+    if tool is None and len(values) == 1 and isinstance(values[0], str):
+        return on_one_line(f"{call.name} {values[0]}")
     return on_one_line(f"{call.name} {bytes(call.arguments).decode(errors='replace')}")
 
 
-def refused_by_hook(reason: str) -> bool:
+def is_hook_refusal(reason: str) -> bool:
     """Whether this is why a hook refused a call, as `engine.run_hooks` says it.
 
     `reason` may begin with a word or two for the model.
@@ -80,8 +80,8 @@ def result(
     room: int,
     directory: str = "",
     denied: str = "",
-    fold: ResultFold = USUAL,
-    seen: Sequence[Diff] = (),
+    fold: ResultFold = USUAL_FOLD,
+    known_diffs: Sequence[Diff] = (),
 ) -> list[Line]:
     """The result of the call. The first line summarizes it.
 
@@ -89,18 +89,18 @@ def result(
     was `seen` with the question only its head is shown.
     """
     if end.outcome == "refused" and denied:
-        by = " by" if refused_by_hook(denied) else ":"
+        by = " by" if is_hook_refusal(denied) else ":"
         return wrap_words(f"refused{by} {on_one_line(denied)}", room, "warn")
-    if end.outcome in _SAID:
-        style, word = _SAID[end.outcome]
+    if end.outcome in _OUTCOME_PREFIXES:
+        style, word = _OUTCOME_PREFIXES[end.outcome]
         rows = sentence_lines(word + end.text, room, style)
-        return folded(rows, min(fold.output, _SENTENCES), fold.hint)
+        return fold_lines(rows, min(fold.output, _MAX_ERROR_LINES), fold.hint)
     shown = [
         row
         for part in end.shown
         for row in (
             [_head(part, room, directory)]
-            if isinstance(part, Diff) and part in seen
+            if isinstance(part, Diff) and part in known_diffs
             else _part(part, room, directory, fold)
         )
     ]
@@ -112,8 +112,8 @@ def whole(end: Ended, text: str, room: int, directory: str = "") -> list[Line]:
     diffs = [part for part in end.shown if isinstance(part, Diff)]
     if diffs:
         return [row for part in diffs for row in _whole_diff(part, room, directory)]
-    shown = untabbed(visible(text.rstrip("\n")))
-    return [line(row) for row in wrapped(shown, room)]
+    shown = expand_tabs(visible(text.rstrip("\n")))
+    return [line(row) for row in break_lines(shown, room)]
 
 
 def _part(part: Shown, room: int, directory: str, fold: ResultFold) -> list[Line]:
@@ -124,14 +124,14 @@ def _part(part: Shown, room: int, directory: str, fold: ResultFold) -> list[Line
             return list(_output(part, room, fold))
         case Diff():
             rows = [truncate(row, room) for row in diff_lines(part.text)]
-            return [_head(part, room, directory), *folded(rows, fold.diff, fold.hint)]
+            return [_head(part, room, directory), *fold_lines(rows, fold.diff, fold.hint)]
         case Checklist(items):
             return checklist(items, room)
 
 
 def _output(output: Output, room: int, fold: ResultFold) -> Iterator[Line]:
     if output.text.strip():
-        yield from folded(text_lines(output.text, room, "dim"), fold.output, fold.hint)
+        yield from fold_lines(text_lines(output.text, room, "dim"), fold.output, fold.hint)
     elif output.code == 0:
         yield line("no output", "dim")
     if output.code is None:
@@ -148,10 +148,10 @@ def diff_report(diffs: Sequence[Diff], room: int, directory: str) -> Iterator[Li
     for diff in diffs:
         yield ()
         yield (("strong", on_one_line(near(diff.path, directory))),)
-        rows = [untabbed(visible(row)) for row in diff.text.split("\n")]
+        rows = [expand_tabs(visible(row)) for row in diff.text.split("\n")]
         if not diff.text:
             yield line("  no text, or only its mode has changed", "dim")
-        for row in numbered_diff(rows) if diff.text else ():
+        for row in diff_with_numbers(rows) if diff.text else ():
             yield from hard_wrap(row, room)
 
 
@@ -173,8 +173,8 @@ def _whole_diff(diff: Diff, room: int, directory: str) -> Iterator[Line]:
 def _plain(text: str, room: int) -> list[Line]:
     rows = text_lines(text, room, "dim")
     first = rows[0] if rows else line("done", "dim")
-    more = len(rows) - 1
-    return [(*first, ("dim", f" (+{more} lines)"))] if more > 0 else [first]
+    left = len(rows) - 1
+    return [(*first, ("dim", f" (+{left} lines)"))] if left > 0 else [first]
 
 
 def arguments(call: ToolCall) -> dict[str, object]:

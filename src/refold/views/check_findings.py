@@ -10,9 +10,9 @@ from refold.views.styled import bare
 from refold.views.wrap import wrap_words
 
 State: TypeAlias = Literal["ok", "warning", "wrong"]
-_MARKS: dict[State, str] = {"ok": "ok     ", "warning": "warning", "wrong": "WRONG  "}
-_WIDE = 10  # cells of the longest name
-_LEAST = 20  # cells for a sentence, also where the screen has no more
+_STATE_MARKS: dict[State, str] = {"ok": "ok     ", "warning": "warning", "wrong": "WRONG  "}
+_NAME_CELLS = 10  # cells of the longest name
+_MIN_TEXT_CELLS = 20  # cells for a sentence, also where the screen has no more
 
 
 class Finding(Struct, frozen=True):
@@ -24,18 +24,18 @@ class Finding(Struct, frozen=True):
     do: str = ""
 
 
-def lines(found: Iterable[Finding], room: int = 0) -> Iterator[str]:
+def lines(findings: Iterable[Finding], room: int = 0) -> Iterator[str]:
     """`room` is the width of a line; 0: no wrapping."""
-    for each in found:
-        start = f"{_MARKS[each.state]}  {each.about:<{_WIDE}}  "
-        for text in (each.said, each.do) if each.do else (each.said,):
+    for finding in findings:
+        start = f"{_STATE_MARKS[finding.state]}  {finding.about:<{_NAME_CELLS}}  "
+        for text in (finding.said, finding.do) if finding.do else (finding.said,):
             for row in _rows(on_one_line(text), room - len(start) if room else 0):
                 yield f"{start}{row}".rstrip()
                 start = " " * len(start)
 
 
-def summary(found: Iterable[Finding]) -> str:
-    states = [each.state for each in found]
+def summary(findings: Iterable[Finding]) -> str:
+    states = [finding.state for finding in findings]
     wrong, warnings = states.count("wrong"), states.count("warning")
     if not wrong and not warnings:
         return "All is well."
@@ -44,9 +44,11 @@ def summary(found: Iterable[Finding]) -> str:
     return f"{', '.join(counts)}."
 
 
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
+def _count(number: int, singular: str, plural: str) -> str:
+    return f"{number} {singular if number == 1 else plural}"
 
 
 def _rows(text: str, room: int) -> list[str]:
-    return bare(wrap_words(text, max(room, _LEAST))).split("\n") if room else [text]
+    return (
+        bare(wrap_words(text, max(room, _MIN_TEXT_CELLS))).split("\n") if room else [text]
+    )

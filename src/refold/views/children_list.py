@@ -12,14 +12,14 @@ from refold.values.live import ChildMoved
 from refold.views.escape import on_one_line, visible
 from refold.views.number_format import dollars, duration, spent_row, tokens
 from refold.views.styled import Line, Style, bare, line
-from refold.views.wrap import cells, cut, folded, text_lines, wrap_words
+from refold.views.wrap import cells, cut, fold_lines, text_lines, wrap_words
 
-_NAMED = 60  # cells of a task that has no title
-_REPORT = 400  # characters of a report that are looked at
+_MAX_TITLE_CELLS = 60  # cells of a task that has no title
+_MAX_REPORT_CHARS = 400  # characters of a report that are looked at
 _REPORT_ROWS = 2
-_TEAMMATE = re.compile(r'<child name="[^"]*" teammate="([^"]*)"')
-_TAGS = re.compile(r"\A<child [^>]*>|</child>\s*\Z")
-_STATUS: Mapping[str, Style] = {
+_TEAMMATE_PATTERN = re.compile(r'<child name="[^"]*" teammate="([^"]*)"')
+_TAGS_PATTERN = re.compile(r"\A<child [^>]*>|</child>\s*\Z")
+_STATUS_STYLES: Mapping[str, Style] = {
     "done": "good", "partial": "warn", "failed": "bad", "runs": "accent",
     "works": "accent", "idle": "dim",
 }  # fmt: skip
@@ -27,12 +27,14 @@ _STATUS: Mapping[str, Style] = {
 
 def child_begins(event: ChildBorn, family: Children) -> Line | None:
     """None for subagents started by code: they are too many for a line each."""
-    if _by_code(event.child, family):
+    if _is_by_code(event.child, family):
         return None
-    return line(f"{_who(event)} begins: {_title(event)}", "dim")
+    return line(f"{_child_name(event)} begins: {_title(event)}", "dim")
 
 
-def child_ended(event: ChildEnded, family: Children, at: float) -> tuple[Line | None, str]:
+def child_ended(
+    event: ChildEnded, family: Children, ended_at: float
+) -> tuple[Line | None, str]:
     """That it has ended, at that time, and the beginning of its report.
 
     The report of a subagent in the background is not repeated: it comes as a message.
@@ -40,14 +42,16 @@ def child_ended(event: ChildEnded, family: Children, at: float) -> tuple[Line | 
     child = family.child(event.child)
     if child is None or child.born.key:
         return None, ""
-    came = "has failed" if event.status == "failed" else f"is {event.status}"
+    outcome = "has failed" if event.status == "failed" else f"is {event.status}"
     why = f": {on_one_line(event.reason)}" if event.reason else ""
     used = spent_row(event.spent) if event.spent.answers else ""
-    took = duration(at - child.at) if child.at and at > child.at else ""
-    parts = (f"{_who(child.born)} {came}{why}", _title(child.born), used, took)
-    said = " · ".join(part for part in parts if part)
-    report = "" if child.born.background else " ".join(event.text.split())[:_REPORT]
-    return line(said, "warn" if event.status == "failed" else "dim"), report
+    took = duration(ended_at - child.at) if child.at and ended_at > child.at else ""
+    parts = (f"{_child_name(child.born)} {outcome}{why}", _title(child.born), used, took)
+    text = " · ".join(part for part in parts if part)
+    report = (
+        "" if child.born.background else " ".join(event.text.split())[:_MAX_REPORT_CHARS]
+    )
+    return line(text, "warn" if event.status == "failed" else "dim"), report
 
 
 def report_rows(report: str, room: int) -> list[Line]:
@@ -64,17 +68,17 @@ def live_rows(
     moved: Mapping[str, ChildMoved],
     seconds: Mapping[str, float],
     room: int,
-    most: int,
+    max_rows: int,
 ) -> list[Line]:
     """A row for each running subagent: its task, what it does now, tokens and time.
 
-    `seconds`: for how long each has run. At most `most` rows; the last one counts the rest.
+    `seconds`: for how long each has run. At most `max_rows` rows; the last one counts the rest.
     What `moved` says of one may be what it writes.
     """
     running = [child for child in family.running if not child.born.key]
-    fit = running if len(running) <= most else running[: max(most - 1, 0)]
-    rows = [_live_row(each, moved, seconds.get(each.name, 0.0), room) for each in fit]
-    if (left := len(running) - len(fit)) and most > 0:
+    fit = running if len(running) <= max_rows else running[: max(max_rows - 1, 0)]
+    rows = [_live_row(child, moved, seconds.get(child.name, 0.0), room) for child in fit]
+    if (left := len(running) - len(fit)) and max_rows > 0:
         rows.append(line(f"  … {left} more, see /tree", "dim"))
     return rows
 
@@ -83,10 +87,13 @@ def _live_row(
     child: Child, moved: Mapping[str, ChildMoved], seconds: float, room: int
 ) -> Line:
     name = child.name
-    deeper = [each for node, each in moved.items() if node.startswith(f"{name}/")]
+    deeper = [progress for node, progress in moved.items() if node.startswith(f"{name}/")]
     own = moved.get(name)
-    used = sum(each.tokens for each in (*deeper, *((own,) if own else ())))
-    head, tail = f"  {_who(child.born)} ", f" {tokens(used)} tokens · {duration(seconds)}"
+    used = sum(progress.tokens for progress in (*deeper, *((own,) if own else ())))
+    head, tail = (
+        f"  {_child_name(child.born)} ",
+        f" {tokens(used)} tokens · {duration(seconds)}",
+    )
     newest = deeper[-1] if deeper else own
     doing = on_one_line(newest.label) if newest and newest.label else "begins"
     if child.stopped:
@@ -106,7 +113,7 @@ def _live_row(
     )  # fmt: skip
 
 
-def _by_code(name: str, family: Children) -> bool:
+def _is_by_code(name: str, family: Children) -> bool:
     child = family.child(name)
     return child is None or bool(child.born.key)
 
@@ -128,24 +135,24 @@ def child_rows(child: Child, moved: Mapping[str, ChildMoved], room: int) -> Iter
         yield line(f"    asked to end: {on_one_line(child.stopped)}", "warn")
     for node, deeper in moved.items():
         if child.runs and node.startswith(f"{child.name}/"):
-            yield _deeper(node, deeper, room)
+            yield _descendant_row(node, deeper, room)
 
 
-def child_label(who: str, family: Children) -> str:
+def child_label(asker: str, family: Children) -> str:
     """A subagent as it is named above its question, with a note if it has its own worktree."""
-    child = family.child(re.split(r"[/ ]", who)[0])
+    child = family.child(re.split(r"[/ ]", asker)[0])
     apart = child is not None and child.born.branch
-    return f"{who}, in its own git worktree," if apart else who
+    return f"{asker}, in its own git worktree," if apart else asker
 
 
 def report_lines(sender: str, words: str, room: int) -> Iterator[Line]:
     """The report of a background subagent, without the tags that are for the model."""
-    inner = _TAGS.sub("", words).strip()
+    inner = _TAGS_PATTERN.sub("", words).strip()
     plain = inner.removeprefix(f"{sender} is done.").lstrip() or inner
-    teammate = _TEAMMATE.match(words)
-    who = f"{teammate[1]} ({sender})" if teammate else sender
-    yield line(f"{on_one_line(who)} reports:", "strong")
-    for row in folded(text_lines(plain, room - 2)):
+    teammate = _TEAMMATE_PATTERN.match(words)
+    name = f"{teammate[1]} ({sender})" if teammate else sender
+    yield line(f"{on_one_line(name)} reports:", "strong")
+    for row in fold_lines(text_lines(plain, room - 2)):
         yield (("plain", "  "), *row)
 
 
@@ -162,24 +169,24 @@ def running_summary(
     ours = [child for child in family.children if child.seq > since or child.runs]
     used, dollars_, unpriced = 0, 0.0, False
     for child in ours:
-        count, cost = _used(child, moved.get(child.name))
+        count, cost = _usage(child, moved.get(child.name))
         used += count
         dollars_ += cost or 0.0
         unpriced = unpriced or cost is None
     money = f"{'at least ' if unpriced else ''}{dollars(dollars_)}" if dollars_ else ""
     first, *others = running
-    who = f"{len(running)} subagents" if others else _who(first.born)
+    label = f"{len(running)} subagents" if others else _child_name(first.born)
     newest = list(moved.values())[-1] if moved else None
     does = on_one_line(newest.label) if newest else "begins"
     if newest and (others or "/" in newest.node):
         child = family.child(newest.node)
         node = f"{on_one_line(newest.node)} ({on_one_line(newest.agent)})"
-        does = f"{_who(child.born) if child else node}: {does}"
+        does = f"{_child_name(child.born) if child else node}: {does}"
     spent = f"{tokens(used)} tokens" if used else ""
-    return " · ".join(part for part in (who, spent, money, does if doing else "") if part)
+    return " · ".join(part for part in (label, spent, money, does if doing else "") if part)
 
 
-def _used(child: Child, moved: ChildMoved | None) -> tuple[int, float | None]:
+def _usage(child: Child, moved: ChildMoved | None) -> tuple[int, float | None]:
     """Tokens and money; None: some price is unknown."""
     if child.end is not None:
         spent = child.end.spent
@@ -189,13 +196,13 @@ def _used(child: Child, moved: ChildMoved | None) -> tuple[int, float | None]:
 
 def _row(child: Child, moved: ChildMoved | None, room: int) -> Line:
     status = _state(child)
-    style = _STATUS.get(status, "dim")
-    head = f"{_who(child.born)} "
-    spent = spent_row(child.end.spent) if child.end else _so_far(moved)
+    style = _STATUS_STYLES.get(status, "dim")
+    head = f"{_child_name(child.born)} "
+    spent = spent_row(child.end.spent) if child.end else _usage_so_far(moved)
     doing = f" · {moved.label}" if moved and moved.label and child.runs else ""
-    rest = f" · {_title(child.born)} · {spent}{doing}"
-    left = room - len(head) - len(status) if room else len(rest)
-    shown = cut(on_one_line(rest), max(left, 8))
+    text = f" · {_title(child.born)} · {spent}{doing}"
+    left = room - len(head) - len(status) if room else len(text)
+    shown = cut(on_one_line(text), max(left, 8))
     return (("strong", head), (style, status), ("dim", shown))
 
 
@@ -206,29 +213,27 @@ def _state(child: Child) -> str:
     return _team_state(child) if child.born.teammate and child.runs else child.status
 
 
-def _deeper(node: str, moved: ChildMoved, room: int) -> Line:
+def _descendant_row(node: str, moved: ChildMoved, room: int) -> Line:
     title = on_one_line(moved.title) or on_one_line(moved.label)
-    said = (
-        f"    {on_one_line(node)} ({on_one_line(moved.agent)}) · {title} · {_so_far(moved)}"
-    )
-    return line(cut(said, room) if room else said, "dim")
+    text = f"    {on_one_line(node)} ({on_one_line(moved.agent)}) · {title} · {_usage_so_far(moved)}"
+    return line(cut(text, room) if room else text, "dim")
 
 
-def _so_far(moved: ChildMoved | None) -> str:
+def _usage_so_far(moved: ChildMoved | None) -> str:
     if moved is None or (not moved.steps and not moved.tokens):
         return "nothing yet"
     cost = "price unknown" if moved.cost is None else dollars(moved.cost)
     return f"{tokens(moved.tokens)} tokens · {cost}"
 
 
-def _who(born: ChildBorn) -> str:
+def _child_name(born: ChildBorn) -> str:
     name, agent = on_one_line(born.child), on_one_line(born.agent)
     return f"{born.teammate} ({name}, {agent})" if born.teammate else f"{name} ({agent})"
 
 
 def _title(born: ChildBorn) -> str:
     words = born.title or " ".join(born.task.split())
-    return cut(on_one_line(words), _NAMED)
+    return cut(on_one_line(words), _MAX_TITLE_CELLS)
 
 
 def team_rows(family: Children, room: int) -> list[Line]:

@@ -29,10 +29,10 @@ from refold.views.number_format import tokens
 from refold.views.styled import Line, Style, line
 from refold.views.wrap import cells
 
-_BAR = 30  # cells
-_FREE = "free"
+_BAR_CELLS = 30  # cells
+_FREE_NAME = "free"
 # In this order, and under these names.
-_TALK: tuple[str, ...] = (
+_CONVERSATION_PARTS: tuple[str, ...] = (
     "messages",
     "responses",
     "thinking",
@@ -64,12 +64,12 @@ class ContextUsage(Struct, frozen=True):
     counted: int = 0
 
     @property
-    def used(self) -> int:
+    def used_tokens(self) -> int:
         return sum(portion.tokens for portion in (*self.prompt, *self.conversation))
 
     @property
-    def free(self) -> int:
-        return max(0, self.window - self.used)
+    def free_tokens(self) -> int:
+        return max(0, self.window - self.used_tokens)
 
     def share(self, count: int) -> float:
         """Percent of the context window."""
@@ -78,76 +78,81 @@ class ContextUsage(Struct, frozen=True):
 
 def context_usage(view: View, default_window: int = 32_000) -> ContextUsage:
     """The parts of the next request. `default_window` is used if the model's window is unknown."""
-    conversation, briefed, last = (
+    conversation, system_prompt, last = (
         view.conversation,
         view.conversation.system_prompt,
         view.account.last_usage,
     )
-    told = [*_system(conversation), ("tools", sum(map(tool_size, briefed.tools)))]
-    said = _said(conversation)
+    prompt_sizes = [
+        *_system_prompt_sizes(conversation),
+        ("tools", sum(map(tool_size, system_prompt.tools))),
+    ]
+    sizes = _conversation_sizes(conversation)
     ratio = conversation.chars_per_token
-    portions = _portions(said, ratio)
+    portions = _portions(sizes, ratio)
     if conversation.images:
         count = IMAGE_TOKENS * len(conversation.images)
         portions = (*portions, RequestPart("images", 0, count))
     return ContextUsage(
-        model=briefed.model,
-        window=briefed.window or default_window,
-        known=bool(briefed.window),
+        model=system_prompt.model,
+        window=system_prompt.window or default_window,
+        known=bool(system_prompt.window),
         ratio=ratio,
-        prompt=_portions(told, ratio),
+        prompt=_portions(prompt_sizes, ratio),
         conversation=portions,
-        tools=_portions([(tool.name, tool_size(tool)) for tool in briefed.tools], ratio),
+        tools=_portions(
+            [(tool.name, tool_size(tool)) for tool in system_prompt.tools], ratio
+        ),
         counted=last.input + last.output if last.input else 0,
     )
 
 
-def context_lines(found: ContextUsage, *, signs: bool = True) -> list[Line]:
+def context_lines(usage: ContextUsage, *, signs: bool = True) -> list[Line]:
     """Lines for the screen. `signs` false: only ASCII."""
-    if not found.used:
+    if not usage.used_tokens:
         return [line("Nothing has been sent to a model yet.")]
-    percent = _percent(found.share(found.used))
-    about = "" if found.known else " (assumed: the model's own is not known)"
-    of = f"about {tokens(found.used)} of {tokens(found.window)} tokens{about}"
+    percent = _percent(usage.share(usage.used_tokens))
+    about = "" if usage.known else " (assumed: the model's own is not known)"
+    of = f"about {tokens(usage.used_tokens)} of {tokens(usage.window)} tokens{about}"
     rows: list[Line] = [
         (
-            ("strong", on_one_line(found.model) or "no model"),
+            ("strong", on_one_line(usage.model) or "no model"),
             ("plain", f" · {of} · {percent}"),
         ),
-        _bar(found, signs=signs),
-        *_rows(found),
+        _bar(usage, signs=signs),
+        *_rows(usage),
     ]
-    if found.counted:
-        said = f"counted by the provider at its last answer: {tokens(found.counted)}"
-        rows.append(line(said, "dim"))
+    if usage.counted:
+        note = f"counted by the provider at its last answer: {tokens(usage.counted)}"
+        rows.append(line(note, "dim"))
     return rows
 
 
-def context_document(found: ContextUsage) -> dict[str, object]:
+def context_document(usage: ContextUsage) -> dict[str, object]:
     return {
         "type": "context",
-        "model": found.model,
-        "window": found.window,
-        "window_known": found.known,
-        "used": found.used,
-        "free": found.free,
-        "percent": round(found.share(found.used), 2),
-        "counted": found.counted or None,  # None: no provider has counted yet
-        "characters_per_token": round(found.ratio, 2),
-        "parts": [_document(found, "prompt", portion) for portion in found.prompt]
-        + [_document(found, "conversation", portion) for portion in found.conversation],
-        "tools": found.tools,
+        "model": usage.model,
+        "window": usage.window,
+        "window_known": usage.known,
+        "used": usage.used_tokens,
+        "free": usage.free_tokens,
+        "percent": round(usage.share(usage.used_tokens), 2),
+        "counted": usage.counted or None,  # None: no provider has counted yet
+        "characters_per_token": round(usage.ratio, 2),
+        "parts": [_document(usage, "prompt", portion) for portion in usage.prompt]
+        + [_document(usage, "conversation", portion) for portion in usage.conversation],
+        "tools": usage.tools,
     }
 
 
-def _document(found: ContextUsage, group: str, portion: RequestPart) -> dict[str, object]:
+def _document(usage: ContextUsage, group: str, portion: RequestPart) -> dict[str, object]:
     return {
         "group": group, "name": portion.name, "characters": portion.characters,
-        "tokens": portion.tokens, "percent": round(found.share(portion.tokens), 2),
+        "tokens": portion.tokens, "percent": round(usage.share(portion.tokens), 2),
     }  # fmt: skip
 
 
-def _system(conversation: Conversation) -> Iterator[tuple[str, int]]:
+def _system_prompt_sizes(conversation: Conversation) -> Iterator[tuple[str, int]]:
     """The named parts of the system text; the rest is the prompt."""
     left = len(conversation.system_prompt.system)
     named = dict[str, int]()
@@ -160,15 +165,15 @@ def _system(conversation: Conversation) -> Iterator[tuple[str, int]]:
     yield from named.items()
 
 
-def _said(conversation: Conversation) -> Sequence[tuple[str, int]]:
-    sizes = dict.fromkeys(_TALK, 0)
-    words = {each.text for each in conversation.user_messages}
-    for at, spoken in enumerate(conversation.messages):
+def _conversation_sizes(conversation: Conversation) -> Sequence[tuple[str, int]]:
+    sizes = dict.fromkeys(_CONVERSATION_PARTS, 0)
+    words = {message.text for message in conversation.user_messages}
+    for index, stored in enumerate(conversation.messages):
         # A summary contains none of the original messages.
-        own = any(isinstance(p, Text) and p.text in words for p in spoken.message.parts)
-        shorter = at == 0 and conversation.compacted_size > 0 and not own
-        for part in spoken.message.parts:
-            kind = _kind(part, spoken.message, words, shorter=shorter)
+        own = any(isinstance(p, Text) and p.text in words for p in stored.message.parts)
+        shorter = index == 0 and conversation.compacted_size > 0 and not own
+        for part in stored.message.parts:
+            kind = _kind(part, stored.message, words, shorter=shorter)
             sizes[kind] += part_size(part)
     return tuple(sizes.items())
 
@@ -197,36 +202,36 @@ def _portions(sizes: Iterable[tuple[str, int]], ratio: float) -> tuple[RequestPa
     )
 
 
-def _rows(found: ContextUsage) -> Iterator[Line]:
-    portions = [(_named(p, found), p.tokens) for p in found.prompt]
-    portions += [(p.name, p.tokens) for p in found.conversation]
-    portions.append((_FREE, found.free))
+def _rows(usage: ContextUsage) -> Iterator[Line]:
+    portions = [(_display_name(p, usage), p.tokens) for p in usage.prompt]
+    portions += [(p.name, p.tokens) for p in usage.conversation]
+    portions.append((_FREE_NAME, usage.free_tokens))
     wide = max(cells(name) for name, _ in portions)
     for name, count in portions:
         pad = " " * (wide - cells(name))
-        share = _percent(found.share(count))
-        style: Style = "dim" if name == _FREE else "plain"
+        share = _percent(usage.share(count))
+        style: Style = "dim" if name == _FREE_NAME else "plain"
         yield line(f"  {name}{pad}  {tokens(count):>8}  {share:>6}", style)
 
 
-def _named(portion: RequestPart, found: ContextUsage) -> str:
+def _display_name(portion: RequestPart, usage: ContextUsage) -> str:
     if portion.name == "tools":
-        return f"tools ({len(found.tools)})"
+        return f"tools ({len(usage.tools)})"
     return on_one_line(portion.name)
 
 
-def _bar(found: ContextUsage, *, signs: bool) -> Line:
+def _bar(usage: ContextUsage, *, signs: bool) -> Line:
     full, empty = ("█", "░") if signs else ("#", ".")
 
     def long(portions: Iterable[RequestPart]) -> int:
-        share = found.share(sum(portion.tokens for portion in portions))
-        return min(_BAR, round(share * _BAR / 100))
+        share = usage.share(sum(portion.tokens for portion in portions))
+        return min(_BAR_CELLS, round(share * _BAR_CELLS / 100))
 
-    told = max(1, long(found.prompt)) if found.prompt else 0
-    used = max(told, long((*found.prompt, *found.conversation)))
+    prompt_cells = max(1, long(usage.prompt)) if usage.prompt else 0
+    used_cells = max(prompt_cells, long((*usage.prompt, *usage.conversation)))
     return (
-        ("plain", "  "), ("accent", full * told), ("person", full * (used - told)),
-        ("dim", empty * (_BAR - used)),
+        ("plain", "  "), ("accent", full * prompt_cells), ("person", full * (used_cells - prompt_cells)),
+        ("dim", empty * (_BAR_CELLS - used_cells)),
     )  # fmt: skip
 
 

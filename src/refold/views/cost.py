@@ -31,8 +31,8 @@ from refold.views.number_format import dollars, duration, estimate_sign, spent_r
 from refold.views.styled import Line, line
 from refold.views.wrap import cells, cut
 
-MAIN = "main"  # the conversation; side calls have a purpose of their own
-OTHER = "other"  # the purpose is unknown
+MAIN_PURPOSE = "main"  # the conversation; side calls have a purpose of their own
+OTHER_PURPOSE = "other"  # the purpose is unknown
 
 
 class Used(Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class Used(Struct, frozen=True, kw_only=True):
     unpriced: int
 
 
-def used_fields(spent: Spent) -> dict[str, Any]:
+def usage_fields(spent: Spent) -> dict[str, Any]:
     """The fields of `Used`."""
     return {
         "answers": spent.answers, "usage": spent.usage, "cost": spent.cost,
@@ -137,20 +137,20 @@ class _Ledger:
             case Reserved(purpose):
                 self._reserved[entry.seq] = purpose
             case ModelAsked():
-                self._reserved[entry.seq] = MAIN
+                self._reserved[entry.seq] = MAIN_PURPOSE
             case ChildBorn(name) if self.turns and name in self._below:
                 self._change(below=self.turns[-1].below + self._below[name])
             case _:
-                self._paid(entry.event)
+                self._add_response(entry.event)
 
-    def _paid(self, event: object) -> None:
+    def _add_response(self, event: object) -> None:
         match event:
             case ModelAnswered(usage=usage, model=model, cost=cost):
-                self._pay(MAIN, model, usage, cost)
+                self._pay(MAIN_PURPOSE, model, usage, cost)
             case ModelFailed(usage=Usage() as usage, model=model, cost=cost):
-                self._pay(MAIN, model, usage, cost)
+                self._pay(MAIN_PURPOSE, model, usage, cost)
             case Settled(reserved, Usage() as usage, model, cost):
-                self._pay(self._reserved.get(reserved, OTHER), model, usage, cost)
+                self._pay(self._reserved.get(reserved, OTHER_PURPOSE), model, usage, cost)
             case _:
                 return
 
@@ -180,57 +180,62 @@ def spending(
 
 def tree_spending(root: Node, agent: Callable[[Node], str]) -> Spending:
     """The cost of a session and all below it. `agent` names the agent of a node."""
-    below = {each.name: spent_below(each) for each in root.children}
+    below = {child.name: spent_below(child) for child in root.children}
     own = spending(root.entries, below)
     models, purposes = dict(own.by_model), dict(own.by_purpose)
     nodes = [NodeCost(root.address, agent(root), own.spent)]
     for node in list(walk(root))[1:]:
-        found = spending(node.entries)
+        node_spending = spending(node.entries)
         if not node.entries and node.spent.answers:  # only its parent tells of it
-            found = Spending(node.spent, {"": node.spent}, {OTHER: node.spent})
-        nodes.append(NodeCost(node.address, agent(node), found.spent))
-        for sums, more in ((models, found.by_model), (purposes, found.by_purpose)):
-            for key, spent in more.items():
+            node_spending = Spending(
+                node.spent, {"": node.spent}, {OTHER_PURPOSE: node.spent}
+            )
+        nodes.append(NodeCost(node.address, agent(node), node_spending.spent))
+        for sums, node_sums in (
+            (models, node_spending.by_model),
+            (purposes, node_spending.by_purpose),
+        ):
+            for key, spent in node_sums.items():
                 sums[key] = sums.get(key, Spent()) + spent
-    spent = sum((each.spent for each in nodes), Spent())
+    spent = sum((part.spent for part in nodes), Spent())
     return Spending(spent, models, purposes, own.turns, tuple(nodes))
 
 
 def spending_lines(
-    found: Spending, full: str = "", room: int = 80, *, turns: bool = False
+    costs: Spending, full: str = "", room: int = 80, *, turns: bool = False
 ) -> list[Line]:
     """By model, by purpose, and with `turns` by turn; `full` is a line on context usage."""
-    if not found.spent.answers:
+    if not costs.spent.answers:
         return [line("Nothing has been used yet.")]
-    out = list(_turns(found, room)) if turns else []
-    several = len(found.by_purpose) > 1
-    tables = [found.by_model, *([found.by_purpose] if several else [])]
-    if len(found.nodes) > 1:
-        tables.append({f"{n.address} {n.agent}".rstrip(): n.spent for n in found.nodes})
+    rows = list(_turns(costs, room)) if turns else []
+    several = len(costs.by_purpose) > 1
+    tables = [costs.by_model, *([costs.by_purpose] if several else [])]
+    if len(costs.nodes) > 1:
+        tables.append({f"{n.address} {n.agent}".rstrip(): n.spent for n in costs.nodes})
     for table in tables:
-        out += [line("")] if out else []
-        out += _table(table)
-    if len(tables) > 1 or len(found.by_model) > 1:
-        out.append(line(f"in all  {spent_row(found.spent)}"))
-    return [*out, line(full, "dim")] if full else out
+        rows += [line("")] if rows else []
+        rows += _table(table)
+    if len(tables) > 1 or len(costs.by_model) > 1:
+        rows.append(line(f"in all  {spent_row(costs.spent)}"))
+    return [*rows, line(full, "dim")] if full else rows
 
 
 def spending_document(
-    found: Spending, *, turns: bool = True, session_id: str | UnsetType = UNSET
+    costs: Spending, *, turns: bool = True, session_id: str | UnsetType = UNSET
 ) -> SpendingDocument:
-    used = used_fields
+    used = usage_fields
     by_turn = [
         TurnUsed(turn=t.seq, words=t.words, outcome=t.outcome,
                  below=Used(**used(t.below)), **used(t.spent))
-        for t in found.turns
+        for t in costs.turns
     ]  # fmt: skip
     return SpendingDocument(
-        **used(found.spent),
+        **used(costs.spent),
         session_id=session_id,
-        models=[ModelUsed(model=m, **used(s)) for m, s in found.by_model.items()],
-        purposes=[PurposeUsed(purpose=p, **used(s)) for p, s in found.by_purpose.items()],
+        models=[ModelUsed(model=m, **used(s)) for m, s in costs.by_model.items()],
+        purposes=[PurposeUsed(purpose=p, **used(s)) for p, s in costs.by_purpose.items()],
         nodes=[
-            NodeUsed(address=n.address, agent=n.agent, **used(n.spent)) for n in found.nodes
+            NodeUsed(address=n.address, agent=n.agent, **used(n.spent)) for n in costs.nodes
         ],
         turns=by_turn if turns else UNSET,
     )
@@ -243,16 +248,16 @@ def _table(sums: Mapping[str, Spent]) -> Iterator[Line]:
         yield line(f"{shown}{' ' * (wide - cells(shown))}  {spent_row(spent)}")
 
 
-def _turns(found: Spending, room: int) -> Iterator[Line]:
+def _turns(costs: Spending, room: int) -> Iterator[Line]:
     number = 0
-    for each in found.turns:
-        number += bool(each.seq)
-        head = f"{number:>3}  " if each.seq else "     "
-        words = " ".join(visible(each.words).split())
+    for turn in costs.turns:
+        number += bool(turn.seq)
+        head = f"{number:>3}  " if turn.seq else "     "
+        words = " ".join(visible(turn.words).split())
         yield (("dim", head), ("person", cut(words, room - len(head))))
-        yield line(f"     {spent_row(each.spent)}{_state(each)}")
-        if each.below.answers:
-            yield line(f"     {spent_row(each.below)} by its subagents")
+        yield line(f"     {spent_row(turn.spent)}{_state(turn)}")
+        if turn.below.answers:
+            yield line(f"     {spent_row(turn.below)} by its subagents")
 
 
 def _state(turn: TurnCost) -> str:
@@ -268,8 +273,8 @@ def budget_lines(view: View, settled: Budget) -> list[Line]:
         return [
             line("No budget: a turn may use up whatever it needs. /budget USD sets one.")
         ]
-    whose = "as it is set" if view.rights.budget is None else "chosen for this session"
-    head = line(f"One turn may use up, {whose}:")
+    origin = "as it is set" if view.rights.budget is None else "chosen for this session"
+    head = line(f"One turn may use up, {origin}:")
     ended = "the last turn" if view.turn.outcome else ""
     turn = "this turn" if view.turn.seq else ended
     return [head, *_rows(view, budget, turn)]
@@ -283,34 +288,38 @@ def budget_text(budget: Budget) -> str:
         "" if budget.calls is None else f"{budget.calls} model calls",
         "" if budget.seconds is None else duration(budget.seconds),
     )
-    return ", ".join(each for each in limits if each) or "whatever it needs"
+    return ", ".join(limit for limit in limits if limit) or "whatever it needs"
 
 
 def _rows(view: View, budget: Budget, turn: str) -> Iterator[Line]:
-    spent, now = view.turn.spent, used(view)
+    spent, usage = view.turn.spent, used(view)
     if budget.dollars is not None:
-        left = max(0.0, budget.dollars - now.dollars)
-        held = _held(dollars(now.reserved_dollars), now.reserved_dollars)
-        more = ", and more whose price is not known" if spent.unpriced else ""
-        said = f"{estimate_sign(spent.usage)}{dollars(spent.dollars)} used{held}{more}, {dollars(left)} left"
-        yield _row(dollars(budget.dollars), said, turn)
+        left = max(0.0, budget.dollars - usage.dollars)
+        reservation = _reservation_note(
+            dollars(usage.reserved_dollars), usage.reserved_dollars
+        )
+        unpriced_note = ", and more whose price is not known" if spent.unpriced else ""
+        text = f"{estimate_sign(spent.usage)}{dollars(spent.dollars)} used{reservation}{unpriced_note}, {dollars(left)} left"
+        yield _row(dollars(budget.dollars), text, turn)
     if budget.tokens is not None:
-        left = max(0, budget.tokens - now.tokens)
-        held = _held(tokens(now.reserved_tokens), now.reserved_tokens)
-        said = f"{estimate_sign(spent.usage)}{tokens(spent.usage.uncached)} used{held}, {tokens(left)} left"
-        what = "uncached tokens, while the price is not known"
-        yield _row(f"{tokens(budget.tokens)} {what}", said, turn)
+        left = max(0, budget.tokens - usage.tokens)
+        reservation = _reservation_note(
+            tokens(usage.reserved_tokens), usage.reserved_tokens
+        )
+        text = f"{estimate_sign(spent.usage)}{tokens(spent.usage.uncached)} used{reservation}, {tokens(left)} left"
+        unit = "uncached tokens, while the price is not known"
+        yield _row(f"{tokens(budget.tokens)} {unit}", text, turn)
     if budget.calls is not None:
-        left = max(0, budget.calls - now.calls)
-        said = f"{spent.answers} made, {left} left"
-        yield _row(f"{budget.calls} model calls", said, turn)
+        left = max(0, budget.calls - usage.calls)
+        text = f"{spent.answers} made, {left} left"
+        yield _row(f"{budget.calls} model calls", text, turn)
     if budget.seconds is not None:
-        took = f"{duration(now.seconds)} so far"
+        took = f"{duration(usage.seconds)} so far"
         yield _row(duration(budget.seconds), took, turn if view.turn.seq else "")
 
 
-def _held(said: str, amount: float) -> str:
-    return f", {said} reserved" if amount else ""
+def _reservation_note(amount_text: str, amount: float) -> str:
+    return f", {amount_text} reserved" if amount else ""
 
 
 def _row(limit: str, used: str, turn: str) -> Line:

@@ -10,7 +10,7 @@ import re
 
 # C0 but tab and line feed, DEL and C1; invisible letters, marks and fillers; what turns
 # the writing round; other line ends; half characters; tags and all of their plane.
-_UNSEEN = (
+_UNSEEN_CHARS = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
     "\ud800-\udfff\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
@@ -19,45 +19,45 @@ _UNSEEN = (
 # These two kinds shape Indic and Persian words and emoji: right after such a letter
 # they have a use, and no width of their own. So has what joins a coloured emoji with
 # another, and what makes a digit a key, or a sign of Latin-1 an emoji.
-_SHAPED = f"[^\x00-\u02ff{_UNSEEN}]"
-_SHAPING = (
-    f"(?<={_SHAPED})[\u200c\u200d\ufe0e\ufe0f]|(?<={_SHAPED}\ufe0f)\u200d"
+_SHAPED_CHARS = f"[^\x00-\u02ff{_UNSEEN_CHARS}]"
+_SHAPING_PATTERN = (
+    f"(?<={_SHAPED_CHARS})[\u200c\u200d\ufe0e\ufe0f]|(?<={_SHAPED_CHARS}\ufe0f)\u200d"
     "|(?<=[0-9#*])\ufe0f(?=\u20e3)|(?<=[\xa9\xae])\ufe0f"
 )
 # What looks like a blank and is none, to a shell for one.
-_BLANKS = "\xa0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000"
+_BLANK_CHARS = "\xa0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000"
 # Compiled when first needed: every start would wait for it, and most text is plain.
-_HIDDEN = f"[{_UNSEEN}{_BLANKS}]"
-_HIDDEN_IN_PROSE = f"(?=[{_UNSEEN}])(?!{_SHAPING})."
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_HIDDEN_PATTERN = f"[{_UNSEEN_CHARS}{_BLANK_CHARS}]"
+_HIDDEN_IN_PROSE = f"(?=[{_UNSEEN_CHARS}])(?!{_SHAPING_PATTERN})."
+_SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 class Visible:
     """Escapes text that arrives in pieces. `add` returns what can be shown now."""
 
     def __init__(self) -> None:
-        self._held, self._before = "", ""
+        self._pending, self._before = "", ""
 
     def add(self, piece: str) -> str:
-        text = self._held + piece
+        text = self._pending + piece
         # A return may be half a line end, and half an emoji waits for its other half.
         half = text[-1:] in ("\r", "\ufe0f") or "\ud800" <= text[-1:] <= "\udbff"
-        kept = len(text) - half
-        text, self._held = text[:kept], text[kept:]
-        return self._shown(text)
+        end = len(text) - half
+        text, self._pending = text[:end], text[end:]
+        return self._escape(text)
 
     def end(self) -> str:
-        text, self._held = self._held, ""
-        shown, self._before = self._shown(text), ""
+        text, self._pending = self._pending, ""
+        shown, self._before = self._escape(text), ""
         return shown
 
-    def _shown(self, text: str) -> str:
+    def _escape(self, text: str) -> str:
         if not text:
             return ""
         if text.isascii() and text.isprintable():
             self._before = text[-1]
             return text
-        text = _mended(text.replace("\r\n", "\n"))
+        text = _join_surrogates(text.replace("\r\n", "\n"))
         context = self._before + text
         first = len(context) - len(text)
         self._before = context[-2:]
@@ -65,36 +65,41 @@ class Visible:
         if hidden_there.search(context, first) is None:
             return text
         return "".join(
-            _written(c) if hidden_there.match(context, at) else c
-            for at, c in enumerate(context)
-            if at >= first
+            _escape_sequence(c) if hidden_there.match(context, index) else c
+            for index, c in enumerate(context)
+            if index >= first
         )
 
 
 def visible(text: str) -> str:
     """Escape a whole text: characters that shape letters and emoji stay where they have a use."""
-    found = Visible()
-    return found.add(text) + found.end()
+    escaper = Visible()
+    return escaper.add(text) + escaper.end()
 
 
 def exact(text: str) -> str:
     """`text` with every invisible character and unusual blank escaped; line feeds and tabs stay."""
-    return re.sub(_HIDDEN, lambda found: _written(found[0]), _mended(text))
+    return re.sub(
+        _HIDDEN_PATTERN, lambda match: _escape_sequence(match[0]), _join_surrogates(text)
+    )
 
 
 def on_one_line(text: str) -> str:
     """As `exact`, with line feeds and tabs escaped, too: for names."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_SHORT.get(c, c) for c in exact(text))
+    return "".join(_SHORT_ESCAPES.get(c, c) for c in exact(text))
 
 
-def hidden(text: str) -> list[str]:
+def hidden_characters(text: str) -> list[str]:
     """The invisible characters and unusual blanks of `text`, escaped."""
-    return [_written(each) for each in re.findall(_HIDDEN, _mended(text))]
+    return [
+        _escape_sequence(letter)
+        for letter in re.findall(_HIDDEN_PATTERN, _join_surrogates(text))
+    ]
 
 
-def _mended(text: str) -> str:
+def _join_surrogates(text: str) -> str:
     """Join surrogate pairs, as JSON may contain them."""
     try:
         text.encode()
@@ -103,8 +108,8 @@ def _mended(text: str) -> str:
     return text
 
 
-def _written(letter: str) -> str:
+def _escape_sequence(letter: str) -> str:
     code = ord(letter)
     if code < 0x100:
-        return _SHORT.get(letter, f"\\x{code:02x}")
+        return _SHORT_ESCAPES.get(letter, f"\\x{code:02x}")
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -16,11 +16,11 @@ from refold.views.traces import Attribute, TraceSpan
 _Key: TypeAlias = tuple[str, tuple[tuple[str, Attribute], ...]]
 
 # What the points of a metric are told apart by. A session is not in it: there is no end of them.
-_BY = (
+_KEY_ATTRIBUTES = (
     "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model",
     "gen_ai.response.model", "gen_ai.agent.name", "gen_ai.tool.name", "error.type",
 )  # fmt: skip
-_TYPES = {
+_TOKEN_TYPES = {
     "input": "gen_ai.usage.input_tokens",
     "output": "gen_ai.usage.output_tokens",
 }
@@ -35,13 +35,13 @@ class Metric(Struct, frozen=True):
     bounds: tuple[float, ...]
 
 
-DURATION = Metric(
+DURATION_METRIC = Metric(
     "gen_ai.client.operation.duration",
     "s",
     "GenAI operation duration.",
     tuple(0.01 * 2**n for n in range(14)),
 )
-TOKENS = Metric(
+TOKENS_METRIC = Metric(
     "gen_ai.client.token.usage",
     "{token}",
     "Number of input and output tokens used.",
@@ -49,13 +49,13 @@ TOKENS = Metric(
 )
 
 
-FIRST_CHUNK = Metric(
+FIRST_CHUNK_METRIC = Metric(
     "gen_ai.client.operation.time_to_first_chunk",
     "s",
     "Time to receive the first chunk of a streamed response.",
-    DURATION.bounds,
+    DURATION_METRIC.bounds,
 )
-_EVERY = (DURATION, TOKENS, FIRST_CHUNK)
+_ALL_METRICS = (DURATION_METRIC, TOKENS_METRIC, FIRST_CHUNK_METRIC)
 
 
 class Point(Struct):
@@ -74,27 +74,29 @@ class Point(Struct):
 
 
 class Metrics:
-    """Add spans; `found` are the sums since the beginning."""
+    """Add spans; `series` are the sums since the beginning."""
 
     def __init__(self) -> None:
         self._points = dict[_Key, Point]()
 
     def add(self, spans: Iterable[TraceSpan]) -> None:
         for span in spans:
-            for metric, value, more in _values(span):
-                point = self._point(metric, _attributes(span, metric) | more)
+            for metric, value, extra in _values(span):
+                point = self._point(metric, _attributes(span, metric) | extra)
                 point.add(value, metric.bounds)
 
     @property
-    def found(self) -> Sequence[tuple[Metric, Sequence[Point]]]:
+    def series(self) -> Sequence[tuple[Metric, Sequence[Point]]]:
         """Those that have points."""
-        of = {
-            each.name: [
-                point for (name, _), point in self._points.items() if name == each.name
+        points = {
+            metric.name: [
+                point for (name, _), point in self._points.items() if name == metric.name
             ]
-            for each in _EVERY
+            for metric in _ALL_METRICS
         }
-        return [(each, of[each.name]) for each in _EVERY if of[each.name]]
+        return [
+            (metric, points[metric.name]) for metric in _ALL_METRICS if points[metric.name]
+        ]
 
     def _point(self, metric: Metric, attributes: Mapping[str, Attribute]) -> Point:
         key = (metric.name, tuple(sorted(attributes.items())))
@@ -103,16 +105,16 @@ class Metrics:
 
 
 def _values(span: TraceSpan) -> Iterator[tuple[Metric, float, dict[str, Attribute]]]:
-    yield DURATION, (span.end - span.start) / 1e9, {}
-    for type_, name in _TYPES.items():
+    yield DURATION_METRIC, (span.end - span.start) / 1e9, {}
+    for type_, name in _TOKEN_TYPES.items():
         count = span.attributes.get(name)
         if isinstance(count, int):
-            yield TOKENS, float(count), {"gen_ai.token.type": type_}
+            yield TOKENS_METRIC, float(count), {"gen_ai.token.type": type_}
     first = span.attributes.get("gen_ai.response.time_to_first_chunk")
     if isinstance(first, float | int):
-        yield FIRST_CHUNK, float(first), {}
+        yield FIRST_CHUNK_METRIC, float(first), {}
 
 
 def _attributes(span: TraceSpan, metric: Metric) -> dict[str, Attribute]:
-    names = _BY if metric is DURATION else _BY[:-1]
+    names = _KEY_ATTRIBUTES if metric is DURATION_METRIC else _KEY_ATTRIBUTES[:-1]
     return {name: span.attributes[name] for name in names if name in span.attributes}

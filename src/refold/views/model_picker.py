@@ -14,8 +14,8 @@ from refold.views.styled import Line
 from refold.views.wrap import cells, cut
 
 DEFAULT_EFFORT = "default"  # of the provider
-_FIGURES = 26  # cells of window and prices
-_NARROW = 56  # cells without which figures are left out
+_FIGURES_CELLS = 26  # cells of window and prices
+_MIN_CELLS_FOR_FIGURES = 56  # cells without which figures are left out
 
 
 class ModelOffer(Struct, frozen=True):
@@ -39,17 +39,17 @@ def model_picker(
     dial = Stepper("effort", values, values.index(effort) if effort in values else 0)
     items = (
         PickerItem(
-            each.name, partial(_row, each, each.name == current),
-            " ".join((each.name, *each.notes)),
+            offer.name, partial(_row, offer, offer.name == current),
+            " ".join((offer.name, *offer.notes)),
         )
-        for each in offers
+        for offer in offers
     )  # fmt: skip
     return picker_at(Picker("Which model?", tuple(items), dial=dial), current)
 
 
-def _row(offer: ModelOffer, now: bool, room: int) -> Line:
-    figures = _figures(offer) if room >= _NARROW else ""
-    notes = ", ".join((*(("now",) if now else ()), *map(on_one_line, offer.notes)))
+def _row(offer: ModelOffer, is_current: bool, room: int) -> Line:
+    figures = _figures(offer) if room >= _MIN_CELLS_FOR_FIGURES else ""
+    notes = ", ".join((*(("now",) if is_current else ()), *map(on_one_line, offer.notes)))
     left = room - cells(figures)
     name = cut(on_one_line(offer.name), left - 2)
     notes = cut(notes, max(left - cells(name) - 4, 0))
@@ -65,7 +65,7 @@ def _figures(offer: ModelOffer) -> str:
         price = "free"
     else:
         price = f"${offer.input:g} in, ${offer.output:g} out"
-    return f"  {window:>5} · {price:<{_FIGURES - 10}}"
+    return f"  {window:>5} · {price:<{_FIGURES_CELLS - 10}}"
 
 
 def _short(tokens: int) -> str:

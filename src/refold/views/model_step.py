@@ -16,16 +16,16 @@ from refold.journal.store.logged_requests import WireCall
 from refold.values.messages import Thinking
 from refold.views.activity import ModelStep, activity_of, spent_by
 from refold.views.context import ContextUsage, context_document, context_usage
-from refold.views.cost import used_fields
+from refold.views.cost import usage_fields
 from refold.views.escape import on_one_line, visible
-from refold.views.node_detail import CallDetail, call_document, call_shown
+from refold.views.node_detail import CallDetail, call_detail, call_document
 from refold.views.number_format import duration, spent_row, tokens
 from refold.views.session_tree import Labels, style_of
 from refold.views.styled import Line, line
 from refold.views.timeline import outcome_of
-from refold.views.wrap import folded, text_lines
+from refold.views.wrap import fold_lines, text_lines
 
-_INSIDE = "  "
+_BODY_INDENT = "  "
 
 
 class RequestDocument(Struct, frozen=True, kw_only=True):
@@ -60,37 +60,45 @@ class StepDetail(Struct, frozen=True):
     calls: tuple[CallDetail, ...]
 
 
-def step_shown(node: Node, number: int, blob: Callable[[str], str]) -> StepDetail:
+def step_detail(node: Node, number: int, blob: Callable[[str], str]) -> StepDetail:
     """The step of this number; -1 is the last. `blob` returns the cut part of a result."""
-    found = activity_of(node.entries)
-    steps = found.steps
-    at = number - 1 if number > 0 else number + len(steps)
-    if not 0 <= at < len(steps):
-        there = f"they are 1 to {len(steps)}" if steps else "it has none yet"
-        raise BadInput(f"{node.address} has no step {number}: {there}")
-    step = steps[at]
-    before = fold(each for each in node.entries if each.seq <= step.seq)
-    own = [each for each in found.calls if each.step == step.number and not each.made]
-    shown = tuple(call_shown(node, each, blob) for each in own)
+    activity = activity_of(node.entries)
+    steps = activity.steps
+    index = number - 1 if number > 0 else number + len(steps)
+    if not 0 <= index < len(steps):
+        range_text = f"they are 1 to {len(steps)}" if steps else "it has none yet"
+        raise BadInput(f"{node.address} has no step {number}: {range_text}")
+    step = steps[index]
+    before = fold(entry for entry in node.entries if entry.seq <= step.seq)
+    own = [
+        tool_step
+        for tool_step in activity.calls
+        if tool_step.step == step.number and not tool_step.made
+    ]
+    shown = tuple(call_detail(node, tool_step, blob) for tool_step in own)
     return StepDetail(node, step, len(steps), context_usage(before), shown)
 
 
-def step_lines(found: StepDetail, room: int, label: Labels) -> Iterator[Line]:
-    step, node = found.step, found.node
-    how = outcome_of(step, node)
-    of = f"{node.address} · step {step.number} of {found.count}"
+def step_lines(detail: StepDetail, room: int, label: Labels) -> Iterator[Line]:
+    step, node = detail.step, detail.node
+    outcome = outcome_of(step, node)
+    of = f"{node.address} · step {step.number} of {detail.count}"
     took = "" if step.ended is None else f" · {duration(step.ended - step.at)}"
     took += _began(step)
-    yield (("strong", of), (style_of(how), f" · {how.replace('_', ' ')}"), ("dim", took))
+    yield (
+        ("strong", of),
+        (style_of(outcome), f" · {outcome.replace('_', ' ')}"),
+        ("dim", took),
+    )
     yield line("")
-    yield from _sent(found)
+    yield from _request_lines(detail)
     for note in step.asked.notes:
         yield line("")
         yield line("note", "heading")
         yield from _text(note)
     yield line("")
-    yield from _said(step, room)
-    for call in found.calls:
+    yield from _response_lines(step, room)
+    for call in detail.calls:
         yield line("")
         yield from _call(call, room, label)
     if step.traced:
@@ -105,34 +113,36 @@ def _began(step: ModelStep) -> str:
     return "" if first is None else f" · first piece after {duration(first)}"
 
 
-def step_document(found: StepDetail) -> dict[str, object]:
-    step = found.step
+def step_document(detail: StepDetail) -> dict[str, object]:
+    step = detail.step
     return {
-        "type": "step", "address": f"{found.node.address}/{step.id}",
-        "node": found.node.address, "session_id": found.node.session,
-        "step": step.number, "steps": found.count, "turn": step.turn, "seq": step.seq,
+        "type": "step", "address": f"{detail.node.address}/{step.id}",
+        "node": detail.node.address, "session_id": detail.node.session,
+        "step": step.number, "steps": detail.count, "turn": step.turn, "seq": step.seq,
         "at": step.at,
         "seconds": None if step.ended is None else round(step.ended - step.at, 3),
-        "outcome": outcome_of(step, found.node), "notes": list(step.asked.notes),
+        "outcome": outcome_of(step, detail.node), "notes": list(step.asked.notes),
         "because": list(step.asked.policies), "tools": step.asked.tools,
-        "request": context_document(found.sent), "answer": _answer(step),
-        "calls": [call_document(each) for each in found.calls],
-        "traced": list(step.traced), **used_fields(spent_by(step)),
+        "request": context_document(detail.sent), "answer": _answer(step),
+        "calls": [call_document(call) for call in detail.calls],
+        "traced": list(step.traced), **usage_fields(spent_by(step)),
     }  # fmt: skip
 
 
-def _sent(found: StepDetail) -> Iterator[Line]:
-    sent = found.sent
-    model = on_one_line(sent.model) or "no model"
-    asked = "" if found.step.asked.tools else ", and may call no tools"
-    yield line(f"sent to {model}: about {tokens(sent.used)} tokens{asked}", "heading")
-    for portion in (*sent.prompt, *sent.conversation):
+def _request_lines(detail: StepDetail) -> Iterator[Line]:
+    request = detail.sent
+    model = on_one_line(request.model) or "no model"
+    asked = "" if detail.step.asked.tools else ", and may call no tools"
+    yield line(
+        f"sent to {model}: about {tokens(request.used_tokens)} tokens{asked}", "heading"
+    )
+    for portion in (*request.prompt, *request.conversation):
         name = on_one_line(portion.name)
         size = f"{tokens(portion.tokens):>8}  {portion.characters:>9,} characters"
-        yield line(f"{_INSIDE}{name:<14}{size}")
+        yield line(f"{_BODY_INDENT}{name:<14}{size}")
 
 
-def _said(step: ModelStep, room: int) -> Iterator[Line]:
+def _response_lines(step: ModelStep, room: int) -> Iterator[Line]:
     spent = spent_by(step)
     used = f" · {spent_row(spent)}" if spent.answers else ""
     match step.end:
@@ -148,30 +158,30 @@ def _said(step: ModelStep, room: int) -> Iterator[Line]:
             yield line(f"{on_one_line(model) or 'the model'} answered{used}", "heading")
             for part in message.parts:
                 if isinstance(part, Thinking) and part.text.strip():
-                    for row in folded(text_lines(part.text, room - 4, "dim"), 12):
-                        yield (("dim", f"{_INSIDE}· "), *row)
+                    for row in fold_lines(text_lines(part.text, room - 4, "dim"), 12):
+                        yield (("dim", f"{_BODY_INDENT}· "), *row)
             if message.text.strip():
                 yield from _text(message.text)
             if stop in ("length", "refused"):
-                yield line(f"{_INSIDE}(stopped: {stop})", "warn")
+                yield line(f"{_BODY_INDENT}(stopped: {stop})", "warn")
 
 
-def _call(found: CallDetail, room: int, label: Labels) -> Iterator[Line]:
-    how = found.outcome
+def _call(detail: CallDetail, room: int, label: Labels) -> Iterator[Line]:
+    outcome = detail.outcome
     yield (
-        ("strong", found.made.id), ("plain", f"  {label(found.made.call)}"),
-        (style_of(how), f"  {how.replace('_', ' ')}"),
+        ("strong", detail.made.id), ("plain", f"  {label(detail.made.call)}"),
+        (style_of(outcome), f"  {outcome.replace('_', ' ')}"),
     )  # fmt: skip
-    if found.made.end is not None:
-        rows = text_lines(found.made.end.text, room - len(_INSIDE), "dim")
-        for row in folded(rows):
-            yield (("plain", _INSIDE), *row)
+    if detail.made.end is not None:
+        rows = text_lines(detail.made.end.text, room - len(_BODY_INDENT), "dim")
+        for row in fold_lines(rows):
+            yield (("plain", _BODY_INDENT), *row)
 
 
 def _text(text: str) -> Iterator[Line]:
     """The whole text: nothing is cut here."""
     for row in visible(text).split("\n"):
-        yield line(f"{_INSIDE}{row}")
+        yield line(f"{_BODY_INDENT}{row}")
 
 
 def _answer(step: ModelStep) -> dict[str, object] | None:

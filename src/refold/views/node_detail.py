@@ -25,7 +25,7 @@ from refold.views.session_tree import (
 from refold.views.styled import Line, line
 from refold.views.timeline import outcome_of
 
-_INSIDE = "  "
+_BODY_INDENT = "  "
 
 
 class LeafDetail(Struct, frozen=True):
@@ -36,7 +36,7 @@ class LeafDetail(Struct, frozen=True):
     text: str
 
 
-def leaf_shown(node: Node, leaf: SideCall, blob: Callable[[str], str]) -> LeafDetail:
+def leaf_detail(node: Node, leaf: SideCall, blob: Callable[[str], str]) -> LeafDetail:
     """`blob` returns the text of a blob, or an explanation if it cannot be read."""
     end = leaf.end
     text = "" if end is None else blob(end.full_blob) if end.full_blob else end.text
@@ -46,7 +46,7 @@ def leaf_shown(node: Node, leaf: SideCall, blob: Callable[[str], str]) -> LeafDe
 def node_lines(row: TreeRow, room: int, *, signs: bool = True) -> Iterator[Line]:
     node, view, child = row.node, row.node.view, row.node.child
     model = view.turn.model or view.conversation.system_prompt.model
-    about = "".join(f" · {on_one_line(each)}" for each in (row.agent, model) if each)
+    about = "".join(f" · {on_one_line(part)}" for part in (row.agent, model) if part)
     yield (
         ("strong", node.address), ("plain", about),
         (style_of(row.status), f" · {row.status.replace('_', ' ')}"),
@@ -59,9 +59,11 @@ def node_lines(row: TreeRow, room: int, *, signs: bool = True) -> Iterator[Line]
     yield from _part("task", _task(row))
     yield from _part("answer", _answer(row))
     if child and (branch := child.born.branch):
-        where = child.born.directory
+        directory = child.born.directory
         yield line("")
-        yield line(f"worked on the branch {on_one_line(branch)} in {on_one_line(where)}")
+        yield line(
+            f"worked on the branch {on_one_line(branch)} in {on_one_line(directory)}"
+        )
     if node.damage:
         yield line("")
         yield line(f"damaged: {on_one_line(node.damage)}", "bad")
@@ -84,40 +86,40 @@ def node_document(row: TreeRow) -> dict[str, object]:
             for d in view.turn.denials
         ],
         "began": view.session.started_at, "changed": row.spans.last,
-        "children": [row_document(each) for each in row.below],
+        "children": [row_document(child_row) for child_row in row.below],
     }  # fmt: skip
 
 
-def leaf_lines(found: LeafDetail) -> Iterator[Line]:
-    leaf, end = found.leaf, found.leaf.end
-    reserved, how = leaf.reserved, state(side_call_outcome(leaf), found.node)
+def leaf_lines(detail: LeafDetail) -> Iterator[Line]:
+    leaf, end = detail.leaf, detail.leaf.end
+    reserved, outcome = leaf.reserved, state(side_call_outcome(leaf), detail.node)
     model = (end.model if end else "") or reserved.model
     took = "" if leaf.ended is None else f" · {duration(leaf.ended - leaf.at)}"
     yield (
-        ("strong", f"{found.node.address}/{leaf.id}"), ("plain", f" · {on_one_line(model)}"),
-        (style_of(how), f" · {how.replace('_', ' ')}"), ("dim", took),
+        ("strong", f"{detail.node.address}/{leaf.id}"), ("plain", f" · {on_one_line(model)}"),
+        (style_of(outcome), f" · {outcome.replace('_', ' ')}"), ("dim", took),
     )  # fmt: skip
     if reserved.call_id:
         yield line(f"asked by the code of {on_one_line(reserved.call_id)}", "dim")
-    yield line(_used(leaf), "dim")
+    yield line(_usage_text(leaf), "dim")
     if end is not None and end.failed:
         yield line(f"failed: {visible(end.failed)}", "bad")
     yield from _part("query", reserved.prompt)
-    yield from _part("answer", found.text)
+    yield from _part("answer", detail.text)
 
 
-def leaf_shown_document(found: LeafDetail) -> dict[str, object]:
-    end = found.leaf.end
+def leaf_detail_document(detail: LeafDetail) -> dict[str, object]:
+    end = detail.leaf.end
     usage = end.usage if end else None
     return {
-        "type": "leaf", **msgspec.to_builtins(leaf_document(found.node, found.leaf)),
-        "node": found.node.address, "session_id": found.node.session,
+        "type": "leaf", **msgspec.to_builtins(leaf_document(detail.node, detail.leaf)),
+        "node": detail.node.address, "session_id": detail.node.session,
         "input_tokens": usage.input if usage else None,
-        "reserved_tokens": found.leaf.reserved.tokens, "answer": found.text,
+        "reserved_tokens": detail.leaf.reserved.tokens, "answer": detail.text,
     }  # fmt: skip
 
 
-def _used(leaf: SideCall) -> str:
+def _usage_text(leaf: SideCall) -> str:
     """Usage of a leaf; before its answer, what is reserved for it."""
     end, reserved = leaf.end, leaf.reserved
     if end is not None and end.cached:
@@ -125,15 +127,17 @@ def _used(leaf: SideCall) -> str:
     if end is not None and isinstance(end.usage, Usage):
         return spent_row(spent_by(leaf))
     money = "" if reserved.dollars is None else f" · {dollars(reserved.dollars)}"
-    what = "reserved" if end is None else "reserved; not counted"
-    return f"{tokens(reserved.tokens)} tokens{money} {what}"
+    note = "reserved" if end is None else "reserved; not counted"
+    return f"{tokens(reserved.tokens)} tokens{money} {note}"
 
 
 def _part(name: str, text: str) -> Iterator[Line]:
     if text.strip():
         yield line("")
         yield line(name, "heading")
-        yield from (line(f"{_INSIDE}{row}") for row in visible(text.rstrip()).split("\n"))
+        yield from (
+            line(f"{_BODY_INDENT}{row}") for row in visible(text.rstrip()).split("\n")
+        )
 
 
 def _where(row: TreeRow) -> str:
@@ -145,8 +149,8 @@ def _task(row: TreeRow) -> str:
     """The task of a subagent; of the root, its newest message."""
     if row.node.child is not None:
         return row.node.child.born.task
-    said = row.node.view.conversation.user_messages
-    return said[-1].text if said else row.title
+    messages = row.node.view.conversation.user_messages
+    return messages[-1].text if messages else row.title
 
 
 def _answer(row: TreeRow) -> str:
@@ -172,87 +176,87 @@ class CallDetail(Struct, frozen=True):
     @property
     def seconds(self) -> float | None:
         """Without the time in which it waited for the user."""
-        made = self.made
-        if made.ended is None:
+        step = self.made
+        if step.ended is None:
             return None
-        return made.ended - (made.at if made.started is None else made.started)
+        return step.ended - (step.at if step.started is None else step.started)
 
 
-def call_shown(node: Node, made: ToolStep, blob: Callable[[str], str]) -> CallDetail:
+def call_detail(node: Node, step: ToolStep, blob: Callable[[str], str]) -> CallDetail:
     """`blob` returns the text of a blob, or an explanation if it cannot be read."""
-    end = made.end
+    end = step.end
     text = "" if end is None else blob(end.full_blob) if end.full_blob else end.text
-    return CallDetail(node, made, outcome_of(made, node), text)
+    return CallDetail(node, step, outcome_of(step, node), text)
 
 
-def call_lines(found: CallDetail) -> Iterator[Line]:
-    made, call = found.made, found.made.call
-    how, seconds = found.outcome, found.seconds
+def call_lines(detail: CallDetail) -> Iterator[Line]:
+    step, call = detail.made, detail.made.call
+    outcome, seconds = detail.outcome, detail.seconds
     took = "" if seconds is None else f" · {duration(seconds)}"
     yield (
-        ("strong", f"{found.node.address}/{made.id}"),
+        ("strong", f"{detail.node.address}/{step.id}"),
         ("plain", f" · {on_one_line(call.name)}"),
-        (style_of(how), f" · {how.replace('_', ' ')}"), ("dim", took),
+        (style_of(outcome), f" · {outcome.replace('_', ' ')}"), ("dim", took),
     )  # fmt: skip
-    yield line(f"called by {on_one_line(_caller(made))}", "dim")
+    yield line(f"called by {on_one_line(_caller(step))}", "dim")
     yield line("")
-    yield from _arguments(found)
+    yield from _arguments(detail)
     yield line("")
-    yield from _verdict(made)
-    if made.end is not None:
+    yield from _verdict(step)
+    if step.end is not None:
         yield line("")
         yield line("result", "heading")
-        yield from (line(f"  {row}") for row in visible(found.text).split("\n"))
+        yield from (line(f"  {row}") for row in visible(detail.text).split("\n"))
 
 
-def call_document(found: CallDetail) -> dict[str, object]:
-    made, judged, answered, end = (
-        found.made, found.made.judged, found.made.answered, found.made.end,
+def call_document(detail: CallDetail) -> dict[str, object]:
+    step, judged, answered, end = (
+        detail.made, detail.made.judged, detail.made.answered, detail.made.end,
     )  # fmt: skip
     return {
-        "type": "call", "address": f"{found.node.address}/{made.id}",
-        "node": found.node.address, "session_id": found.node.session,
-        "call_id": made.id, "tool": made.call.name, "arguments": made.call.plain_arguments,
-        "step": made.step, "within": made.made.parent_call if made.made else "",
-        "seq": made.seq, "at": made.at, "started": made.started,
-        "seconds": None if found.seconds is None else round(found.seconds, 3),
+        "type": "call", "address": f"{detail.node.address}/{step.id}",
+        "node": detail.node.address, "session_id": detail.node.session,
+        "call_id": step.id, "tool": step.call.name, "arguments": step.call.plain_arguments,
+        "step": step.step, "within": step.made.parent_call if step.made else "",
+        "seq": step.seq, "at": step.at, "started": step.started,
+        "seconds": None if detail.seconds is None else round(detail.seconds, 3),
         "verdict": judged.verdict if judged else "", "rule": judged.rule if judged else "",
         "source": judged.source if judged else "",
         "reason": judged.reason if judged else "",
         "answered": answered,
-        "outcome": found.outcome,
+        "outcome": detail.outcome,
         "text": end.text if end else "",
-        "whole": found.text if end and end.full_blob else None,  # None: the model saw all
+        "whole": detail.text if end and end.full_blob else None,  # None: the model saw all
         "shown": end.shown if end else [],
     }  # fmt: skip
 
 
-def _arguments(found: CallDetail) -> Iterator[Line]:
-    call = found.made.call
+def _arguments(detail: CallDetail) -> Iterator[Line]:
+    call = detail.made.call
     yield line("arguments", "heading")
-    given = object_in(call)
-    if not given:
+    arguments = object_in(call)
+    if not arguments:
         yield line(f"  {on_one_line(bytes(call.arguments).decode(errors='replace'))}")
-    for name, value in given.items():
+    for name, value in arguments.items():
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         rows = visible(text).split("\n")
         yield line(f"  {on_one_line(name)}: {rows[0]}")
         yield from (line(f"    {row}") for row in rows[1:])
 
 
-def _caller(made: ToolStep) -> str:
-    if made.made is None:
-        return f"the model, step {made.step}"
-    if made.made.parent_call:
-        return f"the code of {made.made.parent_call}"
-    who = "the provider" if made.judged is None else "refold"
-    return f"{who}, in step {made.step}"
+def _caller(step: ToolStep) -> str:
+    if step.made is None:
+        return f"the model, step {step.step}"
+    if step.made.parent_call:
+        return f"the code of {step.made.parent_call}"
+    caller = "the provider" if step.judged is None else "refold"
+    return f"{caller}, in step {step.step}"
 
 
-def _verdict(made: ToolStep) -> Iterator[Line]:
-    judged, answered = made.judged, made.answered
+def _verdict(step: ToolStep) -> Iterator[Line]:
+    judged, answered = step.judged, step.answered
     if judged is None:
-        ended = made.end is not None
+        ended = step.end is not None
         yield line(
             "not judged: it had happened already" if ended else "not judged yet", "dim"
         )
@@ -262,6 +266,6 @@ def _verdict(made: ToolStep) -> Iterator[Line]:
     why = f": {judged.reason}" if judged.reason else ""
     yield line(on_one_line(f"verdict {judged.verdict}{rule}{source}{why}"))
     if answered is not None:
-        said = "yes" if answered.allowed else "no"
-        more = " / ".join((answered.reason, *answered.answers)).strip(" /")
-        yield line(on_one_line(f"a person said {said}{f': {more}' if more else ''}"))
+        answer = "yes" if answered.allowed else "no"
+        words = " / ".join((answered.reason, *answered.answers)).strip(" /")
+        yield line(on_one_line(f"a person said {answer}{f': {words}' if words else ''}"))

@@ -19,31 +19,31 @@ from refold.views.escape import on_one_line, visible
 from refold.views.styled import Line, line
 from refold.views.wrap import cut
 
-NOTIFY = "notify"  # the tool
+NOTIFY_TOOL = "notify"  # the tool
 NO_HOOKS = "There are no hooks here. `refold hooks list` says where yours go."
-_NAMED = 3  # files
-_NAME = 40  # cells of a hook
-_LONGEST = 60  # cells of unsent messages
-ESTIMATED = "The provider gave no usable token counts; numbers with ~ are estimates."
+_MAX_NAMED_FILES = 3  # files
+_MAX_HOOK_CELLS = 40  # cells of a hook
+_MAX_UNSENT_CELLS = 60  # cells of unsent messages
+ESTIMATED_NOTICE = "The provider gave no usable token counts; numbers with ~ are estimates."
 # The person stopped it and knows why; or it planned, and nothing was to be done yet.
-_CLAIMS_NOTHING = ("interrupted", "cancelled", "plan_ready")
+_QUIET_OUTCOMES = ("interrupted", "cancelled", "plan_ready")
 _MAX_FILES = 5  # named one by one
-_REASON = 200  # cells of why a hook failed
-_SHORT = 100  # characters of a command, or of a reason
+_MAX_REASON_CELLS = 200  # cells of why a hook failed
+_MAX_COMMAND_CHARS = 100  # characters of a command, or of a reason
 
 
 def notification(entry: Entry, view: View) -> str:
     """What a call of `notify` that begins here says to the user; "": it is no such call."""
     if not isinstance(entry.event, Started):
         return ""
-    found = view.conversation.call(entry.event.call_id)
-    if found is None or found.call.name != NOTIFY:
+    call = view.conversation.call(entry.event.call_id)
+    if call is None or call.call.name != NOTIFY_TOOL:
         return ""
     try:
-        said = msgspec.json.decode(found.call.arguments, type=dict[str, object])
+        arguments = msgspec.json.decode(call.call.arguments, type=dict[str, object])
     except msgspec.DecodeError:
         return ""
-    return on_one_line(" ".join(str(said.get("message", "")).split()))
+    return on_one_line(" ".join(str(arguments.get("message", "")).split()))
 
 
 def hook_notice(event: HookRan) -> str:
@@ -51,26 +51,26 @@ def hook_notice(event: HookRan) -> str:
 
     That it refused a call is shown with the call, but not that it failed.
     """
-    of = f"The {event.on} hook `{cut(on_one_line(event.hook), _NAME)}`"
+    of = f"The {event.on} hook `{cut(on_one_line(event.hook), _MAX_HOOK_CELLS)}`"
     changes = bytes(event.arguments) != b"null"
     match event.outcome:
         case "blocked" if event.by_failure:
-            what = "call" if event.on == "PreToolUse" else "message"
-            said = f"{of} failed, so the {what} is refused: {event.reason}"
+            subject = "call" if event.on == "PreToolUse" else "message"
+            text = f"{of} failed, so the {subject} is refused: {event.reason}"
         case "blocked" if event.on != "PreToolUse":
-            said = f"{of} blocked: {event.reason}"
+            text = f"{of} blocked: {event.reason}"
         case "failed":
-            said = f"{of} failed: {event.reason}"
+            text = f"{of} failed: {event.reason}"
         case "passed" if event.asks:
-            said = f"{of} wants you to be asked: {event.reason}"
+            text = f"{of} wants you to be asked: {event.reason}"
         case "passed" if changes:
-            said = f"{of} changed the input of the call."
+            text = f"{of} changed the input of the call."
         case "passed" if event.context:
-            said = f"{of} added text for the model."
+            text = f"{of} added text for the model."
         case _:
-            said = f"{of}: {event.notice}" if event.notice else ""
-            return on_one_line(said)
-    return on_one_line(f"{said} {event.notice}".rstrip())
+            text = f"{of}: {event.notice}" if event.notice else ""
+            return on_one_line(text)
+    return on_one_line(f"{text} {event.notice}".rstrip())
 
 
 def holder_ended_text(event: HolderEnded) -> str:
@@ -87,29 +87,36 @@ def compaction_notice(event: Compacted, view: View, assumed: int) -> Line:
         return line("The conversation cannot be compacted further.", "dim")
     match event.kind:
         case "prune":
-            what = f"{count} old {_many('result', count)} became {_many('line', count)}"
+            change = f"{count} old {_many('result', count)} became {_many('line', count)}"
         case "full" if not count:
-            what = "the longest results were cut"
+            change = "the longest results were cut"
         case "full":
-            what = f"{count} {_many('message', count)} became a summary"
+            change = f"{count} {_many('message', count)} became a summary"
         case "trim":
             why = f" ({visible(event.reason)})" if event.reason else ""
-            what = f"{count} old {_many('message', count)} left out, without a summary{why}"
+            change = (
+                f"{count} old {_many('message', count)} left out, without a summary{why}"
+            )
     before, after = (
         _percent(size, view, assumed) for size in (event.size_before, event.size_after)
     )
     style = "warn" if event.kind == "trim" else "dim"
     share = f"{before} -> {after}" if before != after else after
-    return line(f"compacted: {what}, {share} of window", style)
+    return line(f"compacted: {change}, {share} of window", style)
 
 
-def changed_elsewhere(files: Sequence[tuple[str, str]]) -> str:
+def external_edits_notice(files: Sequence[tuple[str, str]]) -> str:
     named = ", ".join(
-        f"{on_one_line(os.path.basename(path))} ({how})" for path, how in files[:_NAMED]
+        f"{on_one_line(os.path.basename(path))} ({kind})"
+        for path, kind in files[:_MAX_NAMED_FILES]
     )
-    more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+    rest = (
+        f" and {len(files) - _MAX_NAMED_FILES} more"
+        if len(files) > _MAX_NAMED_FILES
+        else ""
+    )
     return (
-        f"Files were changed outside this session, and the model is informed: {named}{more}"
+        f"Files were changed outside this session, and the model is informed: {named}{rest}"
     )
 
 
@@ -126,44 +133,45 @@ def unsent_notice(view: View) -> str:
 
     Messages that came after the interrupt are sent at once, and these with them.
     """
-    kept = unsent_messages(view)
-    if not kept or any(
+    messages = unsent_messages(view)
+    if not messages or any(
         w.seq > view.turn.stop_seq and w.said.sender == "person"
         for w in view.conversation.undelivered
     ):
         return ""
-    words = cut(on_one_line(" / ".join(kept)), _LONGEST)
+    words = cut(on_one_line(" / ".join(messages)), _MAX_UNSENT_CELLS)
     dot = "" if words.endswith((".", "!", "?", "…")) else "."
     return f"Not sent yet: {words}{dot} Your next message or Enter sends it."
 
 
-def ended_with_session(view: View) -> str:
+def session_end_notice(view: View) -> str:
     """Which background commands end when the session is left, or ""."""
     named = ", ".join(
-        f"{each.name} ({_cut(each.started.command)})" for each in view.background.running
+        f"{command.name} ({_cut(command.started.command)})"
+        for command in view.background.running
     )
     return f"Ended with the session: {named}" if named else ""
 
 
-def awaited_commands(view: View) -> str:
+def waiting_commands(view: View) -> str:
     """Those of `View.awaited` by name, with their command lines; or ""."""
     return ", ".join(
         f"{command.name} ({_cut(command.started.command)})" for command in view.awaited
     )
 
 
-def ended_with_answer(view: View) -> tuple[str, ...]:
+def answer_end_warnings(view: View) -> tuple[str, ...]:
     """The same as warnings for who gave one task and has its answer."""
     return tuple(
-        f"{each.name} still ran and was ended with the answer: {_cut(each.started.command)}"
-        for each in view.background.running
+        f"{command.name} still ran and was ended with the answer: {_cut(command.started.command)}"
+        for command in view.background.running
     )
 
 
 def _percent(size: int, view: View, assumed: int) -> str:
     window = view.conversation.system_prompt.window or assumed
-    told = (size + view.conversation.prompt_size) / view.conversation.chars_per_token
-    percent = 100 * told / window
+    token_count = (size + view.conversation.prompt_size) / view.conversation.chars_per_token
+    percent = 100 * token_count / window
     return f"{round(percent)}%" if percent >= 1 else "<1%"
 
 
@@ -173,7 +181,7 @@ def _many(word: str, count: int) -> str:
 
 def warnings(view: View) -> tuple[str, ...]:
     """Sentences about the newest turn, without punctuation at their ends. Empty: nothing failed."""
-    if view.turn.outcome in _CLAIMS_NOTHING:
+    if view.turn.outcome in _QUIET_OUTCOMES:
         return ()
     failed = view.failures.command
     return (
@@ -184,15 +192,15 @@ def warnings(view: View) -> tuple[str, ...]:
     )
 
 
-def failed_hooks(view: View, only: str = "") -> Iterator[str]:
+def hook_failures(view: View, only: str = "") -> Iterator[str]:
     """Sentences about the hooks that failed in the newest turn, or about those of one event.
 
     For whoever has not seen the notice of each.
     """
     for (on, name), why in view.failures.hooks.items():
         if on == only or not only:
-            hook = cut(on_one_line(name), _NAME)
-            yield f"the {on} hook `{hook}` failed: {cut(on_one_line(why), _REASON)}"
+            hook = cut(on_one_line(name), _MAX_HOOK_CELLS)
+            yield f"the {on} hook `{hook}` failed: {cut(on_one_line(why), _MAX_REASON_CELLS)}"
 
 
 def _of_command(failed: CommandFailure) -> str:
@@ -224,18 +232,18 @@ def _near(path: str, view: View) -> str:
 
 
 def _cut(text: str) -> str:
-    return shorten(on_one_line(text), _SHORT)
+    return shorten(on_one_line(text), _MAX_COMMAND_CHARS)
 
 
 def worktree_left_text(left: WorktreeLeft) -> str:
     """Where the session works again, and what became of the worktree."""
-    tree, where = on_one_line(left.tree), on_one_line(left.directory)
+    tree, directory = on_one_line(left.tree), on_one_line(left.directory)
     branch = (
         f"; its work is on the branch {on_one_line(left.branch)}" if left.branch else ""
     )
-    what = {
+    outcomes = {
         "kept": f"the worktree {tree} is kept{branch}",
         "removed": f"the worktree {tree} is removed{branch}",
         "gone": f"the worktree {tree} does not exist any more",
     }
-    return f"The session works in {where} again: {what[left.outcome]}."
+    return f"The session works in {directory} again: {outcomes[left.outcome]}."

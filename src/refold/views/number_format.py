@@ -32,16 +32,16 @@ def outcome_line(outcome: Outcome | Literal[""], reason: str) -> Line | None:
         case "interrupted" | "cancelled":
             if reason.startswith("stopped"):
                 return line(reason, "warn")
-            more = f": {reason}" if reason not in ("", outcome) else ""
-            return line(f"stopped{more}", "warn")
+            detail = f": {reason}" if reason not in ("", outcome) else ""
+            return line(f"stopped{detail}", "warn")
         case "failed":
             return line(f"failed: {reason}", "bad")
         case "budget":
-            how = "/budget raises it; Enter continues with the same amount again."
-            return line(f"budget: {short}. {how}", "warn")
+            hint = "/budget raises it; Enter continues with the same amount again."
+            return line(f"budget: {short}. {hint}", "warn")
         case "stuck":
-            how = "Say what to do instead, or /continue."
-            return line(f"stuck: {short}. {how}", "warn")
+            hint = "Say what to do instead, or /continue."
+            return line(f"stuck: {short}. {hint}", "warn")
         case _:
             return line(f"{outcome}: {reason}", "warn")
 
@@ -102,9 +102,9 @@ def in_bytes(count: int) -> str:
     return many(count, "byte")
 
 
-def many(count: int, what: str) -> str:
+def many(count: int, noun: str) -> str:
     """A count with its noun."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _tokens(usage: Usage) -> str:

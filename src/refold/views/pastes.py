@@ -14,10 +14,10 @@ def clean_paste(pasted: str) -> str:
     return without_escapes(pasted).rstrip("\n")
 
 
-def paste_label(text: str, most: int = MAX_SHOWN_LINES) -> str:
+def paste_label(text: str, max_lines: int = MAX_SHOWN_LINES) -> str:
     """What stands for this paste; "": it has at most so many lines, and is shown itself."""
     lines = text.count("\n") + 1
-    if lines <= most and len(text) <= MAX_SHOWN_CHARS:
+    if lines <= max_lines and len(text) <= MAX_SHOWN_CHARS:
         return ""
     return (
         f"[pasted {lines:,} lines]" if lines > 1 else f"[pasted {len(text):,} characters]"

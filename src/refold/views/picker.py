@@ -13,8 +13,8 @@ from refold.views.styled import Line
 
 Search: TypeAlias = Callable[[str], frozenset[str]]  # the ids of further choices
 OnMove: TypeAlias = Callable[["Picker"], None]
-_ROWS = 12  # at most, however high the screen
-_LEAST = 5  # of the list, where there is a preview
+_MAX_ROWS = 12  # at most, however high the screen
+_MIN_LIST_ROWS = 5  # of the list, where there is a preview
 
 
 class PickerItem(Struct, frozen=True):
@@ -65,25 +65,25 @@ class Picker(Struct, frozen=True):
     dial: Stepper | None = None
 
     @property
-    def shown(self) -> tuple[PickerItem, ...]:
+    def items(self) -> tuple[PickerItem, ...]:
         """Items that contain each word of the query, then those that a search found."""
         words = self.query.casefold().split()
         if not words:
             return self.choices
-        named = [each for each in self.choices if _fits(each, words)]
-        ids = {each.id for each in named}
-        found = (c for c in self.choices if c.id in self.matches and c.id not in ids)
-        return (*named, *found)
+        named = [item for item in self.choices if _fits(item, words)]
+        ids = {item.id for item in named}
+        hits = (c for c in self.choices if c.id in self.matches and c.id not in ids)
+        return (*named, *hits)
 
     @property
-    def chosen(self) -> PickerItem | None:
-        shown = self.shown
+    def selection(self) -> PickerItem | None:
+        shown = self.items
         return shown[min(self.at, len(shown) - 1)] if shown else None
 
 
 def picker_at(picking: Picker, id_: str) -> Picker:
     """With this choice selected, if it is there."""
-    ids = [each.id for each in picking.choices]
+    ids = [item.id for item in picking.choices]
     return replace(picking, query="", at=ids.index(id_)) if id_ in ids else picking
 
 
@@ -98,55 +98,55 @@ def with_matches(picking: Picker, text: str, ids: frozenset[str]) -> Picker:
     """Add the results of a search for `text`, unless the query has changed."""
     if text != picking.query:
         return picking
-    before = picking.chosen
-    found = replace(picking, matches=ids)
-    shown = found.shown
-    return replace(found, at=shown.index(before) if before in shown else 0)
+    before = picking.selection
+    result = replace(picking, matches=ids)
+    shown = result.items
+    return replace(result, at=shown.index(before) if before in shown else 0)
 
 
-def moved(picking: Picker, by: int) -> Picker:
+def move_selection(picking: Picker, by: int) -> Picker:
     """Move the selection by so many, within the list."""
-    last = len(picking.shown) - 1
+    last = len(picking.items) - 1
     return replace(picking, at=max(0, min(picking.at + by, last)))
 
 
-def turned(picking: Picker, by: int) -> Picker:
+def turn_dial(picking: Picker, by: int) -> Picker:
     """Turn the dial by so many, within its values."""
     dial = picking.dial
     if dial is None:
         return picking
-    at = max(0, min(dial.at + by, len(dial.values) - 1))
-    return replace(picking, dial=replace(dial, at=at))
+    index = max(0, min(dial.at + by, len(dial.values) - 1))
+    return replace(picking, dial=replace(dial, at=index))
 
 
 def picker_rows(picking: Picker, room: int, height: int) -> list[Line]:
     """The visible part of the list, how many there are, the dial, the preview, the sample."""
-    shown, chosen = picking.shown, picking.chosen
+    shown, chosen = picking.items, picking.selection
     preview = chosen.preview(room) if chosen and chosen.preview else ()
-    if len(preview) + _LEAST > height:
+    if len(preview) + _MIN_LIST_ROWS > height:
         preview = ()
-    many = max(min(height - len(preview), _ROWS), 1)
-    at = min(picking.at, len(shown) - 1)
-    first = max(0, min(at - many // 2, len(shown) - many))
-    found = [
-        _row(each, room, here=first + n == at)
-        for n, each in enumerate(shown[first : first + many])
+    many = max(min(height - len(preview), _MAX_ROWS), 1)
+    selected = min(picking.at, len(shown) - 1)
+    first = max(0, min(selected - many // 2, len(shown) - many))
+    rows = [
+        _row(item, room, selected=first + n == selected)
+        for n, item in enumerate(shown[first : first + many])
     ]
     if not shown:
-        found.append((("dim", "  nothing fits"),))
+        rows.append((("dim", "  nothing fits"),))
     elif len(shown) > many:
-        found.append((("dim", f"  {at + 1} of {len(shown)}"),))
+        rows.append((("dim", f"  {selected + 1} of {len(shown)}"),))
     if picking.dial:
-        found.append(_dial(picking.dial))
-    return [*found, *preview, *picking.sample]
+        rows.append(_dial(picking.dial))
+    return [*rows, *preview, *picking.sample]
 
 
-def numbered_rows(choices: Sequence[PickerItem], room: int) -> list[Line]:
+def rows_with_numbers(choices: Sequence[PickerItem], room: int) -> list[Line]:
     """The list with numbers, for a terminal without cursor control."""
     wide = len(str(len(choices)))
     return [
-        (("plain", f"{n:>{wide}}  "), *each.row(room - wide - 2))
-        for n, each in enumerate(choices, start=1)
+        (("plain", f"{n:>{wide}}  "), *item.row(room - wide - 2))
+        for n, item in enumerate(choices, start=1)
     ]
 
 
@@ -155,10 +155,10 @@ def _fits(choice: PickerItem, words: Sequence[str]) -> bool:
     return all(word in text for word in words)
 
 
-def _row(choice: PickerItem, room: int, *, here: bool) -> Line:
-    mark = ("accent", "› ") if here else ("plain", "  ")
+def _row(choice: PickerItem, room: int, *, selected: bool) -> Line:
+    mark = ("accent", "› ") if selected else ("plain", "  ")
     row = choice.row(room - 2)
-    return (mark, *((("strong", text) for _, text in row) if here else row))
+    return (mark, *((("strong", text) for _, text in row) if selected else row))
 
 
 def _dial(dial: Stepper) -> Line:

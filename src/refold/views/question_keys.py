@@ -23,10 +23,10 @@ from msgspec.structs import replace
 from refold.views.styled import Line, Style
 
 CALM_SECONDS = 0.7
-WAITS = "a question waits"
+WAITING_NOTICE = "a question waits"
 _MAX_DIGIT = 9
-_STEPS = {"up": -1, "left": -1, "down": 1, "right": 1}
-_LEAVES = ("esc", "ctrl+c", "ctrl+d")
+_ARROW_STEPS = {"up": -1, "left": -1, "down": 1, "right": 1}
+_LEAVE_KEYS = ("esc", "ctrl+c", "ctrl+d")
 
 
 class Choice(Struct, frozen=True):
@@ -89,14 +89,14 @@ class DraftMessage(Struct, frozen=True):
 
 def press_key(menu: Menu, key: str, *, typed: bool, calm: bool) -> Pressed:
     """What a key with a name does, as `enter`. `typed`: the draft or the answer has text."""
-    if key in _LEAVES:
+    if key in _LEAVE_KEYS:
         return Pressed("leave", _reset(menu))
     if typed:
         end: Action = "answer" if menu.writing else "send"
         return Pressed(end if key == "enter" else "edit", menu)
-    if key in _STEPS and menu.choices:
-        at = (menu.selected + _STEPS[key]) % len(menu.choices)
-        return Pressed("select", replace(_reset(menu), selected=at))
+    if key in _ARROW_STEPS and menu.choices:
+        index = (menu.selected + _ARROW_STEPS[key]) % len(menu.choices)
+        return Pressed("select", replace(_reset(menu), selected=index))
     if key != "enter":
         return Pressed("edit", menu)
     if not calm or not (menu.choices or menu.free_text):
@@ -133,16 +133,19 @@ def menu_line(menu: Menu, *, typed: bool, calm: bool) -> Line:
     drafts = typed and not menu.writing
     open_ = calm and not drafts
     row: Line = ()
-    for at, choice in enumerate(menu.choices):
-        here = open_ and at == menu.selected
-        style: Style = "strong" if here else "plain" if open_ else "dim"
-        mark = "› " if here else ""
+    for index, choice in enumerate(menu.choices):
+        highlighted = open_ and index == menu.selected
+        style: Style = "strong" if highlighted else "plain" if open_ else "dim"
+        mark = "› " if highlighted else ""
         letter = f" ({choice.id})" if choice.direct else ""
         before = " · " if row else ""
-        row = (*row, ("dim", before), (style, f"{mark}{at + 1} {choice.label}{letter}"))
+        row = (*row, ("dim", before), (style, f"{mark}{index + 1} {choice.label}{letter}"))
     before = " · " if row else ""
     if drafts:
-        return (*row, ("warn", f"{before}{WAITS}: Enter sends your message first "))
+        return (
+            *row,
+            ("warn", f"{before}{WAITING_NOTICE}: Enter sends your message first "),
+        )
     if not calm and not menu.writing:
-        return (*row, ("warn", f"{before}{WAITS} "))
+        return (*row, ("warn", f"{before}{WAITING_NOTICE} "))
     return (*row, ("dim", f"{before}esc {menu.leave} ")) if menu.leave else row

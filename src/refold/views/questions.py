@@ -20,20 +20,29 @@ from refold.values.messages import ToolCall
 from refold.values.path_names import near
 from refold.values.tools import Effect
 from refold.views.call_summary import arguments
-from refold.views.escape import exact, hidden, on_one_line, visible
+from refold.views.escape import exact, hidden_characters, on_one_line, visible
 from refold.views.styled import Line, Piece, Style, line
-from refold.views.word_diff import changed, numbered_diff
-from refold.views.wrap import folded, hard_wrap, unpadded, untabbed, wrap_words, wrapped
+from refold.views.word_diff import diff_with_numbers, highlight_changes
+from refold.views.wrap import (
+    break_lines,
+    collapse_padding,
+    expand_tabs,
+    fold_lines,
+    hard_wrap,
+    wrap_words,
+)
 
-MOST = 60  # lines of one call, unless all are asked for
-_LEAST = 10  # on however low a screen
-_AROUND = 8  # lines of a question besides those of the call
-_PAIRS = 200  # lines that are compared word by word
-_OVERWRITING = "write_file"  # replaces all of a file
-_REMARK = re.compile(r"^@@ [^-].* @@$", re.MULTILINE)  # says that a diff is not whole
-_PATCHING = "apply_patch"  # its argument has added and removed lines
-_PATCH: Mapping[str, Style] = {"+": "added", "-": "gone", "@": "hunk", "*": "hunk"}
-_ABOUT = {
+MAX_CALL_LINES = 60  # lines of one call, unless all are asked for
+_MIN_CALL_LINES = 10  # on however low a screen
+_OTHER_LINES = 8  # lines of a question besides those of the call
+_MAX_PAIRED_LINES = 200  # lines that are compared word by word
+_OVERWRITE_TOOL = "write_file"  # replaces all of a file
+_REMARK_PATTERN = re.compile(
+    r"^@@ [^-].* @@$", re.MULTILINE
+)  # says that a diff is not whole
+_PATCH_TOOL = "apply_patch"  # its argument has added and removed lines
+_PATCH_STYLES: Mapping[str, Style] = {"+": "added", "-": "gone", "@": "hunk", "*": "hunk"}
+_EFFECT_PHRASES = {
     Effect.LOOK: "read this",
     Effect.CHANGE: "change a file",
     Effect.RUN: "run this",
@@ -41,7 +50,7 @@ _ABOUT = {
     Effect.ASK: "ask you",
     Effect.SELF: "change the session",
 }
-_NUMBERS = re.compile(r"\d+(?:[\s,;]+\d+)*")
+_NUMBERS_PATTERN = re.compile(r"\d+(?:[\s,;]+\d+)*")
 
 
 class RunConditions(Struct, frozen=True):
@@ -67,35 +76,37 @@ class CallToApprove(Struct, frozen=True):
     directory: str = ""
 
 
-def permission_question(asked: CallToApprove, room: int, *, most: int = MOST) -> list[Line]:
+def permission_question(
+    asked: CallToApprove, room: int, *, max_lines: int = MAX_CALL_LINES
+) -> list[Line]:
     """The lines of the question; `most` of the call itself, 0 for all of it."""
-    body = _shown(asked, room - 2)
-    if most:
-        body = folded(body, most, "; v shows them all")
-    found = arguments(asked.call)
+    body = _call_lines(asked, room - 2)
+    if max_lines:
+        body = fold_lines(body, max_lines, "; v shows them all")
+    values = arguments(asked.call)
     return [
         (("warn", "? "), ("strong", _headline(asked))),
         *((("plain", "  "), *row) for row in body),
-        *((("plain", "  "), *row) for row in _manned(asked.manner, room - 2)),
-        *((("plain", "  "), *row) for row in _remarks(found, asked.reason, room - 2)),
+        *((("plain", "  "), *row) for row in _condition_lines(asked.manner, room - 2)),
+        *((("plain", "  "), *row) for row in _remarks(values, asked.reason, room - 2)),
     ]
 
 
-def asker_line(who: str) -> list[Line]:
+def asker_line(asker: str) -> list[Line]:
     """The subagent that asks; nothing for the agent of the session."""
-    return [(("accent", f"{on_one_line(who)} asks:"),)] if who else []
+    return [(("accent", f"{on_one_line(asker)} asks:"),)] if asker else []
 
 
-def is_folded(asked: CallToApprove, room: int, *, most: int = MOST) -> bool:
+def is_folded(asked: CallToApprove, room: int, *, max_lines: int = MAX_CALL_LINES) -> bool:
     """Has the call more than `most` lines?"""
-    return len(_shown(asked, room - 2)) > most
+    return len(_call_lines(asked, room - 2)) > max_lines
 
 
 def _headline(asked: CallToApprove) -> str:
     """The question in one line: "Edit src/app.py?" where the change is known."""
     match asked.changes:
         case ():
-            effect = _ABOUT[asked.tool.effect] if asked.tool else "do this"
+            effect = _EFFECT_PHRASES[asked.tool.effect] if asked.tool else "do this"
             if asked.call.name.startswith("mcp__"):  # its effect is not known
                 effect = "be called"
             return f"May {on_one_line(asked.call.name)} {effect}?"
@@ -105,18 +116,18 @@ def _headline(asked: CallToApprove) -> str:
             return f"Change {len(several)} files?"
 
 
-def _shown(asked: CallToApprove, room: int) -> list[Line]:
+def _call_lines(asked: CallToApprove, room: int) -> list[Line]:
     """The changes of the call, and its arguments where these do not say it all."""
     rows = list(_changes(asked, room))
-    if rows and not any(_REMARK.search(diff.text) for diff in asked.changes):
+    if rows and not any(_REMARK_PATTERN.search(diff.text) for diff in asked.changes):
         return rows
-    given = _unsaid(arguments(asked.call), asked.manner)
-    return [*rows, *_body(asked.call.name, given, asked.tool, room)]
+    values = _remaining_arguments(arguments(asked.call), asked.manner)
+    return [*rows, *_body(asked.call.name, values, asked.tool, room)]
 
 
 def _verb(tool: str, diff: Diff) -> str:
     if diff.kind == "changed":
-        return "Overwrite" if tool == _OVERWRITING else "Edit"
+        return "Overwrite" if tool == _OVERWRITE_TOOL else "Edit"
     return {"created": "Create", "deleted": "Delete"}[diff.kind]
 
 
@@ -131,7 +142,7 @@ def _changes(asked: CallToApprove, room: int) -> Iterator[Line]:
         name = _name(diff, asked.directory)
         before = f"{diff.kind} {name} " if len(asked.changes) > 1 else ""
         yield (("dim", before), *_count(diff))
-        for row in numbered_diff([_written_out(row) for row in rows]):
+        for row in diff_with_numbers([_write_out(row) for row in rows]):
             yield from hard_wrap(row, room)
 
 
@@ -148,25 +159,33 @@ def lines_for_height(height: int) -> int:
 
     The first line must stay on the screen, or the start of the call passes unread.
     """
-    return max(min(MOST, height - _AROUND), _LEAST) if height else MOST
+    return (
+        max(min(MAX_CALL_LINES, height - _OTHER_LINES), _MIN_CALL_LINES)
+        if height
+        else MAX_CALL_LINES
+    )
 
 
-def _unsaid(found: dict[str, object], manner: RunConditions | None) -> dict[str, object]:
+def _remaining_arguments(
+    values: dict[str, object], manner: RunConditions | None
+) -> dict[str, object]:
     """The arguments without `network` and `hosts`, if the line on the sandbox has them."""
-    said = manner is not None and isinstance(found.get("network", False), bool)
+    is_shown = manner is not None and isinstance(values.get("network", False), bool)
     known = ("network", "hosts") if manner is not None and manner.filtered else ("network",)
-    return {k: v for k, v in found.items() if not (said and k in known)}
+    return {k: v for k, v in values.items() if not (is_shown and k in known)}
 
 
 def _body(
-    name: str, found: dict[str, object], tool: Tool | None, room: int
+    name: str, values: dict[str, object], tool: Tool | None, room: int
 ) -> Iterator[Line]:
-    left = dict(found)
+    left = dict(values)
     main = left.pop(tool.subject, None) if tool else None
     if tool and main is not None:
         a_name = tool.subject == tool.path  # and names stand on one line
         text = on_one_line(_text(main)) if a_name else _text(main)
-        yield from _patch(text, room) if name == _PATCHING else _block(text, room, "accent")
+        yield from (
+            _patch(text, room) if name == _PATCH_TOOL else _block(text, room, "accent")
+        )
     match name, left:
         case "edit_file", {"old": str(old), "new": str(new), **rest}:
             left = rest
@@ -192,35 +211,42 @@ def _body(
 
 
 def _block(text: str, room: int, style: Style, before: str = "") -> Iterator[Line]:
-    for row in wrapped(_written_out(text).removesuffix("\n"), room - len(before)):
+    for row in break_lines(_write_out(text).removesuffix("\n"), room - len(before)):
         yield line(before + row, style)
 
 
-def _written_out(text: str) -> str:
-    return unpadded(untabbed(exact(text)))
+def _write_out(text: str) -> str:
+    return collapse_padding(expand_tabs(exact(text)))
 
 
 def _change(old: str, new: str, room: int) -> Iterator[Line]:
     """Old lines and new ones; equal lines at both ends are shown once."""
     gone, come = old.split("\n"), new.split("\n")
-    first = _alike(gone, come)
-    last = _alike(gone[first:][::-1], come[first:][::-1])
-    before = [_written_out(row) for row in gone[first : len(gone) - last]]
-    after = [_written_out(row) for row in come[first : len(come) - last]]
-    pairs = [changed(a, b) for a, b in zip(before[:_PAIRS], after, strict=False)]
+    first = _common_prefix_length(gone, come)
+    last = _common_prefix_length(gone[first:][::-1], come[first:][::-1])
+    before = [_write_out(row) for row in gone[first : len(gone) - last]]
+    after = [_write_out(row) for row in come[first : len(come) - last]]
+    pairs = [
+        highlight_changes(a, b)
+        for a, b in zip(before[:_MAX_PAIRED_LINES], after, strict=False)
+    ]
     for row in gone[:first]:
         yield from _block(row, room, "dim", " ")
-    for at, row in enumerate(before):
-        found = pairs[at] if at < len(pairs) else None
-        yield from _signed(("gone", "-"), found[0] if found else line(row, "gone"), room)
-    for at, row in enumerate(after):
-        found = pairs[at] if at < len(pairs) else None
-        yield from _signed(("added", "+"), found[1] if found else line(row, "added"), room)
+    for index, row in enumerate(before):
+        pair = pairs[index] if index < len(pairs) else None
+        yield from _rows_with_sign(
+            ("gone", "-"), pair[0] if pair else line(row, "gone"), room
+        )
+    for index, row in enumerate(after):
+        pair = pairs[index] if index < len(pairs) else None
+        yield from _rows_with_sign(
+            ("added", "+"), pair[1] if pair else line(row, "added"), room
+        )
     for row in gone[len(gone) - last :]:
         yield from _block(row, room, "dim", " ")
 
 
-def _signed(sign: Piece, row: Line, room: int) -> Iterator[Line]:
+def _rows_with_sign(sign: Piece, row: Line, room: int) -> Iterator[Line]:
     for part in hard_wrap(row, room - 1):
         yield (sign, *part)
 
@@ -230,20 +256,20 @@ def _edits(edits: list[object], room: int) -> Iterator[Line]:
         match edit:
             case {"old": str(old), "new": str(new)}:
                 yield from _change(old, new, room)
-                given = cast("dict[str, object]", edit)
-                if more := {k: v for k, v in given.items() if k not in ("old", "new")}:
-                    said = (f"{on_one_line(k)}: {_text(v)}" for k, v in more.items())
-                    yield from _block(", ".join(said), room, "plain")
+                fields = cast("dict[str, object]", edit)
+                if extra := {k: v for k, v in fields.items() if k not in ("old", "new")}:
+                    texts = (f"{on_one_line(k)}: {_text(v)}" for k, v in extra.items())
+                    yield from _block(", ".join(texts), room, "plain")
             case _:
                 yield from _block(_text(edit), room, "plain")
 
 
 def _patch(patch: str, room: int) -> Iterator[Line]:
     for row in patch.split("\n"):
-        yield from _block(row, room, _PATCH.get(row[:1], "plain"))
+        yield from _block(row, room, _PATCH_STYLES.get(row[:1], "plain"))
 
 
-def _manned(manner: RunConditions | None, room: int) -> Iterator[Line]:
+def _condition_lines(manner: RunConditions | None, room: int) -> Iterator[Line]:
     if manner is None:
         return
     if manner.sandboxed:
@@ -258,12 +284,12 @@ def _manned(manner: RunConditions | None, room: int) -> Iterator[Line]:
             "warn",
         )
     for path in manner.opened:
-        for row in wrapped(f"may write {on_one_line(path)}", room):
+        for row in break_lines(f"may write {on_one_line(path)}", room):
             yield line(row, "warn")
 
 
-def _remarks(found: dict[str, object], reason: str, room: int) -> Iterator[Line]:
-    unseen = [each for text in _texts(found) for each in hidden(text)]
+def _remarks(values: dict[str, object], reason: str, room: int) -> Iterator[Line]:
+    unseen = [character for text in _texts(values) for character in hidden_characters(text)]
     if unseen:
         count = len(unseen)
         many = "1 hidden character is" if count == 1 else f"{count} hidden characters are"
@@ -296,7 +322,7 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _alike(old: list[str], new: list[str]) -> int:
+def _common_prefix_length(old: list[str], new: list[str]) -> int:
     pairs = zip(old, new, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(old), len(new)))
 
@@ -304,14 +330,14 @@ def _alike(old: list[str], new: list[str]) -> int:
 def question_lines(asked: AskedQuestion, number: int, of: int, room: int) -> list[Line]:
     """The question of the model, with numbered options."""
     which = f" ({number} of {of})" if of > 1 else ""
-    said = untabbed(visible(asked.question)).split("\n")
+    rows = expand_tabs(visible(asked.question)).split("\n")
     return [
         (("warn", "? "), ("strong", f"The model asks you{which}")),
-        *((("plain", "  "), *row) for part in said for row in wrap_words(part, room - 2)),
+        *((("plain", "  "), *row) for part in rows for row in wrap_words(part, room - 2)),
         *(
             row
-            for at, each in enumerate(asked.options, 1)
-            for row in _option(at, each, room)
+            for index, option in enumerate(asked.options, 1)
+            for row in _option(index, option, room)
         ),
     ]
 
@@ -326,12 +352,12 @@ def hint(asked: AskedQuestion) -> str:
     return f"{number}{several} or text (Enter for no answer)"
 
 
-def chosen(typed: str, asked: AskedQuestion) -> str | None:
+def parse_answer(typed: str, asked: AskedQuestion) -> str | None:
     """The answer, in the words of the options. None if these numbers name no option."""
     words = typed.strip()
-    if not asked.options or not _NUMBERS.fullmatch(words):
+    if not asked.options or not _NUMBERS_PATTERN.fullmatch(words):
         return words
-    numbers = [int(each) for each in re.findall(r"\d+", words)]
+    numbers = [int(digits) for digits in re.findall(r"\d+", words)]
     known = all(1 <= number <= len(asked.options) for number in numbers)
     if not known or (len(numbers) > 1 and not asked.many):
         return None

@@ -19,9 +19,9 @@ from refold.views.styled import Line, Piece, Style, line
 from refold.views.wrap import cells, cut
 
 What: TypeAlias = Literal["conversation", "files", "both"]
-_FILES = 30  # of a preview that are named
-_BAR = 12  # signs for the lines of a file
-_DONE: dict[str, tuple[Style, str]] = {
+_MAX_PREVIEW_FILES = 30  # of a preview that are named
+_BAR_CELLS = 12  # signs for the lines of a file
+_CHANGE_LABELS: dict[str, tuple[Style, str]] = {
     "created": ("added", "comes back"),
     "deleted": ("gone", "goes"),
     "changed": ("plain", "changes"),
@@ -95,7 +95,7 @@ def preview_lines(preview: RewindPreview, directory: str, room: int) -> list[Lin
     if preview.plan.what != "conversation" and not preview.changes:
         lines.append((("plain", "No file has to change."),))
     widest = max((_lines(change) for change in preview.changes), default=0)
-    shown = preview.changes[:_FILES]
+    shown = preview.changes[:_MAX_PREVIEW_FILES]
     names = [_name(change.path, directory) for change in shown]
     wide = min(max(map(cells, names), default=0), max(room - 36, 20))
     for change, name in zip(shown, names, strict=True):
@@ -104,11 +104,11 @@ def preview_lines(preview: RewindPreview, directory: str, room: int) -> list[Lin
         lines.append((("dim", f"  … and {left} more"),))
     if preview.changes:
         lines.append((("strong", summary(preview.changes)),))
-    for path in preview.drift[:_FILES]:
+    for path in preview.drift[:_MAX_PREVIEW_FILES]:
         lines.append(
             line(f"Changed outside refold since: {_name(path, directory)}", "warn")
         )
-    if left := len(preview.drift[_FILES:]):
+    if left := len(preview.drift[_MAX_PREVIEW_FILES:]):
         lines.append(line(f"  … and {left} more", "warn"))
     for path in preview.plan.stays if preview.plan.what != "conversation" else ():
         stays = f"It worked in {on_one_line(path)} since, where files stay as they are."
@@ -125,16 +125,16 @@ def report_text(report: RewindReport, command: str) -> str:
         return "Nothing had to change."
     talk = "The conversation was rewound" if report.preview.plan.mark else ""
     files = f"{_count(report.files)} restored" if report.preview.changes else ""
-    done = ", ".join(part for part in (talk, files) if part)
-    return f"{done}. To undo this: {command}"
+    result = ", ".join(part for part in (talk, files) if part)
+    return f"{result}. To undo this: {command}"
 
 
 def summary(changes: Sequence[FileChange]) -> str:
     """The number of files and lines."""
-    more = sum(change.added or 0 for change in changes)
-    less = sum(change.removed or 0 for change in changes)
+    added = sum(change.added or 0 for change in changes)
+    removed = sum(change.removed or 0 for change in changes)
     verb = "changes" if len(changes) == 1 else "change"
-    return f"{_count(len(changes))} {verb}, +{more} -{less} lines"
+    return f"{_count(len(changes))} {verb}, +{added} -{removed} lines"
 
 
 def _step(step: RewindPoint, wide: int, room: int) -> Line:
@@ -142,34 +142,34 @@ def _step(step: RewindPoint, wide: int, room: int) -> Line:
     style: Style = "plain" if step.in_conversation else "dim"
     match step.kind:
         case "said":
-            what = on_one_line(" ".join(step.text.split())) or "(an image)"
+            text = on_one_line(" ".join(step.text.split())) or "(an image)"
         case "rewound":
-            what = f"(the conversation was rewound to event {step.to})"
+            text = f"(the conversation was rewound to event {step.to})"
         case "restored":
-            what = f"(the files were restored to event {step.to})"
+            text = f"(the files were restored to event {step.to})"
     after = f"  {_count(step.files)} changed" if step.files else ""
     if not step.in_conversation:
         after += "  rewound"
     head = f"{step.seq:>{wide}}  {when}  "
-    what = cut(what, max(room - cells(head) - cells(after), 20))
-    pieces: list[Piece] = [("accent", head), (style, what)]
+    text = cut(text, max(room - cells(head) - cells(after), 20))
+    pieces: list[Piece] = [("accent", head), (style, text)]
     return (*pieces, ("dim", after)) if after else tuple(pieces)
 
 
 def _change(change: FileChange, name: str, wide: int, widest: int) -> Line:
-    style, verb = _DONE[change.kind]
+    style, verb = _CHANGE_LABELS[change.kind]
     padded = name + " " * (wide - cells(name))
     head: Line = ((style, f"  {padded}  {verb:<10}"),)
     if change.added is None or change.removed is None:
         return (*head, ("dim", "  bytes"))
     if not (change.added or change.removed) and change.kind == "changed":
         return (*head, ("dim", "  only whether it can be run"))
-    scale = min(1.0, _BAR / widest) if widest else 0.0
-    more, less = (
+    scale = min(1.0, _BAR_CELLS / widest) if widest else 0.0
+    plus, minus = (
         round(n * scale + 0.499) if n else 0 for n in (change.added, change.removed)
     )
     count = f"  +{change.added} -{change.removed} "
-    return (*head, ("dim", count), ("added", "+" * more), ("gone", "-" * less))
+    return (*head, ("dim", count), ("added", "+" * plus), ("gone", "-" * minus))
 
 
 def _lines(change: FileChange) -> int:

@@ -17,24 +17,24 @@ from refold.views.picker import Picker, PickerItem
 from refold.views.styled import Line
 from refold.views.wrap import cells, cut
 
-_OPEN = "open"
-_ANSWER = 3  # rows of the last answer in a preview
-_TITLE = 20  # cells of a title, at least
-_MODEL = 18  # cells of the name of a model
-_WIDE = 76  # cells from which on a row of the picker says what was used
+_OPEN_STATE = "open"
+_ANSWER_ROWS = 3  # rows of the last answer in a preview
+_MIN_TITLE_CELLS = 20  # cells of a title, at least
+_MODEL_CELLS = 18  # cells of the name of a model
+_MIN_USAGE_CELLS = 76  # cells from which on a row of the picker says what was used
 
 
 def card_line(card: Card, room: int, *, everywhere: bool) -> str:
     """One line: id, time, status, name and title, whether it is a fork, tags."""
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(card.changed))
-    where = f"  {on_one_line(card.about.directory)}" if everywhere else ""
+    directory = f"  {on_one_line(card.about.directory)}" if everywhere else ""
     fork = " (fork)" if card.about.forked[0] else ""
     tags = fork + "".join(f" #{on_one_line(tag)}" for tag in card.about.tags)
     start = f"{card.id}  {when}  {state(card):<12} "
-    if room - len(start) - cells(tags) < _TITLE:  # the time has no room
+    if room - len(start) - cells(tags) < _MIN_TITLE_CELLS:  # the time has no room
         start = f"{card.id}  {state(card):<12} "
-    left = max(room - len(start) - cells(tags) - cells(where), _TITLE)
-    return f"{start}{cut(display_name(card), left)}{tags}{where}".rstrip()
+    left = max(room - len(start) - cells(tags) - cells(directory), _MIN_TITLE_CELLS)
+    return f"{start}{cut(display_name(card), left)}{tags}{directory}".rstrip()
 
 
 def display_name(card: Card) -> str:
@@ -46,7 +46,7 @@ def display_name(card: Card) -> str:
 def state(card: Card) -> str:
     if card.damage:
         return "damaged"
-    return _OPEN if card.open or not card.outcome else card.outcome
+    return _OPEN_STATE if card.open or not card.outcome else card.outcome
 
 
 class ForkSource(Struct, frozen=True):
@@ -100,9 +100,9 @@ def session_document(card: Card) -> SessionDocument:
 
 def hit_lines(hits: Sequence[Hit], room: int, *, bold: bool) -> Iterator[str]:
     """Search results, grouped by session, the best session first."""
-    for found in by_session(hits):
-        yield card_line(found[0].card, room, everywhere=False)
-        for hit in found:
+    for group in by_session(hits):
+        yield card_line(group[0].card, room, everywhere=False)
+        for hit in group:
             start = f"  {hit.seq:>6}  {on_one_line(hit.who):<6} "
             yield start + _snippet(hit.snippet, room - len(start), bold=bold)
 
@@ -156,14 +156,14 @@ def _snippet(snippet: str, room: int, *, bold: bool) -> str:
 
 def _spans(snippet: str) -> Iterator[tuple[int, int]]:
     """Start and end of each match."""
-    at = first = 0
+    offset = first = 0
     for piece in _split(snippet):
         if piece == FOUND:
-            first = at
+            first = offset
         elif piece == ENDS:
-            yield first, at
+            yield first, offset
         else:
-            at += len(piece)
+            offset += len(piece)
 
 
 def _split(snippet: str) -> Iterator[str]:
@@ -191,20 +191,24 @@ def session_picker(cards: Iterable[Card], now: float) -> Picker:
 
 def _preview(card: Card, room: int) -> list[Line]:
     """The last message of a session, and the first rows of the last answer."""
-    said = on_one_line(" ".join(card.asked.split()))
-    rows: list[Line] = [(), (("person", cut(f"  › {said}", room)),)]
-    told = [row for row in visible(card.answer).split("\n") if row.strip()][:_ANSWER]
-    told += [""] * (_ANSWER - len(told))  # the list stands still while it is looked through
-    return [*rows, *((("dim", cut(f"    {row}", room)),) for row in told)]
+    message = on_one_line(" ".join(card.asked.split()))
+    rows: list[Line] = [(), (("person", cut(f"  › {message}", room)),)]
+    answer_rows = [row for row in visible(card.answer).split("\n") if row.strip()][
+        :_ANSWER_ROWS
+    ]
+    answer_rows += [""] * (
+        _ANSWER_ROWS - len(answer_rows)
+    )  # the list stands still while it is looked through
+    return [*rows, *((("dim", cut(f"    {row}", room)),) for row in answer_rows)]
 
 
 def _row(card: Card, now: float, room: int) -> Line:
     when = f"{_ago(now - card.changed):>6}  "
-    came_to = state(card)
-    tail = "" if came_to == "answered" else f"  {came_to}"
+    outcome = state(card)
+    tail = "" if outcome == "answered" else f"  {outcome}"
     tags = "".join(f" #{on_one_line(tag)}" for tag in card.about.tags)
     title = display_name(card) or card.id
-    used = _used(card) if room >= _WIDE else ""
+    used = _usage_columns(card) if room >= _MIN_USAGE_CELLS else ""
     left = max(room - len(when) - cells(tags) - len(tail) - cells(used), 10)
     title = cut(title, left)
     pad = " " * (left - cells(title)) if used else ""
@@ -213,12 +217,12 @@ def _row(card: Card, now: float, room: int) -> Line:
     )  # fmt: skip
 
 
-def _used(card: Card) -> str:
+def _usage_columns(card: Card) -> str:
     """Messages, cost and model, in columns."""
     count = many(card.messages, "message")
     spent = card.spent + card.below
     model = on_one_line(card.about.model or card.model).rpartition("/")[2]
-    return f"  {count:>12}  {money(spent):>8}  {cut(model, _MODEL):<{_MODEL}}"
+    return f"  {count:>12}  {money(spent):>8}  {cut(model, _MODEL_CELLS):<{_MODEL_CELLS}}"
 
 
 def _ago(seconds: float) -> str:

@@ -24,7 +24,7 @@ from refold.views.activity import (
     side_call_outcome,
     spent_by,
 )
-from refold.views.cost import Used, used_fields
+from refold.views.cost import Used, usage_fields
 from refold.views.escape import on_one_line, visible
 from refold.views.number_format import duration, spent_row
 from refold.views.styled import Line, Piece, Style
@@ -35,8 +35,8 @@ from refold.views.wrap import cells, cut
 Status: TypeAlias = Outcome | Literal["new", "running", "waiting", "cut_off", "missing"]
 Labels: TypeAlias = Callable[[ToolCall], str]
 _UNDER_WAY = ("running", "waiting")
-_GOOD = ("answered", "final", "plan_ready", "done")
-_TITLE = 400  # characters; a line shows what has room
+_GOOD_STATES = ("answered", "final", "plan_ready", "done")
+_MAX_TITLE_CHARS = 400  # characters; a line shows what has room
 
 
 class TreeRow(Struct, frozen=True):
@@ -59,12 +59,12 @@ class TreeRow(Struct, frozen=True):
 
     @property
     def sessions(self) -> int:
-        return 1 + sum(each.sessions for each in self.below)
+        return 1 + sum(row.sessions for row in self.below)
 
 
 def rows(node: Node, now: float, label: Labels) -> TreeRow:
     """`now` is the time; `label` describes a call in one line."""
-    below = tuple(rows(each, now, label) for each in node.children)
+    below = tuple(rows(child, now, label) for child in node.children)
     did = activity_of(node.entries)
     own = leaf_counts(did)
     state = status(node)
@@ -76,8 +76,8 @@ def rows(node: Node, now: float, label: Labels) -> TreeRow:
         seconds=seconds_of(node, did, now),
         activity=activity(node.view, did, label) if state in _UNDER_WAY else "",
         leaves=own,
-        total=sum((each.total for each in below), node.spent),
-        all_leaves=sum((each.all_leaves for each in below), own),
+        total=sum((child.total for child in below), node.spent),
+        all_leaves=sum((child.all_leaves for child in below), own),
         below=below,
     )
 
@@ -99,8 +99,8 @@ def agent_of(node: Node) -> str:
 
 
 def title_of(node: Node) -> str:
-    given = node.child.born.task if node.child else node.view.session.title
-    return " ".join(given[:_TITLE].split())
+    text = node.child.born.task if node.child else node.view.session.title
+    return " ".join(text[:_MAX_TITLE_CHARS].split())
 
 
 def seconds_of(node: Node, did: Activity, now: float) -> float:
@@ -123,9 +123,9 @@ def activity(view: View, did: Activity, label: Labels) -> str:
         if c.stage == "started"
     ]
     if running:
-        more = f" and {len(running) - 1} more" if len(running) > 1 else ""
-        return f"{label(running[0].call)}{more}"
-    open_ = [each for each in did.leaves if each.end is None]
+        others = f" and {len(running) - 1} more" if len(running) > 1 else ""
+        return f"{label(running[0].call)}{others}"
+    open_ = [leaf for leaf in did.leaves if leaf.end is None]
     if open_:
         return f"{len(open_)} model calls by code are running"
     return "the model is called" if view.turn.open_request else ""
@@ -135,13 +135,13 @@ def tree_lines(
     root: TreeRow, room: int, *, every_leaf: bool = False, signs: bool = True
 ) -> list[Line]:
     """`signs` false: only ASCII."""
-    found = [fit(each, room) for each in _drawn(root, "", "", every_leaf, signs)]
+    lines = [fit(row, room) for row in _node_lines(root, "", "", every_leaf, signs)]
     if not root.below:
-        return found
+        return lines
     counted = f"{root.sessions} sessions"
     asked = _leaves(root.all_leaves)
     parts = [counted, *([asked] if asked else []), spent_row(root.total)]
-    return [*found, fit((("strong", f"in all  {' · '.join(parts)}"),), room)]
+    return [*lines, fit((("strong", f"in all  {' · '.join(parts)}"),), room)]
 
 
 class TotalUsed(Used, frozen=True, kw_only=True):
@@ -206,9 +206,9 @@ def row_document(row: TreeRow) -> TreeDocument:
         calls=len(row.spans.calls), leaves=row.leaves, seconds=round(row.seconds, 3),
         activity=row.activity, damage=node.damage,
         total=TotalUsed(
-            leaves=row.all_leaves, sessions=row.sessions, **used_fields(row.total)
+            leaves=row.all_leaves, sessions=row.sessions, **usage_fields(row.total)
         ),
-        **used_fields(node.spent),
+        **usage_fields(node.spent),
     )  # fmt: skip
 
 
@@ -221,7 +221,7 @@ def leaf_document(node: Node, leaf: SideCall) -> LeafDocument:
         words=leaf.reserved.prompt, call=leaf.reserved.call_id, seq=leaf.seq, at=leaf.at,
         seconds=None if leaf.ended is None else round(leaf.ended - leaf.at, 3),
         remembered=bool(end and end.cached), failed=end.failed if end else "",
-        **used_fields(spent_by(leaf)),
+        **usage_fields(spent_by(leaf)),
     )  # fmt: skip
 
 
@@ -233,21 +233,21 @@ def state(ended: str, node: Node) -> str:
 
 
 def style_of(state: str) -> Style:
-    if state in _GOOD:
+    if state in _GOOD_STATES:
         return "good"
     if state in _UNDER_WAY:
         return "accent"
     return "bad" if state in ("failed", "missing", "cut_off", "unknown") else "warn"
 
 
-def _drawn(
-    row: TreeRow, here: str, below: str, every_leaf: bool, signs: bool
+def _node_lines(
+    row: TreeRow, prefix: str, below: str, every_leaf: bool, signs: bool
 ) -> Iterator[Line]:
-    """The lines of a node; `here` and `below` are the tree's lines drawn before them."""
+    """The lines of a node; `prefix` and `below` are the tree's lines drawn before them."""
     last, other, under = ("└─ ", "├─ ", "│  ") if signs else ("`- ", "|- ", "|  ")
     stem = below + (under if row.below else "   ")
-    yield _head(row, here)
-    yield (("dim", stem), ("dim", _used(row)))
+    yield _head(row, prefix)
+    yield (("dim", stem), ("dim", _usage_text(row)))
     if row.activity:
         yield (("dim", stem), ("accent", f"now: {on_one_line(row.activity)}"))
     if row.node.damage:
@@ -255,10 +255,10 @@ def _drawn(
     if every_leaf:
         for leaf in row.spans.leaves:
             yield (("dim", stem), *_leaf(row.node, leaf))
-    for at, each in enumerate(row.below, start=1):
-        end = at == len(row.below)
-        yield from _drawn(
-            each,
+    for number, child in enumerate(row.below, start=1):
+        end = number == len(row.below)
+        yield from _node_lines(
+            child,
             below + (last if end else other),
             below + ("   " if end else under),
             every_leaf,
@@ -266,18 +266,18 @@ def _drawn(
         )
 
 
-def _head(row: TreeRow, here: str) -> Line:
+def _head(row: TreeRow, prefix: str) -> Line:
     name = row.node.name
     if row.node.child is None:
         name = f"{name}  {on_one_line(row.node.session)}"
-    head: list[Piece] = [("dim", here), ("strong", name)]
+    head: list[Piece] = [("dim", prefix), ("strong", name)]
     if row.agent:
         head.append(("plain", f"  {on_one_line(row.agent)}"))
     head.append((style_of(row.status), f"  {row.status.replace('_', ' ')}"))
     return (*head, ("plain", f"  {visible(row.title)}"))
 
 
-def _used(row: TreeRow) -> str:
+def _usage_text(row: TreeRow) -> str:
     parts = [_many(len(row.spans.steps), "step"), _many(len(row.spans.calls), "call")]
     if asked := _leaves(row.leaves):
         parts.append(asked)
@@ -287,21 +287,21 @@ def _used(row: TreeRow) -> str:
     return " · ".join(parts)
 
 
-def _leaves(found: LeafCounts) -> str:
+def _leaves(leaves: LeafCounts) -> str:
     """As in: leaves 48 done, 2 failed. Empty if there are none."""
-    counts = ((found.done, "done"), (found.failed, "failed"), (found.open, "open"))
-    said = ", ".join(f"{count} {what}" for count, what in counts if count)
-    remembered = f" ({found.remembered} remembered)" if found.remembered else ""
-    return f"leaves {said}{remembered}" if said else ""
+    counts = ((leaves.done, "done"), (leaves.failed, "failed"), (leaves.open, "open"))
+    text = ", ".join(f"{count} {label}" for count, label in counts if count)
+    remembered = f" ({leaves.remembered} remembered)" if leaves.remembered else ""
+    return f"leaves {text}{remembered}" if text else ""
 
 
 def _leaf(node: Node, leaf: SideCall) -> Iterator[Piece]:
     end = leaf.end
-    how = state(side_call_outcome(leaf), node)
+    outcome = state(side_call_outcome(leaf), node)
     model = (end.model if end else "") or leaf.reserved.model
     words = on_one_line(" ".join(leaf.reserved.prompt.split()))
     yield ("plain", leaf.id)
-    yield (style_of(how), f"  {how.replace('_', ' ')}")
+    yield (style_of(outcome), f"  {outcome.replace('_', ' ')}")
     yield ("dim", f"  {on_one_line(model)}")
     if leaf.ended is not None:
         yield ("dim", f"  {duration(leaf.ended - leaf.at)}")
@@ -318,11 +318,11 @@ def _many(count: int, word: str) -> str:
 
 def fit(line: Line, room: int) -> Line:
     """Cut the line to `room` cells, from its end."""
-    left, kept = room, list[Piece]()
+    left, pieces = room, list[Piece]()
     for style, text in line:
         part = cut(text, left)
         left -= cells(part)
-        kept.append((style, part))
+        pieces.append((style, part))
         if part != text:
             break
-    return tuple(kept)
+    return tuple(pieces)

@@ -34,16 +34,16 @@ class Setting(Struct, frozen=True):
 
 def lines(settings: Iterable[Setting], *, whole: bool) -> Iterator[str]:
     """A line for each setting; with `whole`, the values of other layers below it."""
-    for each in settings:
-        yield f"{each.key} = {_line(each.value, each.where)}"
+    for setting in settings:
+        yield f"{setting.key} = {_line(setting.value, setting.where)}"
         if not whole:
             continue
-        if each.adds:
-            yield from (f"    of them {_line(s.value, s.where)}" for s in each.says)
+        if setting.adds:
+            yield from (f"    of them {_line(s.value, s.where)}" for s in setting.says)
         else:
-            others = reversed(each.says[:-1])
+            others = reversed(setting.says[:-1])
             yield from (f"    instead of {_line(s.value, s.where)}" for s in others)
 
 
-def _line(value: str, where: str) -> str:
-    return f"{on_one_line(value)}  # {on_one_line(where)}"
+def _line(value: str, source: str) -> str:
+    return f"{on_one_line(value)}  # {on_one_line(source)}"

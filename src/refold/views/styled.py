@@ -46,16 +46,16 @@ def line(text: str, style: Style = "plain") -> Line:
     return ((style, text),)
 
 
-def joined(pieces: Iterable[Piece]) -> list[Piece]:
+def join_pieces(pieces: Iterable[Piece]) -> list[Piece]:
     """Join neighbours of the same style."""
-    found: list[Piece] = []
+    result: list[Piece] = []
     for style, text in pieces:
-        if found and found[-1][0] == style:
-            text = found.pop()[1] + text
-        found.append((style, text))
-    return found
+        if result and result[-1][0] == style:
+            text = result.pop()[1] + text
+        result.append((style, text))
+    return result
 
 
 def bare(lines: Iterable[Line]) -> str:
     """The text without styles."""
-    return "\n".join("".join(text for _, text in found) for found in lines)
+    return "\n".join("".join(text for _, text in pieces) for pieces in lines)

@@ -14,7 +14,7 @@ from refold.views.escape import on_one_line
 from refold.views.styled import Line, Style, line
 from refold.views.wrap import text_lines, truncate
 
-_SIGNS: Mapping[Progress, tuple[str, Style]] = {
+_STATUS_SIGNS: Mapping[Progress, tuple[str, Style]] = {
     "pending": ("[ ]", "plain"),
     "in_progress": ("[>]", "accent"),
     "done": ("[x]", "dim"),
@@ -30,7 +30,7 @@ def with_names(tasks: Iterable[BoardTask], view: View) -> list[BoardTask]:
         for child in view.children.children
     }
     names = {**below, me: "this session"}
-    return [replace(each, owner=names.get(each.owner, each.owner)) for each in tasks]
+    return [replace(task, owner=names.get(task.owner, task.owner)) for task in tasks]
 
 
 def task_rows(tasks: Sequence[BoardTask], room: int) -> list[Line]:
@@ -64,7 +64,7 @@ def count_line(tasks: Sequence[BoardTask]) -> str:
 
 
 def _row(task: BoardTask, wide: int, room: int) -> Line:
-    sign, style = _SIGNS[task.status]
+    sign, style = _STATUS_SIGNS[task.status]
     facts = "; ".join(_facts(task))
     row: Line = ((style, f"{sign} {f'#{task.id}':>{wide}}  {on_one_line(task.subject)}"),)
     if facts:
@@ -76,9 +76,9 @@ def _facts(task: BoardTask) -> Iterator[str]:
     if task.owner:
         yield on_one_line(task.owner)
     if task.waits_for:
-        yield f"waits for {', '.join(f'#{each}' for each in task.waits_for)}"
+        yield f"waits for {', '.join(f'#{number}' for number in task.waits_for)}"
     if task.blocks and task.open:
-        yield f"blocks {', '.join(f'#{each}' for each in task.blocks)}"
+        yield f"blocks {', '.join(f'#{number}' for number in task.blocks)}"
 
 
 def _value(value: object) -> str:

@@ -27,8 +27,8 @@ from refold.views.session_tree import Labels, fit, state, style_of
 from refold.views.styled import Line
 from refold.views.wrap import cells
 
-_WORDS = 500  # characters
-_ADDRESS = 28  # cells
+_MAX_TEXT_CHARS = 500  # characters
+_MAX_ADDRESS_CELLS = 28  # cells
 
 
 class TimelineRow(Struct, frozen=True):
@@ -51,41 +51,41 @@ class TimelineRow(Struct, frozen=True):
 
 def timeline(root: Node, now: float, label: Labels) -> list[TimelineRow]:
     """The spans of a node and all nodes below it, in the order in which they began."""
-    found = [
-        _timeline_row(deed, node, now, label)
+    rows = [
+        _timeline_row(span, node, now, label)
         for node in walk(root)
-        for deed in activity_of(node.entries).spans
+        for span in activity_of(node.entries).spans
     ]
-    return sorted(found, key=lambda each: each.at)  # at the same moment: parents first
+    return sorted(rows, key=lambda each: each.at)  # at the same moment: parents first
 
 
-def slowest(found: Sequence[TimelineRow], count: int) -> list[TimelineRow]:
-    timed = [each for each in found if each.seconds is not None]
+def slowest(rows: Sequence[TimelineRow], count: int) -> list[TimelineRow]:
+    timed = [row for row in rows if row.seconds is not None]
     return sorted(timed, key=lambda each: each.seconds or 0.0, reverse=True)[:count]
 
 
-def timeline_lines(found: Sequence[TimelineRow], room: int) -> Iterator[Line]:
-    wide = min(_ADDRESS, max((cells(each.address) for each in found), default=0))
-    for each in found:
-        yield _line(each, wide, room)
+def timeline_lines(rows: Sequence[TimelineRow], room: int) -> Iterator[Line]:
+    wide = min(_MAX_ADDRESS_CELLS, max((cells(row.address) for row in rows), default=0))
+    for row in rows:
+        yield _line(row, wide, room)
 
 
-def outcome_of(deed: Span, node: Node) -> str:
-    match deed:
+def outcome_of(span: Span, node: Node) -> str:
+    match span:
         case ModelStep(end=end):
-            return state(_answered(end), node)
+            return state(_response_outcome(end), node)
         case ToolStep(end=end):
-            waits = any(c.call.id == deed.id for c in node.view.conversation.asked)
+            waits = any(c.call.id == span.id for c in node.view.conversation.asked)
             open_ = state("", node)
             waiting = "waiting" if waits and open_ == "running" else open_
             return end.outcome if end else waiting
         case SideCall():
-            return state(side_call_outcome(deed), node)
+            return state(side_call_outcome(span), node)
         case SubagentRun(end=end):
             return state(end.status if end else "", node)
 
 
-def _answered(end: ModelAnswered | ModelFailed | None) -> str:
+def _response_outcome(end: ModelAnswered | ModelFailed | None) -> str:
     if end is None:
         return ""
     if isinstance(end, ModelFailed):
@@ -93,18 +93,18 @@ def _answered(end: ModelAnswered | ModelFailed | None) -> str:
     return "stopped" if end.partial else "done"
 
 
-def _timeline_row(deed: Span, node: Node, now: float, label: Labels) -> TimelineRow:
-    outcome = outcome_of(deed, node)
-    began = deed.at
-    if isinstance(deed, ToolStep):
-        began = deed.at if deed.started is None else deed.started
-    until = deed.ended
+def _timeline_row(span: Span, node: Node, now: float, label: Labels) -> TimelineRow:
+    outcome = outcome_of(span, node)
+    began = span.at
+    if isinstance(span, ToolStep):
+        began = span.at if span.started is None else span.started
+    until = span.ended
     if until is None and outcome != "cut_off":
         until = now
-    kind, name, words = _about(deed, label)
+    kind, name, words = _about(span, label)
     name = name or (node.view.conversation.system_prompt.model if kind == "model" else "")
     within = ""
-    match deed:
+    match span:
         case ToolStep(made=made) if made:
             within = made.parent_call
         case SideCall(reserved):
@@ -113,21 +113,21 @@ def _timeline_row(deed: Span, node: Node, now: float, label: Labels) -> Timeline
             within = born.call_id
         case _:
             pass
-    spent = spent_by(deed)
+    spent = spent_by(span)
     return TimelineRow(
-        node.address, f"{node.address}/{deed.id}", kind, name, words, deed.seq, began,
+        node.address, f"{node.address}/{span.id}", kind, name, words, span.seq, began,
         None if until is None else round(max(0.0, until - began), 3),
         outcome, spent.answers, spent.usage, spent.cost, within,
     )  # fmt: skip
 
 
-def _about(deed: Span, label: Labels) -> tuple[str, str, str]:
+def _about(span: Span, label: Labels) -> tuple[str, str, str]:
     """The kind of a span, the name of its model, tool or agent, and its text."""
-    match deed:
+    match span:
         case ModelStep(end=end):
             model = end.model if end else ""
-            said = end.message.text if isinstance(end, ModelAnswered) else ""
-            why = end.reason if isinstance(end, ModelFailed) else said
+            text = end.message.text if isinstance(end, ModelAnswered) else ""
+            why = end.reason if isinstance(end, ModelFailed) else text
             return "model", model, _short(why)
         case ToolStep(call):
             return "tool", call.name, _short(label(call))
@@ -139,25 +139,25 @@ def _about(deed: Span, label: Labels) -> tuple[str, str, str]:
 
 
 def _short(words: str) -> str:
-    return " ".join(words[:_WORDS].split())
+    return " ".join(words[:_MAX_TEXT_CHARS].split())
 
 
-def _line(each: TimelineRow, wide: int, room: int) -> Line:
+def _line(row: TimelineRow, wide: int, room: int) -> Line:
     """Time, duration, address and result; then the text, as far as there is room."""
-    when = time.strftime("%H:%M:%S", time.localtime(each.at))
-    took = "?" if each.seconds is None else duration(each.seconds)
+    when = time.strftime("%H:%M:%S", time.localtime(row.at))
+    took = "?" if row.seconds is None else duration(row.seconds)
     # The end of an address identifies the span.
-    address = on_one_line(each.address)
+    address = on_one_line(row.address)
     spare = cells(address) - wide
     if spare > 0:
         address = f"…{address[spare + 1 :]}"
     address += " " * (wide - cells(address))
-    name = f"  {on_one_line(each.name)}" if each.kind != "tool" and each.name else ""
-    how = each.outcome.replace("_", " ")
-    cost = f"  {estimate_sign(each.usage)}{dollars(each.cost)}" if each.cost else ""
-    found: Line = (
+    name = f"  {on_one_line(row.name)}" if row.kind != "tool" and row.name else ""
+    outcome = row.outcome.replace("_", " ")
+    cost = f"  {estimate_sign(row.usage)}{dollars(row.cost)}" if row.cost else ""
+    shown: Line = (
         ("dim", f"{when}  {took:>10}  "), ("strong", address),
-        (style_of(each.outcome), f"  {how}"), ("plain", name), ("dim", cost),
-        ("plain", f"  {on_one_line(each.words)}" if each.words else ""),
+        (style_of(row.outcome), f"  {outcome}"), ("plain", name), ("dim", cost),
+        ("plain", f"  {on_one_line(row.words)}" if row.words else ""),
     )  # fmt: skip
-    return fit(found, room)
+    return fit(shown, room)

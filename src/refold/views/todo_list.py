@@ -9,13 +9,13 @@ from refold.views.escape import on_one_line
 from refold.views.styled import Line, Style, line
 from refold.views.wrap import cut
 
-_SIGNS: Mapping[Progress, tuple[str, Style]] = {
+_STATUS_SIGNS: Mapping[Progress, tuple[str, Style]] = {
     "pending": ("[ ]", "plain"),
     "in_progress": ("[>]", "accent"),
     "done": ("[x]", "dim"),
     "cancelled": ("[-]", "dim"),
 }
-_STATES = {"shown": "waits", "approved": "approved", "rejected": "rejected"}
+_PLAN_STATES = {"shown": "waits", "approved": "approved", "rejected": "rejected"}
 
 
 def checklist(items: Sequence[Todo], room: int) -> list[Line]:
@@ -24,7 +24,7 @@ def checklist(items: Sequence[Todo], room: int) -> list[Line]:
 
 
 def _row(item: Todo, room: int) -> Line:
-    sign, style = _SIGNS[item.status]
+    sign, style = _STATUS_SIGNS[item.status]
     return ((style, f"{sign} {cut(on_one_line(item.subject), room - len(sign) - 1)}"),)
 
 
@@ -33,7 +33,7 @@ def plan_lines(plans: Sequence[Plan], room: int) -> list[Line]:
     return [
         (
             ("dim", f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(plan.at))}  "),
-            ("plain", f"{_STATES[plan.state]:9} "),
+            ("plain", f"{_PLAN_STATES[plan.state]:9} "),
             ("strong", cut(on_one_line(plan.title), max(room - 29, 10))),
         )
         for plan in plans

@@ -43,23 +43,23 @@ from refold.views.activity import (
 Attribute: TypeAlias = str | int | float | bool | tuple[str, ...]
 Attributes: TypeAlias = dict[str, Attribute]
 
-_OTHER = "_OTHER"  # the word of the conventions for what has no name
-_LATEST = 2.0**63 / 1e9  # seconds since 1970
+_OTHER_VALUE = "_OTHER"  # the word of the conventions for what has no name
+_MAX_TIME_SECONDS = 2.0**63 / 1e9  # seconds since 1970
 _CUT_OFF = "cut_off"  # its process died, and nothing has continued it
 # Where the conventions have a name of their own for a provider.
-_PROVIDERS = {
+_PROVIDER_NAMES = {
     "gemini": "gcp.gemini", "mistral": "mistral_ai", "moonshot": "moonshot_ai",
     "openai-chat": "openai", "xai": "x_ai",
 }  # fmt: skip
-_FINISHED = {
+_FINISH_REASONS = {
     "end": "stop", "calls": "tool_calls", "length": "length", "refused": "content_filter",
 }  # fmt: skip
 # What follows the operation in the name of a span.
-_NAMED = {
+_NAME_ATTRIBUTES = {
     "invoke_agent": "gen_ai.agent.name", "chat": "gen_ai.request.model",
     "execute_tool": "gen_ai.tool.name",
 }  # fmt: skip
-_GOOD: frozenset[Outcome] = frozenset({"answered", "final", "plan_ready"})
+_GOOD_OUTCOMES: frozenset[Outcome] = frozenset({"answered", "final", "plan_ready"})
 
 
 class TraceSpan(Struct, frozen=True):
@@ -121,24 +121,24 @@ class _NodeSpans:
             (e.seq, e.event) for e in entries if isinstance(e.event, SystemPromptSet)
         ]
         self._turns = _turns(entries)
-        self._made = dict[int | str, TraceSpan]()  # by the seq of a turn, the id of a call
+        self._spans = dict[int | str, TraceSpan]()  # by the seq of a turn, the id of a call
 
     def all(self) -> Iterator[TraceSpan]:
         if not self._node.entries:
-            yield from self._unread()
+            yield from self._unread_child()
         for turn in self._turns.values():
             if not self._runs(turn) and not 0 < turn.end_seq <= self._copied:
-                made = self._made[turn.seq] = self._turn(turn)
-                yield made
-        for each in self._own():
-            turn = self._turns.get(self._turn_of.get(each.seq, 0))
-            waits = each.ended is None and self._node.written
+                span = self._spans[turn.seq] = self._turn(turn)
+                yield span
+        for call in self._own():
+            turn = self._turns.get(self._turn_of.get(call.seq, 0))
+            waits = call.ended is None and self._node.written
             if self._runs(turn) if turn else waits:
                 continue
-            made = self._span(each, turn)
-            if isinstance(each, ToolStep):
-                self._made[each.id] = made
-            yield made
+            span = self._span(call, turn)
+            if isinstance(call, ToolStep):
+                self._spans[call.id] = span
+            yield span
         for child in self._node.children:
             yield from self._below(child)
 
@@ -146,7 +146,7 @@ class _NodeSpans:
         known, above = child.child, None
         if known:
             turn = self._turn_of.get(known.seq, 0)
-            above = self._made.get(known.born.call_id) or self._made.get(turn)
+            above = self._spans.get(known.born.call_id) or self._spans.get(turn)
             if above is None and (turn in self._turns or known.seq <= self._copied):
                 return  # that turn is left out, and so is what it started
         yield from _NodeSpans(child, above, self._options).all()
@@ -158,178 +158,188 @@ class _NodeSpans:
         """Its calls, but for those that ended before the session was forked."""
         entries, cut = self._node.entries, self._copied
         before = {
-            (each.seq, each.id)
-            for each in (activity_of(entries[:cut]).spans if cut else ())
-            if each.ended is not None
+            (span.seq, span.id)
+            for span in (activity_of(entries[:cut]).spans if cut else ())
+            if span.ended is not None
         }
-        for each in activity_of(entries).spans:
-            copied = each.seq <= cut and each.ended is None
-            known = copied or (each.seq, each.id) in before
-            if not known and not isinstance(each, SubagentRun):
-                yield each
+        for span in activity_of(entries).spans:
+            copied = span.seq <= cut and span.ended is None
+            known = copied or (span.seq, span.id) in before
+            if not known and not isinstance(span, SubagentRun):
+                yield span
 
     def _turn(self, turn: _Turn) -> TraceSpan:
         prompt = self._prompt(turn.end_seq or self._node.entries[-1].seq)
         agent = prompt.agent or (self._node.child.born.agent if self._node.child else "")
-        found = self._about("invoke_agent", prompt.model, agent) | {
+        attributes = self._about("invoke_agent", prompt.model, agent) | {
             "refold.seq": turn.seq,
             "refold.outcome": turn.end.outcome if turn.end else _CUT_OFF,
         }
         if self._content:
-            heard = [_heard(self._said.get(seq, "")) for seq in turn.said]
-            found["gen_ai.input.messages"] = _json(heard)
+            messages = [_input_message(self._said.get(seq, "")) for seq in turn.said]
+            attributes["gen_ai.input.messages"] = _json(messages)
             instructions = [{"type": "text", "content": prompt.system}]
-            found["gen_ai.system_instructions"] = _json(instructions)
+            attributes["gen_ai.system_instructions"] = _json(instructions)
         error = _CUT_OFF
         if turn.end:
-            error = "" if turn.end.outcome in _GOOD else turn.end.outcome
-        return self._made_of(
+            error = "" if turn.end.outcome in _GOOD_OUTCOMES else turn.end.outcome
+        return self._make_span(
             ("turn", turn.seq, ""), self._above,
-            (turn.at, self._last if turn.ended is None else turn.ended), found,
+            (turn.at, self._last if turn.ended is None else turn.ended), attributes,
             (error, turn.end.reason if turn.end else ""),
         )  # fmt: skip
 
-    def _unread(self) -> Iterator[TraceSpan]:
+    def _unread_child(self) -> Iterator[TraceSpan]:
         """A subagent without a journal: only its parent tells of it."""
         known = self._node.child
         if known is None or known.end is None or self._above is None:
             return
-        found = self._about("invoke_agent", "", known.born.agent)
-        found |= _used(known.end.spent.usage) | {"refold.outcome": known.end.outcome}
-        error = "" if known.end.outcome in _GOOD else known.end.outcome
-        yield self._made_of(
-            ("child", known.seq, ""), self._above, (known.at, known.at), found,
+        attributes = self._about("invoke_agent", "", known.born.agent)
+        attributes |= _usage_attributes(known.end.spent.usage) | {
+            "refold.outcome": known.end.outcome
+        }
+        error = "" if known.end.outcome in _GOOD_OUTCOMES else known.end.outcome
+        yield self._make_span(
+            ("child", known.seq, ""), self._above, (known.at, known.at), attributes,
             (error, known.end.reason),
         )  # fmt: skip
 
-    def _span(self, each: ModelStep | ToolStep | SideCall, turn: _Turn | None) -> TraceSpan:
+    def _span(self, call: ModelStep | ToolStep | SideCall, turn: _Turn | None) -> TraceSpan:
         above: TraceSpan | None = None
-        match each:
+        match call:
             case ToolStep(made=made) if made:
-                above = self._made.get(made.parent_call)
+                above = self._spans.get(made.parent_call)
             case SideCall(reserved) if reserved.call_id:
-                above = self._made.get(reserved.call_id)
+                above = self._spans.get(reserved.call_id)
             case _:
                 pass
-        above = above or (self._made.get(turn.seq) if turn else None) or self._above
-        until = each.ended
+        above = above or (self._spans.get(turn.seq) if turn else None) or self._above
+        until = call.ended
         if until is None:
             until = self._last if turn is None or turn.ended is None else turn.ended
-        match each:
+        match call:
             case ToolStep():
-                return self._tool(each, above, until)
+                return self._tool(call, above, until)
             case ModelStep():
-                return self._chat(each, above, until)
+                return self._chat(call, above, until)
             case _:
-                return self._aside(each, above, until)
+                return self._side_call(call, above, until)
 
-    def _tool(self, each: ToolStep, above: TraceSpan | None, until: float) -> TraceSpan:
-        outcome = each.end.outcome if each.end else _CUT_OFF
-        found: Attributes = {
+    def _tool(self, step: ToolStep, above: TraceSpan | None, until: float) -> TraceSpan:
+        outcome = step.end.outcome if step.end else _CUT_OFF
+        attributes: Attributes = {
             "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": each.call.name,
+            "gen_ai.tool.name": step.call.name,
             "gen_ai.tool.type": "function",
-            "gen_ai.tool.call.id": each.call.id,
+            "gen_ai.tool.call.id": step.call.id,
             "gen_ai.conversation.id": self._node.session,
-            "refold.seq": each.seq,
+            "refold.seq": step.seq,
             "refold.outcome": outcome,
         }
-        if each.judged:
-            found["refold.permission"] = each.judged.verdict
+        if step.judged:
+            attributes["refold.permission"] = step.judged.verdict
         if self._content:
-            found["gen_ai.tool.call.arguments"] = _text(each.call.arguments)
-            if each.end:
-                found["gen_ai.tool.call.result"] = each.end.text
-        began = each.at if each.started is None else each.started
-        return self._made_of(
-            ("call", each.seq, each.id), above, (began, until), found,
+            attributes["gen_ai.tool.call.arguments"] = _text(step.call.arguments)
+            if step.end:
+                attributes["gen_ai.tool.call.result"] = step.end.text
+        began = step.at if step.started is None else step.started
+        return self._make_span(
+            ("call", step.seq, step.id), above, (began, until), attributes,
             ("" if outcome == "done" else outcome, ""),
         )  # fmt: skip
 
-    def _chat(self, each: ModelStep, above: TraceSpan | None, until: float) -> TraceSpan:
-        prompt, end = self._prompt(each.seq), each.end
+    def _chat(self, step: ModelStep, above: TraceSpan | None, until: float) -> TraceSpan:
+        prompt, end = self._prompt(step.seq), step.end
         model = (end.model if end else "") or prompt.model
-        found = self._about("chat", model, prompt.agent) | {
-            "refold.seq": each.seq,
-            "refold.step": each.number + self._options.before.get(self._node.session, 0),
+        attributes = self._about("chat", model, prompt.agent) | {
+            "refold.seq": step.seq,
+            "refold.step": step.number + self._options.before.get(self._node.session, 0),
         }
         if prompt.max_output:
-            found["gen_ai.request.max_tokens"] = prompt.max_output
+            attributes["gen_ai.request.max_tokens"] = prompt.max_output
         if prompt.temperature is not None:
-            found["gen_ai.request.temperature"] = prompt.temperature
+            attributes["gen_ai.request.temperature"] = prompt.temperature
         error, message = _CUT_OFF, ""
         match end:
             case ModelAnswered():
-                found |= _answered(end, content=self._content)
+                attributes |= _response_attributes(end, content=self._content)
                 error = "stopped" if end.partial else ""
             case ModelFailed():
-                error, message = end.kind or _OTHER, end.reason
+                error, message = end.kind or _OTHER_VALUE, end.reason
             case None:
                 pass
-        return self._made_of(
-            ("step", each.seq, ""), above, (each.at, until), found | _paid(each),
+        return self._make_span(
+            ("step", step.seq, ""), above, (step.at, until), attributes | _cost_attributes(step),
             (error, message),
         )  # fmt: skip
 
-    def _aside(self, each: SideCall, above: TraceSpan | None, until: float) -> TraceSpan:
-        reserved, end = each.reserved, each.end
+    def _side_call(
+        self, call: SideCall, above: TraceSpan | None, until: float
+    ) -> TraceSpan:
+        reserved, end = call.reserved, call.end
         model = (end.model if end else "") or reserved.model
-        found = self._about("chat", model, self._prompt(each.seq).agent)
-        found |= {"refold.seq": each.seq, "refold.purpose": reserved.purpose}
+        attributes = self._about("chat", model, self._prompt(call.seq).agent)
+        attributes |= {"refold.seq": call.seq, "refold.purpose": reserved.purpose}
         if end and end.cached:
-            found["refold.cached"] = True
+            attributes["refold.cached"] = True
         if self._content:
             if reserved.prompt:
-                found["gen_ai.input.messages"] = _json([_heard(reserved.prompt)])
+                attributes["gen_ai.input.messages"] = _json(
+                    [_input_message(reserved.prompt)]
+                )
             if end and end.text:
-                found["gen_ai.output.messages"] = _json([_told([Text(end.text)], "stop")])
+                attributes["gen_ai.output.messages"] = _json(
+                    [_output_message([Text(end.text)], "stop")]
+                )
         error = _CUT_OFF
         if end:
-            error = _OTHER if end.failed else ""
-        return self._made_of(
-            ("side", each.seq, ""), above, (each.at, until), found | _paid(each),
+            error = _OTHER_VALUE if end.failed else ""
+        return self._make_span(
+            ("side", call.seq, ""), above, (call.at, until), attributes | _cost_attributes(call),
             (error, end.failed if end else ""),
         )  # fmt: skip
 
     def _prompt(self, seq: int) -> SystemPromptSet:
         """The one that held at this event."""
-        before = (prompt for at, prompt in reversed(self._prompts) if at <= seq)
+        before = (prompt for start, prompt in reversed(self._prompts) if start <= seq)
         return next(before, SystemPromptSet())
 
     def _about(self, operation: str, model: str, agent: str) -> Attributes:
         provider, slash, name = model.partition("/")
-        found: Attributes = {
+        attributes: Attributes = {
             "gen_ai.operation.name": operation,
-            "gen_ai.provider.name": _PROVIDERS.get(provider, provider) if slash else _OTHER,
+            "gen_ai.provider.name": _PROVIDER_NAMES.get(provider, provider)
+            if slash
+            else _OTHER_VALUE,
             "gen_ai.conversation.id": self._node.session,
         }
         if name or model:
-            found["gen_ai.request.model"] = name or model
+            attributes["gen_ai.request.model"] = name or model
         if agent:
-            found["gen_ai.agent.name"] = agent
-        return found
+            attributes["gen_ai.agent.name"] = agent
+        return attributes
 
-    def _made_of(
+    def _make_span(
         self,
         key: tuple[str, int, str],
         above: TraceSpan | None,
         times: tuple[float, float],
-        found: Attributes,
+        attributes: Attributes,
         failed: tuple[str, str],
     ) -> TraceSpan:
         """`failed` is the class of the error, "" if it went well, and what was said of it."""
         (_, seq, _), (error, message) = key, failed
         session, start = self._node.session, _nanoseconds(times[0])
-        operation = str(found["gen_ai.operation.name"])
+        operation = str(attributes["gen_ai.operation.name"])
         trace = _hash(32, session, "trace", self._turn_of.get(seq, 0) or seq)
         return TraceSpan(
             above.trace_id if above else trace,
             _hash(16, session, *key),
             above.span_id if above else "",
-            f"{operation} {found.get(_NAMED[operation], '')}".rstrip(),
+            f"{operation} {attributes.get(_NAME_ATTRIBUTES[operation], '')}".rstrip(),
             start,
             max(start, _nanoseconds(times[1])),
-            found | ({"error.type": error} if error else {}),
+            attributes | ({"error.type": error} if error else {}),
             remote=operation == "chat",
             error=error,
             message=message if error and self._content else "",
@@ -337,12 +347,12 @@ class _NodeSpans:
 
 
 def _turns(entries: Sequence[Entry]) -> dict[int, _Turn]:
-    found = dict[int, _Turn]()
+    turns = dict[int, _Turn]()
     open_: _Turn | None = None
     for entry in entries:
         match entry.event:
             case TurnStarted():
-                open_ = found[entry.seq] = _Turn(entry.seq, entry.at)
+                open_ = turns[entry.seq] = _Turn(entry.seq, entry.at)
             case Delivered(messages) if open_:
                 open_.said = (*open_.said, *messages)
             case TurnEnded() as end if open_:
@@ -350,42 +360,42 @@ def _turns(entries: Sequence[Entry]) -> dict[int, _Turn]:
                 open_ = None
             case _:
                 pass
-    return found
+    return turns
 
 
 def _hash(digits: int, *parts: str | int) -> str:
     return sha256("\0".join(map(str, parts)).encode()).hexdigest()[:digits]
 
 
-def _nanoseconds(at: float) -> int:
+def _nanoseconds(seconds: float) -> int:
     # A float holds no more of a time than this, and the protocol none that is later.
-    return round(min(max(at, 0.0), _LATEST) * 1_000_000) * 1000
+    return round(min(max(seconds, 0.0), _MAX_TIME_SECONDS) * 1_000_000) * 1000
 
 
-def _answered(end: ModelAnswered, *, content: bool) -> Attributes:
-    finished = _FINISHED[end.stop]
-    found: Attributes = {"gen_ai.response.finish_reasons": (finished,)}
+def _response_attributes(end: ModelAnswered, *, content: bool) -> Attributes:
+    finished = _FINISH_REASONS[end.stop]
+    attributes: Attributes = {"gen_ai.response.finish_reasons": (finished,)}
     if end.served_by:
-        found["gen_ai.response.model"] = end.served_by
+        attributes["gen_ai.response.model"] = end.served_by
     if end.first_piece is not None:
-        found["gen_ai.response.time_to_first_chunk"] = end.first_piece
+        attributes["gen_ai.response.time_to_first_chunk"] = end.first_piece
     if content:
-        told = _told(end.message.parts, finished)
-        found["gen_ai.output.messages"] = _json([told])
-    return found
+        message = _output_message(end.message.parts, finished)
+        attributes["gen_ai.output.messages"] = _json([message])
+    return attributes
 
 
-def _paid(each: Span) -> Attributes:
-    spent = spent_by(each)
+def _cost_attributes(span: Span) -> Attributes:
+    spent = spent_by(span)
     if not spent.answers:
         return {}
     cost: Attributes = {} if spent.cost is None else {"refold.cost_usd": spent.cost}
-    return _used(spent.usage) | cost
+    return _usage_attributes(spent.usage) | cost
 
 
-def _used(usage: Usage) -> Attributes:
+def _usage_attributes(usage: Usage) -> Attributes:
     """All input tokens are in the first; the others are parts."""
-    found: Attributes = {
+    attributes: Attributes = {
         "gen_ai.usage.input_tokens": usage.input,
         "gen_ai.usage.output_tokens": usage.output,
     }
@@ -394,16 +404,16 @@ def _used(usage: Usage) -> Attributes:
         "gen_ai.usage.cache_creation.input_tokens": usage.cache_write,
         "gen_ai.usage.reasoning.output_tokens": usage.reasoning,
     }
-    return found | {name: count for name, count in parts.items() if count}
+    return attributes | {name: count for name, count in parts.items() if count}
 
 
-def _heard(text: str) -> dict[str, object]:
+def _input_message(text: str) -> dict[str, object]:
     return {"role": "user", "parts": [{"type": "text", "content": text}]}
 
 
-def _told(parts: Sequence[Part], finished: str) -> dict[str, object]:
-    told = [each for part in parts for each in _part(part)]
-    return {"role": "assistant", "parts": told, "finish_reason": finished}
+def _output_message(parts: Sequence[Part], finished: str) -> dict[str, object]:
+    contents = [content for part in parts for content in _part(part)]
+    return {"role": "assistant", "parts": contents, "finish_reason": finished}
 
 
 def _part(part: Part) -> Iterator[dict[str, object]]:

@@ -1,7 +1,7 @@
 """Text in terminal cells: its width, cut, wrapped and folded.
 
 `wrap` breaks finished text into lines that fit the screen, `StreamWrapper` wraps text as it arrives
-and never takes anything back, and `folded` replaces the middle of long text by a line with the
+and never takes anything back, and `fold_lines` replaces the middle of long text by a line with the
 number of lines left out. Graphemes (letters with marks, composed emoji) are never split; `wcwidth`
 measures them by the rules that most terminals follow. Control characters must have been escaped
 before (`escape`).
@@ -11,42 +11,44 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from refold.views.escape import visible
-from refold.views.styled import Line, Piece, PieceStyle, Style, bare, joined, line
+from refold.views.styled import Line, Piece, PieceStyle, Style, bare, join_pieces, line
 
-_PARTS = re.compile(r"\n|[ \t]+|[^ \t\n]+")
-_ADDRESS = re.compile(r"\W{0,3}[a-z][a-z+]{1,9}://\S+")
+_PART_PATTERN = re.compile(r"\n|[ \t]+|[^ \t\n]+")
+_ADDRESS_PATTERN = re.compile(r"\W{0,3}[a-z][a-z+]{1,9}://\S+")
 # Chinese and Japanese marks that no row begins with, and that none ends with.
 _NOT_FIRST = "、。，．：；！？）］｝」』】》〉〕…ー々ぁぃぅぇぉっゃゅょァィゥェォッャュョ"
 _NOT_LAST = "（［｛「『【《〈〔"
-_DOT = " · "
-_KEPT = "\x1f"  # a blank at which nothing is broken; no visible text has one
-FOLDED = 20  # lines of one result
-_ROWS = 3  # of one very long line
-_PADDING = re.compile(r" {41,}|\t{11,}|(?:[ \t]*\n){7,}")
+_DOT_SEPARATOR = " · "
+_UNBREAKABLE_BLANK = "\x1f"  # a blank at which nothing is broken; no visible text has one
+MAX_RESULT_LINES = 20  # lines of one result
+_MAX_LINE_ROWS = 3  # of one very long line
+_PADDING_PATTERN = re.compile(r" {41,}|\t{11,}|(?:[ \t]*\n){7,}")
 # Each takes one cell and joins with no other of them: most text needs no table, and the
 # tables of `wcwidth` take longer to load than a prompt may take to appear.
-_NARROW = "\x00-\u02ff\u2010-\u2027\u2030-\u205e\u2190-\u2319\u2500-\u25fc\u2800-\u28ff"
-_ALL_NARROW = re.compile(f"[{_NARROW}]*")
+_NARROW_CHARS = (
+    "\x00-\u02ff\u2010-\u2027\u2030-\u205e\u2190-\u2319\u2500-\u25fc\u2800-\u28ff"
+)
+_ALL_NARROW = re.compile(f"[{_NARROW_CHARS}]*")
 _OF_UNSURE_WIDTH = re.compile("[\U0001f3fb-\U0001f3ff\u200d\ufe0f\u20e3]")
-_WIDEST = 2  # no letter takes more; what a font cannot join is taken for several
+_MAX_LETTER_CELLS = 2  # no letter takes more; what a font cannot join is taken for several
 
 
 def cells(text: str) -> int:
-    if _narrow(text):
+    if _is_narrow(text):
         return len(text)
     return sum(wide for _, wide in letters(text))
 
 
 def letters(text: str) -> Iterator[tuple[str, int]]:
     """The graphemes of the text, each with its width in cells."""
-    if _narrow(text):
+    if _is_narrow(text):
         yield from ((letter, 1) for letter in text)
         return
     from wcwidth import iter_graphemes
 
     for cluster in iter_graphemes(text):
         wide = _width(cluster)
-        if wide <= _WIDEST:
+        if wide <= _MAX_LETTER_CELLS:
             yield cluster, wide
         else:
             yield from ((letter, _width(letter)) for letter in cluster)
@@ -74,45 +76,45 @@ def cut(text: str, room: int) -> str:
     return _start(text, room - 1) + "…" if room > 0 else ""
 
 
-def wrapped(text: str, room: int) -> Iterator[str]:
+def break_lines(text: str, room: int) -> Iterator[str]:
     """The lines of `text`, none wider than `room`. No character is lost or added."""
     room = max(room, 2)
-    for each in text.split("\n"):
-        yield from _pieces(each, room)
+    for part in text.split("\n"):
+        yield from _pieces(part, room)
 
 
-def untabbed(text: str) -> str:
+def expand_tabs(text: str) -> str:
     return text.expandtabs(4) if "\t" in text else text
 
 
-def unpadded(text: str) -> str:
+def collapse_padding(text: str) -> str:
     """Replace long runs of blanks and empty lines by their number, so that nothing hides behind them."""
-    return _PADDING.sub(lambda found: _counted(found[0]), text)
+    return _PADDING_PATTERN.sub(lambda run: _padding_note(run[0]), text)
 
 
-def _narrow(text: str) -> bool:
+def _is_narrow(text: str) -> bool:
     return text.isascii() or _ALL_NARROW.fullmatch(text) is not None
 
 
 def _start(text: str, room: int) -> str:
     """The longest start of the text that fits `room`."""
-    if _narrow(text):
+    if _is_narrow(text):
         return text[:room]
-    kept = list[str]()
+    start = list[str]()
     for letter, wide in letters(text):
         room -= wide
         if room < 0:
             break
-        kept.append(letter)
-    return "".join(kept)
+        start.append(letter)
+    return "".join(start)
 
 
 def _pieces(text: str, room: int) -> Iterator[str]:
     if cells(text) <= room:
         yield text
         return
-    if _narrow(text):
-        yield from (text[at : at + room] for at in range(0, len(text), room))
+    if _is_narrow(text):
+        yield from (text[start : start + room] for start in range(0, len(text), room))
         return
     row, used = list[str](), 0
     for letter, wide in letters(text):
@@ -124,7 +126,7 @@ def _pieces(text: str, room: int) -> Iterator[str]:
     yield "".join(row)
 
 
-def _counted(run: str) -> str:
+def _padding_note(run: str) -> str:
     lines = run.count("\n")
     if lines:
         return f"\n… {lines - 1} empty lines …\n"
@@ -149,7 +151,7 @@ class _Rows:
         self.done: list[Line] = []
 
     def add(self, style: PieceStyle, text: str) -> None:
-        for part in _PARTS.findall(text):
+        for part in _PART_PATTERN.findall(text):
             if part == "\n":
                 self.end_row()
             elif part[0] in " \t":
@@ -162,7 +164,7 @@ class _Rows:
 
     def end_row(self) -> None:
         self._settle()
-        self.done.append(tuple(joined(self._row)))
+        self.done.append(tuple(join_pieces(self._row)))
         self._row, self._used, self._blank = [], 0, []
 
     def _letters(self, style: PieceStyle, part: str) -> None:
@@ -182,15 +184,15 @@ class _Rows:
         """Put the word on this row or the next."""
         if not self._word:
             return
-        word, self._word = joined(self._word), []
+        word, self._word = join_pieces(self._word), []
         self._last = ""
         text = "".join(part for _, part in word)
         wide, blank = cells(text), sum(cells(part) for _, part in self._blank)
         if self._used + blank + wide > self._room and self._row:
-            self.done.append(tuple(joined(self._row)))
+            self.done.append(tuple(join_pieces(self._row)))
             self._row, self._used, blank = [], 0, 0
             self._blank = []
-        if wide > self._room and not (self._addresses and _ADDRESS.match(text)):
+        if wide > self._room and not (self._addresses and _ADDRESS_PATTERN.match(text)):
             self._break(word)
         else:
             if self._used + blank + wide <= self._room:
@@ -234,21 +236,21 @@ def hard_wrap(pieces: Iterable[Piece], room: int) -> list[Line]:
                 used = 0
             rows[-1].append((style, letter))
             used += wide
-    return [tuple(joined(row)) for row in rows]
+    return [tuple(join_pieces(row)) for row in rows]
 
 
 def truncate(row: Line, room: int) -> Line:
     """The start of a row; "…" replaces the rest."""
-    left, kept = room, list[Piece]()
+    left, pieces = room, list[Piece]()
     if sum(cells(text) for _, text in row) <= room:
         return row
     for style, text in row:
         if cells(text) >= left:  # more pieces may follow, so it is cut at its end
-            kept.append((style, cut(f"{text} ", left)))
+            pieces.append((style, cut(f"{text} ", left)))
             break
-        kept.append((style, text))
+        pieces.append((style, text))
         left -= cells(text)
-    return tuple(kept)
+    return tuple(pieces)
 
 
 class StreamWrapper:
@@ -268,19 +270,19 @@ class StreamWrapper:
 
     def put(self, style: PieceStyle, text: str) -> list[Piece]:
         """Add text of one style; returns what can be printed now."""
-        out: list[Piece] = []
+        pieces: list[Piece] = []
         start = 0
-        for at, letter in enumerate(text):
+        for index, letter in enumerate(text):
             if letter in " \n":
-                self._grow(style, text[start:at])
-                out += self._settle()
-                start = at + 1
+                self._grow(style, text[start:index])
+                pieces += self._settle()
+                start = index + 1
                 if letter == "\n":
-                    out += self._end_line()
+                    pieces += self._end_line()
                 else:
                     self._blank += " "
         self._grow(style, text[start:])
-        return out
+        return pieces
 
     def end(self) -> list[Piece]:
         return self._settle()
@@ -301,19 +303,19 @@ class StreamWrapper:
             return []
         wide = sum(cells(text) for _, text in self._word)
         end = self._column + len(self._blank) + wide
-        out: list[Piece] = []
+        pieces: list[Piece] = []
         if self.room and end > self.room and self._column > self.indent:
-            out.append(("plain", "\n" + " " * self.indent))
+            pieces.append(("plain", "\n" + " " * self.indent))
             self._column = self.indent + wide
         else:
             if self._blank:
-                out.append(("plain", self._blank))
+                pieces.append(("plain", self._blank))
             self._column = end
         if self.room and self._column > self.room:  # the terminal breaks so wide a word
             self._column = (self._column - 1) % self.room + 1
-        out += self._word
+        pieces += self._word
         self._word, self._blank = [], ""
-        return out
+        return pieces
 
 
 def wrap_line(line: Line, room: int, indent: int = 0) -> Line:
@@ -324,62 +326,75 @@ def wrap_line(line: Line, room: int, indent: int = 0) -> Line:
     whole = "".join(text for _, text in line)
     if cells(whole) <= room:
         return line
-    kept = _DOT in whole and all(
+    keep_items = _DOT_SEPARATOR in whole and all(
         cells(part) + 2 <= room - indent
         for row in whole.split("\n")
-        for part in row.split(_DOT)
+        for part in row.split(_DOT_SEPARATOR)
     )
     flow = StreamWrapper(room)
     flow.indent = indent
     pieces = [
         piece for style, text in line
-        for piece in flow.put(style, _kept_whole(text) if kept else text)
+        for piece in flow.put(style, _protect_blanks(text) if keep_items else text)
     ]  # fmt: skip
     pieces += flow.end()
-    return tuple((style, text.replace(_KEPT, " ")) for style, text in pieces)
+    return tuple((style, text.replace(_UNBREAKABLE_BLANK, " ")) for style, text in pieces)
 
 
-def _kept_whole(text: str) -> str:
-    return f"{_KEPT}· ".join(part.replace(" ", _KEPT) for part in text.split(_DOT))
+def _protect_blanks(text: str) -> str:
+    return f"{_UNBREAKABLE_BLANK}· ".join(
+        part.replace(" ", _UNBREAKABLE_BLANK) for part in text.split(_DOT_SEPARATOR)
+    )
 
 
 def text_lines(text: str, room: int, style: Style = "plain") -> list[Line]:
     """Output of a tool as lines that fit: visible, wrapped, long lines cut."""
-    shown = untabbed(visible(text.rstrip("\n")))
+    shown = expand_tabs(visible(text.rstrip("\n")))
     return [line(row, style) for part in shown.split("\n") for row in _rows(part, room)]
 
 
 def sentence_lines(text: str, room: int, style: Style = "plain") -> list[Line]:
     """As `text_lines`, for sentences: wrapped between words."""
-    shown, most = untabbed(visible(text.rstrip("\n"))), room * (_ROWS - 1)
+    shown, max_cells = expand_tabs(visible(text.rstrip("\n"))), room * (_MAX_LINE_ROWS - 1)
     return [
         row
         for part in shown.split("\n")
-        for row in (wrap_words if cells(part) <= most else text_lines)(part, room, style)
+        for row in (wrap_words if cells(part) <= max_cells else text_lines)(
+            part, room, style
+        )
     ]
 
 
 def wrap_words(text: str, room: int, style: Style = "plain") -> list[Line]:
     """A sentence of ours, wrapped between words; a word that is too wide is broken."""
     rows = bare([wrap_line(line(text), room)]).split("\n")
-    return [line(part, style) for row in rows for part in wrapped(row, room)]
+    return [line(part, style) for row in rows for part in break_lines(row, room)]
 
 
-def folded(lines: Sequence[Line], most: int = FOLDED, hint: str = "") -> list[Line]:
-    """Start and end of `lines`, `most` in all; the end is the longer part."""
-    left = len(lines) - most + 1
+def fold_lines(
+    lines: Sequence[Line], max_lines: int = MAX_RESULT_LINES, hint: str = ""
+) -> list[Line]:
+    """Start and end of `lines`, `max_lines` in all; the end is the longer part."""
+    left = len(lines) - max_lines + 1
     if left <= 1:
         return list(lines)
-    head = most // 3
+    head = max_lines // 3
     gap = line(f"… {left} more lines{hint} …", "dim")
     return [*lines[:head], gap, *lines[head + left :]]
 
 
 def _rows(text: str, room: int) -> Iterator[str]:
-    rows = list(wrapped(text, room)) if len(text) < room * (_ROWS + 2) else None
-    if rows is not None and len(rows) <= _ROWS:
+    rows = (
+        list(break_lines(text, room)) if len(text) < room * (_MAX_LINE_ROWS + 2) else None
+    )
+    if rows is not None and len(rows) <= _MAX_LINE_ROWS:
         yield from rows
         return
-    yield from list(wrapped(text[: room * _ROWS], room))[: _ROWS - 1]
-    start = sum(len(row) for row in list(wrapped(text[: room * _ROWS], room))[: _ROWS - 1])
+    yield from list(break_lines(text[: room * _MAX_LINE_ROWS], room))[: _MAX_LINE_ROWS - 1]
+    start = sum(
+        len(row)
+        for row in list(break_lines(text[: room * _MAX_LINE_ROWS], room))[
+            : _MAX_LINE_ROWS - 1
+        ]
+    )
     yield cut(text[start : start + room * 2], room)

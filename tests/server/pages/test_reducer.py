@@ -28,7 +28,7 @@ from refold.views.screen.blocks import (
     ThinkingBlock,
     TurnEndBlock,
 )
-from refold.views.screen.screen import Screen, shown
+from refold.views.screen.screen import Screen, apply_frame
 from refold.views.stream_json.snapshot import Choices, snapshot, status
 from tests.server.pages.session_corpus import Plain, Session, documents_with_ends
 
@@ -97,7 +97,7 @@ def block(found: Block) -> list[Any]:
         case MessageBlock():
             images = [[i.blob, i.name] for i in found.images]
             return [
-                "heard", found.seq, found.words, found.said, found.sender, found.later,
+                "heard", found.seq, found.words, found.user_text, found.sender, found.later,
                 found.key, images,
             ]  # fmt: skip
         case AnswerBlock():
@@ -130,7 +130,7 @@ def compared(frames: list[Frame]) -> tuple[Plain, list[Plain]]:
     documents, cuts, expected = list[Plain](), [0], [plain(Screen(), set())]
     screen, told = Screen(), set[int]()
     for frame, found in documents_with_ends(frames):
-        screen = shown(screen, frame)
+        screen = apply_frame(screen, frame)
         documents += found
         if isinstance(frame.item, Entry) and isinstance(frame.item.event, Rewound):
             documents.append(asked_for(screen.view))

@@ -17,7 +17,7 @@ from refold.cli.session_argument import add_session, here_stored, labels, stored
 from refold.config.paths import here, paths
 from refold.errors import BadInput
 from refold.headless.streams import print_error, print_note, write, write_bytes
-from refold.views.export.formats import FORMS, form_by_name
+from refold.views.export.formats import EXPORT_FORMATS, format_by_name
 
 
 def add_parsers(what: Subparsers) -> None:
@@ -29,7 +29,7 @@ def add_parsers(what: Subparsers) -> None:
     add = out.add_argument
     add(
         "--format",
-        choices=FORMS,
+        choices=EXPORT_FORMATS,
         help="the format (default: by the suffix of FILE, else md)",
     )
     add("-o", "--output", metavar="FILE", help="the output file; -: stdout (default)")
@@ -59,7 +59,7 @@ def export(found: Namespace) -> int:
     if found.endpoint is not None or found.content:
         raise BadInput("--endpoint and --content are for --otlp: add it, or leave them out")
     output = "-" if found.output is None else found.output
-    form = found.format or form_by_name(output)
+    form = found.format or format_by_name(output)
     choice = ExportChoice(form, found.children, found.thoughts)
     home = here_stored()
     session = stored_session(home, found.id)

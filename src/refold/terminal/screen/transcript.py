@@ -47,12 +47,12 @@ from refold.views.screen.blocks import (
     StreamingBlock,
     ThinkingBlock,
     TurnEndBlock,
+    interactive_turn_rows,
     is_plan,
     result_rows,
-    typed_turn_rows,
 )
 from refold.views.screen.conversation import from_child, from_shell
-from refold.views.screen.screen import Screen, screen_at, shown
+from refold.views.screen.screen import Screen, apply_frame, screen_at
 from refold.views.screen.status import Status
 from refold.views.styled import Line, line
 from refold.views.wrap import cut
@@ -100,7 +100,7 @@ class TranscriptPrinter:
         self._doing.now(self._now.status.doing)
 
     def show(self, frame: Frame) -> None:
-        before, self._now = self._now, shown(self._now, frame)
+        before, self._now = self._now, apply_frame(self._now, frame)
         now = self._now
         own = self._is_own_choice(frame)
         for at in range(len(before.done), len(now.done)):
@@ -181,7 +181,7 @@ class TranscriptPrinter:
                 self._close()
                 self._doing.over()
                 self._printer.gap()
-                self._printer.lines(typed_turn_rows(block, usage=self.usage))
+                self._printer.lines(interactive_turn_rows(block, usage=self.usage))
             case _:
                 assert_never(block)
 
@@ -204,7 +204,7 @@ class TranscriptPrinter:
             self._dense = False
         else:
             sign = self._printer.look.sign("prompt")
-            self._printer.say(f"{sign} {visible(block.said)}", "person")
+            self._printer.say(f"{sign} {visible(block.user_text)}", "person")
         self._last = ""
 
     def _comes(
@@ -244,7 +244,7 @@ class TranscriptPrinter:
         """Words for later. Those instead of a turn that is stopped are shown after it."""
         if _stands(block, self.own) or self._now.view.turn.stopped:
             return
-        self._beside(line(f"after this turn: {visible(block.said)}", "dim"))
+        self._beside(line(f"after this turn: {visible(block.user_text)}", "dim"))
 
     def _beside(self, told: Line) -> None:
         self._part()

@@ -29,8 +29,8 @@ from refold.views.screen.blocks import (
 from refold.views.screen.screen import Screen, screen_of
 from refold.views.wrap import cut
 
-_TITLE = 90  # cells
-_STAGES: Mapping[Stage, str] = {
+_MAX_TITLE_CELLS = 90  # cells
+_STAGE_LABELS: Mapping[Stage, str] = {
     "called": "not begun",
     "asked": "waits for a person",
     "running": "not ended",
@@ -40,8 +40,8 @@ _STAGES: Mapping[Stage, str] = {
     "stopped": "stopped",
     "unknown": "end not known",
 }
-_MOMENT = 0.1  # seconds
-_WHO: Mapping[str, str] = {
+_MIN_SHOWN_SECONDS = 0.1  # seconds
+_SENDER_NAMES: Mapping[str, str] = {
     "person": "Person",
     "parent": "Parent agent",
     "shell": "Shell",
@@ -92,31 +92,35 @@ class ExportedSession(Struct, frozen=True):
     children: dict[str, tuple["ExportedSession", ...]]
 
     @property
-    def numbered(self) -> tuple[Turn, ...]:
+    def proper_turns(self) -> tuple[Turn, ...]:
         return tuple(turn for turn in self.turns if turn.number)
 
     @property
-    def unplaced(self) -> tuple["ExportedSession", ...]:
+    def orphan_sessions(self) -> tuple["ExportedSession", ...]:
         """Subagents whose call is not shown: they go to the end."""
         blocks = (block for turn in self.turns for block in turn.blocks)
-        told = {b.call.id for b in blocks if isinstance(b, CallBlock)}
-        told |= {b.call.id for t in self.turns for each in t.within.values() for b in each}
-        away = (found for call, found in self.children.items() if call not in told)
-        return tuple(story for found in away for story in found)
+        shown_ids = {b.call.id for b in blocks if isinstance(b, CallBlock)}
+        shown_ids |= {
+            b.call.id for t in self.turns for calls in t.within.values() for b in calls
+        }
+        groups = (group for call, group in self.children.items() if call not in shown_ids)
+        return tuple(child for group in groups for child in group)
 
 
-def exported_session(node: Node, means: ExportOptions) -> ExportedSession:
+def export_session(node: Node, options: ExportOptions) -> ExportedSession:
     screen = screen_of(node.entries)
-    shown = [b for b in screen.blocks if means.thoughts or not isinstance(b, ThinkingBlock)]
-    children = node.children if means.children else ()
+    shown = [
+        b for b in screen.blocks if options.thoughts or not isinstance(b, ThinkingBlock)
+    ]
+    children = node.children if options.children else ()
     known = [child for child in children if child.entries]
     return ExportedSession(
         node,
         title_of(node),
-        tuple((name, on_one_line(value)) for name, value in _facts(node, means) if value),
+        tuple((name, on_one_line(value)) for name, value in _facts(node, options) if value),
         tuple(_turns(shown, runs=bool(node.view.turn.seq))),
         screen,
-        _by_call([exported_session(child, means) for child in known]),
+        _by_call([export_session(child, options) for child in known]),
     )
 
 
@@ -125,13 +129,17 @@ def title_of(node: Node) -> str:
     born = node.child and node.child.born
     if born is not None:
         return _short(f"{born.child}: {born.title or born.task}")
-    said = (entry.event for entry in node.entries if isinstance(entry.event, Said))
-    wishes = (each.typed or each.text for each in said if each.sender in REQUESTERS)
-    first = next((words for words in wishes if words.strip()), "")
+    messages = (entry.event for entry in node.entries if isinstance(entry.event, Said))
+    texts = (
+        message.typed or message.text
+        for message in messages
+        if message.sender in REQUESTERS
+    )
+    first = next((words for words in texts if words.strip()), "")
     return _short(node.view.session.name or first) or f"session {node.session}"
 
 
-def _facts(node: Node, means: ExportOptions) -> Iterator[tuple[str, str]]:
+def _facts(node: Node, options: ExportOptions) -> Iterator[tuple[str, str]]:
     view, about = node.view, node.view.session
     first = node.entries[0].at if node.entries else 0.0
     last = node.entries[-1].at if node.entries else 0.0
@@ -143,7 +151,7 @@ def _facts(node: Node, means: ExportOptions) -> Iterator[tuple[str, str]]:
     yield "directory", started[0].directory if started else about.directory
     yield "agent", briefed[-1].agent if briefed else about.agent
     yield "model", ", ".join(name for name, _ in view.account.by_model if name)
-    yield "from", f"{means.when(first)} to {means.when(last)}"
+    yield "from", f"{options.when(first)} to {options.when(last)}"
     spent = spent_below(node)
     yield "used", spent_row(spent) + (" (with its subagents)" if node.children else "")
     source, seq = about.forked
@@ -176,33 +184,33 @@ def _is_of_a_turn(block: Block) -> bool:
 
 
 def _turn(number: int, blocks: Sequence[Block], over: TurnEndBlock | None) -> Turn:
-    here = {b.call.id for b in blocks if isinstance(b, CallBlock) and not b.within}
-    made = [b for b in blocks if isinstance(b, CallBlock) and b.within in here]
-    made.sort(key=lambda b: b.within)  # a stable sort: each call's keep their order
-    within = {id_: tuple(calls) for id_, calls in groupby(made, key=lambda b: b.within)}
-    inner = set(map(id, made))
+    call_ids = {b.call.id for b in blocks if isinstance(b, CallBlock) and not b.within}
+    nested = [b for b in blocks if isinstance(b, CallBlock) and b.within in call_ids]
+    nested.sort(key=lambda b: b.within)  # a stable sort: each call's keep their order
+    within = {id_: tuple(calls) for id_, calls in groupby(nested, key=lambda b: b.within)}
+    inner = set(map(id, nested))
     top = tuple(b for b in blocks if id(b) not in inner)
-    said = [b for b in blocks if isinstance(b, MessageBlock) and b.sender in REQUESTERS]
-    words = _short(said[0].said) if said else ""
-    at = blocks[0].at if blocks else over.at if over else 0.0
-    return Turn(number, words or "(no message)", at, top, within, over)
+    messages = [b for b in blocks if isinstance(b, MessageBlock) and b.sender in REQUESTERS]
+    words = _short(messages[0].user_text) if messages else ""
+    began = blocks[0].at if blocks else over.at if over else 0.0
+    return Turn(number, words or "(no message)", began, top, within, over)
 
 
 def _short(words: str) -> str:
-    return cut(on_one_line(" ".join(words.split())), _TITLE)
+    return cut(on_one_line(" ".join(words.split())), _MAX_TITLE_CELLS)
 
 
 def _by_call(children: Sequence[ExportedSession]) -> dict[str, tuple[ExportedSession, ...]]:
-    found = dict[str, tuple[ExportedSession, ...]]()
+    groups = dict[str, tuple[ExportedSession, ...]]()
     for child in children:
         call = child.node.child.born.call_id if child.node.child else ""
-        found[call] = (*found.get(call, ()), child)
-    return found
+        groups[call] = (*groups.get(call, ()), child)
+    return groups
 
 
-def who(sender: str) -> str:
+def sender_name(sender: str) -> str:
     """The name of a sender."""
-    return _WHO.get(sender, sender)
+    return _SENDER_NAMES.get(sender, sender)
 
 
 def call_outcome(block: CallBlock) -> str:
@@ -210,24 +218,24 @@ def call_outcome(block: CallBlock) -> str:
     for part in block.shown:
         if block.stage == "done" and isinstance(part, Output) and part.code != 0:
             return "ended early" if part.code is None else f"exit code {part.code}"
-    return _STAGES[block.stage]
+    return _STAGE_LABELS[block.stage]
 
 
-def took(block: CallBlock) -> str:
+def duration_text(block: CallBlock) -> str:
     """The duration, if it is worth showing."""
-    if not (block.began and block.ended) or block.ended - block.began < _MOMENT:
+    if not (block.began and block.ended) or block.ended - block.began < _MIN_SHOWN_SECONDS:
         return ""
     return duration(block.ended - block.began)
 
 
-def given(call: ToolCall) -> Iterator[tuple[str, str, bool]]:
+def argument_items(call: ToolCall) -> Iterator[tuple[str, str, bool]]:
     """Each argument: name, value, and whether the value is text and not JSON."""
     try:
-        found = msgspec.json.decode(call.arguments, type=dict[str, object])
+        arguments = msgspec.json.decode(call.arguments, type=dict[str, object])
     except (msgspec.DecodeError, RecursionError):
         yield "arguments", bytes(call.arguments).decode(errors="replace"), True
         return
-    for name, value in found.items():
+    for name, value in arguments.items():
         if isinstance(value, str):
             yield name, value, True
         else:

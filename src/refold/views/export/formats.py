@@ -2,12 +2,18 @@
 
 from pathlib import Path
 
-FORMS = ("md", "html", "tar", "text", "script")
-SUFFIXES = {"md": ".md", "html": ".html", "tar": ".tar", "text": ".txt", "script": ".jsonl"}
+EXPORT_FORMATS = ("md", "html", "tar", "text", "script")
+FORMAT_SUFFIXES = {
+    "md": ".md",
+    "html": ".html",
+    "tar": ".tar",
+    "text": ".txt",
+    "script": ".jsonl",
+}
 
 
-def form_by_name(name: str) -> str:
+def format_by_name(name: str) -> str:
     """The form that the name of a file asks for; else Markdown."""
     suffix = Path(name).suffix.lower()
     suffix = ".html" if suffix == ".htm" else suffix
-    return next((form for form, end in SUFFIXES.items() if end == suffix), "md")
+    return next((form for form, end in FORMAT_SUFFIXES.items() if end == suffix), "md")

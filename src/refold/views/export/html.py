@@ -22,18 +22,18 @@ from refold.views.export.content import (
     ExportedSession,
     ExportOptions,
     Turn,
-    exported_session,
-    who,
+    export_session,
+    sender_name,
 )
 from refold.views.export.html_parts import (
     CallStyle,
-    Highlighted,
+    Highlight,
     Markup,
     call,
     code,
+    create_highlighter,
     element,
-    highlighting,
-    joined,
+    join_markup,
 )
 from refold.views.number_format import duration, money, tokens
 from refold.views.screen.blocks import (
@@ -53,20 +53,20 @@ from refold.views.styled import Line
 if TYPE_CHECKING:
     from markdown_it.token import Token
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-_TABLE = 3  # turns from which on there is a table of them
-_LONG_TABLE = 20  # turns from which on it is folded
-_LAST = 253_402_300_799  # the end of the year 9999
-_LARGEST = 8_000_000  # bytes
-_SCHEMES = ("http", "https", "mailto")
-_BELOW = 3  # of the headings of the page
-_LONGEST = 200_000  # characters; longer text is shown as it is
+CONTENT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_MIN_TABLE_TURNS = 3  # turns from which on there is a table of them
+_MIN_FOLDED_TURNS = 20  # turns from which on it is folded
+_MAX_TIME_SECONDS = 253_402_300_799  # the end of the year 9999
+_MAX_IMAGE_BYTES = 8_000_000  # bytes
+_LINK_SCHEMES = ("http", "https", "mailto")
+_HEADING_OFFSET = 3  # of the headings of the page
+_MAX_PARSED_CHARS = 200_000  # characters; longer text is shown as it is
 
 Prose = Callable[[str], Markup]
 
 
-def prose(highlighted: Highlighted) -> Prose:
-    """A function that turns the Markdown of an answer into HTML, highlighting code by `highlighted`.
+def prose(highlight: Highlight) -> Prose:
+    """A function that turns the Markdown of an answer into HTML, highlighting code by `highlight`.
 
     HTML in it becomes text, images become links, and links lead to the web or to mail only.
     `markdown-it` does the rest; headings are put below those of the page.
@@ -74,19 +74,19 @@ def prose(highlighted: Highlighted) -> Prose:
     from markdown_it import MarkdownIt
 
     def block(content: str, language: str, attributes: str) -> str:
-        return code(highlighted(content, language))
+        return code(highlight(content, language))
 
-    made = MarkdownIt("commonmark", {"html": False, "highlight": block})
-    made.enable(["table", "strikethrough"]).disable("image")
-    made.validateLink = _leads_outside
+    parser = MarkdownIt("commonmark", {"html": False, "highlight": block})
+    parser.enable(["table", "strikethrough"]).disable("image")
+    parser.validateLink = _leads_outside
 
     def html(words: str) -> Markup:
         shown = visible(words)
-        if len(shown) > _LONGEST:
-            return code(highlighted(shown, ""))
-        tokens = made.parse(shown)
+        if len(shown) > _MAX_PARSED_CHARS:
+            return code(highlight(shown, ""))
+        tokens = parser.parse(shown)
         _tame(tokens)
-        html = str(made.renderer.render(tokens, made.options, {}))
+        html = str(parser.renderer.render(tokens, parser.options, {}))
         # Only the renderer writes these tags: those of the text are escaped by now.
         html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>')
         return Markup(html.replace("</table>", "</table></div>"))
@@ -96,16 +96,16 @@ def prose(highlighted: Highlighted) -> Prose:
 
 def _leads_outside(url: str) -> bool:
     try:
-        found = urlsplit(url)
+        parts = urlsplit(url)
     except ValueError:
         return False
-    return found.scheme.lower() in _SCHEMES and url.isprintable()
+    return parts.scheme.lower() in _LINK_SCHEMES and url.isprintable()
 
 
 def _tame(tokens: Sequence["Token"]) -> None:
     for token in tokens:
         if token.tag in ("h1", "h2", "h3", "h4", "h5", "h6"):
-            token.tag = f"h{min(int(token.tag[1]) + _BELOW, 6)}"
+            token.tag = f"h{min(int(token.tag[1]) + _HEADING_OFFSET, 6)}"
         if token.type == "fence":
             token.attrs = {}
         if token.type == "link_open":
@@ -117,67 +117,69 @@ def _tame(tokens: Sequence["Token"]) -> None:
             _tame(token.children)
 
 
-def page(node: Node, means: ExportOptions) -> Iterator[str]:
+def page(node: Node, options: ExportOptions) -> Iterator[str]:
     """In pieces, to be written one after the other."""
-    told = exported_session(node, means)
-    yield _head(told.title)
+    session = export_session(node, options)
+    yield _head(session.title)
     yield '<body>\n<a class="skip" href="#conversation">Skip to the conversation</a>\n<div class="page">\n'
-    yield element("header", element("h1", told.title), _facts(told)) + "\n"
-    if len(told.numbered) >= _TABLE:
-        yield _table(told) + "\n"
+    yield element("header", element("h1", session.title), _facts(session)) + "\n"
+    if len(session.proper_turns) >= _MIN_TABLE_TURNS:
+        yield _table(session) + "\n"
     yield '<main id="conversation">\n'
-    highlighted = highlighting()
-    drawn = _Drawn(means, prose(highlighted), highlighted)
-    for turn in told.turns:
-        yield drawn.turn(told, turn, "turn") + "\n"
-    for child in told.unplaced:
-        yield drawn.child(child, "lost") + "\n"
-    made = f"Written by refold {__version__}. This page loads nothing and runs nothing."
-    yield f"</main>\n{element('footer', made)}\n</div>\n</body>\n</html>\n"
+    highlight = create_highlighter()
+    renderer = _PageRenderer(options, prose(highlight), highlight)
+    for turn in session.turns:
+        yield renderer.turn(session, turn, "turn") + "\n"
+    for child in session.orphan_sessions:
+        yield renderer.child(child, "lost") + "\n"
+    footer = f"Written by refold {__version__}. This page loads nothing and runs nothing."
+    yield f"</main>\n{element('footer', footer)}\n</div>\n</body>\n</html>\n"
 
 
-class _Drawn(Struct):
-    means: ExportOptions
+class _PageRenderer(Struct):
+    options: ExportOptions
     prose: Prose
-    highlighted: Highlighted
+    highlight: Highlight
 
     def turn(
-        self, told: ExportedSession, turn: Turn, prefix: str, level: int = 2
+        self, session: ExportedSession, turn: Turn, prefix: str, level: int = 2
     ) -> Markup:
         """`prefix` makes the id of each turn its own in the whole page."""
         name = f"{prefix}-{turn.number}"
-        blocks = self._blocks(told, turn, name)
+        blocks = self._blocks(session, turn, name)
         if not turn.number:
             return element("section", *blocks, class_="turn", id=name)
         title = element(
             f"h{level}", f"Turn {turn.number}", self._time(turn.at), id=f"{name}-title"
         )
-        over = [_over(turn.over)] if turn.over else []
+        over = [_turn_end(turn.over)] if turn.over else []
         labelled = {"aria_labelledby": f"{name}-title"}
         return element("section", title, *blocks, *over, class_="turn", id=name, **labelled)
 
-    def child(self, told: ExportedSession, prefix: str) -> Markup:
-        label = element("span", told.title, class_="label")
-        end = told.node.child.status if told.node.child else ""
+    def child(self, session: ExportedSession, prefix: str) -> Markup:
+        label = element("span", session.title, class_="label")
+        end = session.node.child.status if session.node.child else ""
         summary = element("summary", label, element("span", end, class_="took"))
-        name = f"{prefix}-{told.node.name}"
-        turns = [self.turn(told, turn, name, 3) for turn in told.turns]
-        lost = [self.child(each, name) for each in told.unplaced]
-        return element("details", summary, _facts(told), *turns, *lost, class_="child")
+        name = f"{prefix}-{session.node.name}"
+        turns = [self.turn(session, turn, name, 3) for turn in session.turns]
+        lost = [self.child(orphan, name) for orphan in session.orphan_sessions]
+        return element("details", summary, _facts(session), *turns, *lost, class_="child")
 
-    def _blocks(self, told: ExportedSession, turn: Turn, name: str) -> Iterator[Markup]:
+    def _blocks(self, session: ExportedSession, turn: Turn, name: str) -> Iterator[Markup]:
         """The model is named where it changes."""
         model = ""
         for block in turn.blocks:
             if isinstance(block, AnswerBlock) and block.model != model:
                 model = block.model
                 yield element("p", model, class_="by")
-            yield self._block(block, told, turn, name)
+            yield self._block(block, session, turn, name)
 
-    def _block(self, block: Block, told: ExportedSession, turn: Turn, name: str) -> Markup:
+    def _block(
+        self, block: Block, session: ExportedSession, turn: Turn, name: str
+    ) -> Markup:
         match block:
             case MessageBlock():
-                return self._heard(block, told)
+                return self._message(block, session)
             case AnswerBlock(text=text, partial=partial):
                 cut = [element("p", "(cut off here)", class_="dim")] if partial else []
                 words = element("div", self.prose(text), class_="words")
@@ -193,50 +195,58 @@ class _Drawn(Struct):
                 inside = element("div", element("p", text), class_="inside")
                 return element("details", summary, inside, class_="thought")
             case CallBlock():
-                return self._called(block, told, turn, name)
+                return self._call_section(block, session, turn, name)
             case NoticeBlock(line=line):
-                return element("p", _styled(line), class_="news")
+                return element("p", _line_markup(line), class_="news")
             case TurnEndBlock():
-                return _over(block)
+                return _turn_end(block)
 
-    def _heard(self, block: MessageBlock, told: ExportedSession) -> Markup:
-        by = element("p", who(block.sender), class_="by")
+    def _message(self, block: MessageBlock, session: ExportedSession) -> Markup:
+        by = element("p", sender_name(block.sender), class_="by")
         shown = [
-            image_element(each, self.means.image(told.node, each)) for each in block.images
+            image_element(image, self.options.image(session.node, image))
+            for image in block.images
         ]
-        words = block.said
+        words = block.user_text
         if from_child(block.sender):
             summary = element("summary", element("span", "its report", class_="label"))
             inside = element("div", self.prose(words), class_="inside words")
             return element("div", by, element("details", summary, inside), class_="said")
-        said = element("p", words, class_="text")
-        return element("div", by, said, *shown, class_="said heard")
+        paragraph = element("p", words, class_="text")
+        return element("div", by, paragraph, *shown, class_="said heard")
 
-    def _called(
-        self, block: CallBlock, told: ExportedSession, turn: Turn, name: str
+    def _call_section(
+        self, block: CallBlock, session: ExportedSession, turn: Turn, name: str
     ) -> Markup:
-        made = turn.within.get(block.call.id, ())
-        hand = CallStyle(told.node.view.session.directory, self.highlighted)
-        inner = [call(each, self.means.label(each.call), hand) for each in made]
-        shown = [
-            image_element(each, self.means.image(told.node, each)) for each in block.images
+        nested = turn.within.get(block.call.id, ())
+        call_style = CallStyle(session.node.view.session.directory, self.highlight)
+        inner = [
+            call(block_, self.options.label(block_.call), call_style) for block_ in nested
         ]
-        label = self.means.label(block.call)
-        whole = call(block, label, hand, (*shown, *inner))
-        below = [c for each in (block, *made) for c in told.children.get(each.call.id, ())]
-        return joined(whole, *(self.child(each, name) for each in below))
+        shown = [
+            image_element(image, self.options.image(session.node, image))
+            for image in block.images
+        ]
+        label = self.options.label(block.call)
+        whole = call(block, label, call_style, (*shown, *inner))
+        below = [
+            child
+            for caller in (block, *nested)
+            for child in session.children.get(caller.call.id, ())
+        ]
+        return join_markup(whole, *(self.child(child, name) for child in below))
 
-    def _time(self, at: float) -> Markup:
-        if not 0 < at < _LAST:
+    def _time(self, moment: float) -> Markup:
+        if not 0 < moment < _MAX_TIME_SECONDS:
             return Markup()
-        exact = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return element("time", self.means.when(at), datetime=exact)
+        exact = datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return element("time", self.options.when(moment), datetime=exact)
 
 
 def _head(title: str) -> str:
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
         f"{element('title', title)}\n<style>\n{style()}</style>\n</head>\n"
@@ -248,12 +258,12 @@ def style() -> str:
     return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
-def _facts(told: ExportedSession) -> Markup:
-    rows = [joined(element("dt", n), element("dd", v)) for n, v in told.facts]
+def _facts(session: ExportedSession) -> Markup:
+    rows = [join_markup(element("dt", n), element("dd", v)) for n, v in session.facts]
     return element("dl", *rows, class_="facts")
 
 
-def _table(told: ExportedSession) -> Markup:
+def _table(session: ExportedSession) -> Markup:
     heads = [
         element("th", "turn", scope="col"),
         element("th", "asked", scope="col"),
@@ -263,12 +273,12 @@ def _table(told: ExportedSession) -> Markup:
         element("th", "tokens", scope="col", class_="number wide"),
         element("th", "cost", scope="col", class_="number"),
     ]
-    rows = [_row(turn) for turn in told.numbered]
+    rows = [_row(turn) for turn in session.proper_turns]
     table = element(
         "table", element("thead", element("tr", *heads)), element("tbody", *rows)
     )
     scroll = element("div", table, class_="scroll", tabindex="0")
-    if len(rows) <= _LONG_TABLE:
+    if len(rows) <= _MIN_FOLDED_TURNS:
         inside = (element("h2", "Turns"), scroll)
     else:
         label = element("span", f"{len(rows)} turns", class_="label")
@@ -294,18 +304,18 @@ def _row(turn: Turn) -> Markup:
     return element("tr", *cells)
 
 
-def _over(over: TurnEndBlock) -> Markup:
-    rows = [element("p", _styled(line)) for line in turn_rows(over)]
+def _turn_end(over: TurnEndBlock) -> Markup:
+    rows = [element("p", _line_markup(line)) for line in turn_rows(over)]
     return element("div", *rows, class_="over")
 
 
-def _styled(line: Line) -> Markup:
-    return joined(
+def _line_markup(line: Line) -> Markup:
+    return join_markup(
         *(
-            element("span", said, class_=style)
+            element("span", text, class_=style)
             if isinstance(style, str) and style in ("good", "bad", "warn")
-            else said
-            for style, said in line
+            else text
+            for style, text in line
         )
     )
 
@@ -314,14 +324,14 @@ def image_element(image: Image, content: bytes | None) -> Markup:
     """An inline image, recognized by its first bytes; no SVG, which may contain scripts."""
     name = image.name or "image"
     kind = _kind(content or b"")
-    if content is None or not kind or len(content) > _LARGEST:
+    if content is None or not kind or len(content) > _MAX_IMAGE_BYTES:
         why = "gone" if content is None else "too large" if kind else "not an image"
         return element("p", f"[image {name}: {why}]", class_="dim")
     data = f"data:{kind};base64,{b64encode(content).decode()}"
     # An element without an end, so it is not made by `element`; what is in it is.
     alt = element("i", name).removeprefix("<i>").removesuffix("</i>").replace("\n", " ")
     shown = Markup(f'<img src="{data}" alt="{alt}">')
-    return element("figure", shown, element("figcaption", joined(name)))
+    return element("figure", shown, element("figcaption", join_markup(name)))
 
 
 def _kind(content: bytes) -> str:

@@ -14,7 +14,7 @@ from refold.values.control import Progress
 from refold.values.display import Checklist, Diff, Note, Output, Shown
 from refold.values.path_names import near
 from refold.views.escape import on_one_line, visible
-from refold.views.export.content import call_outcome, given, took
+from refold.views.export.content import argument_items, call_outcome, duration_text
 from refold.views.screen.blocks import CallBlock
 
 if TYPE_CHECKING:
@@ -38,23 +38,23 @@ def element(tag: str, *content: str, **attributes: str) -> Markup:
         f' {name.rstrip("_").replace("_", "-")}="{escape(on_one_line(value), quote=True)}"'
         for name, value in attributes.items()
     )
-    inner = "".join(each if isinstance(each, Markup) else text(each) for each in content)
+    inner = "".join(part if isinstance(part, Markup) else text(part) for part in content)
     return Markup(f"<{tag}{named}>{inner}</{tag}>")
 
 
-def joined(*content: str) -> Markup:
+def join_markup(*content: str) -> Markup:
     """One after the other."""
     return Markup("".join(e if isinstance(e, Markup) else text(e) for e in content))
 
 
-_LONGEST = 50_000  # characters; more is shown without colours
-_LONG = 30  # lines; more scroll within their box
-_DIFF = {"+": "added", "-": "gone", "@": "hunk", "\\": "dim"}
+_MAX_HIGHLIGHTED_CHARS = 50_000  # characters; more is shown without colours
+_MIN_SCROLLED_LINES = 30  # lines; more scroll within their box
+_DIFF_CLASSES = {"+": "added", "-": "gone", "@": "hunk", "\\": "dim"}
 # The few kinds that have a colour of their own, by the short names that pygments has.
-_NAMES = ("nf", "nc", "nd", "nt", "na", "nb", "fm")
-_CHANGES = ("gi", "gd", "gh", "gu")
+_NAME_KINDS = ("nf", "nc", "nd", "nt", "na", "nb", "fm")
+_CHANGE_KINDS = ("gi", "gd", "gh", "gu")
 
-Highlighted = Callable[[str, str], Markup]
+Highlight = Callable[[str, str], Markup]
 
 
 class _Kinds(Protocol):
@@ -68,9 +68,9 @@ def code(shown: Markup) -> Markup:
     return element("pre", element("code", shown))
 
 
-def boxed(shown: Markup, content: str, kind: str = "") -> Markup:
+def code_box(shown: Markup, content: str, kind: str = "") -> Markup:
     """Long code scrolls in a box that the keyboard can focus."""
-    long = {"tabindex": "0"} if content.count("\n") > _LONG else {}
+    long = {"tabindex": "0"} if content.count("\n") > _MIN_SCROLLED_LINES else {}
     classes = " ".join(filter(None, (kind, "long" if long else "")))
     named = {"class_": classes} if classes else {}
     return element("pre", element("code", shown), **named, **long)
@@ -79,35 +79,40 @@ def boxed(shown: Markup, content: str, kind: str = "") -> Markup:
 def diff(content: str) -> Markup:
     """The lines of a unified diff."""
     rows = content.rstrip("\n").split("\n")
-    shown = [element("span", row + "\n", class_=_DIFF.get(row[:1], "same")) for row in rows]
-    return boxed(joined(*shown), content, "diff")
+    shown = [
+        element("span", row + "\n", class_=_DIFF_CLASSES.get(row[:1], "same"))
+        for row in rows
+    ]
+    return code_box(join_markup(*shown), content, "diff")
 
 
-def highlighting() -> Highlighted:
+def create_highlighter() -> Highlight:
     """A function that highlights code; code of an unknown language stays plain."""
     known = dict[str, "Lexer | None"]()
 
-    def highlighted(content: str, language: str) -> Markup:
+    def highlight(content: str, language: str) -> Markup:
         content, language = visible(content), language.lower()
-        if not language or len(content) > _LONGEST:
+        if not language or len(content) > _MAX_HIGHLIGHTED_CHARS:
             return text(content)
         if language not in known:
             known[language] = _lexer(language)
         lexer = known[language]
-        return joined(*_spans(content, lexer)) if lexer else text(content)
+        return join_markup(*_spans(content, lexer)) if lexer else text(content)
 
-    return highlighted
+    return highlight
 
 
 def _spans(content: str, lexer: "Lexer") -> list[Markup]:
     from pygments.token import STANDARD_TYPES
 
-    made = list[Markup]()
-    for kind, said in lexer.get_tokens(content):
+    spans = list[Markup]()
+    for kind, words in lexer.get_tokens(content):
         colour = _colour(STANDARD_TYPES.get(kind, ""))
         # Our own classes, so that no kind is taken for one of the page's.
-        made.append(element("span", said, class_=f"k-{colour}") if colour else text(said))
-    return made
+        spans.append(
+            element("span", words, class_=f"k-{colour}") if colour else text(words)
+        )
+    return spans
 
 
 def _lexer(language: str) -> "Lexer | None":
@@ -120,29 +125,29 @@ def _lexer(language: str) -> "Lexer | None":
 
 
 def _colour(short: str) -> str:
-    if short in _NAMES:
+    if short in _NAME_KINDS:
         return "n"
-    if short in _CHANGES:
+    if short in _CHANGE_KINDS:
         return short
     return short[:1] if short[:1] in ("k", "s", "m", "c") else ""
 
 
-_TODO: Mapping[Progress, str] = {
+_TODO_LABELS: Mapping[Progress, str] = {
     "pending": "open", "in_progress": "at work", "done": "done", "cancelled": "left out",
 }  # fmt: skip
-_LANGUAGES = {"bash": "bash", "python": "python"}
-_SHORT = 200  # characters of an argument that stands on the line of its name
+_TOOL_LANGUAGES = {"bash": "bash", "python": "python"}
+_MAX_INLINE_CHARS = 200  # characters of an argument that stands on the line of its name
 
 
 class CallStyle(Struct, frozen=True):
     """How calls are drawn: paths are relative to `directory`."""
 
     directory: str
-    highlighted: Highlighted
+    highlight: Highlight
 
 
 def call(
-    block: CallBlock, label: str, hand: CallStyle, inside: Sequence[Markup] = ()
+    block: CallBlock, label: str, style_: CallStyle, inside: Sequence[Markup] = ()
 ) -> Markup:
     """A call that unfolds. `inside` are its images, and the calls that its code made."""
     word = call_outcome(block)
@@ -152,17 +157,17 @@ def call(
         "summary",
         element("code", on_one_line(label), class_="label"),
         element("span", word, class_=f"stage {style}"),
-        element("span", took(block), class_="took"),
+        element("span", duration_text(block), class_="took"),
     )
-    content = element("div", *_inside(block, hand), *inside, class_="inside")
+    content = element("div", *_inside(block, style_), *inside, class_="inside")
     # Changes are unfolded: most readers look for them.
-    opened = {"open": ""} if _changed(block) else {}
+    opened = {"open": ""} if _has_diff(block) else {}
     return element("details", summary, content, **opened)
 
 
-def _inside(block: CallBlock, hand: CallStyle) -> Iterator[Markup]:
-    arguments = list(_arguments(block, hand))
-    if not _changed(block):
+def _inside(block: CallBlock, call_style: CallStyle) -> Iterator[Markup]:
+    arguments = list(_arguments(block, call_style))
+    if not _has_diff(block):
         yield element("p", "arguments", class_="what")
         yield from arguments
     if block.answered:
@@ -170,42 +175,42 @@ def _inside(block: CallBlock, hand: CallStyle) -> Iterator[Markup]:
         yield element("p", f"A person was asked ({why}{block.answered}).")
     elif block.reason:
         yield element("p", block.reason, class_="warn")
-    if (block.shown or block.text) and not _changed(block):
+    if (block.shown or block.text) and not _has_diff(block):
         yield element("p", "result", class_="what")
     for part in block.shown:
-        yield from _shown(part, hand.directory)
+        yield from _result_part(part, call_style.directory)
     printed = any(isinstance(part, Output) for part in block.shown)
-    if _changed(block):
-        yield _folded("arguments", *arguments)
+    if _has_diff(block):
+        yield _fold("arguments", *arguments)
     if block.text and not block.shown:
         yield _text(block.text) if block.stage == "done" else _sentence(block.text)
     elif block.text and not printed:
-        yield _folded("what the model read", _text(block.text))
+        yield _fold("what the model read", _text(block.text))
     if block.whole:
         yield element("p", "The model saw a part; the session has all of it.", class_="dim")
 
 
-def _changed(block: CallBlock) -> bool:
+def _has_diff(block: CallBlock) -> bool:
     return any(isinstance(part, Diff) for part in block.shown)
 
 
-def _arguments(block: CallBlock, hand: CallStyle) -> Iterator[Markup]:
-    for name, value, is_text in given(block.call):
+def _arguments(block: CallBlock, call_style: CallStyle) -> Iterator[Markup]:
+    for name, value, is_text in argument_items(block.call):
         language = "" if is_text else "json"
         if name in ("command", "code"):
-            language = _LANGUAGES.get(block.call.name, "")
-        yield from _given(name, value, hand.highlighted(value, language))
+            language = _TOOL_LANGUAGES.get(block.call.name, "")
+        yield from _argument(name, value, call_style.highlight(value, language))
 
 
-def _given(name: str, value: str, shown: Markup) -> Iterator[Markup]:
-    if "\n" in value or len(value) > _SHORT:
+def _argument(name: str, value: str, shown: Markup) -> Iterator[Markup]:
+    if "\n" in value or len(value) > _MAX_INLINE_CHARS:
         yield element("p", f"{name}:")
-        yield boxed(shown, value)
+        yield code_box(shown, value)
     else:
         yield element("p", f"{name}: ", element("code", value))
 
 
-def _shown(part: Shown, directory: str) -> Iterator[Markup]:
+def _result_part(part: Shown, directory: str) -> Iterator[Markup]:
     match part:
         case Diff(path, kind, text):
             yield element("p", f"{kind} ", element("code", near(path, directory)))
@@ -221,11 +226,11 @@ def _shown(part: Shown, directory: str) -> Iterator[Markup]:
         case Note(text):
             yield element("p", text)
         case Checklist(items):
-            rows = [element("li", f"{t.subject} ({_TODO[t.status]})") for t in items]
+            rows = [element("li", f"{t.subject} ({_TODO_LABELS[t.status]})") for t in items]
             yield element("ul", *rows, class_="todos")
 
 
-def _folded(title: str, *content: Markup) -> Markup:
+def _fold(title: str, *content: Markup) -> Markup:
     summary = element("summary", element("span", title, class_="label"))
     return element("details", summary, element("div", *content, class_="inside"))
 
@@ -236,4 +241,4 @@ def _sentence(content: str) -> Markup:
 
 
 def _text(content: str) -> Markup:
-    return boxed(joined(content), content)
+    return code_box(join_markup(content), content)

@@ -21,11 +21,11 @@ from refold.views.export.content import (
     ExportedSession,
     ExportOptions,
     Turn,
+    argument_items,
     call_outcome,
-    exported_session,
-    given,
-    took,
-    who,
+    duration_text,
+    export_session,
+    sender_name,
 )
 from refold.views.screen.blocks import (
     AnswerBlock,
@@ -45,23 +45,23 @@ from refold.views.styled import bare
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
-_SHORT = 120  # characters of an argument that stands on the line of its name
-_SPECIAL = re.compile(r"([\\`*_\[\]<>#|~&])")
-_RULE = re.compile(r"\s*[-=]+\s*")  # makes a heading of the line before it
-_TAG = re.compile(r"<(?=[A-Za-z/!?])")
-_CODE = re.compile(
+_MAX_INLINE_CHARS = 120  # characters of an argument that stands on the line of its name
+_SPECIAL_PATTERN = re.compile(r"([\\`*_\[\]<>#|~&])")
+_RULE_PATTERN = re.compile(r"\s*[-=]+\s*")  # makes a heading of the line before it
+_TAG_PATTERN = re.compile(r"<(?=[A-Za-z/!?])")
+_CODE_PATTERN = re.compile(
     r"(?<!`)(`+)(?!`)(?:.+?)(?<!`)\1(?!`)|^ {0,3}(```+|~~~+).*?^ {0,3}\2", re.S | re.M
 )
-_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
-_AFTER = "after-all-of-it"
-_LONGEST = 200_000  # characters that are parsed; more stand in a fence
+_FENCE_PATTERN = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
+_PROBE_TEXT = "after-all-of-it"
+_MAX_PARSED_CHARS = 200_000  # characters that are parsed; more stand in a fence
 
 
-Contained = Callable[[str], str]
-_LINE = "─" * 40
+Sanitize = Callable[[str], str]
+_RULE_LINE = "─" * 40
 
 
-def containing() -> Contained:
+def create_sanitizer() -> Sanitize:
     """A function that returns Markdown unchanged if it is harmless, and else as close as possible.
 
     An unclosed fence, a comment or an HTML element would swallow the rest of the document. A parser
@@ -72,15 +72,18 @@ def containing() -> Contained:
 
     parser = MarkdownIt("commonmark").enable("table")
 
-    def contained(text: str) -> str:
-        if len(text) > _LONGEST:
-            return fenced(text)
-        return next((each for each in _ways(text) if _harmless(each, parser)), fenced(text))
+    def sanitize(text: str) -> str:
+        if len(text) > _MAX_PARSED_CHARS:
+            return code_fence(text)
+        return next(
+            (candidate for candidate in _candidates(text) if _harmless(candidate, parser)),
+            code_fence(text),
+        )
 
-    return contained
+    return sanitize
 
 
-def fenced(text: str, language: str = "") -> str:
+def code_fence(text: str, language: str = "") -> str:
     """In a fence that no line of the text can close."""
     shown = text.rstrip("\n")
     longest = max((len(run) for run in re.findall(r"`+", shown)), default=0)
@@ -88,9 +91,9 @@ def fenced(text: str, language: str = "") -> str:
     return f"{fence}{language}\n{shown}\n{fence}\n"
 
 
-def _ways(text: str) -> Iterator[str]:
+def _candidates(text: str) -> Iterator[str]:
     yield text
-    closing = [found[1] for found in _FENCE.finditer(text)]
+    closing = [match[1] for match in _FENCE_PATTERN.finditer(text)]
     if closing:
         yield f"{text}\n{closing[-1]}"
         yield f"{text}\n{closing[0]}"
@@ -102,99 +105,103 @@ def _ways(text: str) -> Iterator[str]:
 
 def _harmless(text: str, parser: "MarkdownIt") -> bool:
     """Is a paragraph after the text a paragraph of its own, and is there no HTML in the text?"""
-    found = parser.parse(f"{text}\n\n{_AFTER}\n")
-    last = found[-2:-1]
-    alone = [(t.content, t.level) for t in last] == [(_AFTER, 1)]
-    every = [t for token in found for t in (token, *(token.children or ()))]
+    tokens = parser.parse(f"{text}\n\n{_PROBE_TEXT}\n")
+    last = tokens[-2:-1]
+    alone = [(t.content, t.level) for t in last] == [(_PROBE_TEXT, 1)]
+    every = [t for token in tokens for t in (token, *(token.children or ()))]
     return alone and not any(t.type.startswith("html_") for t in every)
 
 
 def _without_tags(text: str) -> str:
     """Tags become text; code is unchanged."""
-    made, at = "", 0
-    for code in _CODE.finditer(text):
-        made += _TAG.sub(r"\\<", text[at : code.start()]) + code[0]
-        at = code.end()
-    return made + _TAG.sub(r"\\<", text[at:])
+    result, position = "", 0
+    for code in _CODE_PATTERN.finditer(text):
+        result += _TAG_PATTERN.sub(r"\\<", text[position : code.start()]) + code[0]
+        position = code.end()
+    return result + _TAG_PATTERN.sub(r"\\<", text[position:])
 
 
-def markdown(node: Node, means: ExportOptions) -> Iterator[str]:
+def markdown(node: Node, options: ExportOptions) -> Iterator[str]:
     """In pieces, to be written one after the other."""
-    yield from _session(exported_session(node, means), _How(means, containing()), 1)
+    yield from _session(
+        export_session(node, options), _Renderer(options, create_sanitizer()), 1
+    )
 
 
-class _How(Struct, frozen=True):
-    means: ExportOptions
-    contained: Contained
+class _Renderer(Struct, frozen=True):
+    options: ExportOptions
+    sanitize: Sanitize
 
 
-def _session(told: ExportedSession, how: _How, level: int) -> Iterator[str]:
-    yield f"{'#' * level} {_words(told.title)}\n\n| | |\n|---|---|\n"
-    for name, value in told.facts:
+def _session(session: ExportedSession, renderer: _Renderer, level: int) -> Iterator[str]:
+    yield f"{'#' * level} {_words(session.title)}\n\n| | |\n|---|---|\n"
+    for name, value in session.facts:
         yield f"| {name} | {_words(value)} |\n"
-    for turn in told.turns:
+    for turn in session.turns:
         if turn.number:
             head = f"{'#' * min(level + 1, 6)} Turn {turn.number}"
-            yield f"\n{head} · {how.means.when(turn.at)}\n"
+            yield f"\n{head} · {renderer.options.when(turn.at)}\n"
         for block in turn.blocks:
-            yield "\n" + "".join(_block(block, turn, told, how, level))
+            yield "\n" + "".join(_block(block, turn, session, renderer, level))
         if turn.over is not None:
-            yield "\n" + _over(turn.over)
-    for child in told.unplaced:
+            yield "\n" + _turn_end(turn.over)
+    for child in session.orphan_sessions:
         yield "\n"
-        yield from _session(child, how, min(level + 2, 6))
+        yield from _session(child, renderer, min(level + 2, 6))
 
 
 def _block(
-    block: Block, turn: Turn, told: ExportedSession, how: _How, level: int
+    block: Block, turn: Turn, session: ExportedSession, renderer: _Renderer, level: int
 ) -> Iterator[str]:
     match block:
         case MessageBlock():
-            yield f"**{_words(who(block.sender))}:**\n\n{_quoted(block.said)}"
+            yield f"**{_words(sender_name(block.sender))}:**\n\n{_quote(block.user_text)}"
             for image in block.images:
                 yield f">\n> [image: {_words(image.name or image.media_type)}]\n"
         case AnswerBlock(text=text, partial=partial):
-            yield from _said(text, "cut off here" if partial else "", how)
+            yield from _response(text, "cut off here" if partial else "", renderer)
         case DroppedBlock(text=text):
-            yield from _said(text, block.mark, how)
+            yield from _response(text, block.mark, renderer)
         case ThinkingBlock(text=text):
-            yield _folded("thought", _fence(text))
+            yield _fold("thought", _fence(text))
         case CallBlock():
-            yield from _called(block, turn, told, how, level)
+            yield from _call_section(block, turn, session, renderer, level)
         case NoticeBlock(line=line):
             yield f"*{_words(bare([line]))}*\n"
         case TurnEndBlock():
-            yield _over(block)
+            yield _turn_end(block)
 
 
-def _said(text: str, mark: str, how: _How) -> Iterator[str]:
+def _response(text: str, mark: str, renderer: _Renderer) -> Iterator[str]:
     if text.strip():
-        yield how.contained(visible(text).rstrip()) + "\n"
+        yield renderer.sanitize(visible(text).rstrip()) + "\n"
     if mark:
         yield f"\n*({_words(mark)})*\n"
 
 
-def _called(
-    block: CallBlock, turn: Turn, told: ExportedSession, how: _How, level: int
+def _call_section(
+    block: CallBlock, turn: Turn, session: ExportedSession, renderer: _Renderer, level: int
 ) -> Iterator[str]:
-    directory = told.node.view.session.directory
-    yield _folded(_summary(block, how), "".join(_call(block, directory)))
+    directory = session.node.view.session.directory
+    yield _fold(_summary(block, renderer), "".join(_call(block, directory)))
     for inner in turn.within.get(block.call.id, ()):
-        yield "\n" + _folded(_summary(inner, how), "".join(_call(inner, directory)))
-    made = (block, *turn.within.get(block.call.id, ()))
-    for child in (each for call in made for each in told.children.get(call.call.id, ())):
+        yield "\n" + _fold(_summary(inner, renderer), "".join(_call(inner, directory)))
+    calls = (block, *turn.within.get(block.call.id, ()))
+    for child in (
+        subagent for call in calls for subagent in session.children.get(call.call.id, ())
+    ):
         yield "\n"
-        yield from _session(child, how, min(level + 2, 6))
+        yield from _session(child, renderer, min(level + 2, 6))
 
 
-def _summary(block: CallBlock, how: _How) -> str:
-    said = f"<code>{_markup(how.means.label(block.call))}</code>"
-    return " · ".join(filter(None, (said, call_outcome(block), took(block))))
+def _summary(block: CallBlock, renderer: _Renderer) -> str:
+    label = f"<code>{_markup(renderer.options.label(block.call))}</code>"
+    return " · ".join(filter(None, (label, call_outcome(block), duration_text(block))))
 
 
 def _call(block: CallBlock, directory: str) -> Iterator[str]:
-    for name, value, is_text in given(block.call):
-        if "\n" in value or len(value) > _SHORT:
+    for name, value, is_text in argument_items(block.call):
+        if "\n" in value or len(value) > _MAX_INLINE_CHARS:
             yield f"{_words(name)}:\n\n{_fence(value, '' if is_text else 'json')}\n"
         else:
             yield f"{_words(name)}: {_code(value)}\n\n"
@@ -205,12 +212,12 @@ def _call(block: CallBlock, directory: str) -> Iterator[str]:
             case Diff(path, kind, text):
                 yield f"{kind}: {_words(near(path, directory))}\n\n{_fence(text, 'diff')}\n"
             case Output(_, text, code, ended):
-                how = ended or ("ended before it was done" if code is None else "")
+                reason = ended or ("ended before it was done" if code is None else "")
                 yield _fence(text, "text")
                 yield (
                     f"\nexit code {code}\n\n"
                     if code is not None
-                    else f"\n{_words(how)}\n\n"
+                    else f"\n{_words(reason)}\n\n"
                 )
             case Note(text):
                 yield f"{_words(text)}\n\n"
@@ -220,17 +227,17 @@ def _call(block: CallBlock, directory: str) -> Iterator[str]:
         yield f"what the model read:\n\n{_fence(block.text)}"
 
 
-def _over(over: TurnEndBlock) -> str:
+def _turn_end(over: TurnEndBlock) -> str:
     return "".join(f"*{_words(bare([row]))}*  \n" for row in turn_rows(over))
 
 
-def _folded(summary: str, content: str) -> str:
+def _fold(summary: str, content: str) -> str:
     # The empty lines end the HTML, so that what is between them is Markdown again.
     return f"<details>\n<summary>{summary}</summary>\n\n{content.rstrip()}\n\n</details>\n"
 
 
 def _fence(text: str, language: str = "") -> str:
-    return fenced(visible(text), language)
+    return code_fence(visible(text), language)
 
 
 def _code(text: str) -> str:
@@ -245,50 +252,52 @@ def _code(text: str) -> str:
     )
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     rows = visible(text).strip("\n").split("\n")
     return "".join(f"> {_row(row)}  \n" if row.strip() else ">\n" for row in rows)
 
 
 def _row(row: str) -> str:
-    return ("\\" if _RULE.fullmatch(row) else "") + _SPECIAL.sub(r"\\\1", row)
+    return ("\\" if _RULE_PATTERN.fullmatch(row) else "") + _SPECIAL_PATTERN.sub(
+        r"\\\1", row
+    )
 
 
 def _words(text: str) -> str:
     """Escaped for Markdown, on one line."""
-    return _SPECIAL.sub(r"\\\1", on_one_line(text))
+    return _SPECIAL_PATTERN.sub(r"\\\1", on_one_line(text))
 
 
 def _markup(text: str) -> str:
     return escape(on_one_line(text))
 
 
-def plain(node: Node, means: ExportOptions) -> Iterator[str]:
+def plain(node: Node, options: ExportOptions) -> Iterator[str]:
     """In pieces, to be written one after the other."""
-    yield from _plain_session(exported_session(node, means), means)
+    yield from _plain_session(export_session(node, options), options)
 
 
-def _plain_session(told: ExportedSession, means: ExportOptions) -> Iterator[str]:
-    yield visible(f"{told.title}\n{_LINE}\n")
-    wide = max(len(name) for name, _ in told.facts)
-    for name, value in told.facts:
+def _plain_session(session: ExportedSession, options: ExportOptions) -> Iterator[str]:
+    yield visible(f"{session.title}\n{_RULE_LINE}\n")
+    wide = max(len(name) for name, _ in session.facts)
+    for name, value in session.facts:
         yield visible(f"{name:{wide}}  {value}\n")
-    yield f"{_LINE}\n\n"
-    screen = _below_once(told.screen, thoughts=means.thoughts)
-    yield transcript(screen, means.label) + "\n"
-    for children in told.children.values():
+    yield f"{_RULE_LINE}\n\n"
+    screen = _without_reports(session.screen, thoughts=options.thoughts)
+    yield transcript(screen, options.label) + "\n"
+    for children in session.children.values():
         for child in children:
             yield "\n\n"
-            yield from _plain_session(child, means)
+            yield from _plain_session(child, options)
 
 
-def _below_once(screen: Screen, *, thoughts: bool) -> Screen:
+def _without_reports(screen: Screen, *, thoughts: bool) -> Screen:
     """Without reports of subagents, which follow whole; and without thoughts, if so wished."""
-    done = type(screen.done)(
+    blocks = type(screen.done)(
         [
-            replace(each, found="") if isinstance(each, NoticeBlock) else each
-            for each in screen.done
-            if thoughts or not isinstance(each, ThinkingBlock)
+            replace(block, found="") if isinstance(block, NoticeBlock) else block
+            for block in screen.done
+            if thoughts or not isinstance(block, ThinkingBlock)
         ]
     )
-    return Screen(done=done, open=screen.open, view=screen.view)
+    return Screen(done=blocks, open=screen.open, view=screen.view)

@@ -15,21 +15,21 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 Kind: TypeAlias = Literal["words", "heading", "rule", "table", "fence", "code", "closed"]
-_DEEPEST = 16  # containers; deeper marks are text
-_LONGEST = 4_000  # characters of one block: what is longer is given out in parts
-_TALLEST = 64_000  # characters of one table
-_ITEM = re.compile(r" {0,3}([-+*]|\d{1,9}[.)])(?=[ \t]|$)")
-_FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`]*$)|~{3,})")
-_HEADING = re.compile(r" {0,3}(#{1,6})(?=[ \t]|$)(.*)")
-_CLOSING = re.compile(r"(?:^|[ \t])[ \t]*#+$")
-_RULE = re.compile(r" {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$")
-_UNDERLINE = re.compile(r" {0,3}(?:(=+)|-+)[ \t]*$")
-_QUOTE = re.compile(r" {0,3}> ?")
-_LEADING = re.compile(r"[ \t>*+\-0-9.)]*\t")
-_DELIMITERS = re.compile(r" {0,3}(?:[|:]|-[-|:])[-|: \t]*$")
-_BAR = re.compile(r"(?<!\\)\|")
-_COLUMN = re.compile(r":?-+:?")
-CODE = 4  # blanks before it that make a line code
+_MAX_CONTAINERS = 16  # containers; deeper marks are text
+_MAX_BLOCK_CHARS = 4_000  # characters of one block: what is longer is given out in parts
+_MAX_TABLE_CHARS = 64_000  # characters of one table
+_ITEM_PATTERN = re.compile(r" {0,3}([-+*]|\d{1,9}[.)])(?=[ \t]|$)")
+_FENCE_PATTERN = re.compile(r"( {0,3})(`{3,}(?=[^`]*$)|~{3,})")
+_HEADING_PATTERN = re.compile(r" {0,3}(#{1,6})(?=[ \t]|$)(.*)")
+_CLOSING_PATTERN = re.compile(r"(?:^|[ \t])[ \t]*#+$")
+_RULE_PATTERN = re.compile(r" {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$")
+_UNDERLINE_PATTERN = re.compile(r" {0,3}(?:(=+)|-+)[ \t]*$")
+_QUOTE_PATTERN = re.compile(r" {0,3}> ?")
+_LEADING_TAB_PATTERN = re.compile(r"[ \t>*+\-0-9.)]*\t")
+_DELIMITERS_PATTERN = re.compile(r" {0,3}(?:[|:]|-[-|:])[-|: \t]*$")
+_BAR_PATTERN = re.compile(r"(?<!\\)\|")
+_COLUMN_PATTERN = re.compile(r":?-+:?")
+CODE_INDENT = 4  # blanks before it that make a line code
 
 
 class Container(Struct, frozen=True):
@@ -78,7 +78,7 @@ class Fence(Struct, frozen=True):
     def ends(self, line: str) -> bool:
         bare = line.strip(" \t")
         same = bare == self.mark[0] * len(bare)
-        return same and len(bare) >= len(self.mark) and indent(line) < CODE
+        return same and len(bare) >= len(self.mark) and indent(line) < CODE_INDENT
 
 
 class Blocks:
@@ -90,7 +90,7 @@ class Blocks:
         self._blanks: int | None = None  # empty lines in code that is only indented
         self._size, self._headed = 0, True
         self._gap, self._begun = False, False
-        self._found: list[Leaf] = []
+        self._leaves: list[Leaf] = []
 
     @property
     def last(self) -> str:
@@ -104,27 +104,29 @@ class Blocks:
 
     def line(self, text: str) -> list[Leaf]:
         """Add a whole line; returns the blocks that it finishes."""
-        kept, rest = self._around.walk(unindented(text))
-        if self._fence is not None and kept == len(self._around):
+        depth, rest = self._around.walk(expand_indent(text))
+        if self._fence is not None and depth == len(self._around):
             self._in_fence(self._fence, rest)
         elif is_blank(rest):
-            self._blank(kept)
+            self._blank(depth)
         else:
-            self._text(kept, rest)
-        return self._given()
+            self._text(depth, rest)
+        return self._take_leaves()
 
     def foresee(self, start: str) -> list[Leaf]:
         """Finish the paragraph if a line with this start ends it, however the line continues."""
         if self._words:
-            kept, rest = self._around.walk(unindented(start))
-            found, title = item(rest), heading(rest)
-            inside = kept == len(self._around)
+            depth, rest = self._around.walk(expand_indent(start))
+            list_item, title = item(rest), heading(rest)
+            inside = depth == len(self._around)
             begins = (
-                found and not found.bare and (not inside or _may_interrupt(found, rest))
+                list_item
+                and not list_item.bare
+                and (not inside or _may_interrupt(list_item, rest))
             )
             if begins or (title and title[1]):
                 self._finish()
-        return self._given()
+        return self._take_leaves()
 
     def more(self, text: str) -> list[Leaf]:
         """Add the rest of a line that was too long."""
@@ -134,12 +136,12 @@ class Blocks:
             self._add_row(text)
         else:
             self._add_words(text)
-        return self._given()
+        return self._take_leaves()
 
     def end(self) -> list[Leaf]:
         self._close(0)
         self._finish()
-        return self._given()
+        return self._take_leaves()
 
     def _in_fence(self, open_: Fence, rest: str) -> None:
         if open_.ends(rest):
@@ -148,47 +150,47 @@ class Blocks:
         else:
             self._give("code", rest[min(indent(rest), open_.indent) :])
 
-    def _blank(self, kept: int) -> None:
-        self._close(kept)
+    def _blank(self, depth: int) -> None:
+        self._close(depth)
         if self._blanks is not None:
             self._blanks += 1
         else:
             self._finish()
             self._gap = True
 
-    def _text(self, kept: int, rest: str) -> None:
-        self._around.fill(kept)
-        going_on = self._words is not None and indent(rest) >= CODE
-        kept_all = kept == len(self._around)
-        if not going_on:
-            opened, rest = self._opened(kept, rest)
-            lazy = self._words is not None and not kept_all and not opened
-            going_on = lazy and not begins_leaf(rest)
-            kept_all = kept_all or opened
-        if going_on:
+    def _text(self, depth: int, rest: str) -> None:
+        self._around.fill(depth)
+        continues_text = self._words is not None and indent(rest) >= CODE_INDENT
+        continues_all = depth == len(self._around)
+        if not continues_text:
+            opened, rest = self._open_containers(depth, rest)
+            lazy = self._words is not None and not continues_all and not opened
+            continues_text = lazy and not begins_leaf(rest)
+            continues_all = continues_all or opened
+        if continues_text:
             self._add_words(rest)
             return
-        if not kept_all:
-            self._close(kept)
+        if not continues_all:
+            self._close(depth)
         self._leaf(rest)
 
-    def _opened(self, kept: int, rest: str) -> tuple[bool, str]:
+    def _open_containers(self, depth: int, rest: str) -> tuple[bool, str]:
         """Open the quotes and items that the line begins."""
         opened = False
-        while kept < _DEEPEST:
-            taken, found = quote(rest), None
-            if indent(rest) >= CODE:
+        while depth < _MAX_CONTAINERS:
+            taken, list_item = quote(rest), None
+            if indent(rest) >= CODE_INDENT:
                 break
             if not taken:
-                in_words = self._words is not None and kept == len(self._around)
-                found = item(rest)
-                if found is None or (in_words and not _may_interrupt(found, rest)):
+                in_words = self._words is not None and depth == len(self._around)
+                list_item = item(rest)
+                if list_item is None or (in_words and not _may_interrupt(list_item, rest)):
                     break
-                taken = found.offset
-            self._close(kept)
+                taken = list_item.offset
+            self._close(depth)
             self._finish()
-            self._around.open(found)
-            opened, kept = True, kept + 1
+            self._around.open(list_item)
+            opened, depth = True, depth + 1
             rest = rest[taken:]
             if is_blank(rest):
                 break
@@ -197,18 +199,18 @@ class Blocks:
     def _leaf(self, rest: str) -> None:
         if is_blank(rest) or (self._words and self._ends_words(self._words, rest)):
             return
-        if self._table is not None and indent(rest) < CODE and not begins_leaf(rest):
+        if self._table is not None and indent(rest) < CODE_INDENT and not begins_leaf(rest):
             self._add_row(rest)
-        elif self._words is None and indent(rest) >= CODE:
-            self._indented(rest)
+        elif self._words is None and indent(rest) >= CODE_INDENT:
+            self._add_indented_code(rest)
         else:
             if self._words is None or begins_leaf(rest):
                 self._finish()
             self._begin(rest)
 
     def _begin(self, rest: str) -> None:
-        if found := heading(rest):
-            self._give("heading", found[1], level=found[0])
+        if title := heading(rest):
+            self._give("heading", title[1], level=title[0])
         elif opens := fence(rest):
             self._fence = opens
             self._give("fence", rest.strip(" \t"))
@@ -226,22 +228,22 @@ class Blocks:
             return True
         if level := underline(rest):
             self._words = None
-            self._give("heading", *(each.strip(" \t") for each in words), level=level)
+            self._give("heading", *(line.strip(" \t") for line in words), level=level)
             return True
         return False
 
-    def _indented(self, rest: str) -> None:
+    def _add_indented_code(self, rest: str) -> None:
         if self._blanks is None:
             self._finish()
-        for each in (*[""] * (self._blanks or 0), rest):
-            self._give("code", each)
+        for line in (*[""] * (self._blanks or 0), rest):
+            self._give("code", line)
         self._blanks = 0
 
     def _add_words(self, rest: str) -> None:
         self._words = self._words or []
         self._words.append(rest.lstrip(" \t"))
         self._size += len(rest)
-        if self._size > _LONGEST:
+        if self._size > _MAX_BLOCK_CHARS:
             self._finish()
             self._words = []
 
@@ -249,7 +251,7 @@ class Blocks:
         self._table = self._table or []
         self._table.append(rest)
         self._size += len(rest)
-        if self._size > _TALLEST:
+        if self._size > _MAX_TABLE_CHARS:
             self._finish()
             self._table, self._headed = [], False
 
@@ -268,12 +270,12 @@ class Blocks:
             self._fence = None
             self._give("closed", "")
 
-    def _close(self, kept: int) -> None:
-        """Close all containers but the first `kept`."""
-        if kept < len(self._around):
+    def _close(self, depth: int) -> None:
+        """Close all containers but the first `depth`."""
+        if depth < len(self._around):
             self._finish()
-        while len(self._around) > kept:
-            if self._around.unsaid:
+        while len(self._around) > depth:
+            if self._around.has_unprinted_item:
                 self._give("words", "")
             self._around.leave()
 
@@ -281,12 +283,12 @@ class Blocks:
         around, shared = self._around.place()
         gap = shared if self._gap and self._begun else -1
         headed = self._headed or kind != "table"
-        self._found.append(Leaf(kind, lines, around, level, gap, headed))
+        self._leaves.append(Leaf(kind, lines, around, level, gap, headed))
         self._gap, self._begun = False, True
 
-    def _given(self) -> list[Leaf]:
-        found, self._found = self._found, []
-        return found
+    def _take_leaves(self) -> list[Leaf]:
+        leaves, self._leaves = self._leaves, []
+        return leaves
 
 
 class Nesting:
@@ -302,60 +304,62 @@ class Nesting:
 
     def walk(self, rest: str) -> tuple[int, str]:
         """Match the containers that the line continues; returns their number and the rest of the line."""
-        for at, each in enumerate(self._open):
-            if each.item is None:
+        for index, container in enumerate(self._open):
+            if container.item is None:
                 taken = quote(rest)
                 if not taken:
-                    return at, rest
+                    return index, rest
             else:
-                taken = each.item.offset
+                taken = container.item.offset
                 blank = is_blank(rest)
-                if (blank and each.bare) or (not blank and indent(rest) < taken):
-                    return at, rest
+                if (blank and container.bare) or (not blank and indent(rest) < taken):
+                    return index, rest
             rest = rest[taken:]
         return len(self._open), rest
 
-    def fill(self, kept: int) -> None:
+    def fill(self, count: int) -> None:
         """The first so many containers have content now."""
-        for each in self._open[:kept]:
-            each.bare = False
+        for container in self._open[:count]:
+            container.bare = False
 
-    def open(self, found: ListItem | None) -> None:
+    def open(self, list_item: ListItem | None) -> None:
         """Open a quote, or an item; an item of the same list gets the next number."""
         depth = len(self._open)
         self._forget(depth + 1)
         before = self._lists.pop(depth, None)
         sign = ""
-        if found is not None:
-            sign, number = found.sign, before.number if before else None
+        if list_item is not None:
+            sign, number = list_item.sign, before.number if before else None
             if before and number is not None and before.sign[-1] == sign[-1]:
                 sign = f"{number + 1}{sign[-1]}"
-            self._lists[depth] = ListItem(sign, found.offset, found.bare)
-        self._open.append(_Open(found, sign))
+            self._lists[depth] = ListItem(sign, list_item.offset, list_item.bare)
+        self._open.append(_Open(list_item, sign))
 
     def leave(self) -> None:
         """Close the innermost."""
         self._open.pop()
 
     @property
-    def unsaid(self) -> bool:
+    def has_unprinted_item(self) -> bool:
         """Is the innermost an item whose marker is not printed yet?"""
         return bool(self._open) and self._open[-1].begins
 
     def place(self) -> tuple[tuple[Container, ...], int]:
         """The containers of a block, and how many of them it shares with the block before."""
         self._forget(len(self._open))
-        around = tuple(Container(each.sign, each.begins) for each in self._open)
-        shared = _shared(self._before, self._open)
-        for each in self._open:
-            each.begins = False
+        around = tuple(
+            Container(container.sign, container.begins) for container in self._open
+        )
+        shared = _count_shared(self._before, self._open)
+        for container in self._open:
+            container.begins = False
         self._before = list(self._open)
         return around, shared
 
     def _forget(self, depth: int) -> None:
         """The lists from that depth on have ended."""
-        for at in [at for at in self._lists if at >= depth]:
-            del self._lists[at]
+        for level in [level for level in self._lists if level >= depth]:
+            del self._lists[level]
 
 
 class _Open:
@@ -365,20 +369,20 @@ class _Open:
         self.begins = item is not None
 
 
-def _shared(before: Sequence[_Open], now: Sequence[_Open]) -> int:
-    pairs = zip(before, now, strict=False)
+def _count_shared(before: Sequence[_Open], after: Sequence[_Open]) -> int:
+    pairs = zip(before, after, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
 
 
-def _may_interrupt(found: ListItem, rest: str) -> bool:
+def _may_interrupt(list_item: ListItem, rest: str) -> bool:
     """A paragraph is interrupted by an item with text, and only by a list that begins with 1."""
-    return not found.bare and found.number in (None, 1) and not underline(rest)
+    return not list_item.bare and list_item.number in (None, 1) and not underline(rest)
 
 
-def unindented(line: str) -> str:
+def expand_indent(line: str) -> str:
     """Expand the tabs before the text."""
-    found = _LEADING.match(line)
-    return found[0].expandtabs(4) + line[found.end() :] if found else line
+    match = _LEADING_TAB_PATTERN.match(line)
+    return match[0].expandtabs(4) + line[match.end() :] if match else line
 
 
 def indent(line: str) -> int:
@@ -391,60 +395,62 @@ def is_blank(line: str) -> bool:
 
 def quote(line: str) -> int:
     """The length of a quote mark; 0: there is none."""
-    found = _QUOTE.match(line)
-    return found.end() if found else 0
+    match = _QUOTE_PATTERN.match(line)
+    return match.end() if match else 0
 
 
 def item(line: str) -> ListItem | None:
-    found = _ITEM.match(line)
-    if found is None or _RULE.match(line):
+    match = _ITEM_PATTERN.match(line)
+    if match is None or _RULE_PATTERN.match(line):
         return None
-    rest = line[found.end() :].expandtabs(4)
+    rest = line[match.end() :].expandtabs(4)
     blanks = indent(rest)
     bare = is_blank(rest)
     # More blanks than that before code; none before nothing.
-    wide = 1 if bare or blanks > CODE else blanks
-    return ListItem(found[1], found.end() + wide, bare)
+    wide = 1 if bare or blanks > CODE_INDENT else blanks
+    return ListItem(match[1], match.end() + wide, bare)
 
 
 def fence(line: str) -> Fence | None:
-    found = _FENCE.match(line)
-    return Fence(found[2], len(found[1])) if found else None
+    match = _FENCE_PATTERN.match(line)
+    return Fence(match[2], len(match[1])) if match else None
 
 
 def heading(line: str) -> tuple[int, str] | None:
     """Level and text."""
-    found = _HEADING.match(line)
-    if found is None:
+    match = _HEADING_PATTERN.match(line)
+    if match is None:
         return None
-    return len(found[1]), _CLOSING.sub("", found[2].strip(" \t"))
+    return len(match[1]), _CLOSING_PATTERN.sub("", match[2].strip(" \t"))
 
 
 def is_rule(line: str) -> bool:
-    return _RULE.match(line) is not None
+    return _RULE_PATTERN.match(line) is not None
 
 
 def underline(line: str) -> int:
     """The level of the heading that this line makes of the paragraph before; 0: none."""
-    found = _UNDERLINE.match(line)
-    return 0 if found is None else 1 if found[1] else 2
+    match = _UNDERLINE_PATTERN.match(line)
+    return 0 if match is None else 1 if match[1] else 2
 
 
 def begins_table(head: str, line: str) -> bool:
-    if "|" not in head or not _DELIMITERS.match(line):
+    if "|" not in head or not _DELIMITERS_PATTERN.match(line):
         return False
     columns = row(line)
-    return len(columns) == len(row(head)) > 0 and all(map(_COLUMN.fullmatch, columns))
+    return len(columns) == len(row(head)) > 0 and all(
+        map(_COLUMN_PATTERN.fullmatch, columns)
+    )
 
 
 def row(line: str) -> list[str]:
     """The cells of a table row."""
-    found = [cell.strip(" \t") for cell in _BAR.split(line.strip(" \t"))]
-    if found and not found[0]:
-        del found[0]
-    if found and not found[-1]:
-        del found[-1]
-    return [cell.replace("\\|", "|") for cell in found]
+    parts = [cell.strip(" \t") for cell in _BAR_PATTERN.split(line.strip(" \t"))]
+    if parts and not parts[0]:
+        del parts[0]
+    if parts and not parts[-1]:
+        del parts[-1]
+    return [cell.replace("\\|", "|") for cell in parts]
 
 
 def begins_leaf(line: str) -> bool:

@@ -14,14 +14,14 @@ from refold.views.styled import Piece, Style
 if TYPE_CHECKING:
     from pygments.lexer import Lexer
 
-_Then: TypeAlias = str | int | tuple[str, ...]
+_Transition: TypeAlias = str | int | tuple[str, ...]
 _Match: TypeAlias = Callable[[str, int], re.Match[str] | None]
-_Table: TypeAlias = Mapping[str, list[tuple[_Match, Any, _Then | None]]]
-_LONGEST = 1_000  # characters; longer lines are not highlighted
-_MOST = 50  # states that a letter may lead through
-_NAME = re.compile(r"[\w+#.-]{1,30}")
+_Table: TypeAlias = Mapping[str, list[tuple[_Match, Any, _Transition | None]]]
+_MAX_LINE_CHARS = 1_000  # characters; longer lines are not highlighted
+_MAX_STATES_PER_CHAR = 50  # states that a letter may lead through
+_NAME_PATTERN = re.compile(r"[\w+#.-]{1,30}")
 # By the dotted name of the kind of token, the nearest wins.
-_STYLES: Mapping[str, Style] = {
+_TOKEN_STYLES: Mapping[str, Style] = {
     "Comment": "comment", "Keyword": "keyword", "Operator.Word": "keyword",
     "Literal.String": "string", "Literal.Number": "number", "Name.Function": "name",
     "Name.Class": "name", "Name.Tag": "name", "Name.Decorator": "builtin",
@@ -42,18 +42,18 @@ class Highlighter:
         self._comments = self._lexer is not None and _has_comments(self._lexer)
 
     def line(self, text: str) -> list[Piece]:
-        if self._lexer is None or len(text) > _LONGEST or not text.strip():
+        if self._lexer is None or len(text) > _MAX_LINE_CHARS or not text.strip():
             return [("code", text)]
         if self._in_comment:
             head, end, rest = text.partition("*/")
             self._in_comment = not end
             return [("comment", head + end), *(self.line(rest) if rest else [])]
         try:
-            found = list(_read(self._lexer, f"{text}\n", self._stack))
+            tokens = list(_read(self._lexer, f"{text}\n", self._stack))
         except Exception:
             self._lexer = None
             return [("code", text)]
-        pieces = _styled(found)
+        pieces = _to_pieces(tokens)
         if "".join(part for _, part in pieces) != text:
             return [("code", text)]
         return self._open_comment(text, pieces) if self._comments else pieces
@@ -63,29 +63,29 @@ class Highlighter:
         start = text.rfind("/*")
         if start < 0 or "*/" in text[start + 2 :]:
             return pieces
-        kept, at = list[Piece](), 0
+        before, position = list[Piece](), 0
         for style, part in pieces:
-            if at <= start < at + len(part):
+            if position <= start < position + len(part):
                 if style == "string":
                     return pieces
-                kept.append((style, part[: start - at]))
+                before.append((style, part[: start - position]))
                 break
-            kept.append((style, part))
-            at += len(part)
+            before.append((style, part))
+            position += len(part)
         self._in_comment = True
-        return [*(each for each in kept if each[1]), ("comment", text[start:])]
+        return [*(piece for piece in before if piece[1]), ("comment", text[start:])]
 
 
 def _lexer(info: str) -> "Lexer | None":
-    found = _NAME.match(info.strip().lstrip("{").lstrip("."))
-    if found is None:
+    match = _NAME_PATTERN.match(info.strip().lstrip("{").lstrip("."))
+    if match is None:
         return None
     from pygments.lexers import (
         get_all_lexers,  # pyright: ignore[reportUnknownVariableType] - untyped
         get_lexer_by_name,  # pyright: ignore[reportUnknownVariableType] - untyped
     )
 
-    name = found[0].lower()
+    name = match[0].lower()
     # `get_lexer_by_name` alone would search every installed package for plug-ins.
     known = cast(
         "Iterator[tuple[str, tuple[str, ...], object, object]]",
@@ -99,10 +99,10 @@ def _lexer(info: str) -> "Lexer | None":
 def _has_comments(lexer: "Lexer") -> bool:
     """Does /* begin a comment in this language?"""
     try:
-        found = _styled(list(_read(lexer, "/* */\n", ["root"])))
+        pieces = _to_pieces(list(_read(lexer, "/* */\n", ["root"])))
     except Exception:
         return False
-    return {style for style, text in found if text.strip()} == {"comment"}
+    return {style for style, text in pieces if text.strip()} == {"comment"}
 
 
 def _read(lexer: "Lexer", line: str, stack: list[str]) -> Iterator[tuple[str, str]]:
@@ -115,37 +115,37 @@ def _read(lexer: "Lexer", line: str, stack: list[str]) -> Iterator[tuple[str, st
         return
     # The table that a lexer is made of has no other name.
     rules = cast("_Table", lexer._tokens)  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue, reportPrivateUsage, reportUnknownVariableType]
-    at = steps = 0
-    while at < len(line):
+    position = steps = 0
+    while position < len(line):
         steps += 1
-        if steps > _MOST * len(line):
+        if steps > _MAX_STATES_PER_CHAR * len(line):
             raise RecursionError(f"the lexer of {lexer.name} goes round in {line!r}")
-        for match, act, then in rules[stack[-1]]:
-            if found := match(line, at):
-                yield from _tokens(lexer, act, found)
-                at = found.end()
-                if then is not None:
-                    _go(stack, then)
+        for match, act, transition in rules[stack[-1]]:
+            if hit := match(line, position):
+                yield from _tokens(lexer, act, hit)
+                position = hit.end()
+                if transition is not None:
+                    _change_state(stack, transition)
                 break
         else:
-            if line[at] == "\n":
+            if line[position] == "\n":
                 stack[:] = ["root"]
-            yield "Token.Text", line[at]
-            at += 1
+            yield "Token.Text", line[position]
+            position += 1
 
 
-def _tokens(lexer: "Lexer", act: Any, found: re.Match[str]) -> Iterator[tuple[str, str]]:
+def _tokens(lexer: "Lexer", act: Any, match: re.Match[str]) -> Iterator[tuple[str, str]]:
     if act is None:
         return
     if isinstance(act, tuple):  # a kind of token is one
-        yield str(cast("object", act)), found[0]
+        yield str(cast("object", act)), match[0]
         return
-    for _, kind, text in act(lexer, found):
+    for _, kind, text in act(lexer, match):
         yield str(kind), text
 
 
-def _go(stack: list[str], then: _Then) -> None:
-    for step in then if isinstance(then, tuple) else (then,):
+def _change_state(stack: list[str], transition: _Transition) -> None:
+    for step in transition if isinstance(transition, tuple) else (transition,):
         if step == "#pop":
             del stack[max(len(stack) - 1, 1) :]
         elif step == "#push":
@@ -156,9 +156,9 @@ def _go(stack: list[str], then: _Then) -> None:
             stack.append(step)
 
 
-def _styled(found: list[tuple[str, str]]) -> list[Piece]:
+def _to_pieces(tokens: list[tuple[str, str]]) -> list[Piece]:
     pieces: list[Piece] = []
-    for kind, text in found:
+    for kind, text in tokens:
         style, words = _style(kind), text.replace("\n", "")
         if pieces and pieces[-1][0] == style:
             pieces[-1] = (style, pieces[-1][1] + words)
@@ -170,7 +170,7 @@ def _styled(found: list[tuple[str, str]]) -> list[Piece]:
 def _style(kind: str) -> Style:
     name = kind.removeprefix("Token.")
     while name:
-        if found := _STYLES.get(name):
-            return found
+        if style := _TOKEN_STYLES.get(name):
+            return style
         name = name.rpartition(".")[0]
     return "code"

@@ -20,22 +20,24 @@ from refold.views.markdown.tables import table
 from refold.views.styled import Line, Piece, Style
 from refold.views.wrap import StreamWrapper, hard_wrap, wrap
 
-WIDEST = 100  # cells of prose: longer lines are hard to read; code and tables may be wider
-_LONGEST = 4_000  # characters of a line that wait for its end
-_OPENING = 60  # characters at the start of a line that decide which block it begins
-_LEAST = 10  # cells for text, however deeply nested
+MAX_PROSE_CELLS = (
+    100  # cells of prose: longer lines are hard to read; code and tables may be wider
+)
+_MAX_PENDING_CHARS = 4_000  # characters of a line that wait for its end
+_OPENING_CHARS = 60  # characters at the start of a line that decide which block it begins
+_MIN_TEXT_CELLS = 10  # cells for text, however deeply nested
 # What could follow an open mark and close it, behind a word and, for code, behind a blank. A row
 # that none of them changes is settled.
-_CLOSERS = {
+_MARK_CLOSERS = {
     "*": ("x*", "x**", "x***"), "_": ("x_", "x__"), "~": ("x~~",),
     "`": ("x`", "x``", "x```", "`", "``", "```"), "[": ("x](u)", "x](u", "x](<u>)"),
     "](": ("x)", "x))", 'x")', "x')", "x>)"),
 }  # fmt: skip
-_RULE = 40  # cells
+_MAX_RULE_CELLS = 40  # cells
 _FEW_STOPS, _CHARS_FOR_STOP = 50, 8
-_END: Piece = ("plain", "\n")
+_LINE_END: Piece = ("plain", "\n")
 # By level; deeper ones look like the last. Without styles their marks are printed.
-_HEADINGS: tuple[Style, ...] = ("title", "heading", "subheading")
+_HEADING_STYLES: tuple[Style, ...] = ("title", "heading", "subheading")
 
 
 class MarkdownRenderer:
@@ -55,12 +57,12 @@ class MarkdownRenderer:
         signs: bool = True,
     ) -> None:
         self._room = room if callable(room) else lambda: room
-        self._flow = None if marks else StreamWrapper(min(self._room(), WIDEST))
+        self._flow = None if marks else StreamWrapper(min(self._room(), MAX_PROSE_CELLS))
         self._styled, self._signs = styled, signs
         self._blocks, self._spans = Blocks(), Spans(SpanOptions(styled, links))
         self._marks = self._spans if styled else Spans(SpanOptions())
         self._code: Highlighter | None = None
-        self._held: list[str] = []  # of the line that has not ended
+        self._pending: list[str] = []  # of the line that has not ended
         self._size, self._going_on = 0, False
         self._open: _OpenParagraph | None = None
         self._unseen = 0  # characters since its rows were laid out
@@ -74,139 +76,145 @@ class MarkdownRenderer:
     @property
     def waiting(self) -> str:
         """The last words of the block that is not finished yet."""
-        held = "".join(self._held[-40:])
-        return " ".join(f"{self._blocks.last[-200:]} {held[-200:]}".split())[-120:]
+        pending = "".join(self._pending[-40:])
+        return " ".join(f"{self._blocks.last[-200:]} {pending[-200:]}".split())[-120:]
 
     def add(self, text: str) -> list[Piece]:
         if self._flow is not None:
             return self._flow.put("plain", text)
-        first, *more = text.split("\n")
-        out = self._hold(first)
+        first, *rest = text.split("\n")
+        pieces = self._hold(first)
         self._unseen += len(first)
-        for part in more:
-            out += self._end_line()
+        for part in rest:
+            pieces += self._end_line()
             if self._unseen >= self._wait:
-                out += self._settled_rows()
-            out += self._hold(part)
+                pieces += self._take_settled_rows()
+            pieces += self._hold(part)
             self._unseen += len(part) + 1
-        row = min(self._room() or WIDEST, WIDEST)  # one more of them, about
+        row = min(
+            self._room() or MAX_PROSE_CELLS, MAX_PROSE_CELLS
+        )  # one more of them, about
         if self._unseen >= max(row, self._wait):
-            out += self._settled_rows()
-        return out
+            pieces += self._take_settled_rows()
+        return pieces
 
     def end(self) -> list[Piece]:
         """Print what was held back."""
         if self._flow is not None:
             return self._flow.end()
-        out = self._end_line() if self._held else []
-        return [*out, *self._printed(self._blocks.end())]
+        pieces = self._end_line() if self._pending else []
+        return [*pieces, *self._render_leaves(self._blocks.end())]
 
     def rest(self) -> list[Piece]:
         """What `end` would print now. Nothing is printed, and more may be added."""
-        now = copy(self)
-        now._blocks, now._held = deepcopy(self._blocks), [*self._held]
-        now._code = None  # its state belongs to whole lines
-        return now.end()
+        clone = copy(self)
+        clone._blocks, clone._pending = deepcopy(self._blocks), [*self._pending]
+        clone._code = None  # its state belongs to whole lines
+        return clone.end()
 
     def _hold(self, text: str) -> list[Piece]:
         """Buffer part of a line. A line that gets too long is printed before it ends."""
         if not text:
             return []
-        self._held.append(text)
+        self._pending.append(text)
         self._size += len(text)
-        if self._size < _LONGEST:
-            early = self._size <= _OPENING and not self._going_on and self._blocks.last
-            start = "".join(self._held) if early else ""
-            return self._printed(self._blocks.foresee(start)) if start else []
-        held, out = "".join(self._held), list[Piece]()
-        while len(held) >= _LONGEST:
-            at = held.rfind(" ", 1, _LONGEST) + 1 or _LONGEST
-            out += self._take(held[:at])
-            held, self._going_on = held[at:], True
-        self._held, self._size = [held] if held else [], len(held)
-        return out
+        if self._size < _MAX_PENDING_CHARS:
+            early = (
+                self._size <= _OPENING_CHARS and not self._going_on and self._blocks.last
+            )
+            start = "".join(self._pending) if early else ""
+            return self._render_leaves(self._blocks.foresee(start)) if start else []
+        pending, pieces = "".join(self._pending), list[Piece]()
+        while len(pending) >= _MAX_PENDING_CHARS:
+            end = pending.rfind(" ", 1, _MAX_PENDING_CHARS) + 1 or _MAX_PENDING_CHARS
+            pieces += self._take(pending[:end])
+            pending, self._going_on = pending[end:], True
+        self._pending, self._size = [pending] if pending else [], len(pending)
+        return pieces
 
     def _end_line(self) -> list[Piece]:
-        line = "".join(self._held)
-        self._held, self._size = [], 0
-        out = self._take(line) if line or not self._going_on else []
+        line = "".join(self._pending)
+        self._pending, self._size = [], 0
+        pieces = self._take(line) if line or not self._going_on else []
         self._going_on = False
-        return out
+        return pieces
 
     def _take(self, line: str) -> list[Piece]:
         take = self._blocks.more if self._going_on else self._blocks.line
-        return self._printed(take(line))
+        return self._render_leaves(take(line))
 
-    def _printed(self, leaves: list[Leaf]) -> list[Piece]:
-        out: list[Piece] = []
+    def _render_leaves(self, leaves: list[Leaf]) -> list[Piece]:
+        pieces: list[Piece] = []
         for leaf in leaves:
             begun, self._open = self._open, None
             if begun is None:
-                out += self._laid_out(leaf, self._room())
+                pieces += self._lay_out(leaf, self._room())
                 continue
             # What is on the screen stays a paragraph, whatever an underline makes of it.
             kind = "words" if leaf.kind in ("heading", "table") else leaf.kind
-            rows = self._laid_out(replace(leaf, kind=kind), begun.room, after=begun.rows)
-            out += rows
+            rows = self._lay_out(replace(leaf, kind=kind), begun.room, after=begun.rows)
+            pieces += rows
             if not rows and (left := begun.rows - self._count(leaf, begun.room)) > 0:
                 self._open = _OpenParagraph(begun.room, left)  # of the head of a table
-        return out
+        return pieces
 
-    def _laid_out(
+    def _lay_out(
         self, leaf: Leaf, room: int, *, after: int = 0, before: int | None = None
     ) -> list[Piece]:
         """Rows of a block, without the first `after`, which are printed, and from `before` on."""
-        out: list[Piece] = []
+        pieces: list[Piece] = []
         around = _Margin(leaf, room, signs=self._signs)
         if leaf.gap >= 0 and not after:
-            out += (around.gap, _END)
+            pieces += (around.gap, _LINE_END)
         for number, row in enumerate(self._rows(leaf, room and around.left)):
             if after <= number and (before is None or number < before):
-                out += around.rest if number else around.first
-                out += row
-                out.append(_END)
-        return out
+                pieces += around.rest if number else around.first
+                pieces += row
+                pieces.append(_LINE_END)
+        return pieces
 
     def _count(self, leaf: Leaf, room: int) -> int:
         wide = _Margin(leaf, room, signs=self._signs).left
-        return len(_filled(self._spans.words(leaf.lines), wide))
+        return len(_fill(self._spans.words(leaf.lines), wide))
 
-    def _settled_rows(self) -> list[Piece]:
+    def _take_settled_rows(self) -> list[Piece]:
         """Rows of the open paragraph that nothing can change any more."""
         self._unseen = self._wait = 0
         room = self._open.room if self._open else self._room()
         leaf = self._open_paragraph(room) if room else None
         if leaf is None:
             return []
-        done = self._open.rows if self._open else 0
+        printed = self._open.rows if self._open else 0
         wide = _Margin(leaf, room, signs=self._signs).left
-        if sum(map(len, leaf.lines)) <= min(wide, WIDEST) and len(leaf.lines) == 1:
+        if sum(map(len, leaf.lines)) <= min(wide, MAX_PROSE_CELLS) and len(leaf.lines) == 1:
             return []
         # A paragraph of marks is parsed again and again: the more work, the less often.
         many = stops("\n".join(leaf.lines)) - _FEW_STOPS
         self._wait = max(0, _CHARS_FOR_STOP * many)
-        settled = self._settled(leaf, wide)
-        if settled <= done:
+        settled = self._count_settled(leaf, wide)
+        if settled <= printed:
             return []
         self._open = _OpenParagraph(room, settled)
-        return self._laid_out(leaf, room, after=done, before=settled)
+        return self._lay_out(leaf, room, after=printed, before=settled)
 
     def _open_paragraph(self, room: int) -> Leaf | None:
         """The paragraph that is not finished, with the line that has not ended."""
-        held = "".join(self._held)
-        if not held and not self._blocks.in_paragraph:
+        pending = "".join(self._pending)
+        if not pending and not self._blocks.in_paragraph:
             return None  # the usual case after a line of code or an empty one
-        if self._going_on or (held and len(held) < min(room, _OPENING) and not self._open):
+        if self._going_on or (
+            pending and len(pending) < min(room, _OPENING_CHARS) and not self._open
+        ):
             return None
         blocks = deepcopy(self._blocks)
-        if held and blocks.line(held):
+        if pending and blocks.line(pending):
             return None  # that line ends it, or is something else
         leaves = blocks.end()
         if not leaves or leaves[0].kind != "words" or leaves[0].lines[0].startswith("["):
             return None  # no paragraph, or one that may define a link
         *lines, last = leaves[0].lines
         whole, last = (
-            not held,
+            not pending,
             last.partition("|")[0],
         )  # what follows may be cells of a table
         if not whole or last != leaves[0].lines[-1]:
@@ -215,33 +223,35 @@ class MarkdownRenderer:
         lines += [last] if last else []
         return replace(leaves[0], lines=tuple(lines)) if lines else None
 
-    def _settled(self, leaf: Leaf, room: int) -> int:
+    def _count_settled(self, leaf: Leaf, room: int) -> int:
         """How many rows stay as they are, whatever follows."""
-        rows = _filled(self._spans.words(leaf.lines), room)
+        rows = _fill(self._spans.words(leaf.lines), room)
         *lines, last = leaf.lines
         count = len(rows) - 1
         # A mark that is closed is not seen any more.
         shown = "".join(
             text for style, text in self._marks.words(leaf.lines) if style != "code"
         )
-        for closers in (each for mark, each in _CLOSERS.items() if mark in shown):
+        for closers in (
+            endings for mark, endings in _MARK_CLOSERS.items() if mark in shown
+        ):
             for closer in closers:
                 # The next word, on this line or on one of its own.
-                more = last + (" " if self._held else "\n") + closer
-                other = _filled(self._spans.words((*lines, *more.split("\n"))), room)
-                same = zip(rows[:count], other, strict=False)
-                least = min(count, len(other))
-                count = next((at for at, (a, b) in enumerate(same) if a != b), least)
+                next_words = last + (" " if self._pending else "\n") + closer
+                new_rows = _fill(self._spans.words((*lines, *next_words.split("\n"))), room)
+                same = zip(rows[:count], new_rows, strict=False)
+                least = min(count, len(new_rows))
+                count = next((index for index, (a, b) in enumerate(same) if a != b), least)
         return count
 
     def _rows(self, leaf: Leaf, room: int) -> Iterator[Line]:
         match leaf.kind:
             case "words":
-                yield from _filled(self._spans.words(leaf.lines), room)
+                yield from _fill(self._spans.words(leaf.lines), room)
             case "heading":
-                yield from _filled(self._heading(leaf), room)
+                yield from _fill(self._heading(leaf), room)
             case "rule":
-                wide = min(room or _RULE, _RULE)
+                wide = min(room or _MAX_RULE_CELLS, _MAX_RULE_CELLS)
                 yield (("dim", ("─" if self._signs else "-") * wide),)
             case "table":
                 yield from table(
@@ -257,7 +267,7 @@ class MarkdownRenderer:
     def _heading(self, leaf: Leaf) -> list[Piece]:
         words = " ".join(leaf.lines)
         if self._styled:
-            style = _HEADINGS[min(leaf.level, len(_HEADINGS)) - 1]
+            style = _HEADING_STYLES[min(leaf.level, len(_HEADING_STYLES)) - 1]
             return self._spans.phrase(words, style)
         return [("heading", f"{'#' * leaf.level} "), *self._spans.phrase(words, "heading")]
 
@@ -288,27 +298,33 @@ class _Margin:
 
     def __init__(self, leaf: Leaf, room: int, *, signs: bool) -> None:
         self._bar, self._dot = ("│ ", "•") if signs else ("> ", "")
-        rest = [self._before(each, first=False) for each in leaf.around]
-        kept = 0  # where it is too deep for the room, the outer ones are not shown
-        while len(rest) - kept > 1 and room and _wide(rest[kept:]) > room - _LEAST:
-            kept += 1
-        self.rest = rest[kept:]
-        self.first = [self._before(each, first=True) for each in leaf.around[kept:]]
-        shared = "".join(text for _, text in rest[kept : max(leaf.gap, kept)])
+        rest = [self._before(container, first=False) for container in leaf.around]
+        hidden = 0  # where it is too deep for the room, the outer ones are not shown
+        while (
+            len(rest) - hidden > 1
+            and room
+            and _margin_cells(rest[hidden:]) > room - _MIN_TEXT_CELLS
+        ):
+            hidden += 1
+        self.rest = rest[hidden:]
+        self.first = [
+            self._before(container, first=True) for container in leaf.around[hidden:]
+        ]
+        shared = "".join(text for _, text in rest[hidden : max(leaf.gap, hidden)])
         self.gap: Piece = ("dim", shared.rstrip())
-        self.left = max(room - _wide(self.rest), 2)
+        self.left = max(room - _margin_cells(self.rest), 2)
 
-    def _before(self, each: Container, *, first: bool) -> Piece:
-        if not each.sign:
+    def _before(self, container: Container, *, first: bool) -> Piece:
+        if not container.sign:
             return ("dim", self._bar)
-        sign = (self._dot or each.sign) if each.sign in "-+*" else each.sign
-        shown = first and each.begins
+        sign = (self._dot or container.sign) if container.sign in "-+*" else container.sign
+        shown = first and container.begins
         return ("plain", f"{sign} " if shown else " " * (len(sign) + 1))
 
 
-def _wide(margin: list[Piece]) -> int:
+def _margin_cells(margin: list[Piece]) -> int:
     return sum(len(text) for _, text in margin)
 
 
-def _filled(pieces: list[Piece], room: int) -> list[Line]:
-    return wrap(pieces, min(room, WIDEST)) if room else wrap(pieces, 1 << 30)
+def _fill(pieces: list[Piece], room: int) -> list[Line]:
+    return wrap(pieces, min(room, MAX_PROSE_CELLS)) if room else wrap(pieces, 1 << 30)

@@ -19,25 +19,27 @@ if TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
     from markdown_it.token import Token
 
-_RULES = (
+_INLINE_RULES = (
     "backticks", "emphasis", "strikethrough", "link", "image", "autolink", "entity",
     "escape", "newline", "reference", "balance_pairs", "fragments_join",
 )  # fmt: skip
-_STYLES: dict[str, Style] = {"strong": "strong", "em": "emphasis", "s": "dim"}
-_RANK: tuple[Style, ...] = ("strong", "emphasis", "dim")
-_PLAIN = ("plain", "strong")
-_LINKED = ("plain", "strong", "emphasis")
-_SPECIAL = re.compile(r"[\\`*_\[\]<&~!]|://")
+_MARK_STYLES: dict[str, Style] = {"strong": "strong", "em": "emphasis", "s": "dim"}
+_STYLE_RANK: tuple[Style, ...] = ("strong", "emphasis", "dim")
+_PLAIN_STYLES = ("plain", "strong")
+_LINK_STYLES = ("plain", "strong", "emphasis")
+_SPECIAL_PATTERN = re.compile(r"[\\`*_\[\]<&~!]|://")
 # The parser stops at each of these, and tries what it knows.
-_STOPS = re.compile(r"[\n!#$%&*+\-:<=>@\[\\\]^_`{}~]")
+_STOP_PATTERN = re.compile(r"[\n!#$%&*+\-:<=>@\[\\\]^_`{}~]")
 _MAX_PROTOCOL_CHARS = 6  # "https", and what stands before it
-_PROTOCOL = re.compile(r"(?<![A-Za-z0-9.+-])https?$", re.IGNORECASE)
-_REST = re.compile(r"://[^\s<>`|]*[^\s<>`|?!.,:;*_~'\"\])}]")
+_PROTOCOL_PATTERN = re.compile(r"(?<![A-Za-z0-9.+-])https?$", re.IGNORECASE)
+_ADDRESS_PATTERN = re.compile(r"://[^\s<>`|]*[^\s<>`|?!.,:;*_~'\"\])}]")
 _MAX_OPENERS = 200  # of what the parser searches an end for
 _MAX_STOPS = 1000  # in a block; more than a quarter of its characters
-_BREAK = re.compile(r"<br ?/?>", re.IGNORECASE)
-_OPENED = re.compile(r"(?:https?://|file://|mailto:)[!-~]{1,2000}")
-_PLACE = re.compile(r"(?:[^\W_][\w-]*\.)+[^\W\d_]{2,}|\d+(?:\.\d+){3}|://|@", re.IGNORECASE)
+_BREAK_PATTERN = re.compile(r"<br ?/?>", re.IGNORECASE)
+_SAFE_LINK_PATTERN = re.compile(r"(?:https?://|file://|mailto:)[!-~]{1,2000}")
+_HOST_PATTERN = re.compile(
+    r"(?:[^\W_][\w-]*\.)+[^\W\d_]{2,}|\d+(?:\.\d+){3}|://|@", re.IGNORECASE
+)
 
 
 class SpanOptions(Struct, frozen=True):
@@ -50,8 +52,8 @@ class SpanOptions(Struct, frozen=True):
 class Spans:
     """Parses the blocks of one text; link definitions apply to later blocks."""
 
-    def __init__(self, reading: SpanOptions) -> None:
-        self._reading = reading
+    def __init__(self, options: SpanOptions) -> None:
+        self._options = options
         self._parser: MarkdownIt | None = None
         self._known: dict[str, object] = {}
 
@@ -60,28 +62,31 @@ class Spans:
         text = "\n".join(lines)
         if _is_simple(text):
             return [("plain", "\n".join(line.rstrip(" \t") for line in lines))]
-        found = self._markdown.parse(text, self._known)
-        inline = next((each for each in found if each.type == "inline"), None)
+        tokens = self._markdown.parse(text, self._known)
+        inline = next((token for token in tokens if token.type == "inline"), None)
         if inline is None:
             return [("dim", text)]
         first = inline.map[0] if inline.map else 0
         pieces: list[Piece] = [("dim", f"{line}\n") for line in lines[:first]]
-        return [*pieces, *_pieces(inline.children or [], self._reading)]
+        return [*pieces, *_pieces(inline.children or [], self._options)]
 
     def phrase(self, text: str, inside: Style = "plain") -> list[Piece]:
         """The text of a heading or a cell."""
         if _is_simple(text):
             return [(inside, text)]
-        found = self._markdown.parseInline(text, self._known)
-        pieces = _pieces(found[0].children or [], self._reading)
+        tokens = self._markdown.parseInline(text, self._known)
+        pieces = _pieces(tokens[0].children or [], self._options)
         if inside == "plain":
             return pieces
-        return [(inside if style in _PLAIN else style, words) for style, words in pieces]
+        return [
+            (inside if style in _PLAIN_STYLES else style, words) for style, words in pieces
+        ]
 
     def cell(self, text: str, inside: Style = "plain") -> list[Piece]:
         """As `phrase`, with `<br>` as a line break."""
         return [
-            (style, _BREAK.sub("\n", words)) for style, words in self.phrase(text, inside)
+            (style, _BREAK_PATTERN.sub("\n", words))
+            for style, words in self.phrase(text, inside)
         ]
 
     @property
@@ -89,28 +94,28 @@ class Spans:
         if self._parser is None:
             from markdown_it import MarkdownIt
 
-            self._parser = MarkdownIt("zero").enable(_RULES)
+            self._parser = MarkdownIt("zero").enable(_INLINE_RULES)
             self._parser.inline.ruler.after("text", "address", _address)
         return self._parser
 
 
 def _is_simple(text: str) -> bool:
     """No marks; or so many that parsing would take seconds."""
-    if not _SPECIAL.search(text) or sum(map(text.count, "[&<")) > _MAX_OPENERS:
+    if not _SPECIAL_PATTERN.search(text) or sum(map(text.count, "[&<")) > _MAX_OPENERS:
         return True
     return stops(text) > _MAX_STOPS
 
 
 def stops(text: str) -> int:
     """At how many places the parser stops: what its work depends on."""
-    return len(_STOPS.findall(text))
+    return len(_STOP_PATTERN.findall(text))
 
 
 class _Walk:
     """Turns the tokens of a block into styled pieces."""
 
-    def __init__(self, reading: SpanOptions) -> None:
-        self._reading = reading
+    def __init__(self, options: SpanOptions) -> None:
+        self._options = options
         self._inside: list[str] = []
         self._link: tuple[int, str, bool] | None = None  # where it began, and its target
         self.pieces: list[Piece] = []
@@ -139,8 +144,8 @@ class _Walk:
 
     @property
     def _style(self) -> Style:
-        styles: set[Style] = {_STYLES[each] for each in self._inside}
-        for style in _RANK:
+        styles: set[Style] = {_MARK_STYLES[name] for name in self._inside}
+        for style in _STYLE_RANK:
             if style in styles:
                 return style
         return "plain"
@@ -157,7 +162,7 @@ class _Walk:
             self._inside.remove(name)
 
     def _mark(self, markup: str) -> None:
-        if not self._reading.styled:
+        if not self._options.styled:
             self._put("plain", markup)
 
     def _put(self, style: Style, text: str) -> None:
@@ -171,12 +176,12 @@ class _Walk:
         (start, url, bare), self._link = self._link, None
         words = self.pieces[start:]
         text = "".join(part for _, part in words)
-        can = safe_link(url) if self._reading.links else ""
+        can = safe_link(url) if self._options.links else ""
         if can:
             self.pieces[start:] = [(Link(can), part) for _, part in words]
         else:
             self.pieces[start:] = [
-                ("link" if style in _LINKED else style, part) for style, part in words
+                ("link" if style in _LINK_STYLES else style, part) for style, part in words
             ]
         if not text.strip():
             self._put("link", url)
@@ -190,8 +195,8 @@ def _address(state: "StateInline", silent: bool) -> bool:
     """A URL without marks is a link, too, whatever marks its letters would be."""
     if not state.src.startswith("://", state.pos):
         return False
-    before = _PROTOCOL.search(state.pending[-_MAX_PROTOCOL_CHARS:])
-    rest = _REST.match(state.src, state.pos) if before else None
+    before = _PROTOCOL_PATTERN.search(state.pending[-_MAX_PROTOCOL_CHARS:])
+    rest = _ADDRESS_PATTERN.match(state.src, state.pos) if before else None
     if before is None or rest is None or state.linkLevel:
         return False
     if not silent:
@@ -205,8 +210,8 @@ def _address(state: "StateInline", silent: bool) -> bool:
     return True
 
 
-def _pieces(tokens: Sequence["Token"], reading: SpanOptions) -> list[Piece]:
-    walk = _Walk(reading)
+def _pieces(tokens: Sequence["Token"], options: SpanOptions) -> list[Piece]:
+    walk = _Walk(options)
     for token in tokens:
         walk.take(token)
     return walk.pieces
@@ -214,18 +219,18 @@ def _pieces(tokens: Sequence["Token"], reading: SpanOptions) -> list[Piece]:
 
 def safe_link(url: str) -> str:
     """`url` if a terminal may open it, else ""."""
-    return url if _OPENED.fullmatch(url) else ""
+    return url if _SAFE_LINK_PATTERN.fullmatch(url) else ""
 
 
 def shows_target(words: str, url: str) -> bool:
     """Is the text of the link its target?"""
-    said, target = words.strip().rstrip("/"), url.rstrip("/")
-    return said in (target, target.removeprefix("mailto:"))
+    text, target = words.strip().rstrip("/"), url.rstrip("/")
+    return text in (target, target.removeprefix("mailto:"))
 
 
 def is_misleading(words: str, url: str) -> bool:
     """Does the text name a host that is not the target's?"""
-    if shows_target(words, url) or not _PLACE.search(words):
+    if shows_target(words, url) or not _HOST_PATTERN.search(words):
         return False
     try:
         host = urlsplit(url).hostname or ""

@@ -12,8 +12,8 @@ from refold.views.wrap import cells, wrap
 
 Side: TypeAlias = Literal["left", "right", "center"]
 Cell: TypeAlias = Callable[[str, Style], list[Piece]]
-_NARROWEST = 8  # cells: a narrower column of long text is unreadable
-_MOST = 40  # columns side by side; more are unreadable
+_MIN_COLUMN_CELLS = 8  # cells: a narrower column of long text is unreadable
+_MAX_COLUMNS = 40  # columns side by side; more are unreadable
 
 
 def table(
@@ -24,10 +24,12 @@ def table(
     body = [row(line) for line in lines[2 if headed else 0 :]]
     count = max([len(head), *map(len, body)])
     grid = [[cell(text, "strong") for text in head]] if headed else []
-    grid += [[cell(text, "plain") for text in each] for each in body]
-    grid = [[*each, *([] for _ in range(count - len(each)))] for each in grid]
-    said = row(lines[1]) if headed else []
-    sides: list[Side] = [_side(each) for each in [*said, *([""] * (count - len(said)))]]
+    grid += [[cell(text, "plain") for text in texts] for texts in body]
+    grid = [[*fields, *([] for _ in range(count - len(fields)))] for fields in grid]
+    delimiters = row(lines[1]) if headed else []
+    sides: list[Side] = [
+        _side(delimiter) for delimiter in [*delimiters, *([""] * (count - len(delimiters)))]
+    ]
     bar = "│" if signs else "|"
     widths = _widths(grid, room, count)
     if widths is None:
@@ -43,15 +45,15 @@ def _columns(
     *,
     headed: bool,
 ) -> Iterator[Line]:
-    for number, each in enumerate(grid):
-        cut = zip(each, widths, strict=True)
+    for number, fields in enumerate(grid):
+        cut = zip(fields, widths, strict=True)
         parts = [wrap(text, wide, addresses=False) for text, wide in cut]
-        for at in range(max(map(len, parts))):
+        for index in range(max(map(len, parts))):
             line: list[Piece] = []
             for column, (rows, wide) in enumerate(zip(parts, widths, strict=True)):
                 last = column == len(widths) - 1
-                shown = rows[at] if at < len(rows) else ()
-                line += _placed(shown, wide, sides[column], last=last)
+                shown = rows[index] if index < len(rows) else ()
+                line += _align(shown, wide, sides[column], last=last)
                 if not last:
                     line.append(("dim", bar))
             if line and line[-1] == ("dim", bar):
@@ -62,7 +64,7 @@ def _columns(
             yield (("dim", cross.join(dash * wide for wide in widths)),)
 
 
-def _placed(row: Line, wide: int, side: Side, *, last: bool) -> Iterator[Piece]:
+def _align(row: Line, wide: int, side: Side, *, last: bool) -> Iterator[Piece]:
     if last and not row:
         return
     left = wide - sum(cells(text) for _, text in row)
@@ -79,10 +81,10 @@ def _records(
 ) -> Iterator[Line]:
     """Each row by itself, one cell per line, after the header of its column."""
     head: Sequence[list[Piece]] = grid[0] if headed else ()
-    for number, each in enumerate(grid[1 if headed else 0 :]):
+    for number, fields in enumerate(grid[1 if headed else 0 :]):
         if number:
             yield (("dim", rule * min(room, 3)),)
-        for column, text in enumerate(each):
+        for column, text in enumerate(fields):
             named: list[Piece] = head[column] if column < len(head) else []
             colon: list[Piece] = [("dim", ": ")] if named and text else []
             if named or text:
@@ -96,18 +98,20 @@ def _widths(
     grid: Sequence[Sequence[list[Piece]]], room: int, count: int
 ) -> list[int] | None:
     """The width of each column; None: they do not fit side by side."""
-    wanted = [max(_wide(each[at]) for each in grid) for at in range(count)]
+    wanted = [max(_wide(fields[column]) for fields in grid) for column in range(count)]
     between = 3 * (count - 1)
     if not room or sum(wanted) + between <= room:
         return [max(wide, 1) for wide in wanted]
-    if count > _MOST or room - between < sum(min(max(w, 1), _NARROWEST) for w in wanted):
+    if count > _MAX_COLUMNS or room - between < sum(
+        min(max(w, 1), _MIN_COLUMN_CELLS) for w in wanted
+    ):
         return None
     # The narrow ones get what they want, the wide ones share the rest.
-    left, found = room - between, [0] * count
-    for rank, at in enumerate(sorted(range(count), key=wanted.__getitem__)):
-        found[at] = max(min(wanted[at], left // (count - rank)), 1)
-        left -= found[at]
-    return found
+    left, widths = room - between, [0] * count
+    for rank, column in enumerate(sorted(range(count), key=wanted.__getitem__)):
+        widths[column] = max(min(wanted[column], left // (count - rank)), 1)
+        left -= widths[column]
+    return widths
 
 
 def _wide(text: Sequence[Piece]) -> int:

@@ -15,7 +15,7 @@ from refold.values.growing import Growing
 from refold.values.messages import Image, ToolCall
 from refold.values.modes import Outcome
 from refold.values.usage import Spent, Usage
-from refold.views.call_summary import USUAL, ResultFold, result
+from refold.views.call_summary import USUAL_FOLD, ResultFold, result
 from refold.views.escape import on_one_line
 from refold.views.number_format import outcome_line, turn_line
 from refold.views.styled import Line, line
@@ -38,7 +38,7 @@ class MessageBlock(Struct, frozen=True, kw_only=True, tag="heard"):
     typed: str | None = None  # what the person wrote of them; None: all
 
     @property
-    def said(self) -> str:
+    def user_text(self) -> str:
         """The part of a message that the user wrote, without that of a template or a pipe."""
         return self.typed or self.words
 
@@ -141,7 +141,7 @@ Block: TypeAlias = (
 
 
 def result_rows(
-    block: CallBlock, room: int, directory: str, fold: ResultFold = USUAL
+    block: CallBlock, room: int, directory: str, fold: ResultFold = USUAL_FOLD
 ) -> list[Line]:
     """The result of a call; nothing while it is open."""
     match block.stage:
@@ -151,8 +151,8 @@ def result_rows(
             end = Ended(block.call.id, outcome, block.text, block.shown)
             # Why the rules refused it; what a person was asked is no reason.
             denied = "" if block.answered else block.reason
-            seen = block.changes if block.answered else ()
-            return result(end, room, directory, denied, fold, seen)
+            known_diffs = block.changes if block.answered else ()
+            return result(end, room, directory, denied, fold, known_diffs)
 
 
 def is_plan(block: CallBlock) -> bool:
@@ -167,8 +167,8 @@ CONTINUED_BY_ENTER = ("step_limit", "budget", "failed")
 def turn_rows(block: TurnEndBlock, *, usage: bool = True) -> list[Line]:
     """How the turn ended, what should be known of it, and what it used."""
     rows = list[Line]()
-    if how := outcome_line(block.outcome, block.reason):
-        rows.append(how)
+    if outcome := outcome_line(block.outcome, block.reason):
+        rows.append(outcome)
     rows += [line(warning, "warn") for warning in block.warnings]
     if block.model and block.asked not in ("", block.model):
         rows.append(line(f"answered by {on_one_line(block.model)}", "dim"))
@@ -179,7 +179,7 @@ def turn_rows(block: TurnEndBlock, *, usage: bool = True) -> list[Line]:
     return rows
 
 
-def typed_turn_rows(block: TurnEndBlock, *, usage: bool = True) -> list[Line]:
+def interactive_turn_rows(block: TurnEndBlock, *, usage: bool = True) -> list[Line]:
     """The same, for a person who can type."""
     rows = turn_rows(block, usage=usage)
     if block.outcome == "failed" and not block.unheard:

@@ -35,11 +35,13 @@ from refold.views.screen.blocks import (
     ThinkingBlock,
 )
 
-KINDS = frozenset((
+EVENT_KINDS = frozenset((
     ModelAnswered, ModelFailed, Ended, Said, Delivered, MessageWithdrawn, Rewound, Imported,
 ))  # fmt: skip
 # Nothing more comes of the answer under way.
-ENDS = frozenset((ModelAsked, ModelAnswered, ModelFailed, Stopped, TurnEnded, Imported))
+END_KINDS = frozenset(
+    (ModelAsked, ModelAnswered, ModelFailed, Stopped, TurnEnded, Imported)
+)
 
 
 def coming(so_far: tuple[StreamingBlock, ...], live: Live) -> tuple[StreamingBlock, ...]:
@@ -55,11 +57,11 @@ def coming(so_far: tuple[StreamingBlock, ...], live: Live) -> tuple[StreamingBlo
             return so_far
 
 
-def said(entry: Entry) -> Iterator[Block]:
+def answer_blocks(entry: Entry) -> Iterator[Block]:
     """What an answer says, its calls left out. What a failed one had said stays, marked."""
     match entry.event:
         case ModelAnswered(message) as answer:
-            for part in _joined(message.parts):
+            for part in _join_parts(message.parts):
                 if isinstance(part, Text) and part.text.strip():
                     yield AnswerBlock(
                         seq=entry.seq, at=entry.at, text=part.text, model=answer.model,
@@ -77,7 +79,7 @@ def said(entry: Entry) -> Iterator[Block]:
             return
 
 
-def at_last(entry: Entry, view: View) -> Iterator[Block]:
+def final_answer(entry: Entry, view: View) -> Iterator[Block]:
     """The answer that a tool has said is the last one."""
     match entry.event:
         case Ended(control=Final(answer)) if answer.strip():
@@ -87,7 +89,7 @@ def at_last(entry: Entry, view: View) -> Iterator[Block]:
             return
 
 
-def heard(
+def message_blocks(
     open_: tuple[Open, ...], entry: Entry, view: View
 ) -> tuple[tuple[Open, ...], tuple[MessageBlock, ...]]:
     """The open blocks after this event, and the messages that were delivered.
@@ -97,7 +99,7 @@ def heard(
     """
     match entry.event:
         case Said() as said:
-            words = _heard(entry.seq, entry.at, said)
+            words = _message_block(entry.seq, entry.at, said)
             put_off = said.when == "next" or view.turn.stopped is not None
             if put_off and view.turn.seq and not from_child(said.sender):
                 return (*open_, replace(words, later=True)), ()
@@ -107,19 +109,19 @@ def heard(
         case MessageWithdrawn(message):
             return _without(open_, {message})[0], ()
         case Rewound() | Imported() if open_:
-            waiting = {each.seq for each in view.conversation.undelivered}
+            waiting = {undelivered.seq for undelivered in view.conversation.undelivered}
             gone = {b.seq for b in open_ if isinstance(b, MessageBlock)} - waiting
             return _without(open_, gone)
         case _:
             return open_, ()
 
 
-def standing(view: View) -> Iterator[MessageBlock]:
+def waiting_messages(view: View) -> Iterator[MessageBlock]:
     """Words that wait to be taken up."""
     stopped = view.turn.stopped is not None
-    for each in view.conversation.undelivered:
-        if (each.said.when == "next" or stopped) and not from_child(each.said.sender):
-            yield replace(_heard(each.seq, 0.0, each.said), later=True)
+    for message in view.conversation.undelivered:
+        if (message.said.when == "next" or stopped) and not from_child(message.said.sender):
+            yield replace(_message_block(message.seq, 0.0, message.said), later=True)
 
 
 def from_child(sender: str) -> bool:
@@ -131,10 +133,10 @@ def from_shell(sender: str) -> bool:
     return sender == SHELL
 
 
-def _heard(seq: int, at: float, said: Said) -> MessageBlock:
+def _message_block(seq: int, time: float, message: Said) -> MessageBlock:
     return MessageBlock(
-        seq=seq, at=at, words=said.text, sender=said.sender, key=said.client_key,
-        images=said.images, typed=said.typed,
+        seq=seq, at=time, words=message.text, sender=message.sender, key=message.client_key,
+        images=message.images, typed=message.typed,
     )  # fmt: skip
 
 
@@ -157,19 +159,19 @@ def _longer(
     return (*so_far[:-1], replace(last, text=last.text.plus(text)))
 
 
-def _joined(parts: Sequence[Part]) -> Iterator[Part]:
+def _join_parts(parts: Sequence[Part]) -> Iterator[Part]:
     """Consecutive thoughts as one, and texts: a provider may sign pieces of a thought."""
-    held: Text | Thinking | None = None
+    pending: Text | Thinking | None = None
     for part in parts:
         if isinstance(part, Thinking) and not part.text:
             continue
-        if isinstance(held, Text) and isinstance(part, Text):
-            held = Text(held.text + part.text)
-        elif isinstance(held, Thinking) and isinstance(part, Thinking):
-            held = Thinking(held.text + part.text)
+        if isinstance(pending, Text) and isinstance(part, Text):
+            pending = Text(pending.text + part.text)
+        elif isinstance(pending, Thinking) and isinstance(part, Thinking):
+            pending = Thinking(pending.text + part.text)
         else:
-            if held is not None:
-                yield held
-            held = part if isinstance(part, Text | Thinking) else None
-    if held is not None:
-        yield held
+            if pending is not None:
+                yield pending
+            pending = part if isinstance(part, Text | Thinking) else None
+    if pending is not None:
+        yield pending

@@ -19,15 +19,15 @@ from refold.views.styled import Line, Piece, Style, line
 from refold.views.wrap import cut, wrap_line
 
 NO_EDITS: Mapping[int, str | None] = MappingProxyType({})
-_PEOPLE = ("person", "parent")
-_EXCHANGES = 3
-_ROWS = 4  # of one answer
-_BACK = 200  # messages that are searched for an answer
-_NOTES = {
+_REQUEST_SENDERS = ("person", "parent")
+_MAX_EXCHANGES = 3
+_MAX_ANSWER_ROWS = 4  # of one answer
+_MAX_SEARCHED_MESSAGES = 200  # messages that are searched for an answer
+_STAGE_NOTES = {
     "started": "was running; it may or may not have taken effect",
     "asked": "you were asked",
 }
-_ASKING = "the model was being asked"
+_ASKING_NOTE = "the model was being asked"
 
 
 def message_lines(
@@ -43,16 +43,16 @@ def message_lines(
     (None: deleted). `room` is the width of the screen; 0: no wrapping.
     """
     blocks = screen_of(entries).blocks
-    heard = [at for at, each in enumerate(blocks) if _spoke(each)]
+    heard = [index for index, candidate in enumerate(blocks) if _is_request(candidate)]
     first = heard[-last] if 0 < last <= len(heard) else 0
-    shown = [b for b in blocks[first:] if _spoke(b) or isinstance(b, AnswerBlock)]
+    shown = [b for b in blocks[first:] if _is_request(b) or isinstance(b, AnswerBlock)]
     wide = max((len(str(block.seq)) for block in shown), default=0)
     calls, taken_back = 0, False
     for block in blocks[first:] if heard else ():
         if isinstance(block, CallBlock):
             calls += 1
             continue
-        if not (_spoke(block) or isinstance(block, AnswerBlock)):
+        if not (_is_request(block) or isinstance(block, AnswerBlock)):
             continue
         if calls:
             many = "1 call" if calls == 1 else f"{calls} calls"
@@ -64,8 +64,8 @@ def message_lines(
         yield from _block(block, wide, room, fate, edits.get(block.seq))
 
 
-def _spoke(block: Block) -> bool:
-    return isinstance(block, MessageBlock) and block.sender in _PEOPLE
+def _is_request(block: Block) -> bool:
+    return isinstance(block, MessageBlock) and block.sender in _REQUEST_SENDERS
 
 
 def _fate(seq: int, edits: Mapping[int, str | None]) -> str:
@@ -98,8 +98,8 @@ def _block(
 def _rows(head: Piece, text: Piece, room: int) -> Iterator[Line]:
     style, words = text
     indent = len(head[1])
-    for at, row in enumerate(words.strip("\n").rstrip().split("\n")):
-        first = head if at == 0 else ("plain", " " * indent)
+    for index, row in enumerate(words.strip("\n").rstrip().split("\n")):
+        first = head if index == 0 else ("plain", " " * indent)
         line: Line = (first, (style, row))
         yield wrap_line(line, max(room, indent + 10), indent) if room else line
 
@@ -112,20 +112,22 @@ def recap(view: View, room: int, sign: str = "›", newest: int = 0) -> list[Lin
     """
     messages, end = view.conversation.messages, len(view.conversation.messages)
     exchanges = list[tuple[str, str]]()
-    for told in _newest(view.conversation.user_messages):
-        at = bisect_left(messages, told[0].delivered, key=lambda spoken: spoken.seq)
-        if at == len(messages) or messages[at].seq != told[0].delivered:
+    for group in _newest(view.conversation.user_messages):
+        index = bisect_left(messages, group[0].delivered, key=lambda spoken: spoken.seq)
+        if index == len(messages) or messages[index].seq != group[0].delivered:
             break  # compacted since: message and answer are gone
-        words = " ".join(each.text for each in told)
-        exchanges.append((words, _answer(messages[max(at + 1, end - _BACK) : end])))
-        end = at
-        if len(exchanges) == _EXCHANGES:
+        words = " ".join(message.text for message in group)
+        exchanges.append(
+            (words, _answer(messages[max(index + 1, end - _MAX_SEARCHED_MESSAGES) : end]))
+        )
+        end = index
+        if len(exchanges) == _MAX_EXCHANGES:
             break
     del exchanges[:newest]
     return [
         row
-        for words, said in reversed(exchanges)
-        for row in _exchange(f"{sign} {words}", said, room)
+        for words, answer in reversed(exchanges)
+        for row in _exchange(f"{sign} {words}", answer, room)
     ]
 
 
@@ -134,58 +136,64 @@ def last_exchange(view: View, entries: Iterable[Entry]) -> Screen | None:
 
     None where the conversation was rewound since: those entries tell what is no longer in it.
     """
-    if any(isinstance(each.event, Rewound) for each in entries):
+    if any(isinstance(entry.event, Rewound) for entry in entries):
         return None
     return screen_of(entries, Screen(view=View(session=view.session)))
 
 
 def last_message(view: View) -> int:
     """The seq of the event with the last message of the user; 0: there is none."""
-    told = next(_newest(view.conversation.user_messages), None)
-    return told[0].seq if told else 0
+    newest = next(_newest(view.conversation.user_messages), None)
+    return newest[0].seq if newest else 0
 
 
 def cut_off_lines(view: View, label: Callable[[ToolCall], str], room: int) -> list[Line]:
     """What was running when the process of an unfinished turn ended."""
     rows: list[Line] = [line("This turn was cut off:", "warn")]
-    for each in view.conversation.calls:
-        if each.result is not None or each.nested is not None:
+    for call in view.conversation.calls:
+        if call.result is not None or call.nested is not None:
             continue
-        sign, what = "● ", visible(label(each.call))
-        note = _NOTES.get(each.stage, "not started")
+        sign, text = "● ", visible(label(call.call))
+        note = _STAGE_NOTES.get(call.stage, "not started")
         rows.append((
-            ("plain", f"  {sign}{cut(what, max(room - len(note) - 8, 20))}"),
+            ("plain", f"  {sign}{cut(text, max(room - len(note) - 8, 20))}"),
             ("dim", f"  {note}"),
         ))  # fmt: skip
     if len(rows) == 1:
-        said = [visible(each.said.text) for each in view.conversation.undelivered]
-        waits = f"your message was not answered: {' '.join(said)}" if said else _ASKING
+        messages = [visible(call.said.text) for call in view.conversation.undelivered]
+        waits = (
+            f"your message was not answered: {' '.join(messages)}"
+            if messages
+            else _ASKING_NOTE
+        )
         rows.append(line(f"  {cut(' '.join(waits.split()), room - 2)}", "dim"))
     return rows
 
 
-def _newest(said: Sequence[conversation.UserText]) -> Iterator[list[conversation.UserText]]:
+def _newest(
+    messages: Sequence[conversation.UserText],
+) -> Iterator[list[conversation.UserText]]:
     """The user's messages, newest first; those that were sent together are one."""
-    at = len(said)
-    while at:
-        heard, together = said[at - 1].delivered, list[conversation.UserText]()
-        while at and said[at - 1].delivered == heard:
-            at -= 1
-            together.insert(0, said[at])
+    end = len(messages)
+    while end:
+        heard, together = messages[end - 1].delivered, list[conversation.UserText]()
+        while end and messages[end - 1].delivered == heard:
+            end -= 1
+            together.insert(0, messages[end])
         yield together
 
 
 def _answer(spoken: Sequence[StoredMessage]) -> str:
     """The last text of the model in these messages."""
-    said = (e.message.text for e in reversed(spoken) if e.message.role == "assistant")
-    return next((text for text in said if text), "")
+    texts = (e.message.text for e in reversed(spoken) if e.message.role == "assistant")
+    return next((text for text in texts if text), "")
 
 
 def _exchange(words: str, answer: str, room: int) -> Iterator[Line]:
     yield (("person", cut(" ".join(visible(words).split()), room)),)
     rows = [row for row in visible(answer).split("\n") if row.strip()]
-    left = len(rows) - _ROWS
+    left = len(rows) - _MAX_ANSWER_ROWS
     if left > 0:
         yield (("dim", f"  … {left} lines …"),)
-    for row in rows[-_ROWS:]:
+    for row in rows[-_MAX_ANSWER_ROWS:]:
         yield (("dim", f"  {cut(row, room - 2)}"),)

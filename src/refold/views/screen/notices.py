@@ -49,9 +49,9 @@ from refold.views.children_list import child_begins, child_ended
 from refold.views.cost import budget_text
 from refold.views.escape import on_one_line, visible
 from refold.views.notices import (
-    ESTIMATED,
-    changed_elsewhere,
+    ESTIMATED_NOTICE,
     compaction_notice,
+    external_edits_notice,
     holder_ended_text,
     hook_notice,
     unsent_notice,
@@ -62,47 +62,49 @@ from refold.views.screen.blocks import NoticeBlock, TurnEndBlock
 from refold.views.styled import Line, line
 from refold.views.wrap import cut
 
-KINDS = frozenset((
+EVENT_KINDS = frozenset((
     Compacted, ChildBorn, ChildEnded, Rewound, MessageEdited, ModelChosen, EffortChosen, ModeChanged,
     AgentChosen, JournalRepaired, HolderEnded, AnswerRejected, Settled, ExternalEditsFound, InstructionsFound, FilesRestored, FileUploaded, PlanAnswered, Forked,
     Imported, Renamed, Tagged, BudgetSet, StepLimitSet, Stopped, TeamsSwitched, TracingSwitched, MailSent,
     ModelAnswered, ModelFailed, HookRan, BackgroundEnded, WorktreeEntered, WorktreeLeft,
 ))  # fmt: skip
-_LONGEST = 60  # cells of words that are quoted
+_MAX_QUOTE_CELLS = 60  # cells of words that are quoted
 
 
-def told(entry: Entry, window: int, before: View, view: View) -> Iterator[NoticeBlock]:
+def notice_blocks(
+    entry: Entry, window: int, before: View, view: View
+) -> Iterator[NoticeBlock]:
     """`window` is what is assumed where that of the model is not known."""
     begins = report = ""
     match entry.event:
         case Compacted() as made:
-            found = compaction_notice(made, view, window)
+            notice = compaction_notice(made, view, window)
         case ChildBorn() as born:
-            found, begins = child_begins(born, view.children), born.child
+            notice, begins = child_begins(born, view.children), born.child
         case ChildEnded() as end:
-            found, report = child_ended(end, view.children, entry.at)
+            notice, report = child_ended(end, view.children, entry.at)
         case BackgroundEnded() as ended:
-            found = _background_ended(ended, view)
+            notice = _background_ended(ended, view)
         case Stopped() if not view.turn.seq and (waits := unsent_notice(view)):
-            found = line(waits, "dim")  # no end of a turn will tell it
+            notice = line(waits, "dim")  # no end of a turn will tell it
         case Rewound(mark):
-            found = _rewound(before, view, mark)
+            notice = _rewound(before, view, mark)
         case ModelAnswered() | ModelFailed():
-            found = None
+            notice = None
         case _:
-            found = (
-                _chosen(entry) or _called(entry) or _of_team(entry)
-                or _mishap(entry) or _of_files_and_plans(entry)
+            notice = (
+                _choice_line(entry) or _session_line(entry) or _team_line(entry)
+                or _problem_line(entry) or _of_files_and_plans(entry)
             )  # fmt: skip
-    if found is not None:
+    if notice is not None:
         yield NoticeBlock(
-            seq=entry.seq, at=entry.at, line=found, begins=begins, found=report
+            seq=entry.seq, at=entry.at, line=notice, begins=begins, found=report
         )
     if view.account.first_estimated == entry.seq:
-        yield NoticeBlock(seq=entry.seq, at=entry.at, line=line(ESTIMATED, "warn"))
+        yield NoticeBlock(seq=entry.seq, at=entry.at, line=line(ESTIMATED_NOTICE, "warn"))
 
 
-def turn_over(
+def turn_end_block(
     entry: Entry, end: TurnEnded, turn: Turn, earlier: float, view: View
 ) -> TurnEndBlock:
     """`turn` as it was before its end, of which `earlier` seconds do not count."""
@@ -114,18 +116,20 @@ def turn_over(
     )  # fmt: skip
 
 
-def _chosen(entry: Entry) -> Line | None:
+def _choice_line(entry: Entry) -> Line | None:
     match entry.event:
         case ModelChosen(model, form):
-            now = f"conversation is now sent as {form}" if form else f"model is now {model}"
-            return line(f"The {on_one_line(now)}.", "dim")
+            change = (
+                f"conversation is now sent as {form}" if form else f"model is now {model}"
+            )
+            return line(f"The {on_one_line(change)}.", "dim")
         case EffortChosen(effort):
             return line(f"The effort is now {effort or 'that of the settings'}.", "dim")
         case ModeChanged(mode):
             return line(f"The mode is now {mode}.", "dim")
         case AgentChosen(agent, preset=preset):
-            now = f"preset is now {preset}" if preset else f"agent is now {agent}"
-            return line(f"The {on_one_line(now)}.", "dim")
+            change = f"preset is now {preset}" if preset else f"agent is now {agent}"
+            return line(f"The {on_one_line(change)}.", "dim")
         case BudgetSet(budget) if entry.by != "parent":
             return line(f"The budget of a turn is now {budget_text(budget)}.", "dim")
         case StepLimitSet(steps):
@@ -139,7 +143,7 @@ def _chosen(entry: Entry) -> Line | None:
             return None
 
 
-def _called(entry: Entry) -> Line | None:
+def _session_line(entry: Entry) -> Line | None:
     match entry.event:
         case Renamed(name):
             is_now = (
@@ -147,7 +151,7 @@ def _called(entry: Entry) -> Line | None:
             )
             return line(f"The session {is_now}.", "dim")
         case Tagged(tags):
-            shown = " ".join(f"#{on_one_line(each)}" for each in tags)
+            shown = " ".join(f"#{on_one_line(tag)}" for tag in tags)
             return line(
                 f"Its tags are now {shown}." if tags else "It no longer has tags.", "dim"
             )
@@ -159,7 +163,7 @@ def _called(entry: Entry) -> Line | None:
             return None
 
 
-def _of_team(entry: Entry) -> Line | None:
+def _team_line(entry: Entry) -> Line | None:
     match entry.event:
         case TeamsSwitched(on):
             return line(f"Teams are {'on' if on else 'off'} from the next turn on.", "dim")
@@ -167,7 +171,7 @@ def _of_team(entry: Entry) -> Line | None:
             are = "are" if on else "are not"
             return line(f"Model requests {are} recorded from the next turn on.", "dim")
         case MailSent(sender, to, text) if to != "lead":  # that one is a message here
-            words = cut(on_one_line(" ".join(text.split())), _LONGEST)
+            words = cut(on_one_line(" ".join(text.split())), _MAX_QUOTE_CELLS)
             return line(
                 f"Mail from {on_one_line(sender)} to {on_one_line(to)}: {words}", "dim"
             )
@@ -175,7 +179,7 @@ def _of_team(entry: Entry) -> Line | None:
             return None
 
 
-def _mishap(entry: Entry) -> Line | None:
+def _problem_line(entry: Entry) -> Line | None:
     match entry.event:
         case JournalRepaired(lost):
             return line(f"The journal was repaired. Lost: {visible(lost)}", "warn")
@@ -183,18 +187,18 @@ def _mishap(entry: Entry) -> Line | None:
             return line(holder_ended_text(entry.event), "warn")
         case AnswerRejected():
             return line("The answer was not accepted: trying again.", "dim")
-        case HookRan() as ran if said := hook_notice(ran):
-            return line(said, "dim" if ran.outcome == "passed" else "warn")
+        case HookRan() as ran if text := hook_notice(ran):
+            return line(text, "dim" if ran.outcome == "passed" else "warn")
         case Settled(failed=why) if why:
-            said = f"A background model call failed: {visible(why)}"
-            return line(said, "warn")
+            text = f"A background model call failed: {visible(why)}"
+            return line(text, "warn")
         case _:
             return None
 
 
 def _of_found_files(event: ExternalEditsFound | InstructionsFound) -> str:
     if isinstance(event, ExternalEditsFound):
-        return changed_elsewhere(event.files)
+        return external_edits_notice(event.files)
     used = [f"Instructions used: {on_one_line(path)}" for path, _ in event.files]
     return "; ".join((*used, *map(on_one_line, event.notices)))
 
@@ -209,18 +213,18 @@ def _of_files_and_plans(entry: Entry) -> Line | None:
             many = "1 file was" if count == 1 else f"{count} files were"
             return line(f"{many} restored to event {checkpoint}.", "dim")
         case MessageEdited(message, text):
-            how = "deleted" if text is None else "edited"
-            return line(f"Message {message} was {how}.", "dim")
+            verb = "deleted" if text is None else "edited"
+            return line(f"Message {message} was {verb}.", "dim")
         case PlanAnswered(_, approved):
             return line(f"The plan was {'approved' if approved else 'rejected'}.", "dim")
         case Imported(source):
-            said = f"Imported from a file, where it is session {on_one_line(source)}."
-            return line(said, "dim")
+            text = f"Imported from a file, where it is session {on_one_line(source)}."
+            return line(text, "dim")
         case Forked(source, seq):
-            said = (
+            text = (
                 f"A copy of session {on_one_line(source)} up to event {seq} continues here."
             )
-            return line(said, "dim")
+            return line(text, "dim")
         case _:
             return None
 
@@ -229,17 +233,17 @@ def _background_ended(end: BackgroundEnded, view: View) -> Line | None:
     command = view.background.command(end.name)
     if command is None:
         return None
-    words = cut(on_one_line(command.started.command), _LONGEST)
-    said = f"{end.name} {on_one_line(end_text(end))} · {words}"
-    return line(said, "warn" if end.outcome in ("failed", "lost") else "dim")
+    words = cut(on_one_line(command.started.command), _MAX_QUOTE_CELLS)
+    text = f"{end.name} {on_one_line(end_text(end))} · {words}"
+    return line(text, "warn" if end.outcome in ("failed", "lost") else "dim")
 
 
 def _rewound(before: View, view: View, mark: int) -> Line:
     """The last message that is left, so that users know where they are."""
     if before.marked(mark) is None:
         return line(f"The conversation is unchanged: there is no event {mark}.", "dim")
-    said = view.conversation.user_messages
-    if not said:
+    messages = view.conversation.user_messages
+    if not messages:
         return line("The conversation is back before its first message.", "dim")
-    words = cut(" ".join(visible(said[-1].text).split()), _LONGEST)
+    words = cut(" ".join(visible(messages[-1].text).split()), _MAX_QUOTE_CELLS)
     return line(f"The conversation is back at event {mark}. Last message: {words}", "dim")

@@ -36,7 +36,7 @@ from refold.views.screen import conversation, notices, status, tool_calls
 from refold.views.screen.blocks import Block, Open, StreamingBlock
 from refold.views.screen.status import Status
 
-_BEGINS = frozenset((TurnStarted, SessionResumed))
+_BEGIN_KINDS = frozenset((TurnStarted, SessionResumed))
 
 
 class Screen(Struct, frozen=True):
@@ -61,7 +61,7 @@ class Screen(Struct, frozen=True):
         return (*self.done, *self.open)
 
 
-def shown(screen: Screen, frame: Frame) -> Screen:
+def apply_frame(screen: Screen, frame: Frame) -> Screen:
     """The screen after this piece of news."""
     match frame.item:
         case Entry() as entry:
@@ -72,42 +72,44 @@ def shown(screen: Screen, frame: Frame) -> Screen:
 
 def screen_of(entries: Iterable[Entry], start: Screen | None = None) -> Screen:
     """The screen of a journal."""
-    found = start or Screen()
+    screen = start or Screen()
     for entry in entries:
-        found = shown(found, Frame(entry.seq, 0, entry))
-    return found
+        screen = apply_frame(screen, Frame(entry.seq, 0, entry))
+    return screen
 
 
 def screen_at(view: View, window: int = 32_000) -> Screen:
     """A screen that starts now: it has only the blocks that are still open."""
-    waiting = (*tool_calls.standing(view), *conversation.standing(view))
-    return Screen(open=waiting, status=status.begun(waiting), window=window, view=view)
+    waiting = (*tool_calls.open_calls(view), *conversation.waiting_messages(view))
+    return Screen(
+        open=waiting, status=status.initial_status(waiting), window=window, view=view
+    )
 
 
 def _after(screen: Screen, entry: Entry) -> Screen:
     before, view = screen.view, apply(screen.view, entry)
     kind = type(entry.event)
-    earlier = view.turn.seconds(until=entry.at) if kind in _BEGINS else screen.earlier
+    earlier = view.turn.seconds(until=entry.at) if kind in _BEGIN_KINDS else screen.earlier
     open_, new = _blocks(screen.open, entry, view)
-    if kind in notices.KINDS:
-        new += notices.told(entry, screen.window, before, view)
+    if kind in notices.EVENT_KINDS:
+        new += notices.notice_blocks(entry, screen.window, before, view)
     changed: dict[str, Any] = {"view": view, "earlier": earlier, "open": open_}
-    if kind in status.KINDS:
+    if kind in status.EVENT_KINDS:
         changed["status"] = status.after(screen.status, entry, open_)
-    if screen.coming and kind in conversation.ENDS:
+    if screen.coming and kind in conversation.END_KINDS:
         changed["coming"] = ()
     match entry.event:
         case TurnEnded() as end:
-            new.append(notices.turn_over(entry, end, before.turn, earlier, view))
+            new.append(notices.turn_end_block(entry, end, before.turn, earlier, view))
             changed["moved"] = ()
         case ChildEnded(child):
             changed["moved"] = tuple(m for m in screen.moved if not _below(m, child))
         case _:
             pass
-    done = screen.done
+    blocks = screen.done
     for block in new:
-        done = done.plus(block)
-    return replace(screen, done=done, **changed)
+        blocks = blocks.plus(block)
+    return replace(screen, done=blocks, **changed)
 
 
 def _blocks(
@@ -115,14 +117,14 @@ def _blocks(
 ) -> tuple[tuple[Open, ...], list[Block]]:
     """What is open after this, and the blocks that will not change any more."""
     kind, new = type(entry.event), list[Block]()
-    if kind in conversation.KINDS:
-        new += conversation.said(entry)
-    if kind in tool_calls.KINDS:
+    if kind in conversation.EVENT_KINDS:
+        new += conversation.answer_blocks(entry)
+    if kind in tool_calls.EVENT_KINDS:
         open_, over = tool_calls.after(open_, entry, view)
         new += over
-    if kind in conversation.KINDS:
-        new += conversation.at_last(entry, view)
-        open_, heard = conversation.heard(open_, entry, view)
+    if kind in conversation.EVENT_KINDS:
+        new += conversation.final_answer(entry, view)
+        open_, heard = conversation.message_blocks(open_, entry, view)
         new += heard
     return open_, new
 
@@ -132,15 +134,15 @@ def _meanwhile(screen: Screen, live: Live) -> Screen:
         case TextCame() | ThinkingCame() | CallComing():
             if screen.view.turn.stopped:  # what was said till then comes as an event
                 return screen
-            now = status.meanwhile(screen.status, live, screen.status.since)
+            new_status = status.meanwhile(screen.status, live, screen.status.since)
             return replace(
-                screen, coming=conversation.coming(screen.coming, live), status=now
+                screen, coming=conversation.coming(screen.coming, live), status=new_status
             )
         case Progress(call_id, text):
-            return replace(screen, open=tool_calls.printed(screen.open, call_id, text))
+            return replace(screen, open=tool_calls.add_output(screen.open, call_id, text))
         case Waiting():
-            now = status.meanwhile(screen.status, live, screen.status.since)
-            return replace(screen, status=now)
+            new_status = status.meanwhile(screen.status, live, screen.status.since)
+            return replace(screen, status=new_status)
         case ChildMoved(node):
             others = (m for m in screen.moved if m.node != node)
             return replace(screen, moved=(*others, live))

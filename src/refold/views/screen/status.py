@@ -29,11 +29,11 @@ from refold.values.live import CallComing, Live, TextCame, ThinkingCame, Waiting
 from refold.views.escape import on_one_line
 from refold.views.screen.blocks import CallBlock, Open
 
-KINDS = frozenset((
+EVENT_KINDS = frozenset((
     ModelAsked, Reserved, Settled, ModelAnswered, ModelFailed, Judged, Answered, Started, Ended,
     Compacted, Rewound, TurnEnded, Imported,
 ))  # fmt: skip
-_BESIDE = "requesting a"
+_SIDE_CALL_PREFIX = "requesting a"
 
 
 class Status(Struct, frozen=True):
@@ -53,47 +53,47 @@ def after(status: Status, entry: Entry, waiting: Sequence[Open]) -> Status:
         case ModelAsked():
             return Status("thinking", entry.at)
         case Reserved(purpose):
-            return Status(f"{_BESIDE} {on_one_line(purpose)}", entry.at)
-        case Settled() if not status.doing.startswith(_BESIDE):
+            return Status(f"{_SIDE_CALL_PREFIX} {on_one_line(purpose)}", entry.at)
+        case Settled() if not status.doing.startswith(_SIDE_CALL_PREFIX):
             return status
         case (
             ModelAnswered() | ModelFailed() | Judged() | Answered() | Started() | Ended()
             | Compacted() | Settled() | Rewound()
         ):  # fmt: skip
-            found = of_calls(waiting)
-            return status if found == status.doing else Status(found, entry.at)
+            doing = call_activity(waiting)
+            return status if doing == status.doing else Status(doing, entry.at)
         case TurnEnded() | Imported():
             return Status()
         case _:
             return status
 
 
-def of_calls(waiting: Sequence[Open]) -> str:
+def call_activity(waiting: Sequence[Open]) -> str:
     running = any(isinstance(b, CallBlock) and b.stage == "running" for b in waiting)
     return "running" if running else ""
 
 
-def meanwhile(status: Status, live: Live, at: float) -> Status:
+def meanwhile(status: Status, live: Live, since: float) -> Status:
     match live:
         case TextCame(text):
-            return Status("", at) if status.doing and text.strip() else status
+            return Status("", since) if status.doing and text.strip() else status
         case ThinkingCame() if status.doing == "waiting":
-            return Status("thinking", at, tries=status.tries)
+            return Status("thinking", since, tries=status.tries)
         case CallComing(name):
-            return Status(f"writing a call of {on_one_line(name)}", at)
+            return Status(f"writing a call of {on_one_line(name)}", since)
         case Waiting(seconds, reason, attempt, attempts):
             tries = status.tries + 1
-            return Status("waiting", at, reason, seconds, tries, attempt, attempts)
+            return Status("waiting", since, reason, seconds, tries, attempt, attempts)
         case _:
             return status
 
 
 def attempt_text(status: Status, left: float) -> str:
     """Which attempt at a model call comes next, and in how many seconds."""
-    most = f" of {status.attempts}" if status.attempts else ""
-    return f"attempt {status.attempt}{most}, next in {ceil(max(left, 0.0))} s, Esc stops"
+    total = f" of {status.attempts}" if status.attempts else ""
+    return f"attempt {status.attempt}{total}, next in {ceil(max(left, 0.0))} s, Esc stops"
 
 
-def begun(waiting: Sequence[Open]) -> Status:
+def initial_status(waiting: Sequence[Open]) -> Status:
     """The status of work that is already running when watching begins."""
-    return replace(Status(), doing=of_calls(waiting))
+    return replace(Status(), doing=call_activity(waiting))

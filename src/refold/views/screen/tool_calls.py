@@ -20,11 +20,13 @@ from refold.journal.state.conversation import Stage as Stood
 from refold.journal.state.fold import View
 from refold.views.screen.blocks import CallBlock, Open, Stage
 
-KINDS = frozenset((
+EVENT_KINDS = frozenset((
     ModelAnswered, NestedCallMade, Judged, Answered, Started, Ended, Rewound, Imported,
 ))  # fmt: skip
-_TAIL = 1_000  # characters of what a call prints: no fewer come to whoever joins late
-_STAGES: dict[Stood, Stage] = {"asked": "asked", "started": "running"}
+_MAX_TAIL_CHARS = (
+    1_000  # characters of what a call prints: no fewer come to whoever joins late
+)
+_STAGE_NAMES: dict[Stood, Stage] = {"asked": "asked", "started": "running"}
 
 
 def after(
@@ -33,63 +35,65 @@ def after(
     """The open calls after this event, and those that ended with it."""
     match entry.event:
         case ModelAnswered(message):
-            left, lost = _lost(open_, view)
+            left, lost = _drop_lost_calls(open_, view)
             new = (
                 CallBlock(seq=entry.seq, at=entry.at, call=call) for call in message.calls
             )
             return (*left, *new), lost
         case NestedCallMade(call, within):
-            made = CallBlock(seq=entry.seq, at=entry.at, call=call, within=within)
-            return (*open_, made), ()
+            block = CallBlock(seq=entry.seq, at=entry.at, call=call, within=within)
+            return (*open_, block), ()
         case Judged() | Answered() | Started():
-            return _moved(open_, entry, entry.event), ()
+            return _update_calls(open_, entry, entry.event), ()
         case Ended() as end:
-            return _ended(open_, entry, end)
+            return _end_call(open_, entry, end)
         case Rewound() | Imported():
-            return _lost(open_, view)
+            return _drop_lost_calls(open_, view)
         case _:
             return open_, ()
 
 
-def printed(open_: tuple[Open, ...], call_id: str, text: str) -> tuple[Open, ...]:
+def add_output(open_: tuple[Open, ...], call_id: str, text: str) -> tuple[Open, ...]:
     """The open blocks after a call has printed this."""
     return tuple(
-        replace(b, tail=(b.tail + text[-_TAIL:])[-_TAIL:])
+        replace(b, tail=(b.tail + text[-_MAX_TAIL_CHARS:])[-_MAX_TAIL_CHARS:])
         if isinstance(b, CallBlock) and b.call.id == call_id
         else b
         for b in open_
     )
 
 
-def standing(view: View) -> Iterator[CallBlock]:
+def open_calls(view: View) -> Iterator[CallBlock]:
     """The calls that have not ended."""
-    for found in (*view.conversation.calls, *view.conversation.nested):
-        if found.result is None:
-            yield _as_it_stands(found)
+    for call in (*view.conversation.calls, *view.conversation.nested):
+        if call.result is None:
+            yield _to_block(call)
 
 
-def _as_it_stands(found: OpenCall) -> CallBlock:
+def _to_block(call: OpenCall) -> CallBlock:
     return CallBlock(
-        seq=found.called, at=0.0, call=found.call,
-        stage=_STAGES.get(found.stage, "called"),
-        reason=found.reason if found.stage in ("asked", "denied") else "",
-        within=found.nested.parent_call if found.nested else "",
-        changes=found.changes,
+        seq=call.called, at=0.0, call=call.call,
+        stage=_STAGE_NAMES.get(call.stage, "called"),
+        reason=call.reason if call.stage in ("asked", "denied") else "",
+        within=call.nested.parent_call if call.nested else "",
+        changes=call.changes,
     )  # fmt: skip
 
 
-def _moved(
+def _update_calls(
     open_: tuple[Open, ...], entry: Entry, event: Judged | Answered | Started
 ) -> tuple[Open, ...]:
     return tuple(
-        _on(b, entry, event)
+        _update(b, entry, event)
         if isinstance(b, CallBlock) and b.call.id == event.call_id
         else b
         for b in open_
     )
 
 
-def _on(block: CallBlock, entry: Entry, event: Judged | Answered | Started) -> CallBlock:
+def _update(
+    block: CallBlock, entry: Entry, event: Judged | Answered | Started
+) -> CallBlock:
     match event:
         case Judged(verdict="ask", reason=reason, changes=changes):
             return replace(
@@ -99,19 +103,19 @@ def _on(block: CallBlock, entry: Entry, event: Judged | Answered | Started) -> C
             denied = reason if verdict == "deny" else ""
             return replace(block, reason=denied, answered="")
         case Answered(_, allowed, reason) if block.stage == "asked":  # the first wins
-            said = "yes" if allowed else f"no: {reason}" if reason else "no"
-            return replace(block, stage="called", answered=said)
+            answer = "yes" if allowed else f"no: {reason}" if reason else "no"
+            return replace(block, stage="called", answered=answer)
         case Answered():
             return block
         case Started():
             return replace(block, stage="running", began=entry.at)
 
 
-def _ended(
+def _end_call(
     open_: tuple[Open, ...], entry: Entry, end: Ended
 ) -> tuple[tuple[Open, ...], tuple[CallBlock, ...]]:
     over = tuple(
-        _over(b, entry, end)
+        _end_block(b, entry, end)
         for b in open_
         if isinstance(b, CallBlock) and end.call_id in (b.call.id, b.within)
     )
@@ -121,7 +125,7 @@ def _ended(
     return tuple(left), over
 
 
-def _over(block: CallBlock, entry: Entry, end: Ended) -> CallBlock:
+def _end_block(block: CallBlock, entry: Entry, end: Ended) -> CallBlock:
     if block.call.id != end.call_id:  # its code is no more there to hear of it
         return replace(block, stage="unknown", tail="", ended=entry.at)
     return replace(
@@ -134,7 +138,7 @@ def _is_of(block: Open, call_id: str) -> bool:
     return isinstance(block, CallBlock) and call_id in (block.call.id, block.within)
 
 
-def _lost(
+def _drop_lost_calls(
     open_: tuple[Open, ...], view: View
 ) -> tuple[tuple[Open, ...], tuple[CallBlock, ...]]:
     """Calls that cannot end any more, because the conversation was rewound past them."""

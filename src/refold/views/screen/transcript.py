@@ -28,8 +28,8 @@ from refold.views.screen.conversation import from_child
 from refold.views.screen.screen import Screen
 from refold.views.styled import bare
 
-_ROOM = sys.maxsize  # nothing is broken or cut for its width
-_DENSE = (CallBlock, NoticeBlock, TurnEndBlock)  # these stand close to their like
+_UNLIMITED_ROOM = sys.maxsize  # nothing is broken or cut for its width
+_DENSE_BLOCKS = (CallBlock, NoticeBlock, TurnEndBlock)  # these stand close to their like
 
 
 def _plain(call: ToolCall) -> str:
@@ -45,7 +45,9 @@ def _rows(screen: Screen, label: Callable[[ToolCall], str]) -> Iterator[str]:
     directory = screen.view.session.directory
     before: Block | None = None
     for block in screen.blocks:
-        if before and not (isinstance(block, _DENSE) and type(before) is type(block)):
+        if before and not (
+            isinstance(block, _DENSE_BLOCKS) and type(before) is type(block)
+        ):
             yield ""
         yield from _block(block, label, directory)
         before = block
@@ -55,7 +57,7 @@ def _rows(screen: Screen, label: Callable[[ToolCall], str]) -> Iterator[str]:
         yield from _coming(coming)
 
 
-def _said(text: str, mark: str) -> Iterator[str]:
+def _response(text: str, mark: str) -> Iterator[str]:
     if text.strip():
         yield from _under("‹ ", visible(text))
     if mark:
@@ -65,15 +67,15 @@ def _said(text: str, mark: str) -> Iterator[str]:
 def _block(block: Block, label: Callable[[ToolCall], str], directory: str) -> Iterator[str]:
     match block:
         case MessageBlock():
-            yield from _heard(block)
+            yield from _message(block)
         case AnswerBlock(text=text, partial=partial):
-            yield from _said(text, "cut off here" if partial else "")
+            yield from _response(text, "cut off here" if partial else "")
         case DroppedBlock(text=text):
-            yield from _said(text, on_one_line(block.mark))
+            yield from _response(text, on_one_line(block.mark))
         case ThinkingBlock(text=text):
             yield from _under("∴ ", visible(text))
         case CallBlock():
-            yield from _called(block, label(block.call), directory)
+            yield from _call(block, label(block.call), directory)
         case NoticeBlock(line=line, found=found):
             yield from _under("· ", bare([line]))
             if found:
@@ -83,31 +85,31 @@ def _block(block: Block, label: Callable[[ToolCall], str], directory: str) -> It
                 yield from _under("· ", bare([row]))
 
 
-def _heard(block: MessageBlock) -> Iterator[str]:
+def _message(block: MessageBlock) -> Iterator[str]:
     if from_child(block.sender):
-        first, *rest = report_lines(block.sender, block.words, _ROOM)
+        first, *rest = report_lines(block.sender, block.words, _UNLIMITED_ROOM)
         yield f"› {bare([first])}"
         yield from (bare([row]) for row in rest)
         return
-    who = "" if block.sender == "person" else f"{on_one_line(block.sender)}: "
-    yield from _under("› ", who + visible(block.said))
+    sender = "" if block.sender == "person" else f"{on_one_line(block.sender)}: "
+    yield from _under("› ", sender + visible(block.user_text))
     for image in block.images:
         yield f"  [image {on_one_line(image.name or image.media_type)}]"
     if block.later:
         yield "  (queued for the next turn)"
 
 
-def _called(block: CallBlock, said: str, directory: str) -> Iterator[str]:
+def _call(block: CallBlock, text: str, directory: str) -> Iterator[str]:
     by = f" (by the code of {on_one_line(block.within)})" if block.within else ""
-    yield f"● {said}{by}"
+    yield f"● {text}{by}"
     if block.answered:
         yield f"  ? {on_one_line(block.reason or 'asked')}: {on_one_line(block.answered)}"
     if block.stage == "asked":
         yield f"  ? it waits for a person: {on_one_line(block.reason)}"
     elif block.open:
         yield "  └ running" if block.stage == "running" else "  └ not begun"
-    for at, row in enumerate(result_rows(block, _ROOM, directory)):
-        yield ("    " if at else "  └ ") + bare([row])
+    for index, row in enumerate(result_rows(block, _UNLIMITED_ROOM, directory)):
+        yield ("    " if index else "  └ ") + bare([row])
 
 
 def _coming(coming: StreamingBlock) -> Iterator[str]:

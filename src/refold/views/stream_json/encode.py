@@ -94,14 +94,14 @@ Document: TypeAlias = (
     | Snapshot
 )
 PutToPerson: TypeAlias = Judged | ChildAsked  # a call that a person has to answer
-Asked: TypeAlias = Callable[[PutToPerson, int], Request]
-SCHEMA = 1  # of these documents; fields may be added without a new number
+MakeRequest: TypeAlias = Callable[[PutToPerson, int], Request]
+SCHEMA_VERSION = 1  # of these documents; fields may be added without a new number
 
 
 def init(view: View, session_id: str, version: str) -> documents.Init:
     """The first document of a stream."""
     directory = view.session.directory
-    return documents.Init("init", SCHEMA, session_id, directory, version)
+    return documents.Init("init", SCHEMA_VERSION, session_id, directory, version)
 
 
 def approval_request(
@@ -111,7 +111,7 @@ def approval_request(
     """A call needs approval. Each of `rule_sets` may be granted with a yes."""
     return documents.ToolApprovalRequest(
         seq=seq,
-        call_id=asked_id(event),
+        call_id=request_id(event),
         hash=event.hash,
         tool=call.name if call else UNSET,
         arguments=call.plain_arguments if call else UNSET,
@@ -131,20 +131,20 @@ def question(
     """The model asks something that only the user knows."""
     return documents.Question(
         seq=seq,
-        call_id=asked_id(event),
+        call_id=request_id(event),
         hash=event.hash,
         questions=questions,
         who=event.who if isinstance(event, ChildAsked) else UNSET,
     )
 
 
-def asked_id(event: PutToPerson) -> str:
+def request_id(event: PutToPerson) -> str:
     """What an answer to this is given by."""
     return event.id if isinstance(event, ChildAsked) else event.call_id
 
 
 def documents_of(
-    frame: Frame, *, live: bool, asked: Asked = approval_request
+    frame: Frame, *, live: bool, make_request: MakeRequest = approval_request
 ) -> Iterator[Document]:
     """The documents of a frame. `live` false leaves out what may be missed.
 
@@ -158,7 +158,7 @@ def documents_of(
     if isinstance(event, ChildAsked) or (
         isinstance(event, Judged) and event.verdict == "ask"
     ):
-        yield asked(event, frame.seq)
+        yield make_request(event, frame.seq)
         return
     for of_kind in (_of_conversation, _of_call, _of_session, _of_files_and_plans, _of_side):
         yield from of_kind(event, frame.seq)
@@ -204,13 +204,13 @@ def _of_model(event: Event, seq: int) -> Iterator[OfEvent]:
             return
 
 
-def _message(said: kinds.Said, seq: int) -> documents.UserMessage:
+def _message(message: kinds.Said, seq: int) -> documents.UserMessage:
     return documents.UserMessage(
-        seq=seq, text=said.text, sender=said.sender, when=said.when,
-        images=[image.name for image in said.images] or UNSET,
-        image_blobs=[image.blob for image in said.images] or UNSET,
-        typed=UNSET if said.typed is None else said.typed,
-        client_key=said.client_key or UNSET,
+        seq=seq, text=message.text, sender=message.sender, when=message.when,
+        images=[image.name for image in message.images] or UNSET,
+        image_blobs=[image.blob for image in message.images] or UNSET,
+        typed=UNSET if message.typed is None else message.typed,
+        client_key=message.client_key or UNSET,
     )  # fmt: skip
 
 
@@ -280,8 +280,8 @@ def _of_session(event: Event, seq: int) -> Iterator[OfEvent]:
             yield BudgetChosen(seq=seq, **asdict(budget))
         case kinds.StepLimitSet(steps):
             yield StepsChosen(seq=seq, steps=steps or None)
-        case HookRan() as ran if said := hook_notice(ran):
-            yield documents.Notice(seq=seq, text=said)
+        case HookRan() as ran if text := hook_notice(ran):
+            yield documents.Notice(seq=seq, text=text)
         case kinds.JournalRepaired(lost):
             yield documents.Notice(
                 seq=seq, text=f"the journal was damaged at its end: {lost}"

@@ -267,10 +267,10 @@ def status(view: View, choices: Choices, waiting: Sequence[str]) -> Status:
     )
 
 
-def snapshot(view: View, now: Status) -> Snapshot:
+def snapshot(view: View, current: Status) -> Snapshot:
     plan = view.plans.waiting
     return Snapshot(
-        status=now,
+        status=current,
         messages=messages_of(view),
         todos=view.conversation.todos,
         plan=None if plan is None else WaitingPlan(plan.title, plan.text, plan.seq),
@@ -279,10 +279,10 @@ def snapshot(view: View, now: Status) -> Snapshot:
 
 def messages_of(view: View) -> Sequence[SnapshotMessage]:
     """The conversation as the model has it now."""
-    said = [spoken.message for spoken in view.conversation.messages]
-    parts = (part for message in said for part in message.parts)
+    messages = [spoken.message for spoken in view.conversation.messages]
+    parts = (part for message in messages for part in message.parts)
     results = {part.call_id: part for part in parts if isinstance(part, ToolResult)}
-    return [_message(each, results) for each in said if each.role != "tool"]
+    return [_message(entry, results) for entry in messages if entry.role != "tool"]
 
 
 def _message(message: Message, results: dict[str, ToolResult]) -> SnapshotMessage:
@@ -292,7 +292,7 @@ def _message(message: Message, results: dict[str, ToolResult]) -> SnapshotMessag
     return SnapshotMessage(role, text, calls)
 
 
-def _call(call: ToolCall, found: ToolResult | None) -> SnapshotCall:
-    if found is None:
+def _call(call: ToolCall, result: ToolResult | None) -> SnapshotCall:
+    if result is None:
         return SnapshotCall(call.id, call.name, None)
-    return SnapshotCall(call.id, call.name, found.text, found.failed)
+    return SnapshotCall(call.id, call.name, result.text, result.failed)

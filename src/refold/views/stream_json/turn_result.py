@@ -13,7 +13,7 @@ from refold.journal.state.fold import View
 from refold.values.json_check import value_in
 from refold.values.modes import Outcome
 from refold.values.path_names import near
-from refold.views.notices import failed_hooks, warnings
+from refold.views.notices import hook_failures, warnings
 from refold.views.stream_json.documents import Change, Denial, Kind, Result, WaitingPlan
 
 # How a script learns it without reading: the exit code of each outcome.
@@ -23,18 +23,22 @@ EXIT_CODES: Mapping[str, int] = {
 }  # fmt: skip
 
 
-_ANSWERED = ("answered", "final")
-_DENIED = EXIT_CODES["denied"]
+_ANSWERED_OUTCOMES = ("answered", "final")
+_DENIED_CODE = EXIT_CODES["denied"]
 
 
 def exit_code(view: View) -> int:
     """Of the newest turn. An answer for which every call was denied is no success."""
-    outcome, _ = came_to(view)
+    outcome, _ = turn_outcome(view)
     all_denied = view.turn.denials and not view.turn.allowed
-    return _DENIED if all_denied and outcome in _ANSWERED else EXIT_CODES[outcome]
+    return (
+        _DENIED_CODE
+        if all_denied and outcome in _ANSWERED_OUTCOMES
+        else EXIT_CODES[outcome]
+    )
 
 
-def came_to(view: View) -> tuple[str, str]:
+def turn_outcome(view: View) -> tuple[str, str]:
     """Outcome and reason of the newest turn, or of a stop before it could begin."""
     turn = view.turn
     if turn.stopped and not turn.seq:
@@ -45,7 +49,7 @@ def came_to(view: View) -> tuple[str, str]:
 def result(view: View, session_id: str, seconds: float) -> Result:
     """The result of the newest turn: see docs/headless.md for each field."""
     turn = view.turn
-    outcome, reason = came_to(view)
+    outcome, reason = turn_outcome(view)
     return Result(
         outcome=cast("Outcome", outcome),
         reason=reason,
@@ -64,8 +68,8 @@ def result(view: View, session_id: str, seconds: float) -> Result:
             Change(near(path, view.session.directory), cast("Kind", kind))
             for path, kind in turn.changed.items()
         ],
-        warnings=[*failed_hooks(view), *warnings(view)],
-        structured=_structured(view, outcome),
+        warnings=[*hook_failures(view), *warnings(view)],
+        structured=_answer_value(view, outcome),
         plan=_plan(view, outcome),
     )
 
@@ -74,26 +78,26 @@ def with_earlier(newest: Result, earlier: Sequence[Result]) -> Result:
     """`newest` with the steps, usage, denials and files of earlier turns of the same run."""
     if not earlier:
         return newest
-    every = (*earlier, newest)
-    costs = [each.cost for each in every]
+    results = (*earlier, newest)
+    costs = [turn.cost for turn in results]
     files: Mapping[str, str] = {}
-    for each in every:
-        files = merged(files, [(change.path, change.kind) for change in each.files])
+    for turn in results:
+        files = merged(files, [(change.path, change.kind) for change in turn.files])
     return replace(
         newest,
-        steps=sum(each.steps for each in every),
-        usage=reduce(add, (each.usage for each in every)),
+        steps=sum(turn.steps for turn in results),
+        usage=reduce(add, (turn.usage for turn in results)),
         cost=None if None in costs else sum(filter(None, costs)),
-        denials=[denial for each in every for denial in each.denials],
+        denials=[denial for turn in results for denial in turn.denials],
         files=[Change(path, cast("Kind", kind)) for path, kind in files.items()],
     )
 
 
-def _structured(view: View, outcome: str) -> object:
+def _answer_value(view: View, outcome: str) -> object:
     """The answer as data, where it was asked for in a shape and has it."""
     if bytes(view.conversation.system_prompt.schema) == b"null":
         return UNSET
-    if outcome not in _ANSWERED:
+    if outcome not in _ANSWERED_OUTCOMES:
         return None
     try:
         return value_in(view.turn.answer)
@@ -103,7 +107,7 @@ def _structured(view: View, outcome: str) -> object:
 
 def _plan(view: View, outcome: str) -> WaitingPlan | UnsetType:
     """The plan that waits to be approved, where the turn ended with one."""
-    found = view.plans.waiting
-    if outcome != "plan_ready" or found is None:
+    plan = view.plans.waiting
+    if outcome != "plan_ready" or plan is None:
         return UNSET
-    return WaitingPlan(found.title, found.text, found.seq)
+    return WaitingPlan(plan.title, plan.text, plan.seq)

@@ -25,9 +25,9 @@ from refold.views.picker import (
     OnMove,
     Picker,
     Search,
-    moved,
+    move_selection,
     picker_rows,
-    turned,
+    turn_dial,
     with_matches,
     with_query,
 )
@@ -95,7 +95,7 @@ class _List:
 
         @keys.add("enter")
         def _(event: KeyPressEvent) -> None:
-            if self._picking.chosen is not None:
+            if self._picking.selection is not None:
                 event.app.exit(result=self._picking)
 
         for name in ("escape", "c-c", "c-d"):
@@ -108,19 +108,19 @@ class _List:
 
             @keys.add(name)
             def _(event: KeyPressEvent, by: int = by) -> None:
-                self._now(moved(self._picking, by))
+                self._now(move_selection(self._picking, by))
 
         for name, by in (("left", -1), ("right", 1)) if self._picking.dial else ():
 
             @keys.add(name)
             def _(event: KeyPressEvent, by: int = by) -> None:
-                self._picking = turned(self._picking, by)
+                self._picking = turn_dial(self._picking, by)
 
         return keys
 
     def _now(self, picking: Picker) -> None:
-        before, self._picking = self._picking.chosen, picking
-        if self._on_move and picking.chosen not in (before, None):
+        before, self._picking = self._picking.selection, picking
+        if self._on_move and picking.selection not in (before, None):
             self._on_move(picking)
             self._in_theme()
 
