@@ -38,6 +38,14 @@ def test_each_example_has_a_run() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(RUNS)
 
 
+def test_readme_shows_the_example_of_a_tool_as_it_is() -> None:
+    readme = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
+    block = readme.split("```python\n")[1].split("```")[0]
+    program = (EXAMPLES / "own_tool.py").read_text(encoding="utf-8")
+
+    assert block == program.partition('"""\n\n')[2]
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_example_prints_what_its_model_led_to(
     name: str,

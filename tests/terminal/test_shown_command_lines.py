@@ -120,6 +120,8 @@ def misunderstood(lines: Sequence[str], *, whole: bool) -> list[tuple[str, str]]
         for words in meant(line):
             try:
                 parse(words)
+            except SystemExit:  # --help has printed, and ends the program
+                continue
             except BadInput as error:
                 # In a sentence, the name of a command is enough.
                 if whole or "arguments are required" not in str(error):
