@@ -184,7 +184,7 @@ def test_a_damaged_session_and_a_broken_catalogue_are_named(
     assert found["sessions"][0][1].startswith("20260101-000000-abcd is damaged: ")
     assert found["sessions"][1] == (
         "warning",
-        "their catalogue is broken: file is not a database",
+        "index damaged: file is not a database",
     )
 
 

@@ -291,7 +291,7 @@ def test_a_recorded_session_is_answered_again_without_a_server(
             "'/dev/zero' cannot be read: it is a pipe, a device or a socket",
         ),
         (["--host", "here"], "need a provider: add one, such as -b ollama"),
-        (["-b", "anthropic", "--port", "1"], "Anthropic runs on its own machines"),
+        (["-b", "anthropic", "--port", "1"], "Anthropic is a hosted service"),
         (["-i", "missing.png"], "'missing.png' cannot be read"),
         (["-i", "text.png"], "'text.png' is not an image: models see PNG"),
         (["--json-schema", "[]"], "is neither a JSON object nor a readable file"),

@@ -96,7 +96,7 @@ def test_it_goes_back_and_says_how_that_is_undone(
 
     assert (code, back, (root / "a.txt").read_text()) == (0, "one\n", "two\n")
     assert said.startswith(
-        "This rewinds the conversation to before event 5.\n  a.txt  changes     +1 -1"
+        "This rewinds the conversation to before event 5.\n  a.txt  modified    +1 -1"
     )
     assert command[0] == ID
 
@@ -108,10 +108,10 @@ def test_a_file_that_only_cannot_be_run_any_more_is_told_so(
 
     rewind(ID, "5", "--files", "--dry-run")
 
-    assert "  a.txt  changes     +1 -1" in printed(capsys)
+    assert "  a.txt  modified    +1 -1" in printed(capsys)
     (root / "a.txt").write_text("one\n")
     rewind(ID, "5", "--files", "--dry-run")
-    assert "  a.txt  changes     only whether it can be run\n" in printed(capsys)
+    assert "  a.txt  modified    only whether it can be run\n" in printed(capsys)
 
 
 def test_a_dry_run_shows_and_records_nothing(
@@ -126,7 +126,7 @@ def test_a_dry_run_shows_and_records_nothing(
 
     assert (code, printed(capsys)) == (
         0,
-        "  a.txt  goes        +0 -1 -\n1 file changes, +0 -1 lines\n",
+        "  a.txt  deleted     +0 -1 -\n1 file changes, +0 -1 lines\n",
     )
     assert (root / "a.txt").read_text() == "two\n"
     after = (

@@ -209,8 +209,8 @@ def test_a_server_that_crashes_is_started_again_once(tmp_path: Path) -> None:
 
 
 BROKEN = {
-    "crash": "its program ended with code 139: Segmentation fault",
-    "exit": "its program ended with code 3: no such option: --stdio",
+    "crash": "its process exited with code 139: Segmentation fault",
+    "exit": "its process exited with code 3: no such option: --stdio",
     "garbage": "it sent what is not a message of the protocol: b'HTTP/1.1 200 OK'",
     "endless": f"it sent what is not a message of the protocol: {b'x' * 60!r}",
     "huge": "it sent a message longer than 32 MiB",

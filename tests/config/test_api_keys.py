@@ -154,7 +154,9 @@ def test_a_command_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> No
     held = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     hanging = shell(f"exec 3>'{pipe}'; echo x >&3; sleep 60 & wait")
 
-    with pytest.raises(BadInput, match=r"the key_command 'sh' gave no key within 0.15 s"):
+    with pytest.raises(
+        BadInput, match=r"the key_command 'sh' returned no key within 0.15 s"
+    ):
         api_keys.run_key_command(hanging, os.environ, within=0.15)
 
     os.set_blocking(held, True)

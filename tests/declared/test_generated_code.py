@@ -422,7 +422,7 @@ def test_the_agents_of_the_seed_are_listed(capfd: pytest.CaptureFixture[str]) ->
 def test_the_readme_says_how_to_run_it_and_what_asks() -> None:
     text = (generate("agents.toml", "cloud") / "README.md").read_text()
 
-    start = f"{'python3 cloud/cloud.py':46} start a conversation about this directory\n"
+    start = f"{'python3 cloud/cloud.py':46} start a session in this directory\n"
     assert start in text
     assert "a key in the environment variable `OPENROUTER_API_KEY`." in text
     assert "`write_file`, `edit_file` and `bash`; `bash` ask before they run." not in text

@@ -201,7 +201,7 @@ def test_leaving_plan_mode_that_is_off_does_nothing() -> None:
     view = anyio.run(go)
 
     assert view.turn.outcome == "answered"
-    assert texts(store) == ["Plan mode is off, so there is nothing to leave: do the work."]
+    assert texts(store) == ["Not in plan mode; continue with the task."]
 
 
 class SlowToTake:

@@ -215,7 +215,7 @@ def test_a_server_that_cannot_be_used_is_a_warning_of_the_turn(place: Place) -> 
     (warning,) = anyio.run(talk)
 
     assert warning.startswith(
-        "the MCP server bad cannot be used: its program ended with code 7"
+        "the MCP server bad cannot be used: its process exited with code 7"
     )
 
 
@@ -240,9 +240,9 @@ def test_a_tool_with_a_wrong_schema_costs_that_tool_and_is_named(place: Place) -
 @pytest.mark.parametrize(
     ("mode", "words"),
     [
-        ("crash", "its program ended with code 7: out of luck"),
+        ("crash", "its process exited with code 7: out of luck"),
         ("silent", "it did not answer within 2 s"),
-        ("garbage", "it prints something that is not a message of the protocol"),
+        ("garbage", "it wrote a line that is not a valid message of the protocol"),
         ("endless", "it sent a line longer than 16 MiB"),
     ],
 )
@@ -334,7 +334,7 @@ def test_a_server_that_dies_in_a_call_is_started_again(place: Place) -> None:
 
     first, second = place.turns(place.agent(echo(), echo(), "Done."), "Go.")
 
-    assert first.text == "The MCP server s failed: its program ended with code 3."
+    assert first.text == "The MCP server s failed: its process exited with code 3."
     assert second.text == first.text
 
 

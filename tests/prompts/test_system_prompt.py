@@ -185,8 +185,8 @@ def test_what_lies_in_a_folder_counts_only_once_it_is_trusted(
 
     assert untold == ""
     assert before.notices() == (
-        f"AGENTS.md in {project}: not trusted, so not read; `refold trust add` shows and "
-        "takes them, --trust takes them for one start",
+        f"AGENTS.md in {project}: not trusted, so not read; run `refold trust add` to "
+        "review and trust them, or start with --trust once",
     )
     assert "Use tabs." in after.text(PromptParts(), NEVER).system
     assert after.notices() == ()

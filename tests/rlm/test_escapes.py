@@ -310,17 +310,17 @@ FIND = (
             marks=pytest.mark.slow,
         ),
         pytest.param(
-            "b'\\0\\0\\0\\4\\0\\0\\0\\0null'", "makes no sense", marks=pytest.mark.slow
+            "b'\\0\\0\\0\\4\\0\\0\\0\\0null'", "Unexpected message", marks=pytest.mark.slow
         ),
-        ('b\'\\0\\0\\0\\x0c\\0\\0\\0\\0{"t":"what"}\'', "makes no sense"),
+        ('b\'\\0\\0\\0\\x0c\\0\\0\\0\\0{"t":"what"}\'', "Unexpected message"),
         pytest.param(
             "b'\\0\\0\\0\\4\\0\\0\\0\\0\\xff\\xfe\\xfd\\xfc'",
-            "makes no sense",
+            "Unexpected message",
             marks=pytest.mark.slow,
         ),
         pytest.param(
             "b'\\0\\1\\x86\\xa0\\0\\0\\0\\0' + b'[' * 100000",
-            "makes no sense",
+            "Unexpected message",
             marks=pytest.mark.slow,
         ),
     ],

@@ -228,7 +228,7 @@ def test_code_is_told_what_is_left() -> None:
         ("lm('a')", "lm needs query: it takes input, query, schema"),
         ("lm('a', 'q', 3)", "lm: schema is not a JSON Schema: a JSON Schema is an object"),
         ("map_lm('abc', 'q')", "map_lm takes a list, not str"),
-        ("lm('a', 3)", "lm: query has to be a text, not int"),
+        ("lm('a', 3)", "lm: query must be a string, not int"),
         ("lm(input='a', query='q', model='x')", "lm has no parameter 'model': input, query, schema"),
     ],
 )  # fmt: skip

@@ -217,7 +217,7 @@ def test_a_person_may_stop_code_and_its_variables_are_as_before_that_call() -> N
 
     assert second.startswith("Interrupted while running.")
     assert third.splitlines() == [
-        "Python was stopped in the call before. The variables are as before that call.", "1",
+        "The previous call was stopped; its variable changes were discarded.", "1",
     ]  # fmt: skip
     assert last == "FINAL"
 

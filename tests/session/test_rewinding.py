@@ -301,8 +301,8 @@ def test_a_preview_changes_nothing_and_says_what_would(
         assert (agent.session.view.seq, agent.now()) == (seq, then)
         assert bare(preview_lines(found, str(agent.root), 80)) == (
             f"This rewinds the conversation to before event {agent.said[2]}.\n"
-            "  a  changes     +1 -1 +-\n"
-            "  b  goes        +0 -1 -\n"
+            "  a  modified    +1 -1 +-\n"
+            "  b  deleted     +0 -1 -\n"
             "2 files change, +1 -2 lines\n"
             "Changed outside refold since: b"
         )

@@ -65,7 +65,7 @@ ROWS: Mapping[str, Typing] = {
     "export": said("/export pdf", "/export text talk.txt", seen=(
         "'pdf' is none of md, html, tar, text, script; for a file of that name, type ./pdf",
         ".*/talk.txt: 1 session, .*")),
-    "fork": said("/fork", "/history", seen=("A copy of .* up to event .*", r" *2  hello")),
+    "fork": said("/fork", "/history", seen=("Forked at event .*", r" *2  hello")),
     "cd": Typing("/cd", "/cd .", "/cd ../none", "/cd hello.py", "/cd /tmp", "/cd", seen=(
         ".*/work", ".*/work is the working directory already.", "/cd '../none': .* does not exist",
         "/cd 'hello.py': .* is not a directory", "refold · .* · /tmp", "/tmp")),

@@ -25,7 +25,7 @@ def test_a_model_of_ollama_is_chosen_by_the_person_and_kept(
         at.until("Esc goes back")
         at.type("2")
         at.until("ollama/gemma4:4b is now the default model")
-        if at.until_sent("Enter for 2", "lists the commands") == 0:  # a sandbox works here
+        if at.until_sent("(default 2)", "lists the commands") == 0:  # a sandbox works here
             at.type("2")
         at.until_asked()
         at.type(CTRL_D)

@@ -27,7 +27,9 @@ def test_the_words_after_it_are_said_in_the_copy(tmp_path: Path) -> None:
     assert [e.text for e in found[copy] if isinstance(e, Said)] == ["hello", "and now?"]
     (forked,) = (e for e in found[copy] if isinstance(e, Forked))
     assert (forked.source, forked.id) == (first, copy)
-    assert f"A copy of {first} up to event {forked.seq}." in rows
+    assert (
+        f"Forked at event {forked.seq}. You are in the copy; {first} is unchanged." in rows
+    )
 
 
 def test_at_an_event_and_what_makes_no_sense(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_streaming_is_redirected_with_words(starts: Starts, display: str) -> Non
     at.until("word word")
     at.type(CTRL_C)
     at.until(f"instead {DISPLAYS[display][0]}")
-    assert ("Esc continues" in at.text) == (display == "line")
+    assert ("Esc to dismiss" in at.text) == (display == "line")
     say(at, display, "be short")
     at.until("As you like.")
 
@@ -134,7 +134,7 @@ def test_ctrl_c_in_the_same_moment_as_enter_is_not_lost(starts: Starts) -> None:
     at.type(f"be short\r{CTRL_C}")
     # It stops the turn that those words are about to begin, or asks once more in that one.
     if (
-        at.until_sent("Not sent yet: be short.", "type what to do instead", since=at.sent)
+        at.until_sent("Not sent yet: be short.", "type a new instruction", since=at.sent)
         == 1
     ):
         say(at, "line", "")

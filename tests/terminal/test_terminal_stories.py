@@ -347,7 +347,7 @@ def test_a_key_that_cannot_be_checked_is_not_lost(
     at.until("b back")
     at.type("k")
     at.until("openai/model is now the default model.")
-    at.until("Enter for 2")
+    at.until("(default 2)")
     at.type(mode)
 
     assert at.end() == 0
@@ -569,8 +569,8 @@ def test_the_settings_of_a_folder_are_shown_and_asked_about_once(
             at.until("[y/N]")
             at.type(answer + ENTER)
         at.until("›")
-        assert ("Trust these settings?" in at.text) == asked
-        assert ("for one start" in at.text) == (answer == "n")
+        assert ("Trust the settings of this folder?" in at.text) == asked
+        assert ("with --trust once" in at.text) == (answer == "n")
         at.type("go" + ENTER)
         if answer == "n":
             at.until("› 1 once")
@@ -689,7 +689,7 @@ def test_what_is_always_allowed_is_kept_outside_the_folder(
         at.type("y")
         at.until("1 file restored")
         at.type("/rewind" + ENTER)
-        at.until("rewind:")
+        at.until("restore:")
         at.type(ESC)
         at.until_asked()
         at.type("\x04")

@@ -144,7 +144,7 @@ def test_the_first_run_offers_what_there_is_and_shows_itself(person: Person) -> 
     assert tour is not None
     assert " Ollama does not answer" not in at.text  # it stands below all, not in the last
     at.type("9")
-    at.until("Press a number from 1 to ")
+    at.until("Press 1–")
     at.until("or q to leave")
     at.type(tour[1])
     at.until("Enter begins, q leaves")
@@ -528,7 +528,7 @@ def test_files_and_talk_go_back_byte_by_byte(person: Person) -> None:
     assert not (person.here / "hello.py").exists()
     at.type("/rewind" + ENTER)
     at.until("› 2")
-    at.until("rewind:")
+    at.until("restore:")
     at.type(ENTER)
     at.until("y/n")
     at.type("y")
@@ -542,7 +542,7 @@ def test_files_and_talk_go_back_byte_by_byte(person: Person) -> None:
     at.type(undo[1] + ENTER)
     at.until("y/n")
     at.type("y")
-    at.until("hello.py  goes")
+    at.until("hello.py  deleted")
     at.until_asked()
     at.type("\x04")
 

@@ -113,7 +113,7 @@ def test_reading_by_another_name_is_reading(place: ToolDirectory) -> None:
         ({"old": "one", "new": "one"}, "old and new are the same"),
         ({"old": "e", "new": "x"}, "old occurs 4 times in a, at lines 1, 3, 3, 4."),
         ({"old": "2\ttwo", "new": "x"}, "It begins with the line numbers"),
-        ({"old": "zzzzzzzzzz", "new": "x"}, "Nothing in the file is much like it"),
+        ({"old": "zzzzzzzzzz", "new": "x"}, "No similar text found"),
         ({"old": "one\n  two", "new": "x"}, "at lines 1-2. It differs only in white space.\n1\tone\n2\ttwo"),
         ({"old": "thrice\nfive", "new": "x"}, "The nearest text is at lines 3-4.\n3\tthree\n4\tfive"),
     ],

@@ -116,7 +116,7 @@ def test_the_board_has_open_tasks_first_with_the_names_of_those_who_have_them() 
 
     assert panel_rows(model) == [
         "[>] #2  Mend it  (ada)", "[ ] #3  Try it  (waits for #2)", "[x] #1  Read it",
-        "2 open (1 in progress), 1 done", "Tab: keys go here",
+        "2 open (1 in progress), 1 done", "Tab to focus",
     ]  # fmt: skip
     assert opened[:2] == ["› [>] #2  Mend it  (ada)", "All of it."]
 
@@ -148,7 +148,7 @@ def test_a_background_command_is_shown_with_its_state_time_and_last_line() -> No
 
     assert rows == [
         "background-2 runs · 15 min 30 s", "serve", "listens",
-        "background-1 ended: exit code 2 · 20.0 s", "make test", "two failed", "Tab: keys go here",
+        "background-1 ended: exit code 2 · 20.0 s", "make test", "two failed", "Tab to focus",
     ]  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def test_a_look_is_summed_up_in_a_sentence() -> None:
     ok, warning, wrong = (Finding("x", s, "") for s in ("ok", "warning", "wrong"))  # pyright: ignore[reportArgumentType]
 
     assert [summary(found) for found in ([ok], [ok, warning], [wrong, wrong, warning])] == [
-        "All is well.",
+        "No problems found.",
         "1 warning.",
         "2 things are wrong, 1 warning.",
     ]

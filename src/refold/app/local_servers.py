@@ -75,8 +75,8 @@ def own_address(provider: str, host: str, port: int) -> tuple[str, str]:
         ) from error
     if not spec.own:
         raise BadInput(
-            f"{spec.label} runs on its own machines: --host and --port are for a server "
-            f"of yours; set [providers.{spec.name}] base_url for another address"
+            f"{spec.label} is a hosted service; --host and --port only apply to servers "
+            f"that you run; set [providers.{spec.name}] base_url for another address"
         )
     old = urlsplit(spec.base_url)
     where = f"[{host}]" if ":" in host else host or old.hostname

@@ -356,7 +356,7 @@ class SystemPromptBuilder:
             return ()
         return (
             f"{new.names} in {escaped(self._directory)}: not trusted, so not read; "
-            "`refold trust add` shows and takes them, --trust takes them for one start",
+            "run `refold trust add` to review and trust them, or start with --trust once",
         )
 
     def _shelves(self, trusted: str) -> tuple[PresetFolder, ...]:

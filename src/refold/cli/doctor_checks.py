@@ -194,7 +194,7 @@ def _directory(what: str, path: Path) -> Iterator[Finding]:
         yield Finding("disk", "wrong", f"{what}: no file can be written in {path}: {took}",
             "make room, or set REFOLD_HOME to another directory")  # fmt: skip
         return
-    kept = f"; saving a line takes {took * 1000:.1f} ms" if there else ", not made yet"
+    kept = f"; sync write: {took * 1000:.1f} ms" if there else ", not made yet"
     said = f"{what} in {path}: {_size(free)} free{kept}"
     if free < _LITTLE:
         yield Finding("disk", "warning", said, "make room: a session needs some")
@@ -383,7 +383,9 @@ def sessions(ground: CheckContext) -> Iterator[Finding]:
         yield Finding("sessions", "wrong", f"{newest.id} is damaged: {damages[0]}",
             f"refold sessions check {newest.id}")  # fmt: skip
     else:
-        yield Finding("sessions", "ok", f"{len(found)}, the newest ({newest.id}) is whole")
+        yield Finding(
+            "sessions", "ok", f"{len(found)}, newest session intact ({newest.id})"
+        )
     yield from _catalogue(ground)
 
 
@@ -406,9 +408,7 @@ def _catalogue(ground: CheckContext) -> Iterator[Finding]:
     except apsw.Error as error:
         said = str(error)
     if said == "ok":
-        yield Finding(
-            "sessions", "ok", f"their catalogue is whole ({file.stat().st_size:,} bytes)"
-        )
+        yield Finding("sessions", "ok", f"index intact ({file.stat().st_size:,} bytes)")
     else:
-        yield Finding("sessions", "warning", f"their catalogue is broken: {said}",
+        yield Finding("sessions", "warning", f"index damaged: {said}",
             "refold sessions reindex rebuilds it")  # fmt: skip

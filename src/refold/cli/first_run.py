@@ -181,7 +181,13 @@ class _Questions:
         more = len(offers.providers) - _NAMED
         several = ", ".join(offers.providers[:_NAMED])
         several += f" and {more} more" if more > 0 else ""
-        rows = [_Row("an API key", f"{several}; only you can read it", self._provider)]
+        rows = [
+            _Row(
+                "an API key",
+                f"{several}; stored in a file only you can read",
+                self._provider,
+            )
+        ]
         for server in offers.servers:
             many = len(server.models)
             about = f"{many} models" if many > 1 else server.models[0].partition("/")[2]
@@ -202,7 +208,7 @@ class _Questions:
             if isinstance(pressed, Key) or pressed == "q":
                 return None
             if not pressed:
-                self._paper.say(f"Press a number from 1 to {len(rows)}, or q.", "dim")
+                self._paper.say(f"Press 1–{len(rows)}, or q to quit.", "dim")
                 continue
             try:
                 if (choice := await rows[int(pressed) - 1].does()) is not None:
@@ -361,11 +367,11 @@ class _Questions:
             ("dim", "  in a sandbox, without network and keys"),
         ))  # fmt: skip
         self._paper.line((
-            ("strong", "  2  "), ("plain", "only read"),
-            ("dim", "  each edit and each command that changes something asks"),
+            ("strong", "  2  "), ("plain", "read only"),
+            ("dim", "  ask before every edit and every command that changes something"),
         ))  # fmt: skip
         self._paper.gap()
-        asked: Line = (("plain", "1 or 2, Enter for 2 › "),)
+        asked: Line = (("plain", "Choose 1 or 2 (default 2): "),)
         if _or_stop(await self._reading.choice(asked, "12")) == "1":
             await self._offers.remember("permission_mode", "sandbox")
             self._paper.say(
@@ -390,7 +396,7 @@ class _Questions:
 def _embedded(found: Embedded) -> str:
     minutes = duration(60 * max(1, round(found.size / _SPEED / 60))).removesuffix(" 00 s")
     about = f"; {found.about}" if found.about else ""
-    return f"{found.size / 1e9:.1f} GB to fetch, about {minutes}{about}"
+    return f"{found.size / 1e9:.1f} GB download, about {minutes}{about}"
 
 
 def _or_stop(answer: str | Key) -> str | Key:

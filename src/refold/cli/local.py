@@ -204,7 +204,7 @@ def _status(models: list[LocalModel], shelf: ModelDirectory) -> int:
                 f"{name}  partly downloaded, {part}: refold local install --model {model.name}\n"
             )
         else:
-            needs = f"{_size(model.size)} to fetch, about {_size(model.memory)} of memory"
+            needs = f"{_size(model.size)} download, about {_size(model.memory)} of memory"
             write(f"{name}  not installed, {needs}: {machine.fit(model.memory)}\n")
     for server in _servers():
         write(f"{_about(server)}\n")

@@ -74,7 +74,9 @@ def add_arguments(parser: ArgumentParser) -> None:
                     "schedule", type=_number, nargs="*", help="its number (default: all)"
                 )
                 one.add_argument(
-                    "--watch", action="store_true", help="stay, and run what becomes due"
+                    "--watch",
+                    action="store_true",
+                    help="keep running and start schedules when due",
                 )
                 one.add_argument(
                     "--script", metavar="FILE", help="take the responses from a file"

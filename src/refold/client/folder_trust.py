@@ -87,8 +87,10 @@ class TrustOffer(Struct, frozen=True):
         if not self.settings:
             return "Trust this folder? Its instructions will be sent to the model."
         if not self.texts.found:
-            return "Trust these settings? They are used until they change."
-        return "Trust both? The settings are used until they change."
+            return (
+                "Trust the settings of this folder? You are asked again when they change."
+            )
+        return "Trust both? You are asked again when the settings change."
 
     def take(self, folders: TrustedFolders, data: Path) -> tuple[str, ...]:
         """A person said yes. Sentences about what counts now."""
@@ -115,7 +117,7 @@ class TrustOffer(Struct, frozen=True):
         if versions := self._versions(folders, data):
             versions.decline(self.changes)
             return "The instructions that you trusted are still used."
-        return "They are ignored."
+        return "Not trusted; ignored."
 
     def _versions(self, folders: TrustedFolders, data: Path) -> TrustedVersions | None:
         if not self.changes:

@@ -149,8 +149,8 @@ def _how(finished: Finished) -> str:
     said = finished.text.strip().splitlines()
     last = f": {one_line(said[-1], 300)}" if said else ""
     if finished.stopped:
-        return f"its program was ended ({finished.stopped}){last}"
-    return f"its program ended with code {finished.code}{last}"
+        return f"its process exited ({finished.stopped}){last}"
+    return f"its process exited with code {finished.code}{last}"
 
 
 def _seen(spec: ServerSpec, program: str) -> tuple[str, ...]:

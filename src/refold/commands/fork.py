@@ -14,6 +14,8 @@ async def run(here: CommandContext, rest: str) -> None:
     made = await here.session.fork(int(rest) if rest else None)
     notices = await here.switch(ResumeTarget(made))
     at = here.session.view.session.forked[1]
-    here.show(line(f"A copy of {left} up to event {at}.", "dim"))
+    here.show(
+        line(f"Forked at event {at}. You are in the copy; {left} is unchanged.", "dim")
+    )
     for notice in notices:
         here.show(line(notice, "warn"))

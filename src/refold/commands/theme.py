@@ -39,7 +39,7 @@ async def run(here: CommandContext, rest: str) -> None:
     terminal = terminal_of(here, "/theme")
     if terminal.has_colours:
         terminal.use_theme(name)
-        here.show((("accent", name), ("dim", ": the colours from now on")))
+        here.show((("dim", "Theme: "), ("accent", name)))
     else:
         here.show(line("This terminal shows no colours, so nothing changes now.", "dim"))
     if save:

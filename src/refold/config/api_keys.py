@@ -200,7 +200,7 @@ def run_key_command(
         except subprocess.TimeoutExpired as error:
             _end(started)
             raise BadInput(
-                f"the key_command {program!r} gave no key within {within:g} s"
+                f"the key_command {program!r} returned no key within {within:g} s"
             ) from error
         except BaseException:  # Ctrl+C
             _end(started)

@@ -59,7 +59,7 @@ def ignored_settings(found: Project, state: State, named: str = "") -> str:
     if not (found.files or found.problem):
         return ""
     where = f"{' and '.join(f.name for f in found.files)} in {found.folder}"
-    way = "`refold trust add` shows and takes them, --trust takes them for one start"
+    way = "run `refold trust add` to review and trust them, or start with --trust once"
     match state:
         case "unusable":
             return f"{found.problem}; the settings of this folder are ignored"

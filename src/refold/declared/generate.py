@@ -413,7 +413,7 @@ model is told.
 def _commands(program: Path) -> str:
     start = f"python3 {quote(str(program))}"
     rows = {
-        start: "start a conversation about this directory",
+        start: "start a session in this directory",
         f'{start} "look at my change"': "do one task, and end",
         f'{start} --yes "fix the test"': "the same, without asking before a tool runs",
         f"(cd {quote(str(program.parent))} && python3 -m unittest)": "test it with a fake model",

@@ -181,8 +181,8 @@ def _how(finished: Finished) -> str:
     if finished.no_namespaces and refused_namespaces(finished.text[-_LAST_CHARS:]):
         last = f"{last}; {REFUSED}"
     if finished.stopped:
-        return f"its program was ended ({finished.stopped}){last}"
-    return f"its program ended with code {finished.code}{last}"
+        return f"its process exited ({finished.stopped}){last}"
+    return f"its process exited with code {finished.code}{last}"
 
 
 async def _receive(
@@ -203,12 +203,12 @@ async def _receive(
                     if not await _pass_on(bytes(line), session):
                         garbage += 1
                         log(
-                            f"printed a line that is not a message: {line[:200].decode(errors='replace')}"
+                            f"wrote a line that is not a valid message: {line[:200].decode(errors='replace')}"
                         )
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the program says why it ended
         if garbage > _GARBAGE:
-            ending.because("it prints something that is not a message of the protocol")
+            ending.because("it wrote a line that is not a valid message of the protocol")
         else:
             ending.because(f"it sent a line longer than {LONGEST_LINE // 1024**2} MiB")
 

@@ -84,7 +84,7 @@ _NOTICES: Mapping[str, str] = {
     "schema": "has no structured output: refold checks the answer against the schema",
     "temperature": "takes no temperature: the setting is ignored",
     "off": "cannot switch thinking off",
-    "thinking": "has no thinking: the effort is ignored",
+    "thinking": "does not support reasoning; effort is ignored",
     "none": "cannot switch thinking off: it thinks as little as it can",
     **{
         level: f"does not know the effort {level}: another is asked for, or none"

@@ -103,7 +103,7 @@ class HttpConnection:
                 with anyio.move_on_after(idle) as waiting:
                     await self._stream.send(data[start : start + _PIECE])
                 if waiting.cancelled_caught:
-                    raise Stalled(f"has read nothing of the request for {idle:g} s")
+                    raise Stalled(f"has not accepted any of the request for {idle:g} s")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return  # it may have answered before it had heard all; `head` will tell
 

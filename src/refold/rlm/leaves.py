@@ -87,7 +87,7 @@ class InvalidAnswer(Struct, frozen=True):
 def question(given: object, query: object, schema: object) -> ModelQuestion:
     """Validate the arguments of code. Raises `BadInput`."""
     if not isinstance(query, str):
-        raise BadInput(f"query has to be a text, not {type(query).__name__}")
+        raise BadInput(f"query must be a string, not {type(query).__name__}")
     if schema is None:
         return ModelQuestion(as_text(given), query)
     return with_shape(ModelQuestion(as_text(given), query), shape_of(schema))

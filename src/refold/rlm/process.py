@@ -132,7 +132,7 @@ class Frames:
             message = self._decode(await self._exactly(said))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise WorkerLost(
-                f"The Python worker said something that makes no sense: {error}."
+                f"Unexpected message from the Python worker: {error}."
             ) from error
         return message, bytes(await self._exactly(blob))
 

@@ -46,7 +46,7 @@ _NAMES = 40  # of variables in one note
 NOT_RUN = "not run"
 GONE = "Python was ended: {why}. The variables are as before this call."
 UNKEPT = "What code did could not be kept: {why}. The variables are as before this call."
-CUT = "Python was stopped in the call before. The variables are as before that call."
+CUT = "The previous call was stopped; its variable changes were discarded."
 MISNAMED = "The Python worker gave a part of its variables a wrong name."
 REFUSED = "FINAL was refused, its value does not match the schema: {problem}"
 

@@ -14,7 +14,7 @@ from refold.views.escape import visible
 from refold.views.question_keys import WAITING_NOTICE, DraftMessage
 from refold.views.styled import Line
 
-_INSTEAD = "type what to do instead · Enter stops · {esc} continues\n"
+_INSTEAD = "type a new instruction · Enter to stop · {esc} to dismiss\n"
 _STEER = "Enter: send at the next step · Alt+Enter: after this turn · Esc: discard\n"
 _STEER_PLAIN = "sent at the next step · Esc and Enter: discard\n"
 _WAITS = f"{WAITING_NOTICE}: Enter sends your message first\n"

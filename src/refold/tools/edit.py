@@ -267,7 +267,7 @@ def not_found(what: str, text: str, old: str, name: str) -> str:
 
     near = nearest(text, old)
     if near is None:
-        return f"{said} Nothing in the file is much like it: read the file again."
+        return f"{said} No similar text found; read the file again."
     last = near.first + len(near.lines) - 1
     why = " It differs only in white space." if near.only_white_space else ""
     shown = piece(text, near.first, min(len(near.lines), _SHOWN)).text

@@ -282,7 +282,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
         ]
     except ValueError as error:
         raise ToolFailed(
-            f"The pattern {shorten(pattern, _SHOWN)!r} makes no sense: {error}."
+            f"The pattern {shorten(pattern, _SHOWN)!r} is invalid: {error}."
         ) from error
 
     def matches(path: str) -> bool:
@@ -328,7 +328,7 @@ def _first_choice(pattern: str) -> list[str] | None:
             case _:
                 pass
     if depth:
-        raise ToolFailed(f"The pattern {pattern!r} makes no sense: a brace is not closed.")
+        raise ToolFailed(f"The pattern {pattern!r} is invalid: a brace is not closed.")
     return None
 
 

@@ -139,7 +139,7 @@ def _found(done: Finished, pattern: str) -> tuple[list[MatchedLine], dict[str, s
     news = [found for line in printed if (found := _decoded(line))]
     if done.code and done.code > 1 and not news:
         why = done.text.strip().rpartition("\n")[2].removeprefix("error: ")
-        raise ToolFailed(f'The pattern "{escaped(pattern)}" makes no sense: {why}.')
+        raise ToolFailed(f'The pattern "{escaped(pattern)}" is invalid: {why}.')
     left_out = {
         _path(data): _BINARY if kind == "end" else str(data["why"])
         for kind, data in news

@@ -39,7 +39,7 @@ async def exit_plan_mode(
 ) -> Reply:
     """Show the person the plan and ask them to approve it. Only in plan mode."""
     if mode != "plan":
-        raise ToolFailed("Plan mode is off, so there is nothing to leave: do the work.")
+        raise ToolFailed("Not in plan mode; continue with the task.")
     if not plan.strip():
         raise ToolFailed("The plan is empty: give the whole of it as `plan`.")
     name = " ".join(title.split()) or _first_line(plan)

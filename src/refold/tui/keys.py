@@ -53,7 +53,7 @@ _LIST: tuple[tuple[str, str], ...] = (
     ("F2", "the next panel; Tab: keys go to the panel"),
     ("F3 F4 F5 F6", "subagents, changed files, context and cost, the plan"),
     ("F7 F8", "the task board, background commands"),
-    ("Ctrl+L", "paint everything anew"),
+    ("Ctrl+L", "redraw the screen"),
     ("Ctrl+Z", "suspend"),
 )
 

@@ -94,7 +94,9 @@ def _copy(model: Model, *, code: bool) -> Updated:
     text = code_block(text) if code else text
     if not text:
         return replace(model, hint="There is no code in this block."), ()
-    return replace(model, hint="Copied, where the terminal allows it."), (Copy(text),)
+    return replace(model, hint="Sent to the clipboard, if your terminal allows OSC 52."), (
+        Copy(text),
+    )
 
 
 def mouse(model: Model, event: Mouse) -> Updated:

@@ -117,7 +117,7 @@ def _transcript(model: Model, at: Areas) -> list[Line]:
 
 def _panel(model: Model, room: int, height: int) -> list[Line]:
     title = TITLES[model.panel]
-    hint = HINTS.get(model.panel, "") if model.focus == "panel" else "Tab: keys go here"
+    hint = HINTS.get(model.panel, "") if model.focus == "panel" else "Tab to focus"
     said = f" {title} "
     rule = "─" * max(room - cells(said) - 1, 0)
     rows: list[Line] = [
@@ -310,7 +310,7 @@ def _rule(model: Model) -> Line:
             ("accent", f" {field.mode} {visible(field.pending)}".rstrip() + " "),
         )
     if model.anchor is not None and not model.watching:
-        named = (*named, ("dim", " Ctrl+End: newest rows "))
+        named = (*named, ("dim", " Ctrl+End: jump to latest "))
     used = sum(cells(text) for _, text in named)
     if used > model.width - 4:
         return (("border", "─" * model.width),)

@@ -38,7 +38,7 @@ def summary(findings: Iterable[Finding]) -> str:
     states = [finding.state for finding in findings]
     wrong, warnings = states.count("wrong"), states.count("warning")
     if not wrong and not warnings:
-        return "All is well."
+        return "No problems found."
     counts = [_count(wrong, "thing is wrong", "things are wrong")] if wrong else []
     counts += [_count(warnings, "warning", "warnings")] if warnings else []
     return f"{', '.join(counts)}."

@@ -22,9 +22,9 @@ What: TypeAlias = Literal["conversation", "files", "both"]
 _MAX_PREVIEW_FILES = 30  # of a preview that are named
 _BAR_CELLS = 12  # signs for the lines of a file
 _CHANGE_LABELS: dict[str, tuple[Style, str]] = {
-    "created": ("added", "comes back"),
-    "deleted": ("gone", "goes"),
-    "changed": ("plain", "changes"),
+    "created": ("added", "restored"),
+    "deleted": ("gone", "deleted"),
+    "changed": ("plain", "modified"),
 }
 
 
@@ -74,7 +74,7 @@ def point_picker(steps: Sequence[RewindPoint]) -> Picker:
     items = tuple(
         PickerItem(str(step.seq), partial(_step, step, wide), step.text) for step in steps
     )
-    dial = Stepper("rewind", get_args(What)[::-1])
+    dial = Stepper("restore", get_args(What)[::-1])
     return Picker(
         "Rewind to before which message?", items, at=max(len(items) - 1, 0), dial=dial
     )

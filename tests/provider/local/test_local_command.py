@@ -53,7 +53,7 @@ def test_status_says_what_is_here_and_what_is_not(
 
     said = capfd.readouterr().out
     assert f"models are stored in {models}\n" in said
-    assert "local/qwen2.5-coder-1.5b  not installed, 1.12 GB to fetch" in said
+    assert "local/qwen2.5-coder-1.5b  not installed, 1.12 GB download" in said
     assert "local/qwen2.5-coder-0.5b  partly downloaded, 2 MB of 491 MB" in said
     assert "llama.cpp" in said
 

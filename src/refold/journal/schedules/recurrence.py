@@ -181,7 +181,7 @@ def zone_of(name: str) -> tzinfo:
             return ZoneInfo.from_file(file)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise BadInput(
-            f"the time zone {name!r} is not known here: give a name such as Europe/Berlin"
+            f"unknown time zone {name!r}; use a name such as Europe/Berlin"
         ) from error
 
 

@@ -17,11 +17,11 @@ from refold.errors import JournalError
 from refold.safe_open import opened, unlinked
 
 ADVICE = {
-    errno.ENOSPC: "make room on the disk, then go on",
-    errno.EDQUOT: "make room within your quota, then go on",
+    errno.ENOSPC: "free up disk space, then continue",
+    errno.EDQUOT: "free up disk quota, then continue",
     errno.EIO: "the disk has a fault: copy the session elsewhere and look at the disk",
-    errno.EFBIG: "allow bigger files (`ulimit -f`), then go on",
-    errno.EMFILE: "allow more open files (`ulimit -n`), then go on",
+    errno.EFBIG: "allow bigger files (`ulimit -f`), then continue",
+    errno.EMFILE: "allow more open files (`ulimit -n`), then continue",
     errno.EROFS: "set REFOLD_HOME to a directory that can be written",
     errno.EACCES: "make it yours to write, or set REFOLD_HOME to a directory that is",
     errno.EPERM: "make it yours to write, or set REFOLD_HOME to a directory that is",

@@ -42,7 +42,7 @@ def main(arguments):
 
 
 def wrong(what):
-    sys.exit(f"the description makes no sense: {what}")
+    sys.exit(f"invalid description: {what}")
 
 
 def workbook(book):
