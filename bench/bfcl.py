@@ -99,7 +99,7 @@ async def ask(
     draft = Draft(1, model, _unpriced)
     async for delta in provider.stream(request):
         draft.add(delta)
-    if (answer := draft.whole()) is None:
+    if (answer := draft.to_answer()) is None:
         return []
     return [(call.name, _decoded(call.arguments)) for call in answer.message.calls]
 

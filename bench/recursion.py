@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.table import show
-from refold.engine.budget import ANSWER
+from refold.engine.budget import DEFAULT_ANSWER_TOKENS
 from refold.journal.events import codec
 from refold.journal.events.kinds import ModelAsked, Reserved
 
@@ -101,7 +101,7 @@ def _read(home: Path) -> int:
     for journal in home.rglob("events.jsonl"):
         for entry, _ in codec.decode(journal.read_bytes().splitlines()):
             if isinstance(entry.event, ModelAsked | Reserved):
-                told += max(0, entry.event.tokens - ANSWER)
+                told += max(0, entry.event.tokens - DEFAULT_ANSWER_TOKENS)
     return told
 
 

@@ -139,7 +139,7 @@ async def heard(provider: Provider) -> None:
     draft = Draft(1, "m-1", lambda model, usage: None)
     async for delta in provider.stream(ASKED):
         draft.add(delta)
-    if draft.whole() is None:
+    if draft.to_answer() is None:
         raise RuntimeError("the recorded stream is no answer")
 
 

@@ -164,7 +164,7 @@ async def change_the_mode_and_the_rules(here: Path) -> None:
             await session.set_mode(mode)
             assert session.mode == session.permissions.mode == mode
         await session.permissions.allow("bash(make test)")
-        assert session.permissions.granted == ("bash(make test)",)
+        assert session.permissions.grants == ("bash(make test)",)
 
 
 @use("RespondPermission", "RespondQuestion")

@@ -16,7 +16,7 @@ from refold.agents.worktree import Worktrees
 from refold.client.session import Session as Conversation
 from refold.engine.decide import Policy
 from refold.engine.policies.conversation import converse, final
-from refold.engine.policies.turn_end import hearing_children, stopping
+from refold.engine.policies.turn_end import stopping, wait_for_children
 from refold.engine.world import Model, World
 from refold.errors import BadInput
 from refold.journal.events import codec
@@ -115,7 +115,7 @@ async def wait(*, at_work: list[str], call: str) -> Reply:
 
 
 TOOLS = (weather, book, wait, task)
-POLICIES: tuple[Policy, ...] = (stopping, final, hearing_children, converse)
+POLICIES: tuple[Policy, ...] = (stopping, final, wait_for_children, converse)
 WORKER = Profile(name="worker", description="Works.", use="child")
 
 

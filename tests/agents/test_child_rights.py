@@ -11,8 +11,8 @@ from refold.agents.children import InheritedRights
 from refold.engine.authorize import (
     ParentRights,
     effective_mode,
-    granted_rules,
     judge,
+    session_grants,
     stricter,
 )
 from refold.engine.world import Lineage, Model, World
@@ -198,7 +198,7 @@ def test_a_rule_that_a_person_gave_for_the_session_holds_for_its_children_too() 
     found = [verdict(bash("make test"), [root, each]).verdict for each in (free, bound)]
 
     assert found == ["allow", "ask"]
-    assert granted_rules(View(), above) == ("bash(make test)",)
+    assert session_grants(View(), above) == ("bash(make test)",)
 
 
 @pytest.mark.parametrize("own", VERDICTS)

@@ -58,7 +58,7 @@ async def heard(news: list[Entry | Live], join: int) -> tuple[list[Frame], list[
         if isinstance(each, Entry):
             hub.publish(each)
         else:
-            hub.tell(each)
+            hub.publish_live(each)
     late = late or hub.watch()
     hub.close()
     return [f async for f in first.frames()], [f async for f in late.frames()]

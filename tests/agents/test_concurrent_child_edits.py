@@ -178,9 +178,9 @@ def test_changes_to_one_file_are_done_one_after_the_other_in_the_whole_tree(
 
 def test_what_an_agent_changed_itself_or_has_read_since_is_no_siblings_doing() -> None:
     shared = Shared()
-    shared.wrote("/a", "new", "root/child-1")
+    shared.record_write("/a", "new", "root/child-1")
 
-    assert shared.other("/a", "old", "root") == "root/child-1"
-    assert shared.other("/a", "new", "root") == ""
-    assert shared.other("/a", "old", "root/child-1") == ""
-    assert shared.other("/b", "old", "root") == ""
+    assert shared.other_writer("/a", "old", "root") == "root/child-1"
+    assert shared.other_writer("/a", "new", "root") == ""
+    assert shared.other_writer("/a", "old", "root/child-1") == ""
+    assert shared.other_writer("/b", "old", "root") == ""

@@ -12,10 +12,10 @@ from refold.agents.budget_grant import ChildGrant, GrantQueue, may_come_back, ne
 from refold.engine.budget import Price, ask_outside_conversation, estimate, reserve
 from refold.engine.decide import decide
 from refold.engine.loop import perform
-from refold.engine.policies.budget import drawing, telling, within
+from refold.engine.policies.budget import draw_on_grant, warn_of_budget, within
 from refold.engine.policies.conversation import converse
 from refold.engine.policies.step_limit import going_on
-from refold.engine.policies.turn_end import hearing_children
+from refold.engine.policies.turn_end import wait_for_children
 from refold.engine.world import Lineage, Model, SystemPrompt, World
 from refold.errors import ProviderError
 from refold.journal.events.child_events import ChildBorn, ChildEnded, ChildGranted, Forked
@@ -128,12 +128,12 @@ class Node(Struct):
         tree = self.tree
         settled = tree.budget if self.purse is None else NO_LIMIT
         lent = None if self.purse is None else tree.price
-        drawn = (drawing(settled, tree.price),) if lent else ()
+        drawn = (draw_on_grant(settled, tree.price),) if lent else ()
         self.world = World(
             Model(CountingModel(tree.plan, self.depth, tree), price=tree.price),
             (hand_out, fan_out),
-            (hearing_children, going_on, converse, within(settled, lent), *drawn,
-             *telling(settled, lent=lent is not None)),
+            (wait_for_children, going_on, converse, within(settled, lent), *drawn,
+             *warn_of_budget(settled, lent=lent is not None)),
             (parse("*", "allow"),),
             tool_dependencies={"node": self},
             prompt=SystemPrompt(max_output=MOST),
@@ -406,7 +406,7 @@ def test_what_a_child_had_set_aside_before_a_crash_stays_counted_and_is_not_doub
 def test_a_child_is_told_what_is_left_of_what_its_money_comes_from_once_for_each_mark() -> (
     None
 ):
-    policies = telling(NO_LIMIT, lent=True)
+    policies = warn_of_budget(NO_LIMIT, lent=True)
     answered = ModelAnswered(Message("assistant", (Text("so"),)), Usage(), "calls")
 
     def told(left: float, *noted: str) -> list[str]:
@@ -428,7 +428,7 @@ def test_what_is_set_aside_for_a_leaf_has_to_fit_into_what_was_lent() -> None:
     asked: list[Estimate] = []
 
     class Miser:
-        left = 0.5
+        share_left = 0.5
 
         async def request_more(self, need: Estimate, used: object) -> Budget | None:
             asked.append(need)
@@ -472,7 +472,7 @@ def test_a_child_draws_before_its_budget_is_used_up_and_ends_when_there_is_no_mo
         news.append(BudgetSet(Budget(1.0)))
         view = fold([Entry(n, e) for n, e in enumerate(news, start=1)])  # type: ignore[arg-type]
 
-    found = [p(view) for p in (within(NO_LIMIT, price), drawing(NO_LIMIT, price))]
+    found = [p(view) for p in (within(NO_LIMIT, price), draw_on_grant(NO_LIMIT, price))]
 
     assert [type(each).__name__ for each in found if each] == wanted
     assert estimate(view, price).dollars == 0.2
@@ -495,7 +495,7 @@ def test_who_was_lent_a_budget_lends_no_more_than_that_unless_it_is_lent_more() 
         mine = World(Model(CountingModel(Plan(), 0, None)), lineage=Lineage(grant=above))  # type: ignore[arg-type]
         there = used(fold([Entry(1, TurnStarted(0)), Entry(2, ModelAsked(dollars=0.4))]))
         purse = ChildGrant(record, lambda: mine, "child-1", GrantQueue())
-        assert purse.left == pytest.approx(0.1)
+        assert purse.share_left == pytest.approx(0.1)
         return await purse.request_more(Estimate(0.3, 1), there), record.view
 
     refused, poor = anyio.run(lent, Above())

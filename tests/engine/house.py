@@ -10,7 +10,7 @@ from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
 from refold.engine.policies.step_limit import at_most, going_on
 from refold.engine.policies.stuck import not_refused, not_stuck
-from refold.engine.policies.turn_end import after_a_stop, joined_up, stopping
+from refold.engine.policies.turn_end import after_a_stop, continue_cut_response, stopping
 from refold.engine.world import Model, World
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
@@ -28,7 +28,7 @@ from refold.values.tools import Effect
 from tests.engine.worlds import world_with
 
 POLICIES = (
-    stopping, plan_ready, final, not_refused(3), at_most(5, warn=1), joined_up(3), *not_stuck(3),
+    stopping, plan_ready, final, not_refused(3), at_most(5, warn=1), continue_cut_response(3), *not_stuck(3),
     going_on, after_a_stop, in_plan_mode("default"), converse,
 )  # fmt: skip
 OPEN_HAND = (parse("book", "allow"),)

@@ -17,7 +17,7 @@ from refold.engine.budget import (
     remainder,
     shortfall,
 )
-from refold.engine.policies.budget import enforceable, telling, within
+from refold.engine.policies.budget import enforceable, warn_of_budget, within
 from refold.engine.policies.conversation import converse
 from refold.engine.policies.step_limit import going_on
 from refold.engine.request_log import Trace
@@ -73,7 +73,7 @@ def unknown(model: str, usage: Usage) -> float | None:
 def priced(
     model: ScriptedProvider, budget: Budget, price: Price = a_cent_for_ten_tokens
 ) -> World:
-    policies = (going_on, converse, within(budget), *telling(budget))
+    policies = (going_on, converse, within(budget), *warn_of_budget(budget))
     return World(
         Model(model, price=price), (weather,), policies, OPEN_HAND, budget=budget,
         prompt=SystemPrompt(max_output=100),

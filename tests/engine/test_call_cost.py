@@ -22,7 +22,7 @@ from refold.views.screen.screen import screen_of
 from tests.engine.house import OPEN_HAND, WEATHER, entries, opened, weather
 
 PAGE = "word " * 600
-CALL = MeasuredCall(sent=3_000, heard=3_000)
+CALL = MeasuredCall(sent_chars=3_000, received_chars=3_000)
 BILLIONS = 3_000_000_000
 
 

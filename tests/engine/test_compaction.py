@@ -7,11 +7,11 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from refold.engine.policies.compaction import compacting, in_window
+from refold.engine.policies.compaction import compact_when_full, in_window
 from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
 from refold.engine.policies.step_limit import at_most, going_on
-from refold.engine.policies.turn_end import after_a_stop, joined_up, stopping
+from refold.engine.policies.turn_end import after_a_stop, continue_cut_response, stopping
 from refold.engine.preserved import PRESERVED_START
 from refold.engine.prune import CompactionShares
 from refold.engine.world import Model, World
@@ -58,10 +58,10 @@ async def ask_first(n: int) -> Said:
 def world(
     model: LongModel, steps: int = 100, shares: CompactionShares = SHARES, **more: object
 ) -> World:
-    shorter = compacting(shares)
+    shorter = compact_when_full(shares)
     policies = (
         stopping, in_window(shorter), shorter, plan_ready, final, at_most(steps),
-        joined_up(3), going_on, after_a_stop, in_plan_mode("default"), converse,
+        continue_cut_response(3), going_on, after_a_stop, in_plan_mode("default"), converse,
     )  # fmt: skip
     given = World(
         Model(model, window=WINDOW), (look, todo_write, compact, history_search), policies,

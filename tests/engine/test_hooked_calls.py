@@ -7,7 +7,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from refold.engine.policies.hooked_turn import hooked_turn
+from refold.engine.policies.hooked_turn import hook_policies
 from refold.engine.run_hooks import with_hooks
 from refold.engine.world import World
 from refold.hooks.answers import HookAnswer
@@ -51,7 +51,7 @@ class Port:
 
 
 def hooked(port: Port, *lines: Line, **more: object) -> World:
-    policies = (*POLICIES, *hooked_turn(port.matching, child=False))
+    policies = (*POLICIES, *hook_policies(port.matching, child=False))
     given = world(ScriptedProvider(*lines), **more)
     return replace(given, policies=policies, hooks=port)
 
@@ -169,7 +169,7 @@ def test_a_refused_message_never_reaches_the_model_and_its_reason_ends_the_turn(
     provider = ScriptedProvider("Never.")
     port = Port(lambda hook, about: HookAnswer("blocked", "rude"), "UserPromptSubmit")
     given = replace(world(provider), hooks=port)
-    given = replace(given, policies=(*POLICIES, *hooked_turn(port.matching, child=False)))
+    given = replace(given, policies=(*POLICIES, *hook_policies(port.matching, child=False)))
 
     view = run(MemoryStore(), given, "Rudely.")
 

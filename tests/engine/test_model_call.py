@@ -10,7 +10,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from refold.engine.answer_draft import Draft
-from refold.engine.policies.answer_schema import shaped
+from refold.engine.policies.answer_schema import require_schema
 from refold.engine.policies.compaction import in_window
 from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.step_limit import at_most
@@ -62,7 +62,7 @@ PNG = b"\x89PNG\r\n\x1a\n and the rest"
 
 
 def asked_for_a_shape(provider: Provider, times: int = 3) -> World:
-    policies = (stopping, shaped(AGE, times), final, at_most(20), converse)
+    policies = (stopping, require_schema(AGE, times), final, at_most(20), converse)
     return world(provider, policies=policies, schema=AGE)
 
 
@@ -271,7 +271,7 @@ def test_the_time_to_the_first_piece_is_told_of_a_response_that_came_in_pieces()
         for delta in (*deltas, Done()):
             clock.jump(0.4)
             draft.add(delta)
-        answer = draft.whole()
+        answer = draft.to_answer()
         assert answer is not None
         return answer.first_piece
 
@@ -501,9 +501,9 @@ def test_what_was_not_kept_of_a_trace_is_kept_the_next_time() -> None:
     async def story() -> list[RequestLogged]:
         trace.take(RequestSent("POST http://acme.test", b"one"))
         with pytest.raises(JournalError):
-            await trace.told(Full())
+            await trace.drain(Full())
         trace.take(RequestSent("POST http://acme.test", b"one, two"))
-        return await trace.told(blobs)
+        return await trace.drain(blobs)
 
     trace, blobs = Trace(), MemoryBlobs()
 

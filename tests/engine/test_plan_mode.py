@@ -6,7 +6,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from refold.engine.policies.plan_mode import PLANNING
+from refold.engine.policies.plan_mode import PLAN_INSTRUCTIONS
 from refold.journal.events.kinds import Ended, Judged, PlanAnswered
 from refold.journal.state.fold import View
 from refold.journal.store.port import MemoryStore
@@ -151,7 +151,7 @@ def test_planning_is_said_once_a_turn_and_only_while_it_is_on() -> None:
 
     heard = anyio.run(go)
 
-    assert sum(PLANNING in text for text in heard) == 1
+    assert sum(PLAN_INSTRUCTIONS in text for text in heard) == 1
 
 
 @pytest.mark.parametrize("mode", ["default", "bypass", "plan", "rules-only"])

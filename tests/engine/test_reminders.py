@@ -6,14 +6,19 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from refold.engine.external_edits import changed_elsewhere, find_external_edits
+from refold.engine.external_edits import find_changes, find_external_edits
 from refold.engine.policies.conversation import converse
-from refold.engine.policies.plan_mode import PLANNED, PLANNING, STILL_PLANNING, in_plan_mode
+from refold.engine.policies.plan_mode import (
+    PLAN_INSTRUCTIONS,
+    PLAN_MODE_OVER,
+    STILL_PLANNING,
+    in_plan_mode,
+)
 from refold.engine.policies.reminders import (
     CHANGED_FILES,
     OPEN_TODOS,
     OTHER_PLACE,
-    reminding,
+    reminder_policies,
 )
 from refold.engine.world import World
 from refold.journal.events.kinds import (
@@ -43,7 +48,7 @@ from refold.tools.todo import todo_write
 from refold.values.messages import Message, ToolCall
 from tests.engine.house import entries, opened, raw, world
 
-POLICIES = (in_plan_mode("default"), *reminding(every=3), converse)
+POLICIES = (in_plan_mode("default"), *reminder_policies(every=3), converse)
 TWO_OPEN = '{"todos": [{"subject": "cook"}, {"subject": "eat", "status": "in_progress"}]}'
 DONE = '{"todos": [{"subject": "cook", "status": "done"}, {"subject": "eat", "status": "done"}]}'
 LEFT = OPEN_TODOS.format(todos="- [pending] cook\n- [in_progress] eat")
@@ -168,7 +173,7 @@ def test_plan_mode_is_told_in_full_once_and_in_a_line_every_four_turns() -> None
     lived(given, store, turns_in_plan_mode)
 
     still = (STILL_PLANNING,)
-    assert notes(store) == [(PLANNING,), (), (), (), still, (), (), (), still, ()]
+    assert notes(store) == [(PLAN_INSTRUCTIONS,), (), (), (), still, (), (), (), still, ()]
 
 
 def test_a_line_about_plan_mode_is_said_once_in_its_turn() -> None:
@@ -196,7 +201,12 @@ def test_that_plan_mode_is_over_is_told_and_the_next_one_again_in_full() -> None
 
     lived(given, store, live)
 
-    assert notes(store) == [(PLANNING,), (PLANNED,), (), (PLANNING,)]
+    assert notes(store) == [
+        (PLAN_INSTRUCTIONS,),
+        (PLAN_MODE_OVER,),
+        (),
+        (PLAN_INSTRUCTIONS,),
+    ]
 
 
 def test_who_only_looks_into_another_mode_hears_nothing_of_it() -> None:
@@ -214,7 +224,7 @@ def test_who_only_looks_into_another_mode_hears_nothing_of_it() -> None:
 
     lived(given, store, live)
 
-    assert notes(store) == [(PLANNING,), (), ()]
+    assert notes(store) == [(PLAN_INSTRUCTIONS,), (), ()]
 
 
 def test_what_went_back_or_was_made_shorter_is_told_again() -> None:
@@ -232,7 +242,12 @@ def test_what_went_back_or_was_made_shorter_is_told_again() -> None:
 
     lived(given, store, live)
 
-    assert notes(store) == [(PLANNING,), (PLANNING,), (), (PLANNING,)]
+    assert notes(store) == [
+        (PLAN_INSTRUCTIONS,),
+        (PLAN_INSTRUCTIONS,),
+        (),
+        (PLAN_INSTRUCTIONS,),
+    ]
 
 
 # Files. -------------------------------------------------------------------------------
@@ -383,7 +398,7 @@ def test_the_newest_hundred_files_are_looked_at(tmp_path: Path) -> None:
     for path in known:
         Path(path).write_bytes(b"y")
 
-    found = changed_elsewhere(known, DiskFiles(tmp_path))
+    found = find_changes(known, DiskFiles(tmp_path))
 
     assert found == tuple((path, "changed") for path in list(known)[:19:-1])
 
@@ -399,7 +414,7 @@ def test_what_is_large_or_odd_or_not_to_be_read_is_passed_over(tmp_path: Path) -
     strange.rename(odd)
 
     files = DiskFiles(tmp_path, unread=lambda real: "no" if real == str(secret) else "")
-    found = changed_elsewhere({**known, f"{tmp_path}/a\\nb.txt": digest(b"other")}, files)
+    found = find_changes({**known, f"{tmp_path}/a\\nb.txt": digest(b"other")}, files)
 
     assert found == ((f"{tmp_path}/a\\nb.txt", "changed"), (str(strange), "deleted"))
 
@@ -409,6 +424,6 @@ def test_no_more_is_read_than_nobody_minds(tmp_path: Path) -> None:
     for path in known:
         Path(path).write_bytes(b"y" * 900_000)
 
-    found = changed_elsewhere(known, DiskFiles(tmp_path))
+    found = find_changes(known, DiskFiles(tmp_path))
 
     assert [path for path, _ in found] == list(known)[:2:-1]

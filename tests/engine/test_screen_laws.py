@@ -124,7 +124,7 @@ def heard(run: Run, join: int) -> tuple[list[Frame], list[Frame]]:
             if isinstance(news, Entry):
                 hub.publish(news)
             else:
-                hub.tell(news)
+                hub.publish_live(news)
         late = late or hub.watch()
         hub.close()
         return [f async for f in first.frames()], [f async for f in late.frames()]
@@ -299,7 +299,7 @@ def test_however_an_answer_comes_in_pieces_it_is_printed_as_it_is_whole(
     draft = Draft(0, "m", lambda model, usage: None)
     live = [news for piece in pieces if (news := draft.add(piece))]
     draft.add(Done())
-    answer = draft.whole()
+    answer = draft.to_answer()
     if answer is None:
         return
     opening = (

@@ -7,8 +7,8 @@ import anyio
 import pytest
 
 from refold.engine.policies.conversation import converse
-from refold.engine.policies.step_limit import SUMMARY, WRAP_UP, at_most
-from refold.engine.policies.turn_end import joined_up
+from refold.engine.policies.step_limit import SUMMARY_REQUEST, WRAP_UP, at_most
+from refold.engine.policies.turn_end import continue_cut_response
 from refold.errors import BadInput, ProviderError
 from refold.journal.events.kinds import ModelAsked, TurnEnded
 from refold.journal.store.port import MemoryStore
@@ -29,8 +29,8 @@ WARNED = WRAP_UP.format(left=2)
 @pytest.mark.parametrize(
     ("warn", "summary", "notes"),
     [
-        (2, True, [WARNED, SUMMARY]),
-        (0, True, [SUMMARY]),
+        (2, True, [WARNED, SUMMARY_REQUEST]),
+        (0, True, [SUMMARY_REQUEST]),
         (2, False, [WARNED]),
         (0, False, []),
     ],
@@ -78,7 +78,7 @@ def test_the_last_answer_that_is_allowed_may_be_the_answer(summary: bool) -> Non
 
 def test_an_answer_cut_off_at_the_limit_is_no_answer() -> None:
     provider = ScriptedProvider(*looks(1), Said("Rai", stop="length"))
-    policies = (at_most(2, summary=False), joined_up(), converse)
+    policies = (at_most(2, summary=False), continue_cut_response(), converse)
 
     view = run(MemoryStore(), world(provider, policies=policies), "Go.")
 

@@ -18,8 +18,13 @@ from msgspec import Struct
 from refold.config.settings import Limits
 from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.step_limit import at_most
-from refold.engine.policies.stuck import FAILED, REPEATED, SEARCHED, not_stuck
-from refold.engine.policies.turn_end import joined_up
+from refold.engine.policies.stuck import (
+    REPEATED_CALLS,
+    REPEATED_ERRORS,
+    REPEATED_SEARCHES,
+    not_stuck,
+)
+from refold.engine.policies.turn_end import continue_cut_response
 from refold.errors import ToolFailed
 from refold.journal.events.kinds import Compacted, Entry, ModelAsked, TurnEnded
 from refold.journal.state.fold import View, fold
@@ -386,11 +391,11 @@ def test_each_rule_counts_as_far_as_its_setting_says(
 @pytest.mark.parametrize(
     ("rule", "nudge", "reason"),
     [
-        ("repeated_calls", REPEATED.format(names="read_file", times=3),
+        ("repeated_calls", REPEATED_CALLS.format(names="read_file", times=3),
          "read_file was called 4 times with the same arguments and the same result"),
-        ("repeated_errors", FAILED.format(names="grep", times=3),
+        ("repeated_errors", REPEATED_ERRORS.format(names="grep", times=3),
          "grep failed 4 times with the same error"),
-        ("repeated_searches", SEARCHED.format(times=3),
+        ("repeated_searches", REPEATED_SEARCHES.format(times=3),
          "the web was searched 6 times in a row, and no page was read"),
     ],
 )  # fmt: skip
@@ -438,7 +443,7 @@ def test_a_circle_is_told_of_once_whatever_comes_between() -> None:
     given = world(
         ScriptedProvider(*[READ.line] * 3, cut, "far."),
         tools=TOOLS,
-        policies=(joined_up(), *not_stuck(), converse),
+        policies=(continue_cut_response(), *not_stuck(), converse),
         tool_dependencies={"outcomes": Outcomes([*READ.calls] * 3)},
     )
 

@@ -4,9 +4,9 @@ import anyio
 import pytest
 
 from refold.engine.model_call import build_request
-from refold.engine.policies.step_limit import GO_ON, SUMMARY, WRAP_UP
-from refold.engine.policies.stuck import REPEATED
-from refold.engine.policies.turn_end import CALL_CUT, PAUSED, WORDS_CUT
+from refold.engine.policies.step_limit import GO_ON, SUMMARY_REQUEST, WRAP_UP
+from refold.engine.policies.stuck import REPEATED_CALLS
+from refold.engine.policies.turn_end import CALL_CUT, RESPONSE_PAUSED, TEXT_CUT
 from refold.journal.events.kinds import (
     Ended,
     JournalRepaired,
@@ -136,7 +136,7 @@ def test_the_model_is_warned_sums_up_and_the_turn_ends_at_the_step_limit() -> No
     view = run(store, world(provider), "Umbrella?")
 
     assert last_words(provider, 4) == (WRAP_UP.format(left=1),)
-    assert last_words(provider) == (SUMMARY,)
+    assert last_words(provider) == (SUMMARY_REQUEST,)
     assert (provider.heard[-1].tool_choice, len(provider.heard[-1].tools)) == ("none", 2)
     assert entries(store)[-1].event == TurnEnded(
         "step_limit", "5 responses were allowed; continue the session for more"
@@ -176,7 +176,7 @@ def test_an_answer_cut_by_the_output_limit_goes_on_where_it_stopped() -> None:
 
     view = run(MemoryStore(), world(provider), "Count.")
 
-    assert (last_words(provider, 1), last_words(provider, 2)) == ((WORDS_CUT,),) * 2
+    assert (last_words(provider, 1), last_words(provider, 2)) == ((TEXT_CUT,),) * 2
     assert view.turn.outcome == "answered"
     said = [
         s.message.text for s in view.conversation.messages if s.message.role == "assistant"
@@ -190,7 +190,7 @@ def test_an_answer_that_its_provider_paused_goes_on_without_a_word_about_limits(
 
     view = run(MemoryStore(), world(provider), "Weather?")
 
-    assert (last_words(provider, 1), last_words(provider, 2)) == ((PAUSED,),) * 2
+    assert (last_words(provider, 1), last_words(provider, 2)) == ((RESPONSE_PAUSED,),) * 2
     assert view.turn.answer == "I looked.I looked. It rains."
 
 
@@ -228,7 +228,7 @@ def test_a_model_that_goes_in_circles_is_nudged_and_then_stopped() -> None:
 
     view = run(MemoryStore(), world(provider), "Umbrella?")
 
-    assert last_words(provider, 3)[0] == REPEATED.format(names="weather", times=3)
+    assert last_words(provider, 3)[0] == REPEATED_CALLS.format(names="weather", times=3)
     assert (view.turn.outcome, view.account.calls) == ("stuck", 4)
 
 

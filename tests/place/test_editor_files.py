@@ -10,7 +10,7 @@ import anyio
 import pytest
 from anyio import to_thread
 
-from refold.engine.external_edits import changed_elsewhere
+from refold.engine.external_edits import find_changes
 from refold.errors import ToolFailed
 from refold.place.commands import ShellCommands
 from refold.place.editor_files import EditorFiles, EditorGate
@@ -345,9 +345,9 @@ def test_a_large_file_is_read_from_the_disk(tmp_path: Path) -> None:
 
 def test_what_was_typed_since_the_model_read_a_file_is_a_change(opened: Opened) -> None:
     known = {str(opened.file): digest(b"saved\n")}
-    before = changed_elsewhere(known, opened.files)
+    before = find_changes(known, opened.files)
     opened.typed("typed\n")
-    after = changed_elsewhere(known, opened.files)
+    after = find_changes(known, opened.files)
     assert (before, after) == ((), ((str(opened.file), "changed"),))
 
 
@@ -357,7 +357,7 @@ def test_what_the_editor_keeps_of_our_change_is_no_change_of_another(
     opened.texts.keeps = True
     opened.call().write(opened.real, b"new\n", expect=digest(b"saved\n"))
     known = {str(opened.file): digest(b"new\n")}
-    assert changed_elsewhere(known, opened.files) == ()
+    assert find_changes(known, opened.files) == ()
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from refold.engine.policies.compaction import compacting
+from refold.engine.policies.compaction import compact_when_full
 from refold.engine.policies.conversation import converse
 from refold.engine.prune import CompactionShares
 from refold.errors import BadRequest, Overloaded, ProviderError, Refused, TooLong
@@ -132,7 +132,7 @@ def test_request_larger_than_the_limit_of_a_minute_is_too_long() -> None:
 def test_unknown_refusal_of_a_request_that_has_grown_is_tried_once_after_a_compaction() -> (
     None
 ):
-    policies = (compacting(CompactionShares()), converse)
+    policies = (compact_when_full(CompactionShares()), converse)
     odd = BadRequest("P refused the request (400): no")
     once = ScriptedProvider([WEATHER], odd, "Rain.")
     twice = ScriptedProvider([WEATHER], odd, odd)
@@ -151,7 +151,7 @@ def test_unknown_refusal_of_the_first_request_of_a_turn_ends_it(
     error: ProviderError,
 ) -> None:
     provider = ScriptedProvider(error, "Rain.")
-    policies = (compacting(CompactionShares()), converse)
+    policies = (compact_when_full(CompactionShares()), converse)
 
     view = run(MemoryStore(), world(provider, policies=policies), "Umbrella?")
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from refold.engine.policies.compaction import compacting
+from refold.engine.policies.compaction import compact_when_full
 from refold.engine.prune import CompactionShares, prunable
 from refold.journal.events.kinds import (
     Compacted,
@@ -85,4 +85,4 @@ def test_what_stands_before_the_first_line_is_not_encoded_again() -> None:
 
 
 def test_a_talk_with_nothing_that_could_go_is_left_alone() -> None:
-    assert compacting(CompactionShares())(looked(3)) is None
+    assert compact_when_full(CompactionShares())(looked(3)) is None

@@ -332,7 +332,7 @@ def draft(found: list[Delta]) -> Message:
     made = Draft(1, "gemini/g", lambda _model, _usage: None)
     for delta in found:
         made.add(delta)
-    whole = made.whole()
+    whole = made.to_answer()
     assert whole is not None
     return whole.message
 

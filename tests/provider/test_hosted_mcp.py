@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from refold.engine.answer_draft import MOST_HOSTED, Draft
+from refold.engine.answer_draft import MAX_HOSTED_CALLS, Draft
 from refold.errors import ProviderError
 from refold.provider.port import (
     Delta,
@@ -265,7 +265,7 @@ def test_nothing_prints_the_token_of_a_server() -> None:
 
 def test_an_answer_with_calls_of_the_provider_without_end_is_ended() -> None:
     draft = Draft(0, "m", lambda model, usage: None)
-    for number in range(MOST_HOSTED):
+    for number in range(MAX_HOSTED_CALLS):
         draft.add(HostedCall(str(number), "mcp__docs__search"))
 
     with pytest.raises(ProviderError, match="more than 256 calls of its own"):

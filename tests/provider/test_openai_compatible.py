@@ -278,7 +278,7 @@ def drafted(found: list[Delta]) -> Message:
     made = Draft(1, "openrouter/m", lambda _model, _usage: None)
     for delta in found:
         made.add(delta)
-    whole = made.whole()
+    whole = made.to_answer()
     assert whole is not None
     return whole.message
 

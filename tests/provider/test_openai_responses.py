@@ -344,7 +344,7 @@ def draft(found: list[Delta]) -> Any:
     made = Draft(1, "openai/g", lambda _model, _usage: None)
     for delta in found:
         made.add(delta)
-    whole = made.whole()
+    whole = made.to_answer()
     assert whole is not None
     return whole.message
 

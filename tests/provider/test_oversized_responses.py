@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 import anyio
 import pytest
 
-from refold.engine.answer_draft import ENDLESS, LONGEST, Draft
+from refold.engine.answer_draft import ENDLESS_RESPONSE, MAX_RESPONSE_CHARS, Draft
 from refold.engine.collect import Collector
 from refold.engine.world import Model
 from refold.errors import ProviderError, Unreachable
@@ -39,7 +39,7 @@ def test_a_packed_answer_is_not_unpacked_without_end() -> None:
 
 
 def fill(draft: Draft, piece: Delta) -> None:
-    for _ in range(2 * LONGEST // len(PIECE)):
+    for _ in range(2 * MAX_RESPONSE_CHARS // len(PIECE)):
         draft.add(piece)
 
 
@@ -52,7 +52,7 @@ def test_an_answer_that_never_ends_is_ended(piece: Delta) -> None:
     with pytest.raises(ProviderError, match="more than 2,097,152 characters"):
         fill(draft, piece)
 
-    failed = draft.failed(ENDLESS, "ProviderError")
+    failed = draft.to_failure(ENDLESS_RESPONSE, "ProviderError")
     assert (
         len(failed.partial_text) < 101_000
     )  # what is told again to the model is bounded, too

@@ -10,7 +10,7 @@ from refold.agents.profile import CodeLimits
 from refold.engine.policies.code_only import code_or_final
 from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.step_limit import at_most, going_on
-from refold.engine.policies.turn_end import after_a_stop, joined_up, stopping
+from refold.engine.policies.turn_end import after_a_stop, continue_cut_response, stopping
 from refold.engine.world import Model, World
 from refold.errors import ProviderError
 from refold.journal.events import codec
@@ -36,7 +36,7 @@ from tests.rlm.in_process import InProcessWorkers
 
 LEASH = CodeLimits(fan_out=50, at_once=8, depth=1, cell=120, call=120)
 POLICIES = (
-    stopping, code_or_final, final, at_most(25, warn=1), joined_up(3, code=True),
+    stopping, code_or_final, final, at_most(25, warn=1), continue_cut_response(3, code=True),
     going_on, after_a_stop, converse,
 )  # fmt: skip
 Rule = Callable[[str], str]

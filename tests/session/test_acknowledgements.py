@@ -47,7 +47,7 @@ def test_acknowledgement_is_published_when_it_is_kept() -> None:
             await disk.keeping.wait()
             joined.append(record.hub.watch())
             await record(Said("two"))  # it is written, and waits for what came before
-            record.tell(TextCame("three"))
+            record.publish(TextCame("three"))
             assert (watch.waiting, joined[0].waiting) == (0, 0)
             assert (watch.outstanding, joined[0].outstanding) == (3, 2)
             assert heard == [TURN, Said("two")]  # those who work hear of it at once

@@ -83,7 +83,7 @@ NEWS = st.lists(st.one_of(EVENTS, LIVE), max_size=30)
 
 def send(hub: Hub, news: object, seq: int) -> int:
     if isinstance(news, TextCame | ThinkingCame | Progress | CallComing):
-        hub.tell(news)
+        hub.publish_live(news)
         return seq
     hub.publish(Entry(seq + 1, news))  # pyright: ignore[reportArgumentType]
     return seq + 1
@@ -164,10 +164,10 @@ def test_frames_come_in_order_and_no_event_is_left_out(
 def test_what_a_late_joiner_catches_up_on_stands_before_what_comes_next() -> None:
     hub = Hub()
     for call in ("call-0", "call-1"):
-        hub.tell(Progress(call, "half way"))
+        hub.publish_live(Progress(call, "half way"))
     hub.publish(Entry(1, Said("x")))
     late = hub.watch()
-    hub.tell(TextCame("and on"))
+    hub.publish_live(TextCame("and on"))
 
     assert [(frame.seq, frame.n) for frame in seen(late)] == [(1, 1), (1, 2), (1, 3)]
 
@@ -181,8 +181,8 @@ def test_what_a_late_joiner_catches_up_on_stands_before_what_comes_next() -> Non
 )  # fmt: skip
 def test_who_joins_after_an_answer_is_told_nothing_of_how_it_came(end: Event) -> None:
     hub = Hub()
-    hub.tell(ThinkingCame("Hm"))
-    hub.tell(TextCame("So"))
+    hub.publish_live(ThinkingCame("Hm"))
+    hub.publish_live(TextCame("So"))
     hub.publish(Entry(1, end))
 
     assert seen(hub.watch()) == []
@@ -191,7 +191,7 @@ def test_who_joins_after_an_answer_is_told_nothing_of_how_it_came(end: Event) ->
 def test_of_each_child_the_newest_is_told_and_who_moved_last_comes_last() -> None:
     hub = Hub()
     for node, steps in (("child-1", 1), ("child-2", 1), ("child-1", 2)):
-        hub.tell(ChildMoved(node, "explore", "", steps, 0, None, ""))
+        hub.publish_live(ChildMoved(node, "explore", "", steps, 0, None, ""))
 
     told = [frame.item for frame in seen(hub.watch())]
 
@@ -220,13 +220,13 @@ def test_one_that_wants_every_event_misses_the_rest_of_an_answer_and_not_the_nex
         frames = watch.frames()
         hub.publish(Entry(1, ModelAsked()))
         for piece in "abc":
-            hub.tell(TextCame(piece))
+            hub.publish_live(TextCame(piece))
         hub.publish(Entry(2, Said("x")))
         while len(found) < 4:
             found.append((await anext(frames)).item)
-        hub.tell(TextCame("d"))
+        hub.publish_live(TextCame("d"))
         hub.publish(Entry(3, ModelAsked()))
-        hub.tell(TextCame("e"))
+        hub.publish_live(TextCame("e"))
         watch.close()
         return [*found, *[frame.item async for frame in frames]]
 
@@ -240,13 +240,13 @@ def test_what_a_watcher_does_not_want_neither_reaches_it_nor_takes_the_room_of_w
     None
 ):
     hub = Hub()
-    hub.tell(TextCame("a"))
+    hub.publish_live(TextCame("a"))
     watch = hub.watch(limit=2, only=(ModelAsked, CallComing))
     for seq in range(1, 6):
         hub.publish(Entry(seq, Said("x")))
     hub.publish(Entry(6, ModelAsked()))
-    hub.tell(TextCame("b"))
-    hub.tell(CallComing("bash"))
+    hub.publish_live(TextCame("b"))
+    hub.publish_live(CallComing("bash"))
 
     assert seen(watch) == [
         Frame(6, 0, Entry(6, ModelAsked())),
@@ -288,7 +288,7 @@ def test_a_watcher_that_left_is_told_nothing_and_costs_nothing() -> None:
 def test_what_a_call_printed_long_ago_is_let_go_for_late_joiners() -> None:
     hub = Hub()
     for n in range(5_000):
-        hub.tell(Progress("call-0", f"{n}\n"))
+        hub.publish_live(Progress("call-0", f"{n}\n"))
 
     (frame,) = seen(hub.watch())
 

@@ -92,7 +92,7 @@ def test_a_secret_in_one_piece_of_live_news_is_told_to_nobody(
     news = (TextCame(piece), ThinkingCame(piece), Progress("call-0", piece))
 
     for live in (*news, *(SubagentDelta("child-1", each) for each in news)):
-        record.tell(live)
+        record.publish(live)
 
     told = repr([frame.item for frame in waiting(watch)])
     assert told.count("[secret]") == 6
@@ -160,11 +160,11 @@ def test_a_call_is_made_as_the_model_said_it_and_kept_without_its_secret() -> No
         record = Recorder(store, masks=Redactor([KNOWN]))
         view = await record(call(b'{"command":"login hunter2-hunter2"}'))
         kept = view.conversation.calls[0].call
-        ours = record.unmasked(kept)
+        ours = record.unmask(kept)
         later = Recorder(store, masks=Redactor([KNOWN]))
         await later.open()
         assert ours
-        return bytes(ours.arguments), bytes(kept.arguments), later.unmasked(kept)
+        return bytes(ours.arguments), bytes(kept.arguments), later.unmask(kept)
 
     done, kept, after_a_restart = anyio.run(main)
 

@@ -89,7 +89,7 @@ def told(
         record = Recorder(MemoryStore(), masks=Redactor(secrets, key))
         watch = record.hub.watch()
         for piece in pieces:
-            record.tell(piece)
+            record.publish(piece)
         await record(*events)
         watch.close()
         return await news(watch)
@@ -155,10 +155,10 @@ def test_who_joins_late_hears_what_the_others_heard(pieces: list[str], join: int
         record = Recorder(MemoryStore(), masks=Redactor(KNOWN))
         first = record.hub.watch()
         for piece in pieces[:join]:
-            record.tell(TextCame(piece))
+            record.publish(TextCame(piece))
         late = record.hub.watch()
         for piece in pieces[join:]:
-            record.tell(TextCame(piece))
+            record.publish(TextCame(piece))
         await record(TurnEnded("answered"))
         record.hub.close()
         return await news(first), await news(late)
@@ -185,7 +185,7 @@ def test_what_waits_is_told_before_the_event_that_ends_it_and_once(
     async def main() -> list[Entry | Live]:
         record = Recorder(MemoryStore())
         watch = record.hub.watch()
-        record.tell(live("so sk-"))
+        record.publish(live("so sk-"))
         await record(event)
         await record(TurnEnded("answered"))
         await record.close()
@@ -204,7 +204,7 @@ def test_what_waits_is_told_when_the_session_is_closed() -> None:
         record = Recorder(MemoryStore())
         await record.open()
         watch = record.hub.watch()
-        record.tell(TextCame("so sk-"))
+        record.publish(TextCame("so sk-"))
         await record.close()
         record.hub.close()
         return await news(watch)
@@ -277,10 +277,10 @@ def test_a_value_that_becomes_known_meanwhile_is_held_back_from_then_on() -> Non
         masks = Redactor()
         record = Recorder(MemoryStore(), masks=masks)
         watch = record.hub.watch()
-        record.tell(TextCame("correct-h"))
+        record.publish(TextCame("correct-h"))
         masks.learn("correct-horse")
         for piece in ("orse correct-", "horse"):
-            record.tell(TextCame(piece))
+            record.publish(TextCame(piece))
         await record(TurnEnded("answered"))
         record.hub.close()
         return await news(watch)

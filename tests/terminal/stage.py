@@ -31,7 +31,7 @@ from refold.config.paths import Paths, paths
 from refold.config.settings import Settings, Spending
 from refold.config.settings import Terminal as TerminalSettings
 from refold.engine.policies.budget import within
-from refold.engine.policies.compaction import compacting
+from refold.engine.policies.compaction import compact_when_full
 from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
 from refold.engine.policies.step_limit import at_most, going_on
@@ -131,7 +131,7 @@ class Unhurried:
 
 SHARES = CompactionShares(messages=2)
 POLICIES = (
-    stopping, compacting(SHARES), final, plan_ready, not_refused(3), going_on, after_a_stop,
+    stopping, compact_when_full(SHARES), final, plan_ready, not_refused(3), going_on, after_a_stop,
     in_plan_mode("default"), converse,
 )  # fmt: skip
 

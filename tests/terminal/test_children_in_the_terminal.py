@@ -80,8 +80,8 @@ def errand_with(*news: ChildAsked | Said, until: type = ChildAnswered) -> Tool:
     async def errand(*, record: Recorder) -> Reply:
         """Have a child at work."""
         await record(BORN, *news)
-        record.tell(MOVED)
-        record.tell(replace(MOVED, node="child-1/child-1", title="deeper"))
+        record.publish(MOVED)
+        record.publish(replace(MOVED, node="child-1/child-1", title="deeper"))
         while True:
             seen = record.view.seq
             if any(isinstance(e.event, until) for e in await record.entries()):
@@ -216,8 +216,8 @@ def here(tmp_path: Path) -> Callable[[Sequence[str]], tuple[list[str], Evening]]
         async def story() -> None:
             session = await evening.session()
             await session.record(BORN)
-            session.record.tell(MOVED)
-            session.record.tell(replace(MOVED, node="child-1/child-1", title="deeper"))
+            session.record.publish(MOVED)
+            session.record.publish(replace(MOVED, node="child-1/child-1", title="deeper"))
             await evening.converse(Typist(*commands), session=session)
 
         anyio.run(story)

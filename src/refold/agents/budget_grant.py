@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from refold.engine.budget import exhausted, request_more, share_left, shortfall
+from refold.engine.budget import find_overrun, request_more, share_left, shortfall
 from refold.engine.world import Record, World
 from refold.journal.events.child_events import ChildGranted
 from refold.journal.state.fold import BudgetUsed, View, budget_of, used
@@ -36,7 +36,7 @@ def new_grant(
     """
     there = used_there or BudgetUsed()
     wanted = _wanted(there, need)
-    if exhausted(view, budget) or _overdrawn(view, budget, need, has, wanted, lent=lent):
+    if find_overrun(view, budget) or _overdrawn(view, budget, need, has, wanted, lent=lent):
         return None
     now = used(view)
     seconds = has.seconds
@@ -55,7 +55,7 @@ def new_grant(
 def may_come_back(view: View, budget: Budget) -> bool:
     """Would something be left if the running children returned their grants?"""
     alone = replace(view, turn=replace(view.turn, granted=()))
-    return bool(view.turn.granted) and not exhausted(alone, budget)
+    return bool(view.turn.granted) and not find_overrun(alone, budget)
 
 
 class GrantQueue:
@@ -101,11 +101,13 @@ class ChildGrant:
         queue.works(child)
 
     @property
-    def left(self) -> float:
+    def share_left(self) -> float:
         view, world = self._record.view, self._world()
         share = share_left(view, budget_of(view, world.budget))
         return (
-            share if world.lineage.grant is None else min(share, world.lineage.grant.left)
+            share
+            if world.lineage.grant is None
+            else min(share, world.lineage.grant.share_left)
         )
 
     async def request_more(self, need: Estimate, used: BudgetUsed) -> Budget | None:

@@ -388,7 +388,7 @@ class ChildAdmission:
             from refold.agents.team import check_new
 
             check_new(request.teammate, view)
-        world.lineage.shared.born(world.lineage.address, _born(view) + 1)
+        world.lineage.shared.set_child_count(world.lineage.address, _born(view) + 1)
         born = ChildBorn(
             view.children.next_name,
             request.call_id,
@@ -413,8 +413,8 @@ class ChildAdmission:
         """Has the whole tree started its maximum of children in this turn of its root?"""
         lineage = world.lineage
         if not self._position.depth:
-            lineage.shared.turn_of_root(view.turn.seq)
-        others = lineage.shared.born_elsewhere(lineage.address)
+            lineage.shared.begin_root_turn(view.turn.seq)
+        others = lineage.shared.children_elsewhere(lineage.address)
         return _born(view) + others >= self._position.total
 
     @property
@@ -478,19 +478,19 @@ class InheritedRights:
 
         return leave
 
-    def judge(self, found: Access, facts: Facts) -> Decision:
+    def judge(self, access: Access, facts: Facts) -> Decision:
         world = self._world
         policy_context = _ChildPolicyContext(world.rules, world.mode, lambda: facts)
-        return judge(found, policy_context, self._record.view, above=world.lineage.parent)
+        return judge(access, policy_context, self._record.view, above=world.lineage.parent)
 
     @property
     def mode(self) -> Mode:
         return effective_mode(self._world, self._record.view, self._world.lineage.parent)
 
     @property
-    def granted(self) -> Sequence[str]:
+    def grants(self) -> Sequence[str]:
         above = self._world.lineage.parent
-        return (*(above.granted if above else ()), *self._record.view.rights.granted)
+        return (*(above.grants if above else ()), *self._record.view.rights.granted)
 
 
 class _ChildPolicyContext(Struct, frozen=True):

@@ -73,16 +73,16 @@ class Relay:
         """Publish the child's live news and progress to the parent's watchers, until it is closed."""
         watch = self._child.hub.watch()
         doing, labelled = "begins", _labels()
-        self._parent.tell(self._moved(doing))
+        self._parent.publish(self._moved(doing))
         async with aclosing(watch.frames()) as frames:
             async for frame in frames:
                 if not isinstance(frame.item, Entry):
-                    self._parent.tell(from_child(self._name, frame.item))
+                    self._parent.publish(from_child(self._name, frame.item))
                     continue
                 if isinstance(event := frame.item.event, ModelAnswered):
                     doing = labelled(event)
                 if isinstance(event, _COSTS):
-                    self._parent.tell(self._moved(doing))
+                    self._parent.publish(self._moved(doing))
 
     def _below(self, entry: Entry) -> None:
         if isinstance(entry.event, _BELOW):

@@ -13,18 +13,22 @@ from msgspec import Raw
 from refold.config.settings import Settings
 from refold.engine.budget import Price
 from refold.engine.decide import Action, Note, Policy
-from refold.engine.policies.budget import drawing, telling, within
-from refold.engine.policies.compaction import compacting, in_window
+from refold.engine.policies.budget import draw_on_grant, warn_of_budget, within
+from refold.engine.policies.compaction import compact_when_full, in_window
 from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
-from refold.engine.policies.reminders import ended_commands, nested_instructions, reminding
+from refold.engine.policies.reminders import (
+    ended_commands,
+    nested_instructions,
+    reminder_policies,
+)
 from refold.engine.policies.step_limit import at_most, going_on
 from refold.engine.policies.stuck import not_refused, not_stuck
 from refold.engine.policies.turn_end import (
     after_a_stop,
-    hearing_children,
-    joined_up,
+    continue_cut_response,
     stopping,
+    wait_for_children,
 )
 from refold.engine.prune import CompactionShares
 from refold.errors import BadInput
@@ -51,7 +55,7 @@ def policies(
     budget is a grant (a subagent). `coded`: the agent acts by writing code. `watched`: a person
     looks on, and no limit of steps is needed. Raises `BadInput` for an invalid `schema`.
     """
-    limits, compaction = settings.limits, compacting(shares(settings))
+    limits, compaction = settings.limits, compact_when_full(shares(settings))
     return (
         # A stop by a person is before everything: calls are settled and not run, and the
         # turn ends with their reason, not with a plan, an answer or a limit.
@@ -75,7 +79,7 @@ def policies(
             limits.wrap_up_steps,
             summary=limits.final_summary,
         ),
-        joined_up(limits.continuations, code=coded),
+        continue_cut_response(limits.continuations, code=coded),
         *not_stuck(
             limits.repeated_calls,
             limits.alternating_calls,
@@ -86,15 +90,15 @@ def policies(
         going_on,
         after_a_stop,
         in_plan_mode(settings.permission_mode),
-        *(reminding() if settings.reminders else ()),
+        *(reminder_policies() if settings.reminders else ()),
         nested_instructions,
         ended_commands,
-        hearing_children,
+        wait_for_children,
         converse,
         # After `converse`: a turn that ends by itself has not run out of budget.
         within(budget(settings), lent),
-        *((drawing(budget(settings), lent),) if lent is not None else ()),
-        *telling(budget(settings), lent=lent is not None),
+        *((draw_on_grant(budget(settings), lent),) if lent is not None else ()),
+        *warn_of_budget(budget(settings), lent=lent is not None),
     )
 
 
@@ -148,10 +152,10 @@ def _coded(*, coded: bool) -> tuple[Policy, ...]:
 def _shaped(schema: Raw | None, corrections: int) -> tuple[Policy, ...]:
     if schema is None:
         return ()
-    from refold.engine.policies.answer_schema import shaped
+    from refold.engine.policies.answer_schema import require_schema
 
     try:
-        return (shaped(schema, corrections),)
+        return (require_schema(schema, corrections),)
     except ValueError as error:
         raise BadInput(f"this is not a JSON Schema: {error}") from error
 

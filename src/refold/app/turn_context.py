@@ -308,9 +308,9 @@ class TurnContext:
     def _hooked(self) -> tuple[Policy, ...]:
         if self._hooks is None:
             return ()
-        from refold.engine.policies.hooked_turn import hooked_turn
+        from refold.engine.policies.hooked_turn import hook_policies
 
-        return hooked_turn(self._hooks.matching, child=self._child is not None)
+        return hook_policies(self._hooks.matching, child=self._child is not None)
 
     @cached_property
     def _hooks(self) -> "SessionHooks | None":
@@ -327,9 +327,9 @@ class TurnContext:
     async def at_end(self) -> None:
         """The session is being closed, and a turn of it was run here."""
         if self._hooks is not None:
-            from refold.engine.run_hooks import at_end
+            from refold.engine.run_hooks import run_session_end
 
-            await at_end(self._world(self._record.view), self._record)
+            await run_session_end(self._world(self._record.view), self._record)
 
 
 def _budget(shared: SharedResources) -> Budget:

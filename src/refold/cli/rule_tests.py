@@ -30,7 +30,7 @@ from refold.config.load import combined
 from refold.config.paths import Paths, paths
 from refold.config.settings import Permissions, RuleWithCases, Settings, Word
 from refold.engine.authorize import describe_access, judge
-from refold.engine.calls import NOBODY
+from refold.engine.calls import NOBODY_TO_ASK
 from refold.errors import BadInput, ToolFailed, said_by
 from refold.headless.streams import print_document, print_error, write
 from refold.journal.events.kinds import Entry, Judged
@@ -301,7 +301,7 @@ class ReplayedVerdict(Struct, frozen=True):
     @property
     def changed(self) -> bool:
         # Without a terminal, an "ask" of the rules was recorded as "deny".
-        unheard = self.then.verdict == "deny" and self.then.reason.endswith(NOBODY)
+        unheard = self.then.verdict == "deny" and self.then.reason.endswith(NOBODY_TO_ASK)
         before = "ask" if unheard else self.then.verdict
         return self.now is not None and self.now.verdict != before
 

@@ -65,11 +65,11 @@ class Permissions:
 
     @property
     def rules(self) -> Sequence[Rule]:
-        """Those of the settings. What was allowed for this session is in `granted`."""
+        """Those of the settings. What was allowed for this session is in `grants`."""
         return self._app.rules
 
     @property
-    def granted(self) -> Sequence[str]:
+    def grants(self) -> Sequence[str]:
         return self._engine.view.rights.granted
 
     @property
@@ -111,11 +111,11 @@ class Permissions:
     def listed(self) -> Sequence[tuple[str, str, str]]:
         """Each rule in force: its verdict, its text and where it comes from."""
         rows = [(r.verdict, str(r), r.source or "settings") for r in self.rules]
-        return [*rows, *(("allow", rule, "this session") for rule in self.granted)]
+        return [*rows, *(("allow", rule, "this session") for rule in self.grants)]
 
     def about(self, tool: Tool) -> Sequence[Rule]:
         """The rules that name this tool; what each covers of it, its pattern says."""
-        granted = (parse(text, "allow") for text in self.granted)
+        granted = (parse(text, "allow") for text in self.grants)
         every = (*self.rules, *granted)
         name, effect, command = tool.name, tool.effect, tool.command is not None
         return [r for r in every if is_about(r.tool, name, effect, command=command)]

@@ -294,7 +294,7 @@ class SocketSink:
             case kind if kind in _LIVE:
                 live = msgspec.json.decode(line, type=LiveDocument)
                 await self._reach(live.after)
-                self._journal.hub.tell(live_of(live))
+                self._journal.hub.publish_live(live_of(live))
             case _:
                 pass
 

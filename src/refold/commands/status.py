@@ -32,7 +32,7 @@ def _rows(here: CommandContext) -> list[tuple[str, str]]:
     about, permissions = view.session, here.session.permissions
     name = f" ({on_one_line(about.name)})" if about.name else ""
     effort = f", effort {about.effort}" if about.effort else ""
-    given = len(permissions.rules), len(permissions.granted)
+    given = len(permissions.rules), len(permissions.grants)
     more = [shown(root) for root in session.workspace.roots if root != about.directory]
     held = "works" if permissions.facts().sandboxed else "does not work here, see /doctor"
     return [

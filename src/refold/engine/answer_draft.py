@@ -30,15 +30,17 @@ from refold.values.text import clean
 from refold.values.tools import CALLER
 from refold.values.usage import Usage
 
-LONGEST = 2 * 1024 * 1024  # characters: several times what any model writes
-ENDLESS = f"refold ended the response: it has more than {LONGEST:,} characters"
-MOST_HOSTED = 256  # calls that a provider makes itself while it answers
-TOO_MANY = (
-    f"the answer was ended by refold: it has more than {MOST_HOSTED} calls of its own"
+MAX_RESPONSE_CHARS = 2 * 1024 * 1024  # characters: several times what any model writes
+ENDLESS_RESPONSE = (
+    f"refold ended the response: it has more than {MAX_RESPONSE_CHARS:,} characters"
 )
-EMPTY = "the model's answer was empty"
-MOST_EMPTY = 2  # empty answers in a row after which the model is asked again
-_SHOWN = 100_000  # characters of an answer that failed
+MAX_HOSTED_CALLS = 256  # calls that a provider makes itself while it answers
+TOO_MANY_HOSTED_CALLS = (
+    f"the answer was ended by refold: it has more than {MAX_HOSTED_CALLS} calls of its own"
+)
+EMPTY_RESPONSE = "the model's answer was empty"
+MAX_EMPTY_RESPONSES = 2  # empty answers in a row after which the model is asked again
+_MAX_FAILED_TEXT_CHARS = 100_000  # characters of an answer that failed
 
 
 class _Text:
@@ -67,8 +69,8 @@ class Draft:
     """A response in progress.
 
     `next_call` numbers our ids; `model` is the model that was asked; `price` computes
-    dollars. `reachable`: may the model have called this tool through another? `sent`
-    is the measured size of the request. The time to the first piece counts from here on.
+    dollars. `reachable`: may the model have called this tool through another? `measured`
+    is the size of the request. The time to the first piece counts from here on.
     """
 
     def __init__(
@@ -77,16 +79,16 @@ class Draft:
         model: str,
         price: Callable[[str, Usage], float | None],
         reachable: Callable[[str], bool] = lambda _: False,
-        sent: MeasuredCall = MeasuredCall(),  # noqa: B008 - frozen
+        measured: MeasuredCall = MeasuredCall(),  # noqa: B008 - frozen
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._next, self._model, self._price = next_call, model, price
-        self._reachable, self._sent, self._heard = reachable, sent, 0
+        self._reachable, self._measured, self._written_chars = reachable, measured, 0
         self._parts: list[Part | _Text | _Call] = []  # in the order in which they began
         self._calls: dict[int, _Call] = {}
         self._thinking: list[str] | None = None
         self._hosted: dict[str, HostedUse] = {}
-        self._read = 0  # characters of their results
+        self._result_chars = 0  # characters of their results
         self._done: Done | None = None
         self._clock, self._began = clock, clock()
         self._pieces, self._first_piece = 0, 0.0
@@ -98,7 +100,7 @@ class Draft:
         return "".join(piece for pieces in texts for piece in pieces)
 
     @property
-    def hosted(self) -> tuple[HostedUse, ...]:
+    def provider_calls(self) -> tuple[HostedUse, ...]:
         """The calls that the provider made itself so far: they have happened."""
         return tuple(self._hosted.values())
 
@@ -113,19 +115,19 @@ class Draft:
                 self._first_piece = round(self._clock() - self._began, 3)
         match delta:
             case TextDelta(text):
-                self._hear(text)
+                self._count_chars(text)
                 self._close_thinking()
-                return self._say(text)
+                return self._add_text(text)
             case ThinkingDelta(text, wire, data):
-                self._hear(text)
-                return self._think(text, wire, data)
+                self._count_chars(text)
+                return self._add_thinking(text, wire, data)
             case CallDelta():
-                self._hear(delta.arguments)
+                self._count_chars(delta.arguments)
                 self._close_thinking()
-                return self._call(delta)
+                return self._add_call(delta)
             case HostedCall() | HostedResult():
                 self._close_thinking()
-                return self._host(delta)
+                return self._add_provider_call(delta)
             case Done():
                 self._close_thinking()
                 self._done = delta
@@ -133,73 +135,73 @@ class Draft:
                 pass
         return None
 
-    def whole(self, *, calls: bool = True) -> ModelAnswered | None:
+    def to_answer(self, *, calls: bool = True) -> ModelAnswered | None:
         """The response, or None if it stopped before its end or is empty.
 
         It has calls only if it ended properly and `calls` were requested: a call that was
         cut off is never repaired.
         """
-        done = self._done
-        if done is None:
+        end = self._done
+        if end is None:
             return None
-        wanted = calls and done.stop not in ("length", "refused")
-        parts = tuple(self._finished(wanted))
-        stop = "end" if done.stop == "calls" and not wanted else done.stop
-        says = any(
+        wanted = calls and end.stop not in ("length", "refused")
+        parts = tuple(self._build_parts(wanted))
+        stop = "end" if end.stop == "calls" and not wanted else end.stop
+        has_content = any(
             isinstance(p, ToolCall) or (isinstance(p, Text) and p.text) for p in parts
         )
-        if not says and stop not in ("length", "refused"):
+        if not has_content and stop not in ("length", "refused"):
             return None
-        kept = parts if says or self._hosted else ()
-        charged = self._charge(done)
+        content = parts if has_content or self._hosted else ()
+        charged = self._charge(end)
         asked = charged.model.partition("/")[2]
         return ModelAnswered(
-            Message("assistant", kept),
+            Message("assistant", content),
             charged.usage,
             stop,
             charged.model,
             cost=charged.cost,
-            refusal=done.why,
-            served_by=done.model if done.model != asked else "",
+            refusal=end.why,
+            served_by=end.model if end.model != asked else "",
             first_piece=self._first_piece if self._pieces > 1 else None,
-            paused=done.paused,
-            warning=done.warning,
+            paused=end.paused,
+            warning=end.warning,
         )
 
-    def failed(self, reason: str, kind: str, *, dropped: bool = False) -> ModelFailed:
+    def to_failure(self, reason: str, kind: str, *, dropped: bool = False) -> ModelFailed:
         """That no answer came of it; what there was of one had to be paid for, though."""
         shown = _start_of(self.text) if self.text.strip() else ""
         if self._done is None and not self._pieces:
             return ModelFailed(reason, kind, shown, dropped=dropped)
-        found = self._charge(self._done or Done())
+        total = self._charge(self._done or Done())
         return ModelFailed(
-            reason, kind, shown, found.usage, found.model, found.cost, dropped
+            reason, kind, shown, total.usage, total.model, total.cost, dropped
         )
 
-    def partial(self) -> ModelAnswered | None:
+    def to_partial_answer(self) -> ModelAnswered | None:
         """What the user saw before a stop. Half a call does not count."""
         if not self.text.strip():
             return None
-        used = (u.result for u in self.hosted if u.result and bytes(u.result.data))
-        kept = tuple(Thinking("", each.wire, each.data) for each in used)
-        message = Message("assistant", (*kept, Text(self.text)))
+        used = (u.result for u in self.provider_calls if u.result and bytes(u.result.data))
+        thinking = tuple(Thinking("", result.wire, result.data) for result in used)
+        message = Message("assistant", (*thinking, Text(self.text)))
         # What it used nobody told, but what is free is free however much it was.
         free = self._price(self._model, Usage(fresh=1, output=1)) == 0
         cost = 0.0 if free else None
         return ModelAnswered(message, model=self._model, partial=True, cost=cost)
 
-    def _hear(self, text: str, read: str = "") -> None:
+    def _count_chars(self, text: str, read: str = "") -> None:
         """`read` is in the response, but the model has not written it."""
-        self._heard += len(text)
-        self._read += len(read)
-        if self._heard + self._read > LONGEST:
-            raise ProviderError(ENDLESS)
+        self._written_chars += len(text)
+        self._result_chars += len(read)
+        if self._written_chars + self._result_chars > MAX_RESPONSE_CHARS:
+            raise ProviderError(ENDLESS_RESPONSE)
 
     def _charge(self, done: Done) -> Charge:
-        call = replace(self._sent, heard=self._heard)
+        call = replace(self._measured, received_chars=self._written_chars)
         return charge(done, call, self._model, self._price)
 
-    def _say(self, text: str) -> Live | None:
+    def _add_text(self, text: str) -> Live | None:
         if not text:
             return None
         last = self._parts[-1] if self._parts else None
@@ -209,7 +211,7 @@ class Draft:
         last.pieces.append(text)
         return TextCame(text)
 
-    def _think(self, text: str, wire: str, data: Raw) -> Live | None:
+    def _add_thinking(self, text: str, wire: str, data: Raw) -> Live | None:
         if self._thinking is None:
             self._thinking = []
         self._thinking.append(text)
@@ -224,7 +226,7 @@ class Draft:
             self._parts.append(Thinking("".join(self._thinking)))
         self._thinking = None
 
-    def _call(self, delta: CallDelta) -> Live | None:
+    def _add_call(self, delta: CallDelta) -> Live | None:
         call = self._calls.get(delta.index)
         new = call is None
         if call is None:
@@ -236,30 +238,30 @@ class Draft:
             call.wire, call.data = delta.wire, delta.data
         return CallComing(call.name) if new and call.name else None
 
-    def _host(self, delta: HostedCall | HostedResult) -> Live | None:
+    def _add_provider_call(self, delta: HostedCall | HostedResult) -> Live | None:
         if isinstance(delta, HostedCall):
-            if len(self._hosted) >= MOST_HOSTED:
-                raise ProviderError(TOO_MANY)
+            if len(self._hosted) >= MAX_HOSTED_CALLS:
+                raise ProviderError(TOO_MANY_HOSTED_CALLS)
             self._hosted[delta.id] = HostedUse(delta.name)
             return CallComing(delta.name)
-        self._hear(delta.arguments, read=delta.text)
+        self._count_chars(delta.arguments, read=delta.text)
         if (use := self._hosted.get(delta.id)) is not None:
-            arguments = _json(delta.arguments)
+            arguments = _to_json(delta.arguments)
             self._hosted[delta.id] = replace(use, arguments=arguments, result=delta)
         if bytes(delta.data):
             self._parts.append(Thinking("", delta.wire, delta.data))
         return None
 
-    def _finished(self, calls: bool) -> list[Part]:
+    def _build_parts(self, calls: bool) -> list[Part]:
         parts: list[Part] = []
         next_call = self._next
         for part in self._parts:
             match part:
                 case _Call() if calls:
-                    arguments = _json("".join(part.arguments))
+                    arguments = _to_json("".join(part.arguments))
                     id_ = f"call-{next_call}"
-                    given = (id_, part.name, arguments, part.id, part.wire, part.data)
-                    parts.append(unwrap_call(ToolCall(*given), self._reachable))
+                    fields = (id_, part.name, arguments, part.id, part.wire, part.data)
+                    parts.append(unwrap_call(ToolCall(*fields), self._reachable))
                     next_call += 1
                 case _Text() if (text := "".join(part.pieces)).strip():
                     parts.append(Text(text))
@@ -272,12 +274,12 @@ class Draft:
 
 def _start_of(text: str) -> str:
     """The part of a failed response that is recorded: of an endless one, its beginning."""
-    left = len(text) - _SHOWN
-    more = f"\n[… {left:,} characters are left out here …]"
-    return text if left <= 0 else text[:_SHOWN] + more
+    left = len(text) - _MAX_FAILED_TEXT_CHARS
+    note = f"\n[… {left:,} characters are left out here …]"
+    return text if left <= 0 else text[:_MAX_FAILED_TEXT_CHARS] + note
 
 
-def _json(arguments: str) -> Raw:
+def _to_json(arguments: str) -> Raw:
     written = arguments.strip() or "{}"
     try:
         if not written.startswith("{"):

@@ -25,14 +25,16 @@ from refold.values.modes import Mode, Verdict
 from refold.values.secret_mask import MASK, masks_in
 from refold.values.tools import Confinement, Effect
 
-SESSION = "this session"
+SESSION_SOURCE = "this session"
 
 # The plan is another's: a child cannot end the planning.
-REPORT = "say in your report what should be changed or run"
+REPORT_ADVICE = "say in your report what should be changed or run"
 
-_STRICT: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
+_STRICTNESS_RANK: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 
-_MOST = 64  # calls: whoever asks what would happen never brings them to an end
+_MAX_PREPARED_CALLS = (
+    64  # calls: whoever asks what would happen never brings them to an end
+)
 
 
 class PolicyContext(Protocol):
@@ -57,11 +59,11 @@ class PermissionDecider(Protocol):
 class ParentRights(Protocol):
     """What a child may not exceed: the rights of its parent, as they are at that moment."""
 
-    def judge(self, found: Access, facts: Facts) -> Decision: ...
+    def judge(self, access: Access, facts: Facts) -> Decision: ...
     @property
     def mode(self) -> Mode: ...
     @property
-    def granted(self) -> Sequence[str]:
+    def grants(self) -> Sequence[str]:
         """What the user allowed for the parent session, and for those above it."""
         ...
 
@@ -74,10 +76,10 @@ class ParentRights(Protocol):
 
 def describe_access(tool: Tool, arguments: Mapping[str, object], facts: Facts) -> Access:
     """What a call would do. Raises `ToolFailed` where its path cannot be one."""
-    return resolve_access(unresolved_access(tool, arguments), facts)
+    return resolve_access(access_from_arguments(tool, arguments), facts)
 
 
-def unresolved_access(tool: Tool, arguments: Mapping[str, object]) -> Access:
+def access_from_arguments(tool: Tool, arguments: Mapping[str, object]) -> Access:
     """What a call says that it would do: no path of it is followed yet.
 
     Raises `ToolFailed` where no command line can be made of its arguments.
@@ -114,16 +116,16 @@ def _hosts(wanted: object) -> tuple[str, ...]:
         raise ToolFailed(f"hosts: {error}. Nothing was done.") from error
 
 
-def resolve_access(said: Access, facts: Facts) -> Access:
-    """Where what was `unresolved_access` leads now. Raises `ToolFailed` as `describe_access` does."""
-    if not said.files and not said.cwd:
-        return said
-    files = tuple(Target(each.path, facts.follow(each.path)) for each in said.files)
-    return replace(said, files=files, cwd=facts.follow(said.cwd) if said.cwd else "")
+def resolve_access(access: Access, facts: Facts) -> Access:
+    """Follow the paths of an access, as they lead now. Raises `ToolFailed` as `describe_access` does."""
+    if not access.files and not access.cwd:
+        return access
+    files = tuple(Target(target.path, facts.follow(target.path)) for target in access.files)
+    return replace(access, files=files, cwd=facts.follow(access.cwd) if access.cwd else "")
 
 
 def judge(
-    found: Access,
+    access: Access,
     policy_context: PolicyContext,
     view: View,
     also: Sequence[str] = (),
@@ -139,18 +141,21 @@ def judge(
     if by is None:
         from refold.permissions.decide import decide as by  # the first call needs it
 
-    granted = [*granted_rules(view, above), *also]
-    rules = [*policy_context.rules, *(parse(rule, "allow", SESSION) for rule in granted)]
+    granted = [*session_grants(view, above), *also]
+    rules = [
+        *policy_context.rules,
+        *(parse(rule, "allow", SESSION_SOURCE) for rule in granted),
+    ]
     facts = policy_context.facts()
-    heard = facts.asks_after_outside_text and view.outside_text.since > 0
-    known = replace(facts, read_outside_text=True) if heard else facts
-    own = by(found, effective_mode(policy_context, view, above), rules, known)
+    outside_text_read = facts.asks_after_outside_text and view.outside_text.since > 0
+    known = replace(facts, read_outside_text=True) if outside_text_read else facts
+    own = by(access, effective_mode(policy_context, view, above), rules, known)
     if above is None:
         return own
-    both = stricter(own, above.judge(found, facts))
+    both = stricter(own, above.judge(access, facts))
     if above.mode != "plan":
         return both
-    return replace(both, reason=both.reason.replace(LEAVE_PLAN, REPORT))
+    return replace(both, reason=both.reason.replace(LEAVE_PLAN, REPORT_ADVICE))
 
 
 def effective_mode(
@@ -165,15 +170,17 @@ def effective_mode(
     return view.rights.mode or (above.mode if above else policy_context.mode)
 
 
-def granted_rules(view: View, above: ParentRights | None = None) -> Sequence[str]:
+def session_grants(view: View, above: ParentRights | None = None) -> Sequence[str]:
     """The rules that the user granted for this session, here or in its parents."""
-    return (*view.rights.granted, *(above.granted if above else ()))
+    return (*view.rights.granted, *(above.grants if above else ()))
 
 
 def stricter(own: Decision, other: Decision) -> Decision:
     """What both decisions allow. If both ask or deny, the second gives the reason."""
     first, second = (
-        (other, own) if _STRICT[other.verdict] >= _STRICT[own.verdict] else (own, other)
+        (other, own)
+        if _STRICTNESS_RANK[other.verdict] >= _STRICTNESS_RANK[own.verdict]
+        else (own, other)
     )
     mine, theirs = first.confines, second.confines
     both = Confinement(
@@ -182,7 +189,7 @@ def stricter(own: Decision, other: Decision) -> Decision:
         tuple(path for path in mine.opened if path in theirs.opened),
         tuple(path for path in mine.seen if path in theirs.seen),
         mine.narrow or theirs.narrow,
-        _of_git(mine, theirs),
+        _git_paths(mine, theirs),
         theirs.hosts if mine.hosts is None else mine.hosts.within(theirs.hosts),
     )
     outside = first.outside or (second.outside and second.verdict == first.verdict)
@@ -190,16 +197,18 @@ def stricter(own: Decision, other: Decision) -> Decision:
     return replace(first, once=once, outside=outside, confines=both)
 
 
-def _of_git(mine: Confinement, theirs: Confinement) -> tuple[str, ...]:
+def _git_paths(mine: Confinement, theirs: Confinement) -> tuple[str, ...]:
     """What both let git write, where one of them does so because the user saw it named."""
-    first, second = ((*one.opened, *one.of_git) for one in (mine, theirs))
+    first, second = (
+        (*confinement.opened, *confinement.of_git) for confinement in (mine, theirs)
+    )
     named = {path for path in mine.opened if path in theirs.opened}
     return tuple(path for path in first if path in second and path not in named)
 
 
-def fingerprint(call: ToolCall, found: Access, led: Sequence[str] = ()) -> str:
+def fingerprint(call: ToolCall, access: Access, command_paths: Sequence[str] = ()) -> str:
     """A hash of the call as the model made it, of where its paths and those in its command
-    (`led`) lead, and of its command line, if its tool makes that: the file of the tool may change
+    (`command_paths`) lead, and of its command line, if its tool makes that: the file of the tool may change
     while the user thinks.
 
     The user approves exactly this; if the fingerprint changes, the approval does not apply.
@@ -207,29 +216,29 @@ def fingerprint(call: ToolCall, found: Access, led: Sequence[str] = ()) -> str:
     parts = (
         call.name,
         bytes(call.arguments).decode(),
-        found.cwd,
-        *(part for target in found.files for part in (target.path, target.real)),
-        *led,
+        access.cwd,
+        *(part for target in access.files for part in (target.path, target.real)),
+        *command_paths,
     )
-    if found.command:
-        parts = (*parts, found.subject)
+    if access.command:
+        parts = (*parts, access.subject)
     return sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()
 
 
 class PreparedCall(Struct, frozen=True):
-    """A call as its tool understands it; `said` is what it would do, no path followed yet."""
+    """A call as its tool understands it; `unresolved` is what it would do, no path followed yet."""
 
     call: ToolCall
     tool: Tool
     arguments: Mapping[str, object]
-    said: Access
+    unresolved: Access
 
 
 class ResolvedCall(Struct, frozen=True):
     """What a call would do by now, where the paths in its command lead, and the fingerprint."""
 
     access: Access
-    led: Sequence[str]
+    command_paths: Sequence[str]
     hash: str
 
 
@@ -253,13 +262,13 @@ def check_masks(tool: Tool, arguments: Mapping[str, object]) -> None:
 
 
 class _CachedDecision(Struct, frozen=True):
-    """`led` is where the paths led that were followed on the way to it."""
+    """`link_targets` is where the paths led that were followed on the way to it."""
 
     access: Access
     mode: Mode
     rules: Sequence[Rule]
     facts: Facts
-    led: Mapping[str, str]
+    link_targets: Mapping[str, str]
     decision: Decision
 
 
@@ -268,35 +277,37 @@ class PreparedCalls:
 
     def __init__(self) -> None:
         self._prepared: dict[str, PreparedCall] = {}
-        self._looks: dict[str, ResolvedCall] = {}
+        self._resolved: dict[str, ResolvedCall] = {}
         self._verdicts: dict[str, _CachedDecision] = {}
         self.in_order = anyio.Lock()
 
     def prepare(self, call: ToolCall, tool: Tool) -> PreparedCall:
         """Raises `ToolFailed` where the arguments do not fit, or name no file."""
-        found = self._prepared.get(call.id)
-        if found is None or found.tool is not tool or found.call != call:
+        prepared = self._prepared.get(call.id)
+        if prepared is None or prepared.tool is not tool or prepared.call != call:
             self.drop(call.id)
             arguments = tool.parse(call.arguments)
             check_masks(tool, arguments)
-            found = PreparedCall(call, tool, arguments, unresolved_access(tool, arguments))
-            self._prepared[call.id] = found
-            if len(self._prepared) > _MOST:
+            prepared = PreparedCall(
+                call, tool, arguments, access_from_arguments(tool, arguments)
+            )
+            self._prepared[call.id] = prepared
+            if len(self._prepared) > _MAX_PREPARED_CALLS:
                 self.drop(next(iter(self._prepared)))
-        return found
+        return prepared
 
     def resolve(self, call: ToolCall, tool: Tool, facts: Facts) -> ResolvedCall:
         """Where its paths lead now. Raises `ToolFailed` as `prepare` does."""
-        access = resolve_access(self.prepare(call, tool).said, facts)
-        led: Sequence[str] = ()
+        access = resolve_access(self.prepare(call, tool).unresolved, facts)
+        command_paths: Sequence[str] = ()
         if is_command(access):
             from refold.permissions.shell.named_files import targets
 
-            led = targets(access.subject, access.cwd, facts)
-        last = self._looks.get(call.id)
-        if last is None or (last.access, last.led) != (access, led):
-            hash_ = fingerprint(call, access, led)
-            last = self._looks[call.id] = ResolvedCall(access, led, hash_)
+            command_paths = targets(access.subject, access.cwd, facts)
+        last = self._resolved.get(call.id)
+        if last is None or (last.access, last.command_paths) != (access, command_paths):
+            hash_ = fingerprint(call, access, command_paths)
+            last = self._resolved[call.id] = ResolvedCall(access, command_paths, hash_)
         return last
 
     def decide(
@@ -311,22 +322,24 @@ class PreparedCalls:
             last is not None
             and (last.access, last.mode, last.rules) == (access, mode, rules)
             and last.facts == facts
-            and all(facts.follow(path) == real for path, real in last.led.items())
+            and all(facts.follow(path) == real for path, real in last.link_targets.items())
         ):
             return last.decision
         from refold.permissions.decide import decide
 
-        led: dict[str, str] = {}
+        link_targets: dict[str, str] = {}
 
         def follow(path: str) -> str:
-            led[path] = real = facts.follow(path)
+            link_targets[path] = real = facts.follow(path)
             return real
 
         decision = decide(access, mode, rules, replace(facts, follow=follow))
-        self._verdicts[call_id] = _CachedDecision(access, mode, rules, facts, led, decision)
+        self._verdicts[call_id] = _CachedDecision(
+            access, mode, rules, facts, link_targets, decision
+        )
         return decision
 
     def drop(self, call_id: str) -> None:
         """The call is over."""
-        for held in (self._prepared, self._looks, self._verdicts):
-            held.pop(call_id, None)
+        for cache in (self._prepared, self._resolved, self._verdicts):
+            cache.pop(call_id, None)

@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.engine.call_cost import A_TOKEN, Charge
+from refold.engine.call_cost import CHARS_PER_TOKEN, Charge
 from refold.engine.context_usage import tokens
 from refold.engine.world import BudgetGrant, Model, Record
 from refold.errors import ProviderError
@@ -24,14 +24,14 @@ from refold.provider.port import Request
 from refold.values.usage import Budget, Estimate, Usage
 
 Price: TypeAlias = Callable[[str, Usage], float | None]
-ANSWER = 8_192  # tokens of an answer, where no limit is set
+DEFAULT_ANSWER_TOKENS = 8_192  # tokens of an answer, where no limit is set
 NOTHING_LEFT = "the budget of this turn is used up"
 _Number = TypeVar("_Number", int, float)
 
 
-def exhausted(view: View, budget: Budget) -> str:
+def find_overrun(view: View, budget: Budget) -> str:
     """Which part of the budget is used up, in words; "" where there is still some."""
-    return _over(used(view), budget)
+    return _overrun(used(view), budget)
 
 
 def unenforceable(model: str, cost: float | None, budget: Budget) -> str:
@@ -48,38 +48,38 @@ def unenforceable(model: str, cost: float | None, budget: Budget) -> str:
     )
 
 
-def shortfall(now: BudgetUsed, budget: Budget, need: Estimate) -> str:
+def shortfall(usage: BudgetUsed, budget: Budget, need: Estimate) -> str:
     """Which part of the budget has no room for one call more, in words; "" where it fits."""
-    if over := _over(now, budget):
+    if over := _overrun(usage, budget):
         return over
     dollars, tokens = need.dollars, need.tokens
     if (
         budget.dollars is not None
         and dollars is not None
-        and now.dollars + dollars > budget.dollars
+        and usage.dollars + dollars > budget.dollars
     ):
         # Cents alone would round 0.041 and 0.044 to the same.
         digits = 2 if dollars >= 1 else 4
         next_one = (
             f"the next call may cost ${dollars:.{digits}f}, which is more than is left"
         )
-        return f"${now.dollars:.{digits}f} of ${budget.dollars:.{digits}f} are used; {next_one}"
-    by_tokens = budget.tokens is not None and not (now.priced and dollars is not None)
-    if by_tokens and now.tokens + tokens > (budget.tokens or 0):
+        return f"${usage.dollars:.{digits}f} of ${budget.dollars:.{digits}f} are used; {next_one}"
+    by_tokens = budget.tokens is not None and not (usage.priced and dollars is not None)
+    if by_tokens and usage.tokens + tokens > (budget.tokens or 0):
         next_one = f"the next call may take {tokens:,}, which is more than is left"
-        return f"{now.tokens:,} of {budget.tokens:,} tokens are used; {next_one}"
+        return f"{usage.tokens:,} of {budget.tokens:,} tokens are used; {next_one}"
     return ""
 
 
-def _over(now: BudgetUsed, budget: Budget) -> str:
-    if budget.dollars is not None and now.dollars >= budget.dollars:
-        return f"${now.dollars:.2f} of ${budget.dollars:.2f} are used"
-    if budget.tokens is not None and not now.priced and now.tokens >= budget.tokens:
-        return f"{now.tokens:,} of {budget.tokens:,} tokens are used, at an unknown price"
-    if budget.calls is not None and now.calls >= budget.calls:
-        return f"{now.calls} of {budget.calls} model calls are used"
-    if budget.seconds is not None and now.seconds >= budget.seconds:
-        return f"{now.seconds:.0f} of {budget.seconds:.0f} seconds are used"
+def _overrun(usage: BudgetUsed, budget: Budget) -> str:
+    if budget.dollars is not None and usage.dollars >= budget.dollars:
+        return f"${usage.dollars:.2f} of ${budget.dollars:.2f} are used"
+    if budget.tokens is not None and not usage.priced and usage.tokens >= budget.tokens:
+        return f"{usage.tokens:,} of {budget.tokens:,} tokens are used, at an unknown price"
+    if budget.calls is not None and usage.calls >= budget.calls:
+        return f"{usage.calls} of {budget.calls} model calls are used"
+    if budget.seconds is not None and usage.seconds >= budget.seconds:
+        return f"{usage.seconds:.0f} of {budget.seconds:.0f} seconds are used"
     return ""
 
 
@@ -92,17 +92,21 @@ class Remainder(Struct, frozen=True):
 
 def remainder(view: View, budget: Budget) -> Remainder:
     """What is left, in the unit of the limit that will end the turn."""
-    now = used(view)
+    usage = used(view)
     limits = (
-        (now.dollars, budget.dollars, "${:,.2f} of ${:,.2f}"),
-        (now.tokens, None if now.priced else budget.tokens, "{:,.0f} of {:,.0f} tokens"),
-        (now.calls, budget.calls, "{:,.0f} of {:,.0f} model calls"),
-        (now.seconds, budget.seconds, "{:,.0f} of {:,.0f} seconds"),
+        (usage.dollars, budget.dollars, "${:,.2f} of ${:,.2f}"),
+        (
+            usage.tokens,
+            None if usage.priced else budget.tokens,
+            "{:,.0f} of {:,.0f} tokens",
+        ),
+        (usage.calls, budget.calls, "{:,.0f} of {:,.0f} model calls"),
+        (usage.seconds, budget.seconds, "{:,.0f} of {:,.0f} seconds"),
     )
     remainders = [
-        Remainder(max(0.0, 1 - have / most), words.format(max(0.0, most - have), most))
-        for have, most, words in limits
-        if most
+        Remainder(max(0.0, 1 - have / limit), words.format(max(0.0, limit - have), limit))
+        for have, limit, words in limits
+        if limit
     ]
     return min(remainders, key=lambda part: part.share, default=Remainder())
 
@@ -118,41 +122,44 @@ async def request_more(
     grant: BudgetGrant | None,
     record: Record,
     *,
-    told: bool = False,
+    record_refusal: bool = False,
 ) -> bool:
     """Request a larger grant. False: there is no more.
 
     With `told` the journal records that, so that it is not requested again and again.
     """
-    now = used(record.view)
-    more = await grant.request_more(need, now) if grant is not None else None
-    if more is not None and shortfall(now, more, need):
-        more = None
+    usage = used(record.view)
+    larger_budget = await grant.request_more(need, usage) if grant is not None else None
+    if larger_budget is not None and shortfall(usage, larger_budget, need):
+        larger_budget = None
 
     def make_events(view: View) -> tuple[BudgetSet, ...]:
-        have, share = budget_of(view, budget), grant.left if grant is not None else 0.0
-        if more is None:
-            last = told and shortfall(used(view), have, need)
+        have, share = (
+            budget_of(view, budget),
+            grant.share_left if grant is not None else 0.0,
+        )
+        if larger_budget is None:
+            last = record_refusal and shortfall(used(view), have, need)
             return (BudgetSet(have, final=True, share_left=share),) if last else ()
-        wider = _wider(have, more)
+        wider = _larger_budget(have, larger_budget)
         known = wider == have and not view.rights.final_budget
         return () if known else (BudgetSet(wider, share_left=share),)
 
     await record.append_if(make_events, by="parent")
-    return more is not None
+    return larger_budget is not None
 
 
-def _wider(have: Budget, more: Budget) -> Budget:
+def _larger_budget(have: Budget, more: Budget) -> Budget:
     """Two that were drawn at once may come in either order; the later one was more."""
     return Budget(
-        _most(have.dollars, more.dollars),
-        _most(have.tokens, more.tokens),
-        _most(have.calls, more.calls),
-        _most(have.seconds, more.seconds),
+        _larger_limit(have.dollars, more.dollars),
+        _larger_limit(have.tokens, more.tokens),
+        _larger_limit(have.calls, more.calls),
+        _larger_limit(have.seconds, more.seconds),
     )
 
 
-def _most(have: _Number | None, more: _Number | None) -> _Number | None:
+def _larger_limit(have: _Number | None, more: _Number | None) -> _Number | None:
     return None if have is None or more is None else max(have, more)
 
 
@@ -164,12 +171,16 @@ def estimate(view: View, price: Price) -> Estimate:
     briefed = view.conversation.system_prompt
     size, last = tokens(view), view.account.last_usage
     cached = min(size, last.input) if last.cached else 0
-    usage = Usage(fresh=size - cached, cached=cached, output=briefed.max_output or ANSWER)
+    usage = Usage(
+        fresh=size - cached,
+        cached=cached,
+        output=briefed.max_output or DEFAULT_ANSWER_TOKENS,
+    )
     return Estimate(price(briefed.model, usage), usage.uncached)
 
 
 async def reserve(
-    wanted: Callable[[View], Reserved | None],
+    make_reservation: Callable[[View], Reserved | None],
     budget: Budget,
     record: Record,
     grant: BudgetGrant | None = None,
@@ -180,30 +191,30 @@ async def reserve(
     Raises `ProviderError` if nothing is left to pay for it, and no more is granted.
     """
     need: Estimate | None = None
-    at = 0
+    seq = 0
 
     def make_events(view: View) -> tuple[Reserved, ...]:
-        nonlocal need, at
-        need, at = None, view.seq + 1
-        found = wanted(view)
-        if found is None:
+        nonlocal need, seq
+        need, seq = None, view.seq + 1
+        reservation = make_reservation(view)
+        if reservation is None:
             return ()
-        asks = Estimate(found.dollars, found.tokens)
+        asks = Estimate(reservation.dollars, reservation.tokens)
         own = budget_of(view, budget)
-        if reason := unenforceable(found.model, found.dollars, own):
+        if reason := unenforceable(reservation.model, reservation.dollars, own):
             raise ProviderError(reason)
-        lent = grant is not None and bool(shortfall(used(view), own, asks))
-        if view.turn.seq and (lent or exhausted(view, own)):
+        exceeds_grant = grant is not None and bool(shortfall(used(view), own, asks))
+        if view.turn.seq and (exceeds_grant or find_overrun(view, own)):
             need = asks
             return ()
-        return (found,)
+        return (reservation,)
 
     while not await record.append_if(make_events, by="agent"):
         if need is None:
             return 0
         if not await request_more(need, budget, grant, record):
             raise ProviderError(NOTHING_LEFT)
-    return at
+    return seq
 
 
 async def ask_outside_conversation(
@@ -222,33 +233,34 @@ async def ask_outside_conversation(
     from refold.engine.collect import Collector, request_size  # few sessions need it
 
     usage = Usage(
-        fresh=request_size(request) // A_TOKEN, output=request.max_output or ANSWER
+        fresh=request_size(request) // CHARS_PER_TOKEN,
+        output=request.max_output or DEFAULT_ANSWER_TOKENS,
     )
-    aside = Reserved(purpose, aide.name, aide.price(aide.name, usage), usage.uncached)
-    at = await reserve(lambda _: aside, budget, record, grant)
+    reservation = Reserved(purpose, aide.name, aide.price(aide.name, usage), usage.uncached)
+    seq = await reserve(lambda _: reservation, budget, record, grant)
     trace = aide.trace is not None
     request = replace(request, trace=trace, temperature=aide.temperature)
     collector = Collector(aide)
     try:
         try:
-            came = await collector.collect(request)
+            response = await collector.collect(request)
         finally:
             if aide.trace is not None:
-                await record(*await aide.trace.told(record))
+                await record(*await aide.trace.drain(record))
     except ProviderError as error:
-        await record(settled(at, aide.name, collector.paid, str(error)))
+        await record(to_settled(seq, aide.name, collector.paid, str(error)))
         raise
-    done, paid = came.done, came.paid
-    refused = f"the model refused{f': {done.why}' if done.why else ''}"
-    failed = refused if done.stop == "refused" else ""
-    await record(Settled(at, paid.usage, paid.model, paid.cost, failed))
+    end, paid = response.done, response.paid
+    refused = f"the model refused{f': {end.why}' if end.why else ''}"
+    failed = refused if end.stop == "refused" else ""
+    await record(Settled(seq, paid.usage, paid.model, paid.cost, failed))
     if failed:
         raise ProviderError(failed)
-    return came.text
+    return response.text
 
 
-def settled(at: int, model: str, paid: Charge | None, failed: str) -> Settled:
+def to_settled(seq: int, model: str, paid: Charge | None, failed: str) -> Settled:
     """The end of a call without a result; `paid` is for responses that were dropped."""
     if paid is None:
-        return Settled(at, model=model, failed=failed)
-    return Settled(at, paid.usage, paid.model, paid.cost, failed)
+        return Settled(seq, model=model, failed=failed)
+    return Settled(seq, paid.usage, paid.model, paid.cost, failed)

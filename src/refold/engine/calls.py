@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from refold.engine.answer_draft import HostedUse
 from refold.engine.authorize import judge
 from refold.engine.change_preview import to_preview, with_preview
-from refold.engine.execute import completed, execute, failed, refusal_text
+from refold.engine.execute import end_as_done, end_as_failed, execute, refusal_text
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
 from refold.journal.events.child_events import NestedCallMade
@@ -28,9 +28,9 @@ from refold.tools.contract import Reply, Tool
 from refold.values.messages import ToolCall
 from refold.values.tools import Effect
 
-NOBODY = "no user is there to ask"
-UNKNOWN = "Interrupted. It may have taken effect: check before repeating it."
-_CUT = "The response was cut off before the result of this call came. It may have had its effect."
+NOBODY_TO_ASK = "no user is there to ask"
+UNKNOWN_OUTCOME = "Interrupted. It may have taken effect: check before repeating it."
+_CUT_OFF_RESULT = "The response was cut off before the result of this call came. It may have had its effect."
 
 
 async def run_ready(world: World, record: Record) -> None:
@@ -48,52 +48,58 @@ async def run_ready(world: World, record: Record) -> None:
     taken: set[str] = set()
     running = 0
 
-    async def take(found: OpenCall) -> None:
+    async def take(ready_call: OpenCall) -> None:
         nonlocal running
-        await run_with_file_locks(found.call, world, record)
+        await run_with_file_locks(ready_call.call, world, record)
         running -= 1
-        taken.discard(found.call.id)  # if a person has to be asked it comes again
+        taken.discard(ready_call.call.id)  # if a person has to be asked it comes again
         if not running:
             group.cancel_scope.cancel()  # nobody is left to be joined
 
     async with anyio.create_task_group() as group:
         while True:
-            seen = record.view.seq
-            for found in record.view.conversation.calls:
-                waits = found.result is not None or found.stage == "asked"
-                if not waits and found.call.id not in taken:
-                    taken.add(found.call.id)
+            seq = record.view.seq
+            for open_call in record.view.conversation.calls:
+                waits = open_call.result is not None or open_call.stage == "asked"
+                if not waits and open_call.call.id not in taken:
+                    taken.add(open_call.call.id)
                     running += 1
-                    group.start_soon(take, found)
-            await record.wait_for_event(after=seen)
+                    group.start_soon(take, open_call)
+            await record.wait_for_event(after=seq)
 
 
 async def run_with_file_locks(call: ToolCall, world: World, record: Record) -> None:
     """Run a call, with the locks of the files that it changes held in the whole tree."""
-    async with AsyncExitStack() as held:
-        for file in _files(record.unmasked(call) or call, world):
-            await held.enter_async_context(world.lineage.shared.lock(file))
+    async with AsyncExitStack() as locks:
+        for file in _paths_to_lock(record.unmask(call) or call, world):
+            await locks.enter_async_context(world.lineage.shared.lock(file))
         await run(call.id, world, record)
 
 
 async def run(call_id: str, world: World, record: Record) -> None:
     """Take a call to its end, or to the point where it waits for the user."""
-    while (found := record.view.conversation.call(call_id)) and found.result is None:
-        whole = record.unmasked(found.call) or found.call
-        match found.stage:
-            case "called" if world.hooks and await _hook_ran(found, whole, world, record):
+    while (
+        open_call := record.view.conversation.call(call_id)
+    ) and open_call.result is None:
+        whole = record.unmask(open_call.call) or open_call.call
+        match open_call.stage:
+            case "called" if world.hooks and await _run_next_hook(
+                open_call, whole, world, record
+            ):
                 pass  # the next one, or what the last has left of the call
             case "called":
-                await _open(whole, begin(whole, world, record.view), world, record)
+                await _record_opening(
+                    whole, begin(whole, world, record.view), world, record
+                )
             case "allowed":
-                opening = judge_again(found, whole, world, record.view)
-                await _open(whole, opening, world, record)
+                opening = judge_again(open_call, whole, world, record.view)
+                await _record_opening(whole, opening, world, record)
             case "denied":
-                await record(Ended(call_id, "refused", refusal_text(found.reason)))
-            case "started" if was_interrupted(found, world, record):
-                await record(Ended(call_id, "unknown", UNKNOWN))
+                await record(Ended(call_id, "refused", refusal_text(open_call.reason)))
+            case "started" if was_interrupted(open_call, world, record):
+                await record(Ended(call_id, "unknown", UNKNOWN_OUTCOME))
             case "started":
-                end = await execute(found, world, record, run_with_file_locks)
+                end = await execute(open_call, world, record, run_with_file_locks)
                 if world.hooks:
                     from refold.engine import run_hooks
 
@@ -111,7 +117,7 @@ def begin(call: ToolCall, world: World, view: View) -> list[Event]:
         text = f"There is no tool {call.name!r}. The tools are: {names}."
         return [Ended(call.id, "failed", text)]
     try:
-        judged = _judged(call, tool, world, view)
+        judged = _judge_call(call, tool, world, view)
     except ToolFailed as error:  # the arguments fit not, or name what cannot be a path
         return [Ended(call.id, "failed", str(error))]
     return [judged, Started(call.id)] if judged.verdict == "allow" else [judged]
@@ -129,7 +135,9 @@ def begin_with_answer(call: ToolCall, world: World, view: View) -> list[Event]:
     return [] if to_preview(call, opening[0], world) else opening
 
 
-def judge_again(found: OpenCall, whole: ToolCall, world: World, view: View) -> list[Event]:
+def judge_again(
+    open_call: OpenCall, whole: ToolCall, world: World, view: View
+) -> list[Event]:
     """What becomes of a call that was allowed, by what holds now.
 
     Its paths may lead somewhere else by now, which was never judged;
@@ -138,9 +146,9 @@ def judge_again(found: OpenCall, whole: ToolCall, world: World, view: View) -> l
     opening = begin(whole, world, view)
     match opening[0]:
         case Judged(verdict=verdict, hash=hash_) if (
-            verdict != "deny" and hash_ == found.hash
+            verdict != "deny" and hash_ == open_call.hash
         ):
-            return [Started(found.call.id)]
+            return [Started(open_call.call.id)]
         case _:
             return opening
 
@@ -159,22 +167,22 @@ def must_sync(events: Sequence[Event], calls: Sequence[ToolCall], world: World) 
     )
 
 
-def was_interrupted(found: OpenCall, world: World, record: Record) -> bool:
+def was_interrupted(open_call: OpenCall, world: World, record: Record) -> bool:
     """Was it started by a writer that died? Then only a look may be repeated."""
-    ours = found.started > record.since
-    effect = _effect(found.call, world)
+    ours = open_call.started > record.since
+    effect = _effect(open_call.call, world)
     return not ours and not (effect and effect.repeatable)
 
 
-def end_unexecuted(found: OpenCall, reason: str, world: World, record: Record) -> Ended:
+def end_unexecuted(open_call: OpenCall, reason: str, world: World, record: Record) -> Ended:
     """How a call ends that will not be done, or not again."""
-    world.prepared.drop(found.call.id)
-    if found.stage == "started" and was_interrupted(found, world, record):
-        return Ended(found.call.id, "unknown", UNKNOWN)
-    return Ended(found.call.id, "stopped", f"Not done: {reason}.")
+    world.prepared.drop(open_call.call.id)
+    if open_call.stage == "started" and was_interrupted(open_call, world, record):
+        return Ended(open_call.call.id, "unknown", UNKNOWN_OUTCOME)
+    return Ended(open_call.call.id, "stopped", f"Not done: {reason}.")
 
 
-async def _open(
+async def _record_opening(
     call: ToolCall, opening: Sequence[Event], world: World, record: Record
 ) -> None:
     question = to_preview(call, opening[0], world)
@@ -185,43 +193,45 @@ async def _open(
             event = await with_preview(call, question, world, record)
             await record(event, kept=must_sync((event,), (call,), world), by="rules")
     if world.hooks is not None:
-        await _notified(call, opening[0], world, record)
+        await _notify(call, opening[0], world, record)
 
 
-async def _notified(call: ToolCall, opening: Event, world: World, record: Record) -> None:
+async def _notify(call: ToolCall, opening: Event, world: World, record: Record) -> None:
     from refold.engine import run_hooks
 
     if isinstance(opening, Judged) and opening.verdict == "ask":
-        await run_hooks.question_put(call, world, record)
+        await run_hooks.notify_question(call, world, record)
 
 
-async def _hook_ran(found: OpenCall, whole: ToolCall, world: World, record: Record) -> bool:
+async def _run_next_hook(
+    open_call: OpenCall, whole: ToolCall, world: World, record: Record
+) -> bool:
     from refold.engine import run_hooks  # few sessions have hooks
 
-    return await run_hooks.before_call(found, whole, world, record)
+    return await run_hooks.before_call(open_call, whole, world, record)
 
 
-def _judged(call: ToolCall, tool: Tool, world: World, view: View) -> Judged:
-    look = world.prepared.resolve(call, tool, world.facts())
+def _judge_call(call: ToolCall, tool: Tool, world: World, view: View) -> Judged:
+    resolved = world.prepared.resolve(call, tool, world.facts())
     by = partial(world.prepared.decide, call.id)
-    found = judge(look.access, world, view, above=world.lineage.parent, by=by)
+    decision = judge(resolved.access, world, view, above=world.lineage.parent, by=by)
     if (known := view.conversation.call(call.id)) and known.hooks:
         from refold.engine.run_hooks import with_hooks
 
-        found = with_hooks(found, known.hooks)
-    verdict, reason = found.verdict, found.reason
+        decision = with_hooks(decision, known.hooks)
+    verdict, reason = decision.verdict, decision.reason
     if verdict == "ask" and not world.attended:
-        verdict, reason = "deny", f"{reason}, and {NOBODY}"
+        verdict, reason = "deny", f"{reason}, and {NOBODY_TO_ASK}"
     return Judged(
         call.id,
         verdict,
-        found.rule,
+        decision.rule,
         reason,
-        look.access.files[0].real if look.access.files else "",
-        found.source,
-        found.once,
-        look.hash,
-        outside=verdict == "ask" and found.outside,
+        resolved.access.files[0].real if resolved.access.files else "",
+        decision.source,
+        decision.once,
+        resolved.hash,
+        outside=verdict == "ask" and decision.outside,
     )
 
 
@@ -230,16 +240,16 @@ def _effect(call: ToolCall, world: World) -> Effect | None:
     return tool.effect if tool else None
 
 
-def _files(call: ToolCall, world: World) -> Sequence[str]:
+def _paths_to_lock(call: ToolCall, world: World) -> Sequence[str]:
     """What no two calls may work on at once: the files it changes, in one order."""
     tool = world.tool(call.name)
     if tool is None or tool.effect is not Effect.CHANGE:
         return ()
     try:
-        look = world.prepared.resolve(call, tool, world.facts())
+        resolved = world.prepared.resolve(call, tool, world.facts())
     except ToolFailed:
         return ()
-    return sorted({target.real for target in look.access.files})
+    return sorted({target.real for target in resolved.access.files})
 
 
 async def record_hosted(
@@ -252,19 +262,19 @@ async def record_hosted(
     within the turn, and its text counts as text from outside. What the provider wants to read
     of it again is in the response.
     """
-    found: list[Event] = []
+    events: list[Event] = []
     for number, use in enumerate(uses):
         id_ = f"hosted-{record.view.seq}-{number}"
         call = ToolCall(id_, use.name, use.arguments)
-        found += NestedCallMade(call, ""), await _end_hosted(id_, use, world, record)
-    return tuple(found)
+        events += NestedCallMade(call, ""), await _end_hosted(id_, use, world, record)
+    return tuple(events)
 
 
 async def _end_hosted(id_: str, use: HostedUse, world: World, record: Record) -> Ended:
     if use.result is None:
-        return Ended(id_, "unknown", _CUT)
+        return Ended(id_, "unknown", _CUT_OFF_RESULT)
     if use.result.failed:
-        end = await failed(id_, use.result.text or "It failed.", world, record)
+        end = await end_as_failed(id_, use.result.text or "It failed.", world, record)
     else:
-        end = await completed(id_, Reply(use.result.text), world, record)
+        end = await end_as_done(id_, Reply(use.result.text), world, record)
     return replace(end, outside=True)

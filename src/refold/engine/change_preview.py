@@ -11,7 +11,7 @@ from contextlib import suppress
 from anyio import to_thread
 from msgspec.structs import replace
 
-from refold.engine.execute import failed
+from refold.engine.execute import end_as_failed
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
 from refold.journal.events.kinds import Ended, Event, Judged
@@ -43,16 +43,16 @@ async def with_preview(
         return question
     files = world.files.dry_run()
     known = dict(record.view.file_hashes.files)
-    earlier = _earlier(call, world, record)
-    for each in earlier:
+    earlier = _earlier_calls(call, world, record)
+    for earlier_call in earlier:
         with suppress(ToolFailed):
-            await _changes(each, world, files, known)
+            await _changes(earlier_call, world, files, known)
     try:
         return replace(question, changes=await _changes(call, world, files, known))
     except ToolFailed as error:
-        if earlier or any(files.outside(real) for real in _reals(call, world)):
+        if earlier or any(files.outside(real) for real in _real_paths(call, world)):
             return question
-        return await failed(call.id, str(error), world, record)
+        return await end_as_failed(call.id, str(error), world, record)
 
 
 async def _changes(
@@ -67,11 +67,15 @@ async def _changes(
         await to_thread.run_sync(tool.check, arguments, files)
     if not tool.dry_run:
         return ()
-    own = files.only(_reals(call, world))
-    given = {"files": own, "known": known, "unread": frozenset[str]()}  # the user decides
+    own = files.only(_real_paths(call, world))
+    dependencies = {
+        "files": own,
+        "known": known,
+        "unread": frozenset[str](),
+    }  # the user decides
     try:
         reply = await tool.run(
-            **arguments, **{name: given[name] for name in tool.signature().needs}
+            **arguments, **{name: dependencies[name] for name in tool.signature().needs}
         )
     except ToolFailed:
         raise
@@ -82,26 +86,26 @@ async def _changes(
     return changes
 
 
-def _earlier(call: ToolCall, world: World, record: Record) -> Sequence[ToolCall]:
+def _earlier_calls(call: ToolCall, world: World, record: Record) -> Sequence[ToolCall]:
     """The calls before this one that wait and are about the same files."""
-    found, files = list[ToolCall](), set(_reals(call, world))
-    for each in record.view.conversation.calls:
-        if each.call.id == call.id:
+    earlier, files = list[ToolCall](), set(_real_paths(call, world))
+    for open_call in record.view.conversation.calls:
+        if open_call.call.id == call.id:
             break
-        if each.result is None and each.stage != "denied":
-            whole = record.unmasked(each.call) or each.call
-            if files & set(_reals(whole, world)):
-                found.append(whole)
-    return found
+        if open_call.result is None and open_call.stage != "denied":
+            whole = record.unmask(open_call.call) or open_call.call
+            if files & set(_real_paths(whole, world)):
+                earlier.append(whole)
+    return earlier
 
 
-def _reals(call: ToolCall, world: World) -> Sequence[str]:
+def _real_paths(call: ToolCall, world: World) -> Sequence[str]:
     """The files that a call names, links followed; none if it cannot be read."""
     tool = world.tool(call.name)
     if tool is None:
         return ()
     try:
-        look = world.prepared.resolve(call, tool, world.facts())
+        resolved = world.prepared.resolve(call, tool, world.facts())
     except ToolFailed:
         return ()
-    return [target.real for target in look.access.files]
+    return [target.real for target in resolved.access.files]

@@ -59,7 +59,7 @@ async def save(world: World, record: Record, *, answer: int = 0) -> None:
         )
     except ToolFailed as error:
         world.snapshots.failed(str(error))
-        record.tell(Waiting(0, f"no checkpoint: {error}"))
+        record.publish(Waiting(0, f"no checkpoint: {error}"))
         return
     news = tuple((change.path, change.kind) for change in different)
     await record(Checkpointed(taken.trees, taken.left_out, news), by="place")

@@ -9,8 +9,12 @@ from contextlib import aclosing
 
 from msgspec import Struct
 
-from refold.engine.answer_draft import ENDLESS, LONGEST, MOST_EMPTY
-from refold.engine.call_cost import Charge, MeasuredCall, charge, sum_of
+from refold.engine.answer_draft import (
+    ENDLESS_RESPONSE,
+    MAX_EMPTY_RESPONSES,
+    MAX_RESPONSE_CHARS,
+)
+from refold.engine.call_cost import Charge, MeasuredCall, add_charges, charge
 from refold.engine.world import Model
 from refold.errors import ProviderError
 from refold.provider.port import (
@@ -49,31 +53,31 @@ class Collector:
 
     async def collect(self, request: Request) -> CollectedResponse:
         """The response; after an empty one the model is asked again. Raises `ProviderError`."""
-        for _ in range(MOST_EMPTY):
-            came = await self._ask(request)
-            if came.text.strip() or came.done.stop in ("length", "refused"):
-                return came
+        for _ in range(MAX_EMPTY_RESPONSES):
+            response = await self._ask(request)
+            if response.text.strip() or response.done.stop in ("length", "refused"):
+                return response
         return await self._ask(request)
 
     async def _ask(self, request: Request) -> CollectedResponse:
-        self._begin()
+        self._reset()
         try:
             async with aclosing(self._aide.provider.stream(request)) as deltas:
                 async for delta in deltas:
                     if isinstance(delta, Done):
-                        paid = self._pay(request, delta)
+                        paid = self._add_charge(request, delta)
                         return CollectedResponse("".join(self._pieces), delta, paid)
-                    self._hear(delta, request)
+                    self._add(delta, request)
         except ProviderError:
             if self._size:
-                self._pay(request, Done())
+                self._add_charge(request, Done())
             raise
         raise ProviderError("the response was cut off")
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._pieces, self._size = [], 0
 
-    def _hear(self, delta: Delta, request: Request) -> None:
+    def _add(self, delta: Delta, request: Request) -> None:
         match delta:
             case TextDelta(text):
                 self._pieces.append(text)
@@ -83,22 +87,22 @@ class Collector:
             case Retrying(seconds):
                 self._wait(seconds)
             case Dropped():
-                self._pay(request, Done())
-                self._begin()
+                self._add_charge(request, Done())
+                self._reset()
             case RequestSent() | ResponseBytes() if self._aide.trace is not None:
                 self._aide.trace.take(delta)
             case _:
                 pass
-        if self._size > LONGEST:
-            raise ProviderError(ENDLESS)
+        if self._size > MAX_RESPONSE_CHARS:
+            raise ProviderError(ENDLESS_RESPONSE)
 
-    def _pay(self, request: Request, done: Done) -> Charge:
+    def _add_charge(self, request: Request, done: Done) -> Charge:
         aide = self._aide
         call = MeasuredCall(
             request_size(request), self._size, len(request.pictures), request.max_output
         )
         paid = charge(done, call, aide.name, aide.price)
-        self.paid = paid if self.paid is None else sum_of(self.paid, paid)
+        self.paid = paid if self.paid is None else add_charges(self.paid, paid)
         return self.paid
 
 

@@ -3,11 +3,11 @@
 from refold.journal.state.conversation import IMAGE_TOKENS
 from refold.journal.state.fold import View
 
-_MOST = 4.0  # characters of a token that we dare to count on
-_NARROW = (
+_MAX_CHARS_PER_TOKEN = 4.0  # characters of a token that we dare to count on
+_NARROW_SHARE = (
     0.1  # of the window, for the conversation, if the system prompt and tools fill the rest
 )
-_LEAST = 0.05
+_MIN_SHARE = 0.05
 
 
 def tokens(view: View) -> int:
@@ -20,7 +20,7 @@ def tokens(view: View) -> int:
 
 def ratio(view: View) -> float:
     """Characters per token. Rather too few, because a request that is too long is refused."""
-    return min(view.conversation.chars_per_token, _MOST)
+    return min(view.conversation.chars_per_token, _MAX_CHARS_PER_TOKEN)
 
 
 def room(view: View, window: int, share: float) -> int:
@@ -28,6 +28,6 @@ def room(view: View, window: int, share: float) -> int:
 
     Some there have to be, even where the system text and the tools fill it.
     """
-    whole, told = window * ratio(view), view.conversation.prompt_size
-    narrow = min(whole * _NARROW, (whole - told) * share)
-    return int(max(whole * share - told, narrow, whole * _LEAST))
+    whole, prompt = window * ratio(view), view.conversation.prompt_size
+    narrow = min(whole * _NARROW_SHARE, (whole - prompt) * share)
+    return int(max(whole * share - prompt, narrow, whole * _MIN_SHARE))

@@ -117,7 +117,7 @@ class ChosenAction(Struct, frozen=True):
 
 
 # No call is left behind for an end, and no end is put off by more words.
-_RANK: dict[type[Action], int] = {
+_ACTION_RANK: dict[type[Action], int] = {
     RunCalls: 0, SettleCalls: 0, Reject: 1, Wait: 2, RunHook: 3, EndTurn: 4, CompactConversation: 5,
     Deliver: 6, RequestBudget: 7, AskModel: 8,
 }  # fmt: skip
@@ -137,11 +137,11 @@ def decide(view: View, policies: Sequence[Policy]) -> ChosenAction | None:
                 notes.append((policy.__name__, note))
             case action:
                 actions.append(ChosenAction(action, policy.__name__))
-                if not _RANK[type(action)]:
+                if not _ACTION_RANK[type(action)]:
                     break  # nothing that the others propose comes before it
     if not actions:
         return None
-    best = min(actions, key=lambda choice: _RANK[type(choice.action)])
+    best = min(actions, key=lambda choice: _ACTION_RANK[type(choice.action)])
     if not isinstance(best.action, AskModel):
         return best
     return ChosenAction(_with_notes(notes, view), best.by)
@@ -151,5 +151,5 @@ def _with_notes(notes: Sequence[tuple[str, Note]], view: View) -> AskModel:
     tools = all(note.tools for _, note in notes)
     if view.turn.open_request is not None:  # a repeated question has its notes already
         return AskModel((), tools and view.turn.open_request.tools)
-    said = [(name, note.text) for name, note in notes if note.text]
-    return AskModel(tuple(t for _, t in said), tools, tuple(n for n, _ in said))
+    texts = [(name, note.text) for name, note in notes if note.text]
+    return AskModel(tuple(t for _, t in texts), tools, tuple(n for n, _ in texts))

@@ -36,21 +36,21 @@ from refold.values.messages import Image, ToolCall
 from refold.values.text import clean, written_out
 from refold.values.tools import Effect
 
-STOPPED = "Interrupted while running. Check what it had already done."
+STOPPED_RESULT = "Interrupted while running. Check what it had already done."
 
-SECRET = (
+SECRET_NOT_KEPT = (
     "Interrupted, and not repeated: its arguments held a secret that is not stored. "
     "It may have taken effect: check before repeating it."
 )
 
-ELSEWHERE = (
+PATH_MOVED = (
     "Not done: a path in it leads elsewhere than when it was allowed, because a link or a "
     "folder has changed. Check the path and call again."
 )
 
-MEANWHILE = "(The agent {who}, which works beside you, has changed {path} since.)"
+CHANGED_MEANWHILE = "(The agent {who}, which works beside you, has changed {path} since.)"
 
-FORBIDDEN = "Refused{why}. It was not done; do not try to get round this."
+REFUSED_CALL = "Refused{why}. It was not done; do not try to get round this."
 
 
 class RunningCall:
@@ -91,97 +91,99 @@ class RunningCall:
 
     def progress(self, text: str) -> None:
         self._tail = (self._tail + text)[-2_000:]
-        self.record.tell(Progress(self.id, clean(text)))
+        self.record.publish(Progress(self.id, clean(text)))
 
-    def stopped(self) -> Ended:
+    def end_as_stopped(self) -> Ended:
         so_far = f"\nThe last it printed:\n{self._tail}" if self._tail.strip() else ""
-        return Ended(self.id, "stopped", STOPPED + written_out(so_far)[0])
+        return Ended(self.id, "stopped", STOPPED_RESULT + written_out(so_far)[0])
 
 
 async def execute(
-    found: OpenCall, world: World, record: Record, run_call: RunCall | None = None
+    open_call: OpenCall, world: World, record: Record, run_call: RunCall | None = None
 ) -> Ended:
     """Execute a call that has been started, and record its result."""
-    call = found.call
-    whole, tool = record.unmasked(call), world.tool(call.name)
+    call = open_call.call
+    whole, tool = record.unmask(call), world.tool(call.name)
     if whole is None or tool is None:
-        end = Ended(call.id, "unknown", SECRET)
+        end = Ended(call.id, "unknown", SECRET_NOT_KEPT)
         await record(end)
         return end
     running = RunningCall(call.id, record, run_call)
     end = Ended(call.id, "stopped", "")
     try:
-        end = await _execute(found, whole, tool, world, running)
+        end = await _execute(open_call, whole, tool, world, running)
     finally:
         if end.outcome == "stopped":
-            end = running.stopped()
+            end = running.end_as_stopped()
         if running.outside:
             end = replace(end, outside=True)
         await record(end)
-    look = access_as_judged(found, whole, tool, world)
-    files = [target.real for target in look.files] if look else []
-    await _heed_instructions(found, end, files, world, record)
+    access = access_as_judged(open_call, whole, tool, world)
+    files = [target.real for target in access.files] if access else []
+    await _update_instructions(open_call, end, files, world, record)
     return end
 
 
-async def _heed_instructions(
-    found: OpenCall, end: Ended, files: Sequence[str], world: World, record: Record
+async def _update_instructions(
+    open_call: OpenCall, end: Ended, files: Sequence[str], world: World, record: Record
 ) -> None:
     """A change that was shown with the question is known to the user who allowed it; and a
     file that is read or edited has instructions of its folder.
     """
     if world.instructions is None or end.outcome != "done":
         return
-    known = [each.path for each in record.view.reminders.instructions]
+    known = [item.path for item in record.view.reminders.instructions]
     if files and (news := await world.instructions.below(files, known)):
         await record(news, by="place")
-    if not found.changes:
+    if not open_call.changes:
         return
-    shown = {change.path: change.after for change in found.changes}
-    done = [each for each in end.shown if isinstance(each, Diff)]
-    await world.instructions.approve([d for d in done if shown.get(d.path) == d.after])
+    shown = {change.path: change.after for change in open_call.changes}
+    diffs = [item for item in end.shown if isinstance(item, Diff)]
+    await world.instructions.approve([d for d in diffs if shown.get(d.path) == d.after])
 
 
 def refusal_text(why: str) -> str:
     """What the model reads of a call that was not allowed."""
     why = why.rstrip(".")  # it ends a clause here, whoever wrote it as a sentence
-    return FORBIDDEN.format(why=f": {why}" if why else "")
+    return REFUSED_CALL.format(why=f": {why}" if why else "")
 
 
 async def _execute(
-    found: OpenCall, whole: ToolCall, tool: Tool, world: World, running: RunningCall
+    open_call: OpenCall, whole: ToolCall, tool: Tool, world: World, running: RunningCall
 ) -> Ended:
     """Execute the call.
 
     It is authorized again as late as possible: a link or the mode may have changed.
     """
     record = running.record
-    now = access_as_judged(found, whole, tool, world)
-    if now is None:
-        return Ended(whole.id, "failed", ELSEWHERE)
+    access = access_as_judged(open_call, whole, tool, world)
+    if access is None:
+        return Ended(whole.id, "failed", PATH_MOVED)
     known = partial(world.prepared.decide, whole.id)
     above = world.lineage.parent
-    decision = judge(now, world, record.view, above=above, by=known)
-    files = world.files.only([each.real for each in now.files]) if world.files else None
+    decision = judge(access, world, record.view, above=above, by=known)
+    files = (
+        world.files.only([target.real for target in access.files]) if world.files else None
+    )
     if writes := _may_write(tool, decision):
-        denied = decision.verdict == "deny" or not now.files
-        saved = not denied and await _saved_in_editor(files, world)
+        denied = decision.verdict == "deny" or not access.files
+        saved = not denied and await _save_editor_text(files, world)
         # A checkpoint that an earlier call of the answer has made does not have that text.
-        await save(world, record, answer=0 if saved else found.called)
+        await save(world, record, answer=0 if saved else open_call.called)
         # The mode may be another by now.
-        decision = judge(now, world, record.view, above=above, by=known)
+        decision = judge(access, world, record.view, above=above, by=known)
     if end := denial(whole.id, decision):
         return end
-    running.outside = tool.outside or now.network
-    own = _own(found, files, decision, running, world)
+    running.outside = tool.outside or access.network
+    own = _call_dependencies(open_call, files, decision, running, world)
     try:
         end = await _with_new_problems(
-            partial(ended, whole, tool, world, running, own), now, world
+            partial(run_tool, whole, tool, world, running, own), access, world
         )
     finally:
         if writes:
             files_changed(world)
-    return _with_remarks(_share_with_tree(end, now, world, record), files)
+    return _with_remarks(_share_with_tree(end, access, world, record), files)
 
 
 async def _with_new_problems(
@@ -204,7 +206,7 @@ async def _with_new_problems(
     return replace(end, text=f"{end.text}\n{words}", shown=(*end.shown, *shown))
 
 
-async def _saved_in_editor(files: Files | None, world: World) -> bool:
+async def _save_editor_text(files: Files | None, world: World) -> bool:
     """Have text saved that an editor has of the files of a call. Was there any?"""
     if files is None or not await files.save_first():
         return False
@@ -215,13 +217,13 @@ async def _saved_in_editor(files: Files | None, world: World) -> bool:
 
 def _with_remarks(end: Ended, files: Files | None) -> Ended:
     """With what an editor did with the files of the call, for the model and the user."""
-    said = (
+    remarks = (
         [written_out(remark)[0] for remark in files.remarks()] if files is not None else []
     )
-    if not said:
+    if not remarks:
         return end
-    text = "\n".join((end.text, *(f"({each})" for each in said)))
-    return replace(end, text=text, shown=(*end.shown, *map(Note, said)))
+    text = "\n".join((end.text, *(f"({line})" for line in remarks)))
+    return replace(end, text=text, shown=(*end.shown, *map(Note, remarks)))
 
 
 def _share_with_tree(end: Ended, about: Access, world: World, record: Record) -> Ended:
@@ -229,16 +231,16 @@ def _share_with_tree(end: Ended, about: Access, world: World, record: Record) ->
     shared, us = world.lineage.shared, world.lineage.address
     for diff in end.shown:
         if isinstance(diff, Diff):
-            shared.wrote(diff.path, diff.after, us)
+            shared.record_write(diff.path, diff.after, us)
     if end.outcome != "failed" or about.effect is not Effect.CHANGE:
         return end
     known = record.view.file_hashes.files
-    told = [
-        MEANWHILE.format(who=who, path=path)
+    notes = [
+        CHANGED_MEANWHILE.format(who=writer, path=path)
         for path in sorted({target.real for target in about.files})
-        if (who := shared.other(path, known.get(path, ""), us))
+        if (writer := shared.other_writer(path, known.get(path, ""), us))
     ]
-    return replace(end, text=" ".join((end.text, *told))) if told else end
+    return replace(end, text=" ".join((end.text, *notes))) if notes else end
 
 
 def denial(call_id: str, decision: Decision) -> Ended | None:
@@ -249,14 +251,16 @@ def denial(call_id: str, decision: Decision) -> Ended | None:
 
 
 def access_as_judged(
-    found: OpenCall, whole: ToolCall, tool: Tool, world: World
+    open_call: OpenCall, whole: ToolCall, tool: Tool, world: World
 ) -> Access | None:
     """None: the call is about other files by now than it was judged for."""
     try:
-        look = world.prepared.resolve(whole, tool, world.facts())
+        resolved = world.prepared.resolve(whole, tool, world.facts())
     except ToolFailed:
         return None
-    return look.access if not found.hash or look.hash == found.hash else None
+    return (
+        resolved.access if not open_call.hash or resolved.hash == open_call.hash else None
+    )
 
 
 def _may_write(tool: Tool, decision: Decision) -> bool:
@@ -266,7 +270,7 @@ def _may_write(tool: Tool, decision: Decision) -> bool:
     return tool.effect is Effect.CHANGE or runs
 
 
-def _judged(
+def _judge_subject(
     tool: Tool, world: World, record: Record, subject: str, private: bool
 ) -> Decision:
     """The decision on the same tool for another subject: a page redirects, or is private."""
@@ -274,7 +278,7 @@ def _judged(
     return judge(access, world, record.view, above=world.lineage.parent)
 
 
-async def _completed(world: World, record: Record, request: Request) -> Completion:
+async def _complete(world: World, record: Record, request: Request) -> Completion:
     """A model call of a tool, from the budget of the turn. Raises `ToolFailed`."""
     aide = world.helper()
     request = replace(request, model=aide.name.partition("/")[2])
@@ -287,25 +291,25 @@ async def _completed(world: World, record: Record, request: Request) -> Completi
     return Completion(text, aide.name)
 
 
-def _own(
-    found: OpenCall,
+def _call_dependencies(
+    open_call: OpenCall,
     files: Files | None,
     decision: Decision,
     running: RunningCall,
     world: World,
 ) -> Mapping[str, object]:
     """The dependencies of this call alone."""
-    tool = world.tool(found.call.name)
+    tool = world.tool(open_call.call.name)
     assert tool is not None  # or it would not have begun
     own: dict[str, object] = {
-        "call": found.call.id,
+        "call": open_call.call.id,
         "confines": decision.confines,
-        "answers": found.answers,
+        "answers": open_call.answers,
         "mode": effective_mode(world, running.record.view, world.lineage.parent),
-        "judge": partial(_judged, tool, world, running.record),
+        "judge": partial(_judge_subject, tool, world, running.record),
         "deferred": world.deferred,
-        "unread": _unread(found, running.record.view),
-        "complete": partial(_completed, world, running.record),
+        "unread": _unread(open_call, running.record.view),
+        "complete": partial(_complete, world, running.record),
     }
     if files is not None:
         own["files"] = files
@@ -314,18 +318,18 @@ def _own(
     return own
 
 
-def _unread(found: OpenCall, view: View) -> frozenset[str]:
+def _unread(open_call: OpenCall, view: View) -> frozenset[str]:
     """The files that an overwrite must not halve: none if the user saw what it does, or if the
     model repeats a call that failed.
     """
-    if found.changes or not view.file_hashes.unread:
+    if open_call.changes or not view.file_hashes.unread:
         return frozenset()
     earlier = (call for group in view.recent_calls.earlier for call in group.calls)
-    same = any(c.failed and c.call.arguments == found.call.arguments for c in earlier)
+    same = any(c.failed and c.call.arguments == open_call.call.arguments for c in earlier)
     return frozenset() if same else view.file_hashes.unread
 
 
-async def ended(
+async def run_tool(
     call: ToolCall,
     tool: Tool,
     world: World,
@@ -350,38 +354,38 @@ async def ended(
             supplied[signature.context] = running.context(world)
         run = partial(tool.run, **arguments, **supplied)
         if world.results is None:
-            return await completed(call.id, await run(), world, running.record)
+            return await end_as_done(call.id, await run(), world, running.record)
         files = cast("Files | None", own.get("files"))
         reply, cached = await world.results.reply(tool, arguments, files, run)
-        end = await completed(call.id, reply, world, running.record)
+        end = await end_as_done(call.id, reply, world, running.record)
         return replace(end, cached=cached)
     except ToolFailed as error:
-        return await failed(call.id, str(error), world, running.record)
+        return await end_as_failed(call.id, str(error), world, running.record)
     except Exception as error:  # a tool's bug must not take the session with it
         words = f"{type(error).__name__}: {error}"
-        return await failed(call.id, words, world, running.record)
+        return await end_as_failed(call.id, words, world, running.record)
 
 
-async def failed(id_: str, words: str, world: World, record: Record) -> Ended:
+async def end_as_failed(id_: str, words: str, world: World, record: Record) -> Ended:
     """How a call ends that failed; `words` are for the model, made safe and cut here."""
     words, unseen = written_out(words)
-    text, whole = await _fitted(words, world, record)
+    text, whole = await _shorten(words, world, record)
     return Ended(id_, "failed", text, _invisible_characters_note(unseen), full_blob=whole)
 
 
-async def completed(id_: str, reply: Reply, world: World, record: Record) -> Ended:
+async def end_as_done(id_: str, reply: Reply, world: World, record: Record) -> Ended:
     """How a call ends that a tool has answered; long text is cut here."""
     words, unseen = written_out(reply.text)
-    text, whole = await _fitted(words, world, record, all_of_it=reply.whole)
-    seen = tuple((seen.path, seen.sha256) for seen in reply.seen)
+    text, whole = await _shorten(words, world, record, all_of_it=reply.whole)
+    versions = tuple((seen.path, seen.sha256) for seen in reply.seen)
     shown = tuple(_limit_shown(part, world.longest_result) for part in reply.shown)
     shown += _invisible_characters_note(unseen)
     try:
-        images, notes = await _stored_images(reply.images, record)
+        images, notes = await _store_images(reply.images, record)
     except JournalError as error:  # what was done is done: it must not look undone
         images, notes = (), (f"The image could not be kept: {error}",)
     text = "\n".join((text, *(f"({note})" for note in notes)))
-    end = Ended(id_, "done", text, shown, seen, whole, reply.control, images)
+    end = Ended(id_, "done", text, shown, versions, whole, reply.control, images)
     return replace(end, outside=True) if reply.outside else end
 
 
@@ -397,18 +401,18 @@ def _invisible_characters_note(unseen: int) -> tuple[Shown, ...]:
     return (Note(f"{many} written out for the model"),)
 
 
-async def _stored_images(
+async def _store_images(
     images: Sequence[ImageData], record: Record
 ) -> tuple[tuple[Image, ...], tuple[str, ...]]:
     """The images as they are sent, and notes on what was done to them."""
     stored, notes = list[Image](), list[str]()
     for image in images:
         try:
-            made, note = await record.put_image(image)
+            stored_image, note = await record.put_image(image)
         except BadInput as error:
             notes.append(f"The image cannot be shown: {error}")
             continue
-        stored.append(made)
+        stored.append(stored_image)
         if note:
             notes.append(f"The image was {note}")
     return tuple(stored), tuple(notes)
@@ -423,7 +427,7 @@ def _limit_shown(shown: Shown, limit: int) -> Shown:
     return replace(shown, text=text)
 
 
-async def _fitted(
+async def _shorten(
     text: str, world: World, record: Record, *, all_of_it: bool = True
 ) -> tuple[str, str]:
     """`text` cut in the middle if it is too long, and the blob that holds it whole.
@@ -435,11 +439,11 @@ async def _fitted(
         return text, ""
     try:
         name = await record.put(clean(text).encode())
-        what = "the whole" if all_of_it else "what was kept of it"
-        where = f'read_file with path "blob:{name}" reads {what}'
+        extent = "the whole" if all_of_it else "what was kept of it"
+        hint = f'read_file with path "blob:{name}" reads {extent}'
     except JournalError as error:  # what was done is done: it must not look undone
-        name, where = "", f"The full text could not be stored: {error}"
+        name, hint = "", f"The full text could not be stored: {error}"
     of_it = "" if all_of_it else " that were kept"
     left_out = f"{len(text) - limit} of {len(text)} characters{of_it} are left out here"
     half = limit // 2
-    return f"{text[:half]}\n[… {left_out}. {where} …]\n{text[-half:]}", name
+    return f"{text[:half]}\n[… {left_out}. {hint} …]\n{text[-half:]}", name

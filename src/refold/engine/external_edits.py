@@ -15,10 +15,12 @@ from refold.errors import ToolFailed
 from refold.journal.events.kinds import ExternalEditsFound
 from refold.place.port import Files
 
-_FILES = 100  # the newest that are looked at
-_ASKED = 10  # the newest whose text an editor is asked for: it may show each of them
-_LARGEST = 1_000_000  # bytes of one
-_IN_ALL = 8_000_000  # and of all: nobody waits for more than that to be read
+_MAX_FILES = 100  # the newest that are looked at
+_MAX_UNSAVED_FILES = (
+    10  # the newest whose text an editor is asked for: it may show each of them
+)
+_MAX_FILE_BYTES = 1_000_000  # bytes of one
+_MAX_TOTAL_BYTES = 8_000_000  # and of all: nobody waits for more than that to be read
 
 
 async def find_external_edits(world: World, record: Record) -> None:
@@ -28,41 +30,39 @@ async def find_external_edits(world: World, record: Record) -> None:
     begins = view.turn.seq and not view.turn.steps and view.turn.open_request is None
     if files is None or not world.watches or not begins or not view.file_hashes.files:
         return
-    look = partial(changed_elsewhere, view.file_hashes.files, files)
-    if found := await anyio.to_thread.run_sync(look):
-        await record(ExternalEditsFound(found), by="place")
+    find = partial(find_changes, view.file_hashes.files, files)
+    if edits := await anyio.to_thread.run_sync(find):
+        await record(ExternalEditsFound(edits), by="place")
 
 
-def changed_elsewhere(
-    known: Mapping[str, str], files: Files
-) -> tuple[tuple[str, str], ...]:
+def find_changes(known: Mapping[str, str], files: Files) -> tuple[tuple[str, str], ...]:
     """Which of the newest files of `known` are "changed" or "deleted", newest first.
 
     What is too large to be read in no time, or may not be read, is passed over.
     """
-    found, left = list[tuple[str, str]](), _IN_ALL
-    for at, path in enumerate(list(known)[: -_FILES - 1 : -1]):
+    changes, left = list[tuple[str, str]](), _MAX_TOTAL_BYTES
+    for index, path in enumerate(list(known)[: -_MAX_FILES - 1 : -1]):
         if not known[path] or left <= 0:  # told of before; or it takes too long
             continue
-        content = _content(path, files, unsaved=at < _ASKED)
-        left -= _LARGEST if content is None else len(content)
+        content = _content(path, files, unsaved=index < _MAX_UNSAVED_FILES)
+        left -= _MAX_FILE_BYTES if content is None else len(content)
         if content is not None:
             if sha256(content).hexdigest() != known[path]:
-                found.append((path, "changed"))
-        elif _gone(path, files):
-            found.append((path, "deleted"))
-    return tuple(found)
+                changes.append((path, "changed"))
+        elif _is_deleted(path, files):
+            changes.append((path, "deleted"))
+    return tuple(changes)
 
 
 def _content(path: str, files: Files, *, unsaved: bool) -> bytes | None:
     try:
         real = files.real(path)
-        return (files.only([real]) if unsaved else files).read(real, _LARGEST)
+        return (files.only([real]) if unsaved else files).read(real, _MAX_FILE_BYTES)
     except ToolFailed:
         return None
 
 
-def _gone(path: str, files: Files) -> bool:
+def _is_deleted(path: str, files: Files) -> bool:
     try:
         return files.kind(files.real(path)) == "nothing"
     except ToolFailed:

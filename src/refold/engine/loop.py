@@ -42,9 +42,9 @@ async def run_turn(
     Each step has a cancel scope, which is passed to `on_step`: a stop is recorded first,
     then the scope is cancelled, and the next decision sees the stop.
     """
-    here = record.view.session.directory
+    directory = record.view.session.directory
     while (
-        record.view.session.directory == here
+        record.view.session.directory == directory
         and (choice := decide(record.view, world.policies)) is not None
     ):
         with anyio.CancelScope() as step:
@@ -83,7 +83,9 @@ async def perform(choice: ChosenAction, world: World, record: Record) -> None:
             await record.wait_for_event(after=record.view.seq)
         case RequestBudget():
             need = estimate(record.view, world.model.price)
-            await request_more(need, world.budget, world.lineage.grant, record, told=True)
+            await request_more(
+                need, world.budget, world.lineage.grant, record, record_refusal=True
+            )
         case EndTurn(outcome, reason):
             await save_if_changed(world, record)
             await record(TurnEnded(outcome, reason), kept=True, by=by)

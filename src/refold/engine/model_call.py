@@ -13,7 +13,7 @@ from contextlib import aclosing
 import anyio
 from msgspec.structs import replace
 
-from refold.engine.answer_draft import EMPTY, MOST_EMPTY, Draft
+from refold.engine.answer_draft import EMPTY_RESPONSE, MAX_EMPTY_RESPONSES, Draft
 from refold.engine.budget import estimate
 from refold.engine.call_cost import MeasuredCall
 from refold.engine.checkpoint import begin_saving
@@ -33,7 +33,7 @@ from refold.provider.port import (
 from refold.values.live import CallComing, Waiting
 from refold.values.messages import Message, StoredMessage, Text, ToolResult
 
-UNDER_WAY = "Still under way."
+STILL_RUNNING = "Still under way."
 
 GO_ON = Message("user", (Text("<reminder>Go on.</reminder>"),))
 
@@ -51,11 +51,11 @@ async def begin(
 
     Another task may have spent the budget meanwhile.
     """
-    seen = record.view
-    asked = model_asked(action, seen, world)
+    first_view = record.view
+    asked = model_asked(action, first_view, world)
 
     def make_events(view: View) -> tuple[ModelAsked, ...]:
-        same = view is seen or decide(view, world.policies) == choice
+        same = view is first_view or decide(view, world.policies) == choice
         return (asked,) if same else ()
 
     return await record.append_if(make_events, by=f"policy {choice.by}")
@@ -63,31 +63,31 @@ async def begin(
 
 async def ask(world: World, record: Record) -> None:
     """Ask the model what the view says, and record what it answered."""
-    draft = draft_of(record.view, world)
+    draft = new_draft(record.view, world)
     try:
-        request = await _request(world, record)
+        request = await _make_request(world, record)
         async with aclosing(world.model.provider.stream(request)) as deltas:
             async for delta in deltas:
                 if isinstance(delta, Dropped):
                     if not await _drop(delta, draft, world, record):
                         return
-                    draft = draft_of(record.view, world)
+                    draft = new_draft(record.view, world)
                 else:
-                    _hear(delta, draft, world, record)
+                    _handle_delta(delta, draft, world, record)
     except ProviderError as error:
-        failed = draft.failed(str(error), type(error).__name__)
-        hosted = await _hosted(draft, world, record)
-        await record(*await _traced(world, record), failed, *hosted)
+        failed = draft.to_failure(str(error), type(error).__name__)
+        hosted = await _record_provider_calls(draft, world, record)
+        await record(*await _drain_trace(world, record), failed, *hosted)
     except anyio.get_cancelled_exc_class():
         # Stopped by a person, who has read this far. After a crash we ask again.
         if record.view.turn.stopped:
             with anyio.CancelScope(shield=True):
-                partial = draft.partial()
-                news = [*await _traced(world, record), *([partial] if partial else [])]
-                await record(*news, *await _hosted(draft, world, record))
+                partial = draft.to_partial_answer()
+                news = [*await _drain_trace(world, record), *([partial] if partial else [])]
+                await record(*news, *await _record_provider_calls(draft, world, record))
         raise
     else:
-        await _answered(draft, world, record)
+        await _record_answer(draft, world, record)
 
 
 async def _drop(dropped: Dropped, draft: Draft, world: World, record: Record) -> bool:
@@ -96,18 +96,18 @@ async def _drop(dropped: Dropped, draft: Draft, world: World, record: Record) ->
     A stop, a new message or the end of the budget may come first. Only if this is True, the
     provider repeats the request.
     """
-    failed = draft.failed(dropped.reason, dropped.kind, dropped=True)
-    await record(*await _traced(world, record), failed)
+    failed = draft.to_failure(dropped.reason, dropped.kind, dropped=True)
+    await record(*await _drain_trace(world, record), failed)
     choice = decide(record.view, world.policies)
     if choice is None or not isinstance(choice.action, AskModel):
         return False
     return await begin(choice, choice.action, world, record)
 
 
-def draft_of(view: View, world: World) -> Draft:
+def new_draft(view: View, world: World) -> Draft:
     """An answer to what the view says, of which nothing has come yet."""
     conversation = view.conversation
-    sent = MeasuredCall(
+    measured = MeasuredCall(
         conversation.size + conversation.prompt_size,
         images=len(conversation.images),
         limit=conversation.system_prompt.max_output,
@@ -118,25 +118,25 @@ def draft_of(view: View, world: World) -> Draft:
         world.model.price,
         # By way of another, where there are such.
         lambda name: bool(world.deferred) and world.tool(name) is not None,
-        sent,
+        measured,
     )
 
 
-def _hear(delta: Delta, draft: Draft, world: World, record: Record) -> None:
+def _handle_delta(delta: Delta, draft: Draft, world: World, record: Record) -> None:
     match delta:
         case Retrying(wait, reason, attempt, attempts):
-            record.tell(Waiting(wait, reason, attempt, attempts))
+            record.publish(Waiting(wait, reason, attempt, attempts))
         case RequestSent() | ResponseBytes():
             if world.model.trace:
                 world.model.trace.take(delta)
         case _:
             if live := draft.add(delta):
-                record.tell(live)
+                record.publish(live)
             if isinstance(live, CallComing):
                 begin_saving(world.tool(live.name), world)
 
 
-async def _request(world: World, record: Record) -> Request:
+async def _make_request(world: World, record: Record) -> Request:
     """What the view says, with the images it names and what the world adds."""
     request = build_request(record.view)
     if world.model.trace:
@@ -146,48 +146,54 @@ async def _request(world: World, record: Record) -> Request:
     return request
 
 
-async def _answered(draft: Draft, world: World, record: Record) -> None:
+async def _record_answer(draft: Draft, world: World, record: Record) -> None:
     asked = record.view.turn.open_request
     tools = asked is None or asked.tools
-    answer = draft.whole(calls=tools)
-    traced = await _traced(world, record)
-    hosted = await _hosted(draft, world, record)
+    answer = draft.to_answer(calls=tools)
+    traced = await _drain_trace(world, record)
+    hosted = await _record_provider_calls(draft, world, record)
     if answer is None:
         # Where no call is wanted, it was one: it would be one again.
-        again = tools and not hosted and record.view.turn.empty_in_a_row < MOST_EMPTY
-        failed = draft.failed(EMPTY, EmptyAnswer.__name__, dropped=again)
+        repeat = (
+            tools and not hosted and record.view.turn.empty_in_a_row < MAX_EMPTY_RESPONSES
+        )
+        failed = draft.to_failure(EMPTY_RESPONSE, EmptyAnswer.__name__, dropped=repeat)
         await record(*traced, failed, *hosted)
         return
-    made = answer.message.calls
+    new_calls = answer.message.calls
     opening: list[Event] = [*traced, answer, *hosted]
-    kept = False
-    if made:
+    sync = False
+    if new_calls:
         from refold.engine import calls  # an answer in words needs none of it
 
-        for call in made:
+        for call in new_calls:
             opening += calls.begin_with_answer(call, world, record.view)
-        kept = calls.must_sync(opening, made, world)
-    await record(*opening, kept=kept)
+        sync = calls.must_sync(opening, new_calls, world)
+    await record(*opening, kept=sync)
 
 
-async def _hosted(draft: Draft, world: World, record: Record) -> tuple[Event, ...]:
+async def _record_provider_calls(
+    draft: Draft, world: World, record: Record
+) -> tuple[Event, ...]:
     """The calls that the provider made itself: they have happened, however it ended."""
-    if not draft.hosted:
+    if not draft.provider_calls:
         return ()
     from refold.engine.calls import record_hosted
 
-    return await record_hosted(draft.hosted, world, record)
+    return await record_hosted(draft.provider_calls, world, record)
 
 
-async def _traced(world: World, record: Record) -> list[RequestLogged]:
-    return await world.model.trace.told(record) if world.model.trace else []
+async def _drain_trace(world: World, record: Record) -> list[RequestLogged]:
+    return await world.model.trace.drain(record) if world.model.trace else []
 
 
 def build_request(view: View) -> Request:
     conversation, asking = view.conversation, view.turn.open_request
     messages, briefed = conversation.messages, conversation.system_prompt
     if conversation.calls:
-        so_far = (c.result or ToolResult(c.call.id, UNDER_WAY) for c in conversation.calls)
+        so_far = (
+            c.result or ToolResult(c.call.id, STILL_RUNNING) for c in conversation.calls
+        )
         messages = messages.plus(StoredMessage(0, Message("tool", tuple(so_far))))
     if not messages or messages[-1].message.role == "assistant":
         messages = messages.plus(StoredMessage(0, GO_ON))  # no provider answers itself

@@ -13,7 +13,7 @@ from refold.journal.events.child_events import NestedCallMade
 from refold.journal.state.fold import View
 from refold.values.messages import ToolCall, ToolResult
 
-_GONE = "Not done: the call that it belongs to has ended."
+_OUTER_CALL_ENDED = "Not done: the call that it belongs to has ended."
 
 
 def key_of(*parts: str) -> str:
@@ -30,7 +30,7 @@ async def call_within(
     """Make this call, or resume it, and wait for its result; it may have to wait for the
     user.
 
-    `run_call` is `calls.run_alone`.
+    `run_call` is `calls.run_with_file_locks`.
     """
     id_ = wanted.call.id
 
@@ -38,12 +38,12 @@ async def call_within(
         return () if view.conversation.call(id_) else (wanted,)
 
     await record.append_if(make_events, by="code")
-    while (found := record.view.conversation.call(id_)) and found.result is None:
-        seen = record.view.seq
-        await run_call(found.call, world, record)
-        now = record.view.conversation.call(id_)
-        if now is not None and now.result is None and record.view.seq == seen:
-            await record.wait_for_event(after=seen)
-    if found is None or found.result is None:
-        return ToolResult("", _GONE, True)
-    return found.result
+    while (open_call := record.view.conversation.call(id_)) and open_call.result is None:
+        seq = record.view.seq
+        await run_call(open_call.call, world, record)
+        current = record.view.conversation.call(id_)
+        if current is not None and current.result is None and record.view.seq == seq:
+            await record.wait_for_event(after=seq)
+    if open_call is None or open_call.result is None:
+        return ToolResult("", _OUTER_CALL_ENDED, True)
+    return open_call.result

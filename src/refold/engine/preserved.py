@@ -12,46 +12,57 @@ from refold.journal.state.fold import View
 from refold.values.printable_names import shorten
 
 PRESERVED_START = "<reminder>The conversation before this was compacted."
-_HOW = (
+_SOURCE_NOTE = (
     " What follows is taken from the journal, word for word. Numbers in [ ] are events: "
     "history_search finds anything that was said or done before, and shows an event whole."
 )
-_SAID = {True: "The person said:", False: "You were told:"}
-_LEAST = 200  # characters of words that are cut
-_TODOS, _PLAN, _FILES = 0.25, 0.25, 0.15  # of the room, at most
-_SUBJECT = 300  # characters of a todo
-_MOST_FILES = 40
+_SPEAKER_LINES = {True: "The person said:", False: "You were told:"}
+_MIN_CHARS = 200  # characters of words that are cut
+_TODOS_SHARE, _PLAN_SHARE, _FILES_SHARE = 0.25, 0.25, 0.15  # of the room, at most
+_MAX_TODO_CHARS = 300  # characters of a todo
+_MAX_FILES = 40
 
 
-def preserved_text(view: View, kept: int, room: int, why: str = "") -> str:
-    """The preserved text of a conversation that stays from the message with seq `kept` on;
+def make_preserved_text(view: View, first_seq: int, room: int, why: str = "") -> str:
+    """The preserved text of a conversation that stays from the message with seq `first_seq` on;
     0: none stays.
 
     `room` is in characters. `why` says what became of the rest, if there is no summary.
     """
-    rest = [
-        *_todos(view, int(room * _TODOS)),
-        *_plan(view, int(room * _PLAN)),
-        *_files(view, int(room * _FILES)),
-        *_running(view),
+    sections = [
+        *_todos(view, int(room * _TODOS_SHARE)),
+        *_plan(view, int(room * _PLAN_SHARE)),
+        *_changed_files(view, int(room * _FILES_SHARE)),
+        *_background_commands(view),
     ]
-    left = max(_LEAST, room - sum(len(part) for part in rest))
-    told = [w for w in view.conversation.user_messages if not kept or w.delivered < kept]
-    parts = [PRESERVED_START + _HOW, *([why] if why else []), *_said(told, left), *rest]
+    left = max(_MIN_CHARS, room - sum(len(part) for part in sections))
+    messages = [
+        w
+        for w in view.conversation.user_messages
+        if not first_seq or w.delivered < first_seq
+    ]
+    parts = [
+        PRESERVED_START + _SOURCE_NOTE,
+        *([why] if why else []),
+        *_user_messages(messages, left),
+        *sections,
+    ]
     return "\n\n".join(parts).replace("</reminder>", "<\\/reminder>") + "</reminder>"
 
 
-def _said(words: Sequence[UserText], room: int) -> Iterator[str]:
+def _user_messages(words: Sequence[UserText], room: int) -> Iterator[str]:
     """First and newest words whole; where there is no room, those between are cut."""
     if not words:
         return
     sizes = _shares([len(w.text) + 12 for w in words], room)
-    lines = [_cut(w, size) for w, size in zip(words, sizes, strict=True) if size]
+    lines = [
+        _shorten_message(w, size) for w, size in zip(words, sizes, strict=True) if size
+    ]
     if gone := [w.seq for w, size in zip(words, sizes, strict=True) if not size]:
         lines.insert(
             1, f"[… {len(gone)} more, events {gone[0]} to {gone[-1]}: history_search …]"
         )
-    yield f"{_SAID[words[0].person]}\n" + "\n".join(lines)
+    yield f"{_SPEAKER_LINES[words[0].person]}\n" + "\n".join(lines)
 
 
 def _shares(sizes: Sequence[int], room: int) -> list[int]:
@@ -59,17 +70,17 @@ def _shares(sizes: Sequence[int], room: int) -> list[int]:
 
     Entries without room are merged into one line, after the first.
     """
-    given = [0] * len(sizes)
-    for n, at in enumerate((0, *range(len(sizes) - 1, 0, -1))):
+    shares = [0] * len(sizes)
+    for n, index in enumerate((0, *range(len(sizes) - 1, 0, -1))):
         half = room // 2 if n == 0 and len(sizes) > 1 else room
-        if n > 1 and half < min(sizes[at], _LEAST):
+        if n > 1 and half < min(sizes[index], _MIN_CHARS):
             break
-        given[at] = min(sizes[at], max(half, _LEAST))
-        room = max(0, room - given[at])
-    return given
+        shares[index] = min(sizes[index], max(half, _MIN_CHARS))
+        room = max(0, room - shares[index])
+    return shares
 
 
-def _cut(words: UserText, size: int) -> str:
+def _shorten_message(words: UserText, size: int) -> str:
     if len(words.text) + 12 <= size:
         return f"[{words.seq}] {words.text}"
     half = max(40, (size - 60) // 2)
@@ -85,24 +96,24 @@ def _todos(view: View, room: int) -> Iterator[str]:
     todos = view.conversation.todos
     by_need = sorted(range(len(todos)), key=lambda n: not todos[n].open)
     lines = [f"- [{todo.status}] {_short(todo.subject)}" for todo in todos]
-    stay = set(_fitting([(n, len(lines[n])) for n in by_need], max(room, _LEAST)))
-    told = [line for n, line in enumerate(lines) if n in stay]
-    if left := len(lines) - len(told):
-        told.append(f"- … and {left} more: history_search with todo_write")
-    if told:
-        yield "Todos:\n" + "\n".join(told)
+    stay = set(_take_fitting([(n, len(lines[n])) for n in by_need], max(room, _MIN_CHARS)))
+    shown = [line for n, line in enumerate(lines) if n in stay]
+    if left := len(lines) - len(shown):
+        shown.append(f"- … and {left} more: history_search with todo_write")
+    if shown:
+        yield "Todos:\n" + "\n".join(shown)
 
 
-def _fitting(sizes: Iterable[tuple[int, int]], room: int) -> Iterator[int]:
-    for at, size in sizes:
+def _take_fitting(sizes: Iterable[tuple[int, int]], room: int) -> Iterator[int]:
+    for index, size in sizes:
         room -= size + 1
         if room < 0:
             return
-        yield at
+        yield index
 
 
 def _short(subject: str) -> str:
-    return shorten(" ".join(subject.split()), _SUBJECT)
+    return shorten(" ".join(subject.split()), _MAX_TODO_CHARS)
 
 
 def _plan(view: View, room: int) -> Iterator[str]:
@@ -111,27 +122,30 @@ def _plan(view: View, room: int) -> Iterator[str]:
     if plan is None or plan.state not in ("approved", "shown"):
         return
     text = plan.text
-    if len(text) > max(room, _LEAST):
+    if len(text) > max(room, _MIN_CHARS):
         note = f"\n[… the rest: history_search with event {plan.seq} …]"
-        text = text[: max(room, _LEAST)] + note
+        text = text[: max(room, _MIN_CHARS)] + note
     yield f"The plan ({plan.state}) [{plan.seq}]:\n{text}"
 
 
-def _running(view: View) -> Iterator[str]:
+def _background_commands(view: View) -> Iterator[str]:
     """The commands in the background, which are few: the model may have to stop them."""
     lines = [
-        f"- {each.name}: {_short(each.started.command)}" for each in view.background.running
+        f"- {command.name}: {_short(command.started.command)}"
+        for command in view.background.running
     ]
     if lines:
         yield "Commands that run in the background:\n" + "\n".join(lines)
 
 
-def _files(view: View, room: int) -> Iterator[str]:
+def _changed_files(view: View, room: int) -> Iterator[str]:
     """The newest ones, as far as there is room."""
     lines = [f"- {kind} {path}" for path, kind in view.changed_files.files.items()]
     sizes = ((n, len(lines[n])) for n in range(len(lines) - 1, -1, -1))
-    told = [lines[n] for n in _fitting(sizes, max(room, _LEAST))][:_MOST_FILES][::-1]
-    if left := len(lines) - len(told):
-        told.insert(0, f"- … and {left} before these")
+    shown = [lines[n] for n in _take_fitting(sizes, max(room, _MIN_CHARS))][:_MAX_FILES][
+        ::-1
+    ]
+    if left := len(lines) - len(shown):
+        shown.insert(0, f"- … and {left} before these")
     if lines:
-        yield "Files changed in this session:\n" + "\n".join(told)
+        yield "Files changed in this session:\n" + "\n".join(shown)

@@ -14,11 +14,11 @@ from refold.journal.state.conversation import IMAGE_TOKENS, LINE_SIZE, message_s
 from refold.journal.state.fold import View
 from refold.values.messages import Message, StoredMessage, ToolCall, ToolResult
 
-_MARK = "[left out: "
-_KEPT = 0.35  # of the room that a conversation has, for the messages that stay
-_CARRIED = 0.3  # for what the journal knows
-_SUMMARY = 0.15
-_CROWDED = 0.95  # of the window
+_PRUNED_MARK = "[left out: "
+_MESSAGES_SHARE = 0.35  # of the room that a conversation has, for the messages that stay
+_PRESERVED_SHARE = 0.3  # for what the journal knows
+_SUMMARY_SHARE = 0.15
+_CROWDED_SHARE = 0.95  # of the window
 
 
 class CompactionShares(Struct, frozen=True):
@@ -33,9 +33,9 @@ class CompactionShares(Struct, frozen=True):
 
 
 class CutPoint(Struct, frozen=True):
-    """The messages before `at` are removed. `results` are too long to stay as they are."""
+    """The messages before `index` are removed. `results` are too long to stay as they are."""
 
-    at: int
+    index: int
     results: tuple[tuple[str, str], ...] = ()
 
 
@@ -48,19 +48,21 @@ def window_of(view: View, shares: CompactionShares) -> int:
     return min(known, max(1, tokens(view) // 2)) if view.turn.too_long else known
 
 
-def preserved_room(view: View, shares: CompactionShares) -> int:
+def room_for_preserved(view: View, shares: CompactionShares) -> int:
     """Characters for what the journal knows."""
-    return int(room(view, window_of(view, shares), shares.compact) * _CARRIED)
+    return int(room(view, window_of(view, shares), shares.compact) * _PRESERVED_SHARE)
 
 
-def summary_room(view: View, shares: CompactionShares) -> int:
+def room_for_summary(view: View, shares: CompactionShares) -> int:
     """Characters for the summary."""
-    return int(room(view, window_of(view, shares), shares.compact) * _SUMMARY)
+    return int(room(view, window_of(view, shares), shares.compact) * _SUMMARY_SHARE)
 
 
 def prompt_fills_window(view: View, shares: CompactionShares) -> bool:
     """Do the system text and the tools fill the window by themselves?"""
-    return view.conversation.prompt_size >= _CROWDED * window_of(view, shares) * ratio(view)
+    return view.conversation.prompt_size >= _CROWDED_SHARE * window_of(
+        view, shares
+    ) * ratio(view)
 
 
 def prunable(view: View, keep: int) -> tuple[tuple[str, str], ...]:
@@ -77,56 +79,57 @@ def prunable(view: View, keep: int) -> tuple[tuple[str, str], ...]:
 
 def most_prunable(view: View) -> int:
     """About the most characters that can be freed. Costs nothing to know."""
-    return view.conversation.result_size + _pictures(view, len(view.conversation.images))
+    return view.conversation.result_size + _image_chars(view, len(view.conversation.images))
 
 
 def characters_freed(view: View, lines: Sequence[tuple[str, str]]) -> int:
     """Characters that these lines instead of results would free; an image is many."""
-    images = (len(r.images) for r in _named(view, lines))
-    return text_freed(view, lines) + _pictures(view, sum(images))
+    images = (len(r.images) for r in _results_of_lines(view, lines))
+    return text_freed(view, lines) + _image_chars(view, sum(images))
 
 
 def text_freed(view: View, lines: Sequence[tuple[str, str]]) -> int:
     """The same, of the text alone."""
     short = {id_: len(line) for id_, line in lines}
-    return sum(len(r.text) - short[r.call_id] for r in _named(view, lines))
+    return sum(len(r.text) - short[r.call_id] for r in _results_of_lines(view, lines))
 
 
-def _named(view: View, lines: Sequence[tuple[str, str]]) -> Iterator[ToolResult]:
+def _results_of_lines(view: View, lines: Sequence[tuple[str, str]]) -> Iterator[ToolResult]:
     ids = {id_ for id_, _ in lines}
-    found = (r for s in view.conversation.messages for r in _results(s.message))
-    return (r for r in found if r.call_id in ids)
+    results = (r for s in view.conversation.messages for r in _results(s.message))
+    return (r for r in results if r.call_id in ids)
 
 
-def _pictures(view: View, count: int) -> int:
+def _image_chars(view: View, count: int) -> int:
     return int(count * IMAGE_TOKENS * ratio(view))
 
 
 def _large(result: ToolResult) -> bool:
-    told = len(result.text) > LINE_SIZE and not result.text.startswith(_MARK)
-    return told or bool(result.images)
+    is_long = len(result.text) > LINE_SIZE and not result.text.startswith(_PRUNED_MARK)
+    return is_long or bool(result.images)
 
 
 def find_cut(view: View, shares: CompactionShares, *, asked: bool) -> CutPoint:
     """Where to cut. With `asked`, the user wants it shorter even if there is room."""
     messages = view.conversation.messages
-    most = int(room(view, window_of(view, shares), shares.compact) * _KEPT)
-    at, size, heard = len(messages), 0, False
+    max_chars = int(room(view, window_of(view, shares), shares.compact) * _MESSAGES_SHARE)
+    cut, size, answered = len(messages), 0, False
     for start, end in _units(messages):
         unit = sum(message_size(s.message) for s in messages[start:end])
-        if len(messages) - start > shares.messages and heard:
+        if len(messages) - start > shares.messages and answered:
             break
-        if size + unit > most:
-            if end - start > 1 and not heard:  # no answer has told of these results yet
+        if size + unit > max_chars:
+            if end - start > 1 and not answered:  # no answer has told of these results yet
                 return CutPoint(
-                    start, tuple(_fitted(messages[end - 1].message, most - size))
+                    start,
+                    tuple(_shorten_results(messages[end - 1].message, max_chars - size)),
                 )
             break
-        at, size = start, size + unit
-        heard = heard or messages[start].message.role == "assistant"
-    if asked and at == 0:  # all would stay: then only the newest does
-        at = next((start for start, _ in _units(messages)), 0)
-    return CutPoint(at)
+        cut, size = start, size + unit
+        answered = answered or messages[start].message.role == "assistant"
+    if asked and cut == 0:  # all would stay: then only the newest does
+        cut = next((start for start, _ in _units(messages)), 0)
+    return CutPoint(cut)
 
 
 def _units(messages: Sequence[StoredMessage]) -> Iterator[tuple[int, int]]:
@@ -145,11 +148,11 @@ def _results(message: Message) -> Sequence[ToolResult]:
 
 
 def _line(result: ToolResult, call: ToolCall | None) -> str:
-    what = _label(call) if call else "a call"
+    subject = _label(call) if call else "a call"
     count = len(result.images)
     shown = f" and {count} image{'s' if count > 1 else ''}" if count else ""
     return (
-        f"{_MARK}{len(result.text):,} characters{shown} of {what}; history_search with call "
+        f"{_PRUNED_MARK}{len(result.text):,} characters{shown} of {subject}; history_search with call "
         f'"{result.call_id}" shows the text]'
     )
 
@@ -157,18 +160,18 @@ def _line(result: ToolResult, call: ToolCall | None) -> str:
 def _label(call: ToolCall) -> str:
     """The tool and what it was about, as far as one line can say."""
     try:
-        given = msgspec.json.decode(call.arguments, type=dict[str, object])
+        arguments = msgspec.json.decode(call.arguments, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError):
-        given = dict[str, object]()
-    about = next((v for v in given.values() if isinstance(v, str)), "")
+        arguments = dict[str, object]()
+    about = next((v for v in arguments.values() if isinstance(v, str)), "")
     short = " ".join(about.split())
     return f"{call.name} {short[:60]}{'…' if len(short) > 60 else ''}".rstrip()
 
 
-def _fitted(message: Message, most: int) -> Iterator[tuple[str, str]]:
-    """The results of one answer, each cut in the middle to its share of `most`."""
+def _shorten_results(message: Message, max_chars: int) -> Iterator[tuple[str, str]]:
+    """The results of one answer, each cut in the middle to its share of `max_chars`."""
     results = _results(message)
-    share = max(LINE_SIZE, most // max(1, len(results)))
+    share = max(LINE_SIZE, max_chars // max(1, len(results)))
     for result in results:
         if len(result.text) > share:
             half = share // 2

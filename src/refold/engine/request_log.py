@@ -13,7 +13,7 @@ from refold.journal.events.kinds import RequestLogged
 from refold.provider.port import RequestSent, ResponseBytes
 
 # So many places are remembered: a provider may have an address for each request.
-_PLACES = 16
+_MAX_TARGETS = 16
 
 
 class BlobWriter(Protocol):
@@ -29,7 +29,7 @@ class _Call(Struct):
 class Trace:
     """The request log of one session.
 
-    It collects what was sent and received; `told` makes events of it.
+    It collects what was sent and received; `drain` makes events of it.
     """
 
     def __init__(self) -> None:
@@ -47,22 +47,22 @@ class Trace:
             case _:
                 pass
 
-    async def told(self, blobs: BlobWriter) -> list[RequestLogged]:
+    async def drain(self, blobs: BlobWriter) -> list[RequestLogged]:
         """What was taken since the last time; its bytes are kept by then."""
         before = dict(self._before)
-        found: list[RequestLogged] = []
+        events: list[RequestLogged] = []
         for call in self._calls:
-            same = _common(before.pop(call.to, b""), call.body)
+            same = _common_prefix(before.pop(call.to, b""), call.body)
             before[call.to] = call.body
             request = await blobs.put(call.body[same:])
             answer = await blobs.put(bytes(call.answer)) if call.answer else ""
-            found.append(RequestLogged(call.to, request, answer, same))
+            events.append(RequestLogged(call.to, request, answer, same))
         # Not before all are kept: what no event tells of, none can begin like.
-        self._before, self._calls = dict([*before.items()][-_PLACES:]), []
-        return found
+        self._before, self._calls = dict([*before.items()][-_MAX_TARGETS:]), []
+        return events
 
 
-def _common(one: bytes, other: bytes) -> int:
+def _common_prefix(one: bytes, other: bytes) -> int:
     """The number of bytes with which both begin. Binary search, for speed."""
     low, high = 0, min(len(one), len(other))
     while low < high:

@@ -19,16 +19,16 @@ from refold.place.port import Files
 from refold.tools.contract import Reply, Tool
 from refold.values.display import Note
 
-_TOOLS = ("read_file", "grep", "json_query")
-_MOST = 200  # results
-_NOTE = Note("from the cache: the file is unchanged")
+_CACHED_TOOLS = ("read_file", "grep", "json_query")
+_MAX_RESULTS = 200  # results
+_CACHE_NOTE = Note("from the cache: the file is unchanged")
 
 
 class ResultCache:
     """The results of one session. They are kept in memory only."""
 
     def __init__(self) -> None:
-        self._held: dict[tuple[str, str], Reply] = {}
+        self._replies: dict[tuple[str, str], Reply] = {}
 
     async def reply(
         self,
@@ -38,25 +38,25 @@ class ResultCache:
         run: Callable[[], Awaitable[Reply]],
     ) -> tuple[Reply, bool]:
         """The result of a call, and whether it was stored before. Raises what `run` raises."""
-        look = partial(_content_hash, tool, arguments, files)
-        before = await to_thread.run_sync(look)
+        hash_content = partial(_content_hash, tool, arguments, files)
+        before = await to_thread.run_sync(hash_content)
         if not before:
             return await run(), False
         key = (json.dumps([tool.name, arguments], sort_keys=True), before)
-        if (held := self._held.pop(key, None)) is not None:
-            self._held[key] = held  # the one that was used last goes last
-            return replace(held, shown=(*held.shown, _NOTE)), True
+        if (cached := self._replies.pop(key, None)) is not None:
+            self._replies[key] = cached  # the one that was used last goes last
+            return replace(cached, shown=(*cached.shown, _CACHE_NOTE)), True
         reply = await run()
-        if await to_thread.run_sync(look) == before and not reply.images:
-            self._held[key] = reply
-            if len(self._held) > _MOST:
-                del self._held[next(iter(self._held))]
+        if await to_thread.run_sync(hash_content) == before and not reply.images:
+            self._replies[key] = reply
+            if len(self._replies) > _MAX_RESULTS:
+                del self._replies[next(iter(self._replies))]
         return reply, False
 
 
 def _content_hash(tool: Tool, arguments: Mapping[str, object], files: Files | None) -> str:
     """The sha256 of the one file that decides the result, and where it is; "": there is none."""
-    if tool.name not in _TOOLS or files is None:
+    if tool.name not in _CACHED_TOOLS or files is None:
         return ""
     try:
         (real,) = [files.real(path) for path in tool.names_files(arguments)]

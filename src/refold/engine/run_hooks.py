@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from refold.hooks.configuration import Hook
 
 _BLOCK_OF_RESULT = "A hook about the result of {tool} (`{hook}`): {reason}"
-_CHANGED = "A hook (`{hook}`) has changed the input of your call {tool}. It was called with: {input}"
-_MODES: Mapping[Mode, str] = {
+_INPUT_CHANGED = "A hook (`{hook}`) has changed the input of your call {tool}. It was called with: {input}"
+_MODE_NAMES: Mapping[Mode, str] = {
     "accept-edits": "acceptEdits",
     "bypass": "bypassPermissions",
     "rules-only": "rulesOnly",
@@ -45,30 +45,30 @@ _ASKED_TO_COMPACT = "manual"
 
 
 async def before_call(
-    found: OpenCall, whole: ToolCall, world: World, record: Record
+    open_call: OpenCall, whole: ToolCall, world: World, record: Record
 ) -> bool:
     """Run the next hook of PreToolUse. False: none is left, or one has refused the call."""
     arguments = _object(whole)
     if world.hooks is None or world.tool(whole.name) is None or arguments is None:
         return False
-    done = {ran.key for ran in found.hooks}
-    if any(ran.outcome == "blocked" for ran in found.hooks):
+    ran_keys = {ran.key for ran in open_call.hooks}
+    if any(ran.outcome == "blocked" for ran in open_call.hooks):
         return False
     for hook in world.hooks.matching("PreToolUse", whole.name):
-        if hook.key not in done:
-            await _one(hook, _about(whole, arguments), world, record, call=whole)
+        if hook.key not in ran_keys:
+            await _run_hook(hook, _call_fields(whole, arguments), world, record, call=whole)
             return True
     return False
 
 
-def with_hooks(found: Decision, hooks: Sequence[HookRan]) -> Decision:
+def with_hooks(decision: Decision, hooks: Sequence[HookRan]) -> Decision:
     """The decision on a call, as strict as the strictest of these hooks or stricter."""
     for ran in hooks:
-        if ran.outcome == "blocked" and found.verdict != "deny":
-            found = _by_hook(replace(found, verdict="deny"), ran)
-        elif ran.asks and found.verdict == "allow":
-            found = _by_hook(replace(found, verdict="ask", once=True), ran)
-    return found
+        if ran.outcome == "blocked" and decision.verdict != "deny":
+            decision = _by_hook(replace(decision, verdict="deny"), ran)
+        elif ran.asks and decision.verdict == "allow":
+            decision = _by_hook(replace(decision, verdict="ask", once=True), ran)
+    return decision
 
 
 async def after_call(call: ToolCall, end: Ended, world: World, record: Record) -> None:
@@ -77,19 +77,19 @@ async def after_call(call: ToolCall, end: Ended, world: World, record: Record) -
     if world.hooks is None or end.outcome not in ("done", "failed") or arguments is None:
         return
     response = {"text": end.text, "success": end.outcome == "done"}
-    about = {**_about(call, arguments), "tool_response": response}
+    about = {**_call_fields(call, arguments), "tool_response": response}
     for hook in world.hooks.matching("PostToolUse", call.name):
-        await _one(hook, about, world, record, call=call)
+        await _run_hook(hook, about, world, record, call=call)
 
 
-async def question_put(call: ToolCall, world: World, record: Record) -> None:
+async def notify_question(call: ToolCall, world: World, record: Record) -> None:
     """Run the hooks of Notification: the user is asked about this call."""
     if world.hooks is None:
         return
     message = f"refold needs your permission to use {name_for_hook(call.name)}"
     about = {"message": message, "notification_type": "permission_prompt"}
     for hook in world.hooks.matching("Notification", "permission_prompt"):
-        await _one(hook, about, world, record, call=call)
+        await _run_hook(hook, about, world, record, call=call)
 
 
 async def before_compaction(asked: bool, focus: str, world: World, record: Record) -> bool:
@@ -101,15 +101,15 @@ async def before_compaction(asked: bool, focus: str, world: World, record: Recor
     about = {"trigger": trigger, "custom_instructions": focus}
     blocked = False
     for hook in world.hooks.matching("PreCompact", trigger) if world.hooks else ():
-        ran = await _one(hook, about, world, record)
+        ran = await _run_hook(hook, about, world, record)
         blocked = blocked or ran.outcome == "blocked"
     return blocked and asked
 
 
-async def at_end(world: World, record: Record) -> None:
+async def run_session_end(world: World, record: Record) -> None:
     """Run the hooks of SessionEnd."""
     for hook in world.hooks.matching("SessionEnd", "other") if world.hooks else ():
-        await _one(hook, {"reason": "other"}, world, record)
+        await _run_hook(hook, {"reason": "other"}, world, record)
 
 
 async def run_due(action: RunHook, world: World, record: Record) -> None:
@@ -119,11 +119,13 @@ async def run_due(action: RunHook, world: World, record: Record) -> None:
     view, on, about = record.view, action.on, action.about
     for hook in world.hooks.matching(on, *action.names):
         if (on, about, hook.key) not in view.hook_runs.ran:
-            await _one(hook, _of_turn(view, action), world, record, about_seq=about)
+            await _run_hook(
+                hook, _turn_fields(view, action), world, record, about_seq=about
+            )
             return
 
 
-def _of_turn(view: View, action: RunHook) -> Mapping[str, object]:
+def _turn_fields(view: View, action: RunHook) -> Mapping[str, object]:
     match action.on:
         case "SessionStart":
             model = view.conversation.system_prompt.model
@@ -136,7 +138,7 @@ def _of_turn(view: View, action: RunHook) -> Mapping[str, object]:
             return {"stop_hook_active": active, "last_assistant_message": answer}
 
 
-async def _one(
+async def _run_hook(
     hook: "Hook",
     about: Mapping[str, object],
     world: World,
@@ -161,7 +163,7 @@ async def _one(
         answer = await world.hooks.run(hook, document)
     finally:
         files_changed(world)
-    ran = _ran(hook, answer, call, about_seq, time.monotonic() - begun)
+    ran = _to_event(hook, answer, call, about_seq, time.monotonic() - begun)
 
     def make_events(view: View) -> tuple[Event, ...]:
         stops = answer.stop and view.turn.seq and not view.turn.stopped
@@ -172,7 +174,7 @@ async def _one(
     return ran
 
 
-def _ran(
+def _to_event(
     hook: "Hook", answer: "HookAnswer", call: ToolCall | None, about: int, seconds: float
 ) -> HookRan:
     context, reason = answer.context, answer.reason
@@ -181,23 +183,23 @@ def _ran(
         new = input_of(call.name, _object(call) or {}, answer.arguments)
         arguments = Raw(encode(new))
         shown = json.dumps(new, ensure_ascii=False)
-        said = _CHANGED.format(hook=hook.name, tool=call.name, input=shown)
-        context = "\n".join(filter(None, (context, said)))
+        note = _INPUT_CHANGED.format(hook=hook.name, tool=call.name, input=shown)
+        context = "\n".join(filter(None, (context, note)))
     if call is not None and hook.on == "PostToolUse" and answer.outcome == "blocked":
-        said = _BLOCK_OF_RESULT.format(tool=call.name, hook=hook.name, reason=reason)
-        context = "\n".join(filter(None, (context, said)))
+        note = _BLOCK_OF_RESULT.format(tool=call.name, hook=hook.name, reason=reason)
+        context = "\n".join(filter(None, (context, note)))
     return HookRan(
         hook.on, hook.name, hook.key, about, call.id if call else "", answer.outcome, reason,
         answer.asks, context, arguments, answer.notice, round(seconds, 3), answer.by_failure,
     )  # fmt: skip
 
 
-def _by_hook(found: Decision, ran: HookRan) -> Decision:
+def _by_hook(decision: Decision, ran: HookRan) -> Decision:
     reason = f"the hook `{ran.hook}`{f': {ran.reason}' if ran.reason else ''}"
-    return replace(found, rule=f"hook {ran.hook}", source="hooks", reason=reason)
+    return replace(decision, rule=f"hook {ran.hook}", source="hooks", reason=reason)
 
 
-def _about(call: ToolCall, arguments: Mapping[str, object]) -> dict[str, object]:
+def _call_fields(call: ToolCall, arguments: Mapping[str, object]) -> dict[str, object]:
     return {
         "tool_name": name_for_hook(call.name),
         "tool_input": input_for_hook(call.name, arguments),
@@ -208,13 +210,13 @@ def _about(call: ToolCall, arguments: Mapping[str, object]) -> dict[str, object]
 
 def _mode(world: World, view: View) -> str:
     mode = effective_mode(world, view, world.lineage.parent)
-    return _MODES.get(mode, mode)
+    return _MODE_NAMES.get(mode, mode)
 
 
 def _object(call: ToolCall) -> dict[str, Any] | None:
     """The arguments of a call; None if they are not an object, which its tool refuses."""
     try:
-        found = json.loads(bytes(call.arguments))
+        arguments = json.loads(bytes(call.arguments))
     except (ValueError, RecursionError):
         return None
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+    return cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else None

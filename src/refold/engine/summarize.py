@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from refold.engine.budget import ask_outside_conversation
 from refold.engine.context_usage import ratio
 from refold.engine.decide import CompactConversation
-from refold.engine.preserved import PRESERVED_START, preserved_text
+from refold.engine.preserved import PRESERVED_START, make_preserved_text
 from refold.engine.prune import (
     find_cut,
-    preserved_room,
     prompt_fills_window,
     prunable,
-    summary_room,
+    room_for_preserved,
+    room_for_summary,
     text_freed,
 )
 from refold.engine.world import Model, Record, World
@@ -40,17 +40,17 @@ from refold.values.messages import (
     ToolResult,
 )
 
-_UNKNOWN = 32_000  # tokens that a model reads of which nothing is known
-_SHARE = 0.6  # of its window, for what it has to sum up
-_DENSE = 3.0  # characters of a token there, at most
-_ASIDE = 1_500  # characters of the task itself
-_THOUGHT = 2_000  # tokens
-_LEAST = 200  # characters of one message that are always told
-_WORTH = 400  # characters; a shorter summary says nothing
-_BEGINS = "<summary>\n"
-_TAGS = re.compile(r"<(/?)(summary|reminder)>", re.IGNORECASE)
-_TAMED = r"<\\\1\2>"
-_WAS_TAMED = re.compile(r"<\\(/?)(summary|reminder)>", re.IGNORECASE)
+_DEFAULT_WINDOW_TOKENS = 32_000  # tokens that a model reads of which nothing is known
+_INPUT_SHARE = 0.6  # of its window, for what it has to sum up
+_MAX_CHARS_PER_TOKEN = 3.0  # characters of a token there, at most
+_TASK_CHARS = 1_500  # characters of the task itself
+_THINKING_TOKENS = 2_000  # tokens
+_MIN_MESSAGE_CHARS = 200  # characters of one message that are always told
+_MIN_SUMMARY_CHARS = 400  # characters; a shorter summary says nothing
+_SUMMARY_START = "<summary>\n"
+_TAG_PATTERN = re.compile(r"<(/?)(summary|reminder)>", re.IGNORECASE)
+_ESCAPED_TAG = r"<\\\1\2>"
+_ESCAPED_TAG_PATTERN = re.compile(r"<\\(/?)(summary|reminder)>", re.IGNORECASE)
 
 
 async def compact_conversation(
@@ -71,9 +71,9 @@ async def compact_conversation(
             return
     match action.kind:
         case "prune":
-            event = _pruned(action, record.view, world)
+            event = _prune(action, record.view, world)
         case "full":
-            event = await _summed_up(action, world, record)
+            event = await _replace_by_summary(action, world, record)
 
     def make_events(view: View) -> tuple[Compacted, ...]:
         same = view.conversation.messages is before.messages and not view.conversation.calls
@@ -82,7 +82,7 @@ async def compact_conversation(
     await record.append_if(make_events, by=by)
 
 
-def _pruned(action: CompactConversation, view: View, world: World) -> Compacted:
+def _prune(action: CompactConversation, view: View, world: World) -> Compacted:
     lines = prunable(view, world.shares.results)
     size = view.conversation.size
     after = size - text_freed(view, lines)
@@ -96,88 +96,98 @@ def _pruned(action: CompactConversation, view: View, world: World) -> Compacted:
     )
 
 
-async def _summed_up(
+async def _replace_by_summary(
     action: CompactConversation, world: World, record: Record
 ) -> Compacted:
     view, shares = record.view, world.shares
-    found = find_cut(view, shares, asked=action.wanted)
+    cut = find_cut(view, shares, asked=action.wanted)
     size = view.conversation.size
-    if found.at == 0 and not found.results:
+    if cut.index == 0 and not cut.results:
         reason = f"{action.reason}; there was nothing to compact"
         return Compacted("prune", reason, size_before=size, size_after=size)
     old, stay = (
-        view.conversation.messages[: found.at],
-        view.conversation.messages[found.at :],
+        view.conversation.messages[: cut.index],
+        view.conversation.messages[cut.index :],
     )
-    kept = stay[0].seq if stay else 0
-    summary, failed = await _summary(old, action, world, record)
+    first_seq = stay[0].seq if stay else 0
+    summary, failed = await _ask_for_summary(old, action, world, record)
     why = (
         f"{len(old)} earlier messages were left out without a summary: {failed}."
         if failed
         else ""
     )
-    told = preserved_text(record.view, kept, preserved_room(view, shares), why)
+    preserved = make_preserved_text(
+        record.view, first_seq, room_for_preserved(view, shares), why
+    )
     return Compacted(
         "trim" if failed else "full",
         f"{action.reason}; no summary: {failed}" if failed else action.reason,
-        found.results,
-        kept,
-        told,
+        cut.results,
+        first_seq,
+        preserved,
         summary,
         dropped=len(old),
         size_before=size,
-        size_after=len(told) + len(summary) + _size(stay) - text_freed(view, found.results),
+        size_after=len(preserved)
+        + len(summary)
+        + _size(stay)
+        - text_freed(view, cut.results),
     )
 
 
-async def _summary(
+async def _ask_for_summary(
     old: tuple[StoredMessage, ...],
     action: CompactConversation,
     world: World,
     record: Record,
 ) -> tuple[str, str]:
     """The summary, and why there is no new one; then the previous one stays."""
-    view, room = record.view, summary_room(record.view, world.shares)
-    before = _before(old)
+    view, room = record.view, room_for_summary(record.view, world.shares)
+    before = _previous_summary(old)
     if not any(s.message.role == "assistant" for s in old):
         return before, ""  # only words, and those are carried
-    if not action.wanted and len(short := _told(old, 2 * room + _LEAST)) <= room:
-        return _tagged(short), ""  # a summary could not be shorter
-    if not action.wanted and (room < _WORTH or prompt_fills_window(view, world.shares)):
+    if (
+        not action.wanted
+        and len(short := _messages_text(old, 2 * room + _MIN_MESSAGE_CHARS)) <= room
+    ):
+        return _tag_summary(short), ""  # a summary could not be shorter
+    if not action.wanted and (
+        room < _MIN_SUMMARY_CHARS or prompt_fills_window(view, world.shares)
+    ):
         return before, "there is no room for one"
     aide = world.helper()
     request = _request(old, action.focus, room, aide, view)
     try:
-        said = await ask_outside_conversation(
+        response = await ask_outside_conversation(
             request, "summary", aide, world.budget, record, world.lineage.grant
         )
-        text = said.strip()
+        text = response.strip()
     except ProviderError as error:
         return before, str(error)
     if not text:
         return before, "the summary was empty"
     if len(text) > min(_size(old), 4 * room):
         return before, "the summary was longer than what it stands for"
-    return _tagged(text), ""
+    return _tag_summary(text), ""
 
 
-def _tagged(text: str) -> str:
+def _tag_summary(text: str) -> str:
     """As material: no tag in it ends this one, or begins one of ours."""
-    return f"{_BEGINS}{_TAGS.sub(_TAMED, text)}\n</summary>"
+    return f"{_SUMMARY_START}{_TAG_PATTERN.sub(_ESCAPED_TAG, text)}\n</summary>"
 
 
 def without_tags(summary: str) -> str:
     """The model's own words of a summary as it is recorded."""
-    inside = summary.removeprefix(_BEGINS).removesuffix("\n</summary>")
-    return _WAS_TAMED.sub(r"<\1\2>", inside)
+    inside = summary.removeprefix(_SUMMARY_START).removesuffix("\n</summary>")
+    return _ESCAPED_TAG_PATTERN.sub(r"<\1\2>", inside)
 
 
-def _before(old: tuple[StoredMessage, ...]) -> str:
+def _previous_summary(old: tuple[StoredMessage, ...]) -> str:
     """The summary at the beginning of the part that is removed, or ""."""
     parts = old[0].message.parts if old else ()
     match parts:
         case (Text(first), Text(text)) if first.startswith(PRESERVED_START):
-            return text if text.startswith(_BEGINS) else ""
+            return text if text.startswith(_SUMMARY_START) else ""
         case _:
             return ""
 
@@ -185,38 +195,44 @@ def _before(old: tuple[StoredMessage, ...]) -> str:
 def _request(
     old: tuple[StoredMessage, ...], focus: str, room: int, aide: Model, view: View
 ) -> Request:
-    window = aide.window or _UNKNOWN
-    most = int(window * _SHARE * min(ratio(view), _DENSE)) - _ASIDE
-    words = asked_for(_told(old, max(most, _ASIDE)), focus, room)
+    window = aide.window or _DEFAULT_WINDOW_TOKENS
+    max_chars = (
+        int(window * _INPUT_SHARE * min(ratio(view), _MAX_CHARS_PER_TOKEN)) - _TASK_CHARS
+    )
+    words = asked_for(_messages_text(old, max(max_chars, _TASK_CHARS)), focus, room)
     # A model that thinks first needs room for that, too; but all has to fit its window.
-    output = max(256, room // 3) + min(_THOUGHT, int(window * (1 - _SHARE) / 2))
+    output = max(256, room // 3) + min(
+        _THINKING_TOKENS, int(window * (1 - _INPUT_SHARE) / 2)
+    )
     return Request(
         Log([StoredMessage(0, Message("user", (Text(words),)))]),
         summary_prompt(),
         model=aide.name.partition("/")[2],
         tool_choice="none",
-        max_output=min(output, int(window * (1 - _SHARE))),
+        max_output=min(output, int(window * (1 - _INPUT_SHARE))),
     )
 
 
-def _told(old: tuple[StoredMessage, ...], most: int) -> str:
+def _messages_text(old: tuple[StoredMessage, ...], max_chars: int) -> str:
     """The messages as text, each cut more the more there are, and the oldest before all."""
-    longest = most
+    max_message_chars = max_chars
     while True:
-        lines = [line for s in old for line in _lines(s.message, longest)]
+        lines = [line for s in old for line in _lines(s.message, max_message_chars)]
         size = sum(len(line) + 1 for line in lines)
-        if size <= most or longest <= _LEAST:
+        if size <= max_chars or max_message_chars <= _MIN_MESSAGE_CHARS:
             break
-        longest = max(_LEAST, longest // 2)
-    while size > most and len(lines) > 1:
+        max_message_chars = max(_MIN_MESSAGE_CHARS, max_message_chars // 2)
+    while size > max_chars and len(lines) > 1:
         size -= len(lines.pop(1)) + 1  # the first says what it is all about
     return "\n".join(lines)
 
 
-def _lines(message: Message, longest: int) -> list[str]:
-    who = {"user": "person", "assistant": "assistant", "tool": "result"}[message.role]
+def _lines(message: Message, max_chars: int) -> list[str]:
+    speaker = {"user": "person", "assistant": "assistant", "tool": "result"}[message.role]
     return [
-        f"{who}: {_cut(text, longest)}" for part in message.parts if (text := _words(part))
+        f"{speaker}: {_cut(text, max_chars)}"
+        for part in message.parts
+        if (text := _words(part))
     ]
 
 
@@ -228,23 +244,23 @@ def _words(part: Part) -> str:
         case ToolCall(_, name, arguments):
             return f"called {name} {bytes(arguments).decode(errors='replace')}"
         case ToolResult(_, text, images=images):
-            return " ".join([text, *map(_shown, images)])
+            return " ".join([text, *map(_image_text, images)])
         case Image():
-            return _shown(part)
+            return _image_text(part)
         case Thinking():
             return ""
 
 
-def _shown(image: Image) -> str:
+def _image_text(image: Image) -> str:
     return f"[an image: {image.name or image.media_type}]"
 
 
-def _cut(text: str, longest: int) -> str:
-    if len(text) <= longest:
+def _cut(text: str, max_chars: int) -> str:
+    if len(text) <= max_chars:
         return text
-    half = longest // 2
+    half = max_chars // 2
     return f"{text[:half]} … {text[-half:]}"
 
 
 def _size(messages: tuple[StoredMessage, ...]) -> int:
-    return sum(message_size(each.message) for each in messages)
+    return sum(message_size(stored.message) for stored in messages)

@@ -42,17 +42,17 @@ class Blobs(Protocol):
 
 class ImageCache:
     def __init__(self) -> None:
-        self._held: dict[str, bytes] = {}
+        self._images: dict[str, bytes] = {}
 
     async def of(self, names: Sequence[str], blobs: Blobs) -> Pictures:
         """The bytes of these blobs. A missing one is left out; wires describe it in words."""
         for name in names:
-            if name not in self._held:
+            if name not in self._images:
                 try:
-                    self._held[name] = await blobs.get(name)
+                    self._images[name] = await blobs.get(name)
                 except JournalError:
                     continue
-        return {name: self._held[name] for name in names if name in self._held}
+        return {name: self._images[name] for name in names if name in self._images}
 
 
 class Shared:
@@ -67,32 +67,32 @@ class Shared:
         """Whoever changes this file (a real path) holds it meanwhile."""
         return self._locks.setdefault(file, anyio.Lock())
 
-    def wrote(self, file: str, sha256: str, who: str) -> None:
-        """Record who wrote a file. `file` is its printed real path, `who` an address,
+    def record_write(self, file: str, sha256: str, writer: str) -> None:
+        """Record who wrote a file. `file` is its printed real path, `writer` an address,
         `sha256` its content.
 
         A name with unprintable characters is not found again; then no writer is named.
         """
-        self._written[file] = (sha256, who)
+        self._written[file] = (sha256, writer)
 
-    def turn_of_root(self, seq: int) -> None:
+    def begin_root_turn(self, seq: int) -> None:
         """Births are counted within one turn of the root of the tree."""
         if seq != self._turn:
             self._turn = seq
             self._born.clear()
 
-    def born(self, parent: str, count: int) -> None:
+    def set_child_count(self, parent: str, count: int) -> None:
         """`parent`, an address, has so many children by now. Told before each is recorded."""
         self._born[parent] = count
 
-    def born_elsewhere(self, parent: str) -> int:
+    def children_elsewhere(self, parent: str) -> int:
         """The children of all others in the tree, in this turn of its root."""
-        return sum(count for who, count in self._born.items() if who != parent)
+        return sum(count for address, count in self._born.items() if address != parent)
 
-    def other(self, file: str, known: str, me: str) -> str:
+    def other_writer(self, file: str, known: str, me: str) -> str:
         """Who else in this tree wrote the file last, if `me` knows it otherwise; or ""."""
-        sha256, who = self._written.get(file, (known, me))
-        return who if who != me and sha256 != known else ""
+        sha256, writer = self._written.get(file, (known, me))
+        return writer if writer != me and sha256 != known else ""
 
 
 def unknown_price(model: str, usage: Usage) -> float | None:
@@ -131,7 +131,7 @@ class BudgetGrant(Protocol):
     """Where the budget of a child comes from."""
 
     @property
-    def left(self) -> float:
+    def share_left(self) -> float:
         """The share of what it all comes from that is left, 0 to 1."""
         ...
 
@@ -250,12 +250,12 @@ class World(Struct, frozen=True):
         return self.model if self.helper_model is None else self.helper_model()
 
     def system_prompt(self) -> SystemPromptSet:
-        mind, brief = self.model, self.prompt
+        model, brief = self.model, self.prompt
         return SystemPromptSet(
             brief.system,
             tuple(tool.spec for tool in self.tools),
-            mind.name,
-            mind.window,
+            model.name,
+            model.window,
             brief.max_output,
             brief.effort,
             brief.schema,
@@ -292,7 +292,7 @@ class Record(Protocol):
         """Return when the journal has an event later than `after`."""
         ...
 
-    def tell(self, live: Live) -> None:
+    def publish(self, live: Live) -> None:
         """Send something to the watchers; it is not recorded."""
         ...
 
@@ -312,6 +312,6 @@ class Record(Protocol):
         """A blob's bytes. Raises `JournalError` where there is none of that name."""
         ...
 
-    def unmasked(self, call: ToolCall) -> ToolCall | None:
+    def unmask(self, call: ToolCall) -> ToolCall | None:
         """The call as the model made it. None: it held a secret we do not keep."""
         ...

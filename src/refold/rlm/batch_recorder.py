@@ -68,8 +68,8 @@ class BatchRecorder:
     async def wait_for_event(self, after: int) -> None:
         await self._record.wait_for_event(after)
 
-    def tell(self, live: Live) -> None:
-        self._record.tell(live)
+    def publish(self, live: Live) -> None:
+        self._record.publish(live)
 
     async def put(self, blob: bytes) -> str:
         return await self._record.put(blob)
@@ -83,8 +83,8 @@ class BatchRecorder:
     async def get(self, name: str) -> bytes:
         return await self._record.get(name)
 
-    def unmasked(self, call: ToolCall) -> ToolCall | None:
-        return self._record.unmasked(call)
+    def unmask(self, call: ToolCall) -> ToolCall | None:
+        return self._record.unmask(call)
 
     async def _write(self) -> None:
         batch, self._waiting = self._waiting[:_AT_ONCE], self._waiting[_AT_ONCE:]

@@ -16,8 +16,8 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from refold.agents.profile import CodeLimits
-from refold.engine.budget import ANSWER, NOTHING_LEFT, reserve, settled
-from refold.engine.call_cost import A_TOKEN
+from refold.engine.budget import DEFAULT_ANSWER_TOKENS, NOTHING_LEFT, reserve, to_settled
+from refold.engine.call_cost import CHARS_PER_TOKEN
 from refold.engine.collect import CollectedResponse, Collector
 from refold.engine.nested_call import key_of
 from refold.engine.request_log import Trace
@@ -257,7 +257,7 @@ class Leaves:
                 collector = Collector(aide, partial(_extend, scope))
                 came = await self._heard(asked, aide, collector, scope)
             if isinstance(came, LeafFailed):
-                await self._record(settled(at, aide.name, collector.paid, str(came)))
+                await self._record(to_settled(at, aide.name, collector.paid, str(came)))
                 raise came
             return await self._settle(at, came, asking, aide)
 
@@ -274,11 +274,13 @@ class Leaves:
             return LeafFailed(str(error), again=not isinstance(error, Refused))
         finally:
             if aide.trace is not None:
-                await self._record(*await aide.trace.told(self._record))
+                await self._record(*await aide.trace.drain(self._record))
 
     async def _reserve(self, asking: _LeafCall, aide: Model, call: "PendingCall") -> int:
         """Reserve the money. If none is left, wait for pending calls: they may return some."""
-        usage = Usage(fresh=asking.question.size // A_TOKEN, output=ANSWER)
+        usage = Usage(
+            fresh=asking.question.size // CHARS_PER_TOKEN, output=DEFAULT_ANSWER_TOKENS
+        )
         dollars, world = aide.price(aide.name, usage), self._world()
 
         def wanted(view: View) -> Reserved:

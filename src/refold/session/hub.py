@@ -205,7 +205,7 @@ class Hub:
                 if not watch.closed:
                     watch.put(unkept.frame)
 
-    def tell(self, live: Live) -> None:
+    def publish_live(self, live: Live) -> None:
         self._n += 1
         key = speaker(live)
         if isinstance(live, ChildMoved):  # the newest is enough, and comes last

@@ -108,7 +108,7 @@ class Recorder:
     async def close(self) -> None:
         """Release the journal. The next append opens it again."""
         for told in self._telling.rest():
-            self.hub.tell(told)
+            self.hub.publish_live(told)
         with anyio.CancelScope(shield=True):
             async with self._lock:
                 if not self._broken:
@@ -157,10 +157,10 @@ class Recorder:
             self._news = self._news or anyio.Event()
             await self._news.wait()
 
-    def tell(self, live: Live) -> None:
+    def publish(self, live: Live) -> None:
         """Each piece as far as it can be published now: its end could begin a secret."""
         for told in self._telling.told(live):
-            self.hub.tell(told)
+            self.hub.publish_live(told)
 
     async def put(self, blob: bytes) -> str:
         return await self._store.blobs.put(self._masks.mask(blob))
@@ -182,7 +182,7 @@ class Recorder:
         """A subagent's call as the model made it, for the user who is asked about it here."""
         self._lent[call.id] = call
 
-    def unmasked(self, call: ToolCall) -> ToolCall | None:
+    def unmask(self, call: ToolCall) -> ToolCall | None:
         if call.id in self._lent:
             return self._lent[call.id]
         if call.id in self._calls:
@@ -262,7 +262,7 @@ class Recorder:
         self._wake()
         for entry in entries:
             for told in self._telling.before(entry.event):
-                self.hub.tell(told)
+                self.hub.publish_live(told)
             self.hub.publish(entry, kept=kept)
 
     def _forget_calls(self) -> None:

@@ -26,12 +26,12 @@ from refold.engine.decide import (
     SettleCalls,
 )
 from refold.engine.execute import (
-    ELSEWHERE,
-    SECRET,
+    PATH_MOVED,
+    SECRET_NOT_KEPT,
     RunningCall,
     access_as_judged,
     denial,
-    ended,
+    run_tool,
 )
 from refold.engine.model_call import model_asked
 from refold.engine.summarize import compact_conversation, without_tags
@@ -158,10 +158,10 @@ class Replay:
         """
         view = self._trail.view
         asked = view.turn.open_request
-        draft = model_call.draft_of(view, self._trail.world())
+        draft = model_call.new_draft(view, self._trail.world())
         for delta in recorded_deltas(then):
             draft.add(delta)
-        now = draft.whole(calls=asked is None or asked.tools)
+        now = draft.to_answer(calls=asked is None or asked.tools)
         if now is None:
             return KIND, "ModelAnswered", "ModelFailed"
         if comparable_content(then.message) != comparable_content(now.message):
@@ -306,12 +306,12 @@ class Calls:
         world, record, id_ = self._trail.world(), self._trail.rehearsal(), found.call.id
         tool = world.tool(found.call.name)
         if calls.was_interrupted(found, world, record):
-            return [between(then, Ended(id_, "unknown", calls.UNKNOWN), "")]
+            return [between(then, Ended(id_, "unknown", calls.UNKNOWN_OUTCOME), "")]
         if tool is None:
-            return [between(then, Ended(id_, "unknown", SECRET), "")]
+            return [between(then, Ended(id_, "unknown", SECRET_NOT_KEPT), "")]
         if not isinstance(then, Ended):
             return [(KIND, type(then).__name__, "Ended")]
-        if then.text == ELSEWHERE:
+        if then.text == PATH_MOVED:
             return []  # where links led then, nobody knows
         allowed = self._forbidden(found, tool, then)
         if self._again and then.outcome in ("done", "failed") and self._can_look(tool):
@@ -349,7 +349,7 @@ class Calls:
         own: dict[str, object] = {"call": found.call.id, "deferred": world.deferred}
         own |= {"files": world.files, "commands": world.commands}
         running = RunningCall(found.call.id, record)
-        return difference(then, await ended(found.call, tool, world, running, own))
+        return difference(then, await run_tool(found.call, tool, world, running, own))
 
     def _as_attended(self, then: Event) -> World:
         """The world with or without a user to ask, as it was at this verdict."""
@@ -357,7 +357,9 @@ class Calls:
         match then:
             case Judged(verdict="ask"):
                 return replace(world, attended=True)
-            case Judged(verdict="deny", reason=reason) if reason.endswith(calls.NOBODY):
+            case Judged(verdict="deny", reason=reason) if reason.endswith(
+                calls.NOBODY_TO_ASK
+            ):
                 return replace(world, attended=False)
             case _:
                 return world

@@ -84,7 +84,7 @@ class ReplayRecord:
     async def wait_for_event(self, after: int) -> None:
         """There are none: a replay has no other clients."""
 
-    def tell(self, live: Live) -> None:
+    def publish(self, live: Live) -> None:
         """A replay has no watchers."""
 
     async def put(self, blob: bytes) -> str:
@@ -99,7 +99,7 @@ class ReplayRecord:
     async def get(self, name: str) -> bytes:
         return await self._blobs(name)
 
-    def unmasked(self, call: ToolCall) -> ToolCall | None:
+    def unmask(self, call: ToolCall) -> ToolCall | None:
         """The call. None for one that its writer did not have whole any more."""
         found = self.view.conversation.call(call.id)
         ours = found is not None and found.called > self.since

@@ -166,7 +166,7 @@ class Session:
 
         The journal redacts secrets; the user who approves must see what will be done.
         """
-        return self.record.unmasked(call) or call
+        return self.record.unmask(call) or call
 
     async def go(self) -> View:
         """Do what is to be done: finish the open turn, then answer waiting messages.
@@ -294,9 +294,9 @@ class Session:
     async def _refuse_questions(self) -> None:
         """Deny the questions of an attended session that is unattended now."""
         for call in self.view.conversation.asked:
-            from refold.engine.calls import NOBODY
+            from refold.engine.calls import NOBODY_TO_ASK
 
-            await self.inbox.answer(call.call.id, allowed=False, reason=NOBODY)
+            await self.inbox.answer(call.call.id, allowed=False, reason=NOBODY_TO_ASK)
 
     def _stand_on(self, step: anyio.CancelScope) -> None:
         self._step = step

@@ -11,19 +11,19 @@ from refold.engine.policies.conversation import is_last_word
 from refold.journal.state.fold import View
 from refold.values.json_check import Schema
 
-WRONG = (
+SCHEMA_MISMATCH = (
     "<reminder>Your answer does not fit: {problem}. Answer again with one JSON value that "
     "matches the schema you were given, and with nothing else.</reminder>"
 )
 
 
-def shaped(schema: Raw, times: int = 3) -> Policy:
+def require_schema(schema: Raw, times: int = 3) -> Policy:
     """Ask for a better one up to `times` times. Raises `ValueError` for a bad schema."""
     known = Schema(schema)
 
     def shape(view: View) -> EndTurn | Reject | None:
         turn = view.turn
-        if turn.stopped or turn.failed is not None or not _ends(view):
+        if turn.stopped or turn.failed is not None or not _is_final_answer(view):
             return None
         problem = known.problem(turn.answer)
         if not problem:
@@ -31,12 +31,12 @@ def shaped(schema: Raw, times: int = 3) -> Policy:
         if turn.rejected >= times:
             reason = f"the answer did not match the schema after {times} corrections"
             return EndTurn("failed", f"{reason}: {problem}")
-        return Reject((WRONG.format(problem=problem),))
+        return Reject((SCHEMA_MISMATCH.format(problem=problem),))
 
     return shape
 
 
-def _ends(view: View) -> bool:
+def _is_final_answer(view: View) -> bool:
     """Is there an answer that would be the turn's last word?"""
     last = view.turn.last_answer
     if view.conversation.calls or last is None:

@@ -10,7 +10,7 @@ from refold.engine.budget import (
     Price,
     Remainder,
     estimate,
-    exhausted,
+    find_overrun,
     remainder,
     shortfall,
     unenforceable,
@@ -19,8 +19,8 @@ from refold.engine.decide import EndTurn, Note, Policy, RequestBudget
 from refold.journal.state.fold import View, budget_of, used
 from refold.values.usage import Budget, Usage
 
-_TOLD_AT = (0.5, 0.25, 0.1)  # of it are left
-LEFT = (
+_WARNING_SHARES = (0.5, 0.25, 0.1)  # of it are left
+BUDGET_LEFT = (
     "<reminder>About {left:.0%} of what this turn may use up is left{much}. Do what matters "
     "most first, and leave the rest in a state that is easy to go on from.</reminder>"
 )
@@ -43,7 +43,7 @@ def within(settled: Budget, lent: Price | None = None) -> Policy:
             need = estimate(view, lent)
             over = shortfall(used(view), own, need) if view.rights.final_budget else ""
             return EndTurn("budget", over) if over else None
-        if over := exhausted(view, own):
+        if over := find_overrun(view, own):
             return EndTurn("budget", f"{over}; continue the session to spend as much again")
         return None
 
@@ -72,7 +72,7 @@ def enforceable(settled: Budget, price: Price, fallbacks: Sequence[str] = ()) ->
     return enforceable_budget
 
 
-def drawing(settled: Budget, price: Price) -> Policy:
+def draw_on_grant(settled: Budget, price: Price) -> Policy:
     """For a child: the next call has to fit into what was lent, or more is asked for."""
 
     def budget_lent(view: View) -> RequestBudget | None:
@@ -84,7 +84,7 @@ def drawing(settled: Budget, price: Price) -> Policy:
     return budget_lent
 
 
-def telling(settled: Budget, *, lent: bool = False) -> tuple[Policy, ...]:
+def warn_of_budget(settled: Budget, *, lent: bool = False) -> tuple[Policy, ...]:
     """One note for each mark: it is given once, and only until a lower mark is reached.
 
     For a subagent the marks refer to the budget behind its grant, because the grant itself
@@ -92,7 +92,7 @@ def telling(settled: Budget, *, lent: bool = False) -> tuple[Policy, ...]:
     """
     return tuple(
         _below(mark, floor, settled, lent=lent)
-        for mark, floor in zip(_TOLD_AT, (*_TOLD_AT[1:], 0.0), strict=True)
+        for mark, floor in zip(_WARNING_SHARES, (*_WARNING_SHARES[1:], 0.0), strict=True)
     )
 
 
@@ -109,7 +109,7 @@ def _below(mark: float, floor: float, settled: Budget, *, lent: bool) -> Policy:
         if not floor < left.share <= mark:
             return None
         much = f" ({left.words})" if left.words else ""
-        return Note(LEFT.format(left=left.share, much=much))
+        return Note(BUDGET_LEFT.format(left=left.share, much=much))
 
     policy.__name__ = name
     return policy

@@ -18,12 +18,12 @@ from refold.engine.prune import (
 )
 from refold.journal.state.fold import View
 
-_GROWN = 0.05  # of the window, before it is tried again
-_BRIM = 0.95  # so full, it is tried again sooner
-_ADDED = 0.25  # of the room that the conversation has, then
+_MIN_GROWTH_SHARE = 0.05  # of the window, before it is tried again
+_NEARLY_FULL_SHARE = 0.95  # so full, it is tried again sooner
+_MIN_ADDED_SHARE = 0.25  # of the room that the conversation has, then
 
 
-def compacting(shares: CompactionShares) -> Policy:
+def compact_when_full(shares: CompactionShares) -> Policy:
     def compaction(view: View) -> CompactConversation | None:
         conversation = view.conversation
         if conversation.calls or not conversation.messages:
@@ -68,12 +68,14 @@ def _because_full(view: View, shares: CompactionShares) -> CompactConversation |
 def _has_grown(view: View, window: int, shares: CompactionShares, full: float) -> bool:
     """Is there enough that is new, since the last time, to be worth another?"""
     added = view.conversation.size - view.conversation.compacted_size
-    little = _ADDED * room(view, window, shares.compact)
-    return added >= _GROWN * window * ratio(view) or (full >= _BRIM and added >= little)
+    min_added = _MIN_ADDED_SHARE * room(view, window, shares.compact)
+    return added >= _MIN_GROWTH_SHARE * window * ratio(view) or (
+        full >= _NEARLY_FULL_SHARE and added >= min_added
+    )
 
 
-CHARACTERS = 6  # of a token, at most, for nearly any text
-A_PICTURE = 60  # tokens at least, however small it is
+MAX_CHARS_PER_TOKEN = 6  # of a token, at most, for nearly any text
+MIN_IMAGE_TOKENS = 60  # tokens at least, however small it is
 
 
 def in_window(compaction: Policy) -> Policy:
@@ -93,9 +95,9 @@ def _too_long(view: View) -> EndTurn | None:
         return None
     if conversation.undelivered and not view.turn.steps:
         return None  # a turn that ended before it heard its words would begin again
-    tokens = (conversation.size + conversation.prompt_size) // CHARACTERS + A_PICTURE * len(
-        conversation.images
-    )
+    tokens = (
+        conversation.size + conversation.prompt_size
+    ) // MAX_CHARS_PER_TOKEN + MIN_IMAGE_TOKENS * len(conversation.images)
     if tokens <= briefed.window or conversation.messages[-1].message.role == "assistant":
         return None
     return EndTurn(

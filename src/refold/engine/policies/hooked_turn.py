@@ -19,15 +19,15 @@ from refold.values.text import escape_marks
 if TYPE_CHECKING:
     from refold.hooks.configuration import Hook
 
-ADDS = "<reminder>A hook of the person adds this:\n{text}</reminder>"
+HOOK_CONTEXT = "<reminder>A hook of the person adds this:\n{text}</reminder>"
 NOT_YET = (
     "<reminder>A hook of the person does not let you finish yet: {reason}\n"
     "Do what it asks, then finish.</reminder>"
 )
-REFUSED = "a hook did not let the message through: {reason}"
+MESSAGE_REFUSED = "a hook did not let the message through: {reason}"
 
 
-def hooked_turn(
+def hook_policies(
     matching: "Callable[..., Sequence[Hook]]", *, child: bool
 ) -> tuple[Policy, ...]:
     """`matching` is `world.Hooks.matching`. The end of a child has an event of its own."""
@@ -41,16 +41,16 @@ def hooked_turn(
     def hooks_due(view: View) -> RunHook | Reject | EndTurn | None:
         if view.turn.stopped or view.turn.failed is not None or view.conversation.calls:
             return None
-        found = (action for action in _points(view, end) if is_due(view, action))
-        return next(found, None) or _consequence(view)
+        hooks_to_run = (action for action in _points(view, end) if is_due(view, action))
+        return next(hooks_to_run, None) or _consequence(view)
 
     return hooks_due, hook_context
 
 
 def hook_context(view: View) -> Note | None:
     """What hooks add, with the next request."""
-    found = view.hook_runs.context
-    return Note(ADDS.format(text=escape_marks("\n".join(found)))) if found else None
+    texts = view.hook_runs.context
+    return Note(HOOK_CONTEXT.format(text=escape_marks("\n".join(texts)))) if texts else None
 
 
 def _points(view: View, end: HookEvent) -> Sequence[RunHook]:
@@ -58,33 +58,37 @@ def _points(view: View, end: HookEvent) -> Sequence[RunHook]:
     if view.turn.open_request is not None:
         return ()
     starts = [RunHook("SessionStart", began, (source,))] if began else []
-    waiting, now = view.conversation.undelivered, due(view)
-    asked = [w.seq for w in waiting if w.seq in now and w.said.sender in REQUESTERS]
+    waiting, due_now = view.conversation.undelivered, due(view)
+    asked = [w.seq for w in waiting if w.seq in due_now and w.said.sender in REQUESTERS]
     submits = [RunHook("UserPromptSubmit", seq) for seq in asked]
-    return (*starts, *submits, *([RunHook(end, _last(view))] if _ends(view) else ()))
+    return (
+        *starts,
+        *submits,
+        *([RunHook(end, _last_seq(view))] if _has_finished(view) else ()),
+    )
 
 
 def _consequence(view: View) -> Reject | EndTurn | None:
     runs = view.hook_runs
     if runs.sent_back:
         return Reject(
-            tuple(NOT_YET.format(reason=escape_marks(each)) for each in runs.sent_back)
+            tuple(NOT_YET.format(reason=escape_marks(reason)) for reason in runs.sent_back)
         )
-    nothing_new = not due(view) and _last(view) < view.turn.seq
+    nothing_new = not due(view) and _last_seq(view) < view.turn.seq
     if runs.refused and nothing_new:
-        return EndTurn("failed", REFUSED.format(reason=runs.refused))
+        return EndTurn("failed", MESSAGE_REFUSED.format(reason=runs.refused))
     return None
 
 
-def _ends(view: View) -> bool:
+def _has_finished(view: View) -> bool:
     """Whether the model has finished. A response that was refused is no end to put off."""
     if due(view) or view.turn.planned:
         return False
     last = view.turn.last_answer
-    said = last is not None and last.stop != "refused" and is_last_word(view)
-    return view.turn.final is not None or said
+    answered = last is not None and last.stop != "refused" and is_last_word(view)
+    return view.turn.final is not None or answered
 
 
-def _last(view: View) -> int:
+def _last_seq(view: View) -> int:
     messages = view.conversation.messages
     return messages[-1].seq if messages else 0

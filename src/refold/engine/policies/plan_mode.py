@@ -8,7 +8,7 @@ from refold.engine.decide import EndTurn, Note, Policy
 from refold.journal.state.fold import View
 from refold.values.modes import Mode
 
-PLANNING = (
+PLAN_INSTRUCTIONS = (
     "<reminder>Plan mode is on: look at whatever you need, but change nothing; calls that would "
     "change something are refused. Work out a plan. When it is ready, call "
     "exit_plan_mode with the whole of it, in Markdown: the person approves it, "
@@ -18,9 +18,9 @@ STILL_PLANNING = (
     "<reminder>Plan mode is still on: look, change nothing, and call exit_plan_mode with the "
     "whole plan when it is ready.</reminder>"
 )
-PLANNED = "<reminder>Plan mode is over: you may change things again.</reminder>"
-EVERY = 4  # turns
-_READY = "the plan waits to be approved"
+PLAN_MODE_OVER = "<reminder>Plan mode is over: you may change things again.</reminder>"
+REMINDER_TURNS = 4  # turns
+_PLAN_READY = "the plan waits to be approved"
 
 
 def in_plan_mode(mode: Mode) -> Policy:
@@ -29,14 +29,14 @@ def in_plan_mode(mode: Mode) -> Policy:
     def planning(view: View) -> Note | None:
         turns = view.reminders.turns_since_plan_mode
         if (view.rights.mode or mode) != "plan":
-            return Note(PLANNED) if view.reminders.left_plan_mode else None
+            return Note(PLAN_MODE_OVER) if view.reminders.left_plan_mode else None
         if turns < 0:
-            return Note(PLANNING)
-        due = turns and turns % EVERY == 0 and "planning" not in view.turn.noted_by
+            return Note(PLAN_INSTRUCTIONS)
+        due = turns and turns % REMINDER_TURNS == 0 and "planning" not in view.turn.noted_by
         return Note(STILL_PLANNING) if due else None
 
     return planning
 
 
 def plan_ready(view: View) -> EndTurn | None:
-    return EndTurn("plan_ready", _READY) if view.turn.planned else None
+    return EndTurn("plan_ready", _PLAN_READY) if view.turn.planned else None

@@ -27,15 +27,15 @@ OTHER_PLACE = (
     "that were said before began elsewhere.</reminder>"
 )
 ENDED_COMMANDS = "<reminder>Commands in the background have ended:\n{commands}</reminder>"
-INSTRUCTIONS = (
+FOLDER_INSTRUCTIONS = (
     "<reminder>Instructions of this project for files in {folder} (from {file}). There they count "
     "before those of the folders above:\n{text}</reminder>"
 )
-_NAMED = 20  # todos, files or commands
-_TAIL = 400  # characters of the output of an ended command
+_MAX_LISTED_ITEMS = 20  # todos, files or commands
+_MAX_TAIL_CHARS = 400  # characters of the output of an ended command
 
 
-def reminding(every: int = 10) -> tuple[Policy, ...]:
+def reminder_policies(every: int = 10) -> tuple[Policy, ...]:
     """Of todos: when a turn begins, and when `every` answers have not touched them."""
 
     def open_todos(view: View) -> Note | None:
@@ -43,9 +43,11 @@ def reminding(every: int = 10) -> tuple[Policy, ...]:
         if not (begins or view.reminders.answers_since_todos >= every):
             return None
         lines = [
-            f"- [{t.status}] {_tame(t.subject)}" for t in view.conversation.todos if t.open
+            f"- [{t.status}] {_escape(t.subject)}"
+            for t in view.conversation.todos
+            if t.open
         ]
-        return Note(OPEN_TODOS.format(todos=_listed(lines))) if lines else None
+        return Note(OPEN_TODOS.format(todos=_join_lines(lines))) if lines else None
 
     return (other_place, changed_files, open_todos)
 
@@ -53,29 +55,29 @@ def reminding(every: int = 10) -> tuple[Policy, ...]:
 def other_place(view: View) -> Note | None:
     if not view.reminders.moved:
         return None
-    return Note(OTHER_PLACE.format(directory=_tame(view.session.directory)))
+    return Note(OTHER_PLACE.format(directory=_escape(view.session.directory)))
 
 
 def changed_files(view: View) -> Note | None:
-    found = view.reminders.external_edits
-    if not found:
+    edits = view.reminders.external_edits
+    if not edits:
         return None
     directory = view.session.directory
-    lines = [f"- {_tame(near(path, directory))} ({kind})" for path, kind in found]
-    return Note(CHANGED_FILES.format(files=_listed(lines)))
+    lines = [f"- {_escape(near(path, directory))} ({kind})" for path, kind in edits]
+    return Note(CHANGED_FILES.format(files=_join_lines(lines)))
 
 
 def nested_instructions(view: View) -> Note | None:
     """Not to be switched off here: who wants no instructions has none found."""
     directory = view.session.directory
     notes = [
-        INSTRUCTIONS.format(
-            folder=_tame(near(os.path.dirname(each.path), directory)),
-            file=_tame(near(each.path, directory)),
-            text=each.text,
+        FOLDER_INSTRUCTIONS.format(
+            folder=_escape(near(os.path.dirname(item.path), directory)),
+            file=_escape(near(item.path, directory)),
+            text=item.text,
         )
-        for each in view.reminders.instructions
-        if not each.told
+        for item in view.reminders.instructions
+        if not item.told
     ]
     return Note("\n".join(notes)) if notes else None
 
@@ -84,23 +86,25 @@ def ended_commands(view: View) -> Note | None:
     """Not to be switched off: the model was told that it would hear of it."""
     if not view.background.untold:
         return None
-    lines = [f"- {_how_it_ended(each)}" for each in view.background.news]
-    return Note(ENDED_COMMANDS.format(commands=_listed(lines))) if lines else None
+    lines = [f"- {_end_line(command)}" for command in view.background.news]
+    return Note(ENDED_COMMANDS.format(commands=_join_lines(lines))) if lines else None
 
 
-def _how_it_ended(command: BackgroundCommand) -> str:
+def _end_line(command: BackgroundCommand) -> str:
     end = command.end
     assert end is not None  # it is among the news
-    said = f"{command.name} ({_tame(command.started.command)[:_TAIL]}): {end_text(end)}"
-    last = _tame(end.text)[-_TAIL:]
-    return f"{said}; it printed last: {last}" if last else said
+    summary = f"{command.name} ({_escape(command.started.command)[:_MAX_TAIL_CHARS]}): {end_text(end)}"
+    last = _escape(end.text)[-_MAX_TAIL_CHARS:]
+    return f"{summary}; it printed last: {last}" if last else summary
 
 
-def _listed(lines: list[str]) -> str:
-    left = len(lines) - _NAMED
-    return "\n".join(lines[:_NAMED] + ([f"- … and {left} more"] if left > 0 else []))
+def _join_lines(lines: list[str]) -> str:
+    left = len(lines) - _MAX_LISTED_ITEMS
+    return "\n".join(
+        lines[:_MAX_LISTED_ITEMS] + ([f"- … and {left} more"] if left > 0 else [])
+    )
 
 
-def _tame(text: str) -> str:
+def _escape(text: str) -> str:
     """On one line, which cannot end the reminder."""
     return escape_marks(" ".join(text.split()))

@@ -4,7 +4,7 @@ The warning and the summary can each be switched off. `going_on` lets the user t
 "continue" without a message.
 """
 
-from refold.engine.answer_draft import EMPTY
+from refold.engine.answer_draft import EMPTY_RESPONSE
 from refold.engine.decide import EndTurn, Note, Policy
 from refold.engine.policies.conversation import is_last_word
 from refold.journal.state.fold import View
@@ -13,7 +13,7 @@ WRAP_UP = (
     "<reminder>{left} more answers are allowed in this turn. Finish what you can and "
     "leave the rest in a state that is easy to go on from.</reminder>"
 )
-SUMMARY = (
+SUMMARY_REQUEST = (
     "<reminder>The step limit of this turn is reached. Call no tool now. Say what was "
     "done, what was not, and what should come next.</reminder>"
 )
@@ -34,14 +34,14 @@ def at_most(steps: int, warn: int = 3, *, summary: bool = True) -> Policy:
             return None
         left = allowed - turn.steps
         # Where no call is wanted, one instead of words is an answer that says nothing.
-        silent = left == 0 and turn.failed == EMPTY
+        silent = left == 0 and turn.failed == EMPTY_RESPONSE
         if left < 0 or silent or (left == 0 and not summary and _would_go_on(view)):
             were = "response was" if allowed == 1 else "responses were"
             return EndTurn(
                 "step_limit", f"{allowed} {were} allowed; continue the session for more"
             )
         if left == 0:
-            return Note(SUMMARY, tools=False) if summary else None
+            return Note(SUMMARY_REQUEST, tools=False) if summary else None
         if left <= warn < allowed and "step_limit" not in turn.noted_by:
             return Note(WRAP_UP.format(left=left))
         return None

@@ -15,37 +15,37 @@ from refold.engine.decide import EndTurn, Note, Policy
 from refold.journal.state.fold import View
 from refold.journal.state.recent_calls import CallGroup, RecentCall
 
-REPEATED = (
+REPEATED_CALLS = (
     "<reminder>You have called {names} {times} times with the same arguments and got the "
     "same result. Calling it again will not help: use what you have, try something else, "
     "or give your answer. If you are waiting for something, put a sleep before the "
     "look.</reminder>"
 )
-ALTERNATED = (
+ALTERNATING_CALLS = (
     "<reminder>You have gone round {times} times: {names}, with the same arguments and the "
     "same results. Another round will not help: try something else, or say what is in "
     "the way.</reminder>"
 )
-FAILED = (
+REPEATED_ERRORS = (
     "<reminder>{names} failed {times} times in a row with the same error. Read the error, "
     "find its cause, and try something else.</reminder>"
 )
-SEARCHED = (
+REPEATED_SEARCHES = (
     "<reminder>You have searched the web {times} times in a row, and read none of the pages. Read "
     "the most promising ones, or answer with what you have, and say what you could not "
     "find.</reminder>"
 )
 
-ASIDE = frozenset(("think",))  # changes nothing, so it makes no difference
-LONG = 5.0  # seconds: a call that takes so long, and succeeds, may be waiting
+NEUTRAL_TOOLS = frozenset(("think",))  # changes nothing, so it makes no difference
+LONG_CALL_SECONDS = 5.0  # seconds: a call that takes so long, and succeeds, may be waiting
 
-_WAITS = (
+_WAIT_PATTERN = (
     r"(?:^|[\s;&|(])(?:sleep|wait|watch|inotifywait)(?=[\s;)]|$)"
     r"|\btail\s+(?:-\S+\s+|\d+\s+)*(?:-[a-zA-Z0-9]*[fF]|--follow)"
     r"|\s--(?:wait|watch|follow|retry)\b|\brollout status\b"
 )
-_LONGEST_ROUND = 6  # answers
-_SEARCHES = frozenset(("web_search",))
+_MAX_CYCLE_ANSWERS = 6  # answers
+_SEARCH_TOOLS = frozenset(("web_search",))
 
 
 def not_stuck(
@@ -68,14 +68,18 @@ def not_repeating(times: int) -> Policy:
     """Say so after `times` answers alike, and stop at the next."""
 
     def repeated_calls(view: View) -> EndTurn | Note | None:
-        alike = _alike(view)
+        alike = _count_alike(view)
         if alike < times:
             return None
         names = _names(next(_newest(view)))
-        if alike > times and not any(map(_long, next(_newest(view)).calls)):
+        if alike > times and not any(map(_is_long, next(_newest(view)).calls)):
             reason = "with the same arguments and the same result"
             return EndTurn("stuck", f"{names} was called {alike} times {reason}")
-        return Note(REPEATED.format(names=names, times=alike)) if alike == times else None
+        return (
+            Note(REPEATED_CALLS.format(names=names, times=alike))
+            if alike == times
+            else None
+        )
 
     return repeated_calls
 
@@ -85,23 +89,23 @@ def not_alternating(rounds: int) -> Policy:
     rounds = max(rounds, 2)  # once round is no circle
 
     def alternating_calls(view: View) -> EndTurn | Note | None:
-        last = [answer.key for answer in islice(_newest(view), _LONGEST_ROUND + 1)]
+        last = [answer.key for answer in islice(_newest(view), _MAX_CYCLE_ANSWERS + 1)]
         if not last or last[0] not in last[2:]:
             return None  # nearly always: what was called last is no part of a circle
-        found = tuple(islice(_newest(view), _LONGEST_ROUND * rounds + 1))
-        keys = [answer.key for answer in takewhile(_hurries, found)]
-        for length in range(2, _LONGEST_ROUND + 1):
-            going = _going_round(keys, length)
+        answers = tuple(islice(_newest(view), _MAX_CYCLE_ANSWERS * rounds + 1))
+        keys = [answer.key for answer in takewhile(_never_waits, answers)]
+        for length in range(2, _MAX_CYCLE_ANSWERS + 1):
+            going = _count_cycling(keys, length)
             if going < length * rounds:
                 continue
-            names = ", ".join(_names(answer) for answer in found[length - 1 :: -1])
+            names = ", ".join(_names(answer) for answer in answers[length - 1 :: -1])
             if going > length * rounds:
                 reason = "with the same arguments and the same results"
                 return EndTurn(
                     "stuck",
                     f"the same calls were repeated {rounds} times: {names}, {reason}",
                 )
-            return Note(ALTERNATED.format(names=names, times=rounds))
+            return Note(ALTERNATING_CALLS.format(names=names, times=rounds))
         return None
 
     return alternating_calls
@@ -114,14 +118,14 @@ def not_failing(times: int, nudged_at: int = 0) -> Policy:
     """
 
     def repeated_errors(view: View) -> EndTurn | Note | None:
-        found = _same_error(view)
-        if not found or found < times - 1:
+        failures = _count_same_error(view)
+        if not failures or failures < times - 1:
             return None
         names = _names(next(_newest(view)))
-        if found >= times:
-            return EndTurn("stuck", f"{names} failed {found} times with the same error")
-        said = nudged_at and _alike(view) >= nudged_at
-        return None if said else Note(FAILED.format(names=names, times=found))
+        if failures >= times:
+            return EndTurn("stuck", f"{names} failed {failures} times with the same error")
+        warned = nudged_at and _count_alike(view) >= nudged_at
+        return None if warned else Note(REPEATED_ERRORS.format(names=names, times=failures))
 
     return repeated_errors
 
@@ -130,12 +134,12 @@ def not_searching(times: int) -> Policy:
     """Say so after `times` responses in a row that only search, and stop at twice as many."""
 
     def repeated_searches(view: View) -> EndTurn | Note | None:
-        searches = takewhile(lambda answer: answer.names <= _SEARCHES, _newest(view))
+        searches = takewhile(lambda answer: answer.names <= _SEARCH_TOOLS, _newest(view))
         count = sum(1 for _ in islice(searches, 2 * times))
         if count >= 2 * times:
             why = f"the web was searched {count} times in a row, and no page was read"
             return EndTurn("stuck", why)
-        return Note(SEARCHED.format(times=count)) if count == times else None
+        return Note(REPEATED_SEARCHES.format(times=count)) if count == times else None
 
     return repeated_searches
 
@@ -148,25 +152,27 @@ def _newest(view: View) -> Iterator[CallGroup]:
     last = view.turn.last_answer
     if view.conversation.calls or last is None or not last.message.calls:
         return
-    only_aside: bool | None = None
+    only_neutral: bool | None = None
     for answer in view.recent_calls.newest_first:
-        if only_aside is None:
-            only_aside = answer.names <= ASIDE
-        if only_aside or answer.names.isdisjoint(ASIDE):
+        if only_neutral is None:
+            only_neutral = answer.names <= NEUTRAL_TOOLS
+        if only_neutral or answer.names.isdisjoint(NEUTRAL_TOOLS):
             yield answer
-        elif calls := tuple(did for did in answer.calls if did.name not in ASIDE):
+        elif calls := tuple(
+            call for call in answer.calls if call.name not in NEUTRAL_TOOLS
+        ):
             yield CallGroup(calls)
 
 
-def _alike(view: View) -> int:
+def _count_alike(view: View) -> int:
     """How many of the newest answers called the same, and the same came of it."""
     first = next(_newest(view), None)
-    if first is None or not _hurries(first):
+    if first is None or not _never_waits(first):
         return 0
     return sum(1 for _ in takewhile(lambda answer: answer.key == first.key, _newest(view)))
 
 
-def _going_round(keys: list[frozenset[tuple[str, str, str]]], length: int) -> int:
+def _count_cycling(keys: list[frozenset[tuple[str, str, str]]], length: int) -> int:
     """How many of the newest answers go round in so many steps; 0: they do not."""
     if len(keys) < length or all(one == other for one, other in pairwise(keys[:length])):
         return 0
@@ -174,7 +180,7 @@ def _going_round(keys: list[frozenset[tuple[str, str, str]]], length: int) -> in
     return length + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _same_error(view: View) -> int:
+def _count_same_error(view: View) -> int:
     errors = _errors(next(_newest(view), None))
     if not errors:
         return 0
@@ -183,27 +189,27 @@ def _same_error(view: View) -> int:
 
 def _errors(answer: CallGroup | None) -> frozenset[str]:
     """What all the calls of an answer failed with; nothing where one did not."""
-    if answer is None or not _hurries(answer):
+    if answer is None or not _never_waits(answer):
         return frozenset()
-    found = frozenset(did.error for did in answer.calls)
-    return found if "" not in found else frozenset()
+    errors = frozenset(call.error for call in answer.calls)
+    return errors if "" not in errors else frozenset()
 
 
-def _hurries(answer: CallGroup) -> bool:
-    return not any(_waits(did.command) for did in answer.calls)
+def _never_waits(answer: CallGroup) -> bool:
+    return not any(_waits(call.command) for call in answer.calls)
 
 
 @lru_cache(maxsize=1024)  # the same recent calls are looked at after each step
 def _waits(command: str) -> bool:
-    return re.search(_WAITS, command) is not None
+    return re.search(_WAIT_PATTERN, command) is not None
 
 
-def _long(did: RecentCall) -> bool:
-    return did.took >= LONG and not did.failed
+def _is_long(call: RecentCall) -> bool:
+    return call.took >= LONG_CALL_SECONDS and not call.failed
 
 
 def _names(answer: CallGroup) -> str:
-    return " and ".join(dict.fromkeys(did.name for did in answer.calls))
+    return " and ".join(dict.fromkeys(call.name for call in answer.calls))
 
 
 def not_refused(times: int = 3) -> Policy:

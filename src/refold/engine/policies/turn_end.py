@@ -13,7 +13,7 @@ CUT_SHORT = (
     "<reminder>The person stopped your last turn before it was done. "
     "Do not continue it unless they ask.</reminder>"
 )
-WORDS_CUT = (
+TEXT_CUT = (
     "<reminder>The output limit cut your answer off. Go on exactly where it stopped, "
     "repeating nothing.</reminder>"
 )
@@ -25,7 +25,7 @@ CODE_CUT = (
     "<reminder>The output limit cut your answer off, so none of its code was run. Write "
     "it again, in smaller pieces.</reminder>"
 )
-PAUSED = (
+RESPONSE_PAUSED = (
     "<reminder>The provider paused your answer while it called tools for you. Go on where "
     "it stopped, repeating nothing.</reminder>"
 )
@@ -46,7 +46,7 @@ def after_a_stop(view: View) -> Note | None:
     return Note(CUT_SHORT) if stopped and not turn.steps and turn.why == "message" else None
 
 
-def hearing_children(view: View) -> Wait | None:
+def wait_for_children(view: View) -> Wait | None:
     """Keep the turn open while subagents run whose results it needs.
 
     It stands in the way of an end that the model wants, and of no other but a stop. While a
@@ -66,7 +66,7 @@ def hearing_children(view: View) -> Wait | None:
     return Wait() if not view.conversation.undelivered and is_last_word(view) else None
 
 
-def joined_up(times: int = 3, *, code: bool = False) -> Policy:
+def continue_cut_response(times: int = 3, *, code: bool = False) -> Policy:
     """Ask for the rest of a response, up to `times` in a row. With `code`, calls are text.
 
     The pieces stay separate messages in requests, so that prompt caches stay valid;
@@ -79,15 +79,15 @@ def joined_up(times: int = 3, *, code: bool = False) -> Policy:
         if not turn.cut_in_a_row or turn.last_answer is None:
             return None
         if turn.cut_in_a_row > times:
-            what = "provider paused the response"
+            cause = "provider paused the response"
             if not turn.last_answer.paused:
-                what = "output limit cut the response off"
-            reason = f"the {what} {turn.cut_in_a_row} times in a row"
+                cause = "output limit cut the response off"
+            reason = f"the {cause} {turn.cut_in_a_row} times in a row"
             return EndTurn("failed", f"{reason}; continue the session to try again")
         if turn.last_answer.paused:
-            return Note(PAUSED)
+            return Note(RESPONSE_PAUSED)
         if code:
             return Note(CODE_CUT)
-        return Note(WORDS_CUT if turn.last_answer.message.text else CALL_CUT)
+        return Note(TEXT_CUT if turn.last_answer.message.text else CALL_CUT)
 
     return continuation
