@@ -480,7 +480,7 @@ def test_a_child_draws_before_its_budget_is_used_up_and_ends_when_there_is_no_mo
 
 def test_who_was_lent_a_budget_lends_no_more_than_that_unless_it_is_lent_more() -> None:
     class Above:
-        left = 0.5
+        share_left = 0.5
 
         def __init__(self, *more: Budget) -> None:
             self.more = list(more)
@@ -529,7 +529,7 @@ def test_what_was_spent_beside_meanwhile_is_seen_before_the_model_is_asked() -> 
 
 def test_who_has_no_time_left_is_lent_no_more_and_nobody_is_asked_for_ever() -> None:
     class Plenty:
-        left = 1.0
+        share_left = 1.0
 
         async def request_more(self, need: Estimate, used: object) -> Budget | None:
             return Budget(9.0, seconds=60.0)
