@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from mcp.server.mcpserver import Context as MCPContext
 
 from refold.errors import ToolFailed
 from refold.mcp.connections import Connections, McpContext
@@ -42,6 +43,13 @@ def served(
     def repeat(text: str, times: int) -> str:
         """The text so many times."""
         return text * times
+
+    @server.tool()
+    async def grow(context: MCPContext) -> str:
+        """Offer one tool more."""
+        server.add_tool(double, name="later")
+        await context.notify_tools_changed()
+        return "grown"
 
     security = TransportSecuritySettings(allowed_hosts=list(hosts)) if hosts else None
     app = server.streamable_http_app if kind == "http" else server.sse_app
@@ -184,6 +192,25 @@ def test_a_message_of_three_mebibytes_is_read(kind: str, tmp_path: Any) -> None:
 
     assert reply.text.startswith("x" * 900_000)
     assert not reply.whole
+
+
+def test_a_server_of_the_newest_protocol_reports_a_change_of_its_tools(
+    tmp_path: Any,
+) -> None:
+    with served("http", []) as url:
+        servers = connections(tmp_path, type="http", url=url)
+
+        async def work() -> list[str]:
+            context = Context(anyio.Path("/"), "s", "c", lambda _: None, nobody)  # pyright: ignore
+            await servers.settled(20)
+            with anyio.move_on_after(15):
+                while not servers.manifest("s").blocked:
+                    await servers.call("s", "grow", {}, context)
+                    await anyio.sleep(0.2)
+            await anyio.to_thread.run_sync(servers.close)
+            return [tool.name for tool in servers.manifest("s").blocked]
+
+        assert anyio.run(work) == ["later"]
 
 
 def test_a_server_over_sse_that_breaks_off_fails_the_call_and_prints_nothing(

@@ -33,13 +33,15 @@ def repair(
     for key, (kind, _) in _LIST_KINDS.items():
         if isinstance(entries := result.get(key), list):
             changes[key] = _repair_list(cast("list[object]", entries), key, kind, say)
+    if "content" not in result and isinstance(result.get("task"), dict):
+        changes["content"] = []  # a task: the SDK knows none as the answer to a call
     if "content" in result and "model" not in result:
         changes["content"] = _repair_blocks(result["content"])
     if isinstance(messages := result.get("messages"), list):
         changes["messages"] = [
             _repair_message(each) for each in cast("list[object]", messages)
         ]
-    if all(changes[key] == result[key] for key in changes):
+    if all(changes[key] == result.get(key) for key in changes):
         return message
     return message.model_copy(update={"result": {**result, **changes}})
 

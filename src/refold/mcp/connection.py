@@ -13,16 +13,17 @@ from typing import Any, Literal, TypeAlias
 import anyio
 import mcp_types as types
 from mcp import Client
+from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
-from mcp_types.version import LATEST_HANDSHAKE_VERSION
+from mcp_types.version import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import ValidationError
 
 from refold._version import __version__
 from refold.errors import ToolFailed, first
-from refold.mcp import results, transports
+from refold.mcp import results, server_tasks, transports
 from refold.mcp.answer_repair import schema_as_sent
 from refold.mcp.channel import Channel
 from refold.mcp.flood import FloodGate, screened
@@ -54,6 +55,7 @@ _TRIES = 5  # connections in a row that end soon, before a server is given up
 _SOON = 30.0  # seconds: a connection that lived longer was good
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before it is tried again
 _LISTS_AT_ONCE, _BETWEEN_LISTS = 5, 2.0  # readings of its lists, then seconds between two
+_LISTEN_PAUSE = 2.0  # seconds: a session that ends at once asks for no changes
 _PAGES, _MOST = 50, 1_000  # of a list; tools, prompts or resources
 
 
@@ -137,8 +139,7 @@ class Connection:
             )
 
         async def tell(progress: float, total: float | None, message: str | None) -> None:
-            share = f" of {total:g}" if total else ""
-            channel.put(f"{progress:g}{share}{f': {message}' if message else ''}\n")
+            channel.put(f"{_progress_line(progress, total, message)}\n")
 
         async def work() -> Reply:
             found = await self._call(client, tool, dict(arguments), tell)
@@ -201,11 +202,15 @@ class Connection:
         try:
             with anyio.fail_after(config.connect_seconds) as limit:
                 async with self._client_over(config, transport) as client:
+                    await self._set_log_level(client)
                     await self._list(client)
                     limit.deadline = float("inf")
                     self._client, self.state, self.why = client, "connected", ""
                     self._settled.set()
-                    await self._watch(client, ending)
+                    async with anyio.create_task_group() as group:
+                        group.start_soon(self._listen, client, ending)
+                        await self._watch(client, ending)
+                        group.cancel_scope.cancel()
         except TimeoutError:
             ending.because(f"it did not answer within {config.connect_seconds:g} s")
         except Exception as error:  # of the SDK or a transport: one server, not the session
@@ -230,6 +235,50 @@ class Connection:
                     await self._list(client)
                 ending.read(changes)
 
+    async def _listen(self, client: Client, ending: ConnectionEnd) -> None:
+        """Ask a server of the newest protocol for changes of its lists, which `_message` gets.
+
+        Servers of older protocols send them without being asked.
+        """
+        can = client.server_capabilities
+        tools, prompts, resources = (
+            part is not None and bool(part.list_changed)
+            for part in (can.tools, can.prompts, can.resources)
+        )
+        if (
+            not (tools or prompts or resources)
+            or client.protocol_version not in MODERN_PROTOCOL_VERSIONS
+        ):
+            return
+        while not ending.ended:
+            await anyio.sleep(_LISTEN_PAUSE)
+            try:
+                async with client.listen(
+                    tools_list_changed=tools,
+                    prompts_list_changed=prompts,
+                    resources_list_changed=resources,
+                ) as changes:
+                    ending.change()  # they may have changed before
+                    async for _ in changes:
+                        pass
+            except (MCPError, TimeoutError) as error:
+                self._log("info", f"does not report changes: {transports.reason(error)}")
+                return
+            except SubscriptionLost as error:
+                self._log("info", f"reports changes no longer: {error}")
+
+    async def _set_log_level(self, client: Client) -> None:
+        """Say what is wanted of its log. In the newest protocol each request says so."""
+        older = client.protocol_version not in MODERN_PROTOCOL_VERSIONS
+        if client.server_capabilities.logging is None or not older:
+            return
+        try:
+            await client.session.set_logging_level(  # pyright: ignore[reportDeprecated]
+                self.config.log_level
+            )
+        except MCPError as error:
+            self._log("info", f"takes no log level: {transports.reason(error)}")
+
     def _client_over(self, config: ServerConfig, transport: str) -> Client:
         gate = FloodGate(lambda what: self._log("warning", what), self._ending.change)
         return Client(
@@ -239,8 +288,10 @@ class Connection:
             sampling_callback=self._requests.sample if self._environment.samples else None,
             elicitation_callback=self._requests.elicit,
             logging_callback=self._logged,
+            log_level=self.config.log_level,
             message_handler=self._message,
             client_info=types.Implementation(name="refold", version=__version__),
+            extensions=(server_tasks.TasksExtension(),),
         )
 
     def _streams(
@@ -276,7 +327,10 @@ class Connection:
         """
         answer: types.CallToolResult | MCPError
         try:
-            answer = await client.call_tool(tool, arguments, progress_callback=tell)
+            as_task = tool in {each.name for each in self.manifest.usable if each.as_task}
+            answer = await server_tasks.call_tool(
+                client, tool, arguments, tell, as_task=as_task
+            )
         except MCPError as error:
             answer = error
         if not self.config.protocol and needs_older(client.protocol_version, answer):
@@ -384,11 +438,22 @@ _CHANGES = (
 )
 
 
+def _progress_line(progress: float, total: float | None, message: str | None) -> str:
+    """As "3 of 4: reading"; a task says only what it does."""
+    share = f"{progress:g} of {total:g}" if total else f"{progress:g}" if progress else ""
+    return ": ".join(filter(None, (share, message))) or "0"
+
+
 async def _offer(client: Client) -> ServerListing:
     """All lists of a server, page by page, within limits."""
     can, info = client.server_capabilities, client.server_info
     tools = [
-        RemoteTool(t.name, t.description or "", json.dumps(schema_as_sent(t.input_schema)))
+        RemoteTool(
+            t.name,
+            t.description or "",
+            json.dumps(schema_as_sent(t.input_schema)),
+            t.execution is not None and t.execution.task_support == server_tasks.REQUIRED,
+        )
         for t in (await _pages(client.list_tools, "tools") if can.tools else [])
     ]
     prompts = [

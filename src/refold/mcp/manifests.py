@@ -23,11 +23,12 @@ _LARGEST = 8 * 1024 * 1024  # bytes of one file
 
 
 class RemoteTool(Struct, frozen=True):
-    """A tool as its server describes it. `schema` is JSON."""
+    """A tool as its server describes it. `schema` is JSON. `as_task`: it is called as a task."""
 
     name: str
     description: str
     schema: str
+    as_task: bool = False
 
     @property
     def pin(self) -> str:

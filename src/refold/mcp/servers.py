@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from operator import itemgetter
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast, get_args
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -31,6 +31,9 @@ _LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 _CALL_SECONDS, _CONNECT_SECONDS = 300.0, 30.0
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
+LogLevel: TypeAlias = Literal[
+    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"
+]
 
 
 class OAuthConfig(Struct, frozen=True):
@@ -67,6 +70,7 @@ class ServerConfig(Struct, frozen=True):
     hosts: tuple[str, ...] = ()
     remote: bool = False
     protocol: str = ""
+    log_level: LogLevel = "info"
     call_seconds: float = _CALL_SECONDS
     connect_seconds: float = _CONNECT_SECONDS
     source: str = ""
@@ -136,6 +140,7 @@ def server(name: str, said: object, source: str) -> ServerConfig | None:
         hosts=fields.hosts(),
         remote=fields.remote(transport),
         protocol=fields.protocol(),
+        log_level=fields.log_level(),
         call_seconds=fields.milliseconds("timeout", _CALL_SECONDS),
         connect_seconds=fields.milliseconds("startupTimeout", _CONNECT_SECONDS),
         source=source,
@@ -378,6 +383,12 @@ class _Fields:
         if found and found not in PROTOCOLS:
             self._wrong("protocol", f"one of {', '.join(PROTOCOLS)}")
         return found
+
+    def log_level(self) -> LogLevel:
+        found = self.text("logLevel") or "info"
+        if found not in get_args(LogLevel):
+            self._wrong("logLevel", f"one of {', '.join(get_args(LogLevel))}")
+        return cast("LogLevel", found)
 
     def milliseconds(self, key: str, default: float) -> float:
         found = self._said.get(key)

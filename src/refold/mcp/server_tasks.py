@@ -1,0 +1,217 @@
+"""Calls that a server answers with a task: it works on, and is asked for the result.
+
+There are two kinds. With 2025-11-25 a tool says that it has to be called so, and `tasks/result` waits for
+the end. With 2026-07-28 any call may become a task (an extension), and `tasks/get` has the result when
+it is there. What a task says of its progress goes where that of a call goes; a call that is cancelled
+cancels its task. `connection` makes the calls.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, Literal
+
+import anyio
+import mcp_types as types
+from mcp import Client
+from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
+from mcp.client.session import ClientRequestContext, ClientSession
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter
+
+REQUIRED = "required"  # the `taskSupport` of a tool that cannot be called otherwise
+_MIN_SECONDS, _MAX_SECONDS = 0.2, 10.0  # between two looks at a task
+_CANCEL_SECONDS = 2.0  # that a server has to hear of it
+_MAX_STATUS_CHARS = 500
+
+_TELL = ContextVar[ProgressFnT | None]("tell", default=None)  # of the call that runs
+
+
+class TasksExtension(ClientExtension):
+    """Calls that 2026-07-28 turns into tasks, for the client of the SDK."""
+
+    identifier = "io.modelcontextprotocol/tasks"
+
+    def claims(self) -> Sequence[ResultClaim[Any]]:
+        return (ResultClaim(result_type="task", model=_CreatedTask, resolve=_resolve),)
+
+
+async def call_tool(
+    client: Client,
+    tool: str,
+    arguments: dict[str, Any],
+    tell: ProgressFnT,
+    *,
+    as_task: bool,
+) -> types.CallToolResult:
+    """Call a tool. `as_task`: it says that it has to be called as one.
+
+    Raises `MCPError`.
+    """
+    if as_task and client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
+        return await _call_as_task(client, tool, arguments, tell)
+    before = _TELL.set(tell)
+    try:
+        return await client.call_tool(tool, arguments, progress_callback=tell)
+    finally:
+        _TELL.reset(before)
+
+
+async def _call_as_task(
+    client: Client, tool: str, arguments: dict[str, Any], tell: ProgressFnT
+) -> types.CallToolResult:
+    """Call a tool that 2025-11-25 has as a task."""
+    session = client.session
+    params = types.CallToolRequestParams(
+        name=tool, arguments=arguments, task=types.TaskMetadata()
+    )
+    created = await session.send_request(
+        types.CallToolRequest(params=params), types.CreateTaskResult, progress_callback=tell
+    )
+    task, result = created.task, types.CallToolResult(content=[])
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(_follow, session, task, tell)
+            payload = types.GetTaskPayloadRequestParams(task_id=task.task_id)
+            result = await session.send_request(
+                types.GetTaskPayloadRequest(params=payload), types.CallToolResult
+            )
+            group.cancel_scope.cancel()
+        return result
+    except anyio.get_cancelled_exc_class():
+        await _cancel(session, task.task_id)
+        raise
+
+
+class _CreatedTask(types.Result):
+    """The answer to a call that has become a task."""
+
+    result_type: Literal["task"]
+    task_id: str
+    status: str = "working"
+    status_message: str | None = None
+    poll_interval_ms: int | None = None
+
+
+class _TaskState(_CreatedTask):
+    """What `tasks/get` says. `input_requests` are questions by their keys."""
+
+    result_type: Any = None
+    result: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+    input_requests: dict[str, Any] | None = None
+
+
+class _TaskParams(types.RequestParams):
+    task_id: str
+    input_responses: dict[str, Any] | None = None
+
+
+class _TaskRequest(types.Request[_TaskParams, str]):
+    name_param = "taskId"
+
+    method: str
+    params: _TaskParams
+
+
+async def _resolve(created: _CreatedTask, context: ClaimContext) -> types.CallToolResult:
+    session, task_id, said = context.session, created.task_id, created.status_message
+    answered = set[str]()
+    await _report(said, "")
+    try:
+        while True:
+            await anyio.sleep(_seconds(created.poll_interval_ms))
+            request = _request("tasks/get", task_id)
+            state = await session.send_request(request, _TaskState)
+            await _report(state.status_message, said)
+            said = state.status_message
+            match state.status:
+                case "completed":
+                    return types.CallToolResult.model_validate(
+                        state.result or {}, by_name=False
+                    )
+                case "failed" | "cancelled":
+                    raise _failure(state)
+                case "input_required":
+                    await _answer(session, task_id, state.input_requests or {}, answered)
+                case _:
+                    pass
+    except anyio.get_cancelled_exc_class():
+        await _cancel(session, task_id)
+        raise
+
+
+async def _answer(
+    session: ClientSession,
+    task_id: str,
+    requests: Mapping[str, Any],
+    answered: set[str],
+) -> None:
+    """Put the questions of a task to the user that have not been yet."""
+    responses = dict[str, Any]()
+    for key, raw in requests.items():
+        if key in answered:
+            continue
+        answered.add(key)
+        request = _INPUT_REQUEST.validate_python(raw, by_name=False)
+        context = ClientRequestContext(session=session, request_id=key, meta=None)
+        response = await session.dispatch_input_request(context, request)
+        if isinstance(response, types.ErrorData):
+            raise MCPError(response.code, response.message, response.data)
+        responses[key] = response.model_dump(by_alias=True, mode="json", exclude_none=True)
+    if responses:
+        request = _request("tasks/update", task_id, responses)
+        await session.send_request(request, types.EmptyResult)
+
+
+async def _follow(session: ClientSession, task: types.Task, tell: ProgressFnT) -> None:
+    """Report what a task of 2025-11-25 says of its state, until cancelled."""
+    before = _TELL.set(tell)
+    try:
+        said = ""
+        while True:
+            await anyio.sleep(_seconds(task.poll_interval))
+            params = types.GetTaskRequestParams(task_id=task.task_id)
+            request = types.GetTaskRequest(params=params)
+            state = await session.send_request(request, types.GetTaskResult)
+            await _report(state.status_message, said)
+            said = state.status_message or ""
+    except MCPError:
+        return  # the result says what is wrong
+    finally:
+        _TELL.reset(before)
+
+
+async def _report(message: str | None, before: str | None) -> None:
+    tell = _TELL.get()
+    if tell is not None and message and message != before:
+        await tell(0, None, message[:_MAX_STATUS_CHARS])
+
+
+async def _cancel(session: ClientSession, task_id: str) -> None:
+    with anyio.move_on_after(_CANCEL_SECONDS, shield=True):
+        try:
+            await session.send_request(_request("tasks/cancel", task_id), types.EmptyResult)
+        except MCPError:
+            return  # it has ended meanwhile
+
+
+def _request(
+    method: str, task_id: str, responses: dict[str, Any] | None = None
+) -> _TaskRequest:
+    params = _TaskParams(task_id=task_id, input_responses=responses)
+    return _TaskRequest(method=method, params=params)
+
+
+def _failure(state: _TaskState) -> MCPError:
+    error = state.error or {}
+    message = error.get("message") or state.status_message or f"the task is {state.status}"
+    return MCPError(types.INTERNAL_ERROR, str(message)[:_MAX_STATUS_CHARS])
+
+
+def _seconds(interval_ms: int | None) -> float:
+    return min(_MAX_SECONDS, max(_MIN_SECONDS, (interval_ms or 1_000) / 1_000))
+
+
+_INPUT_REQUEST = TypeAdapter[Any](types.InputRequest)
