@@ -214,6 +214,34 @@ def test_every_decision_record_has_the_standard_shape_and_a_row_in_the_index() -
     assert numbers == sorted(set(numbers))  # each once; a number may stay unused
 
 
+def test_index_of_decisions_says_where_each_number_is_explained() -> None:
+    folder = ROOT / "docs/decisions"
+    rows = [
+        line.strip("| ").split(" | ")
+        for line in (folder / "README.md").read_text(encoding="utf-8").splitlines()
+        if re.match(r"\| \[?\d{4}", line)
+    ]
+    numbers = [re.sub(r"\[|\].*", "", row[0]) for row in rows]
+    lost = [
+        number
+        for number, (_, _, where) in zip(numbers, rows, strict=True)
+        if not (
+            any(folder.glob(f"{number}-*.md"))
+            if where == "record"
+            else all((ROOT / path).is_file() for path in re.findall(r"`(.+?)`", where))
+            and (
+                re.match("`", where)
+                or re.match(r"superseded by (\d{4})", where)[1] in numbers
+            )  # pyright: ignore[reportOptionalSubscript]
+        )
+    ]
+
+    assert numbers == sorted(set(numbers))
+    assert lost == []
+    records = [row for row in rows if row[2] == "record"]
+    assert len(records) == len(list(folder.glob("[0-9]*.md")))
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

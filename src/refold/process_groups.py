@@ -2,6 +2,9 @@
 
 It signals a group, and says whether any of it still runs. The caller decides how long to
 wait, and what to do then.
+
+It is in the lowest layer because `place` and `provider` both start programs and do not
+import each other.
 """
 
 import os

@@ -4,6 +4,9 @@ Switching is one operation. The session that continues in another directory is c
 opened there as `refold -r` would: with the settings, rules, instructions and notes of that
 folder, after the same question about trust. `Session` is the handle; this module has what
 several handles of one start share.
+
+The open workspace is never changed in place: its sandbox, rules, trust and notes depend on
+each other, and a part that was forgotten would still write to the old place.
 """
 
 import os

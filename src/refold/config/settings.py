@@ -2,6 +2,10 @@
 
 `config.load` decides where values come from and which layer wins. The comment behind
 each field is its documentation: docs/settings.md is generated from it.
+
+A name says what it holds and in which unit (`result_chars`, `question_seconds`), because
+the file is read alone, a year after it was written. An old name is an error that gives the
+new one.
 """
 
 from typing import Annotated, Literal, TypeAlias

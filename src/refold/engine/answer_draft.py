@@ -2,6 +2,9 @@
 
 A call that the model made through `tool_call` becomes a call of the tool it names, so later
 code sees only that one. `model_call` records the response.
+
+The size of a response is limited here and not in the wires, because plug-ins bring wires of
+their own. A time limit would stop slow and honest models first.
 """
 
 import time

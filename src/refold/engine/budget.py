@@ -6,6 +6,9 @@ reservation that was never settled, because the process died, stays counted.
 
 A subagent's budget is a grant: there a call has to fit completely, or more is requested
 first. So a tree of sessions exceeds its budget by no more than one session would.
+
+Reservations are events, so that a crash loses none. A budget is for one turn: one for a
+whole session would end a conversation of a week in the middle.
 """
 
 from collections.abc import Callable

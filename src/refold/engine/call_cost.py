@@ -3,6 +3,9 @@
 A provider may report nothing, or something impossible: no tokens for a long response, or
 billions for a short one. Neither makes a call free, and neither uses up a budget. Only this
 module decides which counts are plausible; an estimate is marked in the usage.
+
+Such responses are not refused: many small servers send them all day. A tokenizer of our own
+would be slow and differ from what is billed.
 """
 
 from collections.abc import Callable

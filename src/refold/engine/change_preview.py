@@ -3,6 +3,9 @@
 The tool itself runs, on files that keep its changes in memory, so the preview is what would
 happen. A call that fails here, or does not pass the check of
 its tool, fails without a question.
+
+A display that computed the effect from the arguments would be every edit tool a second
+time, and wrong sooner or later.
 """
 
 from collections.abc import Sequence

@@ -4,6 +4,14 @@ The whole disk is visible and read-only, or, if "/" itself is masked, empty exce
 is to be seen. Then some paths are masked and some opened, from the root downwards, so that
 the deeper path wins. `sandbox_rules` decides which paths are masked or opened. See
 bwrap(1).
+
+bubblewrap mounts by path, and another command can exchange a directory and a link between
+the moment a path is resolved and the moment it is mounted. So the mounts of the waiting
+process are compared with what was intended before its command starts.
+
+A file with keys is masked by a regular file with one line. git does not accept a device as
+a file, so `git diff` failed where a `.env` was tracked; a model takes an empty file for the
+real content.
 """
 
 import os

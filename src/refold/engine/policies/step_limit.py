@@ -2,6 +2,9 @@
 
 The warning and the summary can each be switched off. `going_on` lets the user type
 "continue" without a message.
+
+`/iterations` sets the limit by an event (`StepLimitSet`), from the running turn on. A field
+in memory would be lost in a crash, and unknown to a replay.
 """
 
 from refold.engine.answer_draft import EMPTY_RESPONSE

@@ -8,6 +8,10 @@ Directories have mode 0700 and files 0600. Each promise of `store.Store` is carr
 queue of the threads of `writer_threads`. Only an append to an open file is done by the event
 loop itself: it fills the page cache and does not wait for the disk. If such a write was
 slow, the threads append for a while.
+
+An append takes about 20 microseconds, a hop to a thread and back 200 to 700: with three
+appends a step, that was a fifth of refold's own time. Events that are held back until a
+batch is worth a hop would be lost in a crash.
 """
 
 from collections.abc import Callable, Sequence

@@ -4,6 +4,10 @@ The first session that needs it starts it. `serve` is the process that then runs
 itself some time after the last use. A running server is found by its record, a file that
 only the user can read: it has the address, and the key that each request must have.
 `embedded` sends the requests.
+
+One server serves all: of the 34 seconds of a small task, 18 went into loading the model and
+reading the same instructions. Sessions hold a shared lock and the server ends when it gets
+the lock alone, because a lock survives `kill -9`, and a count of sessions does not.
 """
 
 import fcntl

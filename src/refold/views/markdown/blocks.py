@@ -5,6 +5,9 @@ The algorithm of CommonMark 0.31, with the tables of GitHub: first match the ope
 A block is returned when it is finished, a line of code at once; no line is parsed twice. The
 functions for starts of blocks take a line without the marks of its containers, its leading tabs
 expanded. `spans` parses inline Markdown.
+
+markdown-it-py parses whole texts. To parse the last block again for each line takes 975 ms
+instead of 2.3 ms for a fence of 1,000 lines. It is the reference in the tests.
 """
 
 import re
