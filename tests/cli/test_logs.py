@@ -286,7 +286,7 @@ def test_a_provider_s_trouble_is_there_with_what_was_done_about_it() -> None:
     def ask(*faults: ProviderError) -> None:
         inner = ScriptedProvider(*faults, "Yes.")
         patient = RetryingProvider(
-            inner, Backoff(retries=1), sleep=at_once, dice=lambda: 1.0, tell=tell
+            inner, Backoff(retries=1), sleep=at_once, dice=lambda: 1.0, write_log=tell
         )
 
         async def all_of_it() -> None:

@@ -11,7 +11,7 @@ from refold.provider.model_figures import (
     ListedModel,
     StoredModelList,
     directory_in,
-    remember,
+    store_list,
 )
 
 
@@ -36,6 +36,6 @@ def test_what_a_server_of_one_s_own_last_listed_is_offered_too(
     listed = StoredModelList(
         0.0, find("ollama").base_url, (ListedModel("llama4"), ListedModel("qwen4"))
     )
-    remember(directory_in(state), "ollama", listed)
+    store_list(directory_in(state), "ollama", listed)
 
     assert offered(home, tmp_path)[1:] == ("ollama/llama4", "ollama/qwen4")

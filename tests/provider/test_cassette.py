@@ -26,7 +26,7 @@ from refold.errors import (
     Unreachable,
 )
 from refold.provider.cassette import CassetteWriter, Recording, Replaying
-from refold.provider.cassette_format import Mask, joined, unmasked
+from refold.provider.cassette_format import Mask, join_deltas, no_mask
 from refold.provider.port import (
     CallDelta,
     Delta,
@@ -72,7 +72,7 @@ class Fixed:
             yield each
 
 
-def recording(inner: Provider, file: Path, mask: Mask = unmasked) -> Recording:
+def recording(inner: Provider, file: Path, mask: Mask = no_mask) -> Recording:
     return Recording(inner, CassetteWriter(file, mask))
 
 
@@ -665,7 +665,7 @@ def test_whatever_was_asked_and_answered_comes_again(
         again = ask(Replaying(file), *requests)
 
     assert first == answers
-    assert again == [[tidy(d) for d in joined(answer)] for answer in first]  # type: ignore[arg-type]
+    assert again == [[tidy(d) for d in join_deltas(answer)] for answer in first]  # type: ignore[arg-type]
 
 
 @given(conversations(), conversations())
@@ -724,7 +724,7 @@ def test_a_whole_session_is_replayed_to_the_same_view(file: Path, tmp_path: Path
 
     assert replayed == recorded
     assert replayed[0] == "failed"
-    assert replaying.left == 0
+    assert replaying.calls_left == 0
 
 
 def test_a_session_that_goes_another_way_ends_with_the_difference(

@@ -11,7 +11,7 @@ from refold.provider.catalog import (
     address,
     connect,
     find,
-    named,
+    parse_model,
     providers,
     window_of,
 )
@@ -27,9 +27,9 @@ AZURE, OLLAMA = find("azure"), find("ollama")
 
 
 def test_a_model_is_named_with_its_provider_and_may_have_slashes_itself() -> None:
-    assert named("ollama/qwen3:8b") == (OLLAMA, "qwen3:8b")
-    assert named("openai/meta/llama-4") == (OPENAI, "meta/llama-4")
-    assert named("Anthropic") == (ANTHROPIC, ANTHROPIC.model)
+    assert parse_model("ollama/qwen3:8b") == (OLLAMA, "qwen3:8b")
+    assert parse_model("openai/meta/llama-4") == (OPENAI, "meta/llama-4")
+    assert parse_model("Anthropic") == (ANTHROPIC, ANTHROPIC.model)
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_a_model_is_named_with_its_provider_and_may_have_slashes_itself() -> Non
 )
 def test_a_name_that_means_nothing_says_what_would(text: str, says: str) -> None:
     with pytest.raises(BadInput, match=says):
-        named(text)
+        parse_model(text)
 
 
 def test_a_provider_of_ones_own_is_a_value() -> None:
     mine = ProviderSpec("mine", "openai-chat", "Mine", "http://127.0.0.1:1/v1", model="m")
 
-    assert named("mine", (mine, *providers())) == (mine, "m")
+    assert parse_model("mine", (mine, *providers())) == (mine, "m")
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_names_and_variables_of_providers_are_their_own() -> None:
 
     assert len(set(names)) == len(names)
     assert all(spec.url_env and (spec.key_env or spec.name == "ollama") for spec in known)
-    assert named("google") == (GEMINI, GEMINI.model)
+    assert parse_model("google") == (GEMINI, GEMINI.model)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from refold.provider.error_mapping import (
     ResponseStart,
     StreamError,
     failure,
-    troubled,
+    stream_failure,
 )
 from refold.testing.providers import ScriptedProvider
 from tests.engine.house import WEATHER, entries, run, world
@@ -119,7 +119,7 @@ def test_wait_is_taken_from_the_words_of_a_rate_limit(
 def test_overflow_is_recognized_in_a_stream() -> None:
     told = StreamError(400, "Your input exceeds the context window of this model.")
 
-    assert isinstance(troubled(PEER, told, "m"), TooLong)
+    assert isinstance(stream_failure(PEER, told, "m"), TooLong)
 
 
 def test_request_larger_than_the_limit_of_a_minute_is_too_long() -> None:

@@ -39,7 +39,7 @@ FIRST, SECOND, THIRD = "acme/one", "other/two", "third/three/x"
 def chain(*providers: Provider, clock: Clock | None = None, rest: float = 30.0) -> Fallback:
     links = zip((FIRST, SECOND, THIRD), providers, strict=False)
     made = [(name, _giving(provider)) for name, provider in links]
-    return Fallback(made, rest=rest, clock=clock or Clock())
+    return Fallback(made, rest_seconds=rest, clock=clock or Clock())
 
 
 def _giving(provider: Provider) -> Callable[[], Provider]:

@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from refold.engine.answer_draft import Draft
 from refold.errors import Overloaded, ProviderError, Refused, TooLong
-from refold.provider.gemini import UNSIGNED, path
+from refold.provider.gemini import MISSING_SIGNATURE, path
 from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import SSE, answer, sse
@@ -294,7 +294,7 @@ def test_older_models_are_not_asked_for_what_they_do_not_know(
 
     signed = [part.get("thoughtSignature") for part in body["contents"][1]["parts"]]
     assert ("generationConfig" in body) == thinks
-    assert signed == [UNSIGNED if stands_in else None, None]
+    assert signed == [MISSING_SIGNATURE if stands_in else None, None]
 
 
 def test_signatures_that_are_refused_are_left_out_once_and_for_all() -> None:
@@ -310,9 +310,9 @@ def test_signatures_that_are_refused_are_left_out_once_and_for_all() -> None:
     first, *later = anyio.run(use)
 
     assert "Y2FsbA==" in first
-    assert UNSIGNED not in first
+    assert MISSING_SIGNATURE not in first
     assert ["Y2FsbA==" in b for b in later] == [False, False]
-    assert [b.count(UNSIGNED) for b in later] == [1, 1]
+    assert [b.count(MISSING_SIGNATURE) for b in later] == [1, 1]
     assert ['"id":"g-1"' in b for b in later] == [True, True]
 
 

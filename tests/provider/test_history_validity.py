@@ -115,7 +115,7 @@ def _gemini(asked: Request) -> bytes:
         called |= gemini.calls_of(spoken.message)
     encoded = Encoded(
         lambda m, _: gemini.message_to_wire(
-            m, called=called, manner=gemini.GeminiEncoding("filled")
+            m, calls=called, encoding=gemini.GeminiEncoding("filled")
         )
     )
     return gemini.to_wire(asked, encoded.join(asked.messages, asked.pictures))

@@ -36,7 +36,7 @@ def read(*pieces: bytes) -> list[bytes | str]:
     async def use() -> None:
         connection = HttpConnection(stream)
         await connection.send("/", (("host", "here"),), b"{}", 5)
-        await connection.head()
+        await connection.read_head()
         try:
             while chunk := await connection.next_chunk():
                 found.append(chunk)
@@ -84,9 +84,9 @@ def test_an_end_that_was_not_read_is_not_that_of_the_next_answer() -> None:
         connection, found = HttpConnection(stream), list[bytes]()
         for _ in range(2):
             await connection.send("/", (("host", "here"),), b"{}", 5)
-            await connection.head()
+            await connection.read_head()
             found.append(await connection.next_chunk())
-            assert connection.begin_anew()
+            assert connection.start_next()
         return found
 
     assert anyio.run(use) == [TOGETHER, b"hi"]
@@ -118,9 +118,9 @@ def test_nothing_more_is_asked_where_the_connection_is_said_to_end(
     async def use() -> bool:
         connection = HttpConnection(stream)
         await connection.send("/", (("host", "here"),), b"{}", 5)
-        await connection.head()
+        await connection.read_head()
         await connection.next_chunk()
-        return connection.begin_anew()
+        return connection.start_next()
 
     assert anyio.run(use) is False
 

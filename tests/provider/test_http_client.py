@@ -9,7 +9,7 @@ import pytest
 
 from refold.provider.connect import Broken, Unconnected, server_address
 from refold.provider.http import Bounds, HttpClient, HttpRequest
-from refold.provider.resolver import AddressRefused, Judge, judged
+from refold.provider.resolver import AddressRefused, Judge, resolve_and_judge
 from refold.testing.wire_server import Answer, Pause, wire_server
 from refold.values.web_address import WebAddress
 
@@ -89,7 +89,7 @@ def test_refused_address_is_refused_also_where_a_proxy_leads_there() -> None:
         return ["169.254.169.254"]
 
     async def judge(where: WebAddress) -> Sequence[str]:
-        return await judged(where.host, where.port, resolve=metadata)
+        return await resolve_and_judge(where.host, where.port, resolve=metadata)
 
     with pytest.raises(AddressRefused, match="a reserved address"):
         anyio.run(HttpClient(PROXY).open, HttpRequest(server_address("http://a.b")), judge)

@@ -12,7 +12,7 @@ from refold.config.settings import Provider, Settings
 from refold.errors import BadInput
 from refold.provider import catalog
 from refold.provider.command.backends import full_name
-from refold.provider.model_aliases import newest
+from refold.provider.model_aliases import newest_model
 from tests.provider.list_server import list_server
 
 KEY = "not-a-real-key-000000000000"
@@ -54,7 +54,7 @@ def test_a_short_name_means_the_newest_model_of_a_provider_with_a_key(
 def test_a_model_that_only_the_provider_lists_may_be_the_newest() -> None:
     listed = ("claude-opus-9-1", "claude-opus-10", "claude-sonnet-11")
 
-    assert newest("opus", "anthropic", listed) == "claude-opus-10"
+    assert newest_model("opus", "anthropic", listed) == "claude-opus-10"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_server_that_lists_no_model_is_named_with_its_address(home: Path) -> N
 
 def test_a_missing_key_names_the_command_line_of_the_same_maker() -> None:
     with pytest.raises(BadInput, match="such as gemini-cli, its command line"):
-        catalog.connect(catalog.GEMINI, {})
+        catalog.connect(catalog.GEMINI_SPEC, {})
 
 
 def test_all_families_of_a_provider_with_a_key_are_offered(home: Path) -> None:

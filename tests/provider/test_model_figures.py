@@ -10,9 +10,9 @@ from refold.provider.model_figures import (
     ListedModel,
     ModelFigures,
     StoredModelList,
-    remember,
+    store_list,
 )
-from refold.provider.prices import FREE, Override, Rates
+from refold.provider.prices import FREE_RATES, Override, Rates
 from refold.provider.spec import PluginProvider
 from refold.testing.providers import ScriptedProvider
 
@@ -48,7 +48,7 @@ def test_a_window_is_what_was_set_then_what_was_told_then_what_is_known(
     window: int,
     tmp_path: Path,
 ) -> None:
-    remember(tmp_path, "openai", StoredModelList(0.0, OPENAI.base_url, told))
+    store_list(tmp_path, "openai", StoredModelList(0.0, OPENAI.base_url, told))
 
     assert figures(tmp_path, own, windows).window(OPENAI, MODEL) == window
 
@@ -57,7 +57,7 @@ def test_a_price_that_was_told_goes_before_the_list_and_one_that_was_set_before_
     tmp_path: Path,
 ) -> None:
     listed = figures(tmp_path).rates(OPENAI, MODEL)
-    remember(tmp_path, "openai", StoredModelList(0.0, OPENAI.base_url, (TOLD,)))
+    store_list(tmp_path, "openai", StoredModelList(0.0, OPENAI.base_url, (TOLD,)))
 
     told, own = (figures(tmp_path, set_).rates(OPENAI, MODEL) for set_ in ({}, OWN))
 
@@ -69,7 +69,7 @@ def test_a_price_that_was_told_goes_before_the_list_and_one_that_was_set_before_
 
 
 def test_what_another_address_told_does_not_count(tmp_path: Path) -> None:
-    remember(
+    store_list(
         tmp_path, "vllm", StoredModelList(0.0, "http://here:1", (ListedModel("m", 333),))
     )
 
@@ -85,7 +85,7 @@ def test_what_is_learned_holds_at_once_and_the_next_time(tmp_path: Path) -> None
 
     assert (before, first.window(OLLAMA, "m")) == (0, 333)
     assert figures(tmp_path).window(OLLAMA, "m") == 333
-    assert figures(tmp_path).listed(OLLAMA) == listed == first.listed(OLLAMA)
+    assert figures(tmp_path).get_list(OLLAMA) == listed == first.get_list(OLLAMA)
 
 
 def test_what_runs_on_this_machine_costs_nothing(tmp_path: Path) -> None:
@@ -94,8 +94,8 @@ def test_what_runs_on_this_machine_costs_nothing(tmp_path: Path) -> None:
         for url in ("http://127.0.0.1:8000/v1", "http://example.com/v1")
     )
 
-    assert (here, there) == (FREE, None)
-    assert figures(tmp_path).rates_here("m") == FREE
+    assert (here, there) == (FREE_RATES, None)
+    assert figures(tmp_path).rates_here("m") == FREE_RATES
 
 
 def test_a_provider_nobody_knows_has_what_was_set_and_nothing_else(tmp_path: Path) -> None:

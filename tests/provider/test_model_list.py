@@ -11,7 +11,12 @@ import pytest
 from refold.errors import BadInput, ProviderError, Refused, Unreachable
 from refold.provider.catalog import find
 from refold.provider.known_models import PriceTier
-from refold.provider.model_figures import ListedModel, StoredModelList, remember, remembered
+from refold.provider.model_figures import (
+    ListedModel,
+    StoredModelList,
+    load_list,
+    store_list,
+)
 from refold.provider.model_list import from_anthropic, from_gemini, from_openai, list_models
 from refold.provider.spec import ProviderSpec
 from tests.provider.list_server import ListServer, Pages, list_server
@@ -279,11 +284,11 @@ LIST = StoredModelList(
 def test_a_list_is_kept_for_the_address_that_gave_it(tmp_path: Path) -> None:
     directory = tmp_path / "state" / "models"
 
-    assert remembered(directory, "a/b", "http://x") is None
-    remember(directory, "a/b", LIST)
+    assert load_list(directory, "a/b", "http://x") is None
+    store_list(directory, "a/b", LIST)
 
-    assert remembered(directory, "a/b", "http://x") == LIST
-    assert remembered(directory, "a/b", "http://y") is None
+    assert load_list(directory, "a/b", "http://x") == LIST
+    assert load_list(directory, "a/b", "http://y") is None
     assert [p.name for p in directory.iterdir()] == ["a%2Fb.json"]
 
 
@@ -291,15 +296,15 @@ def test_a_list_is_kept_for_the_address_that_gave_it(tmp_path: Path) -> None:
 def test_a_kept_list_that_cannot_be_read_is_none(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "x.json").write_bytes(text)
 
-    assert remembered(tmp_path, "x", "http://x") is None
+    assert load_list(tmp_path, "x", "http://x") is None
 
 
 def test_where_nothing_can_be_kept_nothing_breaks(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    remember(tmp_path / "file", "x", LIST)
+    store_list(tmp_path / "file", "x", LIST)
 
-    assert remembered(tmp_path / "file", "x", "http://x") is None
+    assert load_list(tmp_path / "file", "x", "http://x") is None
 
 
 def test_a_settings_own_provider_is_listed_like_any_other() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from refold import Agent
 from refold.errors import BadInput
-from refold.provider.spec import plugged
+from refold.provider.spec import plugin_provider
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, ReceivedRequest, wire_server
@@ -67,7 +67,7 @@ def test_one_that_cannot_be_loaded_is_named_with_its_place() -> None:
         BadInput,
         match=r"the provider 'broken' of echoing 1.0 \(echoing:nothing\) cannot be used: ",
     ):
-        plugged("broken")
+        plugin_provider("broken")
 
 
 def test_a_provider_of_a_package_may_be_data_for_a_wire_of_ours(
@@ -105,8 +105,8 @@ def test_what_is_neither_function_nor_data_is_named() -> None:
     with pytest.raises(
         BadInput, match=r"'number' of echoing .*neither a function nor a ProviderSpec"
     ):
-        plugged("number")
+        plugin_provider("number")
 
 
 def test_a_name_that_no_package_has_is_nobody() -> None:
-    assert plugged("nobody") is None
+    assert plugin_provider("nobody") is None

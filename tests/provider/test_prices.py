@@ -33,7 +33,7 @@ def price(
     here: bool = False,
 ) -> float | None:
     """What this usage of a model costs now. `here`: it runs on this machine."""
-    found = rates(provider, model, overrides, here=here)
+    found = rates(provider, model, overrides, is_local=here)
     return None if found is None else found.cost(usage)
 
 
@@ -211,8 +211,8 @@ def test_half_a_price_of_an_unknown_model_is_none() -> None:
 def test_what_the_provider_tells_goes_before_the_list() -> None:
     told = (known_models.PriceTier(0, 1.0, 1.0),)
 
-    assert rates("openai", "gpt-6.1-sol", told=told) == prices.Rates(told)
-    assert rates("openai", "gpt-6.1-sol", {"*": Override(output=2.0)}, told=told) == (
+    assert rates("openai", "gpt-6.1-sol", listed=told) == prices.Rates(told)
+    assert rates("openai", "gpt-6.1-sol", {"*": Override(output=2.0)}, listed=told) == (
         prices.Rates((known_models.PriceTier(0, 1.0, 2.0),))
     )
 

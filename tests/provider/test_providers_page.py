@@ -34,13 +34,13 @@ def tokens(budgets: Mapping[str, int]) -> list[str]:
 
 def test_every_effort_is_in_the_page_as_it_is_sent() -> None:
     assert rows("Effort") == {
-        "Anthropic": words(efforts.ANTHROPIC),
+        "Anthropic": words(efforts.ANTHROPIC_LEVELS),
         "Anthropic up to 4.5, tokens": tokens(efforts.ANTHROPIC_BUDGETS),
-        "OpenAI, and servers like it": words(efforts.OPENAI),
-        "Gemini": words(efforts.GEMINI),
+        "OpenAI, and servers like it": words(efforts.OPENAI_LEVELS),
+        "Gemini": words(efforts.GEMINI_LEVELS),
         "Gemini 2.5, tokens": tokens(efforts.GEMINI_BUDGETS),
         "Gemini 2.5 Pro, tokens": tokens(efforts.GEMINI_PRO_BUDGETS),
-        "Ollama": ["on" if efforts.OLLAMA[effort] else "off" for effort in EFFORTS],
+        "Ollama": ["on" if efforts.OLLAMA_SWITCH[effort] else "off" for effort in EFFORTS],
         "Ollama, models with levels": words(efforts.OLLAMA_LEVELS),
     }
 
@@ -66,11 +66,11 @@ def test_every_kind_of_picture_is_in_the_page() -> None:
         return {kind.removeprefix("image/") for kind in known}
 
     assert told == {
-        "anthropic": kinds(images.KINDS),
-        "openai-responses": kinds(images.KINDS),
-        "openai-chat": kinds(images.KINDS),
-        "gemini": kinds(gemini.KINDS),
-        "ollama": kinds(ollama.KINDS),
+        "anthropic": kinds(images.IMAGE_TYPES),
+        "openai-responses": kinds(images.IMAGE_TYPES),
+        "openai-chat": kinds(images.IMAGE_TYPES),
+        "gemini": kinds(gemini.IMAGE_TYPES),
+        "ollama": kinds(ollama.IMAGE_TYPES),
     }
 
 
@@ -78,7 +78,7 @@ def test_every_kind_of_picture_is_in_the_page() -> None:
 def test_its_examples_are_settings(example: str) -> None:
     written = tomllib.loads(example)
     if "project" in written:  # of somebody's package, not of our settings
-        assert list(written["project"]["entry-points"]) == [spec.PROVIDERS]
+        assert list(written["project"]["entry-points"]) == [spec.PROVIDER_GROUP]
         return
     settings = msgspec.convert(written, Settings)
 

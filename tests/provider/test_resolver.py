@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from refold.provider.connect import dial
-from refold.provider.resolver import AddressRefused, judged, kinds_of_users_host
+from refold.provider.resolver import AddressRefused, kinds_of_users_host, resolve_and_judge
 from refold.values.web_address import AddressKind, WebAddress, address_kind
 from tests.source_tree import nodes
 
@@ -72,7 +72,7 @@ def test_every_address_of_an_answer_is_judged(
 
     said, also = "", kinds_of_users_host(host) if named else ()
     try:
-        assert anyio.run(judged, host, 443, also, resolve) == answer
+        assert anyio.run(resolve_and_judge, host, 443, also, resolve) == answer
     except AddressRefused as error:
         said = str(error)
 

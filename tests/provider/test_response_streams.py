@@ -11,7 +11,7 @@ import pytest
 from msgspec import Raw
 
 from refold.errors import ProviderError, TooLong, Unreachable
-from refold.provider.cassette_format import joined
+from refold.provider.cassette_format import join_deltas
 from refold.provider.port import CallDelta, Delta, Done, TextDelta, ThinkingDelta
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import NDJSON, SSE, WireName, answer, ndjson, sse
@@ -98,9 +98,9 @@ def test_it_does_not_matter_where_the_bytes_are_cut(wire: WireName, size: int) -
     assert isinstance(whole.body, bytes)
     crlf = whole.body.replace(b"\n", b"\r\n")
     cut = tuple(crlf[at : at + size] for at in range(0, len(crlf), size))
-    expected = joined(said(wire, whole))
+    expected = join_deltas(said(wire, whole))
 
-    assert joined(said(wire, Answer(cut, headers=whole.headers))) == expected
+    assert join_deltas(said(wire, Answer(cut, headers=whole.headers))) == expected
 
 
 def test_the_texts_of_one_read_are_one_delta() -> None:

@@ -195,8 +195,8 @@ def test_only_the_status_429_is_a_rate_limit() -> None:
 
 
 def test_no_wait_is_so_short_that_all_tries_are_gone_at_once() -> None:
-    assert Backoff().wait(0, asked=0, dice=0.0) == 0.1
-    assert Backoff().wait(9, asked=0, dice=1.0) == 60.0
+    assert Backoff().wait(0, wanted_seconds=0, dice=0.0) == 0.1
+    assert Backoff().wait(9, wanted_seconds=0, dice=1.0) == 60.0
 
 
 def test_an_hour_is_not_waited_but_told() -> None:

@@ -26,9 +26,9 @@ from refold.provider.settings import key_names
 from refold.provider.spec import (
     PluginProvider,
     Quirks,
-    named_or_alias,
+    find_by_name,
     no_provider,
-    plugged,
+    plugin_provider,
 )
 from refold.session.redactor import Redactor
 from refold.values.modes import Format
@@ -109,7 +109,7 @@ class Connections:
         """Raises `BadInput` if the model cannot be used. Waits for a key that takes long."""
         self.connect(name)
         if name in self._late:
-            self._late[name].now()
+            self._late[name].connect_now()
 
     def installed(self) -> tuple[str, ...]:
         """The embedded models that are on this machine."""
@@ -168,17 +168,17 @@ class Connections:
     def named(self, name: str) -> "NamedModel":
         """What `provider/model` means here. Raises `BadInput`, with the nearest names."""
         first = name.partition("/")[0].lower()
-        if (server := named_or_alias(first, self.known)) is not None:
-            return NamedModel(*catalog.named(name, (server,)))
+        if (server := find_by_name(first, self.known)) is not None:
+            return NamedModel(*catalog.parse_model(name, (server,)))
         from refold.provider.command.backends import built_in, named
         from refold.provider.command.spec import own
 
         found = named(name, own(self._settings.commands))
         if found is not None:
             return NamedModel(*found)
-        match plugged(first):
+        match plugin_provider(first):
             case ProviderSpec() as spec:
-                return NamedModel(*catalog.named(name, (spec,)))
+                return NamedModel(*catalog.parse_model(name, (spec,)))
             case PluginProvider() as brought:
                 return NamedModel(brought, name.partition("/")[2])
             case None:
@@ -212,7 +212,7 @@ class Connections:
                 found = self._in_context(make(named.model, self._environ), form)
             case spec:
                 found = self._program(spec, named.model, form)
-        return RetryingProvider(found, backoff, tell=self.log)
+        return RetryingProvider(found, backoff, write_log=self.log)
 
     def _in_context(self, provider: Provider, form: Format | Literal[""]) -> Provider:
         set_ = self._settings.backend

@@ -10,8 +10,8 @@ from refold.app.models import ROLES, Models
 from refold.config.settings import Settings
 from refold.errors import BadInput
 from refold.provider import catalog
-from refold.provider.model_aliases import sold
-from refold.provider.prices import find, override, sold_by
+from refold.provider.model_aliases import model_names
+from refold.provider.prices import find, override, vendor_name
 from refold.provider.spec import ProviderSpec
 
 _LIST = "refold models {} lists them"
@@ -29,14 +29,15 @@ class ModelOffers:
         keyed = [
             spec
             for spec in connections.known
-            if connections.keys.at_hand(spec) and not catalog.moved(spec, self._environ)
+            if connections.keys.at_hand(spec)
+            and not catalog.has_custom_address(spec, self._environ)
         ]
         # Another wire of the same provider has the same models.
-        of_seller = {sold_by(spec.name): spec for spec in reversed(keyed)}
+        of_seller = {vendor_name(spec.name): spec for spec in reversed(keyed)}
         known = [
             f"{spec.name}/{model}"
             for spec in reversed(of_seller.values())
-            for model in sold(spec.name)
+            for model in model_names(spec.name)
         ]
         return tuple(dict.fromkeys((*self._models.names(), *known)))
 
@@ -71,9 +72,9 @@ class ModelOffers:
         spec, model = found.spec, found.model
         if not isinstance(spec, ProviderSpec) or model == spec.model:
             return ""
-        listed = self._models.figures.listed(spec)
+        listed = self._models.figures.get_list(spec)
         told = [each.name for each in listed.models] if listed else []
-        known = [*told, *sold(spec.name)]
+        known = [*told, *model_names(spec.name)]
         own = override(spec.name, model, self._settings.prices)
         if not known or model in told or find(spec.name, model) or own:
             return ""

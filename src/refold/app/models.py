@@ -17,10 +17,10 @@ from refold.config.settings import RoleOptions, Roles, Settings
 from refold.errors import BadInput
 from refold.provider import catalog
 from refold.provider.catalog import ProviderSpec
-from refold.provider.known_models import ALIASES
+from refold.provider.known_models import MODEL_ALIASES
 from refold.provider.model_figures import ModelFigures, directory_in
 from refold.provider.port import Provider
-from refold.provider.spec import PluginProvider, named_or_alias
+from refold.provider.spec import PluginProvider, find_by_name
 from refold.session.redactor import Redactor
 from refold.tools.contract import Tool
 from refold.values.modes import Format
@@ -184,14 +184,14 @@ class Models:
             f"{spec.name}/{model}"
             for spec in connections.known
             if spec.model and connections.keys.at_hand(spec) and not self._moved(spec)
-            for alias in ALIASES
+            for alias in MODEL_ALIASES
             if (model := self._newest(alias, spec))
         ]
         found += [
             f"{spec.name}/{each.name}"
             for spec in connections.known
             if (spec.own or connections.keys.at_hand(spec))
-            and (listed := self.figures.listed(spec))
+            and (listed := self.figures.get_list(spec))
             for each in listed.models[:_MOST_OF_ONE]
         ]
         return tuple(dict.fromkeys((*found, *connections.installed())))
@@ -286,11 +286,11 @@ class Models:
         from refold.provider.retry import Backoff, RetryingProvider
 
         backoff = Backoff(retries=0, longest=http.max_retry_wait_seconds, endless=True)
-        return RetryingProvider(chain, backoff, tell=self.connections.log)
+        return RetryingProvider(chain, backoff, write_log=self.connections.log)
 
     def _of_family(self, alias: str) -> str:
         """The model that an alias means: of a provider with a key, or else of any; or ""."""
-        if alias.lower() not in ALIASES:
+        if alias.lower() not in MODEL_ALIASES:
             return ""
         known, at_hand = self.connections.known, self.connections.keys.at_hand
         keyed = [spec for spec in known if at_hand(spec)]
@@ -301,7 +301,7 @@ class Models:
 
     def _of_server(self, name: str) -> str:
         """The first model of a server of the user's own, where only the server is named; or ""."""
-        spec = named_or_alias(name.lower(), self.connections.known)
+        spec = find_by_name(name.lower(), self.connections.known)
         if spec is None or spec.model or not spec.own:
             return ""
         if spec.name not in self._first_models:  # asked once, as in `_found`
@@ -318,12 +318,14 @@ class Models:
         return self._first_models[spec.name]
 
     def _newest(self, alias: str, spec: ProviderSpec) -> str:
-        if alias.lower() not in ALIASES:
+        if alias.lower() not in MODEL_ALIASES:
             return ""
-        from refold.provider.model_aliases import newest
+        from refold.provider.model_aliases import newest_model
 
-        listed = self.figures.listed(spec)
-        return newest(alias, spec.name, (m.name for m in (listed.models if listed else ())))
+        listed = self.figures.get_list(spec)
+        return newest_model(
+            alias, spec.name, (m.name for m in (listed.models if listed else ()))
+        )
 
     def _meant(self, name: str) -> list[str]:
         """What a name without a provider may be: a role, or a model of one provider."""
@@ -334,7 +336,9 @@ class Models:
 
         known = [spec for spec in self.connections.known if find(spec.name, name)]
         found = [f"{spec.name}/{name}" for spec in known]
-        return found[:3] or similar(name, [*ROLES, *ALIASES, *self._settings.model_aliases])
+        return found[:3] or similar(
+            name, [*ROLES, *MODEL_ALIASES, *self._settings.model_aliases]
+        )
 
     def _found(self) -> str:
         """What there is a key for, then Ollama, then an embedded model."""
@@ -358,7 +362,7 @@ class Models:
         return (f"{found.name}/{found.model}",) if found else ()
 
     def _moved(self, spec: ProviderSpec) -> bool:
-        return catalog.moved(spec, self._environ)
+        return catalog.has_custom_address(spec, self._environ)
 
 
 def _from_cassettes(

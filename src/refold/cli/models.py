@@ -261,7 +261,7 @@ async def _ask_all(
 
 async def _ask(here: ModelContext, spec: ProviderSpec, refresh: bool) -> ProviderModels:
     """Its list. One that is kept will do, unless it is old or of a server that changes."""
-    kept = here.figures.listed(spec)
+    kept = here.figures.get_list(spec)
     young = kept is not None and 0 <= here.now - kept.at < DAY
     enough = young and not refresh and not spec.own
     if enough or not (here.keyed(spec) and has_list(spec)):
@@ -280,7 +280,7 @@ def _rows(here: ModelContext, told: ProviderModels) -> Iterator[Row]:
         source = "live" if listed.at == here.now else "kept"
         found = {model.name: source for model in listed.models}
     else:
-        sold = known_models.seller(prices.sold_by(spec.name)).models
+        sold = known_models.seller(prices.vendor_name(spec.name)).models
         found = {model.names[0]: "known" for model in sold}
     roles = here.roles_of(spec.name)
     for name, source in sorted((dict.fromkeys(roles, "set") | found).items()):

@@ -14,7 +14,7 @@ from refold.commands.dispatch import COMMANDS
 from refold.errors import BadInput
 from refold.headless.streams import print_document, write
 from refold.plugins import GROUPS, Plugin, installed
-from refold.provider.spec import PROVIDERS, provider_of
+from refold.provider.spec import PROVIDER_GROUP, provider_of
 from refold.tools.builtin import TOOLS, builtin, load_tools
 from refold.views.escape import on_one_line
 
@@ -69,7 +69,7 @@ def _problem(plugin: Plugin, every: Sequence[Plugin]) -> str:
 def _why_not_loaded(plugin: Plugin) -> str:
     if plugin.group == TOOLS:
         return " ".join(load_tools((plugin,), [tool.name for tool in builtin()])[1])
-    if plugin.group == PROVIDERS:
+    if plugin.group == PROVIDER_GROUP:
         provider_of(plugin)
     else:
         plugin.function()

@@ -17,9 +17,9 @@ from refold.provider.resolver import (
     AddressRefused,
     Judge,
     Resolve,
-    judged,
     kinds_of_users_host,
     resolve,
+    resolve_and_judge,
 )
 from refold.values.web_address import WebAddress
 
@@ -61,7 +61,7 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
 
     async def _addresses(self, where: WebAddress) -> Sequence[str]:
         kinds = kinds_of_users_host(where.host)
-        return await judged(where.host, where.port, kinds, self._resolve)
+        return await resolve_and_judge(where.host, where.port, kinds, self._resolve)
 
 
 def _explain(error: Exception) -> Exception:

@@ -31,13 +31,13 @@ from refold.network.proxy_request import (
     proxy_request,
 )
 from refold.provider.connect import dial_directly, dial_proxy, proxy_of
-from refold.provider.proxy import open_tunnel, parsed_proxy
+from refold.provider.proxy import open_tunnel, parse_proxy
 from refold.provider.resolver import (
     AddressRefused,
     Resolve,
-    judged,
     kinds_of_users_host,
     resolve,
+    resolve_and_judge,
 )
 from refold.values.display import HostAttempt
 from refold.values.hosts import ReachableHosts
@@ -184,7 +184,7 @@ class _Served:
         if proxy:
             stream = await dial_proxy(proxy, self._ways.environ)
             try:
-                await open_tunnel(stream, parsed_proxy(proxy), place.host, place.port)
+                await open_tunnel(stream, parse_proxy(proxy), place.host, place.port)
             except BaseException:
                 await anyio.aclose_forcefully(stream)
                 raise
@@ -199,7 +199,9 @@ class _Served:
             raise AddressRefused(f"{place.host} is a name of no public network")
         also = kinds_of_users_host(place.host) if private else ()
         try:
-            addresses = await judged(place.host, place.port, also, self._ways.resolve)
+            addresses = await resolve_and_judge(
+                place.host, place.port, also, self._ways.resolve
+            )
         except AddressRefused:
             raise
         except OSError:

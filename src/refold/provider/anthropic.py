@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from refold.provider import sanitize
 from refold.provider.anthropic_stream import (
-    TYPES,
-    WIRE,
+    EVENT_TYPES,
+    WIRE_NAME,
     AnthropicStreamState,
     Event,
     ending,
@@ -27,7 +27,7 @@ from refold.provider.anthropic_stream import (
 )
 from refold.provider.api_client import Http
 from refold.provider.capability_fallback import CapabilityFallback
-from refold.provider.efforts import ANTHROPIC, ANTHROPIC_BUDGETS, Level, level
+from refold.provider.efforts import ANTHROPIC_BUDGETS, ANTHROPIC_LEVELS, Level, level
 from refold.provider.encoding_cache import (
     EchoOptions,
     Encoded,
@@ -36,7 +36,13 @@ from refold.provider.encoding_cache import (
     body_with,
 )
 from refold.provider.image_fallback import Hidden, ImageFallback
-from refold.provider.images import BLIND, Encodings, Seen, result, seen
+from refold.provider.images import (
+    NO_IMAGES_PATTERN,
+    Content,
+    Encodings,
+    result_content,
+    texts_and_images,
+)
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
 from refold.provider.sse import Events
 from refold.provider.wire_stream import Reader, deltas
@@ -52,9 +58,9 @@ from refold.values.messages import (
 )
 from refold.values.text import clean
 
-VERSION = "2023-06-01"
-MOST_OUTPUT = 32_000  # tokens; the API wants a number, and every current model allows this
-MUCH_OUTPUT = 64_000  # every model that thinks as it sees fit allows this
+API_VERSION = "2023-06-01"
+MAX_OUTPUT_TOKENS = 32_000  # the API wants a number, and every current model allows this
+LARGE_OUTPUT_TOKENS = 64_000  # every model that thinks as it sees fit allows this
 
 # What a model may refuse: thoughts that another one or another account has signed,
 # to connect to MCP servers, pictures, a schema, room for long thoughts, to sum them up for people, to think as
@@ -89,21 +95,21 @@ def to_wire(
     """
     body: dict[str, Any] = {
         "model": clean(request.model),
-        "max_tokens": request.max_output or MOST_OUTPUT,
+        "max_tokens": request.max_output or MAX_OUTPUT_TOKENS,
         "stream": True,
         # Lets the server mark the last block of the conversation for its cache, so that
         # what we send only ever grows at the end. With the two below and that of
-        # `_marked`, all of the four marks that a request may have.
-        "cache_control": _CACHED,
+        # `_mark_for_cache`, all of the four marks that a request may have.
+        "cache_control": _CACHE_CONTROL,
     }
     if system := sanitize.text(request.system).strip():
-        body["system"] = [{"type": "text", "text": system, "cache_control": _CACHED}]
+        body["system"] = [{"type": "text", "text": system, "cache_control": _CACHE_CONTROL}]
     tools: list[dict[str, Any]] = [
         {"name": t.name, "description": t.description, "input_schema": t.parameters}
         for t in request.tools
     ]
     if tools:
-        tools[-1]["cache_control"] = _CACHED
+        tools[-1]["cache_control"] = _CACHE_CONTROL
     if request.hosted and "hosted" not in without:
         from refold.provider.hosted_mcp import anthropic_fields, anthropic_toolsets
 
@@ -116,20 +122,22 @@ def to_wire(
     body |= _thinking(request, without, thoughtless=thoughtless)
     if request.temperature is not None and "temperature" not in without:
         body["temperature"] = request.temperature
-    if sanitize.schema(request) and "schema" not in without:
+    if sanitize.has_schema(request) and "schema" not in without:
         wanted = {"type": "json_schema", "schema": request.schema}
         body["output_config"] = {**body.get("output_config", {}), "format": wanted}
     return body_with(body, "messages", messages)
 
 
-_OURS = EchoOptions(WIRE)  # thoughts are those of this wire, and no server is named
+_OWN_ECHO = EchoOptions(
+    WIRE_NAME
+)  # thoughts are those of this wire, and no server is named
 
 
 def message_to_wire(
     message: Message,
     pictures: Pictures = NO_PICTURES,
     *,
-    manner: EchoOptions = _OURS,
+    echo: EchoOptions = _OWN_ECHO,
 ) -> Iterator[EncodedPiece]:
     """A message as blocks. Speakers must alternate, so neighbours share a head.
 
@@ -137,8 +145,8 @@ def message_to_wire(
     the user's message, as the API wants them.
     """
     role = "assistant" if message.role == "assistant" else "user"
-    blocks = [b for part in message.parts for b in _blocks(part, manner, pictures)]
-    blocks += _of_failures(message, pictures)
+    blocks = [b for part in message.parts for b in _blocks(part, echo, pictures)]
+    blocks += _failure_image_blocks(message, pictures)
     while blocks and blocks[-1]["type"] in ("thinking", "redacted_thinking"):
         blocks.pop()  # "the final block in an assistant message cannot be thinking"
     if not blocks and role == "user":
@@ -151,13 +159,15 @@ def message_to_wire(
 class Anthropic:
     """Claude, and other models behind the same protocol."""
 
-    def __init__(self, http: Http, keeping: str = WIRE, *, hosts_mcp: bool = False) -> None:
-        self._http, self._keeping, self._hosts_mcp = http, keeping, hosts_mcp
+    def __init__(
+        self, http: Http, own_wire: str = WIRE_NAME, *, hosts_mcp: bool = False
+    ) -> None:
+        self._http, self._own_wire, self._hosts_mcp = http, own_wire, hosts_mcp
         self._encoded = Encodings[EchoOptions](
-            lambda manner: partial(message_to_wire, manner=manner)
+            lambda manner: partial(message_to_wire, echo=manner)
         )
-        self._row = IncrementalFold(_Row(), _rowed)
-        self._concessions = CapabilityFallback[Extra](_ABOUT)
+        self._row = IncrementalFold(_CallRun(), _extend_run)
+        self._concessions = CapabilityFallback[Extra](_REFUSAL_PATTERNS)
         self._images = ImageFallback()
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -167,24 +177,26 @@ class Anthropic:
 
         def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             without = self._concessions.of(model)
-            keeping = "" if "kept" in without else self._keeping
+            own_wire = "" if "kept" in without else self._own_wire
             hosted = () if "hosted" in without else request.hosted
-            manner = EchoOptions(keeping, tuple(each.name for each in hosted))
-            messages = _marked(
+            echo = EchoOptions(own_wire, tuple(server.name for server in hosted))
+            messages = _mark_for_cache(
                 request,
-                self._encoded.of(manner, shown="pictures" not in without, hidden=hidden),
+                self._encoded.of(echo, shown="pictures" not in without, hidden=hidden),
             )
-            thoughtless = self._row.of(request.messages).thoughtless(keeping)
+            thoughtless = self._row.of(request.messages).thoughtless(own_wire)
             body = to_wire(request, messages, without, thoughtless=thoughtless)
-            start = AnthropicStreamState(keeping=self._keeping, hosting=manner.hosting)
+            start = AnthropicStreamState(
+                own_wire=self._own_wire, mcp_servers=echo.mcp_servers
+            )
             splitter = partial(Events, events_of_body)
-            reader = Reader(splitter, Event, start, from_wire, ending, types=TYPES)
-            http = _hosting(self._http) if hosted else self._http
+            reader = Reader(splitter, Event, start, from_wire, ending, types=EVENT_TYPES)
+            http = _with_mcp_beta(self._http) if hosted else self._http
             return deltas(http, "/v1/messages", body, model, reader, trace=request.trace)
 
         def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            sent = _sent(request)
-            return self._concessions.stream(model, partial(ask, hidden), sent)
+            features = _refusable_features(request)
+            return self._concessions.stream(model, partial(ask, hidden), features)
 
         return self._images.stream(request, concede)
 
@@ -192,20 +204,20 @@ class Anthropic:
         await self._http.aclose()
 
 
-def _hosting(http: Http) -> Http:
-    from refold.provider.hosted_mcp import BETA
+def _with_mcp_beta(http: Http) -> Http:
+    from refold.provider.hosted_mcp import BETA_HEADER
 
-    return http.with_headers(BETA)
+    return http.with_headers(BETA_HEADER)
 
 
-_CACHED = {"type": "ephemeral"}
-_MARK = b',"cache_control":{"type":"ephemeral"}'
+_CACHE_CONTROL = {"type": "ephemeral"}
+_CACHE_MARK = b',"cache_control":{"type":"ephemeral"}'
 
-_ABOUT: dict[Extra, str] = {
+_REFUSAL_PATTERNS: dict[Extra, str] = {
     # First of all: what is said of a kept thought names thinking, too.
     "kept": r"signature|redacted_thinking.*(modified|invalid)|invalid.*redacted_thinking",
     "hosted": r"\bmcp",
-    "pictures": BLIND,
+    "pictures": NO_IMAGES_PATTERN,
     "temperature": r"temperature",
     "off": r"thinking",
     "schema": r"output_config\.format|output_format|schema|grammar|structured",
@@ -222,10 +234,12 @@ _ABOUT: dict[Extra, str] = {
 
 # Those that want to be told how many tokens to think. Later ones think as much as
 # they see fit, and some of them refuse to be told.
-_TOLD = re.compile(r"claude-(\d|instant|(opus|sonnet|haiku)-4(-[0-5]\b|-\d{8}|$))")
+_BUDGET_MODELS_PATTERN = re.compile(
+    r"claude-(\d|instant|(opus|sonnet|haiku)-4(-[0-5]\b|-\d{8}|$))"
+)
 
 
-def _marked(request: Request, encoded: Encoded) -> bytes:
+def _mark_for_cache(request: Request, encoded: Encoded) -> bytes:
     """The messages, with a mark for the cache where the request before this one ended.
 
     The server looks only twenty blocks back from its own mark at the end, and an
@@ -241,25 +255,31 @@ def _marked(request: Request, encoded: Encoded) -> bytes:
     end = encoded.end_of(next(answers, 0))
     if joined[end - 1 : end] != b"}":
         return joined
-    return joined[: end - 1] + _MARK + joined[end - 1 :]
+    return joined[: end - 1] + _CACHE_MARK + joined[end - 1 :]
 
 
-def _sent(request: Request) -> frozenset[Extra]:
+def _refusable_features(request: Request) -> frozenset[Extra]:
     """What a refusal of this request may be about."""
-    found: set[Extra] = {"kept"}
+    features: set[Extra] = {"kept"}
     if request.hosted:
-        found.add("hosted")
+        features.add("hosted")
     if request.pictures:
-        found.add("pictures")
-    if sanitize.schema(request):
-        found.add("schema")
+        features.add("pictures")
+    if sanitize.has_schema(request):
+        features.add("schema")
     if request.temperature is not None:
-        found.add("temperature")
+        features.add("temperature")
     if request.effort == "off":
-        found.add("off")
+        features.add("off")
     elif request.effort:
-        found |= {"room", "display", "adaptive", "thinking", *ANTHROPIC[request.effort]}
-    return frozenset(found)
+        features |= {
+            "room",
+            "display",
+            "adaptive",
+            "thinking",
+            *ANTHROPIC_LEVELS[request.effort],
+        }
+    return frozenset(features)
 
 
 def _thinking(
@@ -270,26 +290,30 @@ def _thinking(
         return {}
     if request.effort == "off":
         return {} if "off" in without else {"thinking": {"type": "disabled"}}
-    if "adaptive" in without or _TOLD.match(request.model):
+    if "adaptive" in without or _BUDGET_MODELS_PATTERN.match(request.model):
         if thoughtless:
             return {}
         budget = ANTHROPIC_BUDGETS[request.effort]  # is part of the output
-        most = request.max_output
-        room = max(most, min(most + budget, MOST_OUTPUT)) if most else MOST_OUTPUT
-        told = {"type": "enabled", "budget_tokens": budget}
-        return {"max_tokens": room, "thinking": told}
-    found: dict[str, Any] = {"thinking": {"type": "adaptive"}}
+        max_output = request.max_output
+        room = (
+            max(max_output, min(max_output + budget, MAX_OUTPUT_TOKENS))
+            if max_output
+            else MAX_OUTPUT_TOKENS
+        )
+        budget_fields = {"type": "enabled", "budget_tokens": budget}
+        return {"max_tokens": room, "thinking": budget_fields}
+    fields: dict[str, Any] = {"thinking": {"type": "adaptive"}}
     if "display" not in without:
-        found["thinking"]["display"] = "summarized"  # the newest tell nothing of it else
-    if wished := level(ANTHROPIC, request.effort, without):
-        found["output_config"] = {"effort": wished}
+        fields["thinking"]["display"] = "summarized"  # the newest tell nothing of it else
+    if wished := level(ANTHROPIC_LEVELS, request.effort, without):
+        fields["output_config"] = {"effort": wished}
     much = request.effort in ("high", "max") and "room" not in without
     if much and not request.max_output:
-        found["max_tokens"] = MUCH_OUTPUT
-    return found
+        fields["max_tokens"] = LARGE_OUTPUT_TOKENS
+    return fields
 
 
-class _Row(Struct, frozen=True):
+class _CallRun(Struct, frozen=True):
     """Consecutive responses with calls at the end of a conversation.
 
     Thinking comes before the first of them only. And "a final assistant message must
@@ -298,63 +322,69 @@ class _Row(Struct, frozen=True):
     """
 
     first: Message | None = None
-    called: bool = False  # have results come for its last answer?
+    has_results: bool = False  # have results come for its last answer?
 
-    def thoughtless(self, keeping: str) -> bool:
-        if self.first is None or not self.called:
+    def thoughtless(self, own_wire: str) -> bool:
+        if self.first is None or not self.has_results:
             return False
-        manner = EchoOptions(keeping)
-        blocks = (b for part in self.first.parts for b in _blocks(part, manner))
+        echo = EchoOptions(own_wire)
+        blocks = (b for part in self.first.parts for b in _blocks(part, echo))
         return "thinking" not in next(blocks, {"type": ""})["type"]
 
 
-def _rowed(row: _Row, spoken: StoredMessage) -> _Row:
-    message = spoken.message
+def _extend_run(run: _CallRun, stored: StoredMessage) -> _CallRun:
+    message = stored.message
     match message.role:
         case "assistant":
-            return _Row(row.first if row.first and row.called else message)
+            return _CallRun(run.first if run.first and run.has_results else message)
         case "tool":
-            return row if row.called else replace(row, called=True)
+            return run if run.has_results else replace(run, has_results=True)
         case "user":
-            return row
+            return run
 
 
 def _blocks(
-    part: Part, manner: EchoOptions, pictures: Pictures = NO_PICTURES
+    part: Part, echo: EchoOptions, pictures: Pictures = NO_PICTURES
 ) -> Iterable[dict[str, Any]]:
     match part:
         case Text() | Image():
-            yield from map(_shown, seen([part], pictures))
-        case Thinking(text, wire, data) if wire and wire == manner.keeping:
-            yield from _returned(text, _kept(data), manner.hosting)
+            yield from map(_to_block, texts_and_images([part], pictures))
+        case Thinking(text, wire, data) if wire and wire == echo.own_wire:
+            yield from _thinking_blocks(text, _decode_stored(data), echo.mcp_servers)
         case ToolCall(id_):
             call = sanitize.original_call(part)
             # Our own id: theirs may be missing, come twice, or be another wire's.
-            made = {"id": id_, "name": sanitize.name(call.name)}
-            yield {"type": "tool_use", **made, "input": sanitize.arguments(call.arguments)}
+            fields = {"id": id_, "name": sanitize.name(call.name)}
+            yield {
+                "type": "tool_use",
+                **fields,
+                "input": sanitize.arguments(call.arguments),
+            }
         case ToolResult(call_id):
-            found: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id}
-            text, images = result(part, pictures)
-            told = [text] if text.strip() else []
+            block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id}
+            text, images = result_content(part, pictures)
+            texts = [text] if text.strip() else []
             if images and not part.failed:
-                found["content"] = [*map(_shown, [*told, *images])]
-            elif told or part.failed:  # a failure must hold something
-                found["content"] = told[0] if told else "(no words)"
-            yield {**found, "is_error": True} if part.failed else found
+                block["content"] = [*map(_to_block, [*texts, *images])]
+            elif texts or part.failed:  # a failure must hold something
+                block["content"] = texts[0] if texts else "(no words)"
+            yield {**block, "is_error": True} if part.failed else block
         case _:
             return
 
 
-def _returned(text: str, kept: Any, hosting: tuple[str, ...]) -> Iterable[dict[str, Any]]:
-    match kept:
+def _thinking_blocks(
+    text: str, stored: Any, mcp_servers: tuple[str, ...]
+) -> Iterable[dict[str, Any]]:
+    match stored:
         case {"signature": str(signature)}:
             yield {"type": "thinking", "thinking": clean(text), "signature": signature}
         case {"redacted": str(redacted)}:
             yield {"type": "redacted_thinking", "data": redacted}
         case {"hosted": str()}:
-            from refold.provider.hosted_mcp import recalled
+            from refold.provider.hosted_mcp import restore_parts
 
-            blocks, words = recalled(kept, hosting) or ([], "")
+            blocks, words = restore_parts(stored, mcp_servers) or ([], "")
             yield from blocks
             if words:
                 yield {"type": "text", "text": words}
@@ -362,21 +392,21 @@ def _returned(text: str, kept: Any, hosting: tuple[str, ...]) -> Iterable[dict[s
             return  # cut off before its signature, it would be refused
 
 
-def _of_failures(message: Message, pictures: Pictures) -> Iterator[dict[str, Any]]:
+def _failure_image_blocks(message: Message, pictures: Pictures) -> Iterator[dict[str, Any]]:
     """The pictures of results that failed: those may hold nothing but text."""
     for part in message.parts:
         if isinstance(part, ToolResult) and part.failed:
-            yield from map(_shown, result(part, pictures)[1])
+            yield from map(_to_block, result_content(part, pictures)[1])
 
 
-def _shown(thing: Seen) -> dict[str, Any]:
-    if isinstance(thing, str):
-        return {"type": "text", "text": thing}
-    source = {"type": "base64", "media_type": thing.kind, "data": thing.data}
+def _to_block(content: Content) -> dict[str, Any]:
+    if isinstance(content, str):
+        return {"type": "text", "text": content}
+    source = {"type": "base64", "media_type": content.kind, "data": content.data}
     return {"type": "image", "source": source}
 
 
-def _kept(data: Raw) -> Any:
+def _decode_stored(data: Raw) -> Any:
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError:

@@ -24,7 +24,7 @@ from refold.provider.port import (
 )
 from refold.values.usage import Usage
 
-WIRE = "anthropic"  # and the name under which Anthropic's signatures are kept
+WIRE_NAME = "anthropic"  # and the name under which Anthropic's signatures are kept
 
 
 class Event(Struct, frozen=True):
@@ -52,50 +52,50 @@ class AnthropicStreamState(Struct, frozen=True):
     stop: str = ""
     why: str = ""  # it refused
     model: str = ""
-    keeping: str = WIRE  # the name under which signatures are kept for their maker
-    hosting: tuple[str, ...] = ()  # the MCP servers that it was asked to connect to
+    own_wire: str = WIRE_NAME  # the name under which signatures are kept for their maker
+    mcp_servers: tuple[str, ...] = ()  # the MCP servers that it was asked to connect to
 
 
 def from_wire(
-    reading: AnthropicStreamState, event: Event
+    state: AnthropicStreamState, event: Event
 ) -> tuple[AnthropicStreamState, tuple[Delta | StreamError, ...]]:
     """What an event says, and how to read on. Unknown ones say nothing."""
     index, block, delta = event.index, event.content_block, event.delta
     match event.type:
         case "content_block_delta" if delta:
-            return _continued(reading, index, delta)
+            return _continue_block(state, index, delta)
         case "content_block_start" if block:
-            before, ended = _ended(reading)  # several servers leave out that event
+            before, ended = _end_block(state)  # several servers leave out that event
             opened = replace(before, block=block, place=index, fed=False, written="")
-            now, told = _opened(opened, index, block)
-            return now, (*ended, *told)
+            next_state, deltas = _open_block(opened, index, block)
+            return next_state, (*ended, *deltas)
         case "content_block_stop":
-            return _ended(reading) if index == reading.place else (reading, ())
+            return _end_block(state) if index == state.place else (state, ())
         case "message_start":
             message = event.message or _Message()
-            used = _updated(reading.used, message.usage)
-            return replace(reading, model=message.model, used=used), ()
+            used = _merge_usage(state.used, message.usage)
+            return replace(state, model=message.model, used=used), ()
         case "message_delta":
-            used = _updated(reading.used, event.usage)
+            used = _merge_usage(state.used, event.usage)
             delta = delta or _Delta()
-            before, ended = _ended(reading) if delta.stop_reason else (reading, ())
-            return replace(_stopped(before, delta), used=used), ended
+            before, ended = _end_block(state) if delta.stop_reason else (state, ())
+            return replace(_with_stop(before, delta), used=used), ended
         case "message_stop":
-            return reading, _finished(reading)
+            return state, _finish(state)
         case _:
-            return reading, _ended_early(reading, event)
+            return state, _end_early(state, event)
 
 
-def ending(reading: AnthropicStreamState, marked: bool) -> Done | None:
+def ending(state: AnthropicStreamState, marked: bool) -> Done | None:
     """The end of a response whose last event is missing: the reason for its end was there."""
-    if reading.block is not None or not reading.stop:
+    if state.block is not None or not state.stop:
         return None
-    return _done(reading)
+    return _to_done(state)
 
 
 def events_of_body(body: bytes) -> list[bytes]:
     """The events of a response that was not streamed."""
-    match _decoded(Raw(body)):
+    match _decode_arguments(Raw(body)):
         case {"type": "message", "content": [*blocks], **message}:
             start = {"type": "message_start", "message": message}
             whole = (
@@ -116,15 +116,13 @@ def events_of_body(body: bytes) -> list[bytes]:
             return []
 
 
-def _ended_early(
-    reading: AnthropicStreamState, event: Event
-) -> tuple[Done | StreamError, ...]:
+def _end_early(state: AnthropicStreamState, event: Event) -> tuple[Done | StreamError, ...]:
     if event.type == "error":
         error = event.error or _Error()
-        status = _STATUS_OF.get(error.type, 500)
+        status = _STATUS_BY_ERROR.get(error.type, 500)
         return (StreamError(status, error.message or error.type),)
     # Some go-betweens send nothing but these behind the reason for the end.
-    done = ending(reading, False) if event.type == "ping" else None
+    done = ending(state, False) if event.type == "ping" else None
     return (done,) if done else ()
 
 
@@ -176,7 +174,7 @@ class _Error(Struct, frozen=True):
     message: str = ""
 
 
-TYPES = frozenset(
+EVENT_TYPES = frozenset(
     {
         "message_start",
         "message_delta",
@@ -189,7 +187,7 @@ TYPES = frozenset(
     }
 )
 
-_STATUS_OF = {
+_STATUS_BY_ERROR = {
     "invalid_request_error": 400,
     "authentication_error": 401,
     "billing_error": 402,
@@ -202,11 +200,13 @@ _STATUS_OF = {
     "overloaded_error": 529,
 }
 
-_PAUSED = "pause_turn"  # the provider calls tools itself, and has done so for long enough
-_STOPS: dict[str, Stop] = {
+_PAUSE_REASON = (
+    "pause_turn"  # the provider calls tools itself, and has done so for long enough
+)
+_STOP_REASONS: dict[str, Stop] = {
     "end_turn": "end",
     "stop_sequence": "end",
-    _PAUSED: "length",
+    _PAUSE_REASON: "length",
     "tool_use": "calls",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
@@ -214,127 +214,129 @@ _STOPS: dict[str, Stop] = {
 }
 
 
-def _opened(
-    reading: AnthropicStreamState, index: int, block: _Block
+def _open_block(
+    state: AnthropicStreamState, index: int, block: _Block
 ) -> tuple[AnthropicStreamState, tuple[Delta | StreamError, ...]]:
     match block:
         case _Block(type="text", text=text) if text:
-            return reading, (TextDelta(text),)
+            return state, (TextDelta(text),)
         case _Block(type="thinking", thinking=text) if text:
-            return reading, (ThinkingDelta(text),)
+            return state, (ThinkingDelta(text),)
         case _Block(type="tool_use", id=id_, name=name):
-            calls = reading.calls | {index}
-            return replace(reading, calls=calls), (CallDelta(index, "", id_, name),)
+            calls = state.calls | {index}
+            return replace(state, calls=calls), (CallDelta(index, "", id_, name),)
         case _Block(type="mcp_tool_use", id=id_, name=name, server_name=server) if (
-            server in reading.hosting
+            server in state.mcp_servers
         ):
             from refold.provider.hosted_mcp import tool_name
 
-            return reading, (HostedCall(id_, tool_name(server, name)),)
+            return state, (HostedCall(id_, tool_name(server, name)),)
         case _Block(type="mcp_tool_result", tool_use_id=id_):
-            return _resulted(reading, block, id_)
+            return _end_hosted_call(state, block, id_)
         case _:
-            return reading, ()
+            return state, ()
 
 
-def _with_use(reading: AnthropicStreamState) -> tuple[dict[str, Any], ...]:
+def _with_use(state: AnthropicStreamState) -> tuple[dict[str, Any], ...]:
     """With the call whose block ends now, if the provider makes it itself."""
-    match reading.block:
+    match state.block:
         case (
             _Block(type="mcp_tool_use", id=id_, name=name, server_name=server) as block
-        ) if server in reading.hosting:
-            given = _decoded(reading.written) if reading.written else _decoded(block.input)
+        ) if server in state.mcp_servers:
+            arguments = (
+                _decode_arguments(state.written)
+                if state.written
+                else _decode_arguments(block.input)
+            )
             use = {"type": "mcp_tool_use", "id": id_, "name": name, "server_name": server}
-            return (*reading.uses, {**use, "input": given})
+            return (*state.uses, {**use, "input": arguments})
         case _:
-            return reading.uses
+            return state.uses
 
 
-def _decoded(arguments: str | Raw) -> Any:
+def _decode_arguments(arguments: str | Raw) -> Any:
     try:
         return msgspec.json.decode(arguments)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
 
 
-def _resulted(
-    reading: AnthropicStreamState, block: _Block, id_: str
+def _end_hosted_call(
+    state: AnthropicStreamState, block: _Block, id_: str
 ) -> tuple[AnthropicStreamState, tuple[Delta | StreamError, ...]]:
-    use = next((each for each in reading.uses if each["id"] == id_), None)
+    use = next((open_use for open_use in state.uses if open_use["id"] == id_), None)
     if use is None:
-        return reading, ()
+        return state, ()
     from refold.provider.hosted_mcp import anthropic_result
 
-    found = anthropic_result(use, block.content, reading.keeping, failed=block.is_error)
-    left = tuple(each for each in reading.uses if each is not use)
-    return replace(reading, uses=left), (found,)
+    result = anthropic_result(use, block.content, state.own_wire, failed=block.is_error)
+    left = tuple(open_use for open_use in state.uses if open_use is not use)
+    return replace(state, uses=left), (result,)
 
 
-def _continued(
-    reading: AnthropicStreamState, index: int, delta: _Delta
+def _continue_block(
+    state: AnthropicStreamState, index: int, delta: _Delta
 ) -> tuple[AnthropicStreamState, tuple[Delta | StreamError, ...]]:
-    block = reading.block
+    block = state.block
     match delta.type:
         case "text_delta" if delta.text:
-            return reading, (TextDelta(delta.text),)
+            return state, (TextDelta(delta.text),)
         case "thinking_delta" if delta.thinking:
-            return reading, (ThinkingDelta(delta.thinking),)
+            return state, (ThinkingDelta(delta.thinking),)
         case "signature_delta" if block and delta.signature:
             signed = replace(block, signature=(block.signature or "") + delta.signature)
-            return replace(reading, block=signed), ()
-        case "input_json_delta" if delta.partial_json and index in reading.calls:
+            return replace(state, block=signed), ()
+        case "input_json_delta" if delta.partial_json and index in state.calls:
             # Some end a call before its arguments have come.
-            if not reading.fed:
-                reading = replace(reading, fed=True)
-            return reading, (CallDelta(index, delta.partial_json),)
+            if not state.fed:
+                state = replace(state, fed=True)
+            return state, (CallDelta(index, delta.partial_json),)
         case "input_json_delta" if block and block.type == "mcp_tool_use":
-            return replace(
-                reading, written=reading.written + (delta.partial_json or "")
-            ), ()
+            return replace(state, written=state.written + (delta.partial_json or "")), ()
         case _:
-            return reading, ()
+            return state, ()
 
 
-def _ended(
-    reading: AnthropicStreamState,
+def _end_block(
+    state: AnthropicStreamState,
 ) -> tuple[AnthropicStreamState, tuple[Delta, ...]]:
     """The block that is open has ended."""
-    uses = _with_use(reading)
-    return replace(reading, block=None, uses=uses), _closed(reading, reading.place)
+    uses = _with_use(state)
+    return replace(state, block=None, uses=uses), _block_end_deltas(state, state.place)
 
 
-def _closed(reading: AnthropicStreamState, index: int) -> tuple[Delta, ...]:
-    match reading.block:
+def _block_end_deltas(state: AnthropicStreamState, index: int) -> tuple[Delta, ...]:
+    match state.block:
         case _Block(type="thinking", signature=signature) if signature:
             data = msgspec.json.encode({"signature": signature})
-            return (ThinkingDelta("", reading.keeping, Raw(data)),)
+            return (ThinkingDelta("", state.own_wire, Raw(data)),)
         case _Block(type="redacted_thinking", data=redacted):
             data = msgspec.json.encode({"redacted": redacted})
-            return (ThinkingDelta("", reading.keeping, Raw(data)),)
-        case _Block(type="tool_use", input=whole) if not reading.fed:
+            return (ThinkingDelta("", state.own_wire, Raw(data)),)
+        case _Block(type="tool_use", input=whole) if not state.fed:
             # No arguments, or a relative of the API that sends them all at once.
             return (CallDelta(index, bytes(whole).decode()),)
         case _:
             return ()
 
 
-def _stopped(reading: AnthropicStreamState, delta: _Delta) -> AnthropicStreamState:
+def _with_stop(state: AnthropicStreamState, delta: _Delta) -> AnthropicStreamState:
     details = delta.stop_details or _Refusal()
     return replace(
-        reading,
-        stop=delta.stop_reason or reading.stop,
-        why=details.explanation or details.category or reading.why,
+        state,
+        stop=delta.stop_reason or state.stop,
+        why=details.explanation or details.category or state.why,
     )
 
 
-def _finished(reading: AnthropicStreamState) -> tuple[Delta | StreamError, ...]:
-    if reading.block and reading.block.type == "tool_use":
+def _finish(state: AnthropicStreamState) -> tuple[Delta | StreamError, ...]:
+    if state.block and state.block.type == "tool_use":
         return (StreamError(500, "the answer ended in the middle of a call"),)
-    return (_done(reading),)
+    return (_to_done(state),)
 
 
-def _done(reading: AnthropicStreamState) -> Done:
-    used = reading.used
+def _to_done(state: AnthropicStreamState) -> Done:
+    used = state.used
     thought = (used.output_tokens_details or {}).get("thinking_tokens", 0)
     usage = Usage(
         fresh=used.input_tokens or 0,  # leaves the cached ones out
@@ -343,13 +345,13 @@ def _done(reading: AnthropicStreamState) -> Done:
         output=used.output_tokens or 0,
         reasoning=thought if isinstance(thought, int) else 0,
     )
-    stop = _STOPS.get(reading.stop, "calls" if reading.calls else "end")
-    why = reading.why if stop == "refused" else ""
-    paused = reading.stop == _PAUSED
-    return Done(usage, stop, reading.model, why=why, paused=paused)
+    stop = _STOP_REASONS.get(state.stop, "calls" if state.calls else "end")
+    why = state.why if stop == "refused" else ""
+    paused = state.stop == _PAUSE_REASON
+    return Done(usage, stop, state.model, why=why, paused=paused)
 
 
-def _updated(before: _Usage, after: _Usage | None) -> _Usage:
+def _merge_usage(before: _Usage, after: _Usage | None) -> _Usage:
     """Counts are running totals: a later one replaces the one before."""
     if after is None:
         return before

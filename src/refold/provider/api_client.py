@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from refold.errors import BadInput, ProviderError, Refused, Unreachable
 from refold.provider.connect import Broken, Unconnected, server_address
-from refold.provider.error_mapping import Peer, failure, masked, no_stream
+from refold.provider.error_mapping import Peer, failure, mask_secrets, no_stream
 from refold.provider.http import Bounds, HttpClient, HttpRequest, HttpResponse
 
-_KEPT = 4  # connections that wait for the next request
+_MAX_IDLE_CONNECTIONS = 4  # connections that wait for the next request
 _MAX_REFUSAL_BYTES = 64 * 1024
 _MAX_PAGE_BYTES = 32 * 1024 * 1024
 
@@ -34,7 +34,7 @@ class Http:
         environ: Mapping[str, str] = {},
     ) -> None:
         self.peer, self._secret = peer, secret
-        self._client = HttpClient(environ, bounds, keep=_KEPT)
+        self._client = HttpClient(environ, bounds, keep=_MAX_IDLE_CONNECTIONS)
         self._place = server_address(peer.base_url)
         self._path = self._place.target.partition("?")[0].rstrip("/")
         for name, value in headers.items():
@@ -51,45 +51,45 @@ class Http:
             *headers.items(),
         )
 
-    def with_headers(self, more: Mapping[str, str]) -> "Http":
+    def with_headers(self, added_headers: Mapping[str, str]) -> "Http":
         """The same server, over the same connections; each request has these headers, too."""
-        other = copy(self)
-        other._headers = (*self._headers, *more.items())
-        return other
+        http = copy(self)
+        http._headers = (*self._headers, *added_headers.items())
+        return http
 
     def post(
         self, path: str, body: bytes, *, model: str = ""
     ) -> AbstractAsyncContextManager[HttpResponse]:
         """Send, and read the answer inside. Leaving early closes the connection."""
-        return self._answered(path, body, model)
+        return self._request(path, body, model)
 
     async def get(self, path: str) -> bytes:
         """The whole response."""
-        async with self._answered(path, None) as answer:
+        async with self._request(path, None) as answer:
             content, whole = await answer.content(_MAX_PAGE_BYTES)
             if not whole:
                 raise Broken(f"sends more than {_MAX_PAGE_BYTES >> 20} MB at {path}")
             return content
 
     @asynccontextmanager
-    async def _answered(
+    async def _request(
         self, path: str, body: bytes | None, model: str = ""
     ) -> AsyncGenerator[HttpResponse, None]:
         answer: HttpResponse | None = None
-        where = replace(self._place, target=self._path + path)
+        address = replace(self._place, target=self._path + path)
         try:
-            answer = await self._client.open(HttpRequest(where, self._headers, body))
+            answer = await self._client.open(HttpRequest(address, self._headers, body))
             answer.reply = replace(answer.reply, model=model, now=time.time())
             await self._check(answer)
             yield answer
         except Unconnected as error:
-            raise self._clean(self._unconnected(error)) from error
+            raise self._mask_secret(self._connection_error(error)) from error
         except Broken as error:
-            raise self._clean(
+            raise self._mask_secret(
                 Unreachable(f"{self.peer.label} at {self.peer.base_url} {error}")
             ) from error
         except ProviderError as error:
-            self._clean(error)
+            self._mask_secret(error)
             raise
         finally:
             if answer:
@@ -113,7 +113,7 @@ class Http:
         error.answer = refusal
         raise error
 
-    def _unconnected(self, error: Unconnected) -> ProviderError:
+    def _connection_error(self, error: Unconnected) -> ProviderError:
         peer = self.peer
         place = f"cannot reach {peer.label} at {peer.base_url}: {error.why}"
         if error.lasting:
@@ -122,8 +122,8 @@ class Http:
         look = " and ".join(filter(None, (url, peer.advice))) or "check the network"
         return Unreachable(f"{place}; {look}")
 
-    def _clean(self, error: ProviderError) -> ProviderError:
-        error.args = tuple(masked(str(arg), self._secret) for arg in error.args)
+    def _mask_secret(self, error: ProviderError) -> ProviderError:
+        error.args = tuple(mask_secrets(str(arg), self._secret) for arg in error.args)
         return error
 
 

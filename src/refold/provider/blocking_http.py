@@ -17,8 +17,8 @@ from refold.provider.http import Bounds, HttpClient, HttpRequest, HttpResponse
 from refold.provider.resolver import Judge
 
 _MAX_REDIRECTS = 5
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_HEADERS = (("user-agent", "refold"), ("accept-encoding", "identity"))
+_REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
+_REQUEST_HEADERS = (("user-agent", "refold"), ("accept-encoding", "identity"))
 
 
 class StatusError(OSError):
@@ -29,7 +29,7 @@ class StatusError(OSError):
         self.status, self.headers = start.status, start.headers
 
 
-class Requesting(Struct, frozen=True):
+class RequestOptions(Struct, frozen=True):
     """What belongs to each request on its way: asked again for the place of a redirect.
 
     `addresses` resolves a place and judges it. Raises `OSError`.
@@ -39,7 +39,7 @@ class Requesting(Struct, frozen=True):
     addresses: Judge | None = None
 
 
-PLAIN = Requesting()
+NO_OPTIONS = RequestOptions()
 
 
 class Download:
@@ -51,7 +51,7 @@ class Download:
 
     def read(self) -> bytes:
         """The next piece; empty at the end, also where it broke off: its length is known."""
-        return self._portal.call(_piece, self._answer)
+        return self._portal.call(_read_piece, self._answer)
 
     def read_all(self, limit: int) -> bytes:
         """The first `limit` bytes."""
@@ -68,31 +68,33 @@ def open_url(
     *,
     first: int = 0,
     seconds: float = 30.0,
-    requesting: Requesting = PLAIN,
+    options: RequestOptions = NO_OPTIONS,
 ) -> Generator[Download]:
     """What lies at an address, from byte `first`. Raises `OSError` and `BadInput`."""
     client = HttpClient(environ, Bounds(seconds, seconds, size=math.inf))
-    asked = [*_HEADERS, ("range", f"bytes={first}-")] if first else [*_HEADERS]
+    own_headers = (
+        [*_REQUEST_HEADERS, ("range", f"bytes={first}-")] if first else [*_REQUEST_HEADERS]
+    )
     with start_blocking_portal() as portal:
         for _ in range(_MAX_REDIRECTS):
             parts = urlsplit(url)  # a name and a password are not sent
             plain = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-            headers = [*asked, *requesting.headers(url)]
+            headers = [*own_headers, *options.headers(url)]
             request = HttpRequest(server_address(plain), headers)
-            answer = portal.call(_open, client, request, requesting.addresses)
+            answer = portal.call(_open, client, request, options.addresses)
             try:
                 if answer.reply.status in (200, 206):
                     yield Download(portal, answer)
                     return
             finally:
                 portal.call(answer.aclose)
-            url = _next(url, answer.reply)
+            url = _redirect_target(url, answer.reply)
         raise OSError(f"it was redirected more than {_MAX_REDIRECTS} times")
 
 
-def _next(url: str, start: ResponseStart) -> str:
+def _redirect_target(url: str, start: ResponseStart) -> str:
     target = start.headers.get("location", "")
-    if start.status not in _REDIRECTS or not target:
+    if start.status not in _REDIRECT_STATUSES or not target:
         raise StatusError(start)
     target = urljoin(url, target)
     if url.startswith("https:") and not target.startswith("https:"):
@@ -111,7 +113,7 @@ async def _open(
         raise OSError(f"the server {error}") from error
 
 
-async def _piece(answer: HttpResponse) -> bytes:
+async def _read_piece(answer: HttpResponse) -> bytes:
     try:
         return await answer.read()
     except Stalled as error:

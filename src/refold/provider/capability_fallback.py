@@ -13,36 +13,38 @@ from contextlib import aclosing
 from typing import Generic, TypeVar
 
 from refold.errors import Overloaded, Refused, TooLong
-from refold.provider.port import Delta, Retrying, seen
+from refold.provider.port import Delta, Retrying, is_response_part
 
-Thing = TypeVar("Thing", bound=str)
+Feature = TypeVar("Feature", bound=str)
 
 
-class CapabilityFallback(Generic[Thing]):
+class CapabilityFallback(Generic[Feature]):
     """What each model was found not to accept. `about`: how a refusal names a feature.
 
     Of several features that a refusal may mean, the first is left out; so a feature that
     can be requested in a weaker form comes before it.
     """
 
-    def __init__(self, about: Mapping[Thing, str]) -> None:
+    def __init__(self, about: Mapping[Feature, str]) -> None:
         self._about = about
-        self._made: dict[str, frozenset[Thing]] = {}
+        self._refused: dict[str, frozenset[Feature]] = {}
 
-    def of(self, model: str) -> frozenset[Thing]:
-        return self._made.get(model, frozenset())
+    def of(self, model: str) -> frozenset[Feature]:
+        return self._refused.get(model, frozenset())
 
-    def make(self, model: str, refusal: str, sent: Collection[Thing] | None = None) -> bool:
+    def leave_out(
+        self, model: str, refusal: str, features: Collection[Feature] | None = None
+    ) -> bool:
         """Leave out what `refusal` is about from now on. Is there such a thing?
 
-        `sent`: what could be left out of what was refused; None: anything.
+        `features`: what could be left out of what was refused; None: anything.
         """
-        made = self.of(model)
-        for thing, wording in self._about.items():
-            if thing in made or (sent is not None and thing not in sent):
+        refused = self.of(model)
+        for feature, wording in self._about.items():
+            if feature in refused or (features is not None and feature not in features):
                 continue
             if re.search(wording, refusal, re.IGNORECASE):
-                self._made[model] = made | {thing}
+                self._refused[model] = refused | {feature}
                 return True
         return False
 
@@ -50,36 +52,38 @@ class CapabilityFallback(Generic[Thing]):
         self,
         model: str,
         ask: Callable[[], AsyncGenerator[Delta, None]],
-        sent: Collection[Thing] | None = None,
+        features: Collection[Feature] | None = None,
     ) -> AsyncGenerator[Delta, None]:
         """The answer that `ask` gets. It is called again after each concession."""
         while True:
             begun, before = False, self.of(model)
             try:
-                async with aclosing(ask()) as found:
-                    async for delta in found:
-                        begun = begun or seen(delta)
+                async with aclosing(ask()) as deltas:
+                    async for delta in deltas:
+                        begun = begun or is_response_part(delta)
                         yield delta
             except (Refused, Overloaded) as refusal:
-                if begun or not _about_something(refusal):
+                if begun or not _may_name_feature(refusal):
                     raise
                 if self.of(model) != before:
                     continue  # somebody else was refused the same meanwhile
-                if not self.make(model, str(refusal), sent):
+                if not self.leave_out(model, str(refusal), features):
                     raise
-                notices = [_NOTICES.get(thing, "") for thing in self.of(model) - before]
+                notices = [
+                    _FEATURE_NOTICES.get(feature, "") for feature in self.of(model) - before
+                ]
                 if "hosted" in self.of(model) - before:
-                    notices = [_WITHOUT_MCP.format(refusal)]
+                    notices = [_NO_MCP_NOTICE.format(refusal)]
                 if notice := next(filter(None, notices), ""):
                     yield Retrying(0.0, f"{model} {notice}")
             else:
                 return
 
 
-_WITHOUT_MCP = "answers without the MCP servers that its provider should connect to: {}"
+_NO_MCP_NOTICE = "answers without the MCP servers that its provider should connect to: {}"
 
 # What a person should hear of: it is less than they asked for. The rest they never see.
-_NOTICES: Mapping[str, str] = {
+_FEATURE_NOTICES: Mapping[str, str] = {
     "pictures": "takes no images: they are described in words",
     "schema": "has no structured output: refold checks the answer against the schema",
     "temperature": "takes no temperature: the setting is ignored",
@@ -93,7 +97,7 @@ _NOTICES: Mapping[str, str] = {
 }
 
 
-def _about_something(refusal: Refused | Overloaded) -> bool:
+def _may_name_feature(refusal: Refused | Overloaded) -> bool:
     """One that is too long may quote anything; one that is busy means nothing by it."""
     if isinstance(refusal, Overloaded):
         # Some servers break over a picture or a schema that they cannot take.

@@ -16,16 +16,16 @@ from typing import cast
 
 from refold.errors import BadInput, ProviderError, Refused, said_by
 from refold.provider.cassette_format import (
-    VERSION,
+    FORMAT_VERSION,
     Mask,
     Plain,
     PlainRequests,
     RecordedRequest,
     Response,
     error_of,
+    no_mask,
     read,
     to_line,
-    unmasked,
 )
 from refold.provider.port import (
     Closable,
@@ -50,7 +50,7 @@ class CassetteWriter:
     it. Raises `BadInput` if the file exists.
     """
 
-    def __init__(self, file: Path, mask: Mask = unmasked) -> None:
+    def __init__(self, file: Path, mask: Mask = no_mask) -> None:
         self._file, self._mask = file, mask
         self._requests = PlainRequests(mask)
         self._calls = 0
@@ -73,7 +73,7 @@ class CassetteWriter:
 
     def _create(self) -> None:
         try:
-            made = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError as error:
             raise BadInput(
                 f"the cassette {self._file} exists already: name a new file, or remove it"
@@ -82,8 +82,8 @@ class CassetteWriter:
             raise BadInput(
                 f"the cassette {self._file} cannot be made: {said_by(error)}"
             ) from error
-        os.close(made)
-        self._write(to_line({"cassette": VERSION}))
+        os.close(descriptor)
+        self._write(to_line({"cassette": FORMAT_VERSION}))
 
     def _write(self, line: bytes) -> None:
         if self._broken:
@@ -148,7 +148,7 @@ class Replaying:
     """
 
     def __init__(
-        self, file: Path, ignoring: frozenset[str] = frozenset(), mask: Mask = unmasked
+        self, file: Path, ignoring: frozenset[str] = frozenset(), mask: Mask = no_mask
     ) -> None:
         if unknown := ignoring - set(Request.__struct_fields__):
             raise BadInput(f"a request has no {', '.join(sorted(unknown))} to ignore")
@@ -160,7 +160,7 @@ class Replaying:
         self._left = list(range(len(self._recorded)))
 
     @property
-    def left(self) -> int:
+    def calls_left(self) -> int:
         """The number of recorded calls that were not replayed yet."""
         return len(self._left)
 
@@ -172,29 +172,29 @@ class Replaying:
                 yield delta
 
     def _answer(self, request: Request) -> Response:
-        asked = self._requests.plain(request)
+        actual = self._requests.plain(request)
         if not self._left:
-            raise Refused(self._over())
+            raise Refused(self._exhausted_message())
         expected = self._recorded[self._left[0]]
-        for at in self._left:
-            recorded = self._recorded[at]
+        for index in self._left:
+            recorded = self._recorded[index]
             if recorded.line > expected.answered_at:
                 break
-            if self._difference(recorded, asked) is None:
-                self._left.remove(at)
+            if self._difference(recorded, actual) is None:
+                self._left.remove(index)
                 if "messages" not in self._ignoring:
-                    self._requests.share_messages(asked, recorded)
+                    self._requests.share_messages(actual, recorded)
                 number = recorded.number
                 return self._responses.get(number) or Response(
                     answered=number, stopped=True
                 )
-        difference = self._difference(expected, asked)
+        difference = self._difference(expected, actual)
         raise Refused(f"the cassette {self._file}, call {expected.number}: {difference}")
 
-    def _difference(self, recorded: RecordedRequest, asked: RecordedRequest) -> str | None:
-        return first_difference(recorded, asked, self._ignoring)
+    def _difference(self, recorded: RecordedRequest, actual: RecordedRequest) -> str | None:
+        return first_difference(recorded, actual, self._ignoring)
 
-    def _over(self) -> str:
+    def _exhausted_message(self) -> str:
         many = len(self._recorded)
         ends = f"; it is cut off in line {self._broken_at}" if self._broken_at else ""
         return (
@@ -204,7 +204,7 @@ class Replaying:
 
 
 def first_difference(
-    recorded: RecordedRequest, asked: RecordedRequest, ignoring: frozenset[str]
+    recorded: RecordedRequest, actual: RecordedRequest, ignoring: frozenset[str]
 ) -> str | None:
     """Where `asked` is not as `recorded`, in the order of the fields; None: nowhere."""
     default = (
@@ -214,20 +214,20 @@ def first_difference(
         if name in ignoring or name in ("trace", "hosted"):
             continue
         if name == "messages":
-            if recorded.messages == asked.messages:
+            if recorded.messages == actual.messages:
                 continue
-            there: Plain = list(recorded.messages)
-            here: Plain = list(asked.messages)
+            recorded_value: Plain = list(recorded.messages)
+            actual_value: Plain = list(actual.messages)
         else:
-            there = recorded.fields.get(name, default[name])
-            here = asked.fields.get(name)
-        if (found := _difference(name, there, here)) is not None:
-            path, was, now = found
-            return f"{path}: recorded {_shown(was, now)}, asked {_shown(now, was)}"
+            recorded_value = recorded.fields.get(name, default[name])
+            actual_value = actual.fields.get(name)
+        if (difference := _difference(name, recorded_value, actual_value)) is not None:
+            path, was, now = difference
+            return f"{path}: recorded {_excerpt(was, now)}, asked {_excerpt(now, was)}"
     return None
 
 
-_NOTHING = object()
+_MISSING_VALUE = object()
 
 
 def _difference(path: str, was: Plain, now: Plain) -> tuple[str, Plain, Plain] | None:
@@ -237,12 +237,12 @@ def _difference(path: str, was: Plain, now: Plain) -> tuple[str, Plain, Plain] |
         old, new = cast("dict[str, Plain]", was), cast("dict[str, Plain]", now)
         pairs = (
             (f"{path}.{name}" if name.isidentifier() else f"{path}[{name!r}]",
-             old.get(name, _NOTHING), new.get(name, _NOTHING))
+             old.get(name, _MISSING_VALUE), new.get(name, _MISSING_VALUE))
             for name in {**old, **new}
         )  # fmt: skip
     elif kinds == {list}:
         both = zip_longest(
-            cast("list[Plain]", was), cast("list[Plain]", now), fillvalue=_NOTHING
+            cast("list[Plain]", was), cast("list[Plain]", now), fillvalue=_MISSING_VALUE
         )
         pairs = ((f"{path}[{n}]", *pair) for n, pair in enumerate(both))
     else:
@@ -250,9 +250,9 @@ def _difference(path: str, was: Plain, now: Plain) -> tuple[str, Plain, Plain] |
     return next((different for pair in pairs if (different := _difference(*pair))), None)
 
 
-def _shown(value: Plain, other: Plain) -> str:
+def _excerpt(value: Plain, other: Plain) -> str:
     """`value`, cut to where it is not as `other`."""
-    if value is _NOTHING:
+    if value is _MISSING_VALUE:
         return "nothing"
     if not isinstance(value, str):
         text = json.dumps(value, ensure_ascii=False)

@@ -55,21 +55,23 @@ from refold.values.growing import Log
 from refold.values.messages import StoredMessage
 from refold.values.text import clean
 
-VERSION = 1
+FORMAT_VERSION = 1
 MAX_FILE_BYTES = 256 * 1024 * 1024  # days of work
-KEYS = (
+KEYS_HINT = (
     "a line has text, thinking, calls, stop, pause, pace, for and error; a call has tool and "
     "arguments"
 )
 
 Plain: TypeAlias = Any  # what JSON can say
 
-_KINDS = (BadRequest, TooLong, Refused, Overloaded, Unreachable, ProviderError)
-ERRORS: dict[str, type[ProviderError]] = {kind.__name__: kind for kind in _KINDS}
+_ERROR_CLASSES = (BadRequest, TooLong, Refused, Overloaded, Unreachable, ProviderError)
+ERRORS_BY_NAME: dict[str, type[ProviderError]] = {
+    kind.__name__: kind for kind in _ERROR_CLASSES
+}
 
 
 class RecordedError(Struct, frozen=True, forbid_unknown_fields=True):
-    """How a response failed. `kind` is one of `ERRORS`, the first that fits."""
+    """How a response failed. `kind` is one of `ERRORS_BY_NAME`, the first that fits."""
 
     kind: str
     words: str
@@ -78,11 +80,11 @@ class RecordedError(Struct, frozen=True, forbid_unknown_fields=True):
     def as_error(self) -> ProviderError:
         if self.kind == "Overloaded":
             return Overloaded(self.words, retry_after=self.retry_after)
-        return ERRORS[self.kind](self.words)
+        return ERRORS_BY_NAME[self.kind](self.words)
 
 
 def error_of(error: ProviderError) -> RecordedError:
-    kind = next(name for name, kind in ERRORS.items() if isinstance(error, kind))
+    kind = next(name for name, kind in ERRORS_BY_NAME.items() if isinstance(error, kind))
     wait = error.retry_after if isinstance(error, Overloaded) else None
     return RecordedError(kind, str(error), wait)
 
@@ -165,13 +167,13 @@ def read(file: Path, name: Literal["script", "cassette"]) -> Recordings:
     version = _version(lines[0] if lines else b"")
     if name == "cassette" and not version:
         raise BadInput(
-            f'{file} is not a cassette: its first line should be {{"cassette": {VERSION}}}; '
+            f'{file} is not a cassette: its first line should be {{"cassette": {FORMAT_VERSION}}}; '
             "--script takes responses without requests"
         )
-    if version not in (0, VERSION):
+    if version not in (0, FORMAT_VERSION):
         raise BadInput(
             f"the cassette {file} is of version {version!r}, and this refold reads "
-            f"version {VERSION}: record it anew"
+            f"version {FORMAT_VERSION}: record it anew"
         )
     # A person may leave out the last newline; a recording without it was cut off there.
     whole = lines[1:] if version else [*lines, rest]
@@ -186,10 +188,12 @@ def read(file: Path, name: Literal["script", "cassette"]) -> Recordings:
                 requests[request.number] = request
             else:
                 responses.append(response := _response(line))
-                if at := response.answered:
-                    requests[at] = replace(requests[at], answered_at=number)
+                if number_answered := response.answered:
+                    requests[number_answered] = replace(
+                        requests[number_answered], answered_at=number
+                    )
         except (ValueError, KeyError, RecursionError) as error:
-            hint = "record it anew" if version else KEYS
+            hint = "record it anew" if version else KEYS_HINT
             raise BadInput(f"{file}, line {number}: {error}; {hint}") from error
     ends = len(lines) + 1
     ended = (
@@ -221,8 +225,8 @@ def _request(
 
 def _response(line: bytes) -> Response:
     response = msgspec.json.decode(line, type=Response)
-    if response.error is not None and response.error.kind not in ERRORS:
-        raise ValueError(f"{response.error.kind!r} is none of {', '.join(ERRORS)}")
+    if response.error is not None and response.error.kind not in ERRORS_BY_NAME:
+        raise ValueError(f"{response.error.kind!r} is none of {', '.join(ERRORS_BY_NAME)}")
     if response.deltas is None:
         return response
     return replace(response, deltas=tuple(map(_with_data, response.deltas)))
@@ -238,27 +242,27 @@ def _with_data(delta: Delta) -> Delta:
 Mask: TypeAlias = Callable[[bytes], bytes]
 
 
-def unmasked(data: bytes) -> bytes:
+def no_mask(data: bytes) -> bytes:
     return data
 
 
-def to_line(value: Response | dict[str, Plain], mask: Mask = unmasked) -> bytes:
+def to_line(value: Response | dict[str, Plain], mask: Mask = no_mask) -> bytes:
     """One line, with its end. Deltas are joined first, so that the mask sees whole texts."""
     if isinstance(value, Response):
-        value = fields_of(replace(value, deltas=joined(value.deltas or ())), mask)
+        value = fields_of(replace(value, deltas=join_deltas(value.deltas or ())), mask)
     return msgspec.json.encode(value) + b"\n"
 
 
-def joined(deltas: Iterable[Delta]) -> tuple[Delta, ...]:
+def join_deltas(deltas: Iterable[Delta]) -> tuple[Delta, ...]:
     """Neighbours that mean the same as one are one. The order stays."""
-    found: list[Delta] = []
+    joined: list[Delta] = []
     for delta in deltas:
-        one = _as_one(found[-1], delta) if found else None
+        one = _as_one(joined[-1], delta) if joined else None
         if one is None:
-            found.append(delta)
+            joined.append(delta)
         else:
-            found[-1] = one
-    return tuple(found)
+            joined[-1] = one
+    return tuple(joined)
 
 
 def _as_one(first: Delta, second: Delta) -> Delta | None:
@@ -285,7 +289,7 @@ class PlainRequests:
     plain values: a long session costs what its messages do, not their square.
     """
 
-    def __init__(self, mask: Mask = unmasked) -> None:
+    def __init__(self, mask: Mask = no_mask) -> None:
         self._mask = mask
         self._last: dict[
             str, tuple[Log[StoredMessage], RecordedRequest]
@@ -330,8 +334,8 @@ class PlainRequests:
         plain = before.messages
         if same < len(plain):
             plain = Log(plain[:same])
-        for each in request.messages[same:]:
-            plain = plain.plus(to_plain(each.message, self._mask))
+        for stored in request.messages[same:]:
+            plain = plain.plus(to_plain(stored.message, self._mask))
         now = RecordedRequest(self._fields(request), plain, number)
         self._last[request.session] = request.messages, now
         return now, before, same
@@ -340,19 +344,19 @@ class PlainRequests:
         apart = ("messages", "pictures", "trace", "hosted")
         names = (name for name in Request.__struct_fields__ if name not in apart)
         plain = {name: to_plain(getattr(request, name), self._mask) for name in names}
-        return {**plain, "pictures": self._told(request.pictures)}
+        return {**plain, "pictures": self._picture_digests(request.pictures)}
 
-    def _told(self, pictures: Pictures) -> dict[str, str]:
-        told: dict[str, str] = {}
+    def _picture_digests(self, pictures: Pictures) -> dict[str, str]:
+        digests: dict[str, str] = {}
         for name, data in sorted(pictures.items()):
             known = self._digests.get(name)
             if known is None or known[0] is not data:
                 known = self._digests[name] = data, f"sha256:{sha256(data).hexdigest()}"
-            told[name] = known[1]
-        return told
+            digests[name] = known[1]
+        return digests
 
 
-def to_plain(value: object, mask: Mask = unmasked) -> Plain:
+def to_plain(value: object, mask: Mask = no_mask) -> Plain:
     """`value` as JSON can say it. A struct leaves out what is as it is by default."""
     match value:
         case Struct():
@@ -362,38 +366,40 @@ def to_plain(value: object, mask: Mask = unmasked) -> Plain:
         case Raw():
             return mask(bytes(value)).decode("utf-8", "replace")
         case str():
-            return masked(value, mask)
+            return mask_text(value, mask)
         case tuple() | list():
-            return [to_plain(each, mask) for each in cast("Sequence[object]", value)]
+            return [to_plain(item, mask) for item in cast("Sequence[object]", value)]
         case Mapping():
-            found = cast("Mapping[str, object]", value)
-            return {masked(k, mask): to_plain(v, mask) for k, v in found.items()}
+            mapping = cast("Mapping[str, object]", value)
+            return {mask_text(k, mask): to_plain(v, mask) for k, v in mapping.items()}
         case _:
             return value
 
 
-def fields_of(value: Struct, mask: Mask = unmasked) -> dict[str, Plain]:
+def fields_of(value: Struct, mask: Mask = no_mask) -> dict[str, Plain]:
     """The fields of a struct that differ from their defaults."""
     names, defaults = value.__struct_fields__, value.__struct_defaults__
     needed = len(names) - len(defaults)
     fields: dict[str, Plain] = {}
-    for at, (name, written) in enumerate(
+    for index, (name, written) in enumerate(
         zip(names, value.__struct_encode_fields__, strict=True)
     ):
-        held = getattr(value, name)
-        if at < needed or held != defaults[at - needed]:
-            fields[written] = held if name in _OURS else to_plain(held, mask)
+        field_value = getattr(value, name)
+        if index < needed or field_value != defaults[index - needed]:
+            fields[written] = (
+                field_value if name in _UNMASKED_FIELDS else to_plain(field_value, mask)
+            )
     return fields
 
 
-def masked(text: str, mask: Mask) -> str:
+def mask_text(text: str, mask: Mask) -> str:
     """What may be written of a text."""
     text = clean(text)
-    return text if mask is unmasked else mask(text.encode()).decode("utf-8", "replace")
+    return text if mask is no_mask else mask(text.encode()).decode("utf-8", "replace")
 
 
 # Words that are ours: a key that happens to be one of them must not change them.
-_OURS = frozenset({"role", "stop", "wire", "tool_choice", "effort", "kind"})
+_UNMASKED_FIELDS = frozenset({"role", "stop", "wire", "tool_choice", "effort", "kind"})
 
 
 def _same(before: Log[StoredMessage], now: Log[StoredMessage]) -> int:

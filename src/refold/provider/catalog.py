@@ -15,10 +15,10 @@ from refold.plugins import built_in
 from refold.provider.known_models import window
 from refold.provider.port import Provider
 from refold.provider.spec import (
-    PROVIDERS,
+    PROVIDER_GROUP,
     ProviderSpec,
     Quirks,
-    named_or_alias,
+    find_by_name,
     no_provider,
     provider_of,
 )
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 _KEY_HEADERS = {"anthropic": "x-api-key", "gemini": "x-goog-api-key"}
-WIRE = "openai-chat"
+CHAT_WIRE = "openai-chat"
 
-ANTHROPIC = ProviderSpec(
+ANTHROPIC_SPEC = ProviderSpec(
     "anthropic",
     "anthropic",
     "Anthropic",
@@ -43,7 +43,7 @@ ANTHROPIC = ProviderSpec(
     aliases=("claude", "claude-api"),
     program="claude-code",
 )
-OPENAI = ProviderSpec(
+OPENAI_SPEC = ProviderSpec(
     "openai",
     "openai-responses",
     "OpenAI",
@@ -54,7 +54,7 @@ OPENAI = ProviderSpec(
     hosts_mcp=True,
     program="codex-cli",
 )
-GEMINI = ProviderSpec(
+GEMINI_SPEC = ProviderSpec(
     "gemini",
     "gemini",
     "Gemini",
@@ -66,7 +66,7 @@ GEMINI = ProviderSpec(
     aliases=("google",),
     program="gemini-cli",
 )
-OPENAI_CHAT = ProviderSpec(
+OPENAI_CHAT_SPEC = ProviderSpec(
     "openai-chat",
     "openai-chat",
     "OpenAI",
@@ -80,9 +80,9 @@ OPENAI_CHAT = ProviderSpec(
         cache_key=True,
     ),
 )
-OPENROUTER = ProviderSpec(
+OPENROUTER_SPEC = ProviderSpec(
     "openrouter",
-    WIRE,
+    CHAT_WIRE,
     "OpenRouter",
     "https://openrouter.ai/api/v1",
     url_env="OPENROUTER_BASE_URL",
@@ -95,9 +95,9 @@ OPENROUTER = ProviderSpec(
         details="openrouter",
     ),
 )
-GROQ = ProviderSpec(
+GROQ_SPEC = ProviderSpec(
     "groq",
-    WIRE,
+    CHAT_WIRE,
     "Groq",
     "https://api.groq.com/openai/v1",
     url_env="GROQ_BASE_URL",
@@ -105,9 +105,9 @@ GROQ = ProviderSpec(
     model="openai/gpt-oss-120b",
     quirks=Quirks(output_limit="max_completion_tokens"),
 )
-MISTRAL = ProviderSpec(
+MISTRAL_SPEC = ProviderSpec(
     "mistral",
-    WIRE,
+    CHAT_WIRE,
     "Mistral",
     "https://api.mistral.ai/v1",
     url_env="MISTRAL_BASE_URL",
@@ -115,9 +115,9 @@ MISTRAL = ProviderSpec(
     model="mistral-medium-latest",
     quirks=Quirks(short_ids=True, bridged=True),
 )
-DEEPSEEK = ProviderSpec(
+DEEPSEEK_SPEC = ProviderSpec(
     "deepseek",
-    WIRE,
+    CHAT_WIRE,
     "DeepSeek",
     "https://api.deepseek.com",
     url_env="DEEPSEEK_BASE_URL",
@@ -125,9 +125,9 @@ DEEPSEEK = ProviderSpec(
     model="deepseek-flash",
     quirks=Quirks(thinking_back="reasoning_content"),
 )
-XAI = ProviderSpec(
+XAI_SPEC = ProviderSpec(
     "xai",
-    WIRE,
+    CHAT_WIRE,
     "xAI",
     "https://api.x.ai/v1",
     url_env="XAI_BASE_URL",
@@ -135,9 +135,9 @@ XAI = ProviderSpec(
     model="grok-4.7",
     quirks=Quirks(output_limit="max_completion_tokens", schema_beside_tools=True),
 )
-AZURE = ProviderSpec(
+AZURE_SPEC = ProviderSpec(
     "azure",
-    WIRE,
+    CHAT_WIRE,
     "Azure OpenAI",
     "",
     url_env="AZURE_OPENAI_BASE_URL",
@@ -150,9 +150,9 @@ AZURE = ProviderSpec(
         cache_key=True,
     ),
 )
-VLLM = ProviderSpec(
+VLLM_SPEC = ProviderSpec(
     "vllm",
-    WIRE,
+    CHAT_WIRE,
     "vLLM",
     "http://127.0.0.1:8000/v1",
     url_env="VLLM_BASE_URL",
@@ -160,9 +160,9 @@ VLLM = ProviderSpec(
     keyless=True,
     advice="start it with `vllm serve MODEL`",
 )
-LMSTUDIO = ProviderSpec(
+LMSTUDIO_SPEC = ProviderSpec(
     "lmstudio",
-    WIRE,
+    CHAT_WIRE,
     "LM Studio",
     "http://127.0.0.1:1234/v1",
     url_env="LMSTUDIO_BASE_URL",
@@ -170,9 +170,9 @@ LMSTUDIO = ProviderSpec(
     keyless=True,
     advice="start it with `lms server start`",
 )
-LLAMA_CPP = ProviderSpec(
+LLAMA_CPP_SPEC = ProviderSpec(
     "llama-cpp",
-    WIRE,
+    CHAT_WIRE,
     "llama.cpp",
     "http://127.0.0.1:8080/v1",
     url_env="LLAMA_CPP_BASE_URL",
@@ -181,7 +181,7 @@ LLAMA_CPP = ProviderSpec(
     aliases=("llama.cpp", "llamacpp"),
     advice="start it with `llama-server -m MODEL.gguf --jinja`",
 )
-OLLAMA = ProviderSpec(
+OLLAMA_SPEC = ProviderSpec(
     "ollama",
     "ollama",
     "Ollama",
@@ -200,11 +200,13 @@ class ConnectedProvider(Provider, Protocol):
 
 def providers() -> tuple[ProviderSpec, ...]:
     """All that are built in."""
-    found = map(provider_of, built_in(PROVIDERS))
-    return tuple(each for each in found if isinstance(each, ProviderSpec))
+    entries = map(provider_of, built_in(PROVIDER_GROUP))
+    return tuple(entry for entry in entries if isinstance(entry, ProviderSpec))
 
 
-def named(text: str, known: tuple[ProviderSpec, ...] = ()) -> tuple[ProviderSpec, str]:
+def parse_model(
+    text: str, known: tuple[ProviderSpec, ...] = ()
+) -> tuple[ProviderSpec, str]:
     """What `provider/model` means. Only the first slash parts: models have some too."""
     name, _, model = text.partition("/")
     spec = find(name, known)
@@ -216,7 +218,7 @@ def named(text: str, known: tuple[ProviderSpec, ...] = ()) -> tuple[ProviderSpec
 def find(name: str, known: tuple[ProviderSpec, ...] = ()) -> ProviderSpec:
     """The provider of that name. Raises `BadInput` with the nearest ones."""
     known = known or providers()
-    if (spec := named_or_alias(name.lower(), known)) is not None:
+    if (spec := find_by_name(name.lower(), known)) is not None:
         return spec
     raise no_provider(name, (n for spec in known for n in (spec.name, *spec.aliases)))
 
@@ -245,11 +247,11 @@ def connect(
         case "anthropic":
             from refold.provider.anthropic import Anthropic
 
-            return Anthropic(http, _keeping(spec), hosts_mcp=spec.hosts_mcp)
+            return Anthropic(http, _own_wire(spec), hosts_mcp=spec.hosts_mcp)
         case "openai-responses":
             from refold.provider.responses import OpenAIResponses
 
-            return OpenAIResponses(http, _keeping(spec), hosts_mcp=spec.hosts_mcp)
+            return OpenAIResponses(http, _own_wire(spec), hosts_mcp=spec.hosts_mcp)
         case "openai-chat":
             from refold.provider.openai_chat import OpenAIChat
 
@@ -257,7 +259,7 @@ def connect(
         case "gemini":
             from refold.provider.gemini import Gemini
 
-            return Gemini(http, _keeping(spec))
+            return Gemini(http, _own_wire(spec))
         case "ollama":
             from refold.provider.ollama import Ollama
 
@@ -298,47 +300,47 @@ def server(
 
 def address(spec: ProviderSpec, environ: Mapping[str, str]) -> str:
     """Where the provider is, as the environment or else the value says."""
-    given = environ.get(spec.url_env, "").strip() if spec.url_env else ""
-    given_by = spec.url_env or f"[providers.{spec.name}] base_url"
-    for name, rest in spec.url_too:
-        if not given and (found := environ.get(name, "").strip().rstrip("/")):
-            given = found.removesuffix(rest) + rest
-    if not given and not spec.base_url:
+    url = environ.get(spec.url_env, "").strip() if spec.url_env else ""
+    setting = spec.url_env or f"[providers.{spec.name}] base_url"
+    for name, path in spec.url_too:
+        if not url and (value := environ.get(name, "").strip().rstrip("/")):
+            url = value.removesuffix(path) + path
+    if not url and not spec.base_url:
         raise BadInput(f"{spec.label} has no default address: set {spec.url_env} to yours")
-    _check_address(given or spec.base_url, given_by)
-    if not given:
+    _check_address(url or spec.base_url, setting)
+    if not url:
         return spec.base_url
-    if "://" not in given and spec.wire != "ollama":
+    if "://" not in url and spec.wire != "ollama":
         raise BadInput(
-            f"{given_by} is not an address: {given!r}; write it with http:// or https://"
+            f"{setting} is not an address: {url!r}; write it with http:// or https://"
         )
-    if "://" not in given:  # OLLAMA_HOST is often only a host, or host:port, or :port
-        host, _, port = given.rpartition(":") if ":" in given else (given, "", "")
+    if "://" not in url:  # OLLAMA_HOST is often only a host, or host:port, or :port
+        host, _, port = url.rpartition(":") if ":" in url else (url, "", "")
         # 0.0.0.0 is an address to listen on, not one to connect to.
         host = "127.0.0.1" if host in ("", "0.0.0.0") else host
-        given = f"http://{host}:{port or spec.base_url.rpartition(':')[2]}"
-    return given.rstrip("/")
+        url = f"http://{host}:{port or spec.base_url.rpartition(':')[2]}"
+    return url.rstrip("/")
 
 
-def _check_address(given: str, given_by: str) -> None:
+def _check_address(url: str, setting: str) -> None:
     """It is shown in messages and kept in traces, so it must hold no password."""
-    if "@" in given.partition("://")[2].partition("/")[0]:
+    if "@" in url.partition("://")[2].partition("/")[0]:
         raise BadInput(
-            f"{given_by} holds a user name or a password before the @: leave them out, "
+            f"{setting} holds a user name or a password before the @: leave them out, "
             "and give the key in its variable"
         )
 
 
 def needs_key(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:
     """Is there no asking without a key? Raises `BadInput` as `address` does."""
-    return bool(spec.key_env) and not spec.keyless and not moved(spec, environ)
+    return bool(spec.key_env) and not spec.keyless and not has_custom_address(spec, environ)
 
 
 def _credentials(
     spec: ProviderSpec, environ: Mapping[str, str], key: str
 ) -> tuple[dict[str, str], str]:
-    held = (environ.get(name, "").strip() for name in (spec.key_env, *spec.key_too))
-    key = key.strip() or next(filter(None, held), "")
+    keys = (environ.get(name, "").strip() for name in (spec.key_env, *spec.key_too))
+    key = key.strip() or next(filter(None, keys), "")
     bearer = environ.get(spec.bearer_env, "").strip()
     if needs_key(spec, environ) and not (key or bearer):
         raise BadInput(
@@ -347,9 +349,9 @@ def _credentials(
         )
     headers: dict[str, str] = {}
     if spec.wire == "anthropic":
-        from refold.provider.anthropic import VERSION
+        from refold.provider.anthropic import API_VERSION
 
-        headers["anthropic-version"] = VERSION
+        headers["anthropic-version"] = API_VERSION
     header = spec.key_header or _KEY_HEADERS.get(spec.wire, "")
     if key and header:
         return {**headers, header: key}, key
@@ -363,12 +365,12 @@ def as_program(spec: ProviderSpec) -> str:
     return f", such as {spec.program}, its command line" if spec.program else ""
 
 
-def moved(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:
+def has_custom_address(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:
     """Whether its address was replaced by one of the user's own."""
     return bool(spec.base_url) and address(spec, environ) != spec.base_url
 
 
-def _keeping(spec: ProviderSpec) -> str:
+def _own_wire(spec: ProviderSpec) -> str:
     """The name under which data is stored that only this provider can read again.
 
     The name of a wire stands for the provider it was made for, wherever its address was
@@ -380,7 +382,7 @@ def _keeping(spec: ProviderSpec) -> str:
 
 def _quirks(spec: ProviderSpec, environ: Mapping[str, str]) -> Quirks:
     """Another server at the provider's address gets the requests that most servers accept."""
-    if moved(spec, environ):
+    if has_custom_address(spec, environ):
         plain = Quirks()
         return replace(
             spec.quirks,

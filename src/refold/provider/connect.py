@@ -14,8 +14,8 @@ from anyio.streams.tls import TLSStream
 from refold.errors import BadInput, ProxyFault, SetupFault
 from refold.values.web_address import WebAddress, web_address
 
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_PROXIES = (
+_LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+_PROXY_VARIABLES = (
     "HTTPS_PROXY",
     "HTTP_PROXY",
     "ALL_PROXY",
@@ -54,44 +54,44 @@ def server_address(url: str) -> WebAddress:
 
 
 async def dial(
-    where: WebAddress, environ: Mapping[str, str], *, addresses: Sequence[str] = ()
+    place: WebAddress, environ: Mapping[str, str], *, addresses: Sequence[str] = ()
 ) -> ByteStream:
     """Connect. Raises `OSError` when it cannot, `SetupFault` if it must not.
 
     `addresses` are the IP addresses to connect to, if the caller has judged them. A proxy
     resolves the name itself, perhaps as one that we cannot.
     """
-    if proxy := proxy_of(where, environ):
-        from refold.provider.proxy import open_tunnel, parsed_proxy
+    if proxy := proxy_of(place, environ):
+        from refold.provider.proxy import open_tunnel, parse_proxy
 
         stream = await dial_proxy(proxy, environ)
         try:
-            await open_tunnel(stream, parsed_proxy(proxy), where.host, where.port)
+            await open_tunnel(stream, parse_proxy(proxy), place.host, place.port)
         except BaseException:
             await anyio.aclose_forcefully(stream)
             raise
     else:
-        stream = await dial_directly(where.host, where.port, addresses)
-    return await _with_tls(stream, where.host, environ) if where.tls else stream
+        stream = await dial_directly(place.host, place.port, addresses)
+    return await _with_tls(stream, place.host, environ) if place.tls else stream
 
 
-def proxy_of(where: WebAddress, environ: Mapping[str, str]) -> str:
+def proxy_of(place: WebAddress, environ: Mapping[str, str]) -> str:
     """The proxy that leads to a place, and "" for none, as for all that is on this machine.
 
     Raises `SetupFault` for one that cannot be used.
     """
-    if where.host in _LOOPBACK or not any(map(environ.get, _PROXIES)):
+    if place.host in _LOOPBACK_HOSTS or not any(map(environ.get, _PROXY_VARIABLES)):
         return ""
     from refold.provider.proxy import proxy_for
 
-    return proxy_for(where.host, where.port, environ, tls=where.tls)
+    return proxy_for(place.host, place.port, environ, tls=place.tls)
 
 
 async def dial_proxy(proxy: str, environ: Mapping[str, str]) -> ByteStream:
     """A connection to the proxy itself. Raises `OSError`."""
-    from refold.provider.proxy import parsed_proxy, proxy_port
+    from refold.provider.proxy import parse_proxy, proxy_port
 
-    parts = parsed_proxy(proxy)
+    parts = parse_proxy(proxy)
     host = parts.hostname or ""
     try:
         stream = await dial_directly(host, proxy_port(parts))
@@ -105,7 +105,7 @@ async def dial_proxy(proxy: str, environ: Mapping[str, str]) -> ByteStream:
 async def _with_tls(
     stream: ByteStream, host: str, environ: Mapping[str, str]
 ) -> ByteStream:
-    from refold.provider.trust import tls_context, untrusted
+    from refold.provider.trust import explain_untrusted, tls_context
 
     try:
         return await TLSStream.wrap(
@@ -117,7 +117,7 @@ async def _with_tls(
     except BaseException as error:
         await anyio.aclose_forcefully(stream)
         if isinstance(error, ssl.SSLCertVerificationError):
-            raise SetupFault(untrusted(error, environ)) from None
+            raise SetupFault(explain_untrusted(error, environ)) from None
         raise
 
 
@@ -135,15 +135,15 @@ async def _connect_first(addresses: Sequence[str], port: int) -> ByteStream:
     """
     if len(addresses) == 1:
         return await anyio.connect_tcp(addresses[0], port)
-    failed: OSError = OSError("its name has no address")
+    last_error: OSError = OSError("its name has no address")
     streams = list[ByteStream]()
 
     async def connect(address: str, over: anyio.Event) -> None:
-        nonlocal failed
+        nonlocal last_error
         try:
             streams.append(await anyio.connect_tcp(address, port))
         except OSError as error:
-            failed = error
+            last_error = error
             over.set()
         else:
             group.cancel_scope.cancel()
@@ -156,7 +156,7 @@ async def _connect_first(addresses: Sequence[str], port: int) -> ByteStream:
                 with anyio.move_on_after(_NEXT_ADDRESS_SECONDS):
                     await over.wait()
         if not streams:
-            raise failed
+            raise last_error
         first = streams.pop(0)
     finally:
         for stream in streams:  # they came at the same moment, or the caller has gone

@@ -17,7 +17,7 @@ Levels: TypeAlias = Mapping[Effort, tuple[Level, ...]]
 Budgets: TypeAlias = Mapping[Effort, int]
 
 # https://platform.claude.com/docs/en/build-with-claude/effort
-ANTHROPIC: Levels = MappingProxyType(
+ANTHROPIC_LEVELS: Levels = MappingProxyType(
     {
         "low": ("low",),
         "medium": ("medium",),
@@ -31,7 +31,7 @@ ANTHROPIC_BUDGETS: Budgets = MappingProxyType(
 )
 
 # https://platform.openai.com/docs/guides/reasoning, both of its APIs
-OPENAI: Levels = MappingProxyType(
+OPENAI_LEVELS: Levels = MappingProxyType(
     {
         "off": ("none", "minimal", "low"),
         "low": ("low",),
@@ -42,7 +42,7 @@ OPENAI: Levels = MappingProxyType(
 )
 
 # https://ai.google.dev/gemini-api/docs/thinking; in capitals there
-GEMINI: Levels = MappingProxyType(
+GEMINI_LEVELS: Levels = MappingProxyType(
     {
         "off": ("minimal", "low"),
         "low": ("low",),
@@ -61,7 +61,7 @@ GEMINI_PRO_BUDGETS: Budgets = MappingProxyType(
 
 # https://docs.ollama.com/capabilities/thinking: models that only think or do not,
 # and those that know levels.
-OLLAMA: Mapping[Effort, bool] = MappingProxyType(
+OLLAMA_SWITCH: Mapping[Effort, bool] = MappingProxyType(
     {"off": False, "low": False, "medium": True, "high": True, "max": True}
 )
 OLLAMA_LEVELS: Levels = MappingProxyType(

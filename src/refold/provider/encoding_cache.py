@@ -41,19 +41,19 @@ Encode = Callable[[Message, Pictures], Iterable[EncodedPiece]]
 class EchoOptions(Struct, frozen=True):
     """What of earlier answers a wire sends again.
 
-    `keeping`: the name under which thoughts that go back are kept; "": none go back.
-    `hosting`: the MCP servers that the provider connects to, by their names.
+    `own_wire`: the name under which thoughts that go back are kept; "": none go back.
+    `mcp_servers`: the MCP servers that the provider connects to, by their names.
     """
 
-    keeping: str
-    hosting: tuple[str, ...] = ()
+    own_wire: str
+    mcp_servers: tuple[str, ...] = ()
 
 
 class _End(Struct, frozen=True):
     """How it stood after a message: how far, and what is still open."""
 
     spoken: StoredMessage | None
-    at: int
+    offset: int
     head: bytes
     tail: bytes
 
@@ -75,26 +75,26 @@ class Encoded:
         ):
             ends.pop()
         end = self._ends[-1] if self._ends else _End(None, 0, b"", b"")
-        del self._joined[end.at :]
-        for spoken in messages[len(self._ends) :]:
-            end = self._add(spoken, pictures, end)
+        del self._joined[end.offset :]
+        for stored in messages[len(self._ends) :]:
+            end = self._add(stored, pictures, end)
             self._ends.append(end)
         return b"".join((self._joined, end.tail))
 
     def end_of(self, number: int) -> int:
         """Where the first `number` messages end in what was joined last."""
-        return self._ends[number - 1].at if number else 0
+        return self._ends[number - 1].offset if number else 0
 
-    def _add(self, spoken: StoredMessage, pictures: Pictures, end: _End) -> _End:
+    def _add(self, stored: StoredMessage, pictures: Pictures, end: _End) -> _End:
         head, tail = end.head, end.tail
-        for piece in self._encode(spoken.message, pictures):
+        for piece in self._encode(stored.message, pictures):
             if piece.head and piece.head == head:
                 self._joined += b"," + piece.body
             else:
                 comma = b"," if self._joined else b""
                 self._joined += tail + comma + piece.head + piece.body
             head, tail = piece.head, piece.tail
-        return _End(spoken, len(self._joined), head, tail)
+        return _End(stored, len(self._joined), head, tail)
 
 
 def begins_with(
@@ -116,7 +116,7 @@ def body_with(fields: Mapping[str, Any], name: str, *encoded: bytes) -> bytes:
     What is joined with commas counts as one. A long conversation is copied once here.
     """
     start = msgspec.json.encode(fields)[:-1] + (b',"' if fields else b'"')
-    items = [piece for each in encoded if each for piece in (b",", each)][1:]
+    items = [piece for array in encoded if array for piece in (b",", array)][1:]
     return b"".join((start, name.encode(), b'":[', *items, b"]}"))
 
 
@@ -136,8 +136,8 @@ class IncrementalFold(Generic[State]):
     def of(self, conversation: Log[StoredMessage]) -> State:
         if not self._known or not begins_with(conversation, self._length, *self._known):
             self._state, self._length = self._start, 0
-        for spoken in conversation[self._length :]:
-            self._state = self._step(self._state, spoken)
+        for stored in conversation[self._length :]:
+            self._state = self._step(self._state, stored)
         self._length = len(conversation)
         self._known = (conversation[0], conversation[-1]) if conversation else None
         return self._state

@@ -16,19 +16,21 @@ from refold.errors import BadRequest, Overloaded, ProviderError, Refused, TooLon
 from refold.values.printable_names import shorten
 from refold.values.text import SHORTEST_SECRET, clean
 
-_BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
-_OVERLOADED = frozenset({429, 503, 529})  # it lasts minutes, rather than a moment
-_NEVER_TOO_LONG = frozenset({401, 402, 403, 404, 429})
-_BAD_REQUEST = frozenset({400, 422})
+_TEMPORARY_STATUSES = frozenset(
+    {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
+)
+_OVERLOAD_STATUSES = frozenset({429, 503, 529})  # it lasts minutes, rather than a moment
+_NEVER_TOO_LONG_STATUSES = frozenset({401, 402, 403, 404, 429})
+_BAD_REQUEST_STATUSES = frozenset({400, 422})
 # Error codes of a request that is too long: OpenAI and its relatives, llama.cpp, Anthropic,
 # Cohere and others.
-_TOO_LONG_CODES = (
+_TOO_LONG_CODE_PATTERN = (
     r"context_length_exceeded|context_window_exceeded|exceed_context_size|request_too_large"
     r"|input_too_long|prompt_too_long|input_tokens_exceeded"
     r"|contextwindowexceeded|context_overflow|tokens_limit_reached|payload_too_large"
 )
 # Where there is no code, the words: each server has its own.
-_TOO_LONG = (
+_TOO_LONG_PATTERN = (
     r"\b(prompt|input|request|conversation|messages?)( [a-z]+)? (is|are) too (long|large)"
     r"|(prompt|input|request) too (long|large)"
     r"|context[ _-]?(length|window|limit|size|overflow)|maximum context|\bn_ctx\b|\bn_keep\b"
@@ -44,20 +46,20 @@ _TOO_LONG = (
     r"|range of input length|message size \d+ exceeds|exceeds the per-batch cap"
     r"|prompt 超长|长度超限|上下文长度超"
 )
-_LARGER_THAN_LIMIT = r"request too large for"  # any minute
-_NO_MONEY = (
+_LARGER_THAN_LIMIT_PATTERN = r"request too large for"  # any minute
+_NO_CREDIT_PATTERN = (
     r"insufficient[_ ]quota|billing_(error|hard_limit)|credit balance|payment required"
 )
 
 # Some say 404 to those, others 400.
-_NO_SUCH_MODEL = (
+_NO_SUCH_MODEL_PATTERN = (
     r"model_(not_found|decommissioned)|invalid model( name| id|:|$)"
     r"|not a valid model|unknown model|not found the model|unexpected model name"
     r"|\bmodels?\b[^,;]*\b(not exist|not found)\b"
 )
 
-_SECONDS_OF = {b"ms": 0.001, b"s": 1.0, b"m": 60.0, b"h": 3600.0}
-_WRONG_KEY = r"api_key_invalid|api key not valid"  # Google says 400 to those
+_SECONDS_BY_UNIT = {b"ms": 0.001, b"s": 1.0, b"m": 60.0, b"h": 3600.0}
+_WRONG_KEY_PATTERN = r"api_key_invalid|api key not valid"  # Google says 400 to those
 
 
 class Peer(Struct, frozen=True):
@@ -90,51 +92,53 @@ class ResponseStart(Struct, frozen=True):
 
 def failure(peer: Peer, reply: ResponseStart) -> ProviderError:
     """The error that a response means, if it is one."""
-    said, code = _said(reply.body)
-    what = f"{code} {said}".lower()
+    message, code = _message_and_code(reply.body)
+    wording = f"{code} {message}".lower()
     status = reply.status
-    ending = f"({status}){_words(said)}"
-    if _is_too_long(status, code.lower(), said.lower()):
+    ending = f"({status}){_words(message)}"
+    if _is_too_long(status, code.lower(), message.lower()):
         return TooLong(f"The conversation does not fit {_model(peer, reply)} {ending}")
-    if status == 402 or re.search(_NO_MONEY, what):
+    if status == 402 or re.search(_NO_CREDIT_PATTERN, wording):
         return Refused(f"{peer.label}: not enough credit on this account {ending}")
-    if status in _BUSY or status >= 500:
+    if status in _TEMPORARY_STATUSES or status >= 500:
         wait = retry_after(reply.headers, reply.now)
         wait = _retry_info(reply.body) if wait is None else wait
-        text = f"{peer.label}: {_trouble(status)} {ending}"
+        text = f"{peer.label}: {_status_in_words(status)} {ending}"
         return Overloaded(
             text,
             retry_after=wait,
             limited=status == 429,
-            overload=status in _OVERLOADED,
+            overload=status in _OVERLOAD_STATUSES,
         )
-    if status in (401, 403) or re.search(_WRONG_KEY, what):
+    if status in (401, 403) or re.search(_WRONG_KEY_PATTERN, wording):
         return Refused(f"{peer.label} refused {_key(peer)} {ending}")
     if status == 404:
-        return Refused(_not_found(peer, reply, code, said))
-    if re.search(_NO_SUCH_MODEL, what):
-        return Refused(_no_such_model(peer, reply, said))
+        return Refused(_not_found(peer, reply, code, message))
+    if re.search(_NO_SUCH_MODEL_PATTERN, wording):
+        return Refused(_no_such_model(peer, reply, message))
     if 300 <= status < 400:
         return Refused(
             f"{peer.base_url} redirects to {reply.headers.get('location', '?')!r} ({status})"
             f": {_address(peer)}"
         )
-    kind = BadRequest if status in _BAD_REQUEST else Refused
+    kind = BadRequest if status in _BAD_REQUEST_STATUSES else Refused
     return kind(f"{peer.label} refused the request for {_model(peer, reply)} {ending}")
 
 
-def _is_too_long(status: int, code: str, said: str) -> bool:
+def _is_too_long(status: int, code: str, message: str) -> bool:
     """By the status, then by the code, and by the words last."""
     if status == 413:
         return True
     if status == 429:  # a rate limit, unless no minute is long enough
-        return bool(re.search(_LARGER_THAN_LIMIT, said))
-    if status in _NEVER_TOO_LONG:
+        return bool(re.search(_LARGER_THAN_LIMIT_PATTERN, message))
+    if status in _NEVER_TOO_LONG_STATUSES:
         return False
-    return bool(re.search(_TOO_LONG_CODES, code) or re.search(_TOO_LONG, said))
+    return bool(
+        re.search(_TOO_LONG_CODE_PATTERN, code) or re.search(_TOO_LONG_PATTERN, message)
+    )
 
 
-def _trouble(status: int) -> str:
+def _status_in_words(status: int) -> str:
     match status:
         case 429:
             return "rate limit reached"
@@ -148,18 +152,18 @@ def _trouble(status: int) -> str:
 
 def no_stream(peer: Peer, reply: ResponseStart) -> ProviderError:
     """The error for a 200 that is no answer of a model: a login page, a bare error."""
-    said, _ = _said(reply.body)
-    if said and b'"error"' in reply.body:
+    message, _ = _message_and_code(reply.body)
+    if message and b'"error"' in reply.body:
         return failure(peer, msgspec.structs.replace(reply, status=500))
     kind = reply.headers.get("content-type", "no content type")
-    start = quoted(reply.body[:80].decode("utf-8", "replace"))
+    start = excerpt(reply.body[:80].decode("utf-8", "replace"))
     return Refused(
         f"{peer.base_url} answered with {kind} instead of a model's response, "
         f"beginning {start!r}: {_address(peer)}"
     )
 
 
-def troubled(peer: Peer, trouble: StreamError, model: str) -> ProviderError:
+def stream_failure(peer: Peer, trouble: StreamError, model: str) -> ProviderError:
     """The error for one that came in the middle of a stream."""
     body = msgspec.json.encode({"error": clean(trouble.message)})
     return failure(peer, ResponseStart(trouble.status, {}, body, model))
@@ -175,17 +179,17 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     except KeyError:
         return None
     except ValueError:
-        wait = _until(headers.get("retry-after", ""), now)
+        wait = _seconds_until(headers.get("retry-after", ""), now)
     return max(wait, 0.0) if math.isfinite(wait) else None
 
 
-def quoted(text: str) -> str:
+def excerpt(text: str) -> str:
     """The beginning of `text` on one line, for use in a sentence."""
     printable = (c if c.isprintable() else " " for c in clean(text[:1000]))
     return shorten(" ".join("".join(printable).split()), 300)
 
 
-def masked(text: str, secret: str) -> str:
+def mask_secrets(text: str, secret: str) -> str:
     """`text` without `secret`, and without anything else that looks like a key."""
     if len(secret) >= SHORTEST_SECRET:
         text = text.replace(secret, "[the key]")
@@ -194,18 +198,20 @@ def masked(text: str, secret: str) -> str:
     )
 
 
-def _said(body: bytes) -> tuple[str, str]:
+def _message_and_code(body: bytes) -> tuple[str, str]:
     """The provider's error message, and its error code."""
     try:
-        found: Any = msgspec.json.decode(body)
+        content: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         text = body[:200].decode("utf-8", "replace")
         return ("a web page, no API" if "<html" in text.lower() else text), ""
-    match found:
+    match content:
         case [{"error": {**_one}} as first, *_more]:  # Google's, asked for a stream
-            return _said(msgspec.json.encode(first))
+            return _message_and_code(msgspec.json.encode(first))
         case {"error": {"message": str(said), "metadata": {"raw": str(raw)}, **more}}:
-            inner, codes = _said(raw.encode())  # OpenRouter: what its source has said
+            inner, codes = _message_and_code(
+                raw.encode()
+            )  # OpenRouter: what its source has said
             return f"{said}: {inner}", " ".join((*_codes(more), codes))
         case {"error": {"message": str(said), **more}}:
             return said, " ".join(_codes(more))
@@ -234,13 +240,13 @@ def _codes(error: dict[str, Any]) -> Iterator[str]:
 
 def _retry_info(body: bytes) -> float | None:
     """How long to wait, as the body says: Google's `"retryDelay": "34.07s"`, or words."""
-    if found := re.search(rb'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"', body):
-        return float(found[1])
+    if delay := re.search(rb'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"', body):
+        return float(delay[1])
     words = re.search(rb"try again in ((?:\d+(?:\.\d+)? ?(?:ms|[hms])[a-z]* ?)+)", body)
     if words is None:
         return None
     parts = re.findall(rb"(\d+(?:\.\d+)?) ?(ms|[hms])", words[1])
-    return sum(float(number) * _SECONDS_OF[unit] for number, unit in parts)
+    return sum(float(number) * _SECONDS_BY_UNIT[unit] for number, unit in parts)
 
 
 def _model(peer: Peer, reply: ResponseStart) -> str:
@@ -255,43 +261,43 @@ def _address(peer: Peer) -> str:
     return f"check {peer.url_env or 'the address'}"
 
 
-def _not_found(peer: Peer, reply: ResponseStart, code: str, said: str) -> str:
-    if "model" in f"{code} {said}".lower() or "not_found" in code:
-        return _no_such_model(peer, reply, said)
+def _not_found(peer: Peer, reply: ResponseStart, code: str, message: str) -> str:
+    if "model" in f"{code} {message}".lower() or "not_found" in code:
+        return _no_such_model(peer, reply, message)
     return (
-        f"There is no {peer.label} API at {peer.base_url} (404){_words(said)}; "
+        f"There is no {peer.label} API at {peer.base_url} (404){_words(message)}; "
         f"{_address(peer)}, and the model's name {reply.model!r}"
     )
 
 
-def _words(said: str) -> str:
+def _words(message: str) -> str:
     """What the provider says, behind the status; an empty body says nothing."""
-    words = quoted(said)
+    words = excerpt(message)
     return f": {words}" if words else ""
 
 
-def _no_such_model(peer: Peer, reply: ResponseStart, said: str) -> str:
-    asked = f"the model {reply.model!r} ({reply.status}){_words(said)}"
-    near = _near(peer.name, reply.model)
-    meant = f"; did you mean {' or '.join(near)}?" if near else ""
-    return f"{peer.label} does not know {asked}{meant}"
+def _no_such_model(peer: Peer, reply: ResponseStart, message: str) -> str:
+    unknown = f"the model {reply.model!r} ({reply.status}){_words(message)}"
+    near = _similar_models(peer.name, reply.model)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    return f"{peer.label} does not know {unknown}{hint}"
 
 
-def _near(provider: str, model: str) -> list[str]:
+def _similar_models(provider: str, model: str) -> list[str]:
     """The names of the known models whose names are most like this one, at most three."""
     from difflib import get_close_matches
 
     from refold.provider.known_models import by_name
-    from refold.provider.prices import sold_by
+    from refold.provider.prices import vendor_name
 
-    models = by_name(sold_by(provider))
+    models = by_name(vendor_name(provider))
     spellings = get_close_matches(model.lower(), models, 12)
     # One model has many spellings; the first is the one that is surely understood.
     names = dict.fromkeys(models[spelling].names[0] for spelling in spellings)
     return [name for name in names if name != model][:3]
 
 
-def _until(date: str, now: float) -> float:
+def _seconds_until(date: str, now: float) -> float:
     from email.utils import parsedate_to_datetime
 
     try:

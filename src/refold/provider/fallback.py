@@ -26,7 +26,7 @@ from refold.provider.port import (
 
 # Seconds for which one that failed is not asked first. A turn has many steps, and
 # a dead model must not cost each of them all its tries.
-REST = 30.0
+REST_SECONDS = 30.0
 
 
 class Fallback:
@@ -42,7 +42,7 @@ class Fallback:
         self,
         chain: Sequence[tuple[str, Callable[[], Provider]]],
         *,
-        rest: float = REST,
+        rest_seconds: float = REST_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not chain:
@@ -50,7 +50,7 @@ class Fallback:
                 "a chain of models needs at least one: name it as provider/model"
             )
         self._links = tuple(_Link(name, make) for name, make in chain)
-        self._rest, self._clock = rest, clock
+        self._rest, self._clock = rest_seconds, clock
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         failed: list[tuple[_Link, ProviderError | BadInput]] = []
@@ -73,25 +73,29 @@ class Fallback:
             except Refused as error:
                 if attempt.begun or not failed:
                     raise
-                why = f"{link.name} was asked because {_told(failed)}"
+                why = f"{link.name} was asked because {_describe_failures(failed)}"
                 raise type(error)(f"{error} ({why})") from error
             else:
                 return
             if waiting:
-                reason = f"{_told(failed[-1:])}: asking {waiting[0].name} instead"
+                reason = (
+                    f"{_describe_failures(failed[-1:])}: asking {waiting[0].name} instead"
+                )
                 yield Retrying(0.0, reason)
         raise _all_failed(failed)
 
     async def aclose(self) -> None:
         """Close those that were made."""
         for link in self._links:
-            if isinstance(link.made, Closable):
-                await link.made.aclose()
+            if isinstance(link.provider_made, Closable):
+                await link.provider_made.aclose()
 
     async def _ask(self, link: "_Link", request: Request) -> AsyncGenerator[Delta, None]:
         first = link is self._links[0]
-        asked = request if first else replace(request, model=link.name.partition("/")[2])
-        async with aclosing(link.provider().stream(asked)) as deltas:
+        link_request = (
+            request if first else replace(request, model=link.name.partition("/")[2])
+        )
+        async with aclosing(link.provider().stream(link_request)) as deltas:
             async for delta in deltas:
                 if isinstance(delta, Done):
                     link.rests_until = float("-inf")
@@ -100,23 +104,23 @@ class Fallback:
                 yield delta
 
     def _let_rest(self, link: "_Link", error: ProviderError | BadInput) -> None:
-        asked = (error.retry_after or 0.0) if isinstance(error, Overloaded) else 0.0
-        link.rests_until = self._clock() + max(self._rest, asked)
+        wait = (error.retry_after or 0.0) if isinstance(error, Overloaded) else 0.0
+        link.rests_until = self._clock() + max(self._rest, wait)
 
 
 class _Link:
     def __init__(self, name: str, make: Callable[[], Provider]) -> None:
         self.name, self._make = name, make
-        self.made: Provider | None = None
+        self.provider_made: Provider | None = None
         self.rests_until = float("-inf")  # by the clock of the chain
 
     def provider(self) -> Provider:
-        if self.made is None:
-            self.made = self._make()
-        return self.made
+        if self.provider_made is None:
+            self.provider_made = self._make()
+        return self.provider_made
 
 
-def _told(failed: Sequence[tuple[_Link, ProviderError | BadInput]]) -> str:
+def _describe_failures(failed: Sequence[tuple[_Link, ProviderError | BadInput]]) -> str:
     return "; ".join(
         f"{link.name} {'is not available' if isinstance(error, BadInput) else 'is down'} "
         f"({error})"
@@ -131,7 +135,7 @@ def _all_failed(
     errors = [error for _, error in failed]
     if len(errors) == 1 and isinstance(errors[0], ProviderError):
         return errors[0]
-    text = f"no model is available: {_told(failed)}"
+    text = f"no model is available: {_describe_failures(failed)}"
     busy = [error for error in errors if isinstance(error, Overloaded)]
     if busy:
         waits = [error.retry_after for error in busy if error.retry_after is not None]

@@ -20,15 +20,15 @@ from refold.provider import sanitize
 from refold.provider.api_client import Http
 from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import (
-    GEMINI,
     GEMINI_BUDGETS,
+    GEMINI_LEVELS,
     GEMINI_PRO_BUDGETS,
     Level,
     level,
 )
 from refold.provider.encoding_cache import EncodedPiece, body_with
 from refold.provider.gemini_stream import (
-    WIRE,
+    WIRE_NAME,
     Chunk,
     GeminiStreamState,
     ThoughtSignature,
@@ -36,10 +36,15 @@ from refold.provider.gemini_stream import (
     from_wire,
 )
 from refold.provider.image_fallback import Hidden, ImageFallback
-from refold.provider.images import BLIND, Encodings, Seen, result, seen
+from refold.provider.images import (
+    NO_IMAGES_PATTERN,
+    Content,
+    Encodings,
+    result_content,
+    texts_and_images,
+)
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
-from refold.provider.sanitize import REFUSED as NO_SYSTEM
-from refold.provider.sanitize import SystemAsUser
+from refold.provider.sanitize import NO_SYSTEM_PATTERN, SystemAsUser
 from refold.provider.sse import Events
 from refold.provider.wire_stream import Reader, deltas
 from refold.values.messages import Message, Text, Thinking, ToolCall, ToolResult
@@ -47,7 +52,7 @@ from refold.values.text import clean
 
 # Google's word for "this call is not of your making": a model that insists on a
 # signature takes it in the place of one.
-UNSIGNED = "skip_thought_signature_validator"
+MISSING_SIGNATURE = "skip_thought_signature_validator"
 
 # How signatures go back: those we have; a stand-in too, where a call has none; or
 # only stand-ins, since ours are of another account.
@@ -61,7 +66,9 @@ Extra: TypeAlias = (
     | Level
 )
 
-KINDS = frozenset({"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"})
+IMAGE_TYPES = frozenset(
+    {"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"}
+)
 
 
 class GeminiEncoding(Struct, frozen=True):
@@ -69,7 +76,7 @@ class GeminiEncoding(Struct, frozen=True):
 
     signing: Signing = "kept"
     nested: bool = True
-    keeping: str = WIRE  # the name under which signatures and ids of calls are kept
+    own_wire: str = WIRE_NAME  # the name under which signatures and ids of calls are kept
 
 
 class NamedCall(Struct, frozen=True):
@@ -98,7 +105,7 @@ def to_wire(
         body["tools"] = [{"functionDeclarations": declared}]
         if request.tool_choice == "none":
             body["toolConfig"] = {"functionCallingConfig": {"mode": "NONE"}}
-    if wanted := _wanted(request, without):
+    if wanted := _generation_config(request, without):
         body["generationConfig"] = wanted
     return body_with(body, "contents", contents)
 
@@ -114,21 +121,21 @@ def message_to_wire(
     message: Message,
     pictures: Pictures = NO_PICTURES,
     *,
-    called: Mapping[str, NamedCall],
-    manner: GeminiEncoding | None = None,
+    calls: Mapping[str, NamedCall],
+    encoding: GeminiEncoding | None = None,
 ) -> Iterator[EncodedPiece]:
     """A message as parts. Speakers must alternate, so neighbours share a head.
 
     `called` says which call a result is of: Google pairs them by name and order,
     and by id where it gave one.
     """
-    manner = manner or GeminiEncoding()
+    encoding = encoding or GeminiEncoding()
     if message.role == "assistant":
-        role, parts = b"model", [*_answered(message, manner)]
+        role, parts = b"model", [*_model_parts(message, encoding)]
         if all("thought" in part or not part.get("text", True) for part in parts):
             return
     else:
-        role, parts = b"user", [*_told(message, pictures, called, manner.nested)]
+        role, parts = b"user", [*_user_parts(message, pictures, calls, encoding.nested)]
         if not parts and message.role == "user":
             parts = [{"text": "(no words)"}]
     if parts:
@@ -136,47 +143,49 @@ def message_to_wire(
         yield EncodedPiece(body, b'{"role":"%s","parts":[' % role, b"]}")
 
 
-def calls_of(message: Message, keeping: str = WIRE) -> dict[str, NamedCall]:
-    """The calls of a message, by our ids. `keeping`: as in `GeminiEncoding`."""
-    found: dict[str, NamedCall] = {}
+def calls_of(message: Message, own_wire: str = WIRE_NAME) -> dict[str, NamedCall]:
+    """The calls of a message, by our ids. `own_wire`: as in `GeminiEncoding`."""
+    calls: dict[str, NamedCall] = {}
     for call in message.calls:
-        theirs = _kept(call.data).id if call.wire == keeping else ""
-        found[call.id] = NamedCall(sanitize.name(sanitize.original_call(call).name), theirs)
-    return found
+        theirs = _decode_signature(call.data).id if call.wire == own_wire else ""
+        calls[call.id] = NamedCall(sanitize.name(sanitize.original_call(call).name), theirs)
+    return calls
 
 
 class Gemini:
     """A model of Google's."""
 
-    def __init__(self, http: Http, keeping: str = WIRE) -> None:
-        self._http, self._keeping = http, keeping
+    def __init__(self, http: Http, own_wire: str = WIRE_NAME) -> None:
+        self._http, self._own_wire = http, own_wire
         self._called: dict[str, NamedCall] = {}  # for results that follow
         self._encoded = Encodings[GeminiEncoding](
             lambda manner: partial(self._encode, manner)
         )
         self._system_as_user = SystemAsUser()
-        self._concessions = CapabilityFallback[Extra](_ABOUT)
+        self._concessions = CapabilityFallback[Extra](_REFUSAL_PATTERNS)
         self._images = ImageFallback()
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         model = request.model
 
         def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            without = self._concessions.of(model) | _unknown(model)
+            without = self._concessions.of(model) | _missing_features(model)
             nested = "nested" not in without
-            manner = GeminiEncoding(_signing(model, without), nested, self._keeping)
+            encoding = GeminiEncoding(_signing(model, without), nested, self._own_wire)
             encoder = self._encoded.of(
-                manner, shown="pictures" not in without, hidden=hidden
+                encoding, shown="pictures" not in without, hidden=hidden
             )
             asked = self._system_as_user.apply(request) if "system" in without else request
             contents = encoder.join(asked.messages, request.pictures)
             body = to_wire(asked, contents, without)
-            start = GeminiStreamState(keeping=self._keeping)
+            start = GeminiStreamState(own_wire=self._own_wire)
             reader = Reader(Events, Chunk, start, from_wire, ending, over=b"[DONE]")
             return deltas(self._http, path(model), body, model, reader, trace=request.trace)
 
         def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            return self._concessions.stream(model, partial(ask, hidden), _sent(request))
+            return self._concessions.stream(
+                model, partial(ask, hidden), _refusable_features(request)
+            )
 
         return self._images.stream(request, concede)
 
@@ -184,16 +193,16 @@ class Gemini:
         await self._http.aclose()
 
     def _encode(
-        self, manner: GeminiEncoding, message: Message, pictures: Pictures
+        self, encoding: GeminiEncoding, message: Message, pictures: Pictures
     ) -> Iterator[EncodedPiece]:
-        self._called.update(calls_of(message, self._keeping))
-        return message_to_wire(message, pictures, called=self._called, manner=manner)
+        self._called.update(calls_of(message, self._own_wire))
+        return message_to_wire(message, pictures, calls=self._called, encoding=encoding)
 
 
-_ABOUT: dict[Extra, str] = {
-    "system": NO_SYSTEM,
+_REFUSAL_PATTERNS: dict[Extra, str] = {
+    "system": NO_SYSTEM_PATTERN,
     "nested": r"function.?response\W?parts|multimodal function response",
-    "pictures": BLIND,
+    "pictures": NO_IMAGES_PATTERN,
     "temperature": r"temperature",
     "schema": r"schema|response.?mime.?type",
     "xhigh": r"thinking|invalid argument",
@@ -206,93 +215,98 @@ _ABOUT: dict[Extra, str] = {
 }
 
 
-def _sent(request: Request) -> frozenset[Extra]:
+def _refusable_features(request: Request) -> frozenset[Extra]:
     """What a refusal of this request may be about."""
-    found: set[Extra] = {"signatures", "thoughts"}
+    features: set[Extra] = {"signatures", "thoughts"}
     if request.temperature is not None:
-        found.add("temperature")
-    if not _budgeted(request.model):
-        found |= {*GEMINI.get(request.effort, ())}
+        features.add("temperature")
+    if not _takes_budget(request.model):
+        features |= {*GEMINI_LEVELS.get(request.effort, ())}
     if request.system.strip():
-        found.add("system")
+        features.add("system")
     if request.pictures:
-        found |= {"pictures", "nested"}
-    if sanitize.schema(request):
-        found.add("schema")
-    return frozenset(found)
+        features |= {"pictures", "nested"}
+    if sanitize.has_schema(request):
+        features.add("schema")
+    return frozenset(features)
 
 
-def _unknown(model: str) -> frozenset[Extra]:
+def _missing_features(model: str) -> frozenset[Extra]:
     """What came only after a model."""
     name = model.rpartition("/")[2]
-    found: set[Extra] = set()
+    features: set[Extra] = set()
     if name.startswith(("gemini-1", "gemini-2", "gemma")):
-        found.add("nested")
+        features.add("nested")
     if name.startswith(("gemini-1", "gemini-2.0", "gemma")):
-        found.add("thoughts")
-    return frozenset(found)
+        features.add("thoughts")
+    return frozenset(features)
 
 
-def _wanted(request: Request, without: frozenset[Extra]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _generation_config(request: Request, without: frozenset[Extra]) -> dict[str, Any]:
+    config: dict[str, Any] = {}
     if request.max_output:
-        found["maxOutputTokens"] = request.max_output
+        config["maxOutputTokens"] = request.max_output
     if "thoughts" not in without:
-        told = request.effort != "off"  # without thoughts there are none to tell
-        found["thinkingConfig"] = {"includeThoughts": told, **_effort(request, without)}
+        include_thoughts = (
+            request.effort != "off"
+        )  # without thoughts there are none to tell
+        config["thinkingConfig"] = {
+            "includeThoughts": include_thoughts,
+            **_effort(request, without),
+        }
     if request.temperature is not None and "temperature" not in without:
-        found["temperature"] = request.temperature
+        config["temperature"] = request.temperature
     # The second generation has either tools or a schema.
-    both = not request.tools or "nested" not in _unknown(request.model)
-    if sanitize.schema(request) and both and "schema" not in without:
-        found["responseMimeType"] = "application/json"
-        found["responseJsonSchema"] = request.schema
-    return found
+    both = not request.tools or "nested" not in _missing_features(request.model)
+    if sanitize.has_schema(request) and both and "schema" not in without:
+        config["responseMimeType"] = "application/json"
+        config["responseJsonSchema"] = request.schema
+    return config
 
 
 def _effort(request: Request, without: frozenset[Extra]) -> dict[str, Any]:
-    if not _budgeted(request.model):
-        wished = level(GEMINI, request.effort, without)
+    if not _takes_budget(request.model):
+        wished = level(GEMINI_LEVELS, request.effort, without)
         return {"thinkingLevel": wished.upper()} if wished else {}
     budgets = GEMINI_PRO_BUDGETS if "-pro" in request.model else GEMINI_BUDGETS
     budget = budgets.get(request.effort)
     return {} if budget is None else {"thinkingBudget": budget}
 
 
-def _budgeted(model: str) -> bool:
+def _takes_budget(model: str) -> bool:
     """The second generation wants a number of tokens to think."""
     return model.rpartition("/")[2].startswith("gemini-2")
 
 
-def _told(
-    message: Message, pictures: Pictures, called: Mapping[str, NamedCall], nested: bool
+def _user_parts(
+    message: Message, pictures: Pictures, calls: Mapping[str, NamedCall], nested: bool
 ) -> Iterator[dict[str, Any]]:
     beside: list[dict[str, Any]] = []  # responses stay together
     for part in message.parts:
         if isinstance(part, ToolResult):
-            call = called.get(part.call_id, NamedCall("unnamed"))
-            text, images = result(part, pictures, KINDS)
-            shown = [_shown(image) for image in images]
-            found: dict[str, Any] = {"id": call.id} if call.id else {}
+            call = calls.get(part.call_id, NamedCall("unnamed"))
+            text, images = result_content(part, pictures, IMAGE_TYPES)
+            shown = [_to_part(image) for image in images]
+            response: dict[str, Any] = {"id": call.id} if call.id else {}
             answer = {"error" if part.failed else "output": text}
-            found |= {"name": call.name, "response": answer}
+            response |= {"name": call.name, "response": answer}
             if shown and nested:
-                found["parts"] = shown
+                response["parts"] = shown
             else:
                 beside += shown
-            yield {"functionResponse": found}
+            yield {"functionResponse": response}
     yield from beside
-    yield from map(_shown, seen(message.parts, pictures, KINDS))
+    yield from map(_to_part, texts_and_images(message.parts, pictures, IMAGE_TYPES))
 
 
-def _shown(thing: Seen) -> dict[str, Any]:
-    if isinstance(thing, str):
-        return {"text": thing}
-    return {"inlineData": {"mimeType": thing.kind, "data": thing.data}}
+def _to_part(content: Content) -> dict[str, Any]:
+    if isinstance(content, str):
+        return {"text": content}
+    return {"inlineData": {"mimeType": content.kind, "data": content.data}}
 
 
-def _answered(message: Message, manner: GeminiEncoding) -> Iterator[dict[str, Any]]:
-    signing, keeping = manner.signing, manner.keeping
+def _model_parts(message: Message, encoding: GeminiEncoding) -> Iterator[dict[str, Any]]:
+    signing, own_wire = encoding.signing, encoding.own_wire
     nothing = ThoughtSignature()
     signature: dict[str, str] = {}  # of the words that come next
     insists = signing != "kept"  # the first call of an answer must have one
@@ -301,24 +315,24 @@ def _answered(message: Message, manner: GeminiEncoding) -> Iterator[dict[str, An
             case Text(text) if text.strip():
                 yield {"text": sanitize.text(text), **signature}
                 signature = {}
-            case Thinking(text, wire, data) if wire == keeping and signing != "replaced":
-                kept = _kept(data)
-                signature = _signature(kept.thought_signature)
-                if signature and (kept.thought or kept.text is not None):
-                    thought = {"thought": True} if kept.thought else {}
+            case Thinking(text, wire, data) if wire == own_wire and signing != "replaced":
+                stored = _decode_signature(data)
+                signature = _signature(stored.thought_signature)
+                if signature and (stored.thought or stored.text is not None):
+                    thought = {"thought": True} if stored.thought else {}
                     yield {"text": sanitize.text(text), **thought, **signature}
                     signature = {}
             case ToolCall(wire=wire, data=data):
                 call = sanitize.original_call(part)
-                kept = _kept(data) if wire == keeping else nothing
-                signed = kept.thought_signature if signing != "replaced" else ""
+                stored = _decode_signature(data) if wire == own_wire else nothing
+                signed = stored.thought_signature if signing != "replaced" else ""
                 yield {
                     "functionCall": {
-                        **({"id": kept.id} if kept.id else {}),
+                        **({"id": stored.id} if stored.id else {}),
                         "name": sanitize.name(call.name),
                         "args": sanitize.arguments(call.arguments),
                     },
-                    **_signature(signed or (UNSIGNED if insists else "")),
+                    **_signature(signed or (MISSING_SIGNATURE if insists else "")),
                 }
                 insists = False
             case _:
@@ -329,7 +343,7 @@ def _signature(signature: str) -> dict[str, str]:
     return {"thoughtSignature": signature} if signature else {}
 
 
-def _kept(data: Raw) -> ThoughtSignature:
+def _decode_signature(data: Raw) -> ThoughtSignature:
     try:
         return msgspec.json.decode(data, type=ThoughtSignature)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

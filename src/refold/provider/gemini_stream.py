@@ -17,7 +17,7 @@ from refold.provider.error_mapping import StreamError
 from refold.provider.port import CallDelta, Delta, Done, Stop, TextDelta, ThinkingDelta
 from refold.values.usage import Usage
 
-WIRE = "gemini"  # and the name under which Google's signatures are kept
+WIRE_NAME = "gemini"  # and the name under which Google's signatures are kept
 
 
 class ThoughtSignature(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -48,49 +48,51 @@ class GeminiStreamState(Struct, frozen=True):
     finish: str = ""
     why: str = ""  # in the provider's words
     model: str = ""
-    keeping: str = WIRE  # the name under which signatures are kept for their maker
+    own_wire: str = WIRE_NAME  # the name under which signatures are kept for their maker
 
 
 def from_wire(
-    reading: GeminiStreamState, chunk: Chunk
+    state: GeminiStreamState, chunk: Chunk
 ) -> tuple[GeminiStreamState, tuple[Delta | StreamError, ...]]:
     """What a chunk says, and how to read on."""
     if chunk.error:
-        return reading, (_trouble(chunk.error),)
-    if chunk.usage_metadata or (chunk.model_version and not reading.model):
-        reading = replace(
-            reading,
-            used=chunk.usage_metadata or reading.used,
-            model=reading.model or chunk.model_version or "",
+        return state, (_trouble(chunk.error),)
+    if chunk.usage_metadata or (chunk.model_version and not state.model):
+        state = replace(
+            state,
+            used=chunk.usage_metadata or state.used,
+            model=state.model or chunk.model_version or "",
         )
     if (feedback := chunk.prompt_feedback) and feedback.block_reason:
         why = feedback.block_reason_message or feedback.block_reason
-        reading = replace(reading, finish="BLOCKED", why=why)
-    found: list[Delta | StreamError] = []
+        state = replace(state, finish="BLOCKED", why=why)
+    pieces: list[Delta | StreamError] = []
     for candidate in chunk.candidates or ():
         for part in (candidate.content and candidate.content.parts) or ():
             if part.text and part.function_call is not None:  # of some go-betweens
-                found.append(TextDelta(part.text))
-            reading, told = _part(reading, part)
-            found += told
+                pieces.append(TextDelta(part.text))
+            state, part_pieces = _part(state, part)
+            pieces += part_pieces
         if why := candidate.finish_reason:
-            reading = replace(reading, finish=why, why=candidate.finish_message or why)
-            if why in _BROKEN:
-                status, what = _BROKEN[why]
-                more = f": {candidate.finish_message}" if candidate.finish_message else ""
-                found.append(StreamError(status, f"{what} ({why}){more}"))
-    return reading, tuple(found)
+            state = replace(state, finish=why, why=candidate.finish_message or why)
+            if why in _FAILURE_REASONS:
+                status, explanation = _FAILURE_REASONS[why]
+                detail = f": {candidate.finish_message}" if candidate.finish_message else ""
+                pieces.append(StreamError(status, f"{explanation} ({why}){detail}"))
+    return state, tuple(pieces)
 
 
-def ending(reading: GeminiStreamState, marked: bool) -> Done | None:
+def ending(state: GeminiStreamState, marked: bool) -> Done | None:
     """The end of an answer, if it may end here: nothing but the close comes after."""
-    if not (reading.finish or marked):
+    if not (state.finish or marked):
         return None
-    stop = _STOPS.get(reading.finish, "refused" if reading.finish in _REFUSED else "end")
-    if stop == "end" and reading.calls:
+    stop = _STOP_REASONS.get(
+        state.finish, "refused" if state.finish in _REFUSAL_REASONS else "end"
+    )
+    if stop == "end" and state.calls:
         stop = "calls"
-    why = reading.why if stop == "refused" else ""
-    return Done(_usage(reading.used or _Usage()), stop, reading.model, why=why)
+    why = state.why if stop == "refused" else ""
+    return Done(_usage(state.used or _Usage()), stop, state.model, why=why)
 
 
 class _Call(Struct, frozen=True):
@@ -129,9 +131,13 @@ class _Usage(Struct, frozen=True, rename="camel"):
     tool_use_prompt_token_count: int | None = None
 
 
-_STOPS: dict[str, Stop] = {"STOP": "end", "MAX_TOKENS": "length", "CONTINUATION": "length"}
+_STOP_REASONS: dict[str, Stop] = {
+    "STOP": "end",
+    "MAX_TOKENS": "length",
+    "CONTINUATION": "length",
+}
 
-_REFUSED = frozenset(
+_REFUSAL_REASONS = frozenset(
     {
         "BLOCKED",
         "BLOCKLIST",
@@ -150,7 +156,7 @@ _REFUSED = frozenset(
 )
 
 # Ends that leave no answer: the status that says whether asking again may help.
-_BROKEN = {
+_FAILURE_REASONS = {
     "MALFORMED_FUNCTION_CALL": (500, "the model made a call that cannot be read"),
     "MALFORMED_RESPONSE": (500, "the model's answer cannot be read"),
     "UNEXPECTED_TOOL_CALL": (500, "the model called a tool that it was not given"),
@@ -161,37 +167,37 @@ _BROKEN = {
 
 
 def _part(
-    reading: GeminiStreamState, part: _Part
+    state: GeminiStreamState, part: _Part
 ) -> tuple[GeminiStreamState, tuple[Delta, ...]]:
     text, signature = part.text or "", part.thought_signature or ""
-    keeping = reading.keeping
+    own_wire = state.own_wire
     if (call := part.function_call) is not None:
-        made = (reading.calls, _json(call.args or {}), call.id or "", call.name)
-        reading = replace(reading, calls=reading.calls + 1, signed=False)
-        kept = ThoughtSignature(signature, call.id or "")
-        if kept == ThoughtSignature():
-            return reading, (CallDelta(*made),)
-        return reading, (CallDelta(*made, keeping, _raw(kept)),)
+        fields = (state.calls, _json(call.args or {}), call.id or "", call.name)
+        state = replace(state, calls=state.calls + 1, signed=False)
+        signed = ThoughtSignature(signature, call.id or "")
+        if signed == ThoughtSignature():
+            return state, (CallDelta(*fields),)
+        return state, (CallDelta(*fields, own_wire, _raw(signed)),)
     if part.thought:
-        kept = _raw(ThoughtSignature(signature, thought=True))
-        whole = ThinkingDelta(text, keeping, kept) if signature else ThinkingDelta(text)
-        return reading, (whole,) if text or signature else ()
+        signed = _raw(ThoughtSignature(signature, thought=True))
+        whole = ThinkingDelta(text, own_wire, signed) if signature else ThinkingDelta(text)
+        return state, (whole,) if text or signature else ()
     if signature and not text:  # at the end of a stream, when all words have gone
-        return reading, (
-            ThinkingDelta("", keeping, _raw(ThoughtSignature(signature, text=""))),
+        return state, (
+            ThinkingDelta("", own_wire, _raw(ThoughtSignature(signature, text=""))),
         )
     if not text:
-        return reading, ()
-    if signature or reading.signed:
+        return state, ()
+    if signature or state.signed:
         # Signed words and others must stay apart: what stands between them says whose
         # the signature is.
-        between = ThinkingDelta("", keeping, _raw(ThoughtSignature(signature)))
-        return replace(reading, signed=bool(signature)), (between, TextDelta(text))
-    return reading, (TextDelta(text),)
+        between = ThinkingDelta("", own_wire, _raw(ThoughtSignature(signature)))
+        return replace(state, signed=bool(signature)), (between, TextDelta(text))
+    return state, (TextDelta(text),)
 
 
-def _raw(kept: ThoughtSignature) -> Raw:
-    return Raw(msgspec.json.encode(kept))
+def _raw(signature: ThoughtSignature) -> Raw:
+    return Raw(msgspec.json.encode(signature))
 
 
 def _json(value: Any) -> str:

@@ -25,62 +25,64 @@ from refold.provider.port import (
     ThinkingDelta,
 )
 
-BETA = {"anthropic-beta": "mcp-client-2025-11-20"}
-LISTING = "list_tools"  # how a list of tools that could not be had is shown: as a call
-_KEY = "hosted"  # what we keep is an object with the name of the server here
-_OTHER = re.compile(r"[^A-Za-z0-9_-]+")
-_LONGEST_NAME = 128
+BETA_HEADER = {"anthropic-beta": "mcp-client-2025-11-20"}
+LIST_TOOL_NAME = (
+    "list_tools"  # how a list of tools that could not be had is shown: as a call
+)
+_SERVER_KEY = "hosted"  # what we keep is an object with the name of the server here
+_INVALID_CHARS_PATTERN = re.compile(r"[^A-Za-z0-9_-]+")
+_MAX_NAME_CHARS = 128
 
 
 def anthropic_fields(hosted: Sequence[HostedServer]) -> dict[str, Any]:
     """The field of the request with the servers. `anthropic_toolsets` goes among the tools."""
-    return {"mcp_servers": [_anthropic_server(each) for each in hosted]}
+    return {"mcp_servers": [_anthropic_server(server) for server in hosted]}
 
 
 def anthropic_toolsets(hosted: Sequence[HostedServer]) -> list[dict[str, Any]]:
-    return [{"type": "mcp_toolset", "mcp_server_name": each.name} for each in hosted]
+    return [{"type": "mcp_toolset", "mcp_server_name": server.name} for server in hosted]
 
 
 def openai_tools(hosted: Sequence[HostedServer]) -> list[dict[str, Any]]:
     """The servers as tools. The user has agreed to their calls in the settings."""
-    return [_openai_tool(each) for each in hosted]
+    return [_openai_tool(server) for server in hosted]
 
 
-def recalled(
-    data: Mapping[str, object], hosting: Collection[str]
+def restore_parts(
+    data: Mapping[str, object], mcp_servers: Collection[str]
 ) -> tuple[list[dict[str, Any]], str] | None:
-    """What we kept of a call: the parts as they came, or words about it, if `hosting` does
+    """What we kept of a call: the parts as they came, or words about it, if `mcp_servers` does
     not name its server. None: `data` is something else.
     """
-    server, items = data.get(_KEY), data.get("items")
+    server, items = data.get(_SERVER_KEY), data.get("items")
     if not isinstance(server, str) or not isinstance(items, list):
         return None
     every = cast("list[object]", items)
-    found = [cast("dict[str, Any]", each) for each in every if isinstance(each, dict)]
-    return (found, "") if server in hosting else ([], _in_words(server, found))
+    blocks = [cast("dict[str, Any]", item) for item in every if isinstance(item, dict)]
+    return (blocks, "") if server in mcp_servers else ([], _in_words(server, blocks))
 
 
 def anthropic_result(
-    use: Mapping[str, Any], content: Any, keeping: str, *, failed: bool
+    use: Mapping[str, Any], content: Any, own_wire: str, *, failed: bool
 ) -> HostedResult:
     """A call has ended. `use` is the block that began it, with its whole input."""
     result: dict[str, Any] = {
         "type": "mcp_tool_result", "tool_use_id": use["id"], "is_error": failed,
         "content": content if isinstance(content, str | list) else "",
     }  # fmt: skip
-    kept = _kept(str(use["server_name"]), [dict(use), result])
+    stored = _encode_items(str(use["server_name"]), [dict(use), result])
     arguments = msgspec.json.encode(use["input"]).decode()
-    return HostedResult(use["id"], arguments, _text(content), failed, keeping, kept)
+    return HostedResult(use["id"], arguments, _text(content), failed, own_wire, stored)
 
 
-def openai_began(item: Mapping[str, Any]) -> tuple[Delta, ...]:
+def begin_openai_item(item: Mapping[str, Any]) -> tuple[Delta, ...]:
     """An item of the answer has begun: for a call, that it was made."""
     if item.get("type") != "mcp_call":
         return ()
     return (HostedCall(*_openai_names(item, str(item.get("name") or ""))),)
 
 
-def openai_ended(item: Mapping[str, Any], keeping: str) -> tuple[Delta, ...]:
+def end_openai_item(item: Mapping[str, Any], own_wire: str) -> tuple[Delta, ...]:
     """The complete item. A list of tools is kept, so that the next request need not ask again."""
     server, error = str(item.get("server_label") or ""), item.get("error")
     if item.get("type") == "mcp_call":
@@ -90,18 +92,18 @@ def openai_ended(item: Mapping[str, Any], keeping: str) -> tuple[Delta, ...]:
         id_, arguments = str(item.get("id") or ""), str(item.get("arguments") or "")
         return (
             HostedResult(
-                id_, arguments, text, failed, keeping, _kept(server, [dict(item)])
+                id_, arguments, text, failed, own_wire, _encode_items(server, [dict(item)])
             ),
         )
     if error is None:
-        return (ThinkingDelta("", keeping, _kept(server, [dict(item)])),)
-    id_, name = _openai_names(item, LISTING)
+        return (ThinkingDelta("", own_wire, _encode_items(server, [dict(item)])),)
+    id_, name = _openai_names(item, LIST_TOOL_NAME)
     return HostedCall(id_, name), HostedResult(id_, "", _error(error), failed=True)
 
 
 def tool_name(server: str, tool: str) -> str:
     """As the tools of servers that refold connects are named."""
-    return _OTHER.sub("_", f"mcp__{server}__{tool}")[:_LONGEST_NAME]
+    return _INVALID_CHARS_PATTERN.sub("_", f"mcp__{server}__{tool}")[:_MAX_NAME_CHARS]
 
 
 def _anthropic_server(server: HostedServer) -> dict[str, Any]:
@@ -110,24 +112,24 @@ def _anthropic_server(server: HostedServer) -> dict[str, Any]:
 
 
 def _openai_tool(server: HostedServer) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    tool: dict[str, Any] = {
         "type": "mcp", "server_label": server.name, "server_url": server.url,
         "require_approval": "never",
     }  # fmt: skip
     if server.token:
-        found["authorization"] = server.token
+        tool["authorization"] = server.token
     if server.headers:
-        found["headers"] = dict(server.headers)
-    return found
+        tool["headers"] = dict(server.headers)
+    return tool
 
 
 def _openai_names(item: Mapping[str, Any], tool: str) -> tuple[str, str]:
     return str(item.get("id") or ""), tool_name(str(item.get("server_label") or ""), tool)
 
 
-def _kept(server: str, items: list[dict[str, Any]]) -> Raw:
+def _encode_items(server: str, items: list[dict[str, Any]]) -> Raw:
     try:
-        return Raw(msgspec.json.encode({_KEY: server, "items": items}))
+        return Raw(msgspec.json.encode({_SERVER_KEY: server, "items": items}))
     except (UnicodeEncodeError, OverflowError):  # half a character in a result
         return Raw(b"null")
 
@@ -136,15 +138,17 @@ def _in_words(server: str, items: Sequence[Mapping[str, Any]]) -> str:
     match items:
         case [{"type": "mcp_tool_use", **use}, {"type": "mcp_tool_result", **result}]:
             arguments = msgspec.json.encode(use.get("input")).decode()
-            return _told(server, use.get("name"), arguments, _text(result.get("content")))
+            return _describe_call(
+                server, use.get("name"), arguments, _text(result.get("content"))
+            )
         case [{"type": "mcp_call", **call}]:
             text = call.get("output") or _error(call.get("error"))
-            return _told(server, call.get("name"), call.get("arguments"), text)
+            return _describe_call(server, call.get("name"), call.get("arguments"), text)
         case _:
             return ""  # a list of tools
 
 
-def _told(server: str, tool: object, arguments: object, result: object) -> str:
+def _describe_call(server: str, tool: object, arguments: object, result: object) -> str:
     called = f"The tool {tool} of the MCP server {server} was called with {arguments}."
     return f"({called} It returned: {result})"
 
@@ -160,8 +164,8 @@ def _text(content: Any) -> str:
 
 
 def _texts(content: list[Any]) -> Iterator[str]:
-    for each in content:
-        match each:
+    for block in content:
+        match block:
             case {"text": str(text)}:
                 yield text
             case _:

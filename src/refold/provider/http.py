@@ -42,9 +42,9 @@ from refold.values.web_address import WebAddress
 if TYPE_CHECKING:
     from refold.provider.http_response import ResponseReader
 
-_QUOTED = 2000
-_TAIL = 0.02  # seconds for the last few bytes of an answer that has already ended
-_PIECE = 256 * 1024
+_QUOTED_BYTES = 2000
+_TAIL_SECONDS = 0.02  # for the last few bytes of an answer that has already ended
+_PIECE_BYTES = 256 * 1024
 
 
 class Bounds(Struct, frozen=True):
@@ -59,7 +59,7 @@ class Bounds(Struct, frozen=True):
 class HttpRequest(Struct, frozen=True):
     """With a `body` it is a POST, if `method` does not say otherwise. The Host is added."""
 
-    where: WebAddress
+    place: WebAddress
     headers: Sequence[tuple[str, str]] = ()
     body: bytes | None = None
     method: str = ""
@@ -77,17 +77,21 @@ class HttpConnection:
         origin: str = "",
         proxy_headers: Sequence[tuple[str, str]] = (),
     ) -> None:
-        self._stream, self._origin, self._more = stream, origin, tuple(proxy_headers)
+        self._stream, self._origin, self._proxy_headers = (
+            stream,
+            origin,
+            tuple(proxy_headers),
+        )
         self._loop = anyio.lowlevel.current_token()
-        self._asked: tuple[str, str, Sequence[tuple[str, str]]] = ("GET", "", ())
+        self._request_head: tuple[str, str, Sequence[tuple[str, str]]] = ("GET", "", ())
         self._reader: ResponseReader | None = None
-        self._unasked: select.poll | None = None  # watches for what nobody has asked for
+        self._input_poll: select.poll | None = None  # watches for what nobody has asked for
         self.place, self.address = "", ""
 
-    def leads_to(self, where: WebAddress, addresses: Sequence[str]) -> bool:
+    def leads_to(self, place: WebAddress, addresses: Sequence[str]) -> bool:
         """Does it lead to this place, at one of these addresses if there are any?"""
-        here = not addresses or not self.address or self.address in addresses
-        return here and self.place == where.origin
+        at_address = not addresses or not self.address or self.address in addresses
+        return at_address and self.place == place.origin
 
     async def send(
         self,
@@ -99,56 +103,60 @@ class HttpConnection:
     ) -> None:
         """Send a request with a body, or, without one, a GET."""
         method = method or ("GET" if body is None else "POST")
-        self._asked = (method, self._origin + target, (*headers, *self._more))
-        data = _written(*self._asked, body)
+        self._request_head = (
+            method,
+            self._origin + target,
+            (*headers, *self._proxy_headers),
+        )
+        data = _encode_request(*self._request_head, body)
         try:
-            for start in range(0, len(data), _PIECE):
+            for start in range(0, len(data), _PIECE_BYTES):
                 with anyio.move_on_after(idle) as waiting:
-                    await self._stream.send(data[start : start + _PIECE])
+                    await self._stream.send(data[start : start + _PIECE_BYTES])
                 if waiting.cancelled_caught:
                     raise Stalled(f"has not accepted any of the request for {idle:g} s")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return  # it may have answered before it had heard all; `head` will tell
+            return  # it may have answered before it had heard all; `read_head` will tell
 
-    async def head(self) -> ResponseStart:
+    async def read_head(self) -> ResponseStart:
         """How the answer begins."""
         if self._reader is None:
             # h11 takes long to import: the server has the request already.
             from refold.provider.http_response import ResponseReader
 
             self._reader = ResponseReader(self._receive)
-        return await self._reader.head(*self._asked)
+        return await self._reader.read_head(*self._request_head)
 
-    def arrived(self) -> bytes:
+    def read_available(self) -> bytes:
         """What has come of it already; empty if it may have to be waited for."""
-        return self._reader.arrived() if self._reader else b""
+        return self._reader.read_available() if self._reader else b""
 
     async def next_chunk(self) -> bytes:
         """What has come of the body since the last call; empty when it is over."""
         return await self._reader.next_chunk() if self._reader else b""
 
-    async def ready(self) -> bool:
+    async def check_ready(self) -> bool:
         """Can it be used for another request?"""
         if anyio.lowlevel.current_token() != self._loop or self._reader is None:
             return False  # its event loop is gone, and so is whoever watched it
         try:
-            if self._reader.tail_comes:
-                with anyio.move_on_after(_TAIL):
-                    while self._reader.tail_comes:
+            if self._reader.has_tail:
+                with anyio.move_on_after(_TAIL_SECONDS):
+                    while self._reader.has_tail:
                         await self.next_chunk()
         except Broken:
             return False
-        if not self.begin_anew():
+        if not self.start_next():
             return False
-        if self._unasked is None:
-            self._unasked = select.poll()
+        if self._input_poll is None:
+            self._input_poll = select.poll()
             raw = self._stream.extra(SocketAttribute.raw_socket)
-            self._unasked.register(raw, select.POLLIN)
-        return not self._unasked.poll(0)  # anything unasked for is the end of it
+            self._input_poll.register(raw, select.POLLIN)
+        return not self._input_poll.poll(0)  # anything unasked for is the end of it
 
-    def begin_anew(self) -> bool:
+    def start_next(self) -> bool:
         """Make ready for the next answer. False if none can come on this connection."""
-        return self._reader is not None and self._reader.begin_anew()
+        return self._reader is not None and self._reader.start_next()
 
     def remote_address(self) -> str:
         return str(self._stream.extra(SocketAttribute.remote_address)[0])
@@ -166,7 +174,7 @@ class HttpConnection:
             raise Broken(f"broke the connection ({error.__cause__ or error})") from error
 
 
-def _written(
+def _encode_request(
     method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes | None
 ) -> bytes:
     """A request as it is sent. Raises `BadInput` for what would be read as another one."""
@@ -183,25 +191,25 @@ def _written(
 
 
 class HttpResponse:
-    """An answer, read as it comes. Say `enough` when the rest is only its end."""
+    """An answer, read as it comes. Call `mark_complete` when the rest is only its end."""
 
     def __init__(
         self,
         client: "HttpClient",
-        line: HttpConnection,
+        connection: HttpConnection,
         reply: ResponseStart,
         bounds: Bounds,
     ) -> None:
         from refold.provider.http_response import Unpacker
 
-        self._client, self._line, self._bounds = client, line, bounds
+        self._client, self._connection, self._bounds = client, connection, bounds
         self._until = anyio.current_time() + bounds.whole
         self._unpacker = Unpacker(reply.headers.get("content-encoding", ""))
         self._read, self._peeked = 0, b""
         self.reply = reply  # its `body` holds the beginning, to quote
         self.whole = False
 
-    def enough(self) -> None:
+    def mark_complete(self) -> None:
         self.whole = True
 
     async def read(self) -> bytes:
@@ -235,42 +243,42 @@ class HttpResponse:
 
     async def aclose(self) -> None:
         """Keep the connection, if all was read."""
-        await self._client.let_go(self._line, keep=self.whole)
+        await self._client.release(self._connection, keep=self.whole)
 
     async def _next(self) -> bytes:
-        if arrived := self._line.arrived():  # most often with the head
+        if arrived := self._connection.read_available():  # most often with the head
             return arrived
         idle, left = self._bounds.idle, self._until - anyio.current_time()
         with anyio.move_on_after(min(idle, left)):
-            return await self._line.next_chunk()
+            return await self._connection.next_chunk()
         if left < idle:
             raise Stalled(f"did not end its answer within {self._bounds.whole:g} s")
         raise Stalled(f"has sent nothing for {idle:g} s")
 
     def _remember(self, chunk: bytes) -> None:
-        if len(self.reply.body) < _QUOTED:
-            self.reply = replace(self.reply, body=(self.reply.body + chunk)[:_QUOTED])
+        if len(self.reply.body) < _QUOTED_BYTES:
+            self.reply = replace(self.reply, body=(self.reply.body + chunk)[:_QUOTED_BYTES])
 
 
 async def connect_http(
-    where: WebAddress, environ: Mapping[str, str], *, addresses: Sequence[str] = ()
+    place: WebAddress, environ: Mapping[str, str], *, addresses: Sequence[str] = ()
 ) -> HttpConnection:
     """A connection for requests to a place, as `dial` makes it. Raises `OSError`.
 
     Without TLS, an HTTP proxy reads the requests: most open no tunnel to such a port.
     """
-    proxy = proxy_of(where, environ)
-    if where.tls or not proxy.startswith("http"):
-        line = HttpConnection(await dial(where, environ, addresses=addresses))
+    proxy = proxy_of(place, environ)
+    if place.tls or not proxy.startswith("http"):
+        connection = HttpConnection(await dial(place, environ, addresses=addresses))
     else:
-        from refold.provider.proxy import parsed_proxy, proxy_headers
+        from refold.provider.proxy import parse_proxy, proxy_headers
 
         stream = await dial_proxy(proxy, environ)
-        line = HttpConnection(stream, where.origin, proxy_headers(parsed_proxy(proxy)))
-    line.place = where.origin
+        connection = HttpConnection(stream, place.origin, proxy_headers(parse_proxy(proxy)))
+    connection.place = place.origin
     if not proxy:
-        line.address = line.remote_address()
-    return line
+        connection.address = connection.remote_address()
+    return connection
 
 
 class HttpClient:
@@ -281,7 +289,7 @@ class HttpClient:
     ) -> None:
         self._environ, self._keep = environ, keep
         self.bounds = bounds or Bounds()
-        self._waiting: list[HttpConnection] = []
+        self._idle_connections: list[HttpConnection] = []
 
     async def open(
         self, request: HttpRequest, judge: Judge | None = None, bounds: Bounds | None = None
@@ -291,74 +299,78 @@ class HttpClient:
         Raises `Broken`, `AddressRefused`, and what else `judge` raises.
         """
         bounds = bounds or self.bounds
-        where = request.where
-        line = await self._connected(where, judge, bounds)
+        place = request.place
+        connection = await self._connect(place, judge, bounds)
         try:
-            headers = (("host", where.authority), *request.headers)
-            await line.send(
-                where.target, headers, request.body, bounds.idle, request.method
+            headers = (("host", place.authority), *request.headers)
+            await connection.send(
+                place.target, headers, request.body, bounds.idle, request.method
             )
             with anyio.move_on_after(bounds.idle):
-                return HttpResponse(self, line, await line.head(), bounds)
+                return HttpResponse(self, connection, await connection.read_head(), bounds)
             raise Stalled(f"has sent nothing for {bounds.idle:g} s")
         except BaseException:  # also where it is cancelled: nobody else has the connection
-            await line.aclose()
+            await connection.aclose()
             raise
 
-    async def addresses(self, where: WebAddress, judge: Judge) -> Sequence[str]:
+    async def addresses(self, place: WebAddress, judge: Judge) -> Sequence[str]:
         """What `judge` permits; nothing if only the proxy that leads there knows the name."""
         try:
-            return await judge(where)
+            return await judge(place)
         except AddressRefused:
             raise
         except OSError:
-            if not proxy_of(where, self._environ):
+            if not proxy_of(place, self._environ):
                 raise
             return ()
 
-    async def let_go(self, line: HttpConnection, *, keep: bool) -> None:
-        if keep and len(self._waiting) < self._keep:
-            self._waiting.append(line)
+    async def release(self, connection: HttpConnection, *, keep: bool) -> None:
+        if keep and len(self._idle_connections) < self._keep:
+            self._idle_connections.append(connection)
         else:
-            await line.aclose()
+            await connection.aclose()
 
     async def aclose(self) -> None:
         """Close what is kept open. The next request opens it again."""
-        while self._waiting:
-            await self._waiting.pop().aclose()
+        while self._idle_connections:
+            await self._idle_connections.pop().aclose()
 
-    async def _connected(
-        self, where: WebAddress, judge: Judge | None, bounds: Bounds
+    async def _connect(
+        self, place: WebAddress, judge: Judge | None, bounds: Bounds
     ) -> HttpConnection:
         try:
             with anyio.fail_after(bounds.connect):
-                addresses = await self.addresses(where, judge) if judge else ()
-                return await self._idle(where, addresses) or await connect_http(
-                    where, self._environ, addresses=addresses
+                addresses = await self.addresses(place, judge) if judge else ()
+                return await self._take_idle(place, addresses) or await connect_http(
+                    place, self._environ, addresses=addresses
                 )
         except AddressRefused:
             raise
         except TimeoutError as error:
             raise Unconnected(f"no connection within {bounds.connect:g} s") from error
         except OSError as error:
-            why, lasting = unreachable_because(error), isinstance(error, SetupFault)
+            why, lasting = connection_failure(error), isinstance(error, SetupFault)
             raise Unconnected(why, lasting=lasting) from error
         except (anyio.BrokenResourceError, anyio.EndOfStream) as error:
             raise Unconnected("it hung up before the request") from error
 
-    async def _idle(
-        self, where: WebAddress, addresses: Sequence[str]
+    async def _take_idle(
+        self, place: WebAddress, addresses: Sequence[str]
     ) -> HttpConnection | None:
-        while lines := [line for line in self._waiting if line.leads_to(where, addresses)]:
-            line = lines[-1]
-            self._waiting.remove(line)
-            if await line.ready():
-                return line
-            await line.aclose()
+        while connections := [
+            connection
+            for connection in self._idle_connections
+            if connection.leads_to(place, addresses)
+        ]:
+            connection = connections[-1]
+            self._idle_connections.remove(connection)
+            if await connection.check_ready():
+                return connection
+            await connection.aclose()
         return None
 
 
-def unreachable_because(error: Exception) -> str:
+def connection_failure(error: Exception) -> str:
     """Why a connection failed, in words that follow a colon."""
     root: BaseException = error
     while not isinstance(root, SetupFault | ProxyFault):

@@ -13,14 +13,14 @@ import h11
 from refold.provider.connect import Broken
 from refold.provider.error_mapping import ResponseStart
 
-_SIZE = re.compile(rb"([0-9a-fA-F]{1,16})[ \t]*(?:;.*)?")
+_CHUNK_SIZE_PATTERN = re.compile(rb"([0-9a-fA-F]{1,16})[ \t]*(?:;.*)?")
 # What h11 looks at in a request. It would check all others again, with each request.
-_HEARD = ("host", "connection", "upgrade", "expect")
-_LISTS = ("link", "www-authenticate")
-_LONGEST_LINE = 64 * 1024  # bytes
-_AT_ONCE = 1024 * 1024  # bytes that are unpacked in one go
-_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
-_RAW = -zlib.MAX_WBITS  # what some servers mean by "deflate"
+_PROTOCOL_HEADERS = ("host", "connection", "upgrade", "expect")
+_LIST_HEADERS = ("link", "www-authenticate")
+_MAX_LINE_BYTES = 64 * 1024
+_MAX_UNPACKED_BYTES = 1024 * 1024  # that are unpacked in one go
+_GZIP_OR_ZLIB_BITS = zlib.MAX_WBITS | 32
+_RAW_DEFLATE_BITS = -zlib.MAX_WBITS  # what some servers mean by "deflate"
 
 
 class ResponseReader:
@@ -36,27 +36,29 @@ class ResponseReader:
         # What `next_chunk` came across behind the pieces that it joined.
         self._next: h11.Event | Broken | None = None
 
-    async def head(
+    async def read_head(
         self, method: str, target: str, headers: Sequence[tuple[str, str]]
     ) -> ResponseStart:
         """How the answer to this request begins, which was sent."""
         # What comes back depends on what was asked, but not on the body of it.
-        heard = [each for each in headers if each[0].lower() in _HEARD]
-        self._http.send(h11.Request(method=method, target=target, headers=heard))
+        protocol_headers = [
+            header for header in headers if header[0].lower() in _PROTOCOL_HEADERS
+        ]
+        self._http.send(h11.Request(method=method, target=target, headers=protocol_headers))
         self._http.send(h11.EndOfMessage())
         self._begun, self._next, self._body = False, None, None
         while True:
             event = await self._event()
             if isinstance(event, h11.Response):
                 self._begun = True
-                found = _headers(event)
-                if event.status_code == 200 and "transfer-encoding" in found:
+                answer_headers = _headers(event)
+                if event.status_code == 200 and "transfer-encoding" in answer_headers:
                     self._body = ChunkedBody(self._http.trailing_data[0])
-                return ResponseStart(event.status_code, found)
+                return ResponseStart(event.status_code, answer_headers)
             if not isinstance(event, h11.InformationalResponse):
                 raise Broken("hung up without an answer")
 
-    def arrived(self) -> bytes:
+    def read_available(self) -> bytes:
         """What has come of a body in chunks, as far as nothing has to be waited for."""
         return self._body.content() if self._body else b""
 
@@ -66,7 +68,7 @@ class ResponseReader:
             return await self._content(self._body)
         while isinstance(event := await self._event(), h11.Data):
             if event.data:
-                return b"".join([event.data, *self._received()])
+                return b"".join([event.data, *self._next_pieces()])
         return b""
 
     async def _content(self, body: "ChunkedBody") -> bytes:
@@ -78,18 +80,18 @@ class ResponseReader:
             body.add(data)
         return content
 
-    def _received(self) -> Iterator[bytes]:
+    def _next_pieces(self) -> Iterator[bytes]:
         """The pieces that arrived with the one before: a server may send one for each word."""
         try:
             while isinstance(event := self._http.next_event(), h11.Data):
                 yield event.data
         except h11.RemoteProtocolError as error:
-            self._next = self._broken(error)
+            self._next = self._to_broken(error)
         else:
             if isinstance(event, h11.Event):
                 self._next = event
 
-    def begin_anew(self) -> bool:
+    def start_next(self) -> bool:
         """Make ready for the next answer. False if none can come on this connection."""
         if self._body is None:
             try:
@@ -97,24 +99,24 @@ class ResponseReader:
             except h11.LocalProtocolError:
                 return False
             return True
-        if self._http.our_state is h11.MUST_CLOSE or not self._body.ended_here:
+        if self._http.our_state is h11.MUST_CLOSE or not self._body.ends_cleanly:
             return False
         self._http, self._body = _new_cycle(), None
         return True
 
     @property
-    def tail_comes(self) -> bool:
+    def has_tail(self) -> bool:
         """Is there more of the answer to be read?"""
         if self._body:
             return not self._body.over
         return self._http.their_state is h11.SEND_BODY
 
     async def _event(self) -> h11.Event | type[h11.PAUSED] | type[h11.NEED_DATA]:
-        if (found := self._next) is not None:
+        if (pending := self._next) is not None:
             self._next = None
-            if isinstance(found, Broken):
-                raise found
-            return found
+            if isinstance(pending, Broken):
+                raise pending
+            return pending
         try:
             while (event := self._http.next_event()) is h11.NEED_DATA:
                 data = await self._receive()
@@ -122,10 +124,10 @@ class ResponseReader:
                     raise Broken("hung up without an answer")
                 self._http.receive_data(data)
         except h11.RemoteProtocolError as error:
-            raise self._broken(error) from error
+            raise self._to_broken(error) from error
         return event
 
-    def _broken(self, error: h11.RemoteProtocolError) -> "Broken":
+    def _to_broken(self, error: h11.RemoteProtocolError) -> "Broken":
         if self._begun:
             return Broken(f"broke off in the middle of its answer ({error})")
         return Broken(f"sent something that is not HTTP ({error})")
@@ -133,13 +135,13 @@ class ResponseReader:
 
 def _headers(response: h11.Response) -> dict[str, str]:
     """Of a header that comes twice the last one counts, if it has no list of values."""
-    found = dict[str, str]()
+    headers = dict[str, str]()
     for name, value in (
         (n.decode("ascii"), v.decode("latin-1")) for n, v in response.headers
     ):
-        listed = name in _LISTS and name in found
-        found[name] = f"{found[name]}, {value}" if listed else value
-    return found
+        listed = name in _LIST_HEADERS and name in headers
+        headers[name] = f"{headers[name]}, {value}" if listed else value
+    return headers
 
 
 def _new_cycle() -> h11.Connection:
@@ -161,7 +163,7 @@ class ChunkedBody:
         self.over, self.wrong = False, ""
 
     @property
-    def ended_here(self) -> bool:
+    def ends_cleanly(self) -> bool:
         """Is it over, and was nothing behind it?"""
         return self.over and not self._data
 
@@ -170,36 +172,38 @@ class ChunkedBody:
 
     def content(self) -> bytes:
         """The content that is complete by now and was not returned yet."""
-        data, at, found = self._data, 0, list[bytes]()
+        data, offset, pieces = self._data, 0, list[bytes]()
         while not self.over and not self.wrong:
             if self._left:
-                piece = data[at : at + self._left]
-                at, self._left = at + len(piece), self._left - len(piece)
-                found.append(piece)
+                piece = data[offset : offset + self._left]
+                offset, self._left = offset + len(piece), self._left - len(piece)
+                pieces.append(piece)
                 self._closes = not self._left
                 if self._left:
                     break
             if self._closes:
-                if len(data) - at < 2:
+                if len(data) - offset < 2:
                     break
-                self._closes, closing, at = False, data[at : at + 2], at + 2
+                self._closes, closing, offset = False, data[offset : offset + 2], offset + 2
                 if closing != b"\r\n":
                     self.wrong = "a chunk is longer than it says"
                     break
-            end = data.find(b"\r\n", at)
+            end = data.find(b"\r\n", offset)
             if end < 0:
-                self.wrong = "a line never ends" if len(data) - at > _LONGEST_LINE else ""
+                self.wrong = (
+                    "a line never ends" if len(data) - offset > _MAX_LINE_BYTES else ""
+                )
                 break
-            self._line(data[at:end])
-            at = end + 2
-        self._data = data[at:]
-        return b"".join(found)
+            self._line(data[offset:end])
+            offset = end + 2
+        self._data = data[offset:]
+        return b"".join(pieces)
 
     def _line(self, line: bytes) -> None:
         """The size of a chunk, or, behind the last, a field or the empty line."""
         if self._last:
             self.over = not line
-        elif size := _SIZE.fullmatch(line):
+        elif size := _CHUNK_SIZE_PATTERN.fullmatch(line):
             self._left = int(size[1], 16)
             self._last = not self._left
         else:
@@ -214,7 +218,7 @@ class Unpacker:
 
     def __init__(self, encoding: str) -> None:
         self._encoding, self._begun = encoding.strip().lower(), False
-        self._zlib = zlib.decompressobj(_GZIP_OR_ZLIB) if self._encoding else None
+        self._zlib = zlib.decompressobj(_GZIP_OR_ZLIB_BITS) if self._encoding else None
         self.rest = b""  # what is still to be unpacked, before more is
 
     def unpack(self, data: bytes) -> bytes:
@@ -226,10 +230,10 @@ class Unpacker:
                 f"compressed its answer as {self._encoding!r}, which was not requested"
             )
         try:
-            chunk = self._zlib.decompress(data, _AT_ONCE)
+            chunk = self._zlib.decompress(data, _MAX_UNPACKED_BYTES)
         except zlib.error as error:
             if self._encoding == "deflate" and not self._begun:
-                self._begun, self._zlib = True, zlib.decompressobj(_RAW)
+                self._begun, self._zlib = True, zlib.decompressobj(_RAW_DEFLATE_BITS)
                 return self.unpack(data)
             raise Broken(f"sent a body that cannot be decompressed ({error})") from error
         self._begun, self.rest = self._begun or bool(chunk), self._zlib.unconsumed_tail

@@ -11,15 +11,15 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 
 from refold.errors import Overloaded, Refused, TooLong
-from refold.provider.images import REFUSED
-from refold.provider.port import Delta, Request, Retrying, seen
+from refold.provider.images import IMAGE_REFUSAL_PATTERN
+from refold.provider.port import Delta, Request, Retrying, is_response_part
 from refold.values.messages import Image, ToolResult
 
 _MAX_SINGLE_TRIES = 4  # if more images are new, all of these are left out at once
 _MAX_REQUEST_BYTES = 20_000_000  # of images; in base64 below what providers take
-_BLIND_AFTER = 2  # images refused, and none accepted: the model takes none
+_MAX_REFUSED_IMAGES = 2  # images refused, and none accepted: the model takes none
 Hidden = frozenset[str]
-_NONE: Hidden = frozenset()
+_NO_IMAGES: Hidden = frozenset()
 
 
 class ImageFallback:
@@ -33,17 +33,17 @@ class ImageFallback:
         self, request: Request, ask: Callable[[Hidden], AsyncGenerator[Delta, None]]
     ) -> AsyncGenerator[Delta, None]:
         """The answer that `ask` gets. `ask` gets the names of images to leave out."""
-        tries, crowded = self._tries(request), _crowded(request)
+        tries, over_limit = self._tries(request), _images_over_limit(request)
         hidden = next(tries)
         refusal: Refused | Overloaded | None = None
         while True:
             begun = False
             try:
-                async with aclosing(ask(hidden | crowded)) as deltas:
+                async with aclosing(ask(hidden | over_limit)) as deltas:
                     async for delta in deltas:
-                        if refusal is not None and not begun and seen(delta):
+                        if refusal is not None and not begun and is_response_part(delta):
                             yield self._notice(request, hidden, refusal)
-                        begun = begun or seen(delta)
+                        begun = begun or is_response_part(delta)
                         yield delta
             except (Refused, Overloaded) as error:
                 if begun or not _is_about_an_image(error):
@@ -54,16 +54,19 @@ class ImageFallback:
                     raise
                 hidden = following
             else:
-                self._learn(request, hidden, crowded)
+                self._learn(request, hidden, over_limit)
                 return
 
     def _tries(self, request: Request) -> Iterator[Hidden]:
         """What is left out of the request at first, and after each refusal."""
-        model, sent = request.model, frozenset(request.pictures)
-        refused = self._refused.get(model, _NONE) & sent
-        accepted = self._accepted.get(model, _NONE)
-        if len(self._refused.get(model, _NONE)) >= _BLIND_AFTER and not accepted:
-            refused = sent
+        model, images = request.model, frozenset(request.pictures)
+        refused = self._refused.get(model, _NO_IMAGES) & images
+        accepted = self._accepted.get(model, _NO_IMAGES)
+        if (
+            len(self._refused.get(model, _NO_IMAGES)) >= _MAX_REFUSED_IMAGES
+            and not accepted
+        ):
+            refused = images
         yield refused
         new = [name for name in reversed(_order(request)) if name not in refused | accepted]
         if 1 < len(new) <= _MAX_SINGLE_TRIES:
@@ -71,21 +74,23 @@ class ImageFallback:
                 yield refused | {name}
         if new:
             yield refused.union(new)
-        if refused.union(new) != sent:
-            yield sent
+        if refused.union(new) != images:
+            yield images
 
-    def _learn(self, request: Request, hidden: Hidden, crowded: Hidden) -> None:
+    def _learn(self, request: Request, hidden: Hidden, over_limit: Hidden) -> None:
         if not request.pictures:
             return
         model = request.model
-        self._refused[model] = self._refused.get(model, _NONE) | hidden
-        accepted = self._accepted.get(model, _NONE) | request.pictures.keys() - crowded
+        self._refused[model] = self._refused.get(model, _NO_IMAGES) | hidden
+        accepted = (
+            self._accepted.get(model, _NO_IMAGES) | request.pictures.keys() - over_limit
+        )
         self._accepted[model] = accepted - self._refused[model]
 
     def _notice(
         self, request: Request, hidden: Hidden, refusal: Refused | Overloaded
     ) -> Retrying:
-        new = hidden - self._refused.get(request.model, _NONE)
+        new = hidden - self._refused.get(request.model, _NO_IMAGES)
         names = [name for blob, name in _images(request) if blob in new]
         which = ", ".join(dict.fromkeys(names))
         many = "image" if len(new) == 1 else "images"
@@ -102,19 +107,19 @@ def _is_about_an_image(refusal: Refused | Overloaded) -> bool:
     if isinstance(refusal, TooLong):
         return False
     words = str(refusal)
-    return bool(re.search(REFUSED, words, re.IGNORECASE))
+    return bool(re.search(IMAGE_REFUSAL_PATTERN, words, re.IGNORECASE))
 
 
-def _crowded(request: Request) -> Hidden:
+def _images_over_limit(request: Request) -> Hidden:
     """The oldest images, if all together are too large for one request."""
     if sum(map(len, request.pictures.values())) <= _MAX_REQUEST_BYTES:
-        return _NONE
-    left, crowded = _MAX_REQUEST_BYTES, set[str]()
+        return _NO_IMAGES
+    left, over_limit = _MAX_REQUEST_BYTES, set[str]()
     for name in dict.fromkeys(reversed(_order(request))):
         left -= len(request.pictures[name])
         if left < 0:
-            crowded.add(name)
-    return frozenset(crowded)
+            over_limit.add(name)
+    return frozenset(over_limit)
 
 
 def _order(request: Request) -> Sequence[str]:

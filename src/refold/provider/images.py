@@ -18,7 +18,7 @@ from refold.values.messages import Image, Message, Part, Text, ToolResult
 
 Manner = TypeVar("Manner")
 # What a refusal says of a model that takes no images. No two servers say it alike.
-BLIND = (
+NO_IMAGES_PATTERN = (
     r"(image|picture|vision|multi-?modal)\b.{0,60}\b(not (support|enabled|available|allowed)"
     r"|unsupported|only supported|mmproj)"
     r"|(not|n't|no endpoints?\b.*) (support|accept|take|have)\w*\b.{0,40}"
@@ -27,11 +27,11 @@ BLIND = (
     r"|\bcontent\b.*\b(string|text)\b"
 )
 # What a refusal says that is about an image at all.
-REFUSED = r"image|picture|vision|multi-?modal|\bcontent\b.*\b(string|text)\b"
-KINDS = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+IMAGE_REFUSAL_PATTERN = r"image|picture|vision|multi-?modal|\bcontent\b.*\b(string|text)\b"
+IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
-class Shown(Struct, frozen=True):
+class EncodedImage(Struct, frozen=True):
     """A picture as it goes out."""
 
     kind: str
@@ -42,46 +42,46 @@ class Shown(Struct, frozen=True):
         return f"data:{self.kind};base64,{self.data}"
 
 
-Seen: TypeAlias = str | Shown
+Content: TypeAlias = str | EncodedImage
 
 
-def seen(
-    parts: Iterable[Part], pictures: Pictures, kinds: Collection[str] = KINDS
-) -> list[Seen]:
+def texts_and_images(
+    parts: Iterable[Part], pictures: Pictures, kinds: Collection[str] = IMAGE_TYPES
+) -> list[Content]:
     """The texts and images among `parts`, in their order."""
-    found: list[Seen] = []
+    content: list[Content] = []
     for part in parts:
         match part:
             case Text(text) if text.strip():
-                found.append(sanitize.text(text))
+                content.append(sanitize.text(text))
             case Image():
-                found.append(_seen(part, pictures, kinds))
+                content.append(_encode_image(part, pictures, kinds))
             case _:
                 continue
-    return found
+    return content
 
 
-def result(
-    part: ToolResult, pictures: Pictures, kinds: Collection[str] = KINDS
-) -> tuple[str, list[Shown]]:
+def result_content(
+    part: ToolResult, pictures: Pictures, kinds: Collection[str] = IMAGE_TYPES
+) -> tuple[str, list[EncodedImage]]:
     """What a result says, and shows. What cannot be shown it says."""
-    images = [_seen(image, pictures, kinds) for image in part.images]
-    told = (image for image in images if isinstance(image, str))
-    text = "\n\n".join(filter(None, (sanitize.text(part.text), *told)))
-    return text, [image for image in images if isinstance(image, Shown)]
+    images = [_encode_image(image, pictures, kinds) for image in part.images]
+    descriptions = (image for image in images if isinstance(image, str))
+    text = "\n\n".join(filter(None, (sanitize.text(part.text), *descriptions)))
+    return text, [image for image in images if isinstance(image, EncodedImage)]
 
 
-def joined(said: Iterable[Seen]) -> str:
+def join_texts(contents: Iterable[Content]) -> str:
     """Its texts, as one."""
-    return "\n\n".join(each for each in said if isinstance(each, str))
+    return "\n\n".join(content for content in contents if isinstance(content, str))
 
 
-def blind(encode: Encode) -> Encode:
+def without_images(encode: Encode) -> Encode:
     """`encode` for a model that takes no images: it gets a description of them."""
     return lambda message, _: encode(message, NO_PICTURES)
 
 
-def _without(encode: Encode, hidden: frozenset[str]) -> Encode:
+def without_hidden(encode: Encode, hidden: frozenset[str]) -> Encode:
     """`encode` with a description instead of each image in `hidden`."""
 
     def encode_rest(message: Message, pictures: Pictures) -> Iterable[EncodedPiece]:
@@ -99,22 +99,22 @@ class Encodings(Generic[Manner]):
 
     def __init__(self, encode: Callable[[Manner], Encode]) -> None:
         self._encode = encode
-        self._made: dict[tuple[Manner, bool], tuple[frozenset[str], Encoded]] = {}
+        self._encoded: dict[tuple[Manner, bool], tuple[frozenset[str], Encoded]] = {}
 
     def of(
         self, manner: Manner, *, shown: bool, hidden: frozenset[str] = frozenset()
     ) -> Encoded:
-        made = self._made.get((manner, shown))
-        if made is None or made[0] != hidden:
+        encoded = self._encoded.get((manner, shown))
+        if encoded is None or encoded[0] != hidden:
             encode = self._encode(manner)
-            encode = _without(encode, hidden) if hidden else encode
-            made = hidden, Encoded(encode if shown else blind(encode))
-            self._made[manner, shown] = made
-        return made[1]
+            encode = without_hidden(encode, hidden) if hidden else encode
+            encoded = hidden, Encoded(encode if shown else without_images(encode))
+            self._encoded[manner, shown] = encoded
+        return encoded[1]
 
 
-def _seen(image: Image, pictures: Pictures, kinds: Collection[str]) -> Seen:
+def _encode_image(image: Image, pictures: Pictures, kinds: Collection[str]) -> Content:
     if image.media_type in kinds and (data := pictures.get(image.blob)):
-        return Shown(image.media_type, b64encode(data).decode())
+        return EncodedImage(image.media_type, b64encode(data).decode())
     called = sanitize.text(image.name).strip() or image.media_type
     return f"[image {called}, which cannot be shown here]"

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 # Short names; `model_aliases`, which is loaded for one of them, has what each means.
-ALIASES = ("sonnet", "opus", "haiku", "gpt", "mini", "flash", "flash-lite")
+MODEL_ALIASES = ("sonnet", "opus", "haiku", "gpt", "mini", "flash", "flash-lite")
 
 
 class PriceTier(Struct, frozen=True, array_like=True):
@@ -72,8 +72,8 @@ def table() -> PriceTable:
 @cache
 def seller(name: str) -> Vendor:
     """What a seller has; nothing if the list does not know it."""
-    found = table().sellers.get(name)
-    return msgspec.json.decode(found, type=Vendor) if found else Vendor(())
+    content = table().sellers.get(name)
+    return msgspec.json.decode(content, type=Vendor) if content else Vendor(())
 
 
 @cache
@@ -89,8 +89,8 @@ def window(model: str) -> int:
     """
     windows = table().windows
     for end in range(len(model), 0, -1):
-        if (found := windows.get(model[:end])) is not None:
-            return found
+        if (tokens := windows.get(model[:end])) is not None:
+            return tokens
     return 0
 
 

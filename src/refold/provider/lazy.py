@@ -23,30 +23,30 @@ class LazyProvider:
 
     def __init__(self, connect: Callable[[], ConnectedProvider]) -> None:
         self._connect, self._lock = connect, anyio.Lock()
-        self._found: ConnectedProvider | None = None
+        self._provider: ConnectedProvider | None = None
 
-    def now(self) -> None:
+    def connect_now(self) -> None:
         """Connect at once, however long it takes. Raises `BadInput`."""
-        self._found = self._found or self._connect()
+        self._provider = self._provider or self._connect()
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        found = self._found or await self._connected()
-        async with aclosing(found.stream(request)) as deltas:
+        provider = self._provider or await self._connect_once()
+        async with aclosing(provider.stream(request)) as deltas:
             async for delta in deltas:
                 yield delta
 
     async def aclose(self) -> None:
-        if self._found is not None:
-            await self._found.aclose()
+        if self._provider is not None:
+            await self._provider.aclose()
 
-    async def _connected(self) -> ConnectedProvider:
+    async def _connect_once(self) -> ConnectedProvider:
         async with self._lock:
-            if self._found is None:
+            if self._provider is None:
                 try:
                     # A cancelled turn does not wait for a password prompt.
-                    self._found = await anyio.to_thread.run_sync(
+                    self._provider = await anyio.to_thread.run_sync(
                         self._connect, abandon_on_cancel=True
                     )
                 except BadInput as error:
                     raise NotConnected(str(error)) from error
-        return self._found
+        return self._provider

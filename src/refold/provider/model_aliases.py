@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from refold.provider.known_models import seller
-from refold.provider.prices import sold_by
+from refold.provider.prices import vendor_name
 
 # A pattern matches the whole name of a model; its groups are the parts of the version.
-_FAMILIES: Mapping[str, str] = {
+_FAMILY_PATTERNS: Mapping[str, str] = {
     "sonnet": r"claude-sonnet-(\d{1,2})(?:[-.](\d{1,2}))?",
     "opus": r"claude-opus-(\d{1,2})(?:[-.](\d{1,2}))?",
     "haiku": r"claude-haiku-(\d{1,2})(?:[-.](\d{1,2}))?",
@@ -22,7 +22,7 @@ _FAMILIES: Mapping[str, str] = {
 }
 # Whose list of known models is searched, and how it writes names that its API accepts:
 # the list has further spellings, and models that a seller has behind another API.
-_SPELLING: Mapping[str, str] = {
+_NAME_PATTERNS: Mapping[str, str] = {
     "anthropic": r"claude-[a-z]+-[\d-]+",
     "openai": r"gpt-[^/]+",
     "gemini": r"gemini-[^/]+",
@@ -30,43 +30,43 @@ _SPELLING: Mapping[str, str] = {
 }
 
 
-def newest(alias: str, provider: str, listed: Iterable[str] = ()) -> str:
+def newest_model(alias: str, provider: str, listed: Iterable[str] = ()) -> str:
     """The newest model of the family that this provider has; "" if it has none.
 
     `listed` are further models, which the provider itself reported.
     """
-    pattern = _FAMILIES.get(alias.lower())
+    pattern = _FAMILY_PATTERNS.get(alias.lower())
     if pattern is None:
         return ""
-    sells = sold_by(provider)
+    vendor = vendor_name(provider)
     known = (
         name
-        for each in (seller(sells).models if sells in _SPELLING else ())
-        for name in each.names
-        if re.fullmatch(_SPELLING[sells], name)
+        for model in (seller(vendor).models if vendor in _NAME_PATTERNS else ())
+        for name in model.names
+        if re.fullmatch(_NAME_PATTERNS[vendor], name)
     )
-    found = [
+    candidates = [
         (_version(match), -len(name), name)
         for name in (*known, *listed)
         # A provider that sells models of others puts their maker before a slash.
         if (match := re.fullmatch(pattern, name.rpartition("/")[2]))
     ]
-    return max(found)[2] if found else ""
+    return max(candidates)[2] if candidates else ""
 
 
-def sold(provider: str) -> Iterator[str]:
+def model_names(provider: str) -> Iterator[str]:
     """The models on the list of this provider, by names that its API accepts; new ones first."""
-    sells = sold_by(provider)
-    spelling = _SPELLING.get(sells, "")
-    found = list[str]()
-    for each in seller(sells).models if spelling else ():
-        found += [name for name in each.names if re.fullmatch(spelling, name)][:1]
-    return iter(sorted(found, key=_numbers, reverse=True))
+    vendor = vendor_name(provider)
+    spelling = _NAME_PATTERNS.get(vendor, "")
+    names = list[str]()
+    for model in seller(vendor).models if spelling else ():
+        names += [name for name in model.names if re.fullmatch(spelling, name)][:1]
+    return iter(sorted(names, key=_numbers, reverse=True))
 
 
 def _numbers(name: str) -> list[int]:
     """The numbers of a version; what has more digits is a date."""
-    return [int(each) for each in re.findall(r"(?<!\d)\d{1,2}(?!\d)", name)]
+    return [int(number) for number in re.findall(r"(?<!\d)\d{1,2}(?!\d)", name)]
 
 
 def _version(match: re.Match[str]) -> tuple[int, ...]:

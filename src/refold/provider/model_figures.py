@@ -65,12 +65,12 @@ class ModelFigures:
     ) -> int:
         """How many tokens the model reads; 0: not known."""
         own = override(spec.name, model, self._overrides)
-        found = (own.window if own else 0) or self._windows.get(spec.name, 0)
-        if found:
-            return found
-        told = self._told(spec, model)
-        if told and told.window:
-            return told.window
+        tokens = (own.window if own else 0) or self._windows.get(spec.name, 0)
+        if tokens:
+            return tokens
+        listed = self._find_listed(spec, model)
+        if listed and listed.window:
+            return listed.window
         known = find(spec.name, model)
         if known and known.window:
             return known.window
@@ -83,21 +83,23 @@ class ModelFigures:
         now: float | None = None,
     ) -> Rates | None:
         """The model's prices at a moment, seconds since 1970; None: not known."""
-        here, told = False, self._told(spec, model)
+        is_local, listed = False, self._find_listed(spec, model)
         if isinstance(spec, ProviderSpec):
             address = self.address(spec)
-            here = bool(address) and runs_here(spec, address, model)
-        steps = told.steps if told else ()
-        return rates(spec.name, model, self._overrides, here=here, told=steps, now=now)
+            is_local = bool(address) and runs_here(spec, address, model)
+        steps = listed.steps if listed else ()
+        return rates(
+            spec.name, model, self._overrides, is_local=is_local, listed=steps, now=now
+        )
 
     def rates_here(self, model: str) -> Rates | None:
         """The prices of an embedded model: zero, because it runs here."""
-        return rates("local", model, self._overrides, here=True)
+        return rates("local", model, self._overrides, is_local=True)
 
-    def listed(self, spec: ProviderSpec) -> StoredModelList | None:
+    def get_list(self, spec: ProviderSpec) -> StoredModelList | None:
         """What the provider said of its models, at the address that it has now."""
         if spec.name not in self._listed:
-            self._hold(spec, remembered(self._directory, spec.name, self.address(spec)))
+            self._keep(spec, load_list(self._directory, spec.name, self.address(spec)))
         return self._listed[spec.name]
 
     def learn(
@@ -105,8 +107,8 @@ class ModelFigures:
     ) -> StoredModelList:
         """Take this for what the provider says, from now on and next time."""
         listed = StoredModelList(now, self.address(spec), models)
-        self._hold(spec, listed)
-        remember(self._directory, spec.name, listed)
+        self._keep(spec, listed)
+        store_list(self._directory, spec.name, listed)
         return listed
 
     def address(self, spec: ProviderSpec) -> str:
@@ -116,17 +118,17 @@ class ModelFigures:
         except BadInput:
             return ""
 
-    def _hold(self, spec: ProviderSpec, listed: StoredModelList | None) -> None:
+    def _keep(self, spec: ProviderSpec, listed: StoredModelList | None) -> None:
         models = listed.models if listed else ()
         self._listed[spec.name] = listed
-        self._by_name[spec.name] = {found.name: found for found in models}
+        self._by_name[spec.name] = {model.name: model for model in models}
 
-    def _told(
+    def _find_listed(
         self, spec: "ProviderSpec | CommandSpec | PluginProvider", model: str
     ) -> ListedModel | None:
         if not isinstance(spec, ProviderSpec):
             return None
-        self.listed(spec)
+        self.get_list(spec)
         return self._by_name[spec.name].get(model)
 
 
@@ -135,18 +137,18 @@ def directory_in(state: Path) -> Path:
     return state / "models"
 
 
-def remembered(directory: Path, name: str, address: str) -> StoredModelList | None:
+def load_list(directory: Path, name: str, address: str) -> StoredModelList | None:
     """What the provider at this address said last time."""
     try:
-        found = msgspec.json.decode(
+        stored = msgspec.json.decode(
             _file(directory, name).read_bytes(), type=StoredModelList
         )
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None  # it can be asked again
-    return found if found.address == address else None
+    return stored if stored.address == address else None
 
 
-def remember(directory: Path, name: str, listed: StoredModelList) -> None:
+def store_list(directory: Path, name: str, listed: StoredModelList) -> None:
     """Store it for the next time, completely or not at all. A failure to store is ignored."""
     file = _file(directory, name)
     temporary = file.with_suffix(f".{os.getpid()}.new")

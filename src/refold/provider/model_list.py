@@ -23,11 +23,11 @@ from refold.provider.model_figures import ListedModel
 from refold.provider.spec import ProviderSpec
 from refold.provider.wire_stream import count
 
-_PAGES = 50  # a server that sends more of them goes round in circles
-_AT_ONCE = 4  # questions to one Ollama
-_LONGEST_NAME = 200
+_MAX_PAGES = 50  # a server that sends more of them goes round in circles
+_MAX_CONCURRENT_REQUESTS = 4  # questions to one Ollama
+_MAX_NAME_CHARS = 200
 # Names of models that do not write text, where a list says nothing else about them.
-_NOT_TEXT = (
+_NOT_TEXT_PATTERN = (
     r"embed|whisper|moderation|dall-e|transcri|rerank|(?:^|[-/])(?:tts|stt|sora|ocr|image"
     r"|audio|realtime|voice|live|veo|imagen|lyria)(?:[-.\d]|$)"
 )
@@ -43,7 +43,7 @@ Parser: TypeAlias = Callable[[Any], Page]
 
 def has_list(spec: ProviderSpec) -> bool:
     """Is there anything to ask? A command line has no list of models."""
-    return spec.wire in _FIRST
+    return spec.wire in _FIRST_PAGES
 
 
 async def list_models(
@@ -60,13 +60,13 @@ async def list_models(
     """
     http = server(spec, environ, key=key, connecting=connecting, idle=idle)
     try:
-        path, parse = _FIRST[spec.wire]
-        found = {model.name: model async for model in _pages(http, path, parse)}
+        path, parse = _FIRST_PAGES[spec.wire]
+        models = {model.name: model async for model in _pages(http, path, parse)}
         if spec.wire == "ollama":
-            found = await _with_windows(http, tuple(found))
+            models = await _with_windows(http, tuple(models))
     finally:
         await http.aclose()
-    return tuple(found[name] for name in sorted(found))
+    return tuple(models[name] for name in sorted(models))
 
 
 def from_anthropic(page: Any) -> Page:
@@ -76,7 +76,7 @@ def from_anthropic(page: Any) -> Page:
             models.append(ListedModel(model["id"], count(model.get("max_input_tokens"))))
     match page:
         case {"has_more": True, "last_id": str(last)} if last:
-            return Page(tuple(models), f"{_ANTHROPIC}&after_id={quote(last, safe='')}")
+            return Page(tuple(models), f"{_ANTHROPIC_PATH}&after_id={quote(last, safe='')}")
         case _:
             return Page(tuple(models))
 
@@ -88,11 +88,11 @@ def from_gemini(page: Any) -> Page:
         )
         for model in _models(page, "models", "name")
         if "generateContent" in (model.get("supportedGenerationMethods") or ())
-        and not re.search(_NOT_TEXT, model["name"])
+        and not re.search(_NOT_TEXT_PATTERN, model["name"])
     )
     match page:
         case {"nextPageToken": str(token)} if token:
-            return Page(models, f"{_GEMINI}&pageToken={quote(token, safe='')}")
+            return Page(models, f"{_GEMINI_PATH}&pageToken={quote(token, safe='')}")
         case _:
             return Page(models)
 
@@ -118,21 +118,21 @@ def from_ollama(page: Any) -> Page:
     )
 
 
-_ANTHROPIC = "/v1/models?limit=1000"
-_GEMINI = "/v1beta/models?pageSize=1000"
-_FIRST: dict[str, tuple[str, Parser]] = {
-    "anthropic": (_ANTHROPIC, from_anthropic),
+_ANTHROPIC_PATH = "/v1/models?limit=1000"
+_GEMINI_PATH = "/v1beta/models?pageSize=1000"
+_FIRST_PAGES: dict[str, tuple[str, Parser]] = {
+    "anthropic": (_ANTHROPIC_PATH, from_anthropic),
     "openai-responses": ("/models", from_openai),
     "openai-chat": ("/models", from_openai),
-    "gemini": (_GEMINI, from_gemini),
+    "gemini": (_GEMINI_PATH, from_gemini),
     "ollama": ("/api/tags", from_ollama),
 }
 
 
 async def _pages(http: Http, path: str, parse: Parser) -> AsyncGenerator[ListedModel, None]:
-    asked: set[str] = set()
-    while path and path not in asked and len(asked) < _PAGES:
-        asked.add(path)
+    paths: set[str] = set()
+    while path and path not in paths and len(paths) < _MAX_PAGES:
+        paths.add(path)
         body = await http.get(path)
         try:
             page = parse(msgspec.json.decode(body))
@@ -149,8 +149,8 @@ async def _pages(http: Http, path: str, parse: Parser) -> AsyncGenerator[ListedM
 
 async def _with_windows(http: Http, names: tuple[str, ...]) -> dict[str, ListedModel]:
     """Ollama reports a context window only for a single model."""
-    found = {name: ListedModel(name) for name in names}
-    limit = anyio.CapacityLimiter(_AT_ONCE)
+    models = {name: ListedModel(name) for name in names}
+    limit = anyio.CapacityLimiter(_MAX_CONCURRENT_REQUESTS)
 
     async def ask(name: str) -> None:
         from refold.provider.ollama import model_of
@@ -164,21 +164,21 @@ async def _with_windows(http: Http, names: tuple[str, ...]) -> dict[str, ListedM
                         shown += chunk
                 model = model_of(bytes(shown))
                 if model.can("completion"):
-                    found[name] = ListedModel(name, model.window)
+                    models[name] = ListedModel(name, model.window)
                 else:
-                    del found[name]
+                    del models[name]
 
     async with anyio.create_task_group() as tasks:
         for name in names:
             tasks.start_soon(ask, name)
-    return found
+    return models
 
 
-def _models(page: Any, where: str, name: str = "id") -> Iterator[dict[str, Any]]:
+def _models(page: Any, key: str, name: str = "id") -> Iterator[dict[str, Any]]:
     """What has a name we could ask for. Raises `ValueError` where there is no list."""
     match page:
-        case {**fields} if not fields or where in fields:
-            listed: Any = fields.get(where) or []  # Gemini leaves out what is empty
+        case {**fields} if not fields or key in fields:
+            listed: Any = fields.get(key) or []  # Gemini leaves out what is empty
         case _:
             listed = None
     if not isinstance(listed, list):
@@ -186,7 +186,7 @@ def _models(page: Any, where: str, name: str = "id") -> Iterator[dict[str, Any]]
     for model in cast("list[Any]", listed):
         match model:
             case {**fields} if isinstance(called := fields.get(name), str):
-                if 0 < len(called) <= _LONGEST_NAME:
+                if 0 < len(called) <= _MAX_NAME_CHARS:
                     yield fields
             case _:
                 continue
@@ -194,14 +194,14 @@ def _models(page: Any, where: str, name: str = "id") -> Iterator[dict[str, Any]]
 
 def _window(model: dict[str, Any]) -> int:
     meta: dict[str, Any] = model["meta"] if isinstance(model.get("meta"), dict) else {}
-    told: tuple[Any, ...] = (
+    values: tuple[Any, ...] = (
         model.get("context_length"),  # OpenRouter
         model.get("context_window"),  # Groq
         model.get("max_context_length"),  # Mistral, LM Studio
         model.get("max_model_len"),  # vLLM
         meta.get("n_ctx"),  # llama.cpp
     )
-    return next((tokens for value in told if (tokens := count(value))), 0)
+    return next((tokens for value in values if (tokens := count(value))), 0)
 
 
 def _writes_text(model: dict[str, Any]) -> bool:
@@ -213,7 +213,7 @@ def _writes_text(model: dict[str, Any]) -> bool:
         case {"capabilities": {"completion_chat": True}}:
             return True
         case _:
-            return not re.search(_NOT_TEXT, model["id"])
+            return not re.search(_NOT_TEXT_PATTERN, model["id"])
 
 
 def _steps(pricing: Any) -> tuple[PriceTier, ...]:
@@ -225,12 +225,14 @@ def _steps(pricing: Any) -> tuple[PriceTier, ...]:
             return ()
     try:
         a_call = float(pricing.get("request") or 0)
-        given = [float(pricing[n]) if pricing.get(n) else None for n in names]
+        prices = [float(pricing[n]) if pricing.get(n) else None for n in names]
     except (TypeError, ValueError):
         return ()
     # What is below 0, or no number, is not known.
-    told = (round(p * 1e6, 6) if p is not None and 0 <= p < 1 else None for p in given)
-    read, written, *cache = told
+    known_prices = (
+        round(p * 1e6, 6) if p is not None and 0 <= p < 1 else None for p in prices
+    )
+    read, written, *cache = known_prices
     if read is None or written is None or a_call:
         return ()
     return (PriceTier(0, read, written, *cache),)

@@ -6,9 +6,9 @@ from pathlib import Path
 from refold.safe_open import read_regular
 
 
-def read_whole(file: Path, most: int) -> bytes:
+def read_whole(file: Path, max_bytes: int) -> bytes:
     """The content of `file`, links followed. Raises `OSError` with the reason."""
-    found, size = read_regular(file, most)
-    if size > most:
-        raise OSError(errno.EFBIG, f"it has more than {most >> 20} MiB")
-    return found
+    content, size = read_regular(file, max_bytes)
+    if size > max_bytes:
+        raise OSError(errno.EFBIG, f"it has more than {max_bytes >> 20} MiB")
+    return content

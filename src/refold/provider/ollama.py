@@ -21,11 +21,18 @@ from refold.errors import ProviderError, Refused, Unreachable
 from refold.provider import sanitize
 from refold.provider.api_client import Http
 from refold.provider.capability_fallback import CapabilityFallback
-from refold.provider.efforts import OLLAMA, OLLAMA_LEVELS, level
+from refold.provider.efforts import OLLAMA_LEVELS, OLLAMA_SWITCH, level
 from refold.provider.encoding_cache import EncodedPiece, body_with
 from refold.provider.error_mapping import StreamError
 from refold.provider.image_fallback import Hidden, ImageFallback
-from refold.provider.images import BLIND, Encodings, Shown, joined, result, seen
+from refold.provider.images import (
+    NO_IMAGES_PATTERN,
+    EncodedImage,
+    Encodings,
+    join_texts,
+    result_content,
+    texts_and_images,
+)
 from refold.provider.port import (
     NO_PICTURES,
     CallDelta,
@@ -43,8 +50,8 @@ from refold.values.messages import Message, ToolResult
 from refold.values.text import clean
 from refold.values.usage import Usage
 
-WINDOW = 8192  # tokens, for a server that will not tell a model's own
-KINDS = frozenset({"image/png", "image/jpeg", "image/webp"})
+DEFAULT_WINDOW_TOKENS = 8192  # for a server that will not tell a model's own
+IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/webp"})
 
 # What a model may refuse.
 Extra: TypeAlias = Literal["pictures", "schema", "think"]
@@ -56,9 +63,9 @@ class OllamaModel(Struct, frozen=True):
     abilities: frozenset[str] | None = None
     levels: frozenset[str] = frozenset()  # of thinking, where it has more than on and off
 
-    def can(self, what: str) -> bool:
+    def can(self, ability: str) -> bool:
         """As far as is known: what was not said may be so."""
-        return self.abilities is None or what in self.abilities
+        return self.abilities is None or ability in self.abilities
 
 
 def to_wire(
@@ -69,9 +76,9 @@ def to_wire(
     without: frozenset[Extra] = frozenset(),
 ) -> bytes:
     """The body of a request, given its messages, joined, from `message_to_wire`."""
-    told = b""
+    system_message = b""
     if system := sanitize.text(request.system).strip():
-        told = msgspec.json.encode({"role": "system", "content": system})
+        system_message = msgspec.json.encode({"role": "system", "content": system})
     options: dict[str, float] = {"num_ctx": window}
     if request.max_output:
         options["num_predict"] = request.max_output
@@ -85,11 +92,11 @@ def to_wire(
     # There is no tool choice: a model that may not call is shown no tools.
     if request.tools and request.tool_choice != "none":
         body["tools"] = functions(request.tools)
-    elif sanitize.schema(request) and "schema" not in without:
+    elif sanitize.has_schema(request) and "schema" not in without:
         body["format"] = request.schema  # it holds every word to it, so no call gets out
     if "think" not in without:
         body |= _think(request, model or OllamaModel())
-    return body_with(body, "messages", told, messages)
+    return body_with(body, "messages", system_message, messages)
 
 
 def message_to_wire(
@@ -98,13 +105,13 @@ def message_to_wire(
     """A message, or one for each result in it. `names` says which tool a call was of."""
     for part in message.parts:
         if isinstance(part, ToolResult):
-            text, images = result(part, pictures, KINDS)
-            found = {"role": "tool", "content": text, **_images(images)}
+            text, images = result_content(part, pictures, IMAGE_TYPES)
+            fields = {"role": "tool", "content": text, **_images(images)}
             if part.call_id in names:
-                found["tool_name"] = sanitize.name(names[part.call_id])
-            yield _piece({**found, "tool_call_id": part.call_id})
-    said = seen(message.parts, pictures, KINDS)
-    words = joined(said)
+                fields["tool_name"] = sanitize.name(names[part.call_id])
+            yield _piece({**fields, "tool_call_id": part.call_id})
+    contents = texts_and_images(message.parts, pictures, IMAGE_TYPES)
+    words = join_texts(contents)
     if message.role == "assistant":
         calls: list[dict[str, Any]] = [
             {
@@ -120,9 +127,9 @@ def message_to_wire(
             yield _piece({"role": "assistant", "content": words, "tool_calls": calls})
         elif words:
             yield _piece({"role": "assistant", "content": words})
-    elif said or message.role == "user":
-        images = [each for each in said if isinstance(each, Shown)]
-        content = words if said else "(no words)"
+    elif contents or message.role == "user":
+        images = [each for each in contents if isinstance(each, EncodedImage)]
+        content = words if contents else "(no words)"
         yield _piece({"role": "user", "content": content, **_images(images)})
 
 
@@ -143,27 +150,27 @@ class OllamaStreamState(Struct, frozen=True):
 
 
 def from_wire(
-    reading: OllamaStreamState, part: AnswerLine
+    state: OllamaStreamState, part: AnswerLine
 ) -> tuple[OllamaStreamState, tuple[Delta | StreamError, ...]]:
     """What a line says, and how to read on."""
     if part.error:
-        return reading, (StreamError(500, part.error),)
-    found: list[Delta | StreamError] = []
+        return state, (StreamError(500, part.error),)
+    pieces: list[Delta | StreamError] = []
     message = part.message or _Message()
     if message.thinking:
-        found.append(ThinkingDelta(message.thinking))
+        pieces.append(ThinkingDelta(message.thinking))
     if message.content:
-        found.append(TextDelta(message.content))
+        pieces.append(TextDelta(message.content))
     for call in message.tool_calls or ():
-        found.append(_called(reading.calls, call))
-        reading = replace(reading, calls=reading.calls + 1)
+        pieces.append(_call_delta(state.calls, call))
+        state = replace(state, calls=state.calls + 1)
     if part.done or part.done_reason:  # some servers leave out the first
         usage = Usage(fresh=part.prompt_eval_count or 0, output=part.eval_count or 0)
         stop = "length" if part.done_reason == "length" else "end"
-        if stop == "end" and reading.calls:
+        if stop == "end" and state.calls:
             stop = "calls"
-        found.append(Done(usage, stop, part.model))
-    return reading, tuple(found)
+        pieces.append(Done(usage, stop, part.model))
+    return state, tuple(pieces)
 
 
 class Ollama:
@@ -174,7 +181,7 @@ class Ollama:
         self._models: dict[str, OllamaModel] = {}
         self._names: dict[str, str] = {}  # call id to tool, for results that follow
         self._encoded = Encodings[None](lambda _: self._encode)
-        self._concessions = CapabilityFallback[Extra](_ABOUT)
+        self._concessions = CapabilityFallback[Extra](_REFUSAL_PATTERNS)
         self._images = ImageFallback()
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -184,7 +191,7 @@ class Ollama:
         if request.tools and not model.can("tools"):
             # What the server would say to them. Who asks knows other ways to call.
             raise Refused(f"{self._http.peer.label}'s {name!r} does not support tools")
-        window = self._window or model.window or WINDOW
+        window = self._window or model.window or DEFAULT_WINDOW_TOKENS
 
         def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             without = self._concessions.of(name)
@@ -198,15 +205,17 @@ class Ollama:
             return deltas(self._http, "/api/chat", body, name, reader, trace=request.trace)
 
         def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            return self._concessions.stream(name, partial(ask, hidden), _sent(request))
+            return self._concessions.stream(
+                name, partial(ask, hidden), _refusable_features(request)
+            )
 
-        async with aclosing(self._images.stream(request, concede)) as found:
-            async for delta in found:
+        async with aclosing(self._images.stream(request, concede)) as answer:
+            async for delta in answer:
                 yield delta
 
     async def window(self, model: str) -> int:
         """How many tokens the model may read, as the server says. Asked once."""
-        return self._window or (await self._model(model)).window or WINDOW
+        return self._window or (await self._model(model)).window or DEFAULT_WINDOW_TOKENS
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -229,26 +238,26 @@ class Ollama:
         return self._models[name]
 
     def _encode(self, message: Message, pictures: Pictures) -> Iterator[EncodedPiece]:
-        made = map(sanitize.original_call, message.calls)
-        self._names.update((call.id, call.name) for call in made)
+        calls = map(sanitize.original_call, message.calls)
+        self._names.update((call.id, call.name) for call in calls)
         return message_to_wire(message, pictures, names=self._names)
 
 
-_ABOUT: dict[Extra, str] = {
-    "pictures": BLIND,
+_REFUSAL_PATTERNS: dict[Extra, str] = {
+    "pictures": NO_IMAGES_PATTERN,
     "schema": r"format|schema|grammar",
     "think": r"think",
 }
 
 
-def _sent(request: Request) -> frozenset[Extra]:
+def _refusable_features(request: Request) -> frozenset[Extra]:
     """What a refusal of this request may be about."""
-    found: set[Extra] = {"pictures"} if request.pictures else set()
+    features: set[Extra] = {"pictures"} if request.pictures else set()
     if request.effort:
-        found.add("think")
-    if sanitize.schema(request):
-        found.add("schema")
-    return frozenset(found)
+        features.add("think")
+    if sanitize.has_schema(request):
+        features.add("schema")
+    return frozenset(features)
 
 
 def _think(request: Request, model: OllamaModel) -> dict[str, Any]:
@@ -259,15 +268,15 @@ def _think(request: Request, model: OllamaModel) -> dict[str, Any]:
     if not levels and "gpt-oss" in request.model:  # its server is an older one
         levels = frozenset({"low", "medium", "high"})
     if levels:
-        unknown = {each for row in OLLAMA_LEVELS.values() for each in row} - levels
+        unknown = {word for row in OLLAMA_LEVELS.values() for word in row} - levels
         wished = level(OLLAMA_LEVELS, request.effort, unknown)
         return {"think": wished} if wished else {}
-    return {"think": OLLAMA[request.effort]}
+    return {"think": OLLAMA_SWITCH[request.effort]}
 
 
-def _images(images: Iterable[Shown]) -> dict[str, Any]:
-    found = [image.data for image in images]
-    return {"images": found} if found else {}
+def _images(images: Iterable[EncodedImage]) -> dict[str, Any]:
+    data = [image.data for image in images]
+    return {"images": data} if data else {}
 
 
 class _Function(Struct, frozen=True):
@@ -290,7 +299,7 @@ def _piece(message: dict[str, Any]) -> EncodedPiece:
     return EncodedPiece(msgspec.json.encode(message))
 
 
-def _called(index: int, call: _Call) -> CallDelta:
+def _call_delta(index: int, call: _Call) -> CallDelta:
     function = call.function or _Function()
     written = bytes(function.arguments)
     if written.startswith(b'"'):  # some templates give the object as a string
@@ -298,16 +307,16 @@ def _called(index: int, call: _Call) -> CallDelta:
     return CallDelta(index, written.decode(), call.id or "", function.name)
 
 
-def model_of(shown: bytes) -> OllamaModel:
+def model_of(body: bytes) -> OllamaModel:
     """A model, from what the server says of it."""
     try:
-        found = msgspec.json.decode(shown, type=_Shown)
+        description = msgspec.json.decode(body, type=_ModelDescription)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return OllamaModel()
-    values = (found.thinking or _Thinking()).values or ()
+    values = (description.thinking or _Thinking()).values or ()
     return OllamaModel(
-        _window(found),
-        frozenset(found.capabilities) if found.capabilities else None,
+        _window(description),
+        frozenset(description.capabilities) if description.capabilities else None,
         frozenset(value for value in values if isinstance(value, str)),
     )
 
@@ -316,22 +325,22 @@ class _Thinking(Struct, frozen=True):
     values: list[bool | str] | None = None
 
 
-class _Shown(Struct, frozen=True):
+class _ModelDescription(Struct, frozen=True):
     parameters: str | None = None
     model_info: dict[str, Any] | None = None
     capabilities: list[str] | None = None
     thinking: _Thinking | None = None
 
 
-def _window(shown: _Shown) -> int:
+def _window(description: _ModelDescription) -> int:
     """What its author set (`num_ctx`) goes before what it was trained for."""
-    for line in (shown.parameters or "").splitlines():
+    for line in (description.parameters or "").splitlines():
         match line.split():
             case ["num_ctx", number] if number.isdecimal():
                 return int(number)
             case _:
                 continue
-    for name, value in (shown.model_info or {}).items():
+    for name, value in (description.model_info or {}).items():
         if name.endswith(".context_length") and isinstance(value, int):
             return value
     return 0

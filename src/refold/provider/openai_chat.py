@@ -18,14 +18,21 @@ from msgspec.structs import replace
 from refold.provider import sanitize
 from refold.provider.api_client import Http
 from refold.provider.capability_fallback import CapabilityFallback
-from refold.provider.efforts import OPENAI, Level, level
+from refold.provider.efforts import OPENAI_LEVELS, Level, level
 from refold.provider.encoding_cache import EncodedPiece, IncrementalFold, body_with
 from refold.provider.image_fallback import Hidden, ImageFallback
-from refold.provider.images import BLIND, Encodings, Seen, Shown, joined, result, seen
+from refold.provider.images import (
+    NO_IMAGES_PATTERN,
+    Content,
+    EncodedImage,
+    Encodings,
+    join_texts,
+    result_content,
+    texts_and_images,
+)
 from refold.provider.openai_chat_stream import ChatStreamState, Chunk, ending, from_wire
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
-from refold.provider.sanitize import REFUSED as NO_SYSTEM
-from refold.provider.sanitize import SystemAsUser, functions
+from refold.provider.sanitize import NO_SYSTEM_PATTERN, SystemAsUser, functions
 from refold.provider.spec import Quirks
 from refold.provider.sse import Events, WholeBody
 from refold.provider.wire_stream import Reader, deltas
@@ -33,8 +40,8 @@ from refold.values.growing import Log
 from refold.values.messages import Message, StoredMessage, Text, Thinking, ToolResult
 from refold.values.text import clean
 
-PLAIN = Quirks(output_limit="max_completion_tokens")
-BRIDGE = "(read)"  # what an answer says that is only there to stand between two others
+DEFAULT_QUIRKS = Quirks(output_limit="max_completion_tokens")
+BRIDGE_TEXT = "(read)"  # what an answer says that is only there to stand between two others
 
 # What a model or a server may refuse.
 Extra: TypeAlias = (
@@ -49,13 +56,13 @@ Extra: TypeAlias = (
 def to_wire(
     request: Request,
     messages: bytes,
-    quirks: Quirks = PLAIN,
+    quirks: Quirks = DEFAULT_QUIRKS,
     without: frozenset[Extra] = frozenset(),
 ) -> bytes:
     """The body of a request, given its messages, joined, from `message_to_wire`."""
-    told = b""
+    system_message = b""
     if system := sanitize.text(request.system).strip():
-        told = msgspec.json.encode({"role": "system", "content": system})
+        system_message = msgspec.json.encode({"role": "system", "content": system})
     body: dict[str, Any] = {"model": clean(request.model), "stream": quirks.stream}
     if quirks.stream and "usage" not in without:
         body["stream_options"] = {"include_usage": True}  # else it is never told
@@ -66,7 +73,7 @@ def to_wire(
     if request.tools:
         body["tools"] = functions(request.tools)
         body["tool_choice"] = request.tool_choice
-    wished = level(OPENAI, request.effort, without)
+    wished = level(OPENAI_LEVELS, request.effort, without)
     if wished and quirks.effort_in:
         nested = quirks.effort_in == "reasoning"
         body[quirks.effort_in] = {"effort": wished} if nested else wished
@@ -77,42 +84,44 @@ def to_wire(
         body["response_format"] = {"type": "json_schema", "json_schema": wanted}
     if request.session and quirks.cache_key and "cache" not in without:
         body["prompt_cache_key"] = sanitize.cache_key(request)
-    return body_with(body, "messages", told, messages)
+    return body_with(body, "messages", system_message, messages)
 
 
 def message_to_wire(
     message: Message,
     pictures: Pictures = NO_PICTURES,
     *,
-    quirks: Quirks = PLAIN,
-    kept: bool = True,
+    quirks: Quirks = DEFAULT_QUIRKS,
+    with_details: bool = True,
 ) -> Iterator[EncodedPiece]:
     """A message as one or, where it holds results, as one for each of them.
 
     `kept`: with the reasoning that only its own server can read.
     """
     yield from _results(message, pictures, quirks)
-    said = seen(message.parts, pictures)
+    contents = texts_and_images(message.parts, pictures)
     if message.role == "assistant":
-        yield from _answered(message, joined(said), quirks, kept)
-    elif any(isinstance(each, Shown) for each in said):
-        yield _piece({"role": "user", "content": [*map(_shown, said)]})
-    elif said or message.role == "user":
-        yield _piece({"role": "user", "content": joined(said) or "(no words)"})
+        yield from _answer_pieces(message, join_texts(contents), quirks, with_details)
+    elif any(isinstance(content, EncodedImage) for content in contents):
+        yield _piece({"role": "user", "content": [*map(_to_content, contents)]})
+    elif contents or message.role == "user":
+        yield _piece({"role": "user", "content": join_texts(contents) or "(no words)"})
 
 
 class OpenAIChat:
     """GPT, and nearly every other server, through its older protocol."""
 
-    def __init__(self, http: Http, quirks: Quirks = PLAIN) -> None:
-        bridge = StoredMessage(0, Message("assistant", (Text(BRIDGE),)))
+    def __init__(self, http: Http, quirks: Quirks = DEFAULT_QUIRKS) -> None:
+        bridge = StoredMessage(0, Message("assistant", (Text(BRIDGE_TEXT),)))
         self._http, self._quirks = http, quirks
         self._encoded = Encodings[tuple[bool, Quirks]](
-            lambda how: partial(message_to_wire, kept=how[0], quirks=how[1])
+            lambda how: partial(message_to_wire, with_details=how[0], quirks=how[1])
         )
-        self._bridged = IncrementalFold(_Bridged(Log()), partial(_bridged, bridge))
+        self._bridge_fold = IncrementalFold(
+            _BridgeState(Log()), partial(_add_bridge, bridge)
+        )
         self._system_as_user = SystemAsUser()
-        self._concessions = CapabilityFallback[Extra](_ABOUT)
+        self._concessions = CapabilityFallback[Extra](_REFUSAL_PATTERNS)
         self._images = ImageFallback()
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -120,11 +129,11 @@ class OpenAIChat:
 
         def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             without = self._concessions.of(model)
-            quirks = _wanted(self._quirks, without)
+            quirks = _adapt_quirks(self._quirks, without)
             asked = self._system_as_user.apply(request) if "system" in without else request
             conversation = asked.messages
             if quirks.bridged:
-                conversation = self._bridged.of(conversation).conversation
+                conversation = self._bridge_fold.of(conversation).conversation
             encoder = self._encoded.of(
                 ("kept" not in without, quirks),
                 shown="pictures" not in without,
@@ -133,7 +142,7 @@ class OpenAIChat:
             messages = encoder.join(conversation, request.pictures)
             body = to_wire(asked, messages, quirks, without)
             splitter = Events if quirks.stream else WholeBody
-            start = ChatStreamState(keeping=quirks.details)
+            start = ChatStreamState(own_wire=quirks.details)
             reader = Reader(
                 splitter, Chunk, start, from_wire, ending, over=b"[DONE]", think_tags=True
             )
@@ -142,11 +151,11 @@ class OpenAIChat:
             )
 
         def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            sent = _sent(request, self._quirks)
-            bridged = self._bridged.of(request.messages).conversation
+            features = _refusable_features(request, self._quirks)
+            bridged = self._bridge_fold.of(request.messages).conversation
             if not self._quirks.bridged and len(bridged) > len(request.messages):
-                sent = _BRIDGE | sent
-            return self._concessions.stream(model, partial(ask, hidden), sent)
+                features = _BRIDGE_FEATURE | features
+            return self._concessions.stream(model, partial(ask, hidden), features)
 
         return self._images.stream(request, concede)
 
@@ -154,14 +163,14 @@ class OpenAIChat:
         await self._http.aclose()
 
 
-_ABOUT: dict[Extra, str] = {
-    "system": NO_SYSTEM,
+_REFUSAL_PATTERNS: dict[Extra, str] = {
+    "system": NO_SYSTEM_PATTERN,
     "bridge": r"roles must alternate|unexpected role 'user' after role 'tool'",
     "usage": r"stream_options|include_usage",
     "ids": r"tool.?call.?id\b.{0,80}\bmust be\b",
     "back": r"reasoning_content",
     "limit": r"max_completion_tokens|max_tokens['\"`]* (is|are) (not supported|unsupported)",
-    "pictures": BLIND,
+    "pictures": NO_IMAGES_PATTERN,
     "temperature": r"temperature",
     "cache": r"prompt.?cache.?key",
     "schema": r"response_format|json_schema|schema|grammar|structured",
@@ -176,10 +185,10 @@ _ABOUT: dict[Extra, str] = {
 }
 
 
-_BRIDGE: frozenset[Extra] = frozenset(("bridge",))
+_BRIDGE_FEATURE: frozenset[Extra] = frozenset(("bridge",))
 
 
-def _wanted(quirks: Quirks, without: frozenset[Extra]) -> Quirks:
+def _adapt_quirks(quirks: Quirks, without: frozenset[Extra]) -> Quirks:
     """How the server wants its requests, after what it has refused."""
     if "ids" in without:
         quirks = replace(quirks, short_ids=True)
@@ -194,57 +203,57 @@ def _wanted(quirks: Quirks, without: frozenset[Extra]) -> Quirks:
     return quirks
 
 
-def _sent(request: Request, quirks: Quirks) -> frozenset[Extra]:
+def _refusable_features(request: Request, quirks: Quirks) -> frozenset[Extra]:
     """What a refusal of this request may be about."""
-    found: set[Extra] = {*OPENAI.get(request.effort, ())}
-    found |= {"ids"} if not quirks.short_ids else set()
-    found |= {"back"} if not quirks.thinking_back else set()
-    found |= {"usage"} if quirks.stream else set()
-    found |= {"limit"} if request.max_output else set()
+    features: set[Extra] = {*OPENAI_LEVELS.get(request.effort, ())}
+    features |= {"ids"} if not quirks.short_ids else set()
+    features |= {"back"} if not quirks.thinking_back else set()
+    features |= {"usage"} if quirks.stream else set()
+    features |= {"limit"} if request.max_output else set()
     if request.temperature is not None:
-        found.add("temperature")
+        features.add("temperature")
     if request.system.strip():
-        found.add("system")
+        features.add("system")
     if request.pictures:
-        found.add("pictures")
+        features.add("pictures")
     if _asks_for_schema(request, quirks):
-        found.add("schema")
+        features.add("schema")
     if request.session and quirks.cache_key:
-        found.add("cache")
+        features.add("cache")
     if quirks.details:
-        found.add("kept")
-    return frozenset(found)
+        features.add("kept")
+    return frozenset(features)
 
 
 def _asks_for_schema(request: Request, quirks: Quirks) -> bool:
     """Several servers apply the schema to every token, so no call would be possible."""
     calls = request.tools and request.tool_choice != "none"
-    return sanitize.schema(request) and (quirks.schema_beside_tools or not calls)
+    return sanitize.has_schema(request) and (quirks.schema_beside_tools or not calls)
 
 
 def _results(
     message: Message, pictures: Pictures, quirks: Quirks
 ) -> Iterator[EncodedPiece]:
     """A result contains only text. Its images follow all results in a user message."""
-    name = _short if quirks.short_ids else str
-    shown: list[Seen] = []
+    name = _short_id if quirks.short_ids else str
+    shown: list[Content] = []
     for part in message.parts:
         if isinstance(part, ToolResult):
-            text, images = result(part, pictures)
+            text, images = result_content(part, pictures)
             answered = {"role": "tool", "tool_call_id": name(part.call_id)}
             yield _piece({**answered, "content": text})
             if images:
                 shown += [f"[shown by {name(part.call_id)}]", *images]
     if shown and quirks.bridged:
-        yield _piece({"role": "assistant", "content": BRIDGE})
+        yield _piece({"role": "assistant", "content": BRIDGE_TEXT})
     if shown:
-        yield _piece({"role": "user", "content": [*map(_shown, shown)]})
+        yield _piece({"role": "user", "content": [*map(_to_content, shown)]})
 
 
-def _answered(
-    message: Message, said: str, quirks: Quirks, kept: bool
+def _answer_pieces(
+    message: Message, text: str, quirks: Quirks, with_details: bool
 ) -> Iterator[EncodedPiece]:
-    name = _short if quirks.short_ids else str
+    name = _short_id if quirks.short_ids else str
     # Our own ids: theirs may be missing, come twice, or be another wire's.
     calls: list[dict[str, Any]] = [
         {
@@ -257,47 +266,49 @@ def _answered(
         }
         for call in map(sanitize.original_call, message.calls)
     ]
-    if not (calls or said):
+    if not (calls or text):
         return
-    answer: dict[str, Any] = {"role": "assistant", "content": said or None}
+    answer: dict[str, Any] = {"role": "assistant", "content": text or None}
     if calls and quirks.thinking_back:
-        answer[quirks.thinking_back] = _thought(message)
-    if kept and (details := _details(message, quirks)):
+        answer[quirks.thinking_back] = _own_thinking(message)
+    if with_details and (details := _details(message, quirks)):
         answer["reasoning_details"] = details
     yield _piece({**answer, "tool_calls": calls} if calls else answer)
 
 
-def _shown(thing: Seen) -> dict[str, Any]:
-    if isinstance(thing, str):
-        return {"type": "text", "text": thing}
-    return {"type": "image_url", "image_url": {"url": thing.url}}
+def _to_content(content: Content) -> dict[str, Any]:
+    if isinstance(content, str):
+        return {"type": "text", "text": content}
+    return {"type": "image_url", "image_url": {"url": content.url}}
 
 
-class _Bridged(Struct, frozen=True):
+class _BridgeState(Struct, frozen=True):
     """A conversation with the bridge message between a result and a user's message."""
 
     conversation: Log[StoredMessage]
     waiting: bool = False  # for an answer to the results that came last
 
 
-def _bridged(bridge: StoredMessage, made: _Bridged, spoken: StoredMessage) -> _Bridged:
-    message, conversation, waiting = spoken.message, made.conversation, made.waiting
+def _add_bridge(
+    bridge: StoredMessage, state: _BridgeState, stored: StoredMessage
+) -> _BridgeState:
+    message, conversation, waiting = stored.message, state.conversation, state.waiting
     if waiting and message.role == "user":
         conversation = conversation.plus(bridge)
     if message.role != "assistant":
         waiting = message.role == "tool"
     elif waiting:  # an empty answer is not sent
         waiting = not (message.calls or sanitize.words(message))
-    return _Bridged(conversation.plus(spoken), waiting)
+    return _BridgeState(conversation.plus(stored), waiting)
 
 
-def _short(id_: str) -> str:
+def _short_id(id_: str) -> str:
     from hashlib import blake2s
 
     return blake2s(id_.encode("utf-8", "replace")).hexdigest()[:9]
 
 
-def _thought(message: Message) -> str:
+def _own_thinking(message: Message) -> str:
     """The thinking that this wire received. Other wires' thinking is encrypted for them."""
     texts = (p.text for p in message.parts if isinstance(p, Thinking) and not p.wire)
     return "\n\n".join(map(sanitize.text, texts))
@@ -305,14 +316,14 @@ def _thought(message: Message) -> str:
 
 def _details(message: Message, quirks: Quirks) -> list[Raw]:
     """What this very server said of its reasoning."""
-    found: list[Raw] = []
+    details: list[Raw] = []
     for part in message.parts:
         if quirks.details and isinstance(part, Thinking) and part.wire == quirks.details:
             try:
-                found += msgspec.json.decode(part.data, type=list[Raw])
+                details += msgspec.json.decode(part.data, type=list[Raw])
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue
-    return found
+    return details
 
 
 def _piece(message: dict[str, Any]) -> EncodedPiece:

@@ -38,62 +38,62 @@ class ChatStreamState(Struct, frozen=True):
     calls: "tuple[_Known, ...]" = ()
     used: "_Usage | None" = None
     counted: bool = False  # has the usage of all of it come, and nothing since?
-    heard: bool = False  # has a part of the answer come?
+    begun: bool = False  # has a part of the answer come?
     finish: str = ""
     refused: bool = False
     model: str = ""
-    keeping: str = ""  # the wire that wants its reasoning back; "": none does
+    own_wire: str = ""  # the wire that wants its reasoning back; "": none does
     details: Log[dict[str, Any]] = msgspec.field(default_factory=Log[dict[str, Any]])
 
 
 def from_wire(
-    reading: ChatStreamState, chunk: Chunk
+    state: ChatStreamState, chunk: Chunk
 ) -> tuple[ChatStreamState, tuple[Delta | StreamError, ...]]:
     """What a chunk says, and how to read on."""
     if chunk.error and bytes(chunk.error) != b"null":
-        return reading, (_trouble(msgspec.json.decode(chunk.error)),)
+        return state, (_trouble(msgspec.json.decode(chunk.error)),)
     if chunk.message and chunk.code and chunk.choices is None:
-        return reading, (_trouble({"message": chunk.message, "code": chunk.code}),)
-    if chunk.usage or (chunk.model and not reading.model):
-        reading = replace(
-            reading,
-            used=chunk.usage or reading.used,
-            model=reading.model or chunk.model or "",
+        return state, (_trouble({"message": chunk.message, "code": chunk.code}),)
+    if chunk.usage or (chunk.model and not state.model):
+        state = replace(
+            state,
+            used=chunk.usage or state.used,
+            model=state.model or chunk.model or "",
         )
     if chunk.choices:  # a body that was not streamed has all, whatever it says of its end
         counted = any(c.message is not None and c.delta is None for c in chunk.choices)
     else:
         counted = bool(chunk.usage and chunk.usage.completion_tokens)
-    if counted != reading.counted:
-        reading = replace(reading, counted=counted)
-    found: list[Delta | StreamError] = []
+    if counted != state.counted:
+        state = replace(state, counted=counted)
+    pieces: list[Delta | StreamError] = []
     for choice in chunk.choices or ():
-        reading, told = _said(reading, choice)
-        found += told
-        if broken := _broken_end(choice):
-            found.append(StreamError(502, broken))
+        state, choice_pieces = _read_choice(state, choice)
+        pieces += choice_pieces
+        if broken := _failure_reason(choice):
+            pieces.append(StreamError(502, broken))
         elif choice.finish_reason:
-            reading = replace(reading, finish=choice.finish_reason)
-            if reading.details and (data := joined(reading.details)):
-                found.append(ThinkingDelta("", reading.keeping, data))
-    return reading, tuple(found)
+            state = replace(state, finish=choice.finish_reason)
+            if state.details and (data := join_details(state.details)):
+                pieces.append(ThinkingDelta("", state.own_wire, data))
+    return state, tuple(pieces)
 
 
-def ending(reading: ChatStreamState, marked: bool) -> Done | None:
+def ending(state: ChatStreamState, marked: bool) -> Done | None:
     """The end of a response, if it may end here: usage comes after its text.
 
     `[DONE]` or the last usage is an end, too: several servers give no reason for it.
     """
-    if not (reading.finish or marked or reading.counted):
+    if not (state.finish or marked or state.counted):
         return None
-    stop = _STOPS.get(reading.finish, "end")
-    why = reading.finish if stop == "refused" else ""
-    if reading.refused:
+    stop = _STOP_REASONS.get(state.finish, "end")
+    why = state.finish if stop == "refused" else ""
+    if state.refused:
         stop = "refused"  # its words say why
-    elif reading.calls and stop == "end":  # several servers say "stop" after calls
+    elif state.calls and stop == "end":  # several servers say "stop" after calls
         stop = "calls"
-    used = reading.used or _Usage()
-    return Done(_usage(used), stop, reading.model, cost=_cost(used), why=why)
+    used = state.used or _Usage()
+    return Done(_usage(used), stop, state.model, cost=_cost(used), why=why)
 
 
 class _Function(Struct, frozen=True):
@@ -150,7 +150,7 @@ class _Known(Struct, frozen=True):
     named: bool = True
 
 
-_STOPS: dict[str, Stop] = {
+_STOP_REASONS: dict[str, Stop] = {
     "stop": "end",
     "tool_calls": "calls",
     "function_call": "calls",
@@ -159,7 +159,7 @@ _STOPS: dict[str, Stop] = {
 }
 
 
-def _broken_end(choice: _Choice) -> str:
+def _failure_reason(choice: _Choice) -> str:
     """What went wrong, where the reason for the end says that this is no response."""
     reason = choice.finish_reason or ""
     if reason == "error":  # a go-between tells us that its source failed
@@ -172,34 +172,34 @@ def _broken_end(choice: _Choice) -> str:
     return ""
 
 
-def _said(
-    reading: ChatStreamState, choice: _Choice
+def _read_choice(
+    state: ChatStreamState, choice: _Choice
 ) -> tuple[ChatStreamState, list[Delta | StreamError]]:
-    whole = None if reading.heard else choice.message  # some repeat all of it at the end
+    whole = None if state.begun else choice.message  # some repeat all of it at the end
     delta = choice.delta or whole or _Delta()
-    if not reading.heard and (delta.content or delta.tool_calls):
-        reading = replace(reading, heard=True)
-    found: list[Delta | StreamError] = []
+    if not state.begun and (delta.content or delta.tool_calls):
+        state = replace(state, begun=True)
+    pieces: list[Delta | StreamError] = []
     thought = delta.reasoning_content or delta.reasoning or ""
     if details := delta.reasoning_details:
-        thought = thought or thought_in(details)
-        for detail in details if reading.keeping else ():
-            reading = replace(reading, details=reading.details.plus(detail))
+        thought = thought or reasoning_text(details)
+        for detail in details if state.own_wire else ():
+            state = replace(state, details=state.details.plus(detail))
     if thought:
-        found.append(ThinkingDelta(thought))
-    said = delta.content or delta.refusal
-    if isinstance(said, str):
-        found.append(TextDelta(said))
-    elif said:
-        found += map(_told, said)
-    if delta.refusal and not reading.refused:
-        reading = replace(reading, refused=True)
+        pieces.append(ThinkingDelta(thought))
+    content = delta.content or delta.refusal
+    if isinstance(content, str):
+        pieces.append(TextDelta(content))
+    elif content:
+        pieces += map(_bit_to_delta, content)
+    if delta.refusal and not state.refused:
+        state = replace(state, refused=True)
     for place, call in enumerate(_calls(delta)):
         if choice.message and call.index is None:  # whole calls need not be counted
             call = replace(call, index=place)
-        reading, piece = _called(reading, call)
-        found.append(piece)
-    return reading, found
+        state, piece = _add_call_piece(state, call)
+        pieces.append(piece)
+    return state, pieces
 
 
 def _calls(delta: _Delta) -> Sequence[_Call]:
@@ -208,7 +208,7 @@ def _calls(delta: _Delta) -> Sequence[_Call]:
     return delta.tool_calls or ()
 
 
-def _told(bit: _Bit) -> Delta:
+def _bit_to_delta(bit: _Bit) -> Delta:
     if isinstance(bit.thinking, str):
         return ThinkingDelta(bit.thinking)
     if bit.thinking:
@@ -216,7 +216,9 @@ def _told(bit: _Bit) -> Delta:
     return TextDelta(bit.text or "")
 
 
-def _called(reading: ChatStreamState, call: _Call) -> tuple[ChatStreamState, CallDelta]:
+def _add_call_piece(
+    state: ChatStreamState, call: _Call
+) -> tuple[ChatStreamState, CallDelta]:
     """A piece of a call, with our index.
 
     Most servers count calls from 0; some give every call the same index or none at all, and
@@ -224,9 +226,9 @@ def _called(reading: ChatStreamState, call: _Call) -> tuple[ChatStreamState, Cal
     of its own, or let the name end in a mark of the model's format.
     """
     function = call.function or _Function()
-    arguments = _written(function.arguments)
+    arguments = _arguments_text(function.arguments)
     name = (function.name or "").partition("<|")[0].strip()
-    known, theirs, id_ = reading.calls, call.index, call.id or ""
+    known, theirs, id_ = state.calls, call.index, call.id or ""
     if theirs is None:
         theirs = known[-1].theirs if known else 0
     for ours in range(len(known) - 1, -1, -1):
@@ -234,15 +236,17 @@ def _called(reading: ChatStreamState, call: _Call) -> tuple[ChatStreamState, Cal
             if name and id_ and known[ours].id and known[ours].id != id_:
                 break
             if known[ours].named or not name:
-                return reading, CallDelta(ours, arguments)
-            now = replace(known[ours], named=True)  # several send the arguments first
-            calls = (*known[:ours], now, *known[ours + 1 :])
-            return replace(reading, calls=calls), CallDelta(ours, arguments, name=name)
+                return state, CallDelta(ours, arguments)
+            known_call = replace(
+                known[ours], named=True
+            )  # several send the arguments first
+            calls = (*known[:ours], known_call, *known[ours + 1 :])
+            return replace(state, calls=calls), CallDelta(ours, arguments, name=name)
     calls = (*known, _Known(theirs, id_, bool(name)))
-    return replace(reading, calls=calls), CallDelta(len(known), arguments, id_, name)
+    return replace(state, calls=calls), CallDelta(len(known), arguments, id_, name)
 
 
-def _written(arguments: str | dict[str, Any] | None) -> str:
+def _arguments_text(arguments: str | dict[str, Any] | None) -> str:
     if isinstance(arguments, dict):
         return msgspec.json.encode(arguments).decode()
     return arguments or ""
@@ -284,46 +288,48 @@ def _trouble(error: Any) -> StreamError:
 
 
 # Of a block that comes in pieces: what grows. All else is said once, or again.
-_GROWS = ("text", "summary")
+_GROWING_FIELDS = ("text", "summary")
 
 
-def thought_in(details: Iterable[dict[str, Any]]) -> str:
+def reasoning_text(details: Iterable[dict[str, Any]]) -> str:
     """The texts among them, for people."""
-    words = (detail.get(name) for detail in details for name in _GROWS)
+    words = (detail.get(name) for detail in details for name in _GROWING_FIELDS)
     return "".join(word for word in words if isinstance(word, str))
 
 
-def joined(pieces: Iterable[dict[str, Any]]) -> Raw | None:
+def join_details(pieces: Iterable[dict[str, Any]]) -> Raw | None:
     """All of it, as it goes back; None if it cannot be said in JSON."""
     blocks: list[_Block] = []
     for piece in pieces:
-        if not (blocks and blocks[-1].goes_on(piece)):
+        if not (blocks and blocks[-1].continues_with(piece)):
             blocks.append(_Block())
         blocks[-1].add(piece)
     try:
-        return Raw(msgspec.json.encode([block.whole() for block in blocks]))
+        return Raw(msgspec.json.encode([block.to_dict() for block in blocks]))
     except (UnicodeEncodeError, OverflowError):  # half a character, a huge number
         return None
 
 
 class _Block:
     def __init__(self) -> None:
-        self._said: dict[str, Any] = {}
+        self._fields: dict[str, Any] = {}
         self._grown: dict[str, list[str]] = {}
 
-    def goes_on(self, piece: dict[str, Any]) -> bool:
+    def continues_with(self, piece: dict[str, Any]) -> bool:
         """Text continues if it has the same number. Encrypted data arrives as a whole."""
         sealed = piece.get("type") == "reasoning.encrypted"
-        same = (self._said.get(name) == piece.get(name) for name in ("type", "index"))
+        same = (self._fields.get(name) == piece.get(name) for name in ("type", "index"))
         return not sealed and all(same)
 
     def add(self, piece: dict[str, Any]) -> None:
         for name, value in piece.items():
-            if name in _GROWS and isinstance(value, str):
-                self._said.setdefault(name, "")
+            if name in _GROWING_FIELDS and isinstance(value, str):
+                self._fields.setdefault(name, "")
                 self._grown.setdefault(name, []).append(value)
             elif value is not None:
-                self._said[name] = value
+                self._fields[name] = value
 
-    def whole(self) -> dict[str, Any]:
-        return self._said | {name: "".join(said) for name, said in self._grown.items()}
+    def to_dict(self) -> dict[str, Any]:
+        return self._fields | {
+            name: "".join(pieces) for name, pieces in self._grown.items()
+        }

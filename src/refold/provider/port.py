@@ -192,7 +192,7 @@ class Closable(Protocol):
     async def aclose(self) -> None: ...
 
 
-def seen(delta: Delta) -> bool:
+def is_response_part(delta: Delta) -> bool:
     """Is it a part of the response? Then the request is repeated only after a `Dropped`."""
     return not isinstance(delta, Retrying | Dropped | RequestSent | ResponseBytes)
 
@@ -207,7 +207,7 @@ class Attempt:
         if isinstance(delta, Dropped):
             self.begun = self.hosted = False
         else:
-            self.begun = self.begun or seen(delta)
+            self.begun = self.begun or is_response_part(delta)
             # The provider has called a tool of a server, and would call it again.
             self.hosted = self.hosted or isinstance(delta, HostedCall)
         return delta

@@ -19,12 +19,10 @@ from refold.provider.settings import Override
 from refold.provider.spec import ProviderSpec
 from refold.values.usage import Usage
 
-_DAY = r"20\d\d-?(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])"
-_PACKED_DAY = r"-(20\d\d)(0[1-9]|1[0-2])([0-3]\d)(?=:|$)"
+_DAY_PATTERN = r"20\d\d-?(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])"
+_PACKED_DAY_PATTERN = r"-(20\d\d)(0[1-9]|1[0-2])([0-3]\d)(?=:|$)"
 # What may follow a model's name and leave it the same model, before a ":variant".
-_VERSION = (
-    rf"(?:[-@]{_DAY}|[-@]latest|@default|-00\d|(?<=-preview)-\d\d-(?:20)?\d\d)(?=:|$)"
-)
+_VERSION_PATTERN = rf"(?:[-@]{_DAY_PATTERN}|[-@]latest|@default|-00\d|(?<=-preview)-\d\d-(?:20)?\d\d)(?=:|$)"
 
 
 Overrides: TypeAlias = Mapping[str, Override]  # by "provider/model", or a pattern of it
@@ -41,22 +39,22 @@ class Rates(Struct, frozen=True):
         return self.steps[0]
 
     def cost(self, usage: Usage) -> float:
-        held = self.first
+        tier = self.first
         for step in self.steps[1:]:
             if usage.input > step.over:
-                held = step
-        cached = held.input if held.cached is None else held.cached
-        written = held.input if held.cache_write is None else held.cache_write
+                tier = step
+        cached = tier.input if tier.cached is None else tier.cached
+        written = tier.input if tier.cache_write is None else tier.cache_write
         dollars = (
-            usage.fresh * held.input
+            usage.fresh * tier.input
             + usage.cached * cached
             + usage.cache_write * written
-            + usage.output * held.output
+            + usage.output * tier.output
         )
         return dollars / 1_000_000
 
 
-FREE = Rates((PriceTier(0, 0.0, 0.0),))
+FREE_RATES = Rates((PriceTier(0, 0.0, 0.0),))
 
 
 def rates(
@@ -64,19 +62,19 @@ def rates(
     model: str,
     overrides: Overrides = NO_OVERRIDES,
     *,
-    here: bool = False,
-    told: tuple[PriceTier, ...] = (),
+    is_local: bool = False,
+    listed: tuple[PriceTier, ...] = (),
     now: float | None = None,
 ) -> Rates | None:
     """A model's prices at a moment, seconds since 1970; None: not known.
 
     `told` is what the provider itself reports.
     """
-    steps = FREE.steps if here or provider == "local" else told
-    steps = steps or _listed(provider, model, time.time() if now is None else now)
+    steps = FREE_RATES.steps if is_local or provider == "local" else listed
+    steps = steps or _list_tiers(provider, model, time.time() if now is None else now)
     own = override(provider, model, overrides)
-    if own and own.priced:
-        changed = _changed(own, steps[0] if steps else None)
+    if own and own.has_price:
+        changed = _override_tier(own, steps[0] if steps else None)
         steps = (changed,) if changed else ()
     return Rates(steps) if steps else None
 
@@ -92,7 +90,7 @@ def override(provider: str, model: str, overrides: Overrides) -> Override | None
     return overrides[max(fitting)[2]] if fitting else None
 
 
-def sold_by(provider: str) -> str:
+def vendor_name(provider: str) -> str:
     """What the list calls a provider of ours."""
     return {"openai-chat": "openai"}.get(provider, provider)
 
@@ -101,9 +99,9 @@ def sold_by(provider: str) -> str:
 def find(provider: str, model: str) -> KnownModel | None:
     """The model of the list that this name means: itself, or one dated otherwise."""
     name = model.lower().removeprefix("models/")
-    own = sold_by(provider)
-    for each in (own, *seller(own).too):
-        models = by_name(each)
+    own = vendor_name(provider)
+    for vendor in (own, *seller(own).too):
+        models = by_name(vendor)
         for spelling in _spellings(name):
             if spelling in models:
                 return models[spelling]
@@ -124,7 +122,7 @@ def runs_here(spec: ProviderSpec, address: str, model: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def _listed(provider: str, model: str, now: float) -> tuple[PriceTier, ...]:
+def _list_tiers(provider: str, model: str, now: float) -> tuple[PriceTier, ...]:
     known = find(provider, model)
     if known is None:
         return ()
@@ -133,24 +131,24 @@ def _listed(provider: str, model: str, now: float) -> tuple[PriceTier, ...]:
     return known.steps(date, clock)
 
 
-def _changed(own: Override, before: PriceTier | None) -> PriceTier | None:
+def _override_tier(own: Override, before: PriceTier | None) -> PriceTier | None:
     """The prices that follow; None while input or output is not known."""
-    read = _set(own.input, before and before.input)
-    output = _set(own.output, before and before.output)
+    read = _first_set(own.input, before and before.input)
+    output = _first_set(own.output, before and before.output)
     if read is None or output is None:
         return None
-    kept = before if own.input is None else None
-    cached = _set(own.cached, kept and kept.cached)
+    base = before if own.input is None else None
+    cached = _first_set(own.cached, base and base.cached)
     return PriceTier(
-        0, read, output, cached, _set(own.cache_write, kept and kept.cache_write)
+        0, read, output, cached, _first_set(own.cache_write, base and base.cache_write)
     )
 
 
-def _set(own: float | None, before: float | None) -> float | None:
+def _first_set(own: float | None, before: float | None) -> float | None:
     return before if own is None else own
 
 
 def _spellings(name: str) -> Iterator[str]:
     yield name
-    yield re.sub(_PACKED_DAY, r"-\1-\2-\3", name)
-    yield re.sub(_VERSION, "", name)
+    yield re.sub(_PACKED_DAY_PATTERN, r"-\1-\2-\3", name)
+    yield re.sub(_VERSION_PATTERN, "", name)

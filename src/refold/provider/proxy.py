@@ -14,7 +14,7 @@ from anyio.abc import ByteStream
 
 from refold.errors import ProxyFault, SetupFault
 
-_PORTS = {"http": 8080, "https": 443, "socks5": 1080, "socks5h": 1080}
+_DEFAULT_PORTS = {"http": 8080, "https": 443, "socks5": 1080, "socks5h": 1080}
 _MAX_HEAD_BYTES = 65536
 
 
@@ -25,16 +25,16 @@ def proxy_for(host: str, port: int, environ: Mapping[str, str], *, tls: bool) ->
     """
     if _is_exempt(host, port, _value("no_proxy", environ)):
         return ""
-    named = _value("https_proxy" if tls else "http_proxy", environ)
-    named = named or _value("all_proxy", environ)
-    return parsed_proxy(named).geturl() if named else ""
+    proxy = _value("https_proxy" if tls else "http_proxy", environ)
+    proxy = proxy or _value("all_proxy", environ)
+    return parse_proxy(proxy).geturl() if proxy else ""
 
 
-def parsed_proxy(proxy: str) -> SplitResult:
+def parse_proxy(proxy: str) -> SplitResult:
     """The parts of a proxy's address. Raises `SetupFault`."""
     parts = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
     try:
-        usable = parts.scheme in _PORTS and parts.hostname and (parts.port or True)
+        usable = parts.scheme in _DEFAULT_PORTS and parts.hostname and (parts.port or True)
     except ValueError:
         usable = False
     if not usable:
@@ -47,7 +47,7 @@ def parsed_proxy(proxy: str) -> SplitResult:
 
 
 def proxy_port(parts: SplitResult) -> int:
-    return parts.port or _PORTS[parts.scheme]
+    return parts.port or _DEFAULT_PORTS[parts.scheme]
 
 
 def proxy_headers(parts: SplitResult) -> tuple[tuple[str, str], ...]:
@@ -121,8 +121,8 @@ async def _open_socks(stream: ByteStream, parts: SplitResult, host: str, port: i
         protocol.send(socks5.SOCKS5CommandRequest.from_address(command, (host, port)))
         await stream.send(protocol.data_to_send())
         head = await answer(5)
-        rest = {1: 3, 3: head[4], 4: 15}.get(head[3], 0) + 2
-        opened = protocol.receive_data(head + await answer(rest))
+        remaining_bytes = {1: 3, 3: head[4], 4: 15}.get(head[3], 0) + 2
+        opened = protocol.receive_data(head + await answer(remaining_bytes))
     except exceptions.SOCKSError as error:
         raise ProxyFault(f"the proxy {parts.hostname} does not speak SOCKS 5") from error
     if not isinstance(opened, socks5.SOCKS5Reply):

@@ -1,7 +1,7 @@
 """The resolver of every outgoing request: names become addresses, and each address is judged.
 
 A name leads wherever its owner wants, also to this machine. So a request that was allowed for
-a name is sent only to addresses that were judged here: `judged` resolves and judges, and
+a name is sent only to addresses that were judged here: `resolve_and_judge` resolves and judges, and
 `connect.dial` connects to what it returns. Where a proxy resolves names, only what this machine
 resolves can be judged. `values.web_address` says which addresses are private; who asked for a
 request decides which of them it may reach.
@@ -21,7 +21,7 @@ Judge = Callable[[WebAddress], Awaitable[Sequence[str]]]
 
 _NAMED_INSIDE: Collection[AddressKind] = frozenset(("loopback", "private"))
 _ALL_INSIDE: Collection[AddressKind] = frozenset(("loopback", "private", "reserved"))
-_SHOWN_ADDRESSES = 3
+_MAX_ADDRESSES_SHOWN = 3
 
 
 class AddressRefused(OSError):
@@ -45,10 +45,10 @@ async def resolve(host: str, port: int) -> Sequence[str]:
     return tuple(dict.fromkeys(str(row[4][0]) for row in rows))
 
 
-async def judged(
+async def resolve_and_judge(
     host: str,
     port: int,
-    also: Collection[AddressKind] = (),
+    allowed_kinds: Collection[AddressKind] = (),
     resolve: Resolve = resolve,
 ) -> Sequence[str]:
     """The addresses of a host, if each may be connected to.
@@ -57,12 +57,12 @@ async def judged(
     `AddressRefused` where an address may not.
     """
     addresses = await resolve(host, port)
-    check_addresses(host, addresses, also)
+    check_addresses(host, addresses, allowed_kinds)
     return addresses
 
 
 def check_addresses(
-    host: str, addresses: Sequence[str], also: Collection[AddressKind] = ()
+    host: str, addresses: Sequence[str], allowed_kinds: Collection[AddressKind] = ()
 ) -> None:
     """Raises `AddressRefused` for one that is neither public nor of a kind in `also`.
 
@@ -71,14 +71,14 @@ def check_addresses(
     """
     kinds = kinds_of(addresses)
     inside = [kind for kind in kinds if kind != "public"]
-    listed = ", ".join(addresses[:_SHOWN_ADDRESSES])
+    listed = ", ".join(addresses[:_MAX_ADDRESSES_SHOWN])
     if inside and "public" in kinds:
         raise AddressRefused(
             f"{host} has public and private addresses ({listed}), as a hostile name server "
             "answers: nothing was sent; use a name whose addresses are all private, or one "
             "of the addresses"
         )
-    if wrong := [kind for kind in inside if kind not in also]:
+    if wrong := [kind for kind in inside if kind not in allowed_kinds]:
         place = host if tuple(addresses) == (host,) else f"{host} leads to {listed}, which"
         raise AddressRefused(f"{place} is {_in_words(wrong[0])}: nothing was sent")
 

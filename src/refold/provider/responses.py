@@ -19,14 +19,22 @@ from msgspec.structs import replace
 from refold.provider import sanitize
 from refold.provider.api_client import Http
 from refold.provider.capability_fallback import CapabilityFallback
-from refold.provider.efforts import OPENAI, Level, level
+from refold.provider.efforts import OPENAI_LEVELS, Level, level
 from refold.provider.encoding_cache import EchoOptions, EncodedPiece, body_with
 from refold.provider.image_fallback import Hidden, ImageFallback
-from refold.provider.images import BLIND, Encodings, Seen, Shown, joined, result, seen
+from refold.provider.images import (
+    NO_IMAGES_PATTERN,
+    Content,
+    EncodedImage,
+    Encodings,
+    join_texts,
+    result_content,
+    texts_and_images,
+)
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
 from refold.provider.responses_stream import (
-    TYPES,
-    WIRE,
+    EVENT_TYPES,
+    WIRE_NAME,
     Event,
     ResponsesStreamState,
     ending,
@@ -73,7 +81,7 @@ def to_wire(
         body["reasoning"] = reasoning
     if request.session and "cache" not in without:
         body["prompt_cache_key"] = sanitize.cache_key(request)
-    if sanitize.schema(request) and "schema" not in without:
+    if sanitize.has_schema(request) and "schema" not in without:
         wanted = {"name": "answer", "schema": request.schema, "strict": False}
         body["text"] = {"format": {"type": "json_schema", **wanted}}
     if system := sanitize.text(request.system).strip():
@@ -100,100 +108,104 @@ def to_wire(
     return body_with(body, "input", items)
 
 
-_OURS = EchoOptions(WIRE)  # reasoning is that of this wire, and no server is named
+_OWN_ECHO = EchoOptions(WIRE_NAME)  # reasoning is that of this wire, and no server is named
 
 
 def message_to_wire(
     message: Message,
     pictures: Pictures = NO_PICTURES,
     *,
-    manner: EchoOptions = _OURS,
+    echo: EchoOptions = _OWN_ECHO,
 ) -> Iterator[EncodedPiece]:
     """A message as items."""
     if message.role == "assistant":
-        items = [*_answered(message, manner)]
+        items = [*_assistant_items(message, echo)]
         while items and items[-1]["type"] == "reasoning":
             items.pop()  # "provided without its required following item"
     else:
-        items = [*_told(message, pictures)]
+        items = [*_user_items(message, pictures)]
     for item in items:
         yield EncodedPiece(msgspec.json.encode(item))
 
 
 def _reasoning(request: Request, without: frozenset[Extra]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     if "summary" not in without:
-        found["summary"] = "auto"  # else nothing is told of it
-    if wished := level(OPENAI, request.effort, without):
-        found["effort"] = wished
-    return found
+        fields["summary"] = "auto"  # else nothing is told of it
+    if wished := level(OPENAI_LEVELS, request.effort, without):
+        fields["effort"] = wished
+    return fields
 
 
-def _told(message: Message, pictures: Pictures) -> Iterator[dict[str, Any]]:
+def _user_items(message: Message, pictures: Pictures) -> Iterator[dict[str, Any]]:
     for part in message.parts:
         if isinstance(part, ToolResult):
-            text, images = result(part, pictures)
-            told = [text] if text.strip() else []
+            text, images = result_content(part, pictures)
+            texts = [text] if text.strip() else []
             yield {
                 "type": "function_call_output",
                 "call_id": part.call_id,
-                "output": [*map(_shown, [*told, *images])] if images else text,
+                "output": [*map(_to_content, [*texts, *images])] if images else text,
             }
-    said = seen(message.parts, pictures)
-    if any(isinstance(each, Shown) for each in said):
-        yield {"type": "message", "role": "user", "content": [*map(_shown, said)]}
-    elif said or message.role == "user":
-        words = joined(said) or "(no words)"
+    contents = texts_and_images(message.parts, pictures)
+    if any(isinstance(content, EncodedImage) for content in contents):
+        yield {"type": "message", "role": "user", "content": [*map(_to_content, contents)]}
+    elif contents or message.role == "user":
+        words = join_texts(contents) or "(no words)"
         yield {"type": "message", "role": "user", "content": words}
 
 
-def _shown(thing: Seen) -> dict[str, str]:
-    if isinstance(thing, str):
-        return {"type": "input_text", "text": thing}
-    return {"type": "input_image", "image_url": thing.url, "detail": "auto"}
+def _to_content(content: Content) -> dict[str, str]:
+    if isinstance(content, str):
+        return {"type": "input_text", "text": content}
+    return {"type": "input_image", "image_url": content.url, "detail": "auto"}
 
 
-def _answered(message: Message, manner: EchoOptions) -> Iterator[dict[str, Any]]:
+def _assistant_items(message: Message, echo: EchoOptions) -> Iterator[dict[str, Any]]:
     phase: dict[str, Any] = {}  # of the words that come next
     for part in message.parts:
         match part:
             case Text(text) if text.strip():
-                said = {"type": "message", "role": "assistant", **phase}
-                yield {**said, "content": sanitize.text(text)}
+                item_fields = {"type": "message", "role": "assistant", **phase}
+                yield {**item_fields, "content": sanitize.text(text)}
                 phase = {}
-            case Thinking(_, wire, data) if wire and wire == manner.keeping:
-                match _decoded(data):
+            case Thinking(_, wire, data) if wire and wire == echo.own_wire:
+                match _decode_stored(data):
                     case {"type": "reasoning", **_more} as item:
                         yield cast("dict[str, Any]", item)
                     case {"hosted": str()} as kept:
-                        yield from _recalled(cast("dict[str, Any]", kept), manner.hosting)
+                        yield from _hosted_items(
+                            cast("dict[str, Any]", kept), echo.mcp_servers
+                        )
                     case {"phase": str()} as found:
                         phase = cast("dict[str, Any]", found)
                     case _:
                         continue
             case ToolCall(id_):
-                made = sanitize.original_call(part)
+                call = sanitize.original_call(part)
                 # Our own id: theirs may be missing, come twice, or be another wire's.
                 yield {
                     "type": "function_call",
                     "call_id": id_,
-                    "name": sanitize.name(made.name),
-                    "arguments": bytes(sanitize.arguments(made.arguments)).decode(),
+                    "name": sanitize.name(call.name),
+                    "arguments": bytes(sanitize.arguments(call.arguments)).decode(),
                 }
             case _:
                 continue
 
 
-def _recalled(kept: dict[str, Any], hosting: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    from refold.provider.hosted_mcp import recalled
+def _hosted_items(
+    stored: dict[str, Any], mcp_servers: tuple[str, ...]
+) -> Iterator[dict[str, Any]]:
+    from refold.provider.hosted_mcp import restore_parts
 
-    items, words = recalled(kept, hosting) or ([], "")
+    items, words = restore_parts(stored, mcp_servers) or ([], "")
     yield from items
     if words:
         yield {"type": "message", "role": "assistant", "content": words}
 
 
-def _decoded(data: Raw) -> Any:
+def _decode_stored(data: Raw) -> Any:
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -203,12 +215,14 @@ def _decoded(data: Raw) -> Any:
 class OpenAIResponses:
     """GPT, and compatible servers, through its newer protocol."""
 
-    def __init__(self, http: Http, keeping: str = WIRE, *, hosts_mcp: bool = False) -> None:
-        self._http, self._keeping, self._hosts_mcp = http, keeping, hosts_mcp
+    def __init__(
+        self, http: Http, own_wire: str = WIRE_NAME, *, hosts_mcp: bool = False
+    ) -> None:
+        self._http, self._own_wire, self._hosts_mcp = http, own_wire, hosts_mcp
         self._encoded = Encodings[EchoOptions](
-            lambda manner: partial(message_to_wire, manner=manner)
+            lambda manner: partial(message_to_wire, echo=manner)
         )
-        self._concessions = CapabilityFallback[Extra](_ABOUT)
+        self._concessions = CapabilityFallback[Extra](_REFUSAL_PATTERNS)
         self._images = ImageFallback()
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -218,25 +232,27 @@ class OpenAIResponses:
 
         def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             without = self._concessions.of(model)
-            keeping = "" if "kept" in without else self._keeping
+            own_wire = "" if "kept" in without else self._own_wire
             hosted = () if "hosted" in without else request.hosted
-            manner = EchoOptions(keeping, tuple(each.name for each in hosted))
-            encoder = self._encoded.of(
-                manner, shown="pictures" not in without, hidden=hidden
-            )
+            echo = EchoOptions(own_wire, tuple(server.name for server in hosted))
+            encoder = self._encoded.of(echo, shown="pictures" not in without, hidden=hidden)
             items = encoder.join(request.messages, request.pictures)
             body = to_wire(request, items, without)
-            start = ResponsesStreamState(keeping=self._keeping, hosting=manner.hosting)
+            start = ResponsesStreamState(
+                own_wire=self._own_wire, mcp_servers=echo.mcp_servers
+            )
             splitter = partial(Events, events_of_body)
             reader = Reader(
-                splitter, Event, start, from_wire, ending, over=b"[DONE]", types=TYPES
+                splitter, Event, start, from_wire, ending, over=b"[DONE]", types=EVENT_TYPES
             )
             return deltas(
                 self._http, "/responses", body, model, reader, trace=request.trace
             )
 
         def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            return self._concessions.stream(model, partial(ask, hidden), _sent(request))
+            return self._concessions.stream(
+                model, partial(ask, hidden), _refusable_features(request)
+            )
 
         return self._images.stream(request, concede)
 
@@ -244,9 +260,9 @@ class OpenAIResponses:
         await self._http.aclose()
 
 
-_ABOUT: dict[Extra, str] = {
+_REFUSAL_PATTERNS: dict[Extra, str] = {
     "hosted": r"\bmcp\b",
-    "pictures": BLIND,
+    "pictures": NO_IMAGES_PATTERN,
     "temperature": r"temperature",
     "cache": r"prompt.?cache.?key",
     "schema": r"text\.format|json_schema|response_format|schema",
@@ -263,17 +279,22 @@ _ABOUT: dict[Extra, str] = {
 }
 
 
-def _sent(request: Request) -> frozenset[Extra]:
+def _refusable_features(request: Request) -> frozenset[Extra]:
     """What a refusal of this request may be about."""
-    found: set[Extra] = {"kept", "encrypted", "summary", *OPENAI.get(request.effort, ())}
+    features: set[Extra] = {
+        "kept",
+        "encrypted",
+        "summary",
+        *OPENAI_LEVELS.get(request.effort, ()),
+    }
     if request.temperature is not None:
-        found.add("temperature")
+        features.add("temperature")
     if request.pictures:
-        found.add("pictures")
-    if sanitize.schema(request):
-        found.add("schema")
+        features.add("pictures")
+    if sanitize.has_schema(request):
+        features.add("schema")
     if request.hosted:
-        found.add("hosted")
+        features.add("hosted")
     if request.session:
-        found.add("cache")
-    return frozenset(found)
+        features.add("cache")
+    return frozenset(features)

@@ -54,13 +54,15 @@ class Backoff(Struct, frozen=True):
             return 0
         return 1 + self.retries * (3 if overload else 1)
 
-    def wait(self, retry: int, asked: float, dice: float) -> float:
+    def wait(self, retry: int, wanted_seconds: float, dice: float) -> float:
         """Before the n-th retry, n from 0, at least as long as the provider asked.
 
         On top of what it asked, not instead: a small number would spend all
         retries at once.
         """
-        return asked + max(self.least, dice * min(self.first * 2**retry, self.longest))
+        return wanted_seconds + max(
+            self.least, dice * min(self.first * 2**retry, self.longest)
+        )
 
     def wait_overloaded(self, retry: int, dice: float, *, limited: bool) -> float:
         """After an overload or a rate limit that names no time.
@@ -84,10 +86,10 @@ class RetryingProvider:
         *,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
         dice: Callable[[], float] | None = None,
-        tell: WriteLog = quiet,
+        write_log: WriteLog = quiet,
     ) -> None:
         self.inner, self._backoff = inner, backoff or Backoff()
-        self._sleep, self._dice, self._tell = sleep, dice or _dice, tell
+        self._sleep, self._dice, self._write_log = sleep, dice or _dice, write_log
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         retries = {True: 0, False: 0}  # after overloads, and after other failures
@@ -102,14 +104,14 @@ class RetryingProvider:
                 overload = _is_overload(error)
                 retry = retries[overload]
                 if attempt.hosted or not self._backoff.allows(retry, overload=overload):
-                    self._tell("error", f"{request.model}: {error}", request.session)
+                    self._write_log("error", f"{request.model}: {error}", request.session)
                     raise
                 failure, wait = error, self._wait(retry, error)
             except ProviderError as error:
-                self._tell("error", f"{request.model}: {error}", request.session)
+                self._write_log("error", f"{request.model}: {error}", request.session)
                 raise
             retries[overload] = retry + 1
-            self._tell(
+            self._write_log(
                 "warning",
                 f"{request.model}: {failure}; retrying in {wait:.1f} s",
                 request.session,
@@ -125,25 +127,27 @@ class RetryingProvider:
             await self.inner.aclose()
 
     def _wait(self, retry: int, error: Overloaded | Unreachable) -> float:
-        asked = (error.retry_after or 0.0) if isinstance(error, Overloaded) else 0.0
-        if asked > self._backoff.longest:
+        wanted_seconds = (
+            (error.retry_after or 0.0) if isinstance(error, Overloaded) else 0.0
+        )
+        if wanted_seconds > self._backoff.longest:
             raise Overloaded(
-                f"{error}; it asks for a wait of {_spoken(asked)}, and refold waits "
-                f"{_spoken(self._backoff.longest)} at most: try again then, or choose "
+                f"{error}; it asks for a wait of {_in_words(wanted_seconds)}, and refold waits "
+                f"{_in_words(self._backoff.longest)} at most: try again then, or choose "
                 "another model",
-                retry_after=asked,
+                retry_after=wanted_seconds,
             ) from error
-        if isinstance(error, Overloaded) and _is_overload(error) and not asked:
+        if isinstance(error, Overloaded) and _is_overload(error) and not wanted_seconds:
             dice, limited = self._dice(), error.limited
             return self._backoff.wait_overloaded(retry, dice, limited=limited)
-        return self._backoff.wait(retry, asked, self._dice())
+        return self._backoff.wait(retry, wanted_seconds, self._dice())
 
 
 def _is_overload(error: Overloaded | Unreachable) -> bool:
     return isinstance(error, Overloaded) and (error.overload or error.limited)
 
 
-def _spoken(seconds: float) -> str:
+def _in_words(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.0f} minutes"

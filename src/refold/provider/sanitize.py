@@ -54,24 +54,24 @@ def arguments(raw: Raw) -> Raw:
     import json  # few models write what msgspec refuses
 
     try:
-        found = _cleaned(json.loads(written or b"{}"))
-        if isinstance(found, dict):
-            return Raw(msgspec.json.encode(found))
+        value = _clean_value(json.loads(written or b"{}"))
+        if isinstance(value, dict):
+            return Raw(msgspec.json.encode(value))
     except (ValueError, RecursionError):
         pass
-    said = written.decode("utf-8", "replace")
-    return Raw(msgspec.json.encode({"not_a_json_object": text(said)}))
+    wrapped_text = written.decode("utf-8", "replace")
+    return Raw(msgspec.json.encode({"not_a_json_object": text(wrapped_text)}))
 
 
 def original_call(call: ToolCall) -> ToolCall:
     """The call as the model made it: of the tool that it asked to make this one."""
     if not call.via:
         return call
-    told = {"name": text(call.name), "arguments": arguments(call.arguments)}
-    return replace(call, name=call.via, arguments=Raw(msgspec.json.encode(told)))
+    call_fields = {"name": text(call.name), "arguments": arguments(call.arguments)}
+    return replace(call, name=call.via, arguments=Raw(msgspec.json.encode(call_fields)))
 
 
-def schema(request: Request) -> bool:
+def has_schema(request: Request) -> bool:
     """Is there one that an answer should match?"""
     return bytes(request.schema) not in (b"", b"null")
 
@@ -83,7 +83,7 @@ def cache_key(request: Request) -> str:
     return text(request.session)[:64]
 
 
-def _cleaned(value: Any) -> Any:
+def _clean_value(value: Any) -> Any:
     match value:
         case str():
             return text(value)
@@ -92,10 +92,10 @@ def _cleaned(value: Any) -> Any:
         case int() if not -(2**63) <= value < 2**64:
             return str(value)
         case dict():
-            found = cast("dict[str, Any]", value)
-            return {text(k): _cleaned(v) for k, v in found.items()}
+            mapping = cast("dict[str, Any]", value)
+            return {text(k): _clean_value(v) for k, v in mapping.items()}
         case list():
-            return [_cleaned(v) for v in cast("list[Any]", value)]
+            return [_clean_value(v) for v in cast("list[Any]", value)]
         case _:
             return value
 
@@ -117,7 +117,7 @@ def functions(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
 
 # Gemma's template, wherever it runs · OpenAI, Bedrock · Google · Mistral's templates,
 # of which the later ones complain of other things in nearly the same words.
-REFUSED = (
+NO_SYSTEM_PATTERN = (
     r"system (role|message|prompt)s? (is |are )?(not supported|unsupported)"
     r"|does(n['’]t| not) support (the )?['\"]?(system|developer)\b"
     r"|(developer|system) instructions? (is|are) not (enabled|supported)"
@@ -133,22 +133,22 @@ class SystemAsUser:
     """
 
     def __init__(self) -> None:
-        self._of: tuple[StoredMessage | None, str] = (None, "")
-        self._made = StoredMessage(0, Message("user", ()))
+        self._key: tuple[StoredMessage | None, str] = (None, "")
+        self._first_message = StoredMessage(0, Message("user", ()))
 
     def apply(self, request: Request) -> Request:
         """The same request without a system text of its own."""
         messages, system = request.messages, request.system.strip()
         first = messages[0] if messages and messages[0].message.role == "user" else None
-        known, told = self._of
+        known, known_system = self._key
         if not system:
             return request
-        if known is not first or told != system:
+        if known is not first or known_system != system:
             parts = first.message.parts if first else ()
-            said = Message("user", (Text(system), *parts))
-            self._of, self._made = (
+            message = Message("user", (Text(system), *parts))
+            self._key, self._first_message = (
                 (first, system),
-                StoredMessage(first.seq if first else 0, said),
+                StoredMessage(first.seq if first else 0, message),
             )
         rest = messages[1:] if first else messages
-        return replace(request, messages=Log([self._made, *rest]), system="")
+        return replace(request, messages=Log([self._first_message, *rest]), system="")

@@ -81,7 +81,7 @@ class Override(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     window: AtLeast0 = 0  # context window in tokens; 0: as in the list
 
     @property
-    def priced(self) -> bool:
+    def has_price(self) -> bool:
         return any(
             p is not None for p in (self.input, self.output, self.cached, self.cache_write)
         )

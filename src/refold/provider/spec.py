@@ -76,7 +76,7 @@ class Named(Protocol):
 AnyNamed = TypeVar("AnyNamed", bound=Named)
 
 
-def named_or_alias(name: str, known: Iterable[AnyNamed]) -> AnyNamed | None:
+def find_by_name(name: str, known: Iterable[AnyNamed]) -> AnyNamed | None:
     """The one with this name, or else the first that is also called so."""
     known = tuple(known)
     by_alias = (spec for spec in known if name in spec.aliases)
@@ -97,7 +97,7 @@ def no_provider(name: str, names: Iterable[str]) -> BadInput:
     return BadInput(f"there is no provider {name!r}; {way_out}")
 
 
-PROVIDERS = "refold.providers"  # the group of entry points
+PROVIDER_GROUP = "refold.providers"  # the group of entry points
 
 
 class PluginProvider(Struct, frozen=True):
@@ -107,20 +107,20 @@ class PluginProvider(Struct, frozen=True):
     make: Callable[[str, Mapping[str, str]], Provider]
 
 
-def plugged(name: str) -> ProviderSpec | PluginProvider | None:
+def plugin_provider(name: str) -> ProviderSpec | PluginProvider | None:
     """The provider of that name, if a package has one. Raises `BadInput` if it is broken.
 
     Packages are searched only for a name that is not built in.
     """
-    plugin = unique(installed(PROVIDERS), name)
+    plugin = unique(installed(PROVIDER_GROUP), name)
     return None if plugin is None else provider_of(plugin)
 
 
 def provider_of(plugin: Plugin) -> ProviderSpec | PluginProvider:
     """What an entry point registers: data for a wire of ours, or a function."""
-    found = plugin.load()
-    if isinstance(found, ProviderSpec):
-        return structs.replace(found, name=plugin.name)
-    if not callable(found):
+    registered = plugin.load()
+    if isinstance(registered, ProviderSpec):
+        return structs.replace(registered, name=plugin.name)
+    if not callable(registered):
         raise plugin.broken("it is neither a function nor a ProviderSpec")
-    return PluginProvider(plugin.name, cast("Callable[..., Provider]", found))
+    return PluginProvider(plugin.name, cast("Callable[..., Provider]", registered))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Raw
 
-_LONGEST = 64 * 1024 * 1024  # of one line or event; more is no answer of a model
+_MAX_EVENT_BYTES = 64 * 1024 * 1024  # of one line or event; more is no answer of a model
 _JSON_STARTS = (b"{", b"[")  # no line of an event stream begins so
 
 
@@ -36,7 +36,7 @@ class Lines:
             self._after_cr = False
         self._rest += chunk
         if b"\n" not in chunk:
-            if len(self._rest) > _LONGEST:
+            if len(self._rest) > _MAX_EVENT_BYTES:
                 raise LineTooLong
             return []
         *whole, rest = bytes(self._rest).split(b"\n")
@@ -65,7 +65,7 @@ class Events:
     def feed(self, chunk: bytes) -> list[bytes]:
         if self._body is not None:
             return self._body.feed(chunk)
-        found: list[bytes] = []
+        events: list[bytes] = []
         for line in self._lines.feed(chunk):
             if self._body is not None:
                 self._body.feed(line + b"\n")
@@ -77,20 +77,20 @@ class Events:
                     self._body.feed(line + b"\n")
                     continue
             if not line:
-                found += self._event()
+                events += self._event()
             elif line.startswith(b"data:"):
                 if self._data and _is_whole(self._data[-1]):
-                    found += self._event()  # some servers leave out the line between
+                    events += self._event()  # some servers leave out the line between
                 self._data.append(line[6:] if line[5:6] == b" " else line[5:])
             elif line == b"data":
                 self._data.append(b"")
-        return found
+        return events
 
     def end(self) -> list[bytes]:
-        found = self.feed(b"\n" if any(self._lines.end()) else b"")
+        events = self.feed(b"\n" if any(self._lines.end()) else b"")
         if self._body is not None:
             return [event for body in self._body.end() for event in self._of_body(body)]
-        return [*found, *(last for last in self._event() if _is_whole(last))]
+        return [*events, *(last for last in self._event() if _is_whole(last))]
 
     def _event(self) -> list[bytes]:
         """What has come of an event; one without data only keeps the connection alive."""
@@ -127,7 +127,7 @@ class WholeBody:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         self._all += chunk
-        if len(self._all) > _LONGEST:
+        if len(self._all) > _MAX_EVENT_BYTES:
             raise LineTooLong
         return []
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from refold.provider.port import Delta, Done, TextDelta, ThinkingDelta
 
-_TAGS = {
+_CLOSING_TAGS = {
     "<think>": "</think>", "<thinking>": "</thinking>", "<thought>": "</thought>",
     "<reasoning>": "</reasoning>", "<seed:think>": "</seed:think>", "[THINK]": "[/THINK]",
     "<mm:think>": "</mm:think>",
@@ -27,9 +27,9 @@ class ThinkTags:
         self._tagged = False  # was there a tag? Then blanks behind it are no text
         self._thought: list[str] = []
 
-    def split(self, found: Iterable[Delta]) -> Iterator[Delta]:
+    def split(self, deltas: Iterable[Delta]) -> Iterator[Delta]:
         """The next deltas, with the thinking apart."""
-        for delta in found:
+        for delta in deltas:
             if self._passed:
                 yield delta
             else:
@@ -51,7 +51,7 @@ class ThinkTags:
 
     def _beginning(self) -> Iterator[Delta]:
         text = self._held.lstrip()
-        for opener, closer in _TAGS.items():
+        for opener, closer in _CLOSING_TAGS.items():
             if text.startswith(closer):  # its opening tag was part of the prompt
                 self._held, self._tagged = text[len(closer) :], True
                 yield from self._beginning()
@@ -61,7 +61,7 @@ class ThinkTags:
                 self._closer = closer
                 yield from self._thinking()
                 return
-        tags = (*_TAGS, *_TAGS.values())
+        tags = (*_CLOSING_TAGS, *_CLOSING_TAGS.values())
         if not any(tag.startswith(text) for tag in tags):  # else it may become one
             yield from self._release()
 
@@ -82,12 +82,12 @@ class ThinkTags:
         """Pass on what is held, and all that follows."""
         self._passed = True
         if self._closer:
-            yield from self._closed_by_the_end()
-        elif held := self._held.lstrip() if self._tagged else self._held:
-            yield TextDelta(held)
+            yield from self._flush_thinking()
+        elif text := self._held.lstrip() if self._tagged else self._held:
+            yield TextDelta(text)
         self._held = ""
 
-    def _closed_by_the_end(self) -> Iterator[Delta]:
+    def _flush_thinking(self) -> Iterator[Delta]:
         if self._held:
             self._thought.append(self._held)
             yield ThinkingDelta(self._held)

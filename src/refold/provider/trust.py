@@ -12,45 +12,50 @@ from contextlib import suppress
 from refold.errors import SetupFault
 
 # These replace what the system trusts; the first that is set counts. The first two go together.
-_FILE, _DIRECTORY = "SSL_CERT_FILE", "SSL_CERT_DIR"
-_BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-_EXTRA = "NODE_EXTRA_CA_CERTS"  # adds to what is trusted, as in Node.js
+_FILE_VARIABLE, _DIRECTORY_VARIABLE = "SSL_CERT_FILE", "SSL_CERT_DIR"
+_BUNDLE_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_EXTRA_VARIABLE = "NODE_EXTRA_CA_CERTS"  # adds to what is trusted, as in Node.js
 
 
 def tls_context(environ: Mapping[str, str]) -> ssl.SSLContext:
     """Checks certificates as the environment says. Raises `SetupFault`."""
-    files = {name: environ.get(name, "").strip() for name in (_FILE, _DIRECTORY, *_BUNDLES)}
-    if files[_FILE] or files[_DIRECTORY]:
-        names = [name for name in (_FILE, _DIRECTORY) if files[name]]
+    files = {
+        name: environ.get(name, "").strip()
+        for name in (_FILE_VARIABLE, _DIRECTORY_VARIABLE, *_BUNDLE_VARIABLES)
+    }
+    if files[_FILE_VARIABLE] or files[_DIRECTORY_VARIABLE]:
+        names = [name for name in (_FILE_VARIABLE, _DIRECTORY_VARIABLE) if files[name]]
     else:
-        names = [name for name in _BUNDLES if files[name]][:1]
+        names = [name for name in _BUNDLE_VARIABLES if files[name]][:1]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if names else _of_system()
     for name in names:
         _load(context, name, files[name])
-    if extra := environ.get(_EXTRA, "").strip():
-        # Without it Node.js goes on, too; `untrusted` names the file where it is missed.
+    if extra := environ.get(_EXTRA_VARIABLE, "").strip():
+        # Without it Node.js goes on, too; `explain_untrusted` names the file where it is missed.
         with suppress(OSError):
             context.load_verify_locations(extra)
     return context
 
 
-def untrusted(error: ssl.SSLCertVerificationError, environ: Mapping[str, str]) -> str:
+def explain_untrusted(
+    error: ssl.SSLCertVerificationError, environ: Mapping[str, str]
+) -> str:
     """Why a certificate was not accepted, and which variable changes that."""
     reason = f"its certificate is not trusted here ({error.verify_message})"
-    extra = environ.get(_EXTRA, "").strip()
+    extra = environ.get(_EXTRA_VARIABLE, "").strip()
     if extra and not os.path.isfile(extra):
-        return f"{reason}: {_EXTRA} names {extra!r}, which is not a file"
-    for name in (_FILE, _DIRECTORY, *_BUNDLES):
+        return f"{reason}: {_EXTRA_VARIABLE} names {extra!r}, which is not a file"
+    for name in (_FILE_VARIABLE, _DIRECTORY_VARIABLE, *_BUNDLE_VARIABLES):
         if value := environ.get(name, "").strip():
             return f"{reason}: {name} is {value!r}, and counts instead of the system's"
     return (
         f"{reason}: if your network has a certificate authority of its own, name its file in "
-        f"{_EXTRA}, or all certificates in {_FILE}"
+        f"{_EXTRA_VARIABLE}, or all certificates in {_FILE_VARIABLE}"
     )
 
 
 def _load(context: ssl.SSLContext, name: str, value: str) -> None:
-    if name == _DIRECTORY:
+    if name == _DIRECTORY_VARIABLE:
         places = value.split(os.pathsep)
         if not any(map(os.path.isdir, places)):
             raise SetupFault(f"{name} names {value!r}, which is not a directory")
@@ -58,7 +63,7 @@ def _load(context: ssl.SSLContext, name: str, value: str) -> None:
             context.load_verify_locations(capath=place)
         return
     try:
-        if os.path.isdir(value) and name in _BUNDLES:
+        if os.path.isdir(value) and name in _BUNDLE_VARIABLES:
             context.load_verify_locations(capath=value)
         else:
             context.load_verify_locations(value)

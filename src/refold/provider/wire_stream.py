@@ -19,7 +19,13 @@ from msgspec.structs import replace
 from refold.errors import ProviderError, Unreachable
 from refold.provider.api_client import Http
 from refold.provider.connect import Broken
-from refold.provider.error_mapping import Peer, StreamError, no_stream, quoted, troubled
+from refold.provider.error_mapping import (
+    Peer,
+    StreamError,
+    excerpt,
+    no_stream,
+    stream_failure,
+)
 from refold.provider.http import HttpResponse
 from refold.provider.port import (
     CallDelta,
@@ -81,21 +87,21 @@ async def deltas(
     """
     if trace:
         yield RequestSent(f"POST {http.peer.base_url}{path}", body)
-    hearing = StreamState(reader, http.peer, model)
+    state = StreamState(reader, http.peer, model)
     tags = _think_tags() if reader.think_tags else None
     try:
         async with http.post(path, body, model=model) as answer:
-            while not hearing.over:
-                chunk = await _next_chunk(answer, hearing)
+            while not state.over:
+                chunk = await _next_chunk(answer, state)
                 if trace and chunk:
                     yield ResponseBytes(chunk)
-                found = _texts_joined(hearing.hear(chunk))
-                for delta in found if tags is None else tags.split(found):
+                pieces = _join_texts(state.feed(chunk))
+                for delta in pieces if tags is None else tags.split(pieces):
                     if isinstance(delta, Done):
-                        answer.enough()
+                        answer.mark_complete()
                     yield delta
-            if not hearing.done:
-                raise _cut_off(http.peer, answer, nothing_came=hearing.nothing_came)
+            if not state.done:
+                raise _cut_off_error(http.peer, answer, nothing_came=state.nothing_came)
     except ProviderError as error:
         if trace and error.answer:
             yield ResponseBytes(error.answer)
@@ -108,21 +114,21 @@ def _think_tags() -> "ThinkTags":
     return ThinkTags()
 
 
-async def _next_chunk(answer: HttpResponse, hearing: "StreamState[Any, Any]") -> bytes:
+async def _next_chunk(answer: HttpResponse, state: "StreamState[Any, Any]") -> bytes:
     """Empty, too, where the connection breaks behind a response that is complete."""
     try:
         return await answer.read()
     except Broken:
-        if not hearing.can_end:
+        if not state.can_end:
             raise
         return b""
 
 
-def _texts_joined(found: Iterable[Delta]) -> Iterator[Delta]:
+def _join_texts(pieces: Iterable[Delta]) -> Iterator[Delta]:
     """Neighbouring texts of one read as one delta: each passes through every wrapper."""
     texts: list[str] = []
     try:
-        for delta in found:
+        for delta in pieces:
             if isinstance(delta, TextDelta):
                 texts.append(delta.text)
                 continue
@@ -157,10 +163,10 @@ class StreamState(Generic[State, Event]):
         """Was there an end marker, even if more may come?"""
         return self._reader.ending(self._state, False) is not None
 
-    def hear(self, chunk: bytes) -> Iterator[Delta]:
+    def feed(self, chunk: bytes) -> Iterator[Delta]:
         """What a chunk says; an empty one says that no more comes."""
         decode, step, over = self._decoder.decode, self._reader.step, self._reader.over
-        joined, marked = self._halves.joined, False
+        join, marked = self._halves.join, False
         for data in _split(self._splitter, chunk, self._peer):
             if over and data.strip() == over:
                 self.over = marked = True
@@ -168,20 +174,20 @@ class StreamState(Generic[State, Event]):
             try:  # not in a function of its own: every piece of every answer is here
                 event = decode(data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                event = self._odd(data, error)
+                event = self._decode_odd(data, error)
                 if event is None:
                     continue
-            self._state, found = step(self._state, event)
-            for delta in found:
+            self._state, pieces = step(self._state, event)
+            for delta in pieces:
                 match delta:
                     case TextDelta() | CallDelta() | ThinkingDelta():
-                        yield joined(delta)
+                        yield join(delta)
                     case Done():
                         self.over = self.done = True
                         yield delta
                         return
                     case StreamError():
-                        raise troubled(self._peer, delta, self._model)
+                        raise stream_failure(self._peer, delta, self._model)
                     case _:
                         yield delta
         self.over = self.over or not chunk
@@ -189,11 +195,11 @@ class StreamState(Generic[State, Event]):
             self.done = True
             yield done
 
-    def _odd(self, data: bytes, error: Exception) -> Event | None:
-        return _odd(self._decoder.type, data, self._peer, self._reader.types, error)
+    def _decode_odd(self, data: bytes, error: Exception) -> Event | None:
+        return _decode_odd(self._decoder.type, data, self._peer, self._reader.types, error)
 
 
-_WORDS = (TextDelta, ThinkingDelta)
+_TEXT_DELTAS = (TextDelta, ThinkingDelta)
 
 
 class SurrogateJoiner:
@@ -202,9 +208,9 @@ class SurrogateJoiner:
     def __init__(self) -> None:
         self._half = ""
 
-    def joined(self, delta: Delta) -> Delta:
+    def join(self, delta: Delta) -> Delta:
         # Every piece of every answer comes through here.
-        if isinstance(delta, _WORDS):
+        if isinstance(delta, _TEXT_DELTAS):
             if not self._half and delta.text.isascii():
                 return delta
             return replace(delta, text=self._whole(delta.text))
@@ -226,55 +232,59 @@ def _split(splitter: Splitter, chunk: bytes, peer: Peer) -> list[bytes]:
         raise Unreachable(f"{peer.label} sent a line that never ends") from error
 
 
-def _odd(
+def _decode_odd(
     kind: type[Event], data: bytes, peer: Peer, types: frozenset[str], error: Exception
 ) -> Event | None:
     """The error for an event that could not be decoded; None for an unknown type."""
     try:
         import json  # half a character is valid JSON to everybody but msgspec
 
-        found: Any = json.loads(data.decode("utf-8", "replace"))
-        match found:
+        content: Any = json.loads(data.decode("utf-8", "replace"))
+        match content:
             case None:  # a keep-alive of some go-betweens
                 return None
             case {"type": str(name)} if types and name not in types:
                 return None
             case _:
                 try:
-                    return msgspec.convert(found, kind)
+                    return msgspec.convert(content, kind)
                 except msgspec.ValidationError:
                     # Some write numbers as text.
-                    return msgspec.convert(uncounted(found), kind, strict=False)
+                    return msgspec.convert(without_counts(content), kind, strict=False)
     except (ValueError, RecursionError):
-        start = quoted(data[:80].decode("utf-8", "replace"))
+        start = excerpt(data[:80].decode("utf-8", "replace"))
         raise Unreachable(
             f"{peer.label} sent an event that cannot be read ({error}): {start!r}"
         ) from error
 
 
-def _cut_off(peer: Peer, answer: HttpResponse, *, nothing_came: bool) -> ProviderError:
+def _cut_off_error(
+    peer: Peer, answer: HttpResponse, *, nothing_came: bool
+) -> ProviderError:
     kind = answer.reply.headers.get("content-type", "")
     if nothing_came and "json" in kind and answer.reply.body:
         return no_stream(peer, answer.reply)
-    start = quoted(answer.reply.body[:80].decode("utf-8", "replace"))
-    came = f" ({kind or 'no content type'}, it begins {start!r})" if nothing_came else ""
-    return Unreachable(f"the answer of {peer.label} broke off before its end{came}")
+    start = excerpt(answer.reply.body[:80].decode("utf-8", "replace"))
+    beginning = (
+        f" ({kind or 'no content type'}, it begins {start!r})" if nothing_came else ""
+    )
+    return Unreachable(f"the answer of {peer.label} broke off before its end{beginning}")
 
 
-_COUNTS = frozenset({"usage", "usageMetadata", "prompt_eval_count", "eval_count"})
+_COUNT_FIELDS = frozenset({"usage", "usageMetadata", "prompt_eval_count", "eval_count"})
 
 
-def count(told: Any) -> int:
+def count(value: Any) -> int:
     """A number of tokens, whatever is in its place."""
-    return told if type(told) is int and told > 0 else 0
+    return value if type(value) is int and value > 0 else 0
 
 
-def uncounted(event: Any) -> Any:
+def without_counts(event: Any) -> Any:
     """An event of an answer without its counts, where those are none that can be read."""
     match event:
         case dict():
             items = cast("dict[str, Any]", event).items()
-            return {k: uncounted(v) for k, v in items if k not in _COUNTS}
+            return {k: without_counts(v) for k, v in items if k not in _COUNT_FIELDS}
         case _:
             return event
 

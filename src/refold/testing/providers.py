@@ -9,7 +9,7 @@ import anyio
 
 from refold.errors import ProviderError, Refused
 from refold.provider.cassette import CassetteWriter, Recording, Replaying
-from refold.provider.cassette_format import Mask, unmasked
+from refold.provider.cassette_format import Mask, no_mask
 from refold.provider.port import CallDelta, Delta, Provider, Request
 from refold.provider.script import Reply, deltas, first_words, lines_in, place
 from refold.values.messages import Message, ToolResult
@@ -174,7 +174,7 @@ def cassette(
     make: Callable[[], Provider],
     *,
     ignoring: frozenset[str] = frozenset(),
-    mask: Mask = unmasked,
+    mask: Mask = no_mask,
 ) -> Generator[Provider]:
     """A cassette for a test: recorded if `file` does not exist, replayed from then on.
 
@@ -189,7 +189,7 @@ def cassette(
         return
     replaying = Replaying(file, ignoring, mask)
     yield replaying
-    if replaying.left:
+    if replaying.calls_left:
         raise AssertionError(
-            f"{file} holds {replaying.left} calls more than were asked: record it anew"
+            f"{file} holds {replaying.calls_left} calls more than were asked: record it anew"
         )

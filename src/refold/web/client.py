@@ -171,7 +171,7 @@ class WebClient:
 
         Headers of the request are sent in addition to ours, or instead of them.
         """
-        where = request.where
+        where = request.place
         headers = tuple({**_HEADERS, **dict(request.headers)}.items())
         if judge is not None:
             _refuse_denied(judge(str(where), False))

@@ -25,14 +25,14 @@ from refold.provider.command.spec import (
     json_paths,
 )
 from refold.provider.settings import CLAUDE_KEYS, CODEX_KEYS, GEMINI_KEYS, key_names
-from refold.provider.spec import named_or_alias
+from refold.provider.spec import find_by_name
 from refold.values.similar_names import similar
 
 
 def find(name: str, known: Sequence[CommandSpec] = ()) -> CommandSpec:
     """The one of that name. Raises `BadInput` with the nearest ones."""
     known = known or built_in()
-    if (spec := named_or_alias(name.lower(), known)) is not None:
+    if (spec := find_by_name(name.lower(), known)) is not None:
         return spec
     names = [spec.name for spec in known]
     near = similar(name, names)
@@ -42,7 +42,7 @@ def find(name: str, known: Sequence[CommandSpec] = ()) -> CommandSpec:
 
 def full_name(backend: str) -> str:
     """The name of a built-in provider or command line, of one that may be an alias."""
-    found = named_or_alias(backend, (*providers(), *built_in()))
+    found = find_by_name(backend, (*providers(), *built_in()))
     return found.name if found is not None else backend
 
 
@@ -61,7 +61,7 @@ def named(text: str, own: Sequence[CommandSpec] = ()) -> tuple[CommandSpec, str]
                 f'settings: [commands.{name or "NAME"}] command = ["prog", …]'
             )
         spec = find(f"{OWN}/{name}", own)
-    elif (known := named_or_alias(first.lower(), built_in())) is not None:
+    elif (known := find_by_name(first.lower(), built_in())) is not None:
         spec, model = known, rest
     else:
         return None
@@ -85,7 +85,7 @@ def own_server(name: str, host: str, port: int) -> Mapping[str, str] | None:
             f"--host and --port do not apply to {name!r}: set what its program listens to "
             "in the settings, environ in [commands.NAME]"
         )
-    if (spec := named_or_alias(first, built_in())) is None:
+    if (spec := find_by_name(first, built_in())) is None:
         return None
     if not spec.host_env:
         raise BadInput(

@@ -10,7 +10,7 @@ import signal
 from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
 from refold.provider.command.output import ENDLESS
 from refold.provider.command.spec import CommandSpec
-from refold.provider.error_mapping import masked
+from refold.provider.error_mapping import mask_secrets
 from refold.values.printable_names import shorten
 from refold.values.text import clean
 
@@ -140,7 +140,7 @@ def head(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    printable = (c if c.isprintable() else " " for c in masked(clean(text), ""))
+    printable = (c if c.isprintable() else " " for c in mask_secrets(clean(text), ""))
     return " ".join("".join(printable).split())
 
 

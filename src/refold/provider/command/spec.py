@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, cast
 from msgspec import Struct
 
 from refold.errors import BadInput
-from refold.provider.error_mapping import masked
+from refold.provider.error_mapping import mask_secrets
 from refold.provider.port import Stop
 from refold.provider.settings import Context, Format, ProgramSettings, UsagePlaces
 
@@ -252,7 +252,7 @@ def _check(where: str, name: str, given: ProgramSettings) -> None:
                 f"{where}: there is no placeholder {{{unknown}}}; there are "
                 + ", ".join(f"{{{slot}}}" for slot in sorted(SLOTS))
             )
-        if masked(argument, "") != argument:
+        if mask_secrets(argument, "") != argument:
             raise BadInput(
                 f"{where}: a key must not stand in a command line, where others can read it: "
                 "put it into a variable, and name that in `keys`"

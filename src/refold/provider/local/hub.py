@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.errors import BadInput, Unreachable
-from refold.provider.blocking_http import Download, Requesting, StatusError, open_url
+from refold.provider.blocking_http import Download, RequestOptions, StatusError, open_url
 from refold.provider.connect import server_address
 from refold.provider.local.download import (
     Broken,
@@ -27,7 +27,12 @@ from refold.provider.local.download import (
     installer,
 )
 from refold.provider.local.models import LocalModel, ModelDirectory
-from refold.provider.resolver import judged, kinds_of, kinds_of_users_host, resolve
+from refold.provider.resolver import (
+    kinds_of,
+    kinds_of_users_host,
+    resolve,
+    resolve_and_judge,
+)
 from refold.values.web_address import WebAddress, is_private
 
 NAME_SCHEME = "hf:"
@@ -188,14 +193,14 @@ class Hub(Struct, frozen=True):
     @contextmanager
     def _open(self, repository: str, url: str, first: int = 0) -> Generator[Download]:
         """The answer, after redirects. Raises `Broken` with what was refused, and `OSError`."""
-        requesting = Requesting(self.headers, self.addresses)
+        options = RequestOptions(self.headers, self.addresses)
         try:
             with open_url(
                 url,
                 self.environ,
                 first=first,
                 seconds=_TIMEOUT_SECONDS,
-                requesting=requesting,
+                options=options,
             ) as answer:
                 yield answer
         except StatusError as error:
@@ -221,7 +226,7 @@ class Hub(Struct, frozen=True):
         if address.host != hub.host:
             inside = "public" not in kinds_of(await resolve(hub.host, hub.port))
             more_kinds = more_kinds if inside else ()
-        return await judged(address.host, address.port, more_kinds)
+        return await resolve_and_judge(address.host, address.port, more_kinds)
 
     def _refusal(self, error: StatusError, repository: str) -> str:
         code = error.headers.get("x-error-code", "")

@@ -156,7 +156,7 @@ class FenceFormat:
     def system(self, request: Request) -> str:
         if not request.tools:
             return request.system
-        how, wanted = _how_short if self._small else _how, sanitize.schema(request)
+        how, wanted = _how_short if self._small else _how, sanitize.has_schema(request)
         shape = f"\n\n{_SHAPE}{bytes(request.schema).decode()}" if wanted else ""
         return f"{request.system}\n\n{how(request.tools)}{shape}".lstrip()
 

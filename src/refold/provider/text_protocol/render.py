@@ -196,7 +196,7 @@ def system_text(request: Request) -> str:
         example=f'{{"name": "{EXAMPLE.name}", "arguments": {EXAMPLE.arguments}}}',
         end=_ending(request.tools),
     )
-    wanted = sanitize.schema(request)
+    wanted = sanitize.has_schema(request)
     shape = f"\n\n{_SHAPE}{bytes(request.schema).decode()}" if wanted else ""
     return f"{request.system}\n\n{how}{shape}".lstrip()
 

@@ -29,7 +29,7 @@ from refold.provider.port import (
     Request,
     Retrying,
     TextDelta,
-    seen,
+    is_response_part,
 )
 from refold.provider.spec import Wire
 from refold.provider.text_protocol.quoting import BEGINNINGS
@@ -133,7 +133,7 @@ class CallProtocolSelector:
             try:
                 async with aclosing(self.inner.stream(request)) as deltas:
                     async for delta in deltas:
-                        begun = begun or seen(delta)
+                        begun = begun or is_response_part(delta)
                         if isinstance(delta, CallDelta):
                             self._native.add(model)
                         for each in detector.feed(delta) if detector else (delta,):
