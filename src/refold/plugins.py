@@ -6,6 +6,10 @@ longer, and every start asks. What lies in the current directory is no installed
 unless refold's own environment is there: a workspace must not bring code into this process.
 What an entry point is for is decided by who loads it: `tools.builtin`, `provider.catalog`,
 `app.policies`, `app.session_hooks`, `commands.dispatch`.
+
+Both kinds go one way, so a test need not say that two ways are equal. refold's own are not
+in `pyproject.toml`: the metadata of an installation is missing when the source is run. Its
+policies are a list in `app.policies`, because their order has a meaning.
 """
 
 import os

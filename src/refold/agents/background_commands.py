@@ -4,6 +4,14 @@ Implements `tools.shell.BackgroundRunner`. The commands run in the event loop of
 their own, because they outlive the turn, and the task, that started them. Each end is
 recorded in the loop of the session. `place` runs and confines the commands, and
 `journal/state/background.py` is what the session knows of them.
+
+A task group for each session would have to be entered and left in one task by every client.
+Output stays in memory: a file would survive a crash of refold, but the command ends with
+refold anyway.
+
+When a running call moves here, only who waits for it changes (`place.port.Handover`):
+process, sandbox and thread stay. It is not judged again, because its confinement is that of
+the call.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence

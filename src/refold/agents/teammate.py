@@ -3,6 +3,10 @@
 It ends after a minute, when its leader asks it to, or when the leader and all teammates have nothing left to
 do. A crash between any two events loses nothing: what is undelivered begins a turn, and a task that
 is claimed and not mentioned yet is mentioned. `child` runs the turns, `team` has the mail.
+
+Mail is an event in the journal of the leader, so all members agree on its order. The
+leader's turn stays open, because rights and budget are those of a turn. No request blocks
+until it is answered: two members could wait for each other.
 """
 
 from collections.abc import Sequence

@@ -4,6 +4,10 @@ It listens to the journals of a session and its subagents, and projects what cam
 turn before (`views.traces`, `views.metrics`). Projecting and sending are done in a thread that
 no turn waits for; leaving waits for it a moment. A collector that does not answer is told once.
 `refold sessions export --otlp` sends sessions that have ended, and what was lost here.
+
+The variables of OpenTelemetry alone switch nothing on: refold runs in shells where they are
+set for the service that is worked on, and a session shows more than a service does. Spans
+wait for the end of the turn, because a call whose turn never ends would hang below nothing.
 """
 
 import os

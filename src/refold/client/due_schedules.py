@@ -5,6 +5,9 @@ was changed. What is due is started as `refold schedule run NUMBER`, which claim
 open processes, and a timer, one runs it. That process has no terminal and goes on if this one
 ends. What a run is and may do is in `cli.scheduled_run`; here is only when one is started,
 and its lines for the user.
+
+A run in this process would disturb the session when it computes or crashes. The look once a
+minute is needed: while a machine is suspended, the clock of sleeping tasks stands still.
 """
 
 import os

@@ -3,6 +3,10 @@
 It reads the workspace and installed programs, and writes only to a /tmp of its own: no network,
 no keys. A program that ends, sends what is not a message, or does not read, has ended: `why`
 says so in words. `language_server` knows what the messages mean.
+
+Servers run code of the workspace (build scripts, plug-ins), and the tools that ask them run
+without asking. So they have no network even if `sandbox.network` is on, and without a
+sandbox none is started.
 """
 
 import os

@@ -2,6 +2,10 @@
 
 A profile has no power of its own: it sets what a user could have set one by one. It counts
 where it is chosen, so a later layer still wins. `config.load` combines the layers.
+
+Below all layers a profile would lose to one old line of a settings file; above all of them
+it would override the administrator. Only the one that was chosen last is expanded, because
+rules add up. A project cannot choose one.
 """
 
 from collections.abc import Iterable, Mapping

@@ -2,6 +2,9 @@
 
 `line_reader` reads whole lines from any terminal; `prompt_toolkit_reader` has a line editor with
 history and completion. `run` and `work` interpret the input.
+
+`edit` runs the user's editor, because only the display knows how to leave its screen and
+raw mode, and how to return to them when the editor fails.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

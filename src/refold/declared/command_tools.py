@@ -3,6 +3,9 @@
 Each argument becomes one word of the command line, or a part of one, and is quoted for the shell:
 no argument can become code. The command line is judged and confined like one of `bash`, which also
 runs it. `agent_files` says where an agent's files may lie, `variant` has the key `tools`.
+
+A template that a shell reads is not safe: quotes around a place undo the quoting. A rule of
+its own for each tool would escape `deny = ["bash(rm *)"]`.
 """
 
 import os

@@ -4,6 +4,10 @@ A composition is data: which modules, which functions are kept for their own sak
 several functions stands for a name, and the values of constants. What these functions do not
 reach is dropped, and so are the imports that are then unused. `generate` decides what an agent
 needs.
+
+There are no templates, because no tool checks them before they are filled in: `parts` are
+modules that are formatted and type-checked with the rest. The only target is Python, which
+the tests run beside refold against one fake model.
 """
 
 import ast

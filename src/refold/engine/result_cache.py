@@ -4,6 +4,9 @@ A result is stored under the tool, its arguments, and the sha256 of the file's c
 the call. It is used again only if the file has that content now, so any change counts, whoever made it.
 Only calls that depend on nothing but one file are stored: none that reads a folder, runs a
 command or reaches the network. Each call is authorized as always; `execute` does that before.
+
+A result that is kept for a time would show a file as it was before an edit. The setting is
+off: reading text is fast, and only PDF files and large notebooks take time.
 """
 
 import json

@@ -3,6 +3,10 @@
 The thread starts when it is first needed, which is after the first request has gone out: the
 SDK takes longer to import than everything else. What servers offered the last time is known
 before (`manifests`). `connection` is one server, and `as_tools` makes tools of what they offer.
+
+Connecting at the start would be paid by the first request, because the import holds the
+interpreter lock. All tools of servers have the effect `run`: their hints are claims of the
+program that is to be judged.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

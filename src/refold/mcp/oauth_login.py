@@ -4,6 +4,10 @@ The SDK does the protocol: it finds the authorization server, registers refold t
 the issuer, the state and PKCE. Here is what it leaves open: which hosts may be asked
 (`oauth_network`), the port that waits for the redirect, and the errors in a sentence.
 `oauth_session` uses the tokens afterwards. Nothing here starts a browser: `browse` does.
+
+Only `refold mcp login` opens a browser and registers a client. An MCP server names its
+authorization server, which names further addresses, and each of them may be hostile.
+`grants` renews under a lock: a strict server revokes all tokens if one is used twice.
 """
 
 import logging

@@ -3,6 +3,9 @@
 The model gets what the server sent and nothing of the conversation, has no tools, and its response
 goes back to the server. The engine pays for the call from the budget of the turn and records it.
 `server_requests` limits how often a server may ask, `questions` has its other questions.
+
+It is offered only where a user is attending, while a tool of that server runs: the prompt
+is text of another program, the user pays, and some servers ask without end.
 """
 
 from collections.abc import Iterator

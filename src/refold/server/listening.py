@@ -2,6 +2,9 @@
 
 What is served is not known here: `app` has the conversations of pages and programs, and
 `refold.task_server` the tasks of other agents. Who may come in is decided in `guard`.
+
+It runs on the loop of asyncio. With 50 conversations that stream 50 tokens a second, uvloop
+took 2.2 s of CPU instead of 2.3 s, and 3 MB more memory.
 """
 
 import re

@@ -4,6 +4,10 @@ Each method returns once its event is on the disk, so an acknowledged message is
 False means that there was nothing to do. Nothing waits in here: a running turn finds the
 event in its view at its next step, and a stop interrupts the step (`Session` watches for
 it). Clients only call these methods and read.
+
+A message that waits for the end of the turn can be withdrawn, and is changed by withdrawing
+it and sending another. If an event changed it in place, two clients could edit one message.
+A message for the next step may be on its way already.
 """
 
 from collections.abc import Callable, Sequence

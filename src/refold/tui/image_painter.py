@@ -6,6 +6,10 @@ sent are our numbers and base64, no byte of the image as it is.
 
 Sixel is left out: it needs each image decoded and its colours counted, and no library that we
 have does that. Inside tmux and screen the terminal outside is not known, and nothing is drawn.
+
+A terminal is recognized by its environment and never asked: a late answer would be typed
+into the shell. kitty's Unicode placeholders scroll as text does, but the environment does
+not say which version has them.
 """
 
 import base64

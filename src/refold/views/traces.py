@@ -5,6 +5,9 @@ subagent are below the call that started it. Each turn of the root is a trace of
 are hashes of the session's id and the event's number, so the same journal always gives the
 same spans. What was said and done is in them only with `content`. `activity` finds the spans,
 `app.otlp` encodes and sends them.
+
+The SDK of OpenTelemetry records spans while things happen. It would be called in the
+engine, could not trace a session later, and takes longer to import than a start may.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -2,6 +2,9 @@
 
 Only the user sets these, and rewinding does not change them. A model can only enter plan
 mode, because that only takes rights away.
+
+Recording of requests is switched by an event (`TracingSwitched`), so that it holds wherever the
+session is resumed. Subagents do as the setting says: their journals have no such event.
 """
 
 from msgspec import Struct
