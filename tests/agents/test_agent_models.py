@@ -14,7 +14,7 @@ from refold.provider.port import CallDelta, Delta, Provider, Request
 from refold.testing.providers import ScriptedProvider
 from refold.tools.notebook_edit import notebook_edit
 from refold.tools.read import read_file
-from refold.tools.tool_search import finding
+from refold.tools.tool_search import search_tools
 from refold.tools.turn_control import think
 from refold.values.growing import Log
 from refold.values.messages import Message, StoredMessage, Text
@@ -84,7 +84,7 @@ def test_else_it_is_given_them_as_they_are() -> None:
 
 
 def test_a_small_model_is_offered_nothing_to_find_tools_with() -> None:
-    given = (read_file, *finding((notebook_edit,)))
+    given = (read_file, *search_tools((notebook_edit,)))
 
     assert [t.name for t in ModelTraits(small=True).tools(given)] == ["read_file", "finish"]
 

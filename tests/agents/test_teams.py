@@ -34,7 +34,7 @@ from refold.testing.providers import (
     first_words,
     place,
 )
-from refold.tools.team import LEAD, TEAM_TOOLS
+from refold.tools.team import LEAD_NAME, TEAM_TOOLS
 from refold.tools.todo import task_claim, task_create, task_list, task_update
 from refold.values.control import BoardTask, NewTask, TaskChange
 from refold.values.messages import Text, ToolResult
@@ -96,7 +96,7 @@ class TeamTree(Tree):
         self, children: Children, record: Recorder, id_: str, child: ChildSpec | None
     ) -> dict[str, object]:
         children.board, children.patience = self.board, self.patience
-        lead = Team(record, LEAD, children.spawn)
+        lead = Team(record, LEAD_NAME, children.spawn)
         return {"board": self.board, "team": child.team if child else lead}
 
     def after(self, writes: int, provider: Provider) -> "TeamTree":

@@ -10,7 +10,7 @@ from refold.journal.store.port import MemoryStore
 from refold.permissions.rules import parse
 from refold.provider.text_protocol.protocol import TextProtocol
 from refold.testing.providers import Line, Reply, ScriptedProvider
-from refold.tools.tool_search import finding
+from refold.tools.tool_search import search_tools
 from refold.values.messages import ToolCall
 from tests.engine.house import (
     BOOK,
@@ -25,7 +25,7 @@ from tests.engine.house import (
 )
 
 DEFERRED = (book,)
-TOOLS = (weather, *finding(DEFERRED))
+TOOLS = (weather, *search_tools(DEFERRED))
 BY_WAY = ("tool_call", '{"name": "book", "arguments": {"what": "taxi"}}')
 
 

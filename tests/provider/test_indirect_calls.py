@@ -14,12 +14,12 @@ from msgspec import Raw
 from refold.provider.text_protocol.render import RequestRenderer
 from refold.testing.wire_answers import WireName
 from refold.tools.notebook_edit import notebook_edit
-from refold.tools.tool_search import finding
+from refold.tools.tool_search import search_tools
 from refold.values.messages import ToolCall, ToolResult
 from tests.provider.strict_servers import complaint
 from tests.provider.wires import SIGNED, WIRES, message, request, sent
 
-TOOLS = tuple(tool.spec for tool in finding((notebook_edit,)))
+TOOLS = tuple(tool.spec for tool in search_tools((notebook_edit,)))
 ARGUMENTS = {"path": "n.ipynb", "cell": 1}
 MADE = {"name": "notebook_edit", "arguments": ARGUMENTS}
 CALL = ToolCall(

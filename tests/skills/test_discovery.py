@@ -202,8 +202,8 @@ def test_the_person_s_own_skills_may_be_links_to_where_they_keep_them(here: Here
         "file",
         "whole",
     ]
-    assert "Do it." in catalogue.told("whole")
-    assert "Do it." in catalogue.told("file")
+    assert "Do it." in catalogue.text_of("whole")
+    assert "Do it." in catalogue.text_of("file")
 
 
 def test_links_in_a_circle_are_one_notice(tmp_path: Path) -> None:

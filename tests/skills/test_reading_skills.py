@@ -111,7 +111,7 @@ def test_a_skill_that_was_written_a_moment_ago_is_found(here: Here) -> None:
     before = catalogue.listed(4000)
     write(here.project / ".refold/skills", "new", body="As new.")
 
-    assert "As new." in catalogue.told("new")
+    assert "As new." in catalogue.text_of("new")
     assert "new" in dict(catalogue.matching("tests"))
     assert catalogue.listed(4000) == before  # what a provider keeps stays as it was
 
@@ -125,7 +125,7 @@ def test_a_skill_that_broke_since_says_so(here: Here) -> None:
     with pytest.raises(
         ToolFailed, match=r"^The skill old cannot be read: the front matter"
     ):
-        catalogue.told("old")
+        catalogue.text_of("old")
 
 
 def test_a_skill_with_very_many_files_lists_a_hundred(here: Here) -> None:
@@ -133,7 +133,7 @@ def test_a_skill_with_very_many_files_lists_a_hundred(here: Here) -> None:
     for number in range(150):
         (skill / f"{number:03}.txt").touch()
 
-    lines = here.catalogue().told("many").splitlines()
+    lines = here.catalogue().text_of("many").splitlines()
 
     assert lines[-2:] == ["- 099.txt", "- and more than 100 files in all"]
 
@@ -187,7 +187,7 @@ def test_a_skill_is_no_way_round_a_rule_that_denies(here: Here) -> None:
         with pytest.raises(ToolFailed, match=f"{file} is not read: {file} is denied"):
             denied.content("sums", file)
     with pytest.raises(ToolFailed, match=r"SKILL\.md is denied"):
-        denied.told("sums")
+        denied.text_of("sums")
 
 
 def test_what_nobody_sees_in_a_skill_is_not_told(here: Here) -> None:

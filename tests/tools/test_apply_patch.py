@@ -16,7 +16,7 @@ from refold.errors import ToolFailed
 from refold.testing.places import ToolDirectory, temporary_place
 from refold.tools.apply_patch import apply_patch
 from refold.tools.contract import Reply
-from refold.tools.file_versions import change
+from refold.tools.file_versions import compare_texts
 from refold.tools.read import read_file
 from refold.values.display import Diff
 
@@ -482,7 +482,7 @@ BARE = st.tuples(TEXT, st.booleans()).map(
 @given(BARE, BARE)
 def test_our_own_diffs_can_be_done(before: str, after: str) -> None:
     """What a tool shows as changed is a patch that makes the change."""
-    diff = change(before, after).text
+    diff = compare_texts(before, after).text
     if not diff or not after or not before:
         return
     with temporary_place() as place:

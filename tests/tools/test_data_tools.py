@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from refold.errors import ToolFailed
 from refold.testing.places import ToolDirectory
 from refold.tools.data import calc, json_query
-from refold.tools.exact_calc import calculated
+from refold.tools.exact_calc import calculate
 from refold.values.tools import Effect
 
 
@@ -54,7 +54,7 @@ from refold.values.tools import Effect
     ],
 )
 def test_a_result_is_exact_or_says_that_it_is_not(expression: str, result: str) -> None:
-    assert calculated(expression) == f"{expression} {result}"
+    assert calculate(expression) == f"{expression} {result}"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_result_is_exact_or_says_that_it_is_not(expression: str, result: str) 
 )
 def test_what_is_too_much_or_has_no_value_is_said(expression: str, why: str) -> None:
     with pytest.raises(ToolFailed, match=re.escape(why)):
-        calculated(expression)
+        calculate(expression)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_is_too_much_or_has_no_value_is_said(expression: str, why: str) -> 
 )  # fmt: skip
 def test_an_expression_can_only_calculate(expression: str) -> None:
     with pytest.raises(ToolFailed):
-        calculated(expression)
+        calculate(expression)
 
 
 NUMBERS = st.fractions(-1000, 1000, max_denominator=1000).map(
@@ -130,10 +130,10 @@ def test_every_expression_has_the_value_that_fractions_have(expression: str) -> 
         expected = by_fractions(ast.parse(expression, mode="eval").body)
     except ZeroDivisionError:
         with pytest.raises(ToolFailed, match="divides by zero"):
-            calculated(expression)
+            calculate(expression)
         return
 
-    result = calculated(expression).removeprefix(f"{expression} = ").partition(" ≈")[0]
+    result = calculate(expression).removeprefix(f"{expression} = ").partition(" ≈")[0]
 
     assert (Fraction(result) if "/" in result else Fraction(Decimal(result))) == expected
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.tools.edit import NearestMatch, nearest
-from refold.tools.file_versions import DiffText, change
+from refold.tools.edit import NearestMatch, find_nearest
+from refold.tools.file_versions import DiffText, compare_texts
 
 LINES = st.lists(st.sampled_from("abc"), max_size=30).map(
     lambda ls: "".join(f"{x}\n" for x in ls)
@@ -20,7 +20,7 @@ def test_two_far_places_make_two_hunks() -> None:
     before = [str(n) for n in range(1, 31)]
     after = [*before[:4], "five", *before[5:24], *before[25:], "31"]
 
-    found = change("\n".join(before) + "\n", "\n".join(after) + "\n")
+    found = compare_texts("\n".join(before) + "\n", "\n".join(after) + "\n")
 
     assert found == DiffText(
         "@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n"
@@ -31,12 +31,12 @@ def test_two_far_places_make_two_hunks() -> None:
 
 
 def test_nothing_changed_is_an_empty_diff() -> None:
-    assert change("a\nb", "a\nb") == DiffText("", 0, 0)
+    assert compare_texts("a\nb", "a\nb") == DiffText("", 0, 0)
 
 
 @given(LINES, LINES)
 def test_a_diff_leads_from_one_text_to_the_other(before: str, after: str) -> None:
-    assert applied(before, change(before, after).text) == after
+    assert applied(before, compare_texts(before, after).text) == after
 
 
 @pytest.mark.peer
@@ -46,7 +46,7 @@ def test_patch_takes_our_diffs(
 ) -> None:
     if not shutil.which("patch"):
         pytest.skip("there is no patch: optional")
-    found = change(before, after).text
+    found = compare_texts(before, after).text
     file = tmp_path_factory.mktemp("patched") / "a"
     file.write_text(before)
 
@@ -60,14 +60,14 @@ def test_a_change_too_wide_is_counted() -> None:
     before = "".join(f"{n}\n" for n in range(100_000))
     after = "".join(f"{n} \n" for n in range(100_000))
 
-    assert change(before, after) == DiffText(
+    assert compare_texts(before, after) == DiffText(
         "@@ 100,000 lines became 100,000: too many to show @@", 100_000, 100_000
     )
 
 
 @pytest.mark.slow
 def test_a_long_diff_is_cut_at_a_line_and_counted_whole() -> None:
-    found = change("", "".join(f"line {n}\n" for n in range(10_000)))
+    found = compare_texts("", "".join(f"line {n}\n" for n in range(10_000)))
 
     assert (found.plus, found.minus) == (10_000, 0)
     assert len(found.text) < 20_100
@@ -78,10 +78,10 @@ def test_in_a_big_file_a_small_change_and_the_nearest_text_are_found() -> None:
     lines = [f"value_{n} = compute({n}, {n * 7})" for n in range(100_000)]
     text = "\n".join(lines)
 
-    near = nearest(
+    near = find_nearest(
         text, "value_70000 = compute(70000, 490000)\nvalue_70001 = compute(70001, x)"
     )
-    found = change(text, text.replace("value_70000 ", "v "))
+    found = compare_texts(text, text.replace("value_70000 ", "v "))
 
     assert near == NearestMatch(70001, tuple(lines[70000:70002]), only_white_space=False)
     assert (found.plus, found.minus) == (1, 1)

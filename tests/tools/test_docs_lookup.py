@@ -9,7 +9,7 @@ import pytest
 from refold.errors import ToolFailed
 from refold.place.files import DiskFiles
 from refold.testing.places import ToolDirectory
-from refold.tools.package_docs import SITES
+from refold.tools.package_docs import DOCUMENTATION_SITES
 from refold.tools.web import docs_lookup
 
 INIT = '''"""Tea for programs."""
@@ -206,7 +206,7 @@ def test_without_a_language_all_sites_are_named(place: ToolDirectory) -> None:
     text = looked_up(place, "serde", "Serialize")
 
     assert [row.partition(":")[0].removeprefix("- ") for row in text.splitlines()[1:]] == [
-        *SITES
+        *DOCUMENTATION_SITES
     ]
     assert "https://docs.rs/serde/latest/?search=Serialize" in text
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from refold.errors import ToolFailed
 from refold.testing.places import ToolDirectory
 from refold.tools.contract import Reply
-from refold.tools.edit import edit_file, places, write_file
+from refold.tools.edit import edit_file, find_places, write_file
 from refold.tools.read import read_file
-from refold.tools.text_files import EditableText, written
+from refold.tools.text_files import EditableText, decode_text
 from refold.values.display import Diff, Note
 
 
@@ -276,9 +276,9 @@ def test_in_a_file_of_mixed_line_ends_only_the_edited_lines_change(
 
 @given(st.binary(max_size=60))
 def test_text_of_any_bytes_becomes_the_same_bytes(content: bytes) -> None:
-    found = written(content)
+    found = decode_text(content)
 
-    assert found is None or found.encoded(found.text) == content
+    assert found is None or found.encode(found.text) == content
 
 
 @given(
@@ -286,7 +286,7 @@ def test_text_of_any_bytes_becomes_the_same_bytes(content: bytes) -> None:
 )
 def test_stray_bytes_around_an_edit_stay(content: bytes) -> None:
     whole = content + b"@" + content
-    found = written(whole)
+    found = decode_text(whole)
     assume(found is not None)
 
     assert edited(whole, "@", "!") == whole.replace(b"@", b"!")
@@ -294,7 +294,7 @@ def test_stray_bytes_around_an_edit_stay(content: bytes) -> None:
 
 def edited(content: bytes, old: str, new: str) -> bytes:
     """What edit_file does to the content of a file, without the file."""
-    was = written(content)
+    was = decode_text(content)
     assert isinstance(was, EditableText)
-    found = places(was.plain, old, new, "a", all=False)
-    return was.encoded(was.replaced(found, old, new))
+    found = find_places(was.plain, old, new, "a", all=False)
+    return was.encode(was.replace_at(found, old, new))

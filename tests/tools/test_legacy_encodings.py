@@ -16,7 +16,7 @@ from refold.tools.file_versions import digest
 from refold.tools.legacy_encodings import DISPLAY_NAMES, legacy_encoding
 from refold.tools.notebook_edit import notebook_edit
 from refold.tools.read import read_file
-from refold.tools.text_files import written
+from refold.tools.text_files import decode_text
 from refold.values.display import Diff
 
 CHINESE = "# 数据库配置文件\n主机 = localhost\n用户名 = 管理员\n"
@@ -57,7 +57,7 @@ FRENCH = "Ça a été créé à l’été; où êtes-vous né? “Ici” – c�
 def test_encoding_of_a_file_is_recognized(text: str, encoding: str) -> None:
     content = text.encode(encoding)
 
-    was = written(content)
+    was = decode_text(content)
 
     assert was is not None
     assert (was.encoding, was.text) == (encoding, text)
@@ -92,7 +92,7 @@ def test_text_in_the_recognized_encoding_is_the_same_bytes(content: bytes) -> No
 
 
 def test_damaged_utf_8_is_not_taken_for_a_legacy_encoding() -> None:
-    was = written("Größe, naïve, été".encode() + b"\xe9")
+    was = decode_text("Größe, naïve, été".encode() + b"\xe9")
 
     assert was is not None
     assert (was.encoding, was.oddity) == (

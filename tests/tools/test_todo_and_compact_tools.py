@@ -6,7 +6,7 @@ import pytest
 from refold.errors import ToolFailed
 from refold.testing.places import ToolDirectory, temporary_place
 from refold.tools.contract import Reply, Tool
-from refold.tools.todo import MOST, todo_write
+from refold.tools.todo import MAX_TODOS, todo_write
 from refold.tools.turn_control import compact
 from refold.values.control import Compact, Todo, Todos
 from refold.values.display import Checklist
@@ -50,7 +50,8 @@ def test_more_than_one_under_way_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    "todos", [[{"subject": "a", "status": "half"}], [{}], [{"subject": "a"}] * (MOST + 1)]
+    "todos",
+    [[{"subject": "a", "status": "half"}], [{}], [{"subject": "a"}] * (MAX_TODOS + 1)],
 )
 def test_a_list_that_is_none_is_refused_whole(todos: list[dict[str, object]]) -> None:
     with pytest.raises(ToolFailed, match="Nothing was done"):

@@ -11,7 +11,7 @@ from refold.tools.apply_patch import apply_patch
 from refold.tools.builtin import builtin
 from refold.tools.contract import Reply, Tool, tool
 from refold.tools.notebook_edit import notebook_edit
-from refold.tools.tool_search import finding, tool_call, tool_search
+from refold.tools.tool_search import search_tools, tool_call, tool_search
 from refold.values.tools import Effect
 
 DEFERRED = (apply_patch, notebook_edit)
@@ -34,7 +34,9 @@ class TestToolSearch(ToolContract):
     @pytest.fixture(params=[DEFERRED, MANY], ids=["few", "many"])
     def case(self, request: pytest.FixtureRequest, place: ToolDirectory) -> ToolCase:
         place.deferred = request.param
-        return ToolCase(finding(request.param)[0], {"query": "notebook", "limit": 3}, place)
+        return ToolCase(
+            search_tools(request.param)[0], {"query": "notebook", "limit": 3}, place
+        )
 
 
 def asked(place: ToolDirectory, query: str, *tools: Tool, limit: int = 5) -> str:
@@ -113,7 +115,7 @@ def test_a_call_that_was_not_understood_says_how(place: ToolDirectory) -> None:
 
 
 def test_the_names_stand_in_the_description_with_what_each_is_for() -> None:
-    search, _ = finding((*DEFERRED, create_issue))
+    search, _ = search_tools((*DEFERRED, create_issue))
 
     assert search.description == (
         "Find more tools and read their schemas; tool_call calls them. There are: "
@@ -124,7 +126,7 @@ def test_the_names_stand_in_the_description_with_what_each_is_for() -> None:
 
 
 def test_of_very_many_not_even_all_names_are_told() -> None:
-    search, _ = finding(MANY)
+    search, _ = search_tools(MANY)
 
     assert len(search.description) <= 1024
     assert search.description.endswith(" more.")
@@ -132,7 +134,7 @@ def test_of_very_many_not_even_all_names_are_told() -> None:
 
 
 def test_words_of_others_are_told_as_one_line() -> None:
-    search, _ = finding([named("odd", "Two\nlines\x07 of\u2028words. More.")])
+    search, _ = search_tools([named("odd", "Two\nlines\x07 of\u2028words. More.")])
 
     assert search.description.endswith("There are: odd (Two lines  of words).")
 
@@ -140,11 +142,11 @@ def test_words_of_others_are_told_as_one_line() -> None:
 def test_both_together_are_told_in_few_words() -> None:
     """200 tokens at four letters each: less would not be saved by deferring."""
     letters = sum(
-        len(t.description) + len(bytes(t.spec.parameters)) for t in finding(DEFERRED)
+        len(t.description) + len(bytes(t.spec.parameters)) for t in search_tools(DEFERRED)
     )
 
     assert letters / 4 < 200
 
 
 def test_nothing_is_found_without_deferred_tools() -> None:
-    assert finding(()) == ()
+    assert search_tools(()) == ()

@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from refold.journal.events.kinds import Ended
 from refold.tools.builtin import builtin
-from refold.tools.file_versions import change
+from refold.tools.file_versions import compare_texts
 from refold.values.display import Diff, Note, Output, Shown
 from refold.values.messages import ToolCall
 from refold.views.call_summary import label, result
@@ -157,7 +157,7 @@ def test_a_new_file_is_shown_with_its_content() -> None:
 
 
 def changed(before: str, after: str, name: str = "a.py", kind: Any = "changed") -> Diff:
-    return Diff(f"/w/{name}", kind, change(before, after).text)
+    return Diff(f"/w/{name}", kind, compare_texts(before, after).text)
 
 
 def about(name: str, *changes: Diff, **arguments: Any) -> list[str]:

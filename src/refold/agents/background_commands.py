@@ -244,13 +244,13 @@ class BackgroundCommands:
         text = as_text((end if lost else start + end)[-most:])[0]
         return text.partition("\n")[2] if cut else text
 
-    async def stop(self, name: str, *, told: bool = False, reason: str = ASKED) -> bool:
-        """End it, and wait for that. False: it had ended. `told`: the model asked for it."""
+    async def stop(self, name: str, *, silent: bool = False, reason: str = ASKED) -> bool:
+        """End it, and wait for that. False: it had ended. `silent`: the model asked for it."""
         self._find(name)
         command = self._known.get(name)
         if command is None or command.over.is_set():
             return False
-        command.told, command.stopped = told, reason
+        command.told, command.stopped = silent, reason
         assert self._portal is not None  # it runs there
         self._portal.start_task_soon(command.stop)
         await command.over.wait()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from refold.agents.profile import LOOKING, Profile, TurnLimits
 from refold.skills.front_matter import split
-from refold.tools.python_tool import NAME as PYTHON
+from refold.tools.python_tool import TOOL_NAME as PYTHON
 from refold.values.tools import Effect
 
 BOARD = ("task_create", "task_get", "task_update", "task_list", "task_claim")

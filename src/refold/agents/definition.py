@@ -15,7 +15,7 @@ from msgspec import Struct
 from refold.agents.profile import EVERY, LOOKING, Acting, Profile, Role, TurnLimits, Use
 from refold.errors import BadInput
 from refold.permissions.rules import COMMANDS, EDITS, LOOKS, is_elsewhere, ours
-from refold.tools.task import NAME as TASK
+from refold.tools.task import TOOL_NAME as TASK
 from refold.values.printable_names import escaped
 from refold.values.text import seen
 from refold.values.tools import Effect

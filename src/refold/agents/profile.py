@@ -16,7 +16,7 @@ from msgspec.structs import asdict, replace
 
 from refold.permissions.rules import COMMANDS, Rule, parse, reads
 from refold.tools.contract import Tool
-from refold.tools.tool_search import finding
+from refold.tools.tool_search import search_tools
 from refold.values.modes import Mode
 from refold.values.tools import CALLER, Effect
 
@@ -155,7 +155,7 @@ def tools_of(profile: Profile, every: Iterable[Tool]) -> OfferedTools:
     )
     if any(tool.name == CALLER for tool in active):  # a plug-in has taken the name
         return OfferedTools((*active, *deferred))
-    return OfferedTools((*active, *finding(deferred)), deferred)
+    return OfferedTools((*active, *search_tools(deferred)), deferred)
 
 
 def _described(tool: Tool, descriptions: Iterable[tuple[str, str]]) -> Tool:

@@ -14,8 +14,8 @@ from refold.agents.discovery import agent_folders, find_agents, untrusted_folder
 from refold.agents.profile import CodeSettings, Profile, Use, with_settings
 from refold.errors import BadInput
 from refold.skills.directories import SkillScope
-from refold.tools.python_tool import NAME as PYTHON
-from refold.tools.task import NAME as TASK
+from refold.tools.python_tool import TOOL_NAME as PYTHON
+from refold.tools.task import TOOL_NAME as TASK
 from refold.values.printable_names import escaped
 
 if TYPE_CHECKING:

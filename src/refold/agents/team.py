@@ -15,7 +15,7 @@ from refold.journal.events.kinds import Event, Said
 from refold.journal.state.children import Child
 from refold.journal.state.fold import View
 from refold.session.recorder import Recorder
-from refold.tools.team import LEAD, MailKind, TeammateRequest
+from refold.tools.team import LEAD_NAME, MailKind, TeammateRequest
 from refold.values.printable_names import shorten
 from refold.values.text import between_tags, clean
 
@@ -68,14 +68,14 @@ class Team:
 
     def others(self) -> Sequence[str]:
         view = self._record.view
-        names = (LEAD, *(each.born.teammate for each in view.children.team))
+        names = (LEAD_NAME, *(each.born.teammate for each in view.children.team))
         return [name for name in names if name != self._me]
 
     def inbox(self) -> Sequence[str]:
         mine = [mail for mail in self._record.view.children.mail if mail.to == self._me]
         return [mail_text(mail) for mail in mine[-_READ:]]
 
-    def listed(self) -> Sequence[str]:
+    def describe(self) -> Sequence[str]:
         view = self._record.view
         return [
             _line(child, view)
@@ -113,7 +113,7 @@ def check_new(name: str, view: View) -> None:
 
 def first_words(request: TeammateRequest, view: View) -> str:
     """The first message of a teammate: who it is, and how it works with the others."""
-    names = ", ".join((LEAD, *(each.born.teammate for each in view.children.team)))
+    names = ", ".join((LEAD_NAME, *(each.born.teammate for each in view.children.team)))
     return (
         f"You are {request.name}, a teammate in a team. Your role: {request.role}\n"
         f"The other members are {names}, and some may join later. Mail from them comes to you by "
@@ -185,7 +185,7 @@ def _posted(mail: MailSent, view: View) -> Iterator[Event]:
     call is made again, and the client key prevents a second message.
     """
     key = f"mail {mail.key}"
-    if mail.to == LEAD and key not in view.account.client_keys:
+    if mail.to == LEAD_NAME and key not in view.account.client_keys:
         yield Said(mail_text(mail), mail.sender, client_key=key, outside=_outside(mail))
     yield mail
 

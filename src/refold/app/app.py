@@ -45,7 +45,7 @@ from refold.session.recorder import Recorder
 from refold.session.session import Session, SessionOptions
 from refold.skills.catalogue import Catalogue
 from refold.skills.directories import SkillScope as SkillsAround
-from refold.tools.builtin import TOOLS, builtin, load_tools
+from refold.tools.builtin import TOOLS_GROUP, builtin, load_tools
 from refold.tools.contract import Tool
 from refold.values.log_level import WriteLog
 from refold.values.modes import Mode
@@ -368,8 +368,8 @@ def _of_packages(
 
     A program that says which tools there are gets those, and nothing that is installed.
     """
-    found = installed(TOOLS, POLICIES) if options.tools is None else ()
-    tools, no_tools = load_tools(of_group(TOOLS, found), _names(own))
+    found = installed(TOOLS_GROUP, POLICIES) if options.tools is None else ()
+    tools, no_tools = load_tools(of_group(TOOLS_GROUP, found), _names(own))
     more, no_policies = load_policies(of_group(POLICIES, found), log)
     return tools, more, (*no_tools, *no_policies)
 

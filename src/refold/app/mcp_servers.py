@@ -45,7 +45,7 @@ from refold.mcp.servers import (
 from refold.provider.port import Delta, Done, Provider, Request
 from refold.safe_open import read_regular
 from refold.tools.contract import Reply, Tool
-from refold.tools.tool_search import finding, tool_search
+from refold.tools.tool_search import search_tools, tool_search
 from refold.values.log_level import WriteLog
 from refold.values.tools import Effect
 
@@ -382,7 +382,7 @@ class McpServers:
         more = _WAITING.format(names=", ".join(pending))
         searches = tuple(
             replace(tool, run=search) if tool.name == tool_search.name else tool
-            for tool in finding(given.deferred, more)
+            for tool in search_tools(given.deferred, more)
         )
         names = {tool.name for tool in searches}
         active = tuple(tool for tool in given.active if tool.name not in names)

@@ -76,7 +76,7 @@ class ModelTraits(Struct, frozen=True):
         from refold.tools.turn_control import finish
 
         short = ((tool, small_tool(tool.spec)) for tool in (*given, finish))
-        return tuple(careful(tool).shown_as(spec) for tool, spec in short if spec)
+        return tuple(careful(tool).with_spec(spec) for tool, spec in short if spec)
 
 
 class Models:

@@ -189,8 +189,8 @@ class LazyCode:
     async def of_file(self, file: Real, query: str) -> Symbols:
         return await (await self._code()).of_file(file, query)
 
-    async def named(self, query: str) -> Symbols:
-        return await (await self._code()).named(query)
+    async def by_name(self, query: str) -> Symbols:
+        return await (await self._code()).by_name(query)
 
     async def mentions(self, file: Real, line: int, symbol: str) -> Mentions:
         return await (await self._code()).mentions(file, line, symbol)
@@ -310,8 +310,8 @@ class LazyBackground:
     async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput:
         return await self._commands.output(name, all_of_it=all_of_it)
 
-    async def stop(self, name: str, *, told: bool = False) -> bool:
-        return await self._commands.stop(name, told=told)
+    async def stop(self, name: str, *, silent: bool = False) -> bool:
+        return await self._commands.stop(name, silent=silent)
 
     async def printed(self, name: str, most: int) -> str:
         return await self._commands.printed(name, most)
@@ -389,11 +389,11 @@ class ToolDependencies:
 
     @cached_property
     def _team(self) -> "Team":
-        from refold.agents.team import LEAD, Team
+        from refold.agents.team import LEAD_NAME, Team
 
         if self._child is not None and self._child.team is not None:
             return self._child.team
-        return Team(self._record, LEAD, self._children.spawn)
+        return Team(self._record, LEAD_NAME, self._children.spawn)
 
     @cached_property
     def _unrestricted(self) -> Mapping[str, object]:

@@ -21,7 +21,7 @@ from refold.journal.events.child_events import ChildBorn, ChildEnded
 from refold.journal.events.kinds import Entry
 from refold.journal.session_index import SessionIndex
 from refold.place.port import AT_MOST, Files
-from refold.tools.text_files import written
+from refold.tools.text_files import decode_text
 from refold.values.printable_names import escaped
 
 _NAME = re.compile(r"child-\d{1,6}")
@@ -114,7 +114,7 @@ class CurrentFiles:
             return CurrentFile("unreadable", why=str(error).rstrip("."))
         except OSError as error:
             return CurrentFile("unreadable", why=error.strerror or "it cannot be read")
-        text = written(content)
+        text = decode_text(content)
         now = partial(CurrentFile, "file", sha256(content).hexdigest(), touched=touched)
         if text is None or content.startswith(b"%PDF-"):
             return now(why="it is not text")

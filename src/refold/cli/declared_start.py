@@ -83,7 +83,7 @@ def declared_agents(
 
 def tool_names() -> frozenset[str]:
     from refold.tools.builtin import builtin
-    from refold.tools.python_tool import NAME as PYTHON
-    from refold.tools.task import NAME as TASK
+    from refold.tools.python_tool import TOOL_NAME as PYTHON
+    from refold.tools.task import TOOL_NAME as TASK
 
     return frozenset((*(tool.name for tool in builtin()), TASK, PYTHON))

@@ -37,7 +37,7 @@ from refold.hooks.tool_names import (
     our_name,
 )
 from refold.plugins import installed
-from refold.tools.builtin import TOOLS, load_tools
+from refold.tools.builtin import TOOLS_GROUP, load_tools
 from refold.tools.contract import Tool
 from refold.values.modes import HookEvent
 from refold.values.similar_names import similar
@@ -125,7 +125,7 @@ def _tool(given: str) -> str:
 
 def _brought() -> tuple[Tool, ...]:
     """The tools of plug-ins."""
-    return load_tools(installed(TOOLS), tool_names(()))[0]
+    return load_tools(installed(TOOLS_GROUP), tool_names(()))[0]
 
 
 def _arguments(text: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from refold.errors import BadInput
 from refold.headless.streams import print_document, write
 from refold.plugins import GROUPS, Plugin, installed
 from refold.provider.spec import PROVIDER_GROUP, provider_of
-from refold.tools.builtin import TOOLS, builtin, load_tools
+from refold.tools.builtin import TOOLS_GROUP, builtin, load_tools
 from refold.views.escape import on_one_line
 
 NONE = (
@@ -56,7 +56,7 @@ def _problem(plugin: Plugin, every: Sequence[Plugin]) -> str:
     from refold.commands.table import names
 
     others = [e for e in every if (e.group, e.name) == (plugin.group, plugin.name)]
-    if len(others) > 1 and plugin.group != TOOLS:
+    if len(others) > 1 and plugin.group != TOOLS_GROUP:
         return f"{' and '.join(each.package for each in others)} have one of this name"
     if plugin.group == COMMANDS and plugin.name in names():
         return "refold has a command of this name"
@@ -67,7 +67,7 @@ def _problem(plugin: Plugin, every: Sequence[Plugin]) -> str:
 
 
 def _why_not_loaded(plugin: Plugin) -> str:
-    if plugin.group == TOOLS:
+    if plugin.group == TOOLS_GROUP:
         return " ".join(load_tools((plugin,), [tool.name for tool in builtin()])[1])
     if plugin.group == PROVIDER_GROUP:
         provider_of(plugin)

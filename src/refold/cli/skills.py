@@ -48,7 +48,7 @@ def _tell(problems: Iterable[str]) -> None:
 
 def _show(catalogue: Catalogue, skill: Skill, *, as_json: bool) -> int:
     try:
-        text = catalogue.told(skill.name)
+        text = catalogue.text_of(skill.name)
     except ToolFailed as error:
         raise BadInput(str(error)) from error
     if as_json:

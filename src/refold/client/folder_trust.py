@@ -15,7 +15,7 @@ from refold.config.project import FolderTexts, Project, describe_texts, in_words
 from refold.config.trusted_folders import State, TrustedFolders
 from refold.config.trusted_versions import TextVersion, TrustedVersions, forget_versions
 from refold.prompts.repository import root_of
-from refold.tools.file_versions import change
+from refold.tools.file_versions import compare_texts
 from refold.views.escape import on_one_line
 
 # The two answers about changed instructions, where they are choices and not y and n.
@@ -196,7 +196,7 @@ def since(version: TextVersion, directory: str = "/") -> str:
 
 def shown_change(version: TextVersion) -> str:
     """The change as a diff."""
-    return change(version.trusted or "", version.now).text
+    return compare_texts(version.trusted or "", version.now).text
 
 
 def _changed(version: TextVersion) -> Iterator[str]:

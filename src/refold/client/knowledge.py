@@ -26,7 +26,7 @@ class Skills:
     def text(self, name: str) -> str:
         """One skill as the model reads it. Raises `BadInput` where there is none."""
         try:
-            return self._catalogue.told(self._catalogue.skill(name).name)
+            return self._catalogue.text_of(self._catalogue.skill(name).name)
         except ToolFailed as error:
             raise BadInput(str(error)) from error
 

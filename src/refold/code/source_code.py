@@ -72,7 +72,7 @@ class SourceCode:
         parsed = await to_thread.run_sync(tree_sitter.symbols, language, file, content)
         return Symbols("tree-sitter", (why,), tuple(_holding(parsed, query)))
 
-    async def named(self, query: str) -> Symbols:
+    async def by_name(self, query: str) -> Symbols:
         files, left_out = await to_thread.run_sync(self._code.listed)
         by_language = _by_language(files)
         if not by_language:

@@ -30,8 +30,8 @@ from refold.rlm.leaves import (
 )
 from refold.rlm.worker_port import HostFailed, OtherVariables
 from refold.rlm.worker_side.signatures import PRIMITIVES
-from refold.tools.python_tool import NAME
-from refold.tools.task import NAME as TASK
+from refold.tools.python_tool import TOOL_NAME
+from refold.tools.task import TOOL_NAME as TASK
 from refold.tools.task import Report
 from refold.values.json_check import value_in
 from refold.values.tools import Effect
@@ -82,7 +82,7 @@ def tool_functions(world: World) -> Mapping[str, tuple[str, ...]]:
     return {
         tool.name: tool.parameters
         for tool in world.tools
-        if tool.name not in (NAME, *PRIMITIVES)
+        if tool.name not in (TOOL_NAME, *PRIMITIVES)
         and (tool.effect is not Effect.SELF or tool.name == TASK)
     }
 

@@ -23,7 +23,7 @@ class History:
     def __init__(self, record: Recorder) -> None:
         self._record = record
 
-    async def told(self) -> Sequence[SearchHit]:
+    async def all_hits(self) -> Sequence[SearchHit]:
         names = dict[str, str]()
         return [t for e in await self._record.entries() for t in _told(e, names)]
 

@@ -100,7 +100,7 @@ class Catalogue:
             and all(w in f"{skill.name} {skill.description}".casefold() for w in words)
         ]
 
-    def told(self, name: str) -> str:
+    def text_of(self, name: str) -> str:
         """What a skill says, and which files it brings. Raises `ToolFailed`."""
         skill = self._named(name)
         real = os.path.realpath(os.path.join(skill.folder, FILE))

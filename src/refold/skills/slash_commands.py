@@ -241,7 +241,7 @@ class Shortcuts:
             case Skill():
                 task = words.strip() or "ask what to do with it, if it is not clear."
                 try:
-                    text = self._catalogue.told(found.name)
+                    text = self._catalogue.text_of(found.name)
                 except ToolFailed as error:
                     raise BadInput(str(error)) from error
                 return f"Use the skill {found.name}: {task}\n\n{text}"

@@ -116,7 +116,7 @@ class PastInMemory:
     def __init__(self, *told: SearchHit) -> None:
         self.all: Sequence[SearchHit] = told
 
-    async def told(self) -> Sequence[SearchHit]:
+    async def all_hits(self) -> Sequence[SearchHit]:
         return self.all
 
 
@@ -130,7 +130,7 @@ class SkillsInMemory:
         first = ((name, text.partition("\n")[0]) for name, text in self.all.items())
         return [(name, line) for name, line in first if query in line]
 
-    def told(self, name: str) -> str:
+    def text_of(self, name: str) -> str:
         if name not in self.all:
             raise ToolFailed(f"There is no skill {name!r}.")
         return self.all[name]
@@ -234,7 +234,7 @@ class BackgroundInMemory:
     async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput:
         return BackgroundOutput(self._known(name).command)
 
-    async def stop(self, name: str, *, told: bool = False) -> bool:
+    async def stop(self, name: str, *, silent: bool = False) -> bool:
         self._known(name)
         new = name not in self.stopped
         self.stopped.append(name)
@@ -289,7 +289,7 @@ class CodeInMemory:
         await anyio.lowlevel.checkpoint()
         return Symbols(self.by, symbols=(Symbol(query or "tea", "function", file, 1),))
 
-    async def named(self, query: str) -> Symbols:
+    async def by_name(self, query: str) -> Symbols:
         await anyio.lowlevel.checkpoint()
         return Symbols(self.by)
 

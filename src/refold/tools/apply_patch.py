@@ -17,9 +17,16 @@ from msgspec.structs import replace
 from refold.errors import ToolFailed
 from refold.place.port import Files, FileWrite, Real, Secrets
 from refold.tools.contract import Reply, tool
-from refold.tools.edit import not_found
-from refold.tools.file_versions import DiffText, change, changed, current, digest, encoded
-from refold.tools.text_files import EditableText, check_sendable, written
+from refold.tools.edit import not_found_message
+from refold.tools.file_versions import (
+    DiffText,
+    compare_texts,
+    digest,
+    encode_like,
+    read_current,
+    to_diff,
+)
+from refold.tools.text_files import EditableText, check_sendable, decode_text
 from refold.tools.write_checks import syntax_note
 from refold.values.display import Diff
 from refold.values.printable_names import escaped
@@ -32,16 +39,16 @@ if TYPE_CHECKING:
 _NO_TEXT = DiffText("@@ the file was not text @@", 0, 0)
 
 
-def named(arguments: Mapping[str, object]) -> tuple[str, ...]:
+def files_of_patch(arguments: Mapping[str, object]) -> tuple[str, ...]:
     """Every file that a patch would make, change, move or remove."""
     from refold.tools.patch_format import read_patch
 
-    found = read_patch(str(arguments.get("patch", "")))
-    names = (name for section in found for name in (section.path, section.moved_to))
+    sections = read_patch(str(arguments.get("patch", "")))
+    names = (name for section in sections for name in (section.path, section.moved_to))
     return tuple(dict.fromkeys(name for name in names if name))
 
 
-@tool(Effect.CHANGE, paths=named, dry_run=True)
+@tool(Effect.CHANGE, paths=files_of_patch, dry_run=True)
 async def apply_patch(
     patch: Annotated[
         str,
@@ -63,24 +70,24 @@ def _apply(patch: str, files: Files, known: Mapping[str, str]) -> Reply:
     from refold.tools.patch_format import read_patch
 
     check_sendable(patch, "patch")
-    asked = _Asked(files, known)
+    planned = _PlannedChanges(files, known)
     try:
         for section in read_patch(patch):
-            asked.take(section)
+            planned.add(section)
     except ToolFailed as error:
         raise ToolFailed(f"{error}\nNothing was changed.") from error
-    files.put_all(asked.puts)
-    return Reply("\n".join(asked.said), tuple(asked.diffs))
+    files.put_all(planned.writes)
+    return Reply("\n".join(planned.lines), tuple(planned.diffs))
 
 
-class _Asked:
+class _PlannedChanges:
     """What is to be put, shown and said, section by section."""
 
     def __init__(self, files: Files, known: Mapping[str, str]) -> None:
         self._files, self._known = files, known
-        self.puts, self.diffs, self.said = list[FileWrite](), list[Diff](), list[str]()
+        self.writes, self.diffs, self.lines = list[FileWrite](), list[Diff](), list[str]()
 
-    def take(self, section: "Section") -> None:
+    def add(self, section: "Section") -> None:
         real = self._files.real(section.path)
         match section.kind:
             case "add":
@@ -91,83 +98,88 @@ class _Asked:
                 self._update(real, section)
 
     def _add(self, real: Real, section: "Section") -> None:
-        name = self._free(real, "change it with *** Update File")
+        name = self._check_unused(real, "change it with *** Update File")
         section = replace(section, content=restored(section.content, ""))
         self._files.secrets("", name).restored(section.content)
         data = section.content.encode()
-        self._put(FileWrite(real, data, "", executable=section.executable))
-        made = change("", section.content)
-        self.diffs.append(Diff(escaped(real), "created", made.text, "", digest(data)))
-        self.said.append(f"Created {name} ({made.count}).")
+        self._add_write(FileWrite(real, data, "", executable=section.executable))
+        diff = compare_texts("", section.content)
+        self.diffs.append(Diff(escaped(real), "created", diff.text, "", digest(data)))
+        self.lines.append(f"Created {name} ({diff.count}).")
 
     def _delete(self, real: Real) -> None:
-        before = current(real, self._files, self._known)
-        self._put(FileWrite(real, None, digest(before)))
-        was = written(before)
-        made = change(was.plain, "") if was else _NO_TEXT
-        self.diffs.append(Diff(escaped(real), "deleted", made.text, digest(before)))
-        self.said.append(f"Deleted {self._files.called(real)}.")
+        before = read_current(real, self._files, self._known)
+        self._add_write(FileWrite(real, None, digest(before)))
+        was = decode_text(before)
+        diff = compare_texts(was.plain, "") if was else _NO_TEXT
+        self.diffs.append(Diff(escaped(real), "deleted", diff.text, digest(before)))
+        self.lines.append(f"Deleted {self._files.called(real)}.")
 
     def _update(self, real: Real, section: "Section") -> None:
         name = self._files.called(real)
-        before = current(real, self._files, self._known)
-        data, made, remarks = _updated(before, section, name, self._files)
+        before = read_current(real, self._files, self._known)
+        data, diff, remarks = _apply_hunks(before, section, name, self._files)
         to = self._files.real(section.moved_to) if section.moved_to else real
         if to != real:
-            self._move(real, to, before, data, made)
+            self._move(real, to, before, data, diff)
         elif data == before and section.executable is None:
             raise ToolFailed(f"The patch leaves {name} as it is.")
         else:
-            self._put(FileWrite(real, data, digest(before), executable=section.executable))
-            self.diffs.append(changed(real, made, before, data))
-            self.said.append(f"Changed {name} ({made.count}).")
-        self.said += remarks
+            self._add_write(
+                FileWrite(real, data, digest(before), executable=section.executable)
+            )
+            self.diffs.append(to_diff(real, diff, before, data))
+            self.lines.append(f"Changed {name} ({diff.count}).")
+        self.lines += remarks
 
     def _move(
-        self, real: Real, to: Real, before: bytes, data: bytes, made: DiffText
+        self, real: Real, to: Real, before: bytes, data: bytes, diff: DiffText
     ) -> None:
-        name, new = self._files.called(real), self._free(to, "nothing is moved over it")
-        self._put(FileWrite(to, data, "", like=real))
-        self._put(FileWrite(real, None, digest(before)))
-        gone, come = f"@@ moved to {new} @@", f"@@ moved from {name} @@\n{made.text}"
+        name, new = (
+            self._files.called(real),
+            self._check_unused(to, "nothing is moved over it"),
+        )
+        self._add_write(FileWrite(to, data, "", like=real))
+        self._add_write(FileWrite(real, None, digest(before)))
+        gone, come = f"@@ moved to {new} @@", f"@@ moved from {name} @@\n{diff.text}"
         self.diffs += (
             Diff(escaped(real), "deleted", gone, digest(before)),
             Diff(escaped(to), "created", come.rstrip("\n"), "", digest(data)),
         )
-        self.said.append(f"Moved {name} to {new} ({made.count}).")
+        self.lines.append(f"Moved {name} to {new} ({diff.count}).")
 
-    def _free(self, real: Real, instead: str) -> str:
+    def _check_unused(self, real: Real, instead: str) -> str:
         name = self._files.called(real)
         if self._files.kind(real) != "nothing":
             raise ToolFailed(f"{name} already exists: {instead}.")
         return name
 
-    def _put(self, put: FileWrite) -> None:
-        if any(put.real == other.real for other in self.puts):
-            name = self._files.called(put.real)
+    def _add_write(self, new: FileWrite) -> None:
+        if any(new.real == write.real for write in self.writes):
+            name = self._files.called(new.real)
             raise ToolFailed(
                 f"The patch names {name} twice: write all that is to be done to it in one "
                 "section."
             )
-        self.puts.append(put)
+        self.writes.append(new)
 
 
-def _updated(
+def _apply_hunks(
     before: bytes, section: "Section", name: str, files: Files
 ) -> tuple[bytes, DiffText, tuple[str, ...]]:
     if not section.hunks:
         return before, DiffText("", 0, 0), ()
-    was = written(before)
+    was = decode_text(before)
     if was is None:
         raise ToolFailed(f"{name} is not text: a patch cannot change it.")
     secrets = files.secrets(was.plain, name)
     hunks = [_with_values(hunk, secrets) for hunk in section.hunks]
-    found = hunked(was, hunks, name)
-    made = change(was.plain, found.text.replace("\r\n", "\n"))
-    remarks = [f"In {name} {remark}." for remark in found.remarks]
-    if note := syntax_note(name, was.plain, found.text.replace("\r\n", "\n")):
+    patched = patch_text(was, hunks, name)
+    diff = compare_texts(was.plain, patched.text.replace("\r\n", "\n"))
+    remarks = [f"In {name} {remark}." for remark in patched.remarks]
+    if note := syntax_note(name, was.plain, patched.text.replace("\r\n", "\n")):
         remarks.append(note)
-    return encoded(was, found.text, name), made, tuple(remarks)
+    return encode_like(was, patched.text, name), diff, tuple(remarks)
 
 
 def _with_values(hunk: "Hunk", secrets: Secrets) -> "Hunk":
@@ -180,7 +192,7 @@ def _with_values(hunk: "Hunk", secrets: Secrets) -> "Hunk":
     return replace(hunk, rows=tuple(rows), headers=headers)
 
 
-_NAMED = 10  # places in a sentence
+_MAX_LISTED_PLACES = 10  # places in a sentence
 
 
 class _Splice(Struct, frozen=True):
@@ -188,7 +200,7 @@ class _Splice(Struct, frozen=True):
 
     start: int
     end: int
-    come: tuple[str, ...]
+    new_lines: tuple[str, ...]
 
 
 class PatchedText(Struct, frozen=True):
@@ -198,52 +210,52 @@ class PatchedText(Struct, frozen=True):
     remarks: tuple[str, ...]
 
 
-def hunked(was: EditableText, hunks: "Sequence[Hunk]", name: str) -> PatchedText:
+def patch_text(was: EditableText, hunks: "Sequence[Hunk]", name: str) -> PatchedText:
     """Apply all hunks. Raises `ToolFailed` for one whose place is ambiguous."""
     hunks = [_as_in_file(hunk, was.plain) for hunk in hunks]
     bare = bool(was.plain) and not was.plain.endswith("\n")
     end = "\r\n" if was.crlf else "\n"
     work = replace(was, text=was.text + end) if bare else was
     lines = work.plain.split("\n")[:-1]
-    splices, remarks, done = list[_Splice](), list[str](), 0
+    splices, remarks, next_line = list[_Splice](), list[str](), 0
     for number, hunk in enumerate(hunks, 1):
-        start, loosely = _Search(lines, hunk, done, name, f"Hunk {number}").place()
+        start, loosely = _Search(lines, hunk, next_line, name, f"Hunk {number}").place()
         if loosely:
             remarks.append(f"hunk {number} differed in white space at line ends")
         splices += _splices(hunk, start)
-        done = start + len(hunk.old)
+        next_line = start + len(hunk.old)
     offsets = _offsets(lines)
     for splice in reversed(splices):
         first = offsets[splice.start]
         old = work.plain[first : offsets[splice.end]]
-        new = "".join(f"{line}\n" for line in splice.come)
-        work = replace(work, text=work.replaced([first], old, new))
+        new = "".join(f"{line}\n" for line in splice.new_lines)
+        work = replace(work, text=work.replace_at([first], old, new))
     finals = [hunk.final for hunk in hunks if hunk.final is not None]
     if not finals[-1] if finals else bare:
-        return PatchedText(_unended(work.text), tuple(remarks))
+        return PatchedText(_without_last_end(work.text), tuple(remarks))
     return PatchedText(work.text, tuple(remarks))
 
 
-def _splices(hunk: "Hunk", at: int) -> Iterable[_Splice]:
-    start, come = at, list[str]()
+def _splices(hunk: "Hunk", index: int) -> Iterable[_Splice]:
+    start, new_lines = index, list[str]()
     for sign, text in (*hunk.rows, (" ", "")):
         if sign == "+":
-            come.append(text)
+            new_lines.append(text)
         elif sign == "-":
-            at += 1
+            index += 1
         else:
-            if come or at > start:
-                yield _Splice(start, at, tuple(come))
-            come.clear()
-            at += 1
-            start = at
+            if new_lines or index > start:
+                yield _Splice(start, index, tuple(new_lines))
+            new_lines.clear()
+            index += 1
+            start = index
 
 
 def _offsets(lines: Sequence[str]) -> list[int]:
-    found = [0]
+    offsets = [0]
     for line in lines:
-        found.append(found[-1] + len(line) + 1)
-    return found
+        offsets.append(offsets[-1] + len(line) + 1)
+    return offsets
 
 
 def _as_in_file(hunk: "Hunk", text: str) -> "Hunk":
@@ -251,7 +263,7 @@ def _as_in_file(hunk: "Hunk", text: str) -> "Hunk":
     return replace(hunk, rows=rows)
 
 
-def _unended(text: str) -> str:
+def _without_last_end(text: str) -> str:
     return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
 
 
@@ -259,10 +271,10 @@ class _Search:
     """The place of a hunk in `lines`, from line `done` on."""
 
     def __init__(
-        self, lines: Sequence[str], hunk: "Hunk", done: int, name: str, what: str
+        self, lines: Sequence[str], hunk: "Hunk", start: int, name: str, hunk_name: str
     ) -> None:
-        self._lines, self._hunk, self._done, self._name = lines, hunk, done, name
-        self._what = f"{what} (line {hunk.line} of the patch)"
+        self._lines, self._hunk, self._first, self._name = lines, hunk, start, name
+        self._hunk_name = f"{hunk_name} (line {hunk.line} of the patch)"
 
     def place(self) -> tuple[int, bool]:
         """The line, from 0, and whether white space was overlooked."""
@@ -271,44 +283,44 @@ class _Search:
         if not hunk.old:
             return self._insertion(after), False
         for key, loosely in ((str, False), (str.rstrip, True)):
-            found = self._fits(key, hunk.old, after)
-            if len(found) == 1:
-                return found[0], loosely
-            if found:
-                raise ToolFailed(self._ambiguous(found))
+            places = self._fits(key, hunk.old, after)
+            if len(places) == 1:
+                return places[0], loosely
+            if places:
+                raise ToolFailed(self._ambiguous(places))
         raise ToolFailed(self._missing())
 
     def _fits(
         self, key: Callable[[str], str], old: Sequence[str], after: Sequence[int] | None
     ) -> list[int]:
         lines = self._lines if key is str else [key(line) for line in self._lines]
-        found = _starts(lines, [key(line) for line in old])
-        found = [at for at in found if at >= self._done]
+        places = _starts(lines, [key(line) for line in old])
+        places = [index for index in places if index >= self._first]
         if self._hunk.at_end:
-            found = [at for at in found if at + len(old) == len(self._lines)]
+            places = [index for index in places if index + len(old) == len(self._lines)]
         if after is not None:
-            first = {next((f for f in found if f >= a), -1) for a in after} - {-1}
+            first = {next((f for f in places if f >= a), -1) for a in after} - {-1}
             return sorted(first)
         claimed = self._hunk.at - 1
-        return [claimed] if claimed in found else found
+        return [claimed] if claimed in places else places
 
     def _after_headers(self) -> list[int]:
-        places = [self._done - 1]
+        places = [self._first - 1]
         for header in self._hunk.headers:
             stands = [
-                at
-                for at, line in enumerate(self._lines)
-                if line.strip() == header.strip() and at >= self._done
+                index
+                for index, line in enumerate(self._lines)
+                if line.strip() == header.strip() and index >= self._first
             ]
             if len(places) == 1:
-                places = [at for at in stands if at > places[0]]
+                places = [index for index in stands if index > places[0]]
             else:
                 nexts = {next((s for s in stands if s > p), -1) for p in places}
                 places = sorted(nexts - {-1})
             if not places:
                 raise ToolFailed(
-                    f"{self._what}: there is no line {header!r} in {self._name}"
-                    f"{' after the hunk before it' if self._done else ''}. After @@ comes a "
+                    f"{self._hunk_name}: there is no line {header!r} in {self._name}"
+                    f"{' after the hunk before it' if self._first else ''}. After @@ comes a "
                     "whole line of the file, or nothing."
                 )
         return places
@@ -316,43 +328,43 @@ class _Search:
     def _insertion(self, after: Sequence[int] | None) -> int:
         if after is not None:
             if len(after) > 1:
-                raise ToolFailed(self._ambiguous([at + 1 for at in after]))
+                raise ToolFailed(self._ambiguous([index + 1 for index in after]))
             return after[0] + 1
         if not self._hunk.at:
             return len(self._lines)
-        if not self._done <= self._hunk.at - 1 <= len(self._lines):
+        if not self._first <= self._hunk.at - 1 <= len(self._lines):
             raise ToolFailed(
-                f"{self._what} adds at line {self._hunk.at}, and {self._name} has "
+                f"{self._hunk_name} adds at line {self._hunk.at}, and {self._name} has "
                 f"{len(self._lines):,} lines. Give lines around it."
             )
         return self._hunk.at - 1
 
-    def _ambiguous(self, found: Sequence[int]) -> str:
-        numbers = ", ".join(str(at + 1) for at in found[:_NAMED])
-        more = ", …" if len(found) > _NAMED else ""
+    def _ambiguous(self, places: Sequence[int]) -> str:
+        numbers = ", ".join(str(index + 1) for index in places[:_MAX_LISTED_PLACES])
+        ellipsis = ", …" if len(places) > _MAX_LISTED_PLACES else ""
         return (
-            f"{self._what} fits {len(found):,} places in {self._name}, at lines {numbers}"
-            f"{more}. Add lines around it, or a line above it after @@."
+            f"{self._hunk_name} fits {len(places):,} places in {self._name}, at lines {numbers}"
+            f"{ellipsis}. Add lines around it, or a line above it after @@."
         )
 
     def _missing(self) -> str:
         old, whole = self._hunk.old, "\n".join(self._lines)
-        found = _starts(self._lines, old)
-        if found and self._hunk.at_end:
-            return f"{self._what} stands in {self._name} at line {found[0] + 1}, not at its end."
-        if found:
+        places = _starts(self._lines, old)
+        if places and self._hunk.at_end:
+            return f"{self._hunk_name} stands in {self._name} at line {places[0] + 1}, not at its end."
+        if places:
             return (
-                f"{self._what} stands in {self._name} only at line {found[0] + 1}, before "
+                f"{self._hunk_name} stands in {self._name} only at line {places[0] + 1}, before "
                 "what is named above it: give hunks in the order of the file."
             )
-        return not_found(self._what, whole, "\n".join(old), self._name)
+        return not_found_message(self._hunk_name, whole, "\n".join(old), self._name)
 
 
 def _starts(lines: Sequence[str], old: Sequence[str]) -> list[int]:
-    found, wanted, at = list[int](), list(old), -1
+    starts, wanted, index = list[int](), list(old), -1
     with suppress(ValueError):  # there is no further line like the first
         while True:
-            at = lines.index(wanted[0], at + 1)
-            if lines[at : at + len(wanted)] == wanted:
-                found.append(at)
-    return found
+            index = lines.index(wanted[0], index + 1)
+            if lines[index : index + len(wanted)] == wanted:
+                starts.append(index)
+    return starts

@@ -11,14 +11,14 @@ from tempfile import TemporaryFile
 from refold import programs
 from refold.plugins import trusted_path
 
-SECONDS = 20.0
-MEMORY = 1024 * 1024 * 1024  # bytes of address space
-BOUNDS = f"more than {MEMORY >> 20} MB of memory or {SECONDS:.0f} s"
-_RUN = (
+MAX_SECONDS = 20.0
+MAX_MEMORY_BYTES = 1024 * 1024 * 1024  # bytes of address space
+BOUNDS_TEXT = f"more than {MAX_MEMORY_BYTES >> 20} MB of memory or {MAX_SECONDS:.0f} s"
+_RUN_SCRIPT = (
     "import sys; sys.path[:] = sys.argv[4:]; from importlib import import_module; "
     "getattr(import_module(sys.argv[1]), sys.argv[2])(sys.argv[3])"
 )
-_CANNOT = 3
+_CANNOT_READ = 3
 
 
 class LimitExceeded(Exception):
@@ -26,10 +26,10 @@ class LimitExceeded(Exception):
 
 
 class CannotRead(Exception):
-    """The function said `cannot`; the message is what it said."""
+    """The function called `exit_unreadable`; the message is its reason."""
 
 
-def printed(function: Callable[[str], None], content: bytes, argument: str) -> str:
+def run_bounded(function: Callable[[str], None], content: bytes, argument: str) -> str:
     """What `function(argument)` prints, with `content` as its input.
 
     It is a function of a module, which is imported in the new process.
@@ -38,20 +38,22 @@ def printed(function: Callable[[str], None], content: bytes, argument: str) -> s
         file.write(content)
         file.seek(0)
         named = (function.__module__, function.__name__, argument)
-        words = [sys.executable, "-I", "-c", _RUN, *named, *trusted_path()]
+        words = [sys.executable, "-I", "-c", _RUN_SCRIPT, *named, *trusted_path()]
         try:
-            done = programs.run(words, SECONDS, stdin=file, env={}, memory=MEMORY)
+            process = programs.run(
+                words, MAX_SECONDS, stdin=file, env={}, memory=MAX_MEMORY_BYTES
+            )
         except (OSError, programs.TimedOut) as error:
-            raise LimitExceeded(BOUNDS) from error
-    if not done.returncode:
-        return done.stdout.decode(errors="replace")
-    why = done.stderr.decode(errors="replace").strip().splitlines()
-    if done.returncode == _CANNOT and why:
+            raise LimitExceeded(BOUNDS_TEXT) from error
+    if not process.returncode:
+        return process.stdout.decode(errors="replace")
+    why = process.stderr.decode(errors="replace").strip().splitlines()
+    if process.returncode == _CANNOT_READ and why:
         raise CannotRead(why[-1])
-    raise LimitExceeded(BOUNDS)
+    raise LimitExceeded(BOUNDS_TEXT)
 
 
-def cannot(why: str) -> None:
+def exit_unreadable(why: str) -> None:
     """End this process: the input is not what it should be."""
     sys.stderr.write(" ".join(why.split()))
-    sys.exit(_CANNOT)
+    sys.exit(_CANNOT_READ)

@@ -12,18 +12,18 @@ from refold.errors import BadInput
 from refold.plugins import Plugin, built_in
 from refold.tools.contract import Tool
 
-TOOLS = "refold.tools"  # the group of entry points
+TOOLS_GROUP = "refold.tools"  # the group of entry points
 
 
 @cache
 def builtin() -> tuple[Tool, ...]:
-    tools, problems = load_tools(built_in(TOOLS))
+    tools, problems = load_tools(built_in(TOOLS_GROUP))
     assert not problems, problems  # then the installation is damaged
     return tools
 
 
 def load_tools(
-    found: Iterable[Plugin], taken: Collection[str] = ()
+    plugins: Iterable[Plugin], taken: Collection[str] = ()
 ) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
     """The tools of these entry points, and sentences about those that were left out.
 
@@ -32,7 +32,7 @@ def load_tools(
     """
     names = set(taken)
     tools, problems = list[Tool](), list[str]()
-    for plugin in found:
+    for plugin in plugins:
         try:
             new = tuple(_tools(plugin))
             if clash := [tool.name for tool in new if tool.name in names]:
@@ -46,16 +46,18 @@ def load_tools(
 
 
 def _tools(plugin: Plugin) -> Iterator[Tool]:
-    found = plugin.load()
-    each = cast("Iterable[object]", found) if isinstance(found, list | tuple) else (found,)
-    for one in each:
-        if not isinstance(one, Tool):
-            raise plugin.broken(f"{one!r} is not a tool: put @tool above its function")
-        if one.name.startswith("mcp__"):
-            raise plugin.broken(f"names like {one.name!r} are of tools of MCP servers")
+    loaded = plugin.load()
+    objects = (
+        cast("Iterable[object]", loaded) if isinstance(loaded, list | tuple) else (loaded,)
+    )
+    for item in objects:
+        if not isinstance(item, Tool):
+            raise plugin.broken(f"{item!r} is not a tool: put @tool above its function")
+        if item.name.startswith("mcp__"):
+            raise plugin.broken(f"names like {item.name!r} are of tools of MCP servers")
         if not plugin.ours:  # reading the types of all would make each start slower
-            _read_types(plugin, one)
-        yield one
+            _read_types(plugin, item)
+        yield item
 
 
 def _read_types(plugin: Plugin, tool: Tool) -> None:

@@ -16,7 +16,7 @@ from refold.values.display import Note
 from refold.values.printable_names import shorten
 from refold.values.tools import Effect
 
-_SHORT = 60  # characters of a claim, to know it by
+_MAX_NAME_CHARS = 60  # characters of a claim, to know it by
 
 
 class Checks(Protocol):
@@ -35,16 +35,18 @@ async def claim(
     checks: Checks,
 ) -> Reply:
     """State findings with evidence, checked at once against what was read and run here."""
-    found = await checks.check(claims)
-    taken = tuple(each.claim for each in found if each.state != "contradicted")
-    rows = [_row(number, each) for number, each in enumerate(found, 1)]
-    said = f"claimed {len(taken)} of {len(found)} findings"
+    checked = await checks.check(claims)
+    taken = tuple(item.claim for item in checked if item.state != "contradicted")
+    rows = [_row(number, item) for number, item in enumerate(checked, 1)]
+    summary = f"claimed {len(taken)} of {len(checked)} findings"
     control = Claimed(taken) if taken else None
-    return Reply("\n".join(rows) or "Nothing was claimed.", (Note(said),), control=control)
+    return Reply(
+        "\n".join(rows) or "Nothing was claimed.", (Note(summary),), control=control
+    )
 
 
 def _row(number: int, checked: CheckedClaim) -> str:
-    name = shorten(" ".join(checked.claim.claim.split()), _SHORT)
+    name = shorten(" ".join(checked.claim.claim.split()), _MAX_NAME_CHARS)
     advice = {
         "contradicted": " Not accepted: correct it, or leave it out.",
         "stale": " Taken; look again, and claim it again.",

@@ -17,9 +17,12 @@ from refold.values.printable_names import shorten
 from refold.values.text import clean
 from refold.values.tools import Effect
 
-_MOST = 300  # lines of one answer
-_LINE, _MESSAGE = 200, 600  # characters of a line of code, and of what is wrong
-_NAME = 200  # characters of a symbol
+_MAX_ANSWER_LINES = 300  # lines of one answer
+_MAX_LINE_CHARS, _MAX_MESSAGE_CHARS = (
+    200,
+    600,
+)  # characters of a line of code, and of what is wrong
+_MAX_SYMBOL_CHARS = 200  # characters of a symbol
 
 
 class Symbol(Struct, frozen=True):
@@ -78,7 +81,7 @@ class SourceCode(Protocol):
         """The symbols of a file, those whose name holds `query`."""
         ...
 
-    async def named(self, query: str) -> Symbols:
+    async def by_name(self, query: str) -> Symbols:
         """The symbols of the workspace whose name holds `query`, the best first."""
         ...
 
@@ -103,18 +106,20 @@ async def symbols(
     if not file and not query.strip():
         raise ToolFailed("Give a file, or a part of a name as query.")
     if file:
-        found = await code.of_file(files.real(file), query.strip())
+        answer = await code.of_file(files.real(file), query.strip())
     else:
-        found = await code.named(query.strip())
-    what = file or repr(query)
-    if not found.symbols:
-        return _reply(found, [f"There are no symbols of {what}."], f"no symbols of {what}")
+        answer = await code.by_name(query.strip())
+    subject = file or repr(query)
+    if not answer.symbols:
+        return _reply(
+            answer, [f"There are no symbols of {subject}."], f"no symbols of {subject}"
+        )
     lines = [
-        f"{'' if file else files.called(Real(each.path)) + ':'}{each.line} {each.kind} "
-        f"{_dotted(each)}"
-        for each in found.symbols
+        f"{'' if file else files.called(Real(symbol.path)) + ':'}{symbol.line} {symbol.kind} "
+        f"{_dotted_name(symbol)}"
+        for symbol in answer.symbols
     ]
-    return _reply(found, lines, f"{_count(lines, 'symbol')} of {what}")
+    return _reply(answer, lines, f"{_count(lines, 'symbol')} of {subject}")
 
 
 @tool(Effect.LOOK, subject="symbol", path="file")
@@ -127,15 +132,17 @@ async def references(
     code: SourceCode,
 ) -> Reply:
     """Where a symbol is defined and used, as a language server knows it: not by text."""
-    found = await code.mentions(files.real(file), line, symbol)
-    defined, used = found.definitions, found.references
-    lines = ["defined:", *(_mention(each, files) for each in defined)] if defined else []
+    answer = await code.mentions(files.real(file), line, symbol)
+    defined, used = answer.definitions, answer.references
+    lines = (
+        ["defined:", *(_mention(mention, files) for mention in defined)] if defined else []
+    )
     if used:
-        lines += ["used:", *(_mention(each, files) for each in used)]
+        lines += ["used:", *(_mention(mention, files) for mention in used)]
     if not lines:
         lines = [f"No definition and no use of {symbol} is known."]
     count = f"{_count(defined, 'definition')}, {_count(used, 'use')} of {symbol}"
-    return _reply(found, lines, count)
+    return _reply(answer, lines, count)
 
 
 @tool(Effect.LOOK, path="file")
@@ -148,44 +155,48 @@ async def diagnostics(
 ) -> Reply:
     """Errors and warnings of a language server, without running anything."""
     asked = [files.real(file)] if file else [Real(path) for path in known]
-    found = await code.problems(asked)
-    about = file or ", ".join(files.called(Real(each)) for each in found.files)
-    if not found.problems:
-        return _reply(found, [f"No problems in {about}."], f"no problems in {about}")
-    lines = [problem_line(each, files) for each in found.problems]
-    return _reply(found, lines, f"{_count(lines, 'problem')} in {about}")
+    answer = await code.problems(asked)
+    about = file or ", ".join(files.called(Real(item)) for item in answer.files)
+    if not answer.problems:
+        return _reply(answer, [f"No problems in {about}."], f"no problems in {about}")
+    lines = [problem_line(item, files) for item in answer.problems]
+    return _reply(answer, lines, f"{_count(lines, 'problem')} in {about}")
 
 
 def problem_line(problem: Problem, files: Files) -> str:
     """`src/a.py:3: error: …`"""
-    code = f" ({one_line(problem.code, _NAME)})" if problem.code else ""
-    message = one_line(problem.message, _MESSAGE)
-    where = f"{files.called(Real(problem.path))}:{problem.line}"
-    return f"{where}: {problem.severity}: {message}{code}"
+    code = f" ({one_line(problem.code, _MAX_SYMBOL_CHARS)})" if problem.code else ""
+    message = one_line(problem.message, _MAX_MESSAGE_CHARS)
+    location = f"{files.called(Real(problem.path))}:{problem.line}"
+    return f"{location}: {problem.severity}: {message}{code}"
 
 
-def _reply(found: CodeAnswer, lines: Sequence[str], shown: str) -> Reply:
-    more = len(lines) - _MOST
-    rest = [f"… and {more:,} more. Ask about less."] if more > 0 else []
-    notes = [f"({note})" for note in found.notes]
-    text = "\n".join((*lines[:_MOST], *rest, f"By {found.by}.", *notes))
-    return Reply(text, (Note(f"{shorten(shown, 300)} ({found.by})"),))
+def _reply(answer: CodeAnswer, lines: Sequence[str], shown: str) -> Reply:
+    left_out = len(lines) - _MAX_ANSWER_LINES
+    ellipsis = [f"… and {left_out:,} more. Ask about less."] if left_out > 0 else []
+    notes = [f"({note})" for note in answer.notes]
+    text = "\n".join((*lines[:_MAX_ANSWER_LINES], *ellipsis, f"By {answer.by}.", *notes))
+    return Reply(text, (Note(f"{shorten(shown, 300)} ({answer.by})"),))
 
 
-def _dotted(symbol: Symbol) -> str:
+def _dotted_name(symbol: Symbol) -> str:
     inside = f"{symbol.inside}." if symbol.inside else ""
-    return one_line(f"{inside}{symbol.name}", _NAME)
+    return one_line(f"{inside}{symbol.name}", _MAX_SYMBOL_CHARS)
 
 
 def _mention(mention: Mention, files: Files) -> str:
-    text = f": {shorten(mention.text.strip(), _LINE)}" if mention.text.strip() else ""
+    text = (
+        f": {shorten(mention.text.strip(), _MAX_LINE_CHARS)}"
+        if mention.text.strip()
+        else ""
+    )
     return f"  {files.called(Real(mention.path))}:{mention.line}{text}"
 
 
-def one_line(said: str, most: int) -> str:
+def one_line(text: str, max_chars: int) -> str:
     """What another program says, so that it cannot be taken for a line of ours."""
-    return shorten(" ".join(clean(said).split()), most)
+    return shorten(" ".join(clean(text).split()), max_chars)
 
 
-def _count(found: Sequence[object], word: str) -> str:
-    return f"{len(found):,} {word}{'' if len(found) == 1 else 's'}"
+def _count(items: Sequence[object], word: str) -> str:
+    return f"{len(items):,} {word}{'' if len(items) == 1 else 's'}"

@@ -66,7 +66,9 @@ class Context(Struct, frozen=True):
 
         Question and answer are recorded: a call that is repeated after a crash has them again.
         """
-        return await self.put(AskedQuestion(question, [Option(each) for each in options]))
+        return await self.put(
+            AskedQuestion(question, [Option(option) for option in options])
+        )
 
 
 class Completion(Struct, frozen=True):
@@ -105,7 +107,9 @@ class CommandLine(Struct, frozen=True):
     hosts: tuple[str, ...] = ()  # patterns of `values.hosts`
 
 
-_OF_DRY_RUNS = frozenset({"files", "known", "unread"})  # what a tool may need in one
+_DRY_RUN_DEPENDENCIES = frozenset(
+    {"files", "known", "unread"}
+)  # what a tool may need in one
 
 
 class Signature(Struct, frozen=True):
@@ -159,25 +163,27 @@ class Tool(Struct, frozen=True):
 
     def parse(self, raw: bytes | Raw) -> dict[str, object]:
         """Decode and check the arguments. Raises `ToolFailed` that lists every problem."""
-        found = arguments_object(raw)
-        if unknown := found.keys() - set(self.arguments.__struct_fields__):
-            raise self._misfit(found, unknown)
+        values = arguments_object(raw)
+        if unknown := values.keys() - set(self.arguments.__struct_fields__):
+            raise self._misfit(values, unknown)
         try:
-            fitting = msgspec.convert(found, self.arguments)
+            fitting = msgspec.convert(values, self.arguments)
         except msgspec.ValidationError as error:
-            raise self._misfit(found, unknown) from error
-        given = {name: getattr(fitting, name) for name in found}
-        return self.rewrite(given) if self.rewrite is not None else given
+            raise self._misfit(values, unknown) from error
+        arguments = {name: getattr(fitting, name) for name in values}
+        return self.rewrite(arguments) if self.rewrite is not None else arguments
 
     @property
     def spec(self) -> ToolSpec:
         """The tool as the model sees it."""
         return ToolSpec(self.name, self.description, self.signature().schema)
 
-    def shown_as(self, spec: ToolSpec) -> "Tool":
+    def with_spec(self, spec: ToolSpec) -> "Tool":
         """The tool with this description and schema for the model."""
-        found = structs.replace(self.signature(), schema=spec.parameters)
-        return structs.replace(self, description=spec.description, signature=lambda: found)
+        signature = structs.replace(self.signature(), schema=spec.parameters)
+        return structs.replace(
+            self, description=spec.description, signature=lambda: signature
+        )
 
     @property
     def arguments(self) -> type[Struct]:
@@ -217,13 +223,13 @@ class Tool(Struct, frozen=True):
         """A call in one line: the name of the tool and its subject."""
         return f"{self.name} {' '.join(self.subject_of(arguments).split())}".rstrip()
 
-    def _misfit(self, found: Mapping[str, object], unknown: Iterable[str]) -> ToolFailed:
+    def _misfit(self, values: Mapping[str, object], unknown: Iterable[str]) -> ToolFailed:
         # msgspec stops at the first error; a model corrects its call better from all.
         problems = [f"there is no argument {name!r}" for name in unknown]
         for field in structs.fields(self.arguments):
-            if field.name in found:
+            if field.name in values:
                 try:
-                    msgspec.convert(found[field.name], field.type)
+                    msgspec.convert(values[field.name], field.type)
                 except msgspec.ValidationError as error:
                     problems.append(f"{field.name!r}: {error}")
             elif field.default is NODEFAULT and field.default_factory is NODEFAULT:
@@ -237,20 +243,20 @@ class Tool(Struct, frozen=True):
 def arguments_object(raw: bytes | Raw) -> dict[str, object]:
     """The JSON object in which a model gives arguments. Raises `ToolFailed`."""
     try:
-        found = msgspec.json.decode(raw, type=dict[str, object])
+        arguments = msgspec.json.decode(raw, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ToolFailed(
-            f"The arguments are not a JSON object: {_why(raw, error)}"
+            f"The arguments are not a JSON object: {_decode_problem(raw, error)}"
         ) from error
-    if not keys_are_unique(raw, found) and (key := repeated_key(raw)) is not None:
+    if not keys_are_unique(raw, arguments) and (key := repeated_key(raw)) is not None:
         raise ToolFailed(
             f"The arguments have the key {key!r} twice in one object, and it is unclear "
             "which value counts. Give it once. Nothing was done."
         )
-    return found
+    return arguments
 
 
-def _why(raw: bytes | Raw, error: Exception) -> str:
+def _decode_problem(raw: bytes | Raw, error: Exception) -> str:
     """What is wrong with them. Arguments that are no JSON are recorded as a string."""
     try:
         written = msgspec.json.decode(raw, type=str)
@@ -288,21 +294,23 @@ def tool(
         if not about:
             raise BadInput(f"the tool {name!r} has no docstring: say what it is for")
         types, before, after = _parameters(function)
-        if untyped := [each for each in before if each not in types]:
+        if untyped := [parameter for parameter in before if parameter not in types]:
             raise BadInput(
                 f"the parameter {untyped[0]!r} of the tool {name!r} has no type: write, for "
                 f"example, {untyped[0]}: str"
             )
-        contexts = (each for each in before if types[each] in (Context, "Context"))
-        if dry_run and (more := {*after, *contexts} - _OF_DRY_RUNS):
+        contexts = (
+            parameter for parameter in before if types[parameter] in (Context, "Context")
+        )
+        if dry_run and (dependencies := {*after, *contexts} - _DRY_RUN_DEPENDENCIES):
             raise BadInput(
-                f"the tool {name!r} takes {', '.join(sorted(more))}: with dry_run=True it "
+                f"the tool {name!r} takes {', '.join(sorted(dependencies))}: with dry_run=True it "
                 "may take files, known and unread only"
             )
         if types.get("return") is Reply and inspect.iscoroutinefunction(function):
             run = typing.cast("Callable[..., Awaitable[Reply]]", function)
         else:
-            run = _replying(function)
+            run = _with_reply(function)
         return Tool(
             name, about, effect, run, cache(partial(_signature, function, subject or path)),
             path, paths, dry_run, outside=outside or effect is Effect.NET,
@@ -326,7 +334,7 @@ def _parameters(
 
 def _signature(function: ToolFunction, subject: str) -> Signature:
     types, before, after = _parameters(function)
-    if any(isinstance(each, str) for each in types.values()):
+    if any(isinstance(annotation, str) for annotation in types.values()):
         types = typing.get_type_hints(function, include_extras=True)
     context = [name for name in (*before, *after) if types.get(name) is Context]
     asked = [name for name in before if name not in context]
@@ -346,24 +354,24 @@ def _signature(function: ToolFunction, subject: str) -> Signature:
     )
 
 
-def _replying(function: ToolFunction) -> Callable[..., Awaitable[Reply]]:
+def _with_reply(function: ToolFunction) -> Callable[..., Awaitable[Reply]]:
     """`function` as an async one that returns a `Reply`."""
 
     @wraps(function)
     async def run(**arguments: object) -> Reply:
         if inspect.iscoroutinefunction(function):
-            found = await function(**arguments)
+            result = await function(**arguments)
         else:
             from anyio import to_thread  # names of agents are completed without it
 
-            found = await to_thread.run_sync(partial(function, **arguments))
-        match found:
+            result = await to_thread.run_sync(partial(function, **arguments))
+        match result:
             case Reply():
-                return found
+                return result
             case str():
-                return Reply(found)
+                return Reply(result)
             case _:
-                return Reply(msgspec.json.encode(found).decode())
+                return Reply(msgspec.json.encode(result).decode())
 
     return run
 
@@ -371,29 +379,31 @@ def _replying(function: ToolFunction) -> Callable[..., Awaitable[Reply]]:
 def schema_of(arguments: type[Struct]) -> dict[str, Any]:
     """A plain JSON Schema object: no titles, and every reference written out."""
     (whole,), parts = msgspec.json.schema_components([arguments])
-    found: dict[str, Any] = _inlined(whole, parts)
-    properties = found.get("properties", {})
+    schema: dict[str, Any] = _inline_references(whole, parts)
+    properties = schema.get("properties", {})
     return {
         "type": "object",
         "properties": properties,
-        "required": found.get("required", []),
+        "required": schema.get("required", []),
         "additionalProperties": False,
     }
 
 
-def _inlined(node: Any, parts: Mapping[str, Any]) -> Any:
+def _inline_references(node: Any, parts: Mapping[str, Any]) -> Any:
     # Several providers refuse `$ref`; titles only cost tokens. What is no text under
     # that name is a parameter. Every start does this for every tool: no `match` here,
     # which takes five times as long.
     if isinstance(node, dict):
-        found = typing.cast("dict[str, Any]", node)
-        if "$ref" in found:
-            return _inlined(parts[found["$ref"].rsplit("/", 1)[1]], parts)
+        schema = typing.cast("dict[str, Any]", node)
+        if "$ref" in schema:
+            return _inline_references(parts[schema["$ref"].rsplit("/", 1)[1]], parts)
         return {
-            key: _inlined(value, parts) if isinstance(value, dict | list) else value
-            for key, value in found.items()
+            key: _inline_references(value, parts)
+            if isinstance(value, dict | list)
+            else value
+            for key, value in schema.items()
             if key != "title" or not isinstance(value, str)
         }
     if isinstance(node, list):
-        return [_inlined(item, parts) for item in typing.cast("list[Any]", node)]
+        return [_inline_references(item, parts) for item in typing.cast("list[Any]", node)]
     return node

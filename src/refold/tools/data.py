@@ -13,7 +13,7 @@ from msgspec import Meta
 from refold.errors import JournalError, ToolFailed
 from refold.place.port import Files
 from refold.tools.contract import Reply, tool
-from refold.tools.read import BLOB, BlobReader
+from refold.tools.read import BLOB_PREFIX, BlobReader
 from refold.values.display import Note
 from refold.values.tools import Effect
 
@@ -32,9 +32,9 @@ async def json_query(
         raise ToolFailed("Give either a path or the json itself.")
     if not path:
         content, name = json.encode(errors="replace"), "the json"
-    elif path.startswith(BLOB):
+    elif path.startswith(BLOB_PREFIX):
         try:
-            content, name = await blobs.get(path.removeprefix(BLOB)), path
+            content, name = await blobs.get(path.removeprefix(BLOB_PREFIX)), path
         except JournalError as error:
             raise ToolFailed(
                 f"There is no {path!r}: use the name as it was given."
@@ -44,14 +44,14 @@ async def json_query(
         content, name = await to_thread.run_sync(files.read, real), files.called(real)
     from refold.tools.jmespath_query import query
 
-    found = await to_thread.run_sync(partial(query, content, expression, name))
-    return Reply(found, (Note(f"queried {name}, {len(found):,} characters"),))
+    result = await to_thread.run_sync(partial(query, content, expression, name))
+    return Reply(result, (Note(f"queried {name}, {len(result):,} characters"),))
 
 
 @tool(Effect.LOOK)
 async def calc(expression: str) -> Reply:
     """Calculate exactly: + - * / // % **, fractions, decimals, sqrt, log, round, factorial, comb, gcd, sum, min, max, pi."""
-    from refold.tools.exact_calc import calculated
+    from refold.tools.exact_calc import calculate
 
-    found = await to_thread.run_sync(calculated, expression)
-    return Reply(found, (Note(found[:200]),))
+    result = await to_thread.run_sync(calculate, expression)
+    return Reply(result, (Note(result[:200]),))

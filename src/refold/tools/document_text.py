@@ -11,11 +11,16 @@ from typing import Any, cast
 import msgspec
 
 from refold.errors import ToolFailed
-from refold.tools.bounded_process import CannotRead, LimitExceeded, cannot, printed
+from refold.tools.bounded_process import (
+    CannotRead,
+    LimitExceeded,
+    exit_unreadable,
+    run_bounded,
+)
 
-_LONGEST = 10_000_000  # characters
+_MAX_TEXT_CHARS = 10_000_000  # characters
 
-_KINDS = (
+_BINARY_KINDS = (
     (b"\x7fELF", "a program"),
     (b"PK\x03\x04", "a zip archive or an office document"),
     (b"\x1f\x8b", "gzip data"),
@@ -25,11 +30,11 @@ _KINDS = (
 
 def binary_kind(content: bytes) -> str:
     return next(
-        (kind for start, kind in _KINDS if content.startswith(start)), "binary data"
+        (kind for start, kind in _BINARY_KINDS if content.startswith(start)), "binary data"
     )
 
 
-def pdf(content: bytes, name: str) -> str:
+def pdf_text(content: bytes, name: str) -> str:
     """The text of a PDF, page by page."""
     try:
         import pypdfium2  # pyright: ignore[reportMissingTypeStubs] - it has none
@@ -39,7 +44,7 @@ def pdf(content: bytes, name: str) -> str:
         ) from error
     del pypdfium2
     try:
-        return printed(print_pdf, content, name)
+        return run_bounded(print_pdf, content, name)
     except LimitExceeded as error:
         raise ToolFailed(
             f"{name} is a PDF that takes {error} to read. Take out single pages with another "
@@ -51,12 +56,12 @@ def pdf(content: bytes, name: str) -> str:
         ) from error
 
 
-def html(text: str, url: str) -> str:
+def html_text(text: str, url: str) -> str:
     """A page as Markdown. Links are made absolute; what a browser hides is left out."""
     if find_spec("html_to_markdown") is None:
         raise ToolFailed(f"{url} is HTML. Reading that needs: pip install 'refold[web]'")
     try:
-        return printed(print_html, text.encode(errors="replace"), url)
+        return run_bounded(print_html, text.encode(errors="replace"), url)
     except (LimitExceeded, CannotRead) as error:
         raise ToolFailed(
             f"{url} is HTML that cannot be made Markdown: it takes {error} to read."
@@ -70,39 +75,41 @@ def print_html(url: str) -> None:
     options = html_to_markdown.ConversionOptions(
         base_url=url, inline_data_media="alt_text_only", compact_tables=True
     )
-    found = html_to_markdown.convert(sys.stdin.buffer.read().decode(), options)
-    text = found.content or ""  # links get longer by the address of the page
-    sys.stdout.buffer.write(text[:_LONGEST].encode(errors="replace"))
-    if len(text) > _LONGEST:
-        more = f"\n(Only the first {_LONGEST:,} characters were read.)"
-        sys.stdout.buffer.write(more.encode())
+    page = html_to_markdown.convert(sys.stdin.buffer.read().decode(), options)
+    text = page.content or ""  # links get longer by the address of the page
+    sys.stdout.buffer.write(text[:_MAX_TEXT_CHARS].encode(errors="replace"))
+    if len(text) > _MAX_TEXT_CHARS:
+        note = f"\n(Only the first {_MAX_TEXT_CHARS:,} characters were read.)"
+        sys.stdout.buffer.write(note.encode())
 
 
 def print_pdf(_name: str) -> None:
     """The text of the PDF on standard input, page by page, in a process with bounds."""
     import pypdfium2  # pyright: ignore[reportMissingTypeStubs] - it has none
 
-    out = sys.stdout.buffer
+    output = sys.stdout.buffer
     try:
         document = pypdfium2.PdfDocument(sys.stdin.buffer.read())
     except pypdfium2.PdfiumError as error:
-        cannot(str(error))
+        exit_unreadable(str(error))
         return
-    left = _LONGEST
+    left = _MAX_TEXT_CHARS
     for number in range(len(document)):
         page = ("\n" if number else "") + _page(document, number)
-        out.write(page[:left].encode(errors="replace"))
+        output.write(page[:left].encode(errors="replace"))
         left -= len(page)
         if left <= 0:
-            out.write(f"\n(Only the first {_LONGEST:,} characters were read.)".encode())
+            output.write(
+                f"\n(Only the first {_MAX_TEXT_CHARS:,} characters were read.)".encode()
+            )
             break
 
 
-def notebook(content: bytes) -> str | None:
+def notebook_text(content: bytes) -> str | None:
     """The cells of a Jupyter notebook with their outputs; None: it is none."""
     try:
-        found = msgspec.json.decode(content)
-        cells = [_cell(n, cell) for n, cell in enumerate(found["cells"], 1)]
+        book = msgspec.json.decode(content)
+        cells = [_cell(n, cell) for n, cell in enumerate(book["cells"], 1)]
     except (
         msgspec.DecodeError,
         UnicodeDecodeError,
@@ -127,7 +134,7 @@ def _page(document: Any, number: int) -> str:
 
 
 def _cell(number: int, cell: dict[str, Any]) -> str:
-    parts = [f"--- cell {number}, {cell['cell_type']} ---", _joined(cell["source"])]
+    parts = [f"--- cell {number}, {cell['cell_type']} ---", _joined_text(cell["source"])]
     for output in cell.get("outputs", ()):
         parts += ["--- output ---", _output(output)]
     return "\n".join(parts)
@@ -136,10 +143,10 @@ def _cell(number: int, cell: dict[str, Any]) -> str:
 def _output(output: dict[str, Any]) -> str:
     match output:
         case {"text": text}:
-            return _joined(text)
+            return _joined_text(text)
         case {"data": {"text/plain": text, **others}}:
             images = [kind for kind in others if kind.startswith("image/")]
-            return _joined(text) + "".join(f"\n[an image: {kind}]" for kind in images)
+            return _joined_text(text) + "".join(f"\n[an image: {kind}]" for kind in images)
         case {"ename": name, "evalue": value}:
             return f"{name}: {value}"
         case {"data": {**others}}:
@@ -148,5 +155,5 @@ def _output(output: dict[str, Any]) -> str:
             return ""
 
 
-def _joined(text: str | list[str]) -> str:
+def _joined_text(text: str | list[str]) -> str:
     return text if isinstance(text, str) else "".join(text)

@@ -17,8 +17,15 @@ from msgspec.structs import replace
 from refold.errors import ToolFailed
 from refold.place.port import Files, Real, Secrets
 from refold.tools.contract import ReadRange, Reply, tool
-from refold.tools.file_versions import DiffText, change, changed, current, digest, encoded
-from refold.tools.text_files import EditableText, check_sendable, piece, written
+from refold.tools.file_versions import (
+    DiffText,
+    compare_texts,
+    digest,
+    encode_like,
+    read_current,
+    to_diff,
+)
+from refold.tools.text_files import EditableText, check_sendable, decode_text, piece
 from refold.tools.write_checks import add_syntax_note, check_loss
 from refold.values.display import Diff, Note
 from refold.values.printable_names import escaped
@@ -26,12 +33,12 @@ from refold.values.text import restored
 from refold.values.tools import Effect
 
 _NO_TEXT = DiffText("", 0, 0)
-_NUMBERS = r"(?m)^\d+\t"
-_SHOWN = 30  # lines of the nearest text
-_NAMED = 10  # line numbers in a sentence
-_GOOD_ENOUGH = 55.0  # per cent; below this a hint misleads
-_ANCHORS = 5  # lines most like the longest line wanted
-_COMPARED = 20_000  # characters of each side
+_LINE_NUMBERS_PATTERN = r"(?m)^\d+\t"
+_MAX_SHOWN_LINES = 30  # lines of the nearest text
+_MAX_LISTED_LINES = 10  # line numbers in a sentence
+_MIN_LIKENESS_PERCENT = 55.0  # per cent; below this a hint misleads
+_MAX_ANCHORS = 5  # lines most like the longest line wanted
+_MAX_COMPARED_CHARS = 20_000  # characters of each side
 
 
 @tool(Effect.CHANGE, path="path", dry_run=True)
@@ -76,23 +83,23 @@ def _write(
         content = files.secrets("", name).restored(content)
         data = content.encode()
         files.write(real, data, expect="")
-        made = change("", content)
-        diff = Diff(escaped(real), "created", made.text, "", digest(data))
+        diff_text = compare_texts("", content)
+        diff = Diff(escaped(real), "created", diff_text.text, "", digest(data))
         return Reply(f"Created {name}, {_lines(content)}.", (diff,))
-    before = current(real, files, known)
-    was = written(before)
+    before = read_current(real, files, known)
+    was = decode_text(before)
     content = restored(content, was.text if was else "")
     content = files.secrets(was.plain if was else "", name).restored(content)
     data, recoded = _as_before(content, was)
     if data == before:
-        return _unchanged(real, name, data)
+        return _reply_unchanged(real, name, data)
     old, new = was.plain if was else "", content.replace("\r\n", "\n")
     check_loss(real, name, old, new, unread)
     files.write(real, data, expect=digest(before))
-    made = change(old, new) if was else _NO_TEXT
-    diff = changed(real, made, before, data, recoded)
-    said = f" The encoding was changed from {recoded}." if recoded else ""
-    reply = Reply(f"Wrote {name}, {_lines(content)} ({made.count}).{said}", (diff,))
+    diff_text = compare_texts(old, new) if was else _NO_TEXT
+    diff = to_diff(real, diff_text, before, data, recoded)
+    remark = f" The encoding was changed from {recoded}." if recoded else ""
+    reply = Reply(f"Wrote {name}, {_lines(content)} ({diff_text.count}).{remark}", (diff,))
     return add_syntax_note(reply, name, old, new)
 
 
@@ -102,20 +109,20 @@ def _edit(
     check_sendable(new, "new")
     real = files.real(path)
     name = files.called(real)
-    before = current(real, files, known)
-    was = written(before)
+    before = read_current(real, files, known)
+    was = decode_text(before)
     if was is None:
         raise ToolFailed(f"{name} is not text: edit_file cannot change it.")
     old, new = as_in_file(old, was.plain), as_in_file(new, was.plain)
     old, new = files.secrets(was.plain, name).replacement(old, new)
-    found = places(was.plain, old, new, name, all=all)
-    after = was.replaced(found, old, new)
-    data = encoded(was, after, name)
+    offsets = find_places(was.plain, old, new, name, all=all)
+    after = was.replace_at(offsets, old, new)
+    data = encode_like(was, after, name)
     files.write(real, data, expect=digest(before))
     text = after.replace("\r\n", "\n")
-    made = change(was.plain, text)
-    diff = changed(real, made, before, data)
-    reply = Reply(result(was.plain, found, name, made.count), (diff,))
+    diff_text = compare_texts(was.plain, text)
+    diff = to_diff(real, diff_text, before, data)
+    reply = Reply(edit_summary(was.plain, offsets, name, diff_text.count), (diff,))
     return add_syntax_note(reply, name, was.plain, text)
 
 
@@ -129,17 +136,17 @@ def _as_before(content: str, was: EditableText | None) -> tuple[bytes, str]:
     content = content.removeprefix("\ufeff") if was.mark else content
     text = content if "\r" in content else was.with_ends(content)
     try:
-        return was.encoded(text), ""
+        return was.encode(text), ""
     except UnicodeEncodeError:  # the old encoding has no such letter; UTF-8 has all
         return text.encode(), f"{was.encoding_name} to UTF-8"
 
 
-def _unchanged(real: Real, name: str, data: bytes) -> Reply:
-    seen = (ReadRange(escaped(real), digest(data)),)
+def _reply_unchanged(real: Real, name: str, data: bytes) -> Reply:
+    ranges = (ReadRange(escaped(real), digest(data)),)
     return Reply(
         f"{name} has this content already; nothing was written.",
         (Note(f"{name} is as it was"),),
-        seen,
+        ranges,
     )
 
 
@@ -171,39 +178,39 @@ def _edit_all(
 ) -> Reply:
     real = files.real(path)
     name = files.called(real)
-    before = current(real, files, known)
-    was = written(before)
+    before = read_current(real, files, known)
+    was = decode_text(before)
     if was is None:
         raise ToolFailed(f"{name} is not text: multi_edit cannot change it.")
-    now, count = was, 0
+    current_text, count = was, 0
     secrets = files.secrets(was.plain, name)
     for number, edit in enumerate(edits, 1):
         try:
-            now, times = _edited(now, edit, name, secrets)
+            current_text, times = _apply_edit(current_text, edit, name, secrets)
         except ToolFailed as error:
             raise ToolFailed(
                 f"Edit {number} of {len(edits)}: {error} No edit was done."
             ) from error
         count += times
-    data = encoded(was, now.text, name)
+    data = encode_like(was, current_text.text, name)
     if data == before:
         raise ToolFailed(f"All edits together leave {name} as it is. No edit was done.")
     files.write(real, data, expect=digest(before))
-    made = change(was.plain, now.plain)
-    told = f"{count:,} place{'' if count == 1 else 's'}"
-    diff = changed(real, made, before, data)
-    reply = Reply(f"Edited {name}: {told} ({made.count}).", (diff,))
-    return add_syntax_note(reply, name, was.plain, now.plain)
+    diff_text = compare_texts(was.plain, current_text.plain)
+    extent = f"{count:,} place{'' if count == 1 else 's'}"
+    diff = to_diff(real, diff_text, before, data)
+    reply = Reply(f"Edited {name}: {extent} ({diff_text.count}).", (diff,))
+    return add_syntax_note(reply, name, was.plain, current_text.plain)
 
 
-def _edited(
-    now: EditableText, edit: Edit, name: str, secrets: Secrets
+def _apply_edit(
+    text: EditableText, edit: Edit, name: str, secrets: Secrets
 ) -> tuple[EditableText, int]:
     check_sendable(edit.new, "new")
-    old, new = as_in_file(edit.old, now.plain), as_in_file(edit.new, now.plain)
-    old, new = secrets.replacement(old, new, now.plain)
-    found = places(now.plain, old, new, name, all=edit.all)
-    return replace(now, text=now.replaced(found, old, new)), len(found)
+    old, new = as_in_file(edit.old, text.plain), as_in_file(edit.new, text.plain)
+    old, new = secrets.replacement(old, new, text.plain)
+    offsets = find_places(text.plain, old, new, name, all=edit.all)
+    return replace(text, text=text.replace_at(offsets, old, new)), len(offsets)
 
 
 def as_in_file(words: str, text: str) -> str:
@@ -211,7 +218,7 @@ def as_in_file(words: str, text: str) -> str:
     return restored(words.replace("\r\n", "\n"), text)
 
 
-def places(text: str, old: str, new: str, name: str, *, all: bool) -> list[int]:
+def find_places(text: str, old: str, new: str, name: str, *, all: bool) -> list[int]:
     """The offset of `old` in `text`. Raises `ToolFailed` if it is missing or ambiguous."""
     if not old:
         raise ToolFailed(
@@ -220,59 +227,57 @@ def places(text: str, old: str, new: str, name: str, *, all: bool) -> list[int]:
         )
     if old == new:
         raise ToolFailed("old and new are the same: there is nothing to do.")
-    found = _all(text, old)
-    if not found:
-        raise ToolFailed(not_found("old", text, old, name))
-    if len(found) > 1 and not all:
+    offsets = _find_all(text, old)
+    if not offsets:
+        raise ToolFailed(not_found_message("old", text, old, name))
+    if len(offsets) > 1 and not all:
         raise ToolFailed(
-            f"old occurs {len(found):,} times in {name}, at {at_lines(text, found)}. "
+            f"old occurs {len(offsets):,} times in {name}, at {line_numbers_text(text, offsets)}. "
             "Add lines around it until it is only one place, or pass all=true."
         )
-    return found
+    return offsets
 
 
-def result(text: str, found: list[int], name: str, changed: str) -> str:
-    times = f"{len(found):,} places, " if len(found) > 1 else ""
-    return f"Edited {name}: {times}{at_lines(text, found)} ({changed})."
+def edit_summary(text: str, offsets: list[int], name: str, changed: str) -> str:
+    times = f"{len(offsets):,} places, " if len(offsets) > 1 else ""
+    return f"Edited {name}: {times}{line_numbers_text(text, offsets)} ({changed})."
 
 
-def _all(text: str, old: str) -> list[int]:
-    found = list[int]()
-    at = text.find(old)
-    while at >= 0:
-        found.append(at)
-        at = text.find(old, at + len(old))
-    return found
+def _find_all(text: str, old: str) -> list[int]:
+    offsets = list[int]()
+    offset = text.find(old)
+    while offset >= 0:
+        offsets.append(offset)
+        offset = text.find(old, offset + len(old))
+    return offsets
 
 
-def at_lines(text: str, found: list[int]) -> str:
+def line_numbers_text(text: str, offsets: list[int]) -> str:
     numbers = list[str]()
     line, counted = 1, 0
-    for at in found[:_NAMED]:
-        line += text.count("\n", counted, at)
-        counted = at
+    for offset in offsets[:_MAX_LISTED_LINES]:
+        line += text.count("\n", counted, offset)
+        counted = offset
         numbers.append(str(line))
-    more = ", …" if len(found) > _NAMED else ""
-    return f"line{'s' if len(found) > 1 else ''} {', '.join(numbers)}{more}"
+    ellipsis = ", …" if len(offsets) > _MAX_LISTED_LINES else ""
+    return f"line{'s' if len(offsets) > 1 else ''} {', '.join(numbers)}{ellipsis}"
 
 
-def not_found(what: str, text: str, old: str, name: str) -> str:
-    """The error that `old` (named `what`) is not in `text`, with the most similar lines."""
-    said = f"{what} was not found in {name}."
-    bare = re.sub(_NUMBERS, "", old)
+def not_found_message(parameter: str, text: str, old: str, name: str) -> str:
+    """The error that `old` (named `parameter`) is not in `text`, with the most similar lines."""
+    start_text = f"{parameter} was not found in {name}."
+    bare = re.sub(_LINE_NUMBERS_PATTERN, "", old)
     if bare != old and bare in text:
-        return (
-            f"{said} It begins with the line numbers that read_file shows: leave them out."
-        )
+        return f"{start_text} It begins with the line numbers that read_file shows: leave them out."
 
-    near = nearest(text, old)
+    near = find_nearest(text, old)
     if near is None:
-        return f"{said} No similar text found; read the file again."
+        return f"{start_text} No similar text found; read the file again."
     last = near.first + len(near.lines) - 1
     why = " It differs only in white space." if near.only_white_space else ""
-    shown = piece(text, near.first, min(len(near.lines), _SHOWN)).text
-    where = f"line {last}" if last == near.first else f"lines {near.first}-{last}"
-    return f"{said} The nearest text is at {where}.{why}\n{shown}"
+    shown = piece(text, near.first, min(len(near.lines), _MAX_SHOWN_LINES)).text
+    location = f"line {last}" if last == near.first else f"lines {near.first}-{last}"
+    return f"{start_text} The nearest text is at {location}.{why}\n{shown}"
 
 
 class NearestMatch(Struct, frozen=True):
@@ -283,7 +288,7 @@ class NearestMatch(Struct, frozen=True):
     only_white_space: bool
 
 
-def nearest(text: str, wanted: str) -> NearestMatch | None:
+def find_nearest(text: str, wanted: str) -> NearestMatch | None:
     """The lines most like `wanted`, if any are much like it.
 
     Lines like the longest line wanted are looked up first, so that the time
@@ -295,22 +300,24 @@ def nearest(text: str, wanted: str) -> NearestMatch | None:
     longest = max(range(len(want)), key=lambda at: len(want[at].strip()))
     anchors = process.extract(
         want[longest].strip(),
-        [line.strip()[:_COMPARED] for line in have],
+        [line.strip()[:_MAX_COMPARED_CHARS] for line in have],
         scorer=fuzz.ratio,
-        limit=_ANCHORS,
+        limit=_MAX_ANCHORS,
     )
-    best, score = -1, _GOOD_ENOUGH
-    for _, _, at in anchors:
-        start = max(0, at - longest)
-        window = "\n".join(have[start : start + len(want)])[:_COMPARED]
-        likeness = fuzz.ratio(window, "\n".join(want)[:_COMPARED])
+    best, score = -1, _MIN_LIKENESS_PERCENT
+    for _, _, index in anchors:
+        start = max(0, index - longest)
+        window = "\n".join(have[start : start + len(want)])[:_MAX_COMPARED_CHARS]
+        likeness = fuzz.ratio(window, "\n".join(want)[:_MAX_COMPARED_CHARS])
         if likeness > score:
             best, score = start, likeness
     if best < 0:
         return None
-    found = tuple(have[best : best + len(want)])
-    return NearestMatch(best + 1, found, _squeezed(found) == _squeezed(want))
+    lines = tuple(have[best : best + len(want)])
+    return NearestMatch(
+        best + 1, lines, _without_white_space(lines) == _without_white_space(want)
+    )
 
 
-def _squeezed(lines: Sequence[str]) -> str:
+def _without_white_space(lines: Sequence[str]) -> str:
     return "".join("".join(lines).split())

@@ -19,31 +19,33 @@ from refold.errors import ToolFailed
 
 Number: TypeAlias = Fraction | Decimal  # a Decimal is an approximation
 
-_LONGEST = 1_000  # characters
-_DEEPEST = 500  # levels of an expression
-_BITS = 14_000  # of a numerator or denominator: about 4,200 digits
-_DIGITS = 50  # that are calculated with
-_SHOWN = 15
-_EXACT = 30  # digits after the point of an exact result; more are shown as a fraction
-_MOST = 3_000  # for factorial, comb and perm
-_CONTEXT = decimal.Context(
-    prec=_DIGITS,
+_MAX_EXPRESSION_CHARS = 1_000  # characters
+_MAX_DEPTH = 500  # levels of an expression
+_MAX_BITS = 14_000  # of a numerator or denominator: about 4,200 digits
+_PRECISION_DIGITS = 50  # that are calculated with
+_SHOWN_DIGITS = 15
+_MAX_DECIMAL_PLACES = (
+    30  # digits after the point of an exact result; more are shown as a fraction
+)
+_MAX_COUNT = 3_000  # for factorial, comb and perm
+_DECIMAL_CONTEXT = decimal.Context(
+    prec=_PRECISION_DIGITS,
     Emax=100_000,
     Emin=-100_000,
     traps=[decimal.DivisionByZero, decimal.InvalidOperation, decimal.Overflow],
 )
-_NUMBER = re.compile(r"(?:\d[\d_]*)?\.?(?:\d[\d_]*)?(?:[eE][+-]?(\d{1,6}))?")
-_PI = Decimal("3.1415926535897932384626433832795028841971693993751")
+_NUMBER_PATTERN = re.compile(r"(?:\d[\d_]*)?\.?(?:\d[\d_]*)?(?:[eE][+-]?(\d{1,6}))?")
+_PI_VALUE = Decimal("3.1415926535897932384626433832795028841971693993751")
 
 
-def calculated(expression: str) -> str:
+def calculate(expression: str) -> str:
     """`expression = result`. Raises `ToolFailed`."""
     text = " ".join(expression.split())
-    if len(text) > _LONGEST:
-        raise ToolFailed(f"An expression has at most {_LONGEST:,} characters.")
+    if len(text) > _MAX_EXPRESSION_CHARS:
+        raise ToolFailed(f"An expression has at most {_MAX_EXPRESSION_CHARS:,} characters.")
     try:
         tree = ast.parse(text, mode="eval")
-        return f"{text} {_shown(_Calculation(text).value(tree.body, 0))}"
+        return f"{text} {_result_text(_Calculation(text).value(tree.body, 0))}"
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         why = error.msg if isinstance(error, SyntaxError) else str(error)
         raise ToolFailed(f"{text!r} cannot be calculated: {why}.") from error
@@ -60,64 +62,68 @@ class _Calculation:
         self._text = text
 
     def value(self, node: ast.expr, depth: int) -> Number:
-        if depth > _DEEPEST:
-            raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"it is nested more than {_MAX_DEPTH} levels deep")
         match node:
             case ast.Constant():
                 return self._literal(node)
-            case ast.Name(id=name) if name in _CONSTANTS:
-                return _CONSTANTS[name]()
+            case ast.Name(id=name) if name in _CONSTANT_TABLE:
+                return _CONSTANT_TABLE[name]()
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return -self.value(operand, depth + 1)
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
                 return self.value(operand, depth + 1)
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-                pair = (self.value(left, depth + 1), self.value(right, depth + 1))
-                return _bounded(_OPERATORS[type(op)](*pair))
-            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if (
-                name in _FUNCTIONS
+            case ast.BinOp(left=left, op=op, right=right) if (
+                type(op) in _OPERATOR_FUNCTIONS
             ):
-                return self._called(name, args, depth)
+                pair = (self.value(left, depth + 1), self.value(right, depth + 1))
+                return _check_bounds(_OPERATOR_FUNCTIONS[type(op)](*pair))
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if (
+                name in _FUNCTION_TABLE
+            ):
+                return self._call(name, args, depth)
             case _:
-                raise ValueError(_unknown(ast.get_source_segment(self._text, node) or ""))
+                raise ValueError(
+                    _unknown_name(ast.get_source_segment(self._text, node) or "")
+                )
 
-    def _called(self, name: str, args: Sequence[ast.expr], depth: int) -> Number:
-        given = list[Number]()
-        for each in args:
-            if isinstance(each, ast.List | ast.Tuple):
-                given += [self.value(item, depth + 1) for item in each.elts]
+    def _call(self, name: str, args: Sequence[ast.expr], depth: int) -> Number:
+        numbers = list[Number]()
+        for arg in args:
+            if isinstance(arg, ast.List | ast.Tuple):
+                numbers += [self.value(item, depth + 1) for item in arg.elts]
             else:
-                given.append(self.value(each, depth + 1))
-        function, least, most = _FUNCTIONS[name]
-        if not least <= len(given) <= most:
+                numbers.append(self.value(arg, depth + 1))
+        function, least, most = _FUNCTION_TABLE[name]
+        if not least <= len(numbers) <= most:
             many = f"{least}" if least == most else f"{least} to {most}"
-            raise ValueError(f"{name} takes {many} numbers, not {len(given)}")
-        return _bounded(function(given))
+            raise ValueError(f"{name} takes {many} numbers, not {len(numbers)}")
+        return _check_bounds(function(numbers))
 
     def _literal(self, node: ast.Constant) -> Number:
         """The number as it is written: what Python makes of 0.1 is another one."""
         written = ast.get_source_segment(self._text, node) or ""
         if type(node.value) not in (int, float):
-            raise ValueError(_unknown(written))
-        if not (found := _NUMBER.fullmatch(written)):
-            return _bounded(Fraction(int(written, 0)))  # 0xff
-        if found[1] and int(found[1]) > _BITS // 4:
+            raise ValueError(_unknown_name(written))
+        if not (match := _NUMBER_PATTERN.fullmatch(written)):
+            return _check_bounds(Fraction(int(written, 0)))  # 0xff
+        if match[1] and int(match[1]) > _MAX_BITS // 4:
             raise ValueError(f"{written} has too many digits")
-        return _bounded(Fraction(written))
+        return _check_bounds(Fraction(written))
 
 
-def _bounded(found: Number) -> Number:
-    if isinstance(found, Fraction):
-        bits = max(abs(found.numerator).bit_length(), found.denominator.bit_length())
-        if bits > _BITS:
-            raise ValueError(f"a number in it has more than {_BITS * 3 // 10:,} digits")
-    elif not found.is_finite():
+def _check_bounds(number: Number) -> Number:
+    if isinstance(number, Fraction):
+        bits = max(abs(number.numerator).bit_length(), number.denominator.bit_length())
+        if bits > _MAX_BITS:
+            raise ValueError(f"a number in it has more than {_MAX_BITS * 3 // 10:,} digits")
+    elif not number.is_finite():
         raise ValueError("it has no finite value")
-    return found
+    return number
 
 
-def _unknown(written: str) -> str:
-    names = ", ".join((*_FUNCTIONS, *_CONSTANTS))
+def _unknown_name(written: str) -> str:
+    names = ", ".join((*_FUNCTION_TABLE, *_CONSTANT_TABLE))
     hint = "; write ** for a power" if "^" in written else ""
     return f"{written!r} is not known here{hint}; there are + - * / // % ** and {names}"
 
@@ -125,10 +131,10 @@ def _unknown(written: str) -> str:
 def _decimal(number: Number) -> Decimal:
     if isinstance(number, Decimal):
         return number
-    return _CONTEXT.divide(Decimal(number.numerator), Decimal(number.denominator))
+    return _DECIMAL_CONTEXT.divide(Decimal(number.numerator), Decimal(number.denominator))
 
 
-def _either(
+def _exact_or_decimal(
     exact: Callable[[Fraction, Fraction], Fraction | int],
     near: Callable[[Decimal, Decimal], Decimal],
 ) -> Callable[[Number, Number], Number]:
@@ -143,73 +149,77 @@ def _either(
 
 
 def _floor_divided(left: Decimal, right: Decimal) -> Decimal:
-    return _CONTEXT.divide(left, right).to_integral_value(decimal.ROUND_FLOOR)
+    return _DECIMAL_CONTEXT.divide(left, right).to_integral_value(decimal.ROUND_FLOOR)
 
 
 def _remainder(left: Decimal, right: Decimal) -> Decimal:
     whole = _floor_divided(left, right)
-    return _CONTEXT.subtract(left, _CONTEXT.multiply(right, whole))
+    return _DECIMAL_CONTEXT.subtract(left, _DECIMAL_CONTEXT.multiply(right, whole))
 
 
 def _power(base: Number, exponent: Number) -> Number:
     if isinstance(base, Fraction) and isinstance(exponent, Fraction):
         if exponent.denominator == 1:
             size = max(abs(base.numerator), base.denominator).bit_length() - 1
-            if size * abs(exponent.numerator) > _BITS:
-                raise ValueError(f"a number in it has more than {_BITS * 3 // 10:,} digits")
+            if size * abs(exponent.numerator) > _MAX_BITS:
+                raise ValueError(
+                    f"a number in it has more than {_MAX_BITS * 3 // 10:,} digits"
+                )
             return base**exponent.numerator
         if exponent == Fraction(1, 2):
             return _root([base])
-    return _CONTEXT.power(_decimal(base), _decimal(exponent))
+    return _DECIMAL_CONTEXT.power(_decimal(base), _decimal(exponent))
 
 
-def _root(given: Sequence[Number]) -> Number:
-    (number,) = given
+def _root(numbers: Sequence[Number]) -> Number:
+    (number,) = numbers
     if isinstance(number, Fraction) and number >= 0:
         top, below = math.isqrt(number.numerator), math.isqrt(number.denominator)
         if (top * top, below * below) == (number.numerator, number.denominator):
             return Fraction(top, below)
-    return _CONTEXT.sqrt(_decimal(number))
+    return _DECIMAL_CONTEXT.sqrt(_decimal(number))
 
 
-def _logarithm(given: Sequence[Number]) -> Number:
+def _logarithm(numbers: Sequence[Number]) -> Number:
     """The natural one, or to a base."""
-    found = _CONTEXT.ln(_decimal(given[0]))
-    if len(given) == 1:
-        return found
-    return _CONTEXT.divide(found, _CONTEXT.ln(_decimal(given[1])))
+    logarithm = _DECIMAL_CONTEXT.ln(_decimal(numbers[0]))
+    if len(numbers) == 1:
+        return logarithm
+    return _DECIMAL_CONTEXT.divide(logarithm, _DECIMAL_CONTEXT.ln(_decimal(numbers[1])))
 
 
-def _rounded(given: Sequence[Number]) -> Number:
-    digits = _whole(given[1], "round", 4_000) if len(given) > 1 else 0
-    if isinstance(given[0], Fraction):
-        return Fraction(round(given[0], digits))
-    return _CONTEXT.create_decimal(round(given[0], min(digits, _DIGITS)))
+def _round(numbers: Sequence[Number]) -> Number:
+    digits = _whole(numbers[1], "round", 4_000) if len(numbers) > 1 else 0
+    if isinstance(numbers[0], Fraction):
+        return Fraction(round(numbers[0], digits))
+    return _DECIMAL_CONTEXT.create_decimal(
+        round(numbers[0], min(digits, _PRECISION_DIGITS))
+    )
 
 
-def _whole(number: Number, name: str, most: int) -> int:
-    if number != int(number) or not -most <= number <= most:
-        raise ValueError(f"{name} takes whole numbers up to {most:,}")
+def _whole(number: Number, name: str, max_value: int) -> int:
+    if number != int(number) or not -max_value <= number <= max_value:
+        raise ValueError(f"{name} takes whole numbers up to {max_value:,}")
     return int(number)
 
 
-def _counted(name: str, count: Callable[..., int]) -> Callable[[Sequence[Number]], Number]:
-    def counted(given: Sequence[Number]) -> Number:
-        return Fraction(count(*(_whole(each, name, _MOST) for each in given)))
+def _counting(name: str, count: Callable[..., int]) -> Callable[[Sequence[Number]], Number]:
+    def calculate(numbers: Sequence[Number]) -> Number:
+        return Fraction(count(*(_whole(number, name, _MAX_COUNT) for number in numbers)))
 
-    return counted
-
-
-def _divisor(given: Sequence[Number]) -> Number:
-    return Fraction(math.gcd(*(_integer(each) for each in given)))
+    return calculate
 
 
-def _multiple(given: Sequence[Number]) -> Number:
-    found = 1
-    for each in given:
-        found = math.lcm(found, _integer(each))
-        _bounded(Fraction(found))
-    return Fraction(found)
+def _divisor(numbers: Sequence[Number]) -> Number:
+    return Fraction(math.gcd(*(_integer(number) for number in numbers)))
+
+
+def _multiple(numbers: Sequence[Number]) -> Number:
+    multiple = 1
+    for number in numbers:
+        multiple = math.lcm(multiple, _integer(number))
+        _check_bounds(Fraction(multiple))
+    return Fraction(multiple)
 
 
 def _integer(number: Number) -> int:
@@ -218,42 +228,42 @@ def _integer(number: Number) -> int:
     return int(number)
 
 
-def _sum(given: Sequence[Number]) -> Number:
-    found: Number = Fraction(0)
-    for each in given:
-        found = _bounded(_OPERATORS[ast.Add](found, each))
-    return found
+def _sum(numbers: Sequence[Number]) -> Number:
+    total: Number = Fraction(0)
+    for number in numbers:
+        total = _check_bounds(_OPERATOR_FUNCTIONS[ast.Add](total, number))
+    return total
 
 
 def _by_float(function: Callable[[float], float]) -> Callable[[Sequence[Number]], Number]:
-    def calculate(given: Sequence[Number]) -> Number:
+    def calculate(numbers: Sequence[Number]) -> Number:
         try:
-            return Decimal(repr(function(float(given[0]))))
+            return Decimal(repr(function(float(numbers[0]))))
         except OverflowError as error:
             raise ValueError("a number is too large for this function") from error
 
     return calculate
 
 
-_OPERATORS: Mapping[type[ast.operator], Callable[[Number, Number], Number]] = (
+_OPERATOR_FUNCTIONS: Mapping[type[ast.operator], Callable[[Number, Number], Number]] = (
     MappingProxyType({
-        ast.Add: _either(lambda a, b: a + b, _CONTEXT.add),
-        ast.Sub: _either(lambda a, b: a - b, _CONTEXT.subtract),
-        ast.Mult: _either(lambda a, b: a * b, _CONTEXT.multiply),
-        ast.Div: _either(lambda a, b: a / b, _CONTEXT.divide),
-        ast.FloorDiv: _either(lambda a, b: a // b, _floor_divided),
-        ast.Mod: _either(lambda a, b: a % b, _remainder),
+        ast.Add: _exact_or_decimal(lambda a, b: a + b, _DECIMAL_CONTEXT.add),
+        ast.Sub: _exact_or_decimal(lambda a, b: a - b, _DECIMAL_CONTEXT.subtract),
+        ast.Mult: _exact_or_decimal(lambda a, b: a * b, _DECIMAL_CONTEXT.multiply),
+        ast.Div: _exact_or_decimal(lambda a, b: a / b, _DECIMAL_CONTEXT.divide),
+        ast.FloorDiv: _exact_or_decimal(lambda a, b: a // b, _floor_divided),
+        ast.Mod: _exact_or_decimal(lambda a, b: a % b, _remainder),
         ast.Pow: _power,
     })
 )  # fmt: skip
-_MANY = 1_000
+_MAX_ARGUMENTS = 1_000
 # Each with the least and the most numbers that it takes.
-_FUNCTIONS: Mapping[str, tuple[Callable[[Sequence[Number]], Number], int, int]] = (
+_FUNCTION_TABLE: Mapping[str, tuple[Callable[[Sequence[Number]], Number], int, int]] = (
     MappingProxyType({
         "sqrt": (_root, 1, 1),
         "log": (_logarithm, 1, 2),
-        "log10": (lambda g: _CONTEXT.log10(_decimal(g[0])), 1, 1),
-        "exp": (lambda g: _CONTEXT.exp(_decimal(g[0])), 1, 1),
+        "log10": (lambda g: _DECIMAL_CONTEXT.log10(_decimal(g[0])), 1, 1),
+        "exp": (lambda g: _DECIMAL_CONTEXT.exp(_decimal(g[0])), 1, 1),
         "sin": (_by_float(math.sin), 1, 1),
         "cos": (_by_float(math.cos), 1, 1),
         "tan": (_by_float(math.tan), 1, 1),
@@ -261,42 +271,42 @@ _FUNCTIONS: Mapping[str, tuple[Callable[[Sequence[Number]], Number], int, int]] 
         "abs": (lambda g: abs(g[0]), 1, 1),
         "floor": (lambda g: Fraction(math.floor(g[0])), 1, 1),
         "ceil": (lambda g: Fraction(math.ceil(g[0])), 1, 1),
-        "round": (_rounded, 1, 2),
-        "factorial": (_counted("factorial", math.factorial), 1, 1),
-        "comb": (_counted("comb", math.comb), 2, 2),
-        "perm": (_counted("perm", math.perm), 2, 2),
-        "gcd": (_divisor, 1, _MANY),
-        "lcm": (_multiple, 1, _MANY),
-        "sum": (_sum, 0, _MANY),
-        "min": (min, 1, _MANY),
-        "max": (max, 1, _MANY),
+        "round": (_round, 1, 2),
+        "factorial": (_counting("factorial", math.factorial), 1, 1),
+        "comb": (_counting("comb", math.comb), 2, 2),
+        "perm": (_counting("perm", math.perm), 2, 2),
+        "gcd": (_divisor, 1, _MAX_ARGUMENTS),
+        "lcm": (_multiple, 1, _MAX_ARGUMENTS),
+        "sum": (_sum, 0, _MAX_ARGUMENTS),
+        "min": (min, 1, _MAX_ARGUMENTS),
+        "max": (max, 1, _MAX_ARGUMENTS),
     })
 )  # fmt: skip
-_CONSTANTS: Mapping[str, Callable[[], Number]] = MappingProxyType({
-    "pi": lambda: _PI,
-    "e": lambda: _CONTEXT.exp(Decimal(1)),
+_CONSTANT_TABLE: Mapping[str, Callable[[], Number]] = MappingProxyType({
+    "pi": lambda: _PI_VALUE,
+    "e": lambda: _DECIMAL_CONTEXT.exp(Decimal(1)),
 })  # fmt: skip
 
 
-def _shown(number: Number) -> str:
+def _result_text(number: Number) -> str:
     if isinstance(number, Decimal):
-        return f"≈ {_near(number)}"
+        return f"≈ {_decimal_text(number)}"
     if number.denominator == 1:
         return f"= {number.numerator}"
-    if (exact := _terminating(number)) is not None:
+    if (exact := _short_decimal(number)) is not None:
         return f"= {exact}"
-    return f"= {number.numerator}/{number.denominator} ≈ {_near(_decimal(number))}"
+    return f"= {number.numerator}/{number.denominator} ≈ {_decimal_text(_decimal(number))}"
 
 
-def _near(number: Decimal) -> str:
-    short = decimal.Context(prec=_SHOWN).plus(number)
-    plain = short.normalize(_CONTEXT)
+def _decimal_text(number: Decimal) -> str:
+    short = decimal.Context(prec=_SHOWN_DIGITS).plus(number)
+    plain = short.normalize(_DECIMAL_CONTEXT)
     return f"{plain:f}" if -10 < plain.adjusted() < 21 else f"{plain}"
 
 
-def _terminating(number: Fraction) -> str | None:
+def _short_decimal(number: Fraction) -> str | None:
     """The decimal that is exactly this number, if it has one that is short."""
-    for digits in range(1, _EXACT + 1):
+    for digits in range(1, _MAX_DECIMAL_PLACES + 1):
         if not 10**digits % number.denominator:
             whole = abs(number.numerator) * 10**digits // number.denominator
             text = str(whole).rjust(digits + 1, "0")

@@ -11,7 +11,7 @@ from refold.place.port import Files, Real
 from refold.values.printable_names import escaped
 from refold.values.similar_names import similar
 
-_FEW = 8  # files that are named though none is near
+_MAX_LISTED_FILES = 8  # files that are named though none is near
 
 
 def names_there(files: Files, real: Real) -> str:
@@ -24,11 +24,13 @@ def names_there(files: Files, real: Real) -> str:
     except ToolFailed:
         return ""
     if near := similar(posixpath.basename(real), names):
-        return f"Did you mean {' or '.join(_called(files, above, near))}?"
-    if 0 < len(names) <= _FEW:
-        return f"The files there are {', '.join(_called(files, above, sorted(names)))}."
+        return f"Did you mean {' or '.join(_display_names(files, above, near))}?"
+    if 0 < len(names) <= _MAX_LISTED_FILES:
+        return (
+            f"The files there are {', '.join(_display_names(files, above, sorted(names)))}."
+        )
     return ""
 
 
-def _called(files: Files, above: Real, names: list[str]) -> list[str]:
+def _display_names(files: Files, above: Real, names: list[str]) -> list[str]:
     return [escaped(files.called(Real(posixpath.join(above, name)))) for name in names]

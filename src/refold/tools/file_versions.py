@@ -17,7 +17,7 @@ from refold.values.printable_names import escaped
 from refold.values.text import clean
 
 
-def current(real: Real, files: Files, known: Mapping[str, str]) -> bytes:
+def read_current(real: Real, files: Files, known: Mapping[str, str]) -> bytes:
     """The content of a file that was read here and has not changed since, or raise."""
     name = files.called(real)
     if files.kind(real) == "nothing":
@@ -26,26 +26,26 @@ def current(real: Real, files: Files, known: Mapping[str, str]) -> bytes:
         names = names_there(files, real)
         hint = f" {names}" if names else ""
         raise ToolFailed(f"There is no file {name}: write_file makes one.{hint}")
-    now = files.read(real)
+    content = files.read(real)
     if escaped(real) not in known:
         raise ToolFailed(
             f"{name} was not read in this session. Read it first, then change it."
         )
-    if known[escaped(real)] != digest(now):
+    if known[escaped(real)] != digest(content):
         raise ToolFailed(
             f"{name} has changed since you last read it. Read it again, then change it."
         )
-    return now
+    return content
 
 
 def digest(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-def encoded(was: EditableText, text: str, name: str) -> bytes:
+def encode_like(was: EditableText, text: str, name: str) -> bytes:
     """`text` as bytes of a file that is written as it `was`, or raise."""
     try:
-        return was.encoded(text)
+        return was.encode(text)
     except UnicodeEncodeError as error:
         letter = text[error.start]
         raise ToolFailed(
@@ -66,32 +66,32 @@ class DiffText(Struct, frozen=True):
         return f"+{self.plus:,} -{self.minus:,}"
 
 
-def changed(
-    real: Real, made: DiffText, before: bytes, after: bytes, recoded: str = ""
+def to_diff(
+    real: Real, diff_text: DiffText, before: bytes, after: bytes, recoded: str = ""
 ) -> Diff:
     """`recoded` says which encoding became which, if it is another one now."""
     first = f"@@ the encoding was changed from {recoded} @@\n" if recoded else ""
-    text = f"{first}{made.text}".rstrip("\n")
+    text = f"{first}{diff_text.text}".rstrip("\n")
     return Diff(escaped(real), "changed", text, digest(before), digest(after), recoded)
 
 
-_AROUND = 3  # lines of context
-_WIDEST = 4000  # lines, old and new together, that are compared
-_LONGEST = 20_000  # characters of a diff that is shown
+_CONTEXT_LINES = 3  # lines of context
+_MAX_COMPARED_LINES = 4000  # lines, old and new together, that are compared
+_MAX_DIFF_CHARS = 20_000  # characters of a diff that is shown
 
 
-def change(before: str, after: str) -> DiffText:
+def compare_texts(before: str, after: str) -> DiffText:
     """What became of `before`. Line ends are LF in both."""
     old, new = _lines(clean(before)), _lines(clean(after))
-    first = _alike(old, new)
-    last = _alike(old[first:][::-1], new[first:][::-1])
+    first = _common_length(old, new)
+    last = _common_length(old[first:][::-1], new[first:][::-1])
     gone, come = len(old) - first - last, len(new) - first - last
-    if gone + come > _WIDEST and gone and come:
+    if gone + come > _MAX_COMPARED_LINES and gone and come:
         return DiffText(
             f"@@ {gone:,} lines became {come:,}: too many to show @@", come, gone
         )
     # What is equal on both sides need not be compared, but for the context.
-    start, tail = max(0, first - _AROUND), max(0, last - _AROUND)
+    start, tail = max(0, first - _CONTEXT_LINES), max(0, last - _CONTEXT_LINES)
     rows = list(_rows(old[start : len(old) - tail], new[start : len(new) - tail], start))
     plus = sum(row.startswith("+") for row in rows)
     return DiffText(_cut(rows), plus, sum(row.startswith("-") for row in rows))
@@ -105,7 +105,7 @@ def _lines(text: str) -> list[str]:
     return lines
 
 
-def _alike(old: Sequence[str], new: Sequence[str]) -> int:
+def _common_length(old: Sequence[str], new: Sequence[str]) -> int:
     for count, (one, other) in enumerate(zip(old, new, strict=False)):
         if one != other:
             return count
@@ -115,11 +115,11 @@ def _alike(old: Sequence[str], new: Sequence[str]) -> int:
 def _rows(old: list[str], new: list[str], before: int) -> Iterator[str]:
     from difflib import SequenceMatcher
 
-    for hunk in SequenceMatcher(None, old, new).get_grouped_opcodes(_AROUND):
+    for hunk in SequenceMatcher(None, old, new).get_grouped_opcodes(_CONTEXT_LINES):
         (_, o1, _, n1, _), (_, _, o2, _, n2) = hunk[0], hunk[-1]
         yield f"@@ -{_range(o1 + before, o2 - o1)} +{_range(n1 + before, n2 - n1)} @@"
-        for what, i1, i2, j1, j2 in hunk:
-            if what == "equal":
+        for tag, i1, i2, j1, j2 in hunk:
+            if tag == "equal":
                 yield from (f" {line}" for line in old[i1:i2])
             else:
                 yield from (f"-{line}" for line in old[i1:i2])
@@ -135,7 +135,7 @@ def _cut(rows: list[str]) -> str:
     length = 0
     for count, row in enumerate(rows):
         length += len(row) + 1
-        if length > _LONGEST:
-            rest = f"@@ {len(rows) - count:,} more lines of diff @@"
-            return "\n".join((*rows[:count], rest))
+        if length > _MAX_DIFF_CHARS:
+            ellipsis = f"@@ {len(rows) - count:,} more lines of diff @@"
+            return "\n".join((*rows[:count], ellipsis))
     return "\n".join(rows)

@@ -27,22 +27,22 @@ from refold.values.tools import Effect
 if TYPE_CHECKING:
     from refold.place.file_walk import DirectoryIgnores
 
-_MOST_ITEMS = 500
-_MOST_FOUND = 200
-_TIMEOUT = 60.0  # seconds
-_SHOWN = 200  # characters of a pattern that makes no sense
-_MOST_NAMED = 20  # files of which nothing is shown
-_COMPLAINT = re.compile(rb"(?:rg: )?(.+): ([^:]+) \(os error \d+\)")
-_RIPGREP = (
+_MAX_ITEMS = 500
+_MAX_FOUND = 200
+_TIMEOUT_SECONDS = 60.0  # seconds
+_MAX_PATTERN_SHOWN_CHARS = 200  # characters of a pattern that makes no sense
+_MAX_NAMED = 20  # files of which nothing is shown
+_COMPLAINT_PATTERN = re.compile(rb"(?:rg: )?(.+): ([^:]+) \(os error \d+\)")
+_RIPGREP_COMMAND = (
     "rg", "--no-config", "--hidden", "--glob", "!.git", "--no-ignore-global",
 )  # fmt: skip
-_TOO_MANY = "There are too many files to look through: give a narrower path."
+_TOO_MANY_FILES = "There are too many files to look through: give a narrower path."
 
 
 @tool(Effect.LOOK, path="path")
 async def list_files(path: str = ".", *, files: Files) -> Reply:
     """List one directory: names, sizes, and what git ignores."""
-    return await to_thread.run_sync(partial(_listed, path, files))
+    return await to_thread.run_sync(partial(_list_directory, path, files))
 
 
 @tool(Effect.LOOK, subject="pattern", path="path")
@@ -55,32 +55,34 @@ async def glob(
 ) -> Reply:
     """Find files by name, newest first. Ignored files are left out."""
     matches = matcher(pattern)
-    where, name = await to_thread.run_sync(partial(directory, path, files))
+    directory_path, name = await to_thread.run_sync(partial(find_directory, path, files))
     if commands.has("rg"):
-        below, unread = await _by_ripgrep(where, commands)
+        below, unread = await _by_ripgrep(directory_path, commands)
     else:
-        below, unread = await to_thread.run_sync(partial(_by_walking, where))
+        below, unread = await to_thread.run_sync(partial(_by_walking, directory_path))
 
-    def called(path: str) -> str:
-        return files.called(Real(os.path.normpath(os.path.join(where, path))))
+    def display_name(path: str) -> str:
+        return files.called(Real(os.path.normpath(os.path.join(directory_path, path))))
 
     shown = {
         p: why
         for p, why in unread.items()
-        if not files.unread(Real(os.path.join(where, p)))
+        if not files.unread(Real(os.path.join(directory_path, p)))
     }
-    more = f"\n{not_shown(shown, called)}" if shown else ""
-    found = await to_thread.run_sync(
-        partial(_newest, where, [p for p in below if matches(p)], files)
+    note_text = f"\n{not_shown(shown, display_name)}" if shown else ""
+    paths = await to_thread.run_sync(
+        partial(_sort_by_age, directory_path, [p for p in below if matches(p)], files)
     )
-    note = (Note(f"found {len(found):,} files for {escaped(pattern)}"),)
-    if not found:
-        ignored = await to_thread.run_sync(partial(_ignored, where, matches, files))
-        return Reply(f"No file below {name} matches {pattern}{ignored}.{more}", note)
-    lines = [called(path) for path in found[:_MOST_FOUND]]
-    if len(found) > _MOST_FOUND:
-        lines.append(f"(the {_MOST_FOUND} newest of {len(found):,}; narrow the pattern)")
-    return Reply("\n".join(lines) + more, note)
+    note = (Note(f"found {len(paths):,} files for {escaped(pattern)}"),)
+    if not paths:
+        ignored = await to_thread.run_sync(
+            partial(_count_ignored, directory_path, matches, files)
+        )
+        return Reply(f"No file below {name} matches {pattern}{ignored}.{note_text}", note)
+    lines = [display_name(path) for path in paths[:_MAX_FOUND]]
+    if len(paths) > _MAX_FOUND:
+        lines.append(f"(the {_MAX_FOUND} newest of {len(paths):,}; narrow the pattern)")
+    return Reply("\n".join(lines) + note_text, note)
 
 
 def not_shown(left_out: Mapping[str, str], called: Callable[[str], str]) -> str:
@@ -89,24 +91,26 @@ def not_shown(left_out: Mapping[str, str], called: Callable[[str], str]) -> str:
         f"{called(path) if path else 'more lines'} ({why})"
         for path, why in left_out.items()
     ]
-    more = f", and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"Not shown: {', '.join(names[:_MOST_NAMED])}{more}."
+    more_text = f", and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return f"Not shown: {', '.join(names[:_MAX_NAMED])}{more_text}."
 
 
-def _ignored(where: str, matches: Callable[[str], bool], files: Files) -> str:
+def _count_ignored(
+    directory_path: str, matches: Callable[[str], bool], files: Files
+) -> str:
     """What is to be added about files that match and are left out."""
     from refold.place.file_walk import all_files
 
     count = sum(
-        matches(os.path.relpath(path, where)) and not files.unread(Real(path))
-        for path in all_files(where)
+        matches(os.path.relpath(path, directory_path)) and not files.unread(Real(path))
+        for path in all_files(directory_path)
     )
-    what = "file that is" if count == 1 else "files that are"
+    noun = "file that is" if count == 1 else "files that are"
     tools = "list_files and read_file show ignored files"
-    return f", except {count:,} {what} ignored: {tools}" if count else ""
+    return f", except {count:,} {noun} ignored: {tools}" if count else ""
 
 
-def directory(path: str, files: Files) -> tuple[Real, str]:
+def find_directory(path: str, files: Files) -> tuple[Real, str]:
     """A directory as its real path and as it is called. Raises where it is none."""
     real = files.real(path)
     name = files.called(real)
@@ -119,30 +123,30 @@ def directory(path: str, files: Files) -> tuple[Real, str]:
             raise ToolFailed(f"{name} is not a directory.")
 
 
-def ripgrep(where: str) -> tuple[str, ...]:
+def ripgrep(directory_path: str) -> tuple[str, ...]:
     """How ripgrep is called so that it finds what our own walk finds."""
     from refold.place.file_walk import in_repository
 
     # Outside of a repository it would not look at .gitignore at all. Inside, without
     # this, it stops at the top of the repository, as git does.
-    anywhere = () if in_repository(where) else ("--no-require-git",)
-    own = ("--ignore-file", "/dev/stdin") if excludes_input(where) else ()
-    return (*_RIPGREP, *anywhere, *own)
+    anywhere = () if in_repository(directory_path) else ("--no-require-git",)
+    own = ("--ignore-file", "/dev/stdin") if excludes_input(directory_path) else ()
+    return (*_RIPGREP_COMMAND, *anywhere, *own)
 
 
-def excludes_input(where: str) -> str:
+def excludes_input(directory_path: str) -> str:
     """What ripgrep is to read as its input there: the user's own exclude file.
 
     It takes such lines as relative to `where`, git as relative to the repository.
     """
     from refold.place.file_walk import top_of, user_excludes
 
-    top = top_of(where)
-    below = os.path.relpath(where, top) if top else "."
+    top = top_of(directory_path)
+    below = os.path.relpath(directory_path, top) if top else "."
     return "".join(
         f"{line}\n"
-        for each in user_excludes().split("\n")
-        if (line := _relative(each.removesuffix("\r"), below))
+        for line_text in user_excludes().split("\n")
+        if (line := _relative(line_text.removesuffix("\r"), below))
     )
 
 
@@ -162,20 +166,20 @@ def with_input(line: str, text: str) -> str:
     return f"printf %s {quote(text)} | {line}" if text else line
 
 
-def _listed(path: str, files: Files) -> Reply:
+def _list_directory(path: str, files: Files) -> Reply:
     from refold.place.file_walk import ignoring
 
-    real, name = directory(path, files)
+    real, name = find_directory(path, files)
     rules = ignoring(real)
-    items = sorted_items(real, rules, files)
+    items = items_in_order(real, rules, files)
     rows = [_row(item, rules.ignored or ignored) for item, ignored in items]
-    if len(rows) > _MOST_ITEMS:
-        rows[_MOST_ITEMS:] = [f"(and {len(rows) - _MOST_ITEMS:,} more; glob finds by name)"]
+    if len(rows) > _MAX_ITEMS:
+        rows[_MAX_ITEMS:] = [f"(and {len(rows) - _MAX_ITEMS:,} more; glob finds by name)"]
     note = Note(f"listed {name}, {len(items):,} names")
     return Reply("\n".join(rows) or f"{name} is empty.", (note,))
 
 
-def sorted_items(
+def items_in_order(
     real: Real, rules: "DirectoryIgnores", files: Files
 ) -> list[tuple[DirectoryEntry, bool]]:
     """The names in a directory, directories first, and whether `rules` ignore each."""
@@ -204,71 +208,75 @@ def _size(size: int) -> str:
     return f"{size / 1024:.1f} KiB" if size < 1024**2 else f"{size / 1024**2:.1f} MiB"
 
 
-async def run_search(line: Sequence[str], where: str, commands: Commands) -> Finished:
+async def run_search(
+    line: Sequence[str], directory_path: str, commands: Commands
+) -> Finished:
     """Run ripgrep, or our own program. What it complains of comes last, on lines of its own."""
     from shlex import join
 
     excludes = "--ignore-file" in line
-    text = await to_thread.run_sync(excludes_input, where) if excludes else ""
+    text = await to_thread.run_sync(excludes_input, directory_path) if excludes else ""
     run = with_input(f"{join(line)} 2>&1 >&3 3>&-", text)
     script = f'exec 3>&1; said=$({run}); code=$?; echo "$said"; exit $code'
-    return await commands.run(script, cwd=where, seconds=_TIMEOUT)
+    return await commands.run(script, cwd=directory_path, seconds=_TIMEOUT_SECONDS)
 
 
-def complaints(lines: Iterable[bytes]) -> dict[str, str]:
+def parse_complaints(lines: Iterable[bytes]) -> dict[str, str]:
     """The paths that ripgrep could not read, and why."""
-    found = (line for line in map(_COMPLAINT.fullmatch, lines) if line)
+    matches = (line for line in map(_COMPLAINT_PATTERN.fullmatch, lines) if line)
     return {
         os.fsdecode(line[1]).removeprefix("./"): os.fsdecode(line[2]).lower()
-        for line in found
+        for line in matches
     }
 
 
 async def _by_ripgrep(
-    where: str, commands: Commands
+    directory_path: str, commands: Commands
 ) -> tuple[Sequence[str], Mapping[str, str]]:
-    program = await to_thread.run_sync(ripgrep, where)
-    done = await run_search((*program, "--files", "--null", "--", "."), where, commands)
-    if done.timed_out or done.dropped:
-        raise ToolFailed(_TOO_MANY)
-    *names, said = (done.start + done.end).split(b"\0")
+    program = await to_thread.run_sync(ripgrep, directory_path)
+    result = await run_search(
+        (*program, "--files", "--null", "--", "."), directory_path, commands
+    )
+    if result.timed_out or result.dropped:
+        raise ToolFailed(_TOO_MANY_FILES)
+    *names, error_output = (result.start + result.end).split(b"\0")
     paths = [os.fsdecode(name).removeprefix("./") for name in names]
-    return paths, complaints(said.split(b"\n"))
+    return paths, parse_complaints(error_output.split(b"\n"))
 
 
-def _by_walking(where: str) -> tuple[Sequence[str], Mapping[str, str]]:
+def _by_walking(directory_path: str) -> tuple[Sequence[str], Mapping[str, str]]:
     from refold.place.file_walk import walk
 
-    too_late = monotonic() + _TIMEOUT
+    too_late = monotonic() + _TIMEOUT_SECONDS
 
     def on_step() -> None:
         from_thread.check_cancelled()
         if monotonic() > too_late:
-            raise ToolFailed(_TOO_MANY)
+            raise ToolFailed(_TOO_MANY_FILES)
 
     unread = dict[str, str]()
 
     def on_unread(directory: str, why: str) -> None:
-        unread[os.path.relpath(directory, where)] = why
+        unread[os.path.relpath(directory, directory_path)] = why
 
-    found = walk(where, on_step, on_unread=on_unread)
-    return [os.path.relpath(path, where) for path in found], unread
+    paths = walk(directory_path, on_step, on_unread=on_unread)
+    return [os.path.relpath(path, directory_path) for path in paths], unread
 
 
-def _newest(where: str, found: list[str], files: Files) -> list[str]:
-    shown = [p for p in found if not files.unread(Real(os.path.join(where, p)))]
+def _sort_by_age(directory_path: str, paths: list[str], files: Files) -> list[str]:
+    shown = [p for p in paths if not files.unread(Real(os.path.join(directory_path, p)))]
 
     def age(path: str) -> tuple[float, str]:
         try:
-            return -os.lstat(os.path.join(where, path)).st_mtime, path
+            return -os.lstat(os.path.join(directory_path, path)).st_mtime, path
         except OSError:  # gone since
             return 0.0, path
 
     return sorted(shown, key=age)
 
 
-_BRACES = r"(?s)\\.|\[!?\]?[^\]/]*\]|[{},]"
-_MOST = 256  # patterns that braces stand for
+_BRACES_PATTERN = r"(?s)\\.|\[!?\]?[^\]/]*\]|[{},]"
+_MAX_ALTERNATIVES = 256  # patterns that braces stand for
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
@@ -277,12 +285,12 @@ def matcher(pattern: str) -> Callable[[str], bool]:
     whole = "/" in plain
     try:
         tests = [
-            re.compile(regex(each), re.DOTALL).fullmatch
-            for each in _alternatives(plain.lstrip("/"))
+            re.compile(regex(alternative), re.DOTALL).fullmatch
+            for alternative in _alternatives(plain.lstrip("/"))
         ]
     except ValueError as error:
         raise ToolFailed(
-            f"The pattern {shorten(pattern, _SHOWN)!r} is invalid: {error}."
+            f"The pattern {shorten(pattern, _MAX_PATTERN_SHOWN_CHARS)!r} is invalid: {error}."
         ) from error
 
     def matches(path: str) -> bool:
@@ -298,23 +306,23 @@ def _alternatives(pattern: str) -> Sequence[str]:
         raise ToolFailed(
             f"The pattern is {len(pattern)} characters long; {MAX_PATTERN_CHARS} are most."
         )
-    waiting, found = [pattern], list[str]()
+    waiting, patterns = [pattern], list[str]()
     while waiting:
-        if len(waiting) + len(found) > _MOST:
+        if len(waiting) + len(patterns) > _MAX_ALTERNATIVES:
             raise ToolFailed(
-                f"The pattern {pattern!r} stands for more than {_MOST} patterns."
+                f"The pattern {pattern!r} stands for more than {_MAX_ALTERNATIVES} patterns."
             )
-        one = waiting.pop()
-        if (choice := _first_choice(one)) is None:
-            found.append(one)
+        current = waiting.pop()
+        if (choice := _first_choice(current)) is None:
+            patterns.append(current)
         else:
             waiting += choice
-    return found
+    return patterns
 
 
 def _first_choice(pattern: str) -> list[str] | None:
     depth, cuts = 0, list[int]()
-    for token in re.finditer(_BRACES, pattern):
+    for token in re.finditer(_BRACES_PATTERN, pattern):
         match token[0]:
             case "{":
                 depth += 1
@@ -324,7 +332,7 @@ def _first_choice(pattern: str) -> list[str] | None:
             case "}" if depth:
                 depth -= 1
                 if not depth:
-                    return list(_chosen(pattern, [*cuts, token.start()]))
+                    return list(_choices(pattern, [*cuts, token.start()]))
             case _:
                 pass
     if depth:
@@ -332,6 +340,6 @@ def _first_choice(pattern: str) -> list[str] | None:
     return None
 
 
-def _chosen(pattern: str, cuts: Sequence[int]) -> Iterator[str]:
+def _choices(pattern: str, cuts: Sequence[int]) -> Iterator[str]:
     for start, end in pairwise(cuts):
         yield pattern[: cuts[0]] + pattern[start + 1 : end] + pattern[cuts[-1] + 1 :]

@@ -18,25 +18,25 @@ from msgspec import Meta, Struct
 from refold.errors import ToolFailed
 from refold.place.port import Commands, Files, Finished, Real
 from refold.tools.contract import Reply, tool
-from refold.tools.find import complaints, matcher, not_shown, ripgrep, run_search
-from refold.tools.text_files import clipped_line, written
+from refold.tools.find import matcher, not_shown, parse_complaints, ripgrep, run_search
+from refold.tools.text_files import decode_text, shorten_line
 from refold.values.display import Note
 from refold.values.printable_names import escaped
 from refold.values.tools import Effect
 
-_MOST_LINES = 300
-_LONGEST_LINE = 400  # characters
-_TIMEOUT = 60.0  # seconds
-_NOTHING = "Nothing was found."
+_MAX_LINES = 300
+_MAX_LINE_CHARS = 400  # characters
+_TIMEOUT_SECONDS = 60.0  # seconds
+_NOTHING_FOUND = "Nothing was found."
 _ALL_IGNORED = (
     "Nothing was found: all files there are ignored. To search in one, give it as the path; "
     "list_files shows them."
 )
-_NAMES = ("--files-with-matches", "--null")
-_BINARY = "a binary file that matches"
-_LONG = "it matches, in lines that are too long"
-_CUT = {"": "there were too many, or too long ones: narrow the search"}
-_OURS = (
+_NAMES_OPTIONS = ("--files-with-matches", "--null")
+_BINARY_REASON = "a binary file that matches"
+_LONG_LINES_REASON = "it matches, in lines that are too long"
+_MORE_LINES = {"": "there were too many, or too long ones: narrow the search"}
+_WALK_SCRIPT = (
     "import sys; sys.path[:] = sys.argv[1].split(':');"
     "from refold.tools.grep_walk import main; main(sys.argv[2])"
 )
@@ -72,31 +72,35 @@ async def grep(  # noqa: PLR0913 - the parameters are the schema
     commands: Commands,
 ) -> Reply:
     """Search in file contents. Ignored and binary files are left out."""
-    where, below = await to_thread.run_sync(partial(_start, path, files))
+    directory_path, below = await to_thread.run_sync(partial(_search_root, path, files))
     wanted = GrepQuery(pattern, below, ignore_case, 0 if files_only else context)
     by = _by_ripgrep if commands.has("rg") else _by_walking
-    line = await to_thread.run_sync(by, where, wanted)
-    done = await run_search(line, where, commands)
-    lines, left_out = _found(done, pattern)
-    if done.dropped:
-        left_out |= await _dropped(line, {each.path for each in lines}, where, commands)
+    line = await to_thread.run_sync(by, directory_path, wanted)
+    result = await run_search(line, directory_path, commands)
+    lines, left_out = _parse_output(result, pattern)
+    if result.dropped:
+        left_out |= await _files_without_lines(
+            line, {matched.path for matched in lines}, directory_path, commands
+        )
     matches = matcher(glob or "**")
-    lines = [each for each in lines if matches(each.path)]
+    lines = [matched for matched in lines if matches(matched.path)]
     left_out = {path: why for path, why in left_out.items() if not path or matches(path)}
-    paths = {*left_out, *(each.path for each in lines)}
-    hidden = await to_thread.run_sync(partial(_hidden, paths, where, files))
-    lines = [each for each in lines if each.path not in hidden]
-    called = partial(_called, files, where)
+    paths = {*left_out, *(matched.path for matched in lines)}
+    hidden = await to_thread.run_sync(
+        partial(_unreadable_paths, paths, directory_path, files)
+    )
+    lines = [matched for matched in lines if matched.path not in hidden]
+    called = partial(_display_name, files, directory_path)
     reply = _reply(lines, wanted, files_only, called)
-    if reply.text == _NOTHING and below == ".":
-        all_ignored = await to_thread.run_sync(partial(_all_ignored, where))
+    if reply.text == _NOTHING_FOUND and below == ".":
+        all_ignored = await to_thread.run_sync(partial(_all_ignored, directory_path))
         reply = Reply(_ALL_IGNORED, reply.shown) if all_ignored else reply
-    return _naming(
+    return _with_left_out(
         reply, {path: why for path, why in left_out.items() if path not in hidden}, called
     )
 
 
-def _start(path: str, files: Files) -> tuple[str, str]:
+def _search_root(path: str, files: Files) -> tuple[str, str]:
     real = files.real(path)
     if reason := files.unread(real):
         raise ToolFailed(f"{files.called(real)} may not be searched: {reason}.")
@@ -111,10 +115,10 @@ def _start(path: str, files: Files) -> tuple[str, str]:
             raise ToolFailed(f"{files.called(real)} is a device, pipe or socket.")
 
 
-def _by_ripgrep(where: str, wanted: GrepQuery) -> Sequence[str]:
+def _by_ripgrep(directory_path: str, wanted: GrepQuery) -> Sequence[str]:
     options = ["--ignore-case"] if wanted.ignore_case else []
     options += [f"--context={wanted.context}", f"--regexp={wanted.pattern}"]
-    program, *usual = ripgrep(where)
+    program, *usual = ripgrep(directory_path)
     options += ["--json", "--crlf", "--binary"]
     return (program, *usual, *options, "--", wanted.path)
 
@@ -125,125 +129,146 @@ def _by_walking(_where: str, wanted: GrepQuery) -> Sequence[str]:
     wanted = msgspec.structs.replace(wanted, excludes=user_excludes())
     # -I: nothing that lies in the workspace may be taken for a module of Python's.
     path = ":".join(p for p in sys.path if os.path.isabs(p))
-    return (sys.executable, "-I", "-c", _OURS, path, msgspec.json.encode(wanted).decode())
+    return (
+        sys.executable,
+        "-I",
+        "-c",
+        _WALK_SCRIPT,
+        path,
+        msgspec.json.encode(wanted).decode(),
+    )
 
 
-def _found(done: Finished, pattern: str) -> tuple[list[MatchedLine], dict[str, str]]:
+def _parse_output(
+    result: Finished, pattern: str
+) -> tuple[list[MatchedLine], dict[str, str]]:
     """The lines that were printed, by path and number, and files without lines, each with why."""
-    if done.timed_out:
+    if result.timed_out:
         raise ToolFailed(
-            f"The search took longer than {_TIMEOUT:.0f} s: give a narrower path "
+            f"The search took longer than {_TIMEOUT_SECONDS:.0f} s: give a narrower path "
             "or a simpler pattern."
         )
-    printed = [*done.start.split(b"\n"), *done.end.split(b"\n")]
-    news = [found for line in printed if (found := _decoded(line))]
-    if done.code and done.code > 1 and not news:
-        why = done.text.strip().rpartition("\n")[2].removeprefix("error: ")
+    printed = [*result.start.split(b"\n"), *result.end.split(b"\n")]
+    news = [record for line in printed if (record := _parse_line(line))]
+    if result.code and result.code > 1 and not news:
+        why = result.text.strip().rpartition("\n")[2].removeprefix("error: ")
         raise ToolFailed(f'The pattern "{escaped(pattern)}" is invalid: {why}.')
     left_out = {
-        _path(data): _BINARY if kind == "end" else str(data["why"])
+        _path(data): _BINARY_REASON if kind == "end" else str(data["why"])
         for kind, data in news
         if kind == "skipped" or (kind == "end" and data.get("binary_offset") is not None)
     }
-    left_out |= complaints(printed)
+    left_out |= parse_complaints(printed)
     lines = (_line(kind, data) for kind, data in news if kind in ("match", "context"))
     shown = (line for line in lines if line.path not in left_out)
     return sorted(shown, key=lambda line: (line.path, line.number)), left_out
 
 
-async def _dropped(
-    line: Sequence[str], shown: set[str], where: str, commands: Commands
+async def _files_without_lines(
+    line: Sequence[str], shown: set[str], directory_path: str, commands: Commands
 ) -> dict[str, str]:
     """The files that match and of which no line was kept. "": there were more lines."""
     if "--json" not in line:
-        return _CUT
+        return _MORE_LINES
     names = [word for word in line if word != "--json"]
-    done = await run_search((*names[:1], *_NAMES, *names[1:]), where, commands)
-    found = [*done.start.split(b"\0"), *done.end.split(b"\0")]
-    paths = {os.fsdecode(name).strip("\n").removeprefix("./") for name in found}
-    return {path: _LONG for path in sorted(paths - shown) if path} or _CUT
+    result = await run_search(
+        (*names[:1], *_NAMES_OPTIONS, *names[1:]), directory_path, commands
+    )
+    matching_names = [*result.start.split(b"\0"), *result.end.split(b"\0")]
+    paths = {os.fsdecode(name).strip("\n").removeprefix("./") for name in matching_names}
+    return {
+        path: _LONG_LINES_REASON for path in sorted(paths - shown) if path
+    } or _MORE_LINES
 
 
 def _path(data: dict[str, Any]) -> str:
     return _text(data["path"]).removeprefix("./")
 
 
-def _decoded(line: bytes) -> tuple[str, dict[str, Any]] | None:
+def _parse_line(line: bytes) -> tuple[str, dict[str, Any]] | None:
     try:
-        found = msgspec.json.decode(line)
-        return found["type"], found["data"]
+        record = msgspec.json.decode(line)
+        return record["type"], record["data"]
     except (msgspec.DecodeError, TypeError, KeyError):
         return None  # cut in the middle of very long output
 
 
 def _line(kind: str, data: dict[str, Any]) -> MatchedLine:
-    text = _said(data["lines"]).rstrip("\r\n")
+    text = _line_text(data["lines"]).rstrip("\r\n")
     return MatchedLine(_path(data), data["line_number"] or 0, text, kind == "match")
 
 
-def _text(found: dict[str, str]) -> str:
+def _text(field: dict[str, str]) -> str:
     """ripgrep gives what is no UTF-8 as base64."""
-    if "text" in found:
-        return found["text"]
-    return os.fsdecode(binascii.a2b_base64(found["bytes"]))
+    if "text" in field:
+        return field["text"]
+    return os.fsdecode(binascii.a2b_base64(field["bytes"]))
 
 
-def _said(found: dict[str, str]) -> str:
-    text = None if "text" in found else written(binascii.a2b_base64(found["bytes"]))
-    return text.plain if text else _text(found)
+def _line_text(field: dict[str, str]) -> str:
+    text = None if "text" in field else decode_text(binascii.a2b_base64(field["bytes"]))
+    return text.plain if text else _text(field)
 
 
-def _all_ignored(where: str) -> bool:
+def _all_ignored(directory_path: str) -> bool:
     """Is there no file to search in, though there are files?"""
     from refold.place.file_walk import all_files, walk
 
-    return next(walk(where, lambda: None), "") == "" and next(all_files(where), "") != ""
+    return (
+        next(walk(directory_path, lambda: None), "") == ""
+        and next(all_files(directory_path), "") != ""
+    )
 
 
-def _hidden(paths: set[str], where: str, files: Files) -> set[str]:
+def _unreadable_paths(paths: set[str], directory_path: str, files: Files) -> set[str]:
     """What may not be read, whichever program has read it."""
-    return {p for p in paths if p and files.unshown(Real(os.path.join(where, p)))}
+    return {p for p in paths if p and files.unshown(Real(os.path.join(directory_path, p)))}
 
 
-def _naming(reply: Reply, left_out: dict[str, str], called: Callable[[str], str]) -> Reply:
+def _with_left_out(
+    reply: Reply, left_out: dict[str, str], called: Callable[[str], str]
+) -> Reply:
     """The same, with the files of which it says nothing."""
     if not left_out:
         return reply
     sentence = not_shown(left_out, called)
-    nothing = reply.text in (_NOTHING, _ALL_IGNORED)
+    nothing = reply.text in (_NOTHING_FOUND, _ALL_IGNORED)
     begins = "No line can be shown." if nothing else reply.text
     return Reply(f"{begins}\n{sentence}", reply.shown)
 
 
-def _called(files: Files, where: str, path: str) -> str:
-    return files.called(Real(os.path.join(where, path)))
+def _display_name(files: Files, directory_path: str, path: str) -> str:
+    return files.called(Real(os.path.join(directory_path, path)))
 
 
 def _reply(
-    found: Sequence[MatchedLine], wanted: GrepQuery, files_only: bool, called: partial[str]
+    matches: Sequence[MatchedLine],
+    wanted: GrepQuery,
+    files_only: bool,
+    called: partial[str],
 ) -> Reply:
-    paths = list(dict.fromkeys(line.path for line in found))
-    matches = sum(line.match for line in found)
-    about = f"{_count(matches, 'line')} in {_count(len(paths), 'file')}"
+    paths = list(dict.fromkeys(line.path for line in matches))
+    match_count = sum(line.match for line in matches)
+    about = f"{_count(match_count, 'line')} in {_count(len(paths), 'file')}"
     note = (Note(f"searched for {escaped(wanted.pattern)}: {about}"),)
-    if not found:
-        return Reply(_NOTHING, note)
-    rows = [called(path) for path in paths] if files_only else list(_rows(found, called))
-    cut = len(rows) > _MOST_LINES
-    more = f"; only the first {_MOST_LINES} are shown: narrow the search" if cut else ""
-    return Reply("\n".join((*rows[:_MOST_LINES], f"({about}{more})")), note)
+    if not matches:
+        return Reply(_NOTHING_FOUND, note)
+    rows = [called(path) for path in paths] if files_only else list(_rows(matches, called))
+    cut = len(rows) > _MAX_LINES
+    hint = f"; only the first {_MAX_LINES} are shown: narrow the search" if cut else ""
+    return Reply("\n".join((*rows[:_MAX_LINES], f"({about}{hint})")), note)
 
 
-def _rows(found: Sequence[MatchedLine], called: partial[str]) -> Iterator[str]:
+def _rows(matches: Sequence[MatchedLine], called: partial[str]) -> Iterator[str]:
     before = MatchedLine("", 0, "", False)
-    for line in found:
+    for line in matches:
         if line.path != before.path:
             yield called(line.path)
         elif line.number > before.number + 1 and not (line.match and before.match):
             yield "--"
-        yield f"{line.number}{':' if line.match else '-'} {clipped_line(line.text, _LONGEST_LINE)}"
+        yield f"{line.number}{':' if line.match else '-'} {shorten_line(line.text, _MAX_LINE_CHARS)}"
         before = line
 
 
-def _count(many: int, what: str) -> str:
-    return f"{many:,} {what}{'' if many == 1 else 's'}"
+def _count(many: int, noun: str) -> str:
+    return f"{many:,} {noun}{'' if many == 1 else 's'}"

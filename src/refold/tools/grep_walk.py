@@ -17,10 +17,10 @@ from refold.place.file_walk import walk
 from refold.place.files import DiskFiles
 from refold.place.port import Files, Real
 from refold.tools.grep import GrepQuery
-from refold.tools.text_files import written
+from refold.tools.text_files import decode_text
 from refold.values.text import clean
 
-_LONGEST_LINE = 200_000  # characters; fewer are shown
+_MAX_LINE_CHARS = 200_000  # characters; fewer are shown
 
 
 def main(wanted: str) -> None:
@@ -30,29 +30,31 @@ def main(wanted: str) -> None:
     except re.error as error:
         sys.stdout.write(f"error: {error}\n")
         sys.exit(2)
-    here = os.path.realpath(os.curdir)
-    files = DiskFiles(here)
-    for path in _paths(here, asked, files):
-        content, why = _content(Real(os.path.join(here, path)), files)
-        if why or (written(content) is None and pattern.search(content.decode("latin-1"))):
+    directory = os.path.realpath(os.curdir)
+    files = DiskFiles(directory)
+    for path in _paths(directory, asked, files):
+        content, why = _content(Real(os.path.join(directory, path)), files)
+        if why or (
+            decode_text(content) is None and pattern.search(content.decode("latin-1"))
+        ):
             _print_skipped(path, why or "a binary file that matches")
             continue
         for kind, number, line in _hits(content, pattern, asked.context):
             _print(kind, path, number, line)
 
 
-def _paths(here: str, asked: GrepQuery, files: Files) -> Iterator[str]:
+def _paths(directory: str, asked: GrepQuery, files: Files) -> Iterator[str]:
     path = asked.path
-    if files.kind(Real(os.path.join(here, path))) == "file":
+    if files.kind(Real(os.path.join(directory, path))) == "file":
         yield path
     else:
-        found = walk(
-            here,
+        paths = walk(
+            directory,
             lambda: None,
             asked.excludes,
-            lambda path, why: _print_skipped(os.path.relpath(path, here), why),
+            lambda path, why: _print_skipped(os.path.relpath(path, directory), why),
         )
-        yield from (os.path.relpath(each, here) for each in found)
+        yield from (os.path.relpath(entry, directory) for entry in paths)
 
 
 def _content(real: Real, files: Files) -> tuple[bytes, str]:
@@ -66,34 +68,34 @@ def _content(real: Real, files: Files) -> tuple[bytes, str]:
 def _hits(
     content: bytes, pattern: re.Pattern[str], context: int
 ) -> Iterator[tuple[str, int, str]]:
-    text = written(content)
+    text = decode_text(content)
     if text is None:
         return
     lines = text.plain.removesuffix("\n").split("\n") if text.text else []
-    hits = {at for at, line in enumerate(lines) if pattern.search(line)}
-    near = {n for at in hits for n in range(at - context, at + context + 1)}
-    for at in sorted(near):
-        if 0 <= at < len(lines):
-            yield ("match" if at in hits else "context"), at + 1, lines[at]
+    hits = {index for index, line in enumerate(lines) if pattern.search(line)}
+    near = {n for index in hits for n in range(index - context, index + context + 1)}
+    for index in sorted(near):
+        if 0 <= index < len(lines):
+            yield ("match" if index in hits else "context"), index + 1, lines[index]
 
 
 def _print_skipped(path: str, why: str) -> None:
     line = msgspec.json.encode(
-        {"type": "skipped", "data": {"path": _carried(path), "why": why}}
+        {"type": "skipped", "data": {"path": _to_field(path), "why": why}}
     )
     sys.stdout.buffer.write(line + b"\n")
 
 
 def _print(kind: str, path: str, number: int, line: str) -> None:
     data = {
-        "path": _carried(path),
-        "lines": {"text": clean(line[:_LONGEST_LINE])},
+        "path": _to_field(path),
+        "lines": {"text": clean(line[:_MAX_LINE_CHARS])},
         "line_number": number,
     }
     sys.stdout.buffer.write(msgspec.json.encode({"type": kind, "data": data}) + b"\n")
 
 
-def _carried(path: str) -> dict[str, str | bytes]:
+def _to_field(path: str) -> dict[str, str | bytes]:
     if clean(path) is path:
         return {"text": path}
     return {"bytes": os.fsencode(path)}  # msgspec writes bytes as base64

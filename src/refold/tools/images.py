@@ -17,7 +17,7 @@ from refold.safe_open import read_regular
 from refold.tools.contract import FittedImage, ImageData
 from refold.values.image_files import image_type, pixel_size
 
-SHOWN = ("image/png", "image/jpeg", "image/gif", "image/webp")
+VISIBLE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 MAX_FILE_BYTES = 30_000_000
 # A third more in base64: Anthropic takes 5 MB of it, Gemini and OpenAI more.
 MAX_SENT_BYTES = 3_700_000
@@ -26,7 +26,7 @@ MAX_SIDE_PIXELS = 2_000
 _MAX_UNSCALED_SIDE_PIXELS = 8_000  # that Anthropic takes where a request has few images
 _MAX_PIXELS = 100_000_000  # that are decoded
 _SMALLEST_SIDE_PIXELS = 250  # to which an image is scaled for its bytes
-_INSTALL = "pip install 'refold[images]' for refold to scale images"
+_INSTALL_HINT = "pip install 'refold[images]' for refold to scale images"
 
 
 class _Printed(Struct, frozen=True):
@@ -45,7 +45,7 @@ def image_data(content: bytes, name: str, size: int = 0) -> ImageData:
     """
     size = size or len(content)
     kind = image_type(content)
-    if kind not in SHOWN:
+    if kind not in VISIBLE_TYPES:
         raise BadInput(
             f"{name!r} is {kind or 'not an image'}: models see PNG, JPEG, GIF and WebP"
         )
@@ -76,39 +76,39 @@ def fit_image(image: ImageData) -> FittedImage:
     try:
         import PIL
     except ImportError:
-        return FittedImage(_unscaled(image))
+        return FittedImage(_check_unscaled(image))
     del PIL
-    from refold.tools.bounded_process import CannotRead, LimitExceeded, printed
+    from refold.tools.bounded_process import CannotRead, LimitExceeded, run_bounded
 
     try:
-        made = msgspec.json.decode(
-            printed(print_fitted, image.content, name), type=_Printed
+        printed = msgspec.json.decode(
+            run_bounded(print_fitted, image.content, name), type=_Printed
         )
     except LimitExceeded as error:
         raise BadInput(f"{name!r} takes {error} to decode") from error
     except CannotRead as error:
         raise BadInput(f"{name!r} cannot be decoded: {error}") from error
-    content = made.content or image.content
+    content = printed.content or image.content
     note = (
         ""
-        if made.was == made.now
-        else f"scaled from {_size(made.was)} to {_size(made.now)}"
+        if printed.was == printed.now
+        else f"scaled from {_size(printed.was)} to {_size(printed.now)}"
     )
-    return FittedImage(ImageData(content, made.kind, name), note)
+    return FittedImage(ImageData(content, printed.kind, name), note)
 
 
-def _unscaled(image: ImageData) -> ImageData:
+def _check_unscaled(image: ImageData) -> ImageData:
     """The same without Pillow: what is too large cannot be shown."""
     width, height = pixel_size(image.content) or (0, 0)
     if max(width, height) > _MAX_UNSCALED_SIDE_PIXELS:
         raise BadInput(
             f"{image.name!r} has {_size((width, height))}, but models accept at most "
-            f"{_MAX_UNSCALED_SIDE_PIXELS:,} on a side: {_INSTALL}"
+            f"{_MAX_UNSCALED_SIDE_PIXELS:,} on a side: {_INSTALL_HINT}"
         )
     if len(image.content) > MAX_SENT_BYTES:
         raise BadInput(
             f"{image.name!r} has {len(image.content):,} bytes, and models take images of up "
-            f"to {MAX_SENT_BYTES:,}: {_INSTALL}"
+            f"to {MAX_SENT_BYTES:,}: {_INSTALL_HINT}"
         )
     return image
 
@@ -117,7 +117,7 @@ def _size(size: tuple[int, int]) -> str:
     return f"{size[0]:,} x {size[1]:,} pixels"
 
 
-_FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
+_OPEN_FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 _PNG_END = b"IEND\xaeB`\x82"
 
 
@@ -128,23 +128,23 @@ def print_fitted(_name: str) -> None:
 
     from PIL import Image, ImageFile, ImageOps
 
-    from refold.tools.bounded_process import cannot
+    from refold.tools.bounded_process import exit_unreadable
 
     simplefilter("ignore")  # of damage that does not matter, which would be printed
     Image.MAX_IMAGE_PIXELS = None  # the sizes are compared here
     content, mended = sys.stdin.buffer.read(), False
     try:
         try:
-            picture = Image.open(BytesIO(content), formats=_FORMATS)
+            picture = Image.open(BytesIO(content), formats=_OPEN_FORMATS)
         except OSError:
             if not (mended := content.endswith(_PNG_END)):
                 raise
             # Only the checksum of a part that is not shown is wrong, such as a colour profile.
             ImageFile.LOAD_TRUNCATED_IMAGES = True
-            picture = Image.open(BytesIO(content), formats=_FORMATS)
+            picture = Image.open(BytesIO(content), formats=_OPEN_FORMATS)
         was, kind = picture.size, Image.MIME.get(picture.format or "", "")
         if was[0] * was[1] > _MAX_PIXELS:
-            cannot(f"it has {_size(was)}, and {_MAX_PIXELS:,} pixels are decoded")
+            exit_unreadable(f"it has {_size(was)}, and {_MAX_PIXELS:,} pixels are decoded")
         picture.load()
         if not mended and max(was) <= MAX_SIDE_PIXELS and len(content) <= MAX_SENT_BYTES:
             _print(_Printed(kind, was, was))
@@ -158,18 +158,20 @@ def print_fitted(_name: str) -> None:
         formats = ("JPEG",) if kind == "image/jpeg" else ("PNG", "WEBP")
         while side >= smallest:
             picture.thumbnail((side, side), Image.Resampling.LANCZOS)
-            for made in formats:
-                out = BytesIO()
-                picture.save(out, made, quality=85)
-                if out.tell() <= MAX_SENT_BYTES:
-                    now = _Printed(Image.MIME[made], was, picture.size, out.getvalue())
-                    _print(now)
+            for format_name in formats:
+                output = BytesIO()
+                picture.save(output, format_name, quality=85)
+                if output.tell() <= MAX_SENT_BYTES:
+                    fitted = _Printed(
+                        Image.MIME[format_name], was, picture.size, output.getvalue()
+                    )
+                    _print(fitted)
                     return
             side //= 2
     except (OSError, SyntaxError, ValueError, EOFError, MemoryError) as error:
-        cannot(str(error).removesuffix(".") or type(error).__name__)
-    cannot("it cannot be made small enough")
+        exit_unreadable(str(error).removesuffix(".") or type(error).__name__)
+    exit_unreadable("it cannot be made small enough")
 
 
-def _print(made: _Printed) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(made))
+def _print(printed: _Printed) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(printed))

@@ -9,20 +9,25 @@ import sys
 from typing import Any
 
 from refold.errors import ToolFailed
-from refold.tools.bounded_process import CannotRead, LimitExceeded, cannot, printed
+from refold.tools.bounded_process import (
+    CannotRead,
+    LimitExceeded,
+    exit_unreadable,
+    run_bounded,
+)
 
-_LONGEST = 1_000  # characters of an expression
-_OUTPUT = 2_000_000  # characters of a result
+_MAX_EXPRESSION_CHARS = 1_000  # characters of an expression
+_MAX_RESULT_CHARS = 2_000_000  # characters of a result
 
 
 def query(content: bytes, expression: str, name: str) -> str:
     """The result as indented JSON. Raises `ToolFailed`."""
-    if len(expression) > _LONGEST:
-        raise ToolFailed(f"An expression has at most {_LONGEST:,} characters.")
+    if len(expression) > _MAX_EXPRESSION_CHARS:
+        raise ToolFailed(f"An expression has at most {_MAX_EXPRESSION_CHARS:,} characters.")
     if "\0" in expression:
         raise ToolFailed("An expression holds no NUL.")
     try:
-        return printed(print_query, content, expression)
+        return run_bounded(print_query, content, expression)
     except CannotRead as error:
         raise ToolFailed(f"{name} cannot be queried: {error}.") from error
     except LimitExceeded as error:
@@ -39,16 +44,16 @@ def print_query(expression: str) -> None:
     )
 
     try:
-        found: Any = jmespath.search(  # pyright: ignore[reportUnknownMemberType]
+        result: Any = jmespath.search(  # pyright: ignore[reportUnknownMemberType]
             expression, _read(sys.stdin.buffer.read())
         )
-        _write(found)
+        _write(result)
     except JMESPathError as error:
-        cannot(f"the expression {expression!r} is wrong: {error}".rstrip("."))
+        exit_unreadable(f"the expression {expression!r} is wrong: {error}".rstrip("."))
     except ValueError as error:
-        cannot(f"it is not JSON ({error})")
+        exit_unreadable(f"it is not JSON ({error})")
     except RecursionError:
-        cannot("it is nested too deeply")
+        exit_unreadable("it is nested too deeply")
 
 
 def _read(content: bytes) -> Any:
@@ -67,14 +72,14 @@ def _read(content: bytes) -> Any:
         raise
 
 
-def _write(found: Any) -> None:
-    left = _OUTPUT
+def _write(result: Any) -> None:
+    left = _MAX_RESULT_CHARS
     encoder = json.JSONEncoder(ensure_ascii=False, indent=1)
-    for piece in encoder.iterencode(found):
+    for piece in encoder.iterencode(result):
         sys.stdout.buffer.write(piece[:left].encode(errors="replace"))
         left -= len(piece)
         if left <= 0:
             sys.stdout.buffer.write(
-                f"\n(Only the first {_OUTPUT:,} characters of the result are here.)".encode()
+                f"\n(Only the first {_MAX_RESULT_CHARS:,} characters of the result are here.)".encode()
             )
             return

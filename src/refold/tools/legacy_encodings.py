@@ -25,38 +25,42 @@ DISPLAY_NAMES = {
     "cp949": "EUC-KR",
 }
 # Bytes with which everyday characters begin, their number, and their share of a text.
-_EVERYDAY = {
+_EVERYDAY_RANGES = {
     "gb18030": ((0xA1, 0xA3, 100, 0.1), (0xB0, 0xD7, 3755, 0.85)),
     "big5": ((0xA1, 0xA3, 100, 0.1), (0xA4, 0xC6, 5401, 0.85)),
     "cp949": ((0xA1, 0xA3, 100, 0.05), (0xB0, 0xC8, 2350, 0.9)),
     "euc_jp": ((0xA1, 0xA3, 100, 0.1), (0xA4, 0xA5, 170, 0.45), (0xB0, 0xCF, 2965, 0.4)),
     "cp932": ((0x81, 0x81, 100, 0.1), (0x82, 0x83, 170, 0.45), (0x88, 0x97, 2965, 0.4)),
 }
-_RARE = 0.05 / 10_000  # the share of any other character
+_RARE_SHARE = 0.05 / 10_000  # the share of any other character
 _FEWEST_CHARS = 4  # that tell an encoding of many bytes
 _COMMON_SHARE = 0.85  # of the characters beyond ASCII
-_LEAD = log(20)  # by which the best must be more likely than the next
+_MIN_LEAD = log(20)  # by which the best must be more likely than the next
 _COHERENCE, _CHAOS = 0.2, 0.1  # of charset-normalizer: from and up to which it is believed
 _SAMPLE_BYTES = 65_536
 _DECLARED_WITHIN = 1_024  # bytes
 # PEP 263, Emacs and Vim, XML and HTML.
-_DECLARATION = re.compile(
+_DECLARATION_PATTERN = re.compile(
     rb"(?:coding|charset)\s*[:=]\s*[\"']?\s*([A-Za-z][\w.:-]{1,40})", re.IGNORECASE
 )
-_SAME = {"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949",
+_SAME_ENCODINGS = {"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949",
          "iso8859-1": "cp1252", "big5hkscs": "big5"}  # fmt: skip
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
-_HIGH = re.compile(rb"[\x80-\xff]")
-_WINDOWS = re.compile(rb"[\x80-\x9f]")
+_HIGH_BYTES = re.compile(rb"[\x80-\xff]")
+_WINDOWS_BYTES = re.compile(rb"[\x80-\x9f]")
 
 
 def legacy_encoding(content: bytes) -> str:
     """The name of Python's codec for `content`, which is not UTF-8."""
     sample = _sample(content)
-    for name in (_declared(content), _of_language(sample), _of_letters(sample)):
+    for name in (_find_declaration(content), _of_language(sample), _of_letters(sample)):
         if name and holds(name, content):
             return name
-    return "cp1252" if _WINDOWS.search(content) and holds("cp1252", content) else "latin-1"
+    return (
+        "cp1252"
+        if _WINDOWS_BYTES.search(content) and holds("cp1252", content)
+        else "latin-1"
+    )
 
 
 def holds(name: str, content: bytes) -> bool:
@@ -69,22 +73,22 @@ def holds(name: str, content: bytes) -> bool:
 
 def _sample(content: bytes) -> bytes:
     """The first lines with bytes beyond ASCII: a file may begin with a page of code."""
-    first = _HIGH.search(content)
+    first = _HIGH_BYTES.search(content)
     start = content.rfind(b"\n", 0, first.start() if first else 0) + 1
     sample = content[start : start + _SAMPLE_BYTES]
     whole = start + _SAMPLE_BYTES >= len(content)
     return sample if whole else sample[: sample.rfind(b"\n") + 1] or sample
 
 
-def _declared(content: bytes) -> str:
+def _find_declaration(content: bytes) -> str:
     import codecs
 
-    for match in _DECLARATION.finditer(content[:_DECLARED_WITHIN]):
+    for match in _DECLARATION_PATTERN.finditer(content[:_DECLARED_WITHIN]):
         try:
             name = codecs.lookup(match[1].decode()).name
         except LookupError:
             continue
-        name = _SAME.get(name, name.replace("-", "_"))
+        name = _SAME_ENCODINGS.get(name, name.replace("-", "_"))
         if name in DISPLAY_NAMES:
             return name
     return ""
@@ -94,7 +98,7 @@ def _of_language(sample: bytes) -> str:
     """The encoding in which the text is a language that charset-normalizer knows, or ""."""
     from charset_normalizer import from_bytes
 
-    names = [*_EVERYDAY, "koi8_r", "cp1251", "cp1252"]
+    names = [*_EVERYDAY_RANGES, "koi8_r", "cp1251", "cp1252"]
     matches = from_bytes(
         sample, cp_isolation=names, enable_fallback=False, preemptive_behaviour=False
     )
@@ -111,7 +115,7 @@ def _of_letters(sample: bytes) -> str:
     It must be clearly more likely than the next one.
     """
     ranks = sorted(_likely(sample), reverse=True)
-    if not ranks or (len(ranks) > 1 and ranks[0][0] < ranks[1][0] + _LEAD):
+    if not ranks or (len(ranks) > 1 and ranks[0][0] < ranks[1][0] + _MIN_LEAD):
         return ""
     _, name, common = ranks[0]
     return name if common >= _COMMON_SHARE else ""
@@ -119,7 +123,7 @@ def _of_letters(sample: bytes) -> str:
 
 def _likely(sample: bytes) -> Iterator[tuple[float, str, float]]:
     """The logarithm of how likely the text is, the encoding, the share of everyday characters."""
-    for name in _EVERYDAY:
+    for name in _EVERYDAY_RANGES:
         if not holds(name, sample):
             continue
         runs = _BEYOND_ASCII.findall(sample.decode(name))
@@ -129,14 +133,14 @@ def _likely(sample: bytes) -> Iterator[tuple[float, str, float]]:
         if len(text) < _FEWEST_CHARS:
             continue
         shares = [_share(letter, name) for letter in text]
-        common = (sum(share > _RARE for share in shares) - alone) / len(text)
+        common = (sum(share > _RARE_SHARE for share in shares) - alone) / len(text)
         yield sum(map(log, shares)), name, common
 
 
 def _share(letter: str, name: str) -> float:
-    first, *rest = letter.encode(name)
-    if len(rest) == 1:
-        for low, high, count, share in _EVERYDAY[name]:
+    first, *others = letter.encode(name)
+    if len(others) == 1:
+        for low, high, count, share in _EVERYDAY_RANGES[name]:
             if low <= first <= high:
                 return share / count
-    return _RARE
+    return _RARE_SHARE

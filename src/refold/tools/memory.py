@@ -37,5 +37,5 @@ async def memory_write(
     """Keep a note for later sessions: only what the person told you and will still hold."""
     if not text.strip():
         raise ToolFailed("The note is empty: give it as `text`. Nothing was saved.")
-    said = await memory.write(section, text, replaces)
-    return Reply(f"{said} Later sessions will be told.", (Note(said),))
+    summary = await memory.write(section, text, replaces)
+    return Reply(f"{summary} Later sessions will be told.", (Note(summary),))

@@ -14,11 +14,17 @@ from msgspec.structs import replace
 from refold.errors import ToolFailed
 from refold.place.port import Files
 from refold.tools.contract import Reply
-from refold.tools.file_versions import change, changed, current, digest, encoded
-from refold.tools.text_files import EditableText, check_sendable, written
+from refold.tools.file_versions import (
+    compare_texts,
+    digest,
+    encode_like,
+    read_current,
+    to_diff,
+)
+from refold.tools.text_files import EditableText, check_sendable, decode_text
 from refold.values.text import restored
 
-_DEPTH = 2  # of a cell in the object that a notebook is
+_CELL_DEPTH = 2  # of a cell in the object that a notebook is
 _WITH_IDS = (4, 5)  # the first format whose cells have ids
 
 
@@ -41,8 +47,8 @@ class Layout(Struct, frozen=True):
         if self.unit is None:
             separators = (",", ":") if self.tight else (", ", ": ")
             return json.dumps(value, ensure_ascii=not self.plain, separators=separators)
-        found = json.dumps(value, ensure_ascii=not self.plain, indent=self.unit)
-        return found.replace("\n", f"\n{self.unit * depth}")
+        text = json.dumps(value, ensure_ascii=not self.plain, indent=self.unit)
+        return text.replace("\n", f"\n{self.unit * depth}")
 
 
 class Span(Struct, frozen=True):
@@ -63,51 +69,53 @@ class _Notebook(Struct, frozen=True):
         span = self.cells[number]
         return json.loads(self.text[span.start : span.end])
 
-    def replaced(self, span: Span, text: str) -> str:
+    def replace_span(self, span: Span, text: str) -> str:
         return self.text[: span.start] + text + self.text[span.end :]
 
 
-def edited(path: str, edit: CellEdit, files: Files, known: Mapping[str, str]) -> Reply:
+def edit_cell(path: str, edit: CellEdit, files: Files, known: Mapping[str, str]) -> Reply:
     check_sendable(edit.source, "source")
     real = files.real(path)
     name = files.called(real)
-    before = current(real, files, known)
-    was, book = _opened(before, name)
+    before = read_current(real, files, known)
+    was, book = _parse_notebook(before, name)
     sources = _sources(book)
     source = files.secrets(sources, name).restored(restored(edit.source, sources))
     edit = replace(edit, source=source)
     match edit.mode:
         case "replace":
             number = _number(book, edit.cell, name)
-            after = _with_source(book, number, edit)
-            told = f"Changed cell {number + 1} of {name}"
+            after = _replace_source(book, number, edit)
+            summary = f"Changed cell {number + 1} of {name}"
         case "insert":
             number = 0 if edit.cell in (0, "0") else _number(book, edit.cell, name) + 1
-            after = _inserted(book, number, edit)
-            told = f"Inserted cell {number + 1} into {name}"
+            after = _insert_cell(book, number, edit)
+            summary = f"Inserted cell {number + 1} into {name}"
         case _:  # delete
             number = _number(book, edit.cell, name)
-            after = _without(book, number)
-            told = f"Deleted cell {number + 1} of {name}"
-    data = encoded(was, was.with_ends(after), name)
+            after = _delete_cell(book, number)
+            summary = f"Deleted cell {number + 1} of {name}"
+    data = encode_like(was, was.with_ends(after), name)
     if data == before:
         raise ToolFailed(f"The cell is like that already: {name} stays as it is.")
     files.write(real, data, expect=digest(before))
-    made = change(was.plain, after)
-    return Reply(f"{told} ({made.count}).", (changed(real, made, before, data),))
+    diff_text = compare_texts(was.plain, after)
+    return Reply(
+        f"{summary} ({diff_text.count}).", (to_diff(real, diff_text, before, data),)
+    )
 
 
-def _opened(content: bytes, name: str) -> tuple[EditableText, _Notebook]:
-    was = written(content)
+def _parse_notebook(content: bytes, name: str) -> tuple[EditableText, _Notebook]:
+    was = decode_text(content)
     try:
         text = was.plain if was else ""
-        found = json.loads(text)
+        document = json.loads(text)
         top = members(text, text.index("{"))["cells"]
         cells = tuple(elements(text, top.start))
-        for cell in found["cells"]:
+        for cell in document["cells"]:
             _ = cell["cell_type"], cell["source"]
-        version = (found.get("nbformat", 0), found.get("nbformat_minor", 0))
-        ids = version >= _WITH_IDS or any("id" in cell for cell in found["cells"])
+        version = (document.get("nbformat", 0), document.get("nbformat_minor", 0))
+        ids = version >= _WITH_IDS or any("id" in cell for cell in document["cells"])
     except (
         ValueError,
         KeyError,
@@ -124,7 +132,9 @@ def _opened(content: bytes, name: str) -> tuple[EditableText, _Notebook]:
 def _sources(book: _Notebook) -> str:
     """The text of all cells, as a model reads it."""
     cells = (book.cell(number)["source"] for number in range(len(book.cells)))
-    return "\n".join(each if isinstance(each, str) else "".join(each) for each in cells)
+    return "\n".join(
+        source if isinstance(source, str) else "".join(source) for source in cells
+    )
 
 
 def _number(book: _Notebook, cell: str | int, name: str) -> int:
@@ -135,14 +145,14 @@ def _number(book: _Notebook, cell: str | int, name: str) -> int:
     number = int(cell) if str(cell).isdecimal() else 0
     if 1 <= number <= len(ids):
         return number - 1
-    known = ", ".join(str(found) for found in ids if found)
+    known = ", ".join(str(id_) for id_ in ids if id_)
     raise ToolFailed(
         f"{name} has no cell {str(cell)!r}: give a number from 1 to {len(ids)}"
         f"{f', or one of the ids {known}' if known else ''}."
     )
 
 
-def _with_source(book: _Notebook, number: int, edit: CellEdit) -> str:
+def _replace_source(book: _Notebook, number: int, edit: CellEdit) -> str:
     if not edit.source:
         raise ToolFailed("source is empty: give the new text, or mode=delete.")
     span, cell = book.cells[number], book.cell(number)
@@ -150,47 +160,47 @@ def _with_source(book: _Notebook, number: int, edit: CellEdit) -> str:
     if kind != cell["cell_type"]:
         cell |= {"cell_type": kind, "source": _source(edit.source, cell["source"])}
         cell = {k: v for k, v in cell.items() if k not in ("outputs", "execution_count")}
-        cell |= _unrun(kind)
-        return book.replaced(span, book.layout.text(cell, _DEPTH))
+        cell |= _empty_outputs(kind)
+        return book.replace_span(span, book.layout.text(cell, _CELL_DEPTH))
     values = {"source": _source(edit.source, cell["source"])}
     if values["source"] != cell["source"]:
-        values |= {k: v for k, v in _unrun(kind).items() if k in cell}
+        values |= {k: v for k, v in _empty_outputs(kind).items() if k in cell}
     text = book.text
     parts = members(text, span.start)
     # From the end on, so that what stands before keeps its place.
     for key in sorted(values, key=lambda key: -parts[key].start):
         if values[key] != cell[key]:
-            new = book.layout.text(values[key], _DEPTH + 1)
+            new = book.layout.text(values[key], _CELL_DEPTH + 1)
             text = text[: parts[key].start] + new + text[parts[key].end :]
     return text
 
 
-def _inserted(book: _Notebook, number: int, edit: CellEdit) -> str:
+def _insert_cell(book: _Notebook, number: int, edit: CellEdit) -> str:
     kind = "code" if edit.kind == "same" else edit.kind
     like: object = book.cell(0)["source"] if book.cells else None
     cell: dict[str, Any] = {"cell_type": kind}
     if book.ids:
         cell["id"] = _new_id(book, number, edit.source)
-    cell |= {"metadata": {}, "source": _source(edit.source, like)} | _unrun(kind)
-    text = book.layout.text({key: cell[key] for key in sorted(cell)}, _DEPTH)
+    cell |= {"metadata": {}, "source": _source(edit.source, like)} | _empty_outputs(kind)
+    text = book.layout.text({key: cell[key] for key in sorted(cell)}, _CELL_DEPTH)
     if not book.cells:
-        return book.replaced(book.array, _alone(book, text))
+        return book.replace_span(book.array, _only_cell_text(book, text))
     if number == 0:
-        at, new = book.cells[0].start, text + _between(book)
+        offset, new = book.cells[0].start, text + _separator(book)
     else:
-        at, new = book.cells[number - 1].end, _between(book) + text
-    return book.replaced(Span(at, at), new)
+        offset, new = book.cells[number - 1].end, _separator(book) + text
+    return book.replace_span(Span(offset, offset), new)
 
 
-def _without(book: _Notebook, number: int) -> str:
+def _delete_cell(book: _Notebook, number: int) -> str:
     if len(book.cells) == 1:
-        return book.replaced(book.array, "[]")
+        return book.replace_span(book.array, "[]")
     if number == 0:
-        return book.replaced(Span(book.cells[0].start, book.cells[1].start), "")
-    return book.replaced(Span(book.cells[number - 1].end, book.cells[number].end), "")
+        return book.replace_span(Span(book.cells[0].start, book.cells[1].start), "")
+    return book.replace_span(Span(book.cells[number - 1].end, book.cells[number].end), "")
 
 
-def _between(book: _Notebook) -> str:
+def _separator(book: _Notebook) -> str:
     if len(book.cells) > 1:
         return book.text[book.cells[0].end : book.cells[1].start]
     # What stands before the only cell stands between two.
@@ -198,11 +208,11 @@ def _between(book: _Notebook) -> str:
     return f",{before}" if before or book.layout.tight else ", "
 
 
-def _alone(book: _Notebook, text: str) -> str:
+def _only_cell_text(book: _Notebook, text: str) -> str:
     unit = book.layout.unit
     if unit is None:
         return f"[{text}]"
-    return f"[\n{unit * _DEPTH}{text}\n{unit}]"
+    return f"[\n{unit * _CELL_DEPTH}{text}\n{unit}]"
 
 
 def _source(source: str, like: object) -> str | list[str]:
@@ -215,7 +225,7 @@ def _source(source: str, like: object) -> str | list[str]:
     return [line for line in lines if line]
 
 
-def _unrun(kind: str) -> dict[str, Any]:
+def _empty_outputs(kind: str) -> dict[str, Any]:
     return (
         {"execution_count": None, "outputs": cast("list[Any]", [])}
         if kind == "code"
@@ -226,55 +236,57 @@ def _unrun(kind: str) -> dict[str, Any]:
 def _new_id(book: _Notebook, number: int, source: str) -> str:
     taken = {book.cell(n).get("id") for n in range(len(book.cells))}
     seed = f"{number} {len(book.cells)} {source}"
-    while (found := sha256(seed.encode()).hexdigest()[:8]) in taken:
+    while (id_ := sha256(seed.encode()).hexdigest()[:8]) in taken:
         seed += "+"
-    return found
+    return id_
 
 
-_WHITE = " \t\r\n"
+_WHITE_SPACE = " \t\r\n"
 
 
 def members(text: str, start: int) -> Mapping[str, Span]:
     """The values of the object that begins at `start`, by their names."""
-    found, at = dict[str, Span](), _white(text, start + 1)
-    while text[at] != "}":
-        key = _value(text, at)
-        name, at = cast("str", json.loads(text[at : key.end])), key.end
-        value = _value(text, _white(text, _white(text, at) + 1))
-        found[name] = value
-        at = _next(text, value.end)
-    return found
+    spans, offset = dict[str, Span](), _skip_white_space(text, start + 1)
+    while text[offset] != "}":
+        key = _value_span(text, offset)
+        name, offset = cast("str", json.loads(text[offset : key.end])), key.end
+        value = _value_span(
+            text, _skip_white_space(text, _skip_white_space(text, offset) + 1)
+        )
+        spans[name] = value
+        offset = _next_offset(text, value.end)
+    return spans
 
 
 def elements(text: str, start: int) -> list[Span]:
     """The values of the array that begins at `start`."""
-    found, at = list[Span](), _white(text, start + 1)
-    while text[at] != "]":
-        found.append(_value(text, at))
-        at = _next(text, found[-1].end)
-    return found
+    spans, offset = list[Span](), _skip_white_space(text, start + 1)
+    while text[offset] != "]":
+        spans.append(_value_span(text, offset))
+        offset = _next_offset(text, spans[-1].end)
+    return spans
 
 
 def layout(text: str) -> Layout:
     """How an object is laid out, as its beginning shows."""
-    top = _white(text, 0)
-    before = text[top + 1 : _white(text, top + 1)]
+    top = _skip_white_space(text, 0)
+    before = text[top + 1 : _skip_white_space(text, top + 1)]
     unit = before.rpartition("\n")[2] if "\n" in before else None
     plain = not (text.isascii() and "\\u" in text)
     return Layout(unit, plain, tight='": ' not in text)
 
 
-def _value(text: str, at: int) -> Span:
-    _, end = json.JSONDecoder().raw_decode(text, at)
-    return Span(at, end)
+def _value_span(text: str, offset: int) -> Span:
+    _, end = json.JSONDecoder().raw_decode(text, offset)
+    return Span(offset, end)
 
 
-def _next(text: str, at: int) -> int:
-    at = _white(text, at)
-    return _white(text, at + 1) if text[at] == "," else at
+def _next_offset(text: str, offset: int) -> int:
+    offset = _skip_white_space(text, offset)
+    return _skip_white_space(text, offset + 1) if text[offset] == "," else offset
 
 
-def _white(text: str, at: int) -> int:
-    while at < len(text) and text[at] in _WHITE:
-        at += 1
-    return at
+def _skip_white_space(text: str, offset: int) -> int:
+    while offset < len(text) and text[offset] in _WHITE_SPACE:
+        offset += 1
+    return offset

@@ -33,7 +33,7 @@ async def notebook_edit(  # noqa: PLR0913 - the parameters are the schema
     known: Mapping[str, str],
 ) -> Reply:
     """Change one cell of a Jupyter notebook that was read before."""
-    from refold.tools.notebook_cells import CellEdit, edited  # few sessions need it
+    from refold.tools.notebook_cells import CellEdit, edit_cell  # few sessions need it
 
     edit = CellEdit(cell, source, kind, mode)
-    return await to_thread.run_sync(partial(edited, path, edit, files, known))
+    return await to_thread.run_sync(partial(edit_cell, path, edit, files, known))

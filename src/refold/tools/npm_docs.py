@@ -20,24 +20,24 @@ from refold.tools.package_symbols import (
     words_of,
 )
 
-_NAME = re.compile(r"(?:@[a-z0-9._~-]+/)?[A-Za-z0-9._~-]+")
-_TOTAL, _FILES = 8_000_000, 400  # characters of all declarations, and files
-_DEEPEST = 6
-_ROWS = 12  # of one declaration
-_DECLARES = re.compile(
+_NAME_PATTERN = re.compile(r"(?:@[a-z0-9._~-]+/)?[A-Za-z0-9._~-]+")
+_MAX_TOTAL_CHARS, _MAX_FILES = 8_000_000, 400  # characters of all declarations, and files
+_MAX_DEPTH = 6
+_MAX_ROWS = 12  # of one declaration
+_DECLARATION_PATTERN = re.compile(
     r"^(?P<indent>\s*)(?:export\s+)?(?:declare\s+)?(?:default\s+)?(?:abstract\s+)?"
     r"(?:async\s+)?(?P<kind>function|class|interface|type|const|let|var|enum|namespace)\s+"
     r"(?P<name>[\w$]+)"
 )
-_MEMBER = re.compile(
+_MEMBER_PATTERN = re.compile(
     r"^\s+(?:(?:static|readonly|public|protected|get|set)\s+)*(?P<name>[\w$]+)\??\s*[(<:]"
 )
-_OPENS = ("class", "interface", "namespace")
+_CONTAINER_KINDS = ("class", "interface", "namespace")
 
 
-def installed(files: Files, package: str, query: str) -> PackageDocs | None:
+def find_package(files: Files, package: str, query: str) -> PackageDocs | None:
     """None: there is no such folder in node_modules."""
-    if not _NAME.fullmatch(package):
+    if not _NAME_PATTERN.fullmatch(package):
         return None
     folder = f"node_modules/{package}"
     about = _json(files, f"{folder}/package.json")
@@ -46,35 +46,35 @@ def installed(files: Files, package: str, query: str) -> PackageDocs | None:
     name = next((n for n, _ in names_in(files, folder) if n.lower() == "readme.md"), "")
     docs = PackageDocs(
         package,
-        _word(about, "version"),
-        _word(about, "description"),
+        _text_field(about, "version"),
+        _text_field(about, "description"),
         folder,
         text_of(files, f"{folder}/{name}") if name else "",
-        tuple(filter(None, (_word(about, "homepage"),))),
+        tuple(filter(None, (_text_field(about, "homepage"),))),
     )
     words = words_of(query)
     typed = f"node_modules/@types/{package.removeprefix('@').replace('/', '__')}"
-    found = [*_symbols(files, folder, words), *_symbols(files, typed, words)]
+    symbols = [*_symbols(files, folder, words), *_symbols(files, typed, words)]
     if words:
-        return with_query(docs, found, query)
-    names = dict.fromkeys(each.name for each in found if "." not in each.name)
+        return with_query(docs, symbols, query)
+    names = dict.fromkeys(symbol.name for symbol in symbols if "." not in symbol.name)
     return msgspec.structs.replace(docs, names=tuple(names))
 
 
 def _symbols(files: Files, folder: str, words: Sequence[str]) -> Iterator[Symbol]:
-    left = _TOTAL
-    for path in list(_declarations(files, folder, 0))[:_FILES]:
+    left = _MAX_TOTAL_CHARS
+    for path in list(_declarations(files, folder, 0))[:_MAX_FILES]:
         text = text_of(files, path)
         left -= len(text)
         if left < 0:
             return
         small = text.casefold()
         if all(word in small for word in words):
-            yield from _declared(text.splitlines(), path)
+            yield from _parse_declarations(text.splitlines(), path)
 
 
 def _declarations(files: Files, folder: str, depth: int) -> Iterator[str]:
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         return
     below = list[str]()
     for name, kind in names_in(files, folder):
@@ -86,7 +86,7 @@ def _declarations(files: Files, folder: str, depth: int) -> Iterator[str]:
         yield from _declarations(files, f"{folder}/{name}", depth + 1)
 
 
-def _declared(rows: Sequence[str], path: str) -> Iterator[Symbol]:
+def _parse_declarations(rows: Sequence[str], path: str) -> Iterator[Symbol]:
     """Declarations, and the members of the class or interface that is open."""
     inside, comment, started = "", list[str](), False
     for number, row in enumerate(rows):
@@ -97,25 +97,29 @@ def _declared(rows: Sequence[str], path: str) -> Iterator[Symbol]:
             comment.append(stripped.strip("/* ").strip())
             started = "*/" not in stripped
             continue
-        found = _DECLARES.match(row)
+        declaration = _DECLARATION_PATTERN.match(row)
         if row.startswith("}"):
             inside = ""
-        named = found or (_MEMBER.match(row) if inside else None)
+        named = declaration or (_MEMBER_PATTERN.match(row) if inside else None)
         if named is not None:
             name = named["name"]
             full = f"{inside}.{name}" if inside and name != inside else name
             doc = "\n".join(comment).strip()
-            yield Symbol(full, _whole(rows, number), doc, f"{path}:{number + 1}")
-            if found and not found["indent"] and found["kind"] in _OPENS:
+            yield Symbol(full, _declaration_text(rows, number), doc, f"{path}:{number + 1}")
+            if (
+                declaration
+                and not declaration["indent"]
+                and declaration["kind"] in _CONTAINER_KINDS
+            ):
                 inside = name
         if stripped:
             comment = []
 
 
-def _whole(rows: Sequence[str], number: int) -> str:
+def _declaration_text(rows: Sequence[str], number: int) -> str:
     """The declaration, to its end or to where its body opens."""
     taken = list[str]()
-    for row in rows[number : number + _ROWS]:
+    for row in rows[number : number + _MAX_ROWS]:
         taken.append(row.strip())
         if row.rstrip().endswith((";", "{", "}")):
             break
@@ -129,6 +133,6 @@ def _json(files: Files, path: str) -> dict[str, Any]:
         return {}
 
 
-def _word(about: dict[str, Any], key: str) -> str:
-    found = about.get(key)
-    return found if isinstance(found, str) else ""
+def _text_field(about: dict[str, Any], key: str) -> str:
+    value = about.get(key)
+    return value if isinstance(value, str) else ""

@@ -19,14 +19,14 @@ from refold.values.display import Note
 from refold.values.printable_names import shorten
 from refold.values.text import from_outside
 
-NAME = re.compile(r"@?[A-Za-z0-9][A-Za-z0-9._/-]{0,100}")
-_WHOLE = 3  # symbols that are shown with all their documentation
-_DOC = 2_000  # characters of one symbol's documentation
-_README, _SECTION, _SECTIONS = 8_000, 2_000, 3
-_LINE = 160
+NAME_PATTERN = re.compile(r"@?[A-Za-z0-9][A-Za-z0-9._/-]{0,100}")
+_MAX_WHOLE_SYMBOLS = 3  # symbols that are shown with all their documentation
+_MAX_DOC_CHARS = 2_000  # characters of one symbol's documentation
+_MAX_README_CHARS, _MAX_SECTION_CHARS, _MAX_SECTIONS = 8_000, 2_000, 3
+_MAX_LINE_CHARS = 160
 
 # For each language: files that say that a project is written in it, and its sites.
-SITES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType({
+DOCUMENTATION_SITES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType({
     "Python": (("pyproject.toml", "requirements.txt", "setup.py"),
                ("https://pypi.org/project/{name}/", "https://{name}.readthedocs.io/",
                 "https://docs.python.org/3/search.html?q={query}")),
@@ -55,47 +55,58 @@ SITES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
 def lookup(files: Files, package: str, query: str) -> Reply:
     """Raises `ToolFailed` if the name cannot be one."""
     name = package.strip()
-    if not NAME.fullmatch(name) or ".." in name or len(query) > 200:
+    if not NAME_PATTERN.fullmatch(name) or ".." in name or len(query) > 200:
         raise ToolFailed(
             f"{package!r} is not the name of a package: give one such as httpx or @types/node."
         )
-    found = [
+    packages = [
         docs
-        for read in (python_docs.installed, npm_docs.installed)
+        for read in (python_docs.find_package, npm_docs.find_package)
         if (docs := read(files, name, query.strip())) is not None
     ]
     sites = _sites(files, name, query.strip())
-    if not found:
+    if not packages:
         return Reply(
             f"{name} is not installed in this workspace (.venv, venv, node_modules). Its "
             f"documentation may be at:\n{sites}",
             (Note(f"{name} is not installed"),),
         )
-    text = "\n\n".join(from_outside(_written(each, query), each.where) for each in found)
-    more = "" if any(each.symbols for each in found) else f"\nOn the web:\n{sites}"
-    named = ", ".join(f"{each.name} {each.version}" for each in found)
-    return Reply(text + more, (Note(f"looked up {named}"),))
+    text = "\n\n".join(
+        from_outside(_docs_text(package_docs, query), package_docs.where)
+        for package_docs in packages
+    )
+    web_text = (
+        ""
+        if any(package_docs.symbols for package_docs in packages)
+        else f"\nOn the web:\n{sites}"
+    )
+    named = ", ".join(
+        f"{package_docs.name} {package_docs.version}" for package_docs in packages
+    )
+    return Reply(text + web_text, (Note(f"looked up {named}"),))
 
 
-def _written(docs: PackageDocs, query: str) -> str:
+def _docs_text(docs: PackageDocs, query: str) -> str:
     lines = [f"{docs.name} {docs.version}: {docs.summary}".rstrip(": ")]
     lines += docs.links
     if not words_of(query):
         if docs.names:
             lines.append(f"offers: {', '.join(docs.names[:100])}")
         if docs.readme:
-            lines.append(f"\n{_cut(docs.readme, _README)}")
+            lines.append(f"\n{_cut(docs.readme, _MAX_README_CHARS)}")
         return "\n".join(lines)
-    for at, each in enumerate(docs.symbols):
+    for index, symbol in enumerate(docs.symbols):
         doc = (
-            _cut(each.doc, _DOC)
-            if at < _WHOLE
-            else _cut(each.doc.partition("\n")[0], _LINE)
+            _cut(symbol.doc, _MAX_DOC_CHARS)
+            if index < _MAX_WHOLE_SYMBOLS
+            else _cut(symbol.doc.partition("\n")[0], _MAX_LINE_CHARS)
         )
         indented = "".join(f"\n    {row}".rstrip(" ") for row in doc.splitlines())
-        lines.append(f"\n{each.name} ({each.where})\n  {each.signature}{indented}")
+        lines.append(f"\n{symbol.name} ({symbol.where})\n  {symbol.signature}{indented}")
     sections = _sections(docs.readme, words_of(query))
-    lines += (f"\nfrom its readme:\n{_cut(each, _SECTION)}" for each in sections)
+    lines += (
+        f"\nfrom its readme:\n{_cut(section, _MAX_SECTION_CHARS)}" for section in sections
+    )
     if not docs.symbols and not sections:
         lines.append(f"\nNothing in it is about {query!r}.")
         if docs.names:
@@ -107,23 +118,25 @@ def _sections(readme: str, words: Sequence[str]) -> Sequence[str]:
     """The parts of a readme, by its headings, that hold all the words."""
     parts = re.split(r"(?m)^(?=#{1,4} )", readme)
     return [part.strip() for part in parts if all(w in part.casefold() for w in words)][
-        :_SECTIONS
+        :_MAX_SECTIONS
     ]
 
 
-def _cut(text: str, most: int) -> str:
-    return shorten(text.strip(), most)
+def _cut(text: str, max_chars: int) -> str:
+    return shorten(text.strip(), max_chars)
 
 
 def _sites(files: Files, name: str, query: str) -> str:
     """Addresses for the languages of this workspace, or, if it has none, for all."""
-    there = {each.name for each in files.items(files.real("."))}
+    names = {item.name for item in files.items(files.real("."))}
     own = {
         language: sites
-        for language, (marks, sites) in SITES.items()
-        if there.intersection(marks)
+        for language, (marks, sites) in DOCUMENTATION_SITES.items()
+        if names.intersection(marks)
     }
-    chosen = own or {language: sites for language, (_, sites) in SITES.items()}
+    chosen = own or {
+        language: sites for language, (_, sites) in DOCUMENTATION_SITES.items()
+    }
     values = {"name": quote(name, safe="@/"), "query": quote(query or name, safe="")}
     return "\n".join(
         f"- {language}: {' '.join(site.format(**values) for site in sites)}"

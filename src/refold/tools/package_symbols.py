@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from refold.errors import ToolFailed
 from refold.place.port import Files
 
-_SYMBOLS = 10  # that are shown
-_FILE = 1_000_000  # bytes; longer ones are left out
+_MAX_SYMBOLS = 10  # that are shown
+_MAX_FILE_BYTES = 1_000_000  # bytes; longer ones are left out
 
 
 class Symbol(Struct, frozen=True):
@@ -43,13 +43,13 @@ def words_of(query: str) -> tuple[str, ...]:
     return tuple(re.findall(r"\w+", query.casefold()))
 
 
-def ranked(symbols: Iterable[Symbol], query: str) -> tuple[Symbol, ...]:
+def best_matches(symbols: Iterable[Symbol], query: str) -> tuple[Symbol, ...]:
     """Those that the query means, the best first."""
-    scored = [(score, each) for each in symbols if (score := _score(each, query)) > 0]
+    scored = [(score, symbol) for symbol in symbols if (score := _score(symbol, query)) > 0]
     scored.sort(
         key=lambda pair: (-pair[0], not pair[1].doc, len(pair[1].name), pair[1].name)
     )
-    return tuple(each for _, each in scored[:_SYMBOLS])
+    return tuple(symbol for _, symbol in scored[:_MAX_SYMBOLS])
 
 
 def _score(symbol: Symbol, query: str) -> int:
@@ -70,7 +70,7 @@ def _score(symbol: Symbol, query: str) -> int:
 
 
 def with_query(docs: PackageDocs, symbols: Iterable[Symbol], query: str) -> PackageDocs:
-    return replace(docs, symbols=ranked(symbols, query))
+    return replace(docs, symbols=best_matches(symbols, query))
 
 
 def names_in(files: Files, folder: str) -> Sequence[tuple[str, str]]:
@@ -79,7 +79,7 @@ def names_in(files: Files, folder: str) -> Sequence[tuple[str, str]]:
         real = files.real(folder)
         if files.kind(real) != "directory":
             return ()
-        return [(each.name, each.kind) for each in files.items(real)]
+        return [(item.name, item.kind) for item in files.items(real)]
     except ToolFailed:
         return ()
 
@@ -90,6 +90,6 @@ def text_of(files: Files, path: str) -> str:
         real = files.real(path)
         if files.unshown(real):
             return ""
-        return files.read(real, _FILE).decode(errors="replace")
+        return files.read(real, _MAX_FILE_BYTES).decode(errors="replace")
     except ToolFailed:
         return ""

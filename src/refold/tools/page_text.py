@@ -10,27 +10,29 @@ from msgspec import Struct
 
 from refold.errors import BadInput, ToolFailed
 from refold.tools.contract import Reply
-from refold.tools.document_text import html, pdf
+from refold.tools.document_text import html_text, pdf_text
 from refold.tools.images import image_data
 from refold.tools.legacy_encodings import DISPLAY_NAMES, legacy_encoding
-from refold.tools.text_files import written
+from refold.tools.text_files import decode_text
 from refold.values.display import Note
 from refold.values.image_files import image_type
 from refold.values.printable_names import shorten
 from refold.values.text import from_outside
 
-_HTML = ("text/html", "application/xhtml+xml")
+_HTML_TYPES = ("text/html", "application/xhtml+xml")
 # Possessive: a page of comments and nothing more must not be tried in every other way.
-_BEGINS = re.compile(rb"\s*+(?:<\?xml[^>]*+>\s*+)?(?:<!--(?:(?!-->).)*+-->\s*+)*+"
+_HTML_START = re.compile(rb"\s*+(?:<\?xml[^>]*+>\s*+)?(?:<!--(?:(?!-->).)*+-->\s*+)*+"
                      rb"<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL)  # fmt: skip
-_META = re.compile(
+_CHARSET_PATTERN = re.compile(
     rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE
 )
-_LOOKED_AT = 4_096  # bytes in which a page says how it is written
-_HARDLY = 80  # characters: a page with scripts and no more text is probably made by them
-_FRONT = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)  # title and description
+_MAX_HEAD_BYTES = 4_096  # bytes in which a page says how it is written
+_MIN_BODY_CHARS = (
+    80  # characters: a page with scripts and no more text is probably made by them
+)
+_FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)  # title and description
 # What browsers read them as.
-_MEANT = {"iso-8859-1": "windows-1252", "latin-1": "windows-1252", "us-ascii": "windows-1252",
+_BROWSER_ENCODINGS = {"iso-8859-1": "windows-1252", "latin-1": "windows-1252", "us-ascii": "windows-1252",
           "ascii": "windows-1252", "gb2312": "gb18030", "gbk": "gb18030"}  # fmt: skip
 # Codecs of Python that no page is written in, or that turn text into something else.
 _NO_CHARSET = (
@@ -73,13 +75,13 @@ class SearchHits(Struct, frozen=True):
     hits: tuple[WebHit, ...]
 
 
-def search_reply(query: str, found: SearchHits) -> Reply:
-    many = "1 page" if len(found.hits) == 1 else f"{len(found.hits)} pages"
-    note = (Note(f"found {many} with {found.service}"),)
-    if not found.hits:
-        return Reply(f"{found.service} found nothing for {query!r}.", note)
-    text = "\n".join(f"{n}. {_hit(hit)}" for n, hit in enumerate(found.hits, 1))
-    return Reply(from_outside(text, found.service), note)
+def search_reply(query: str, result: SearchHits) -> Reply:
+    many = "1 page" if len(result.hits) == 1 else f"{len(result.hits)} pages"
+    note = (Note(f"found {many} with {result.service}"),)
+    if not result.hits:
+        return Reply(f"{result.service} found nothing for {query!r}.", note)
+    text = "\n".join(f"{n}. {_hit(hit)}" for n, hit in enumerate(result.hits, 1))
+    return Reply(from_outside(text, result.service), note)
 
 
 def _hit(hit: WebHit) -> str:
@@ -92,11 +94,11 @@ def _hit(hit: WebHit) -> str:
     return "\n   ".join(filter(None, lines))
 
 
-def _line(text: str, most: int) -> str:
-    return shorten(" ".join(text.split()), most)
+def _line(text: str, max_chars: int) -> str:
+    return shorten(" ".join(text.split()), max_chars)
 
 
-def reply(page: WebPage) -> Reply:
+def page_reply(page: WebPage) -> Reply:
     """Raises `ToolFailed` where it has no text."""
     note = (
         Note(f"read {page.url}, {page.kind or 'no type'}, {len(page.content):,} bytes"),
@@ -110,17 +112,17 @@ def reply(page: WebPage) -> Reply:
         oddities = (*oddities, f"an index of this site for language models: {page.index}")
     if not page.whole:
         oddities = (f"only the first {len(page.content):,} bytes were read", *oddities)
-    about = "".join(f"({each})\n" for each in oddities)
+    about = "".join(f"({oddity})\n" for oddity in oddities)
     return Reply(about + from_outside(text, page.url), note, whole=page.whole)
 
 
 def _image(page: WebPage, kind: str, note: tuple[Note, ...]) -> Reply:
     about = f"{page.url} is an image, {kind}, {len(page.content):,} bytes."
     try:
-        found = image_data(page.content, page.url)
+        image = image_data(page.content, page.url)
     except BadInput as error:
         raise ToolFailed(f"{about} It cannot be shown: {error}") from error
-    return Reply(f"{about} It comes from outside.", note, images=(found,))
+    return Reply(f"{about} It comes from outside.", note, images=(image,))
 
 
 def _text(page: WebPage) -> tuple[str, tuple[str, ...]]:
@@ -130,29 +132,31 @@ def _text(page: WebPage) -> tuple[str, tuple[str, ...]]:
                 f"{page.url} is a PDF with more than {len(page.content):,} bytes, which are "
                 "not read. Download it with bash, and read the file."
             )
-        return pdf(page.content, page.url), ("the words of a PDF",)
-    if page.kind in _HTML or (not page.kind and _BEGINS.match(page.content[:_LOOKED_AT])):
-        source, oddities = decoded(page)
-        text = html(source, page.url)
-        body = _FRONT.sub("", text)
-        if len(body.strip()) < _HARDLY and "<script" in source.lower():
+        return pdf_text(page.content, page.url), ("the words of a PDF",)
+    if page.kind in _HTML_TYPES or (
+        not page.kind and _HTML_START.match(page.content[:_MAX_HEAD_BYTES])
+    ):
+        source, oddities = decode(page)
+        text = html_text(source, page.url)
+        body = _FRONT_MATTER.sub("", text)
+        if len(body.strip()) < _MIN_BODY_CHARS and "<script" in source.lower():
             oddities = (*oddities, _BY_JAVASCRIPT)
         return text or "(The page holds no text.)", oddities
     if _is_binary(page):
         raise ToolFailed(
             f"{page.url} is {page.kind or 'binary data'} ({len(page.content):,} bytes), not text."
         )
-    return decoded(page)
+    return decode(page)
 
 
 def _is_binary(page: WebPage) -> bool:
     kind = page.kind.partition("/")[0]
     if kind in ("audio", "video", "font", "image") and not page.kind.endswith("+xml"):
         return True
-    return not page.charset.startswith("utf-16") and written(page.content) is None
+    return not page.charset.startswith("utf-16") and decode_text(page.content) is None
 
 
-def decoded(page: WebPage) -> tuple[str, tuple[str, ...]]:
+def decode(page: WebPage) -> tuple[str, tuple[str, ...]]:
     """The text, and a sentence if it is not written as the server says."""
     content = page.content
     for mark, name in (
@@ -162,24 +166,24 @@ def decoded(page: WebPage) -> tuple[str, tuple[str, ...]]:
     ):
         if content.startswith(mark):
             return content[len(mark) :].decode(name, "replace"), ()
-    declared = _META.search(content[:_LOOKED_AT])
+    declared = _CHARSET_PATTERN.search(content[:_MAX_HEAD_BYTES])
     tried = (page.charset, declared[1].decode("ascii").lower() if declared else "", "utf-8")
     for name in filter(None, tried):
-        if (text := _as(content, name, whole=page.whole)) is not None:
+        if (text := _decode_as(content, name, whole=page.whole)) is not None:
             first = next(filter(None, tried))
             odd = () if name == first else (f"it is not {first}, and was read as {name}",)
             return text, odd
     first = next(filter(None, tried))
-    found = legacy_encoding(content)
+    encoding = legacy_encoding(content)
     # Browsers read Latin-1 as windows-1252.
-    found = "cp1252" if found == "latin-1" else found
-    said = f"it is not {first}, and was read as {DISPLAY_NAMES[found]}"
-    return content.decode(found, "replace"), (said,)
+    encoding = "cp1252" if encoding == "latin-1" else encoding
+    oddity = f"it is not {first}, and was read as {DISPLAY_NAMES[encoding]}"
+    return content.decode(encoding, "replace"), (oddity,)
 
 
-def _as(content: bytes, name: str, *, whole: bool) -> str | None:
+def _decode_as(content: bytes, name: str, *, whole: bool) -> str | None:
     try:
-        codec = codecs.lookup(_MEANT.get(name, name))
+        codec = codecs.lookup(_BROWSER_ENCODINGS.get(name, name))
     except (LookupError, ValueError):
         return None
     if codec.name.replace("-", "_") in _NO_CHARSET or not getattr(

@@ -15,12 +15,12 @@ from refold.errors import ToolFailed
 BEGIN, END = "*** Begin Patch", "*** End Patch"
 _ADD, _UPDATE, _DELETE = "*** Add File:", "*** Update File:", "*** Delete File:"
 _MOVE, _END_OF_FILE = "*** Move to:", "*** End of File"
-_KINDS: tuple[tuple[Literal["add", "update", "delete"], str], ...] = (
+_SECTION_KINDS: tuple[tuple[Literal["add", "update", "delete"], str], ...] = (
     ("add", _ADD),
     ("update", _UPDATE),
     ("delete", _DELETE),
 )
-_NUMBERS = r"-\d+(?:,\d+)? \+\d+(?:,\d+)? @@"
+_RANGE_PATTERN = r"-\d+(?:,\d+)? \+\d+(?:,\d+)? @@"
 
 Row: TypeAlias = tuple[str, str]  # " ", "+" or "-", and the line without it
 
@@ -59,14 +59,14 @@ class Section(Struct, frozen=True):
 def read_patch(patch: str) -> tuple[Section, ...]:
     """Raises `ToolFailed` for what cannot be read to its end."""
     lines = patch.replace("\r\n", "\n").split("\n")
-    starts = [at for at, line in enumerate(lines) if line.rstrip() == BEGIN]
-    found = _marked(lines, starts[0] + 1) if starts else unified(lines)
-    if not found:
+    starts = [index for index, line in enumerate(lines) if line.rstrip() == BEGIN]
+    sections = _parse_marked(lines, starts[0] + 1) if starts else parse_unified(lines)
+    if not sections:
         raise ToolFailed(
             f"The patch names no file. Write it between {BEGIN} and {END}, with "
             f"{_UPDATE} PATH, {_ADD} PATH or {_DELETE} PATH; or write a unified diff."
         )
-    return found
+    return sections
 
 
 def without_blank_end(rows: Sequence[Row], blanks: int) -> tuple[Row, ...]:
@@ -81,37 +81,37 @@ def unclear(line: int, text: str, why: str) -> ToolFailed:
     return ToolFailed(f"Line {line} of the patch, {text[:80]!r}, {why}")
 
 
-def _marked(lines: Sequence[str], at: int) -> tuple[Section, ...]:
-    found = list[Section]()
-    while at < len(lines):
-        line = lines[at].strip()
+def _parse_marked(lines: Sequence[str], index: int) -> tuple[Section, ...]:
+    sections = list[Section]()
+    while index < len(lines):
+        line = lines[index].strip()
         if line == END:
-            return tuple(found)
+            return tuple(sections)
         if not line:
-            at += 1
+            index += 1
             continue
-        start = at
-        at = _next_marker(lines, at + 1)
-        found.append(_section(lines, start, at))
+        start = index
+        index = _next_marker(lines, index + 1)
+        sections.append(_section(lines, start, index))
     raise ToolFailed(f"The patch has no {END}: it was cut off. Write it again, whole.")
 
 
-def _next_marker(lines: Sequence[str], at: int) -> int:
+def _next_marker(lines: Sequence[str], index: int) -> int:
     """The end of this section: the first line without a sign."""
     inner = (_MOVE, _END_OF_FILE)
-    while at < len(lines) and (
-        not lines[at].startswith("*** ") or lines[at].startswith(inner)
+    while index < len(lines) and (
+        not lines[index].startswith("*** ") or lines[index].startswith(inner)
     ):
-        at += 1
-    return at
+        index += 1
+    return index
 
 
 def _section(lines: Sequence[str], start: int, end: int) -> Section:
     line = lines[start]
-    kind, path = _opened(start + 1, line)
+    kind, path = _parse_marker(start + 1, line)
     body = [(number, lines[number - 1]) for number in range(start + 2, end + 1)]
     if kind == "add":
-        return Section("add", path, content=_added(body))
+        return Section("add", path, content=_parse_added(body))
     if kind == "delete":
         for number, text in body:
             if text.strip():
@@ -124,8 +124,8 @@ def _section(lines: Sequence[str], start: int, end: int) -> Section:
     return Section("update", path, moved, hunks)
 
 
-def _opened(number: int, line: str) -> tuple[Literal["add", "update", "delete"], str]:
-    for kind, marker in _KINDS:
+def _parse_marker(number: int, line: str) -> tuple[Literal["add", "update", "delete"], str]:
+    for kind, marker in _SECTION_KINDS:
         if line.startswith(marker):
             if path := line.removeprefix(marker).strip():
                 return kind, path
@@ -137,7 +137,7 @@ def _moves(line: str) -> bool:
     return line.startswith(_MOVE) and bool(line.removeprefix(_MOVE).strip())
 
 
-def _added(body: Sequence[tuple[int, str]]) -> str:
+def _parse_added(body: Sequence[tuple[int, str]]) -> str:
     while body and not body[-1][1]:
         body = body[:-1]
     for number, text in body:
@@ -147,15 +147,15 @@ def _added(body: Sequence[tuple[int, str]]) -> str:
 
 
 def _hunks(body: Sequence[tuple[int, str]]) -> tuple[Hunk, ...]:
-    found, headers, rows = list[Hunk](), list[str](), list[Row]()
+    hunks, headers, rows = list[Hunk](), list[str](), list[Row]()
     begun = blanks = 0
 
     def close(*, at_end: bool = False) -> None:
         nonlocal begun, blanks
         if rows or at_end:
-            kept = tuple(rows) if at_end else without_blank_end(rows, blanks)
-            if kept:
-                found.append(Hunk(begun, kept, tuple(headers), at_end=at_end))
+            hunk_rows = tuple(rows) if at_end else without_blank_end(rows, blanks)
+            if hunk_rows:
+                hunks.append(Hunk(begun, hunk_rows, tuple(headers), at_end=at_end))
                 headers.clear()
         rows.clear()
         begun, blanks = begun if headers else 0, 0
@@ -178,12 +178,16 @@ def _hunks(body: Sequence[tuple[int, str]]) -> tuple[Hunk, ...]:
             f"The hunk at line {begun} of the patch, {headers[0][:80]!r}, has no lines: "
             "after @@ come lines that begin with a space, + or -."
         )
-    return tuple(found)
+    return tuple(hunks)
 
 
 def _header(line: str) -> str:
     text = line[2:].strip()
-    return re.sub(f"^{_NUMBERS}", "", text).strip() if re.match(_NUMBERS, text) else text
+    return (
+        re.sub(f"^{_RANGE_PATTERN}", "", text).strip()
+        if re.match(_RANGE_PATTERN, text)
+        else text
+    )
 
 
 def _row(number: int, line: str) -> Row:
@@ -192,10 +196,10 @@ def _row(number: int, line: str) -> Row:
     return (line[:1] or " ", line[1:])
 
 
-_HEAD = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
-_NOWHERE = "/dev/null"
-_SAME = re.compile(r"diff --git a/(.*) b/\1")
-_UNKNOWN = 1_000_000_000  # lines may still come
+_HEAD_PATTERN = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+_NO_FILE = "/dev/null"
+_SAME_NAME = re.compile(r"diff --git a/(.*) b/\1")
+_UNKNOWN_COUNT = 1_000_000_000  # lines may still come
 
 
 class _File(Struct):
@@ -209,42 +213,42 @@ class _File(Struct):
     hunks: list[Hunk] = []
 
 
-def unified(lines: Sequence[str]) -> tuple[Section, ...]:
-    found = list[_File]()
-    at = 0
-    while at < len(lines):
-        line = lines[at]
+def parse_unified(lines: Sequence[str]) -> tuple[Section, ...]:
+    files = list[_File]()
+    index = 0
+    while index < len(lines):
+        line = lines[index]
         if line.startswith("diff --git "):
-            same = _SAME.fullmatch(line)
+            same = _SAME_NAME.fullmatch(line)
             name = same[1] if same else ""
-            found.append(_File(at + 1, name, name))
-        elif _names(lines, at):
+            files.append(_File(index + 1, name, name))
+        elif _names(lines, index):
             if (
-                not found
-                or found[-1].hunks
-                or not lines[found[-1].line - 1].startswith("diff --git ")
+                not files
+                or files[-1].hunks
+                or not lines[files[-1].line - 1].startswith("diff --git ")
             ):
-                found.append(_File(at + 1))
-            found[-1].old, found[-1].new = _both(line[4:], lines[at + 1][4:])
-            at += 1
-        elif found and line.startswith("@@"):
-            hunk, at = _hunk(lines, at)
-            found[-1].hunks.append(hunk)
+                files.append(_File(index + 1))
+            files[-1].old, files[-1].new = _both(line[4:], lines[index + 1][4:])
+            index += 1
+        elif files and line.startswith("@@"):
+            hunk, index = _hunk(lines, index)
+            files[-1].hunks.append(hunk)
             continue
-        elif found and not found[-1].hunks and _told(line, found[-1]):
+        elif files and not files[-1].hunks and _read_extended_header(line, files[-1]):
             pass
-        elif found and line[:1] in ("+", "-") and line.strip() != "--":
-            raise unclear(at + 1, line, "stands in no hunk: those begin with @@.")
-        at += 1
-    return tuple(_diff_section(file) for file in found)
+        elif files and line[:1] in ("+", "-") and line.strip() != "--":
+            raise unclear(index + 1, line, "stands in no hunk: those begin with @@.")
+        index += 1
+    return tuple(_diff_section(file) for file in files)
 
 
-def _names(lines: Sequence[str], at: int) -> bool:
-    after = lines[at + 1] if at + 1 < len(lines) else ""
-    return lines[at].startswith("--- ") and after.startswith("+++ ")
+def _names(lines: Sequence[str], index: int) -> bool:
+    after = lines[index + 1] if index + 1 < len(lines) else ""
+    return lines[index].startswith("--- ") and after.startswith("+++ ")
 
 
-def _told(line: str, file: _File) -> bool:
+def _read_extended_header(line: str, file: _File) -> bool:
     """What git says between the names and the first hunk."""
     word = " ".join(line.split(" ")[:2])
     match word:
@@ -288,18 +292,18 @@ def _name(text: str) -> str | None:
             rb"\\([0-3][0-7]{2})", lambda m: bytes([int(m[1], 8)]), plain.encode()
         )
         text = octal.decode(errors="surrogateescape")
-    return None if text == _NOWHERE else text
+    return None if text == _NO_FILE else text
 
 
-def _hunk(lines: Sequence[str], at: int) -> tuple[Hunk, int]:
-    head = _HEAD.match(lines[at])
+def _hunk(lines: Sequence[str], index: int) -> tuple[Hunk, int]:
+    head = _HEAD_PATTERN.match(lines[index])
     start = int(head[1]) if head else 0
-    left = [int(head[n] or 1) if head else _UNKNOWN for n in (2, 3)]
-    begun, rows, blanks = at + 1, list[Row](), 0
+    left = [int(head[n] or 1) if head else _UNKNOWN_COUNT for n in (2, 3)]
+    begun, rows, blanks = index + 1, list[Row](), 0
     bare = {"+": False, "-": False}  # does the last line on that side lack its end?
-    at += 1
-    while at < len(lines) and not _ends(lines, at, left):
-        line = lines[at]
+    index += 1
+    while index < len(lines) and not _ends(lines, index, left):
+        line = lines[index]
         sign = line[:1] or " "
         if sign == "\\":
             last = rows[-1][0] if rows else " "
@@ -308,30 +312,32 @@ def _hunk(lines: Sequence[str], at: int) -> tuple[Hunk, int]:
             rows.append((sign, line[1:]))
             left = [left[0] - (sign != "+"), left[1] - (sign != "-")]
             blanks = 0 if line else blanks + 1
-        at += 1
+        index += 1
     final = None if not any(bare.values()) else not bare["+"]
-    kept = without_blank_end(rows, blanks) if max(left) > 0 else tuple(rows)
-    if not kept:
+    hunk_rows = without_blank_end(rows, blanks) if max(left) > 0 else tuple(rows)
+    if not hunk_rows:
         raise unclear(begun, lines[begun - 1], "is followed by no lines.")
     # Where nothing is taken away, the number is that of the line before.
-    start += bool(head) and not any(sign != "+" for sign, _ in kept)
-    return Hunk(begun, kept, at=start, final=final), at
+    start += bool(head) and not any(sign != "+" for sign, _ in hunk_rows)
+    return Hunk(begun, hunk_rows, at=start, final=final), index
 
 
-def _ends(lines: Sequence[str], at: int, left: Sequence[int]) -> bool:
-    line = lines[at]
+def _ends(lines: Sequence[str], index: int, left: Sequence[int]) -> bool:
+    line = lines[index]
     full = max(left) <= 0
     if line.startswith("\\"):
         return False
     if not line or line == "-- ":  # the second is how mails with patches end
-        return full or (not line and not any(lines[at:]))
+        return full or (not line and not any(lines[index:]))
     if line[0] not in " +-":
         return True
-    if not _names(lines, at):
+    if not _names(lines, index):
         return False
     # Two lines of the file that look like names, or the next file?
-    heads = at + 2 < len(lines) and lines[at + 2].startswith("@@")
-    return full or left[0] >= _UNKNOWN // 2 or (heads and max(left) > 1) or min(left) < 1
+    heads = index + 2 < len(lines) and lines[index + 2].startswith("@@")
+    return (
+        full or left[0] >= _UNKNOWN_COUNT // 2 or (heads and max(left) > 1) or min(left) < 1
+    )
 
 
 def _diff_section(file: _File) -> Section:

@@ -15,7 +15,7 @@ from refold.values.display import Note, QuestionArgument
 from refold.values.modes import Mode
 from refold.values.tools import Effect
 
-_TITLE = 80
+_MAX_TITLE_CHARS = 80
 
 
 @tool(Effect.SELF)
@@ -45,8 +45,8 @@ async def exit_plan_mode(
     name = " ".join(title.split()) or _first_line(plan)
     return Reply(
         "The plan is shown to the person. Nothing is approved until they say so.",
-        (Note(f"plan: {name[:_TITLE]}"),),
-        control=PlanReady(name[:_TITLE], plan),
+        (Note(f"plan: {name[:_MAX_TITLE_CHARS]}"),),
+        control=PlanReady(name[:_MAX_TITLE_CHARS], plan),
     )
 
 
@@ -57,8 +57,8 @@ async def ask_user(
     answers: tuple[str, ...],
 ) -> Reply:
     """Ask the person what only they can decide, with options to choose from."""
-    told = zip(questions, answers, strict=False)
-    lines = [f"{asked.question}\n  {answer or '(no answer)'}" for asked, answer in told]
+    pairs = zip(questions, answers, strict=False)
+    lines = [f"{asked.question}\n  {answer or '(no answer)'}" for asked, answer in pairs]
     return Reply("\n".join(lines) or "(no answer)")
 
 

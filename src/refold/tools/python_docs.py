@@ -21,9 +21,12 @@ from refold.tools.package_symbols import (
     words_of,
 )
 
-_ENVIRONMENTS = (".venv", "venv", "env")
-_TOTAL, _FILES = 12_000_000, 2_000  # characters of all source files, and how many
-_NOT = re.compile(r"(?:^|/)(?:tests?|testing|_vendor|vendor|examples?)/")
+_ENVIRONMENT_NAMES = (".venv", "venv", "env")
+_MAX_TOTAL_CHARS, _MAX_FILES = (
+    12_000_000,
+    2_000,
+)  # characters of all source files, and how many
+_IGNORED_PATHS = re.compile(r"(?:^|/)(?:tests?|testing|_vendor|vendor|examples?)/")
 
 
 class _Distribution(Struct, frozen=True):
@@ -32,31 +35,31 @@ class _Distribution(Struct, frozen=True):
     modules: tuple[str, ...]  # paths of its source files there
 
 
-def installed(files: Files, package: str, query: str) -> PackageDocs | None:
+def find_package(files: Files, package: str, query: str) -> PackageDocs | None:
     """None: it is not installed in any environment of the workspace."""
     for site in _sites(files):
-        if (found := _distribution(files, site, package)) is not None:
-            return _read(files, found, package, query)
+        if (distribution := _distribution(files, site, package)) is not None:
+            return _read(files, distribution, package, query)
     return None
 
 
 def _sites(files: Files) -> Iterator[str]:
-    for name in _ENVIRONMENTS:
-        for each, _ in names_in(files, f"{name}/lib"):
-            if each.startswith("python3"):
-                yield f"{name}/lib/{each}/site-packages"
+    for name in _ENVIRONMENT_NAMES:
+        for folder, _ in names_in(files, f"{name}/lib"):
+            if folder.startswith("python3"):
+                yield f"{name}/lib/{folder}/site-packages"
 
 
 def _distribution(files: Files, site: str, package: str) -> _Distribution | None:
     wanted = _normal(package)
-    infos = [each for each, _ in names_in(files, site) if each.endswith(".dist-info")]
+    infos = [item for item, _ in names_in(files, site) if item.endswith(".dist-info")]
     for info in infos:
         if _normal(info.partition("-")[0]) == wanted:
             return _Distribution(site, info, _modules(files, site, info))
     # Perhaps it is the name that is imported: yaml is of PyYAML.
     for info in infos:
         modules = _modules(files, site, info)
-        if any(each.startswith((f"{package}/", f"{package}.py")) for each in modules):
+        if any(item.startswith((f"{package}/", f"{package}.py")) for item in modules):
             return _Distribution(site, info, modules)
     return None
 
@@ -69,50 +72,54 @@ def _modules(files: Files, site: str, info: str) -> tuple[str, ...]:
         for path in paths
         if path.endswith((".py", ".pyi")) and ".." not in path and not path.startswith("/")
     ]
-    return tuple(sorted(usable, key=lambda path: (path.count("/"), path))[:_FILES])
+    return tuple(sorted(usable, key=lambda path: (path.count("/"), path))[:_MAX_FILES])
 
 
-def _read(files: Files, found: _Distribution, package: str, query: str) -> PackageDocs:
-    head, _, readme = text_of(files, f"{found.site}/{found.info}/METADATA").partition(
-        "\n\n"
-    )
+def _read(
+    files: Files, distribution: _Distribution, package: str, query: str
+) -> PackageDocs:
+    head, _, readme = text_of(
+        files, f"{distribution.site}/{distribution.info}/METADATA"
+    ).partition("\n\n")
     fields = [row.partition(": ") for row in head.splitlines() if ": " in row]
 
     def field(name: str) -> str:
         return next((value for key, _, value in fields if key == name), "")
 
-    tops = [m for m in found.modules if m.endswith("__init__.py")]
+    tops = [m for m in distribution.modules if m.endswith("__init__.py")]
     top = min(tops, key=lambda m: (m.startswith("_"), m.count("/")), default="")
-    top = top or next(iter(found.modules), "")
+    top = top or next(iter(distribution.modules), "")
     docs = PackageDocs(
         field("Name") or package,
         field("Version"),
         field("Summary"),
-        f"{found.site}/{dirname(top) or top}",
+        f"{distribution.site}/{dirname(top) or top}",
         readme.strip(),
         tuple(value for key, _, value in fields if key in ("Project-URL", "Home-page")),
-        _offered(text_of(files, f"{found.site}/{top}")) if top else (),
+        _public_names(text_of(files, f"{distribution.site}/{top}")) if top else (),
     )
     words = words_of(query)
-    return with_query(docs, _symbols(files, found, words), query) if words else docs
+    return with_query(docs, _symbols(files, distribution, words), query) if words else docs
 
 
-def _symbols(files: Files, found: _Distribution, words: Sequence[str]) -> Iterator[Symbol]:
+def _symbols(
+    files: Files, distribution: _Distribution, words: Sequence[str]
+) -> Iterator[Symbol]:
     """All that is defined in the files that hold every word, until the limits."""
-    left = _TOTAL
-    for path in found.modules:
-        if _NOT.search(path):
+    left = _MAX_TOTAL_CHARS
+    for path in distribution.modules:
+        if _IGNORED_PATHS.search(path):
             continue
-        text = text_of(files, f"{found.site}/{path}")
+        text = text_of(files, f"{distribution.site}/{path}")
         left -= len(text)
         if left < 0:
             return
         named = f"{path} {text}".casefold()
         if all(word in named for word in words):
-            yield from _defined(text, path, f"{found.site}/{path}")
+            yield from _parse_definitions(text, path, f"{distribution.site}/{path}")
 
 
-def _defined(text: str, path: str, where: str) -> Iterator[Symbol]:
+def _parse_definitions(text: str, path: str, location: str) -> Iterator[Symbol]:
     module = re.sub(r"(?:/__init__)?\.pyi?$", "", path).replace("/", ".")
     try:
         tree = ast.parse(text)
@@ -120,11 +127,13 @@ def _defined(text: str, path: str, where: str) -> Iterator[Symbol]:
         return
     doc = ast.get_docstring(tree) or ""
     if doc:
-        yield Symbol(module, f"module {module}", doc, f"{where}:1")
-    yield from _within(tree, module, where)
+        yield Symbol(module, f"module {module}", doc, f"{location}:1")
+    yield from _parse_body(tree, module, location)
 
 
-def _within(parent: ast.Module | ast.ClassDef, prefix: str, where: str) -> Iterator[Symbol]:
+def _parse_body(
+    parent: ast.Module | ast.ClassDef, prefix: str, location: str
+) -> Iterator[Symbol]:
     for node in parent.body:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
@@ -134,10 +143,10 @@ def _within(parent: ast.Module | ast.ClassDef, prefix: str, where: str) -> Itera
         except (RecursionError, ValueError):
             continue
         yield Symbol(
-            name, signature, ast.get_docstring(node) or "", f"{where}:{node.lineno}"
+            name, signature, ast.get_docstring(node) or "", f"{location}:{node.lineno}"
         )
         if isinstance(node, ast.ClassDef):
-            yield from _within(node, name, where)
+            yield from _parse_body(node, name, location)
 
 
 def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> str:
@@ -149,7 +158,7 @@ def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> s
     return f"{begin} {node.name}({ast.unparse(node.args)}){returns}"
 
 
-def _offered(text: str) -> tuple[str, ...]:
+def _public_names(text: str) -> tuple[str, ...]:
     """The public names of a module: its `__all__`, or what it defines and imports."""
     try:
         tree = ast.parse(text)
@@ -161,7 +170,7 @@ def _offered(text: str) -> tuple[str, ...]:
             case ast.Assign(
                 targets=[ast.Name(id="__all__")], value=ast.List() | ast.Tuple()
             ):
-                listed = [ast.literal_eval(e) for e in node.value.elts if _istext_of(e)]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType, reportUnknownArgumentType]
+                listed = [ast.literal_eval(e) for e in node.value.elts if _is_text(e)]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType, reportUnknownArgumentType]
                 return tuple(listed)
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 names.append(node.name)
@@ -172,7 +181,7 @@ def _offered(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(n for n in names if not n.startswith("_") and n != "*"))
 
 
-def _istext_of(node: ast.expr) -> bool:
+def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 

@@ -13,7 +13,7 @@ from refold.values.control import Control
 from refold.values.display import Note
 from refold.values.tools import Effect
 
-NAME = "python"
+TOOL_NAME = "python"
 
 
 class PythonResult(Struct, frozen=True):

@@ -14,13 +14,13 @@ from msgspec import Meta
 from refold.errors import BadInput, JournalError, ToolFailed
 from refold.place.port import Files
 from refold.tools.contract import ReadRange, Reply, tool
-from refold.tools.text_files import folded, piece, written
+from refold.tools.text_files import decode_text, fold_lines, piece
 from refold.values.display import Note
 from refold.values.image_files import image_type
 from refold.values.printable_names import escaped
 from refold.values.tools import Effect
 
-BLOB = "blob:"
+BLOB_PREFIX = "blob:"
 
 
 class BlobReader(Protocol):
@@ -39,7 +39,7 @@ async def read_file(
     blobs: BlobReader,
 ) -> Reply:
     """Read a file as numbered lines. Also PDF, notebooks, images, and blob:… from cut output."""
-    if path.startswith(BLOB):
+    if path.startswith(BLOB_PREFIX):
         return await _blob(path, first, count, blobs)
     return await to_thread.run_sync(partial(_file, path, first, count, files))
 
@@ -54,52 +54,58 @@ def _file(path: str, first: int, count: int, files: Files) -> Reply:
             raise ToolFailed(f"Cannot read {name}: there is no such file. {names}")
     content = files.read(real)
     text, oddity = _text(content, name)
-    seen = (ReadRange(escaped(real), sha256(content).hexdigest()),)
+    ranges = (ReadRange(escaped(real), sha256(content).hexdigest()),)
     if not content:
-        return Reply(f"{name} is empty.", (Note(f"read {name}, empty"),), seen)
+        return Reply(f"{name} is empty.", (Note(f"read {name}, empty"),), ranges)
     if kind := image_type(content):
-        return _shown(content, name, kind, seen)
-    found = piece(text, first, count)
-    extent = f"{found.extent}; {oddity}" if oddity else found.extent
-    said = f"{found.text}\n({extent})".lstrip("\n")
-    return Reply(said, (Note(f"read {name}, {found.where}"),), seen)
+        return _reply_with_image(content, name, kind, ranges)
+    lines = piece(text, first, count)
+    extent = f"{lines.extent}; {oddity}" if oddity else lines.extent
+    text_with_extent = f"{lines.text}\n({extent})".lstrip("\n")
+    return Reply(text_with_extent, (Note(f"read {name}, {lines.where}"),), ranges)
 
 
-def _shown(content: bytes, name: str, kind: str, seen: tuple[ReadRange, ...]) -> Reply:
+def _reply_with_image(
+    content: bytes, name: str, kind: str, ranges: tuple[ReadRange, ...]
+) -> Reply:
     from refold.tools.images import image_data  # not for a start
 
     about = f"{name} is an image, {kind}, {len(content):,} bytes"
     note = (Note(f"looked at {name}, {kind}"),)
     try:
-        return Reply(f"{about}.", note, seen, images=(image_data(content, name),))
+        return Reply(f"{about}.", note, ranges, images=(image_data(content, name),))
     except BadInput as error:
-        return Reply(f"{about}, and cannot be shown: {error}", note, seen)
+        return Reply(f"{about}, and cannot be shown: {error}", note, ranges)
 
 
 def _text(content: bytes, name: str) -> tuple[str, str]:
     """The text, with LF alone, and what is odd about it."""
-    from refold.tools.document_text import binary_kind, notebook, pdf  # not for a start
+    from refold.tools.document_text import (
+        binary_kind,
+        notebook_text,
+        pdf_text,
+    )  # not for a start
 
     if image_type(content):
         return "", ""
     if content.startswith(b"%PDF-"):
-        return pdf(content, name), "the words of a PDF"
-    if name.endswith(".ipynb") and (cells := notebook(content)) is not None:
+        return pdf_text(content, name), "the words of a PDF"
+    if name.endswith(".ipynb") and (cells := notebook_text(content)) is not None:
         return cells, "a notebook, told by cells"
-    found = written(content)
-    if found is None:
+    decoded = decode_text(content)
+    if decoded is None:
         raise ToolFailed(
             f"{name} is {binary_kind(content)} ({len(content):,} bytes), not text. "
             "Use bash with file, strings or xxd to look into it."
         )
-    return found.plain, found.oddity
+    return decoded.plain, decoded.oddity
 
 
 async def _blob(path: str, first: int, count: int, blobs: BlobReader) -> Reply:
     try:
-        content = await blobs.get(path.removeprefix(BLOB))
+        content = await blobs.get(path.removeprefix(BLOB_PREFIX))
     except JournalError as error:
         raise ToolFailed(f"There is no {path!r}: use the name as it was given.") from error
     text = content.decode(errors="replace").replace("\r\n", "\n")
-    found = piece(folded(text), first, count)
-    return Reply(f"{found.text}\n({found.extent})", (Note(f"read on, {found.where}"),))
+    lines = piece(fold_lines(text), first, count)
+    return Reply(f"{lines.text}\n({lines.extent})", (Note(f"read on, {lines.where}"),))

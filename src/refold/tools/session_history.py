@@ -15,14 +15,14 @@ from refold.values.display import Note
 from refold.values.messages import SearchHit
 from refold.values.tools import Effect
 
-_AROUND = 160  # characters of a hit on each side
-_PAGE = 12_000  # characters of one event
-_QUERY = 500  # characters
-_OWN = " of history_search"
+_EXCERPT_CHARS = 160  # characters of a hit on each side
+_MAX_PAGE_CHARS = 12_000  # characters of one event
+_MAX_QUERY_CHARS = 500  # characters
+_OWN_SUFFIX = " of history_search"
 
 
 class SessionHistory(Protocol):
-    async def told(self) -> Sequence[SearchHit]:
+    async def all_hits(self) -> Sequence[SearchHit]:
         """All that this session has said and done, oldest first."""
         ...
 
@@ -38,16 +38,18 @@ async def history_search(
     history: SessionHistory,
 ) -> Reply:
     """Find what was said, called or answered earlier in this session, newest first, also what is no longer in the conversation; or show one event or call whole."""
-    told = await history.told()
+    all_hits = await history.all_hits()
     if event or call:
-        found = [t for t in told if (t.seq == event if event else t.call == call)]
-        return _whole(found, f"event {event}" if event else f"call {call!r}", offset)
+        matches = [t for t in all_hits if (t.seq == event if event else t.call == call)]
+        return _whole(matches, f"event {event}" if event else f"call {call!r}", offset)
     phrase = " ".join(query.casefold().split())
     if not phrase:
         raise ToolFailed("Give a query, an event or a call.")
-    if len(phrase) > _QUERY:
-        raise ToolFailed(f"A query has {_QUERY} characters at most: give a few words.")
-    hits = await to_thread.run_sync(_hits, told, phrase)
+    if len(phrase) > _MAX_QUERY_CHARS:
+        raise ToolFailed(
+            f"A query has {_MAX_QUERY_CHARS} characters at most: give a few words."
+        )
+    hits = await to_thread.run_sync(_hits, all_hits, phrase)
     if not hits:
         return Reply(f"Nothing in this session holds {query!r}. Try fewer or other words.")
     shown, left = hits[:limit], len(hits) - limit
@@ -57,54 +59,60 @@ async def history_search(
     return Reply(text, (note,), outside=any(t.outside for t in shown))
 
 
-def _hits(told: Sequence[SearchHit], phrase: str) -> Sequence[SearchHit]:
+def _hits(all_hits: Sequence[SearchHit], phrase: str) -> Sequence[SearchHit]:
     """Hits, newest first; those with the exact phrase come before all others.
 
     What this tool was asked and what it found is left out: it holds any query.
     """
     words = phrase.split()
-    texts = [(t, t.text.casefold()) for t in reversed(told) if not t.what.endswith(_OWN)]
-    found = [(phrase not in text, t) for t, text in texts if all(w in text for w in words)]
-    return [t for _, t in sorted(found, key=lambda pair: pair[0])]
+    texts = [
+        (t, t.text.casefold())
+        for t in reversed(all_hits)
+        if not t.what.endswith(_OWN_SUFFIX)
+    ]
+    matches = [
+        (phrase not in text, t) for t, text in texts if all(w in text for w in words)
+    ]
+    return [t for _, t in sorted(matches, key=lambda pair: pair[0])]
 
 
-def _whole(found: Sequence[SearchHit], name: str, offset: int) -> Reply:
-    if not found:
+def _whole(hits: Sequence[SearchHit], name: str, offset: int) -> Reply:
+    if not hits:
         raise ToolFailed(f"There is no {name} with anything to read in this session.")
-    text = "\n\n".join(f"[{t.seq}] {_name(t)}:\n{t.text}" for t in found)
-    page = text[offset : offset + _PAGE]
+    text = "\n\n".join(f"[{t.seq}] {_name(t)}:\n{t.text}" for t in hits)
+    page = text[offset : offset + _MAX_PAGE_CHARS]
     if not page:
         raise ToolFailed(
             f"{name} has {len(text):,} characters: there are none at {offset:,}."
         )
     left = len(text) - offset - len(page)
-    more = (
+    hint = (
         f"\n[… {left:,} characters more: offset {offset + len(page)} …]" if left > 0 else ""
     )
     note = Note(f"read {name} of this session")
-    return Reply(page + more, (note,), outside=any(t.outside for t in found))
+    return Reply(page + hint, (note,), outside=any(t.outside for t in hits))
 
 
-def _name(told: SearchHit) -> str:
-    return f"{told.what} ({told.call})" if told.call else told.what
+def _name(hit: SearchHit) -> str:
+    return f"{hit.what} ({hit.call})" if hit.call else hit.what
 
 
 def _excerpt(text: str, phrase: str) -> str:
     whole = text.casefold()
-    found, word = whole.find(phrase), phrase.split()[0]
-    at = found if found >= 0 else max(0, whole.find(word))
+    offset, word = whole.find(phrase), phrase.split()[0]
+    position = offset if offset >= 0 else max(0, whole.find(word))
     if len(whole) != len(text):
-        at = _unfolded(text, at)
-    start, end = max(0, at - _AROUND), at + len(word) + _AROUND
+        position = _offset_before_folding(text, position)
+    start, end = max(0, position - _EXCERPT_CHARS), position + len(word) + _EXCERPT_CHARS
     piece = " ".join(text[start:end].split())
     return f"{'… ' if start else ''}{piece}{' …' if end < len(text) else ''}"
 
 
-def _unfolded(text: str, at: int) -> int:
-    """The offset in `text` of the offset `at` in its case-folded form."""
+def _offset_before_folding(text: str, index: int) -> int:
+    """The offset in `text` of the offset `index` in its case-folded form."""
     length = 0
     for n, character in enumerate(text):
         length += len(character.casefold())  # "ß" becomes two
-        if length > at:
+        if length > index:
             return n
     return len(text)

@@ -20,18 +20,18 @@ from refold.errors import ToolFailed
 from refold.journal.state.background import BackgroundCommand, end_text
 from refold.place.port import CommandExtras, Commands, Files, Finished, Handover
 from refold.tools.contract import Reply, Tool, tool
-from refold.tools.find import directory as a_directory
+from refold.tools.find import find_directory as a_directory
 from refold.values.display import Note, Output
 from refold.values.kept_output import Printed
 from refold.values.tools import Confinement, Effect
 
-_SHOWN = 10_000  # characters, for the person
+_MAX_SHOWN_CHARS = 10_000  # characters, for the person
 _COLOURS_AND_MOVES = r"\x1b\[[0-?]*[ -/]*[@-~]"
 # To the clipboard, to the title, to the keyboard: nobody misses these, but they are told.
 _TERMINAL_ORDERS = r"\x1b(?:[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\])"
-_AN_ORDER = "[an order to the terminal]"
+_TERMINAL_ORDER_MARK = "[an order to the terminal]"
 
-_LOOKED_THROUGH = 20_000  # characters at the end, where programs say why they failed
+_SEARCHED_CHARS = 20_000  # characters at the end, where programs say why they failed
 _NO_NETWORK = (
     r"resolve host|name resolution|name or service not known|network is unreachable|"
     r"no address associated|getaddrinfo|failed to lookup address|nodename nor servname|"
@@ -43,7 +43,7 @@ _NO_PROXY = (
     "program seems not to use it: give it the proxy, or ask for every host with "
     'hosts=["all"]'
 )
-_CURL_FOUND_NOBODY = (6, 7)  # and with -s it says nothing
+_CURL_NETWORK_CODES = (6, 7)  # and with -s it says nothing
 _NO_MODE = r"(?:chmod|mode|permissions)\b[^\n]*operation not permitted"
 _NOT_WRITABLE = r"(?i:read-only file system|EROFS)|Device or resource busy"
 
@@ -82,7 +82,7 @@ class BackgroundRunner(Protocol):
     """The background commands of a session. All raise `ToolFailed`.
 
     `output` is what was printed since the last time, or all of it. `stop` waits for the end,
-    and is False if it had ended before; with `told` the model need not hear of it.
+    and is False if it had ended before; with `silent` the model gets no message about it.
 
     The user can move a command of another call here while it is `movable`. `adopt` then takes
     it over, and ends it if that cannot be recorded: `so_far` is what the call has returned of
@@ -101,7 +101,7 @@ class BackgroundRunner(Protocol):
         printed: Printed,
     ) -> str: ...
     async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput: ...
-    async def stop(self, name: str, *, told: bool = False) -> bool: ...
+    async def stop(self, name: str, *, silent: bool = False) -> bool: ...
     def every(self) -> Sequence[BackgroundCommand]: ...
 
 
@@ -122,53 +122,57 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
     call: str,
 ) -> Reply:
     """Run a bash command in the workspace. It gets no input and must end by itself."""
-    where, name = await _standing(cwd, directory, files)
+    location, name = await _working_directory(cwd, directory, files)
     printed = Printed()
     with background.movable(call) as handover:
-        done = await commands.run(
+        result = await commands.run(
             command,
-            cwd=where,
+            cwd=location,
             seconds=timeout,
             confines=confines,
             on_output=progress,
             given=CommandExtras(printed=printed, handover=handover),
         )
-    if done.continued is not None:
-        request = BackgroundRequest(command, where, confines)
-        return _moved(done, command, await background.adopt(call, request, done, printed))
-    text, whole = done.read()
+    if result.continued is not None:
+        request = BackgroundRequest(command, location, confines)
+        return _reply_moved(
+            result, command, await background.adopt(call, request, result, printed)
+        )
+    text, whole = result.read()
     text = readable(text)
-    remarks = _remarks(done, timeout, "" if name == "." else name)
+    remarks = _remarks(result, timeout, "" if name == "." else name)
     wanted = network or bool(hosts)
-    remarks += _held_back(done, text[-_LOOKED_THROUGH:], command, network=wanted)
-    remarks += host_remarks(done)
-    remarks += done.guarded.sentences(files.called)
+    remarks += _restriction_remarks(
+        result, text[-_SEARCHED_CHARS:], command, network=wanted
+    )
+    remarks += host_remarks(result)
+    remarks += result.guarded.sentences(files.called)
     if not whole:
-        remarks.append(f"it printed {done.printed:,} bytes in all")
+        remarks.append(f"it printed {result.printed:,} bytes in all")
     body = text.rstrip("\n") if text.strip() else "(no output)"
-    said = f"{body}\n({'; '.join(remarks)})" if remarks else body
-    ended = _ended(done, timeout)
-    shown = Output(command, _shortened(text, done), done.code, ended, done.attempts)
-    return Reply(said, (shown,), whole=whole)
+    reply_text = f"{body}\n({'; '.join(remarks)})" if remarks else body
+    ended = _end_reason(result, timeout)
+    shown = Output(command, _shorten(text, result), result.code, ended, result.attempts)
+    return Reply(reply_text, (shown,), whole=whole)
 
 
-def _moved(so_far: Finished, command: str, name: str) -> Reply:
+def _reply_moved(so_far: Finished, command: str, name: str) -> Reply:
     """The result of a call whose command goes on without it."""
     text, whole = so_far.read()
     text = readable(text)
     body = text.rstrip("\n") if text.strip() else "(no output so far)"
-    said = (
+    reply_text = (
         f"{body}\n(it has not ended: the user moved it to the background, where it goes on as "
-        f"{name}, without a time limit. {_companions(name)})"
+        f"{name}, without a time limit. {_usage_hint(name)})"
     )
-    return Reply(said, (_runs(name, command),), whole=whole)
+    return Reply(reply_text, (_running_note(name, command),), whole=whole)
 
 
-def _runs(name: str, command: str) -> Note:
+def _running_note(name: str, command: str) -> Note:
     return Note(f"{name} runs in the background: {command}")
 
 
-def _companions(name: str, *, notify: bool = False) -> str:
+def _usage_hint(name: str, *, notify: bool = False) -> str:
     end = (
         "When it has ended, you are woken: you may finish until then."
         if notify
@@ -204,11 +208,11 @@ async def background_run(  # noqa: PLR0913 - the parameters are the schema
     call: str,
 ) -> Reply:
     """Start a bash command in the background: a server, a watcher, a long build. It has no time limit, goes on after this turn, and ends with the session."""
-    where, _ = await _standing(cwd, directory, files)
-    request = BackgroundRequest(command, where, confines, notify)
+    location, _ = await _working_directory(cwd, directory, files)
+    request = BackgroundRequest(command, location, confines, notify)
     name = await background.start(call, request, commands)
-    said = f"{name} runs. {_companions(name, notify=notify)}"
-    return Reply(said, (_runs(name, command),))
+    reply_text = f"{name} runs. {_usage_hint(name, notify=notify)}"
+    return Reply(reply_text, (_running_note(name, command),))
 
 
 @tool(Effect.RUN, subject="command")
@@ -233,47 +237,47 @@ async def monitor(  # noqa: PLR0913 - the parameters are the schema
     call: str,
 ) -> Reply:
     """Start a bash command in the background, and be woken when it prints one of some texts, or ends; or when one is written to a file from now on."""
-    where, _ = await _standing(cwd, directory, files)
+    location, _ = await _working_directory(cwd, directory, files)
     if file:
         await to_thread.run_sync(_check_log, file, files)
-    request = BackgroundRequest(command, where, confines, notify=True, until=until)
+    request = BackgroundRequest(command, location, confines, notify=True, until=until)
     name = await background.start(call, request, commands)
-    said = (
+    reply_text = (
         f"{name} runs. You get a message when it prints {' or '.join(until.split('|'))}, and "
         f"when it ends. You may finish until the first of these. background_stop({name!r}) ends it."
     )
-    return Reply(said, (Note(f"{name} waits for {until}: {file or command}"),))
+    return Reply(reply_text, (Note(f"{name} waits for {until}: {file or command}"),))
 
 
-def _watching(given: dict[str, object]) -> dict[str, object]:
+def _with_tail_command(arguments: dict[str, object]) -> dict[str, object]:
     """A file is watched by a command, and so judged, confined and shown like one.
 
     `tail` follows the name: a file that is rotated, cut short or made later. What it says
     about that is no part of the log.
     """
-    command, file = given.get("command", ""), str(given.get("file", ""))
+    command, file = arguments.get("command", ""), str(arguments.get("file", ""))
     if not file:
         if not command:
             raise ToolFailed(
                 "monitor takes a command or a file: give one. Nothing was done."
             )
-        return given
+        return arguments
     from shlex import quote
 
-    made = f"tail -n 0 -F -- {quote(file)} 2>/dev/null"
-    if command not in ("", made) or given.get("cwd"):
+    tail_command = f"tail -n 0 -F -- {quote(file)} 2>/dev/null"
+    if command not in ("", tail_command) or arguments.get("cwd"):
         raise ToolFailed(
             "monitor takes a file alone, without command and cwd. Nothing was done."
         )
-    return {**given, "command": made}
+    return {**arguments, "command": tail_command}
 
 
-def _check_watched(given: Mapping[str, object], files: Files) -> None:
-    if file := str(given.get("file", "")):
+def _check_watch(arguments: Mapping[str, object], files: Files) -> None:
+    if file := str(arguments.get("file", "")):
         _check_log(file, files)
 
 
-monitor = replace(monitor, rewrite=_watching, check=_check_watched)
+monitor = replace(monitor, rewrite=_with_tail_command, check=_check_watch)
 
 
 def _check_log(file: str, files: Files) -> None:
@@ -287,8 +291,8 @@ def _check_log(file: str, files: Files) -> None:
     if why := files.unread(real):
         raise ToolFailed(f"{files.called(real)} may not be watched: {why}.")
     if (kind := files.kind(real)) not in ("file", "nothing"):
-        what = "a directory" if kind == "directory" else "no regular file"
-        raise ToolFailed(f"Cannot watch {files.called(real)}: it is {what}.")
+        noun = "a directory" if kind == "directory" else "no regular file"
+        raise ToolFailed(f"Cannot watch {files.called(real)}: it is {noun}.")
 
 
 @tool(Effect.SELF, subject="name")
@@ -300,44 +304,46 @@ async def background_output(
 ) -> Reply:
     """Read what a background command has printed since you last looked, or list the commands."""
     if not name:
-        lines = [_line(each) for each in background.every() if not each.foreign]
+        lines = [_line(command) for command in background.every() if not command.foreign]
         text = "\n".join(lines) or "No command was started in the background."
         many = "1 command" if len(lines) == 1 else f"{len(lines)} commands"
         return Reply(text, (Note(f"{many} in the background so far"),))
-    found = await background.output(name, all_of_it=all)
-    text = readable(found.text).rstrip("\n")
+    output = await background.output(name, all_of_it=all)
+    text = readable(output.text).rstrip("\n")
     body = text or ("(no output)" if all else "(nothing new)")
-    how = found.ended or "it runs"
-    if found.code is not None:
-        shown = Output(name, text[-_SHOWN:], found.code)
+    state = output.ended or "it runs"
+    if output.code is not None:
+        shown = Output(name, text[-_MAX_SHOWN_CHARS:], output.code)
     else:
         last = f"; its last line: {text.splitlines()[-1].strip()}" if text else ""
-        shown = Note(f"{name}: {how}{last}")
-    said = f"{body}\n({how})"
-    return Reply(said, (shown,), whole=found.whole, outside=found.outside)
+        shown = Note(f"{name}: {state}{last}")
+    reply_text = f"{body}\n({state})"
+    return Reply(reply_text, (shown,), whole=output.whole, outside=output.outside)
 
 
 @tool(Effect.SELF)
 async def background_stop(name: str, *, background: BackgroundRunner) -> Reply:
     """Stop a background command, with all that it started."""
-    stopped = await background.stop(name, told=True)
-    said = f"{name} is stopped." if stopped else f"{name} had ended before."
-    return Reply(said, (Note(said),))
+    stopped = await background.stop(name, silent=True)
+    reply_text = f"{name} is stopped." if stopped else f"{name} had ended before."
+    return Reply(reply_text, (Note(reply_text),))
 
 
 def _line(command: BackgroundCommand) -> str:
-    how = end_text(command.end) if command.end else "runs"
-    return f"{command.name}: {how}: {' '.join(command.started.command.split())}"
+    state = end_text(command.end) if command.end else "runs"
+    return f"{command.name}: {state}: {' '.join(command.started.command.split())}"
 
 
 def readable(text: str) -> str:
     """Without colours, with a placeholder for other control sequences, and without NUL."""
     if "\x1b" in text:
-        text = re.sub(_TERMINAL_ORDERS, _AN_ORDER, re.sub(_COLOURS_AND_MOVES, "", text))
+        text = re.sub(
+            _TERMINAL_ORDERS, _TERMINAL_ORDER_MARK, re.sub(_COLOURS_AND_MOVES, "", text)
+        )
     return text.replace("\0", "\\0") if "\0" in text else text
 
 
-async def _standing(cwd: str, directory: Path, files: Files) -> tuple[str, str]:
+async def _working_directory(cwd: str, directory: Path, files: Files) -> tuple[str, str]:
     """Where a command runs, and its name in the workspace if the call named it."""
     if not cwd:
         return str(directory), ""
@@ -353,73 +359,75 @@ def _inside(cwd: str, files: Files) -> tuple[str, str]:
     return a_directory(cwd, files)
 
 
-def _ended(done: Finished, seconds: int) -> str:
-    if done.stopped:
-        return done.stopped
-    return f"it took longer than {seconds} s" if done.timed_out else ""
+def _end_reason(result: Finished, seconds: int) -> str:
+    if result.stopped:
+        return result.stopped
+    return f"it took longer than {seconds} s" if result.timed_out else ""
 
 
-def _remarks(done: Finished, seconds: int, where: str) -> list[str]:
+def _remarks(result: Finished, seconds: int, location: str) -> list[str]:
     remarks = list[str]()
-    if done.stopped:
-        remarks.append(f"ended by us: {done.stopped}")
-    elif done.timed_out:
+    if result.stopped:
+        remarks.append(f"ended by us: {result.stopped}")
+    elif result.timed_out:
         remarks.append(
             f"ended by us after {seconds} s; at most 600 can be given, and no input"
         )
-    elif done.code:
-        remarks.append(f"exit code {done.code}")
-    if where:
-        remarks.append(f"in {where}")
+    elif result.code:
+        remarks.append(f"exit code {result.code}")
+    if location:
+        remarks.append(f"in {location}")
     return remarks
 
 
-def _held_back(done: Finished, text: str, command: str, *, network: bool) -> list[str]:
+def _restriction_remarks(
+    result: Finished, text: str, command: str, *, network: bool
+) -> list[str]:
     """Why something may have failed that works elsewhere."""
     remarks = list[str]()
-    silent = done.code in _CURL_FOUND_NOBODY and not text.strip()
-    if done.filtered:
+    silent = result.code in _CURL_NETWORK_CODES and not text.strip()
+    if result.filtered:
         pass  # `host_remarks` says what there is to say
-    elif done.offline and (silent or re.search(_NO_NETWORK, text, re.IGNORECASE)):
+    elif result.offline and (silent or re.search(_NO_NETWORK, text, re.IGNORECASE)):
         remarks.append(
             "the network was off all the same: it was not allowed"
             if network
             else "the network was off: pass network=true if it is needed"
         )
-    if (done.offline or done.looking) and re.search(_NOT_WRITABLE, text):
+    if (result.offline or result.looking) and re.search(_NOT_WRITABLE, text):
         remarks.append(
             "it ran as a read-only command, so it could not change files"
-            if done.looking
+            if result.looking
             else "only the workspace and /tmp can be written, and no guarded files in it"
         )
-    if done.no_namespaces and (done.code or "|" in command):  # of the last in a pipe
-        remarks += _refused_by_kernel(text)
+    if result.no_namespaces and (result.code or "|" in command):  # of the last in a pipe
+        remarks += _kernel_remarks(text)
     return remarks
 
 
-def host_remarks(done: Finished) -> list[str]:
+def host_remarks(result: Finished) -> list[str]:
     """Which hosts it reached and which it may not, and how to ask for those."""
-    if not done.filtered:
+    if not result.filtered:
         return []
     from refold.values.hosts import in_rule
 
-    reached = sorted({in_rule(a.host, a.port) for a in done.attempts if not a.refused})
-    refused = sorted({in_rule(a.host, a.port) for a in done.attempts if a.refused})
+    reached = sorted({in_rule(a.host, a.port) for a in result.attempts if not a.refused})
+    refused = sorted({in_rule(a.host, a.port) for a in result.attempts if a.refused})
     remarks = [f"it reached {', '.join(reached[:_SHOWN_HOSTS])}"] if reached else []
     if refused:
         names = ", ".join(f'"{place}"' for place in refused[:_SHOWN_HOSTS])
-        why = next(a.refused for a in done.attempts if a.refused)
+        why = next(a.refused for a in result.attempts if a.refused)
         remarks.append(
             f"refused: {names} ({why}); if it must reach them, run it again with hosts=[{names}], "
             f"which asks the user; a rule is net({refused[0]})"
         )
-    text = done.text[-_LOOKED_THROUGH:]
-    if not done.attempts and done.code and re.search(_NO_NETWORK, text, re.IGNORECASE):
+    text = result.text[-_SEARCHED_CHARS:]
+    if not result.attempts and result.code and re.search(_NO_NETWORK, text, re.IGNORECASE):
         remarks.append(_NO_PROXY)
     return remarks
 
 
-def _refused_by_kernel(text: str) -> list[str]:
+def _kernel_remarks(text: str) -> list[str]:
     from refold.values.namespaces import REFUSED, refused_namespaces  # of few commands
 
     remarks = [REFUSED] if refused_namespaces(text) else []
@@ -428,13 +436,13 @@ def _refused_by_kernel(text: str) -> list[str]:
     return remarks
 
 
-def _shortened(text: str, done: Finished) -> str:
-    if len(text) <= _SHOWN:
+def _shorten(text: str, result: Finished) -> str:
+    if len(text) <= _MAX_SHOWN_CHARS:
         return text
-    half = _SHOWN // 2
+    half = _MAX_SHOWN_CHARS // 2
     left = f"{len(text) - 2 * half:,} characters"
-    if done.dropped:
-        left = f"{left}, and {done.dropped:,} bytes that were not kept,"
+    if result.dropped:
+        left = f"{left}, and {result.dropped:,} bytes that were not kept,"
     return f"{text[:half]}\n[{left} are not shown]\n{text[-half:]}"
 
 

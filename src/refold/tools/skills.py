@@ -12,24 +12,24 @@ from msgspec import Meta
 
 from refold.errors import ToolFailed
 from refold.tools.contract import Reply, tool
-from refold.tools.text_files import written
+from refold.tools.text_files import decode_text
 from refold.values.display import Note
 from refold.values.tools import Effect
 
-_MOST = 28_000  # characters: below the length at which the seam cuts
+_MAX_LIST_CHARS = 28_000  # characters: below the length at which the seam cuts
 
 
 class Skills(Protocol):
     """The skills around one directory. All methods may block on a disk: call them from a
     thread.
 
-    `matching` returns names and descriptions of those that contain every word. `told`
+    `matching` returns names and descriptions of those that contain every word. `text_of`
     returns the text of a skill, with its folder and its files; `content` one of these
     files, and never anything else. Both raise `ToolFailed`.
     """
 
     def matching(self, query: str) -> Sequence[tuple[str, str]]: ...
-    def told(self, name: str) -> str: ...
+    def text_of(self, name: str) -> str: ...
     def content(self, name: str, file: str) -> bytes: ...
 
 
@@ -40,19 +40,19 @@ async def list_skills(
     skills: Skills,
 ) -> Reply:
     """List the skills there are, with what each is for."""
-    found = await to_thread.run_sync(skills.matching, query)
-    if not found:
+    matches = await to_thread.run_sync(skills.matching, query)
+    if not matches:
         about = f" about {query!r}" if query.strip() else ""
         return Reply(f"There are no skills{about}.", (Note(f"no skills{about}"),))
     lines, length = list[str](), 0
-    for name, description in found:
+    for name, description in matches:
         line = f"- {name}: {description}"
         length += len(line) + 1
-        if length > _MOST:
-            lines.append(f"({len(found) - len(lines)} more: ask with a query)")
+        if length > _MAX_LIST_CHARS:
+            lines.append(f"({len(matches) - len(lines)} more: ask with a query)")
             break
         lines.append(line)
-    count = f"{len(found)} skill{'' if len(found) == 1 else 's'}"
+    count = f"{len(matches)} skill{'' if len(matches) == 1 else 's'}"
     return Reply("\n".join(lines), (Note(count),))
 
 
@@ -65,15 +65,15 @@ async def read_skill(
 ) -> Reply:
     """Read a skill before work of its kind: what to do, and which files it brings."""
     if not file.strip():
-        text = await to_thread.run_sync(skills.told, name)
+        text = await to_thread.run_sync(skills.text_of, name)
         return Reply(text, (Note(f"read the skill {name}"),))
     content = await to_thread.run_sync(partial(skills.content, name, file))
-    found = written(content)
-    if found is None:
+    decoded = decode_text(content)
+    if decoded is None:
         from refold.tools.document_text import binary_kind
 
         raise ToolFailed(
             f"{file} is {binary_kind(content)} ({len(content):,} bytes), not text: "
             "use it by its whole path."
         )
-    return Reply(found.plain or f"{file} is empty.", (Note(f"read {file} of {name}"),))
+    return Reply(decoded.plain or f"{file} is empty.", (Note(f"read {file} of {name}"),))

@@ -16,7 +16,7 @@ from refold.tools.contract import Reply, Tool, tool
 from refold.values.display import Note
 from refold.values.tools import TASK, Effect
 
-NAME = TASK
+TOOL_NAME = TASK
 
 
 class TaskRequest(Struct, frozen=True):
@@ -89,15 +89,15 @@ async def task(  # noqa: PLR0913 - a call has what the model needs to say
     request = TaskRequest(agent, prompt, title, level, background, worktree)
     report = await children.run(call, request)
     words = title or f"{agent}: {' '.join(prompt.split())[:60]}"
-    where = f", on the branch {report.branch}" if report.branch else ""
+    branch = f", on the branch {report.branch}" if report.branch else ""
     return Reply(
-        report_text(report), (Note(f"{report.child} {report.status}: {words}{where}"),)
+        report_text(report), (Note(f"{report.child} {report.status}: {words}{branch}"),)
     )
 
 
 def report_text(report: Report) -> str:
     """The report as the parent's model reads it."""
-    where = (
+    place = (
         f"\nIt changed files in {report.directory}, on the branch {report.branch}."
         if report.branch
         else ""
@@ -105,12 +105,12 @@ def report_text(report: Report) -> str:
     why = f": {report.reason}" if report.reason else ""
     if report.status == "runs":
         return f"{report.child} has begun{why}. Its report will come as a message."
-    return f"{report.child} is {report.status}{why}.{where}\n\n{report.text}".rstrip()
+    return f"{report.child} is {report.status}{why}.{place}\n\n{report.text}".rstrip()
 
 
 def task_for(agents: Sequence[AgentChoice]) -> Tool:
     """The tool, with the available agents in its description."""
-    listed = "\n".join(f"- {each.name}: {each.description}" for each in agents)
+    listed = "\n".join(f"- {agent.name}: {agent.description}" for agent in agents)
     return replace(task, description=f"{task.description}\nThe agents are:\n{listed}")
 
 
@@ -140,5 +140,5 @@ async def schedule(
     """Schedule work for later in this workspace: a new session runs the prompt, without a person, with the rights of this one. Give either when or every."""
     if bool(when.strip()) == bool(every.strip()):
         raise ToolFailed("Give either when or every. Nothing was done.")
-    found = await schedules.add(call, prompt, when, every)
-    return Reply(f"{found}.", (Note(found),))
+    summary = await schedules.add(call, prompt, when, every)
+    return Reply(f"{summary}.", (Note(summary),))

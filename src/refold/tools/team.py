@@ -15,8 +15,8 @@ from refold.values.control import Final
 from refold.values.display import Note
 from refold.values.tools import Effect
 
-LEAD = "lead"
-_SILENT = "Nothing to report."
+LEAD_NAME = "lead"
+_EMPTY_REPORT = "Nothing to report."
 MailKind: TypeAlias = Literal["message", "plan", "review", "shutdown"]
 
 
@@ -51,7 +51,7 @@ class Team(Protocol):
         """The mail that this member has got, oldest first, each as text."""
         ...
 
-    def listed(self) -> Sequence[str]:
+    def describe(self) -> Sequence[str]:
         """A line for each teammate: name, state, what was asked of it."""
         ...
 
@@ -99,14 +99,14 @@ async def broadcast(content: str, *, team: Team, call: str) -> Reply:
 @tool(Effect.SELF)
 async def read_inbox(*, team: Team) -> Reply:
     """Read the mail you have got again. New mail comes to you by itself."""
-    found = team.inbox()
-    return Reply("\n\n".join(found) or "There is no mail.", (Note(f"{len(found)} mails"),))
+    mail = team.inbox()
+    return Reply("\n\n".join(mail) or "There is no mail.", (Note(f"{len(mail)} mails"),))
 
 
 @tool(Effect.SELF)
 async def list_teammates(*, team: Team) -> Reply:
     """List the members of the team, and what each is doing."""
-    text = "\n".join(team.listed()) or "There are no teammates."
+    text = "\n".join(team.describe()) or "There are no teammates."
     return Reply(text, (Note(text),))
 
 
@@ -135,7 +135,9 @@ async def idle(
     ] = "",
 ) -> Reply:
     """End your turn: you have nothing to do until mail or a free task comes, which begins your next turn."""
-    return Reply("You are idle.", (Note("idle"),), control=Final(report.strip() or _SILENT))
+    return Reply(
+        "You are idle.", (Note("idle"),), control=Final(report.strip() or _EMPTY_REPORT)
+    )
 
 
 TEAM_TOOLS = (

@@ -14,13 +14,13 @@ from msgspec import Struct
 from refold.errors import ToolFailed
 from refold.values.text import clean
 
-_MARKS = (
+_BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-_ASCII = bytes(range(128))
-_LOOKED_AT = 8192  # bytes in which a NUL means: no text
+_ASCII_BYTES = bytes(range(128))
+_MAX_HEAD_BYTES = 8192  # bytes in which a NUL means: no text
 
 
 class EditableText(Struct, frozen=True):
@@ -55,7 +55,7 @@ class EditableText(Struct, frozen=True):
 
         return DISPLAY_NAMES[self.encoding]
 
-    def encoded(self, text: str) -> bytes:
+    def encode(self, text: str) -> bytes:
         """`text`, which has this file's line ends, as bytes of this file."""
         return self.mark + text.encode(self.encoding, _errors(self.encoding))
 
@@ -64,22 +64,22 @@ class EditableText(Struct, frozen=True):
         text = text.replace("\r\n", "\n")
         return text.replace("\n", "\r\n") if self.crlf else text
 
-    def replaced(self, places: list[int], old: str, new: str) -> str:
+    def replace_at(self, places: list[int], old: str, new: str) -> str:
         """`new` instead of `old` at each of `places` in `plain`. The rest stays as it is.
 
         `old` and `new` have LF; the k-th line of `new` ends like the k-th of `old`.
         """
         returns = list(_returns(self.text))
-        text, done, pieces = self.text, 0, list[str]()
+        text, end, pieces = self.text, 0, list[str]()
         for place in places:
             first = place + bisect_left(returns, place)
             after = place + len(old)
             last = after + bisect_left(returns, after)
-            pieces += (text[done:first], self._like(text[first:last], new))
-            done = last
-        return "".join((*pieces, text[done:]))
+            pieces += (text[end:first], self._with_ends_like(text[first:last], new))
+            end = last
+        return "".join((*pieces, text[end:]))
 
-    def _like(self, before: str, new: str) -> str:
+    def _with_ends_like(self, before: str, new: str) -> str:
         ends = [piece.endswith("\r") for piece in before.split("\n")[:-1]]
         if all(end == self.crlf for end in ends):
             return self.with_ends(new)
@@ -92,12 +92,12 @@ class EditableText(Struct, frozen=True):
         return "".join(joined).removesuffix("\r\n" if ends[len(lines) - 1] else "\n")
 
 
-def written(content: bytes) -> EditableText | None:
+def decode_text(content: bytes) -> EditableText | None:
     """The text that `content` is, or None: it is no text."""
-    for mark, encoding in _MARKS:
+    for mark, encoding in _BYTE_ORDER_MARKS:
         if content.startswith(mark):
-            return _exact(content, encoding, mark)
-    if b"\0" in content[:_LOOKED_AT]:
+            return _decode_exactly(content, encoding, mark)
+    if b"\0" in content[:_MAX_HEAD_BYTES]:
         return None
     try:
         return EditableText(content.decode())
@@ -105,7 +105,7 @@ def written(content: bytes) -> EditableText | None:
         text = content.decode(errors="surrogateescape")
         # More good UTF-8 than bad bytes: a UTF-8 file with damage. Else an older encoding.
         good = text.encode(errors="ignore")
-        if len(good.translate(None, _ASCII)) > len(content) - len(good):
+        if len(good.translate(None, _ASCII_BYTES)) > len(content) - len(good):
             return EditableText(text)
         from refold.tools.legacy_encodings import legacy_encoding
 
@@ -122,13 +122,13 @@ def check_sendable(text: str, name: str) -> None:
         raise ToolFailed(f"{name} holds half a character (\\u{ord(half):04x}).") from error
 
 
-def _exact(content: bytes, encoding: str, mark: bytes) -> EditableText | None:
+def _decode_exactly(content: bytes, encoding: str, mark: bytes) -> EditableText | None:
     try:
         text = content[len(mark) :].decode(encoding, _errors(encoding))
     except UnicodeDecodeError:
         return None
-    found = EditableText(text, encoding, mark)
-    return found if found.encoded(text) == content else None
+    decoded = EditableText(text, encoding, mark)
+    return decoded if decoded.encode(text) == content else None
 
 
 def _errors(encoding: str) -> str:
@@ -137,15 +137,15 @@ def _errors(encoding: str) -> str:
 
 def _returns(text: str) -> Iterator[int]:
     """The offsets, in the text with LF alone, of line ends that are CRLF."""
-    found, before = text.find("\r\n"), 0
-    while found >= 0:
-        yield found - before
+    offset, before = text.find("\r\n"), 0
+    while offset >= 0:
+        yield offset - before
         before += 1
-        found = text.find("\r\n", found + 2)
+        offset = text.find("\r\n", offset + 2)
 
 
-LONGEST_LINE = 2000  # characters
-MOST = 28_000  # characters: below the length at which the seam cuts
+MAX_LINE_CHARS = 2000  # characters
+MAX_PIECE_CHARS = 28_000  # characters: below the length at which the seam cuts
 
 
 class Piece(Struct, frozen=True):
@@ -175,43 +175,43 @@ def piece(text: str, first: int, count: int) -> Piece:
     """Lines of `text` (LF alone) from `first`, at most `count`, cut where too long."""
     total = text.count("\n") + (not text.endswith("\n") and bool(text))
     shown, length, last = list[str](), 0, first - 1
-    for number, line in enumerate(_from(text, first), first):
-        row = f"{number}\t{clipped_line(line)}"
+    for number, line in enumerate(_lines_from(text, first), first):
+        row = f"{number}\t{shorten_line(line)}"
         length += len(row) + 1
-        if number >= first + count or (length > MOST and shown):
+        if number >= first + count or (length > MAX_PIECE_CHARS and shown):
             break
         shown.append(row)
         last = number
     return Piece("\n".join(shown), first, last, total)
 
 
-def folded(text: str, width: int = LONGEST_LINE) -> str:
+def fold_lines(text: str, width: int = MAX_LINE_CHARS) -> str:
     """`text` with its long lines broken, so that each part can be asked for."""
     if all(len(line) <= width for line in text.split("\n")):
         return text
     return "\n".join(
-        line[at : at + width]
+        line[index : index + width]
         for line in text.split("\n")
-        for at in range(0, max(len(line), 1), width)
+        for index in range(0, max(len(line), 1), width)
     )
 
 
-def _from(text: str, first: int) -> Iterator[str]:
+def _lines_from(text: str, first: int) -> Iterator[str]:
     # Not by splitting it all: a big file must not become a million strings.
-    at = 0
+    offset = 0
     for _ in range(first - 1):
-        at = text.find("\n", at) + 1
-        if at == 0:
+        offset = text.find("\n", offset) + 1
+        if offset == 0:
             return
-    while at < len(text):
-        end = text.find("\n", at)
-        yield text[at : end if end >= 0 else len(text)]
+    while offset < len(text):
+        end = text.find("\n", offset)
+        yield text[offset : end if end >= 0 else len(text)]
         if end < 0:
             return
-        at = end + 1
+        offset = end + 1
 
 
-def clipped_line(line: str, chars: int = LONGEST_LINE) -> str:
+def shorten_line(line: str, chars: int = MAX_LINE_CHARS) -> str:
     """At most so many characters of a line, and the number of those that are left out."""
     line = clean(line)
     left = len(line) - chars

@@ -23,7 +23,7 @@ from refold.values.control import (
 from refold.values.display import Checklist, Note
 from refold.values.tools import Effect
 
-MOST = 100
+MAX_TODOS = 100
 
 
 class Item(Struct, frozen=True):
@@ -37,13 +37,13 @@ class Item(Struct, frozen=True):
 async def todo_write(
     todos: Annotated[
         tuple[Item, ...],
-        Meta(max_length=MOST, description="the whole list as it is from now on"),
+        Meta(max_length=MAX_TODOS, description="the whole list as it is from now on"),
     ],
 ) -> Reply:
     """Keep a checklist of a task with three or more steps: write it when you begin, and again whenever something is done, with exactly one item in_progress."""
     items = tuple(
-        Todo(each.subject, "done" if each.status == "completed" else each.status)
-        for each in todos
+        Todo(item.subject, "done" if item.status == "completed" else item.status)
+        for item in todos
     )
     left = sum(todo.open for todo in items)
     text = f"{len(todos)} todos, {left} of them open." if todos else "No todos any more."
@@ -74,7 +74,7 @@ _Status: TypeAlias = Literal["pending", "in_progress", "done", "cancelled", "com
 _Blockers: TypeAlias = Annotated[
     tuple[int, ...], Meta(description="tasks that must be done first")
 ]
-_LISTED = 200  # tasks of one list
+_MAX_LISTED_TASKS = 200  # tasks of one list
 
 
 @tool(Effect.SELF, subject="subject")
@@ -90,14 +90,14 @@ async def task_create(  # noqa: PLR0913 - the parameters are the schema
 ) -> Reply:
     """Add a task to the board that all sessions of this project share."""
     task = NewTask(subject, description, blocked_by, owner, metadata)
-    return _changed("Added", await board.add(task, context.session_id, _key(context)))
+    return _reply_changed("Added", await board.add(task, context.session_id, _key(context)))
 
 
 @tool(Effect.SELF, subject="id")
 async def task_get(id: int, *, board: Board) -> Reply:
     """Read one task of the board whole."""
     task = await board.task(id)
-    return Reply(_whole(task), (Note(_row(task)),))
+    return Reply(_task_text(task), (Note(_row(task)),))
 
 
 @tool(Effect.SELF, subject="id")
@@ -118,7 +118,7 @@ async def task_update(  # noqa: PLR0913, PLR0917 - the parameters are the schema
     """Change a task of the board; status done completes it, pending gives it back."""
     became = "done" if status == "completed" else status
     change = TaskChange(subject, description, became, blocked_by, owner, metadata)
-    return _changed("Changed", await board.change(id, change, context.session_id))
+    return _reply_changed("Changed", await board.change(id, change, context.session_id))
 
 
 @tool(Effect.SELF, subject="status")
@@ -126,13 +126,13 @@ async def task_list(
     status: Literal["open", "free", "all"] = "open", *, board: Board
 ) -> Reply:
     """List the tasks of the board: open, free to be claimed, or all."""
-    found = [each for each in await board.tasks() if _listed(each, status)]
-    rows = [_row(each) for each in found[-_LISTED:]]
-    if more := len(found) - len(rows):
-        rows.insert(0, f"({more} older tasks are left out)")
+    tasks = [task for task in await board.tasks() if _is_wanted(task, status)]
+    rows = [_row(task) for task in tasks[-_MAX_LISTED_TASKS:]]
+    if left_out := len(tasks) - len(rows):
+        rows.insert(0, f"({left_out} older tasks are left out)")
     words = "" if status == "all" else f"{status} "
     text = "\n".join(rows) or f"There are no {words}tasks on the board."
-    return Reply(text, (_checklist(found[-_LISTED:]),) if rows else (Note(text),))
+    return Reply(text, (_checklist(tasks[-_MAX_LISTED_TASKS:]),) if rows else (Note(text),))
 
 
 @tool(Effect.SELF, subject="id")
@@ -143,12 +143,12 @@ async def task_claim(
     context: Context,
 ) -> Reply:
     """Take a task of the board to work on. Only one session gets it."""
-    found = await board.claim(id, context.session_id, _key(context))
-    return _changed("Yours now", found)
+    task = await board.claim(id, context.session_id, _key(context))
+    return _reply_changed("Yours now", task)
 
 
-def _changed(what: str, task: BoardTask) -> Reply:
-    text = f"{what}: {_whole(task)}"
+def _reply_changed(verb: str, task: BoardTask) -> Reply:
+    text = f"{verb}: {_task_text(task)}"
     return Reply(text, (_checklist([task]),), control=TasksChanged((task,)))
 
 
@@ -156,7 +156,7 @@ def _key(context: Context) -> str:
     return f"{context.session_id}/{context.call_id}"
 
 
-def _listed(task: BoardTask, status: str) -> bool:
+def _is_wanted(task: BoardTask, status: str) -> bool:
     match status:
         case "open":
             return task.open
@@ -174,20 +174,20 @@ def _row(task: BoardTask) -> str:
     return f"#{task.id} [{task.status}] {task.subject}{_about(task)}"
 
 
-def _whole(task: BoardTask) -> str:
+def _task_text(task: BoardTask) -> str:
     notes = [f"{key}: {value}" for key, value in task.metadata.items()]
     return "\n".join([_row(task), *filter(None, [task.description]), *notes])
 
 
 def _about(task: BoardTask) -> str:
-    told = "; ".join(_facts(task))
-    return f" ({told})" if told else ""
+    facts = "; ".join(_facts(task))
+    return f" ({facts})" if facts else ""
 
 
 def _facts(task: BoardTask) -> Iterator[str]:
     if task.owner:
         yield f"owner {task.owner}"
     if task.waits_for:
-        yield f"waits for {', '.join(f'#{each}' for each in task.waits_for)}"
+        yield f"waits for {', '.join(f'#{id_}' for id_ in task.waits_for)}"
     if task.blocks and task.open:
-        yield f"blocks {', '.join(f'#{each}' for each in task.blocks)}"
+        yield f"blocks {', '.join(f'#{id_}' for id_ in task.blocks)}"

@@ -18,31 +18,33 @@ from refold.values.display import Note
 from refold.values.printable_names import shorten
 from refold.values.tools import CALLER, Effect
 
-_PICK = "select:"
-_LIST = 700  # characters of the list of names; a description may have 1,024
-_GIST = 60  # of what is told of each
-_MOST = 20
-_HALF, _ALIKE = 50.0, 80.0  # of 100
-_HOW = f"Call one as {CALLER}(name, arguments)."
+_SELECT_PREFIX = "select:"
+_MAX_LIST_CHARS = 700  # characters of the list of names; a description may have 1,024
+_MAX_GIST_CHARS = 60  # of what is told of each
+_MAX_RESULTS = 20
+_MIN_SCORE, _MIN_LIKENESS = 50.0, 80.0  # of 100
+_CALL_HINT = f"Call one as {CALLER}(name, arguments)."
 
 
 @tool(Effect.SELF)
 async def tool_search(
     query: Annotated[str, Meta(description="keywords, or select:NAME,NAME")],
-    limit: Annotated[int, Meta(ge=1, le=_MOST)] = 5,
+    limit: Annotated[int, Meta(ge=1, le=_MAX_RESULTS)] = 5,
     *,
     deferred: Sequence[Tool],
 ) -> Reply:
     """Find more tools and read their schemas; tool_call calls them."""
     wanted = query.strip()
-    if wanted.startswith(_PICK):
-        found = _picked(wanted.removeprefix(_PICK), deferred)
+    if wanted.startswith(_SELECT_PREFIX):
+        tools = _select(wanted.removeprefix(_SELECT_PREFIX), deferred)
     else:
-        found = _ranked(wanted, deferred)[:limit]
-    if not found:
-        raise ToolFailed(f"No tool is about {query!r}. {_there_are(deferred)}")
-    names = ", ".join(each.name for each in found)
-    return Reply("\n\n".join([*map(_told, found), _HOW]), (Note(f"found {names}"),))
+        tools = _rank(wanted, deferred)[:limit]
+    if not tools:
+        raise ToolFailed(f"No tool is about {query!r}. {_available_names(deferred)}")
+    names = ", ".join(match.name for match in tools)
+    return Reply(
+        "\n\n".join([*map(_describe, tools), _CALL_HINT]), (Note(f"found {names}"),)
+    )
 
 
 @tool(Effect.SELF)
@@ -50,39 +52,39 @@ async def tool_call(
     name: str, arguments: dict[str, Any], *, deferred: Sequence[Tool]
 ) -> Reply:
     """Call a tool that tool_search found, with arguments as its schema says."""
-    raise ToolFailed(_unknown(name, deferred))
+    raise ToolFailed(_unknown_tool(name, deferred))
 
 
-def finding(deferred: Sequence[Tool], more: str = "") -> tuple[Tool, ...]:
+def search_tools(deferred: Sequence[Tool], more: str = "") -> tuple[Tool, ...]:
     """The two tools that reach the `deferred` ones, with their names. Empty if there are none.
 
     `more` is a sentence about tools that are still to come.
     """
     if not deferred and not more:
         return ()
-    listed = "; ".join(_listed(deferred))
-    there = f"There are: {listed}." if listed else ""
-    about = " ".join(filter(None, (tool_search.description, there, more)))
+    listed = "; ".join(_list_names(deferred))
+    names_text = f"There are: {listed}." if listed else ""
+    about = " ".join(filter(None, (tool_search.description, names_text, more)))
     return (
         replace(tool_search, description=about),
         tool_call,
     )
 
 
-def _picked(names: str, deferred: Sequence[Tool]) -> list[Tool]:
+def _select(names: str, deferred: Sequence[Tool]) -> list[Tool]:
     known = {tool.name: tool for tool in deferred}
-    wanted = [name for each in names.split(",") if (name := each.strip())]
+    wanted = [name for part in names.split(",") if (name := part.strip())]
     for name in wanted:
         if name not in known:
-            raise ToolFailed(_unknown(name, deferred))
+            raise ToolFailed(_unknown_tool(name, deferred))
     return [known[name] for name in dict.fromkeys(wanted)]
 
 
-def _ranked(query: str, deferred: Sequence[Tool]) -> list[Tool]:
+def _rank(query: str, deferred: Sequence[Tool]) -> list[Tool]:
     words = query.casefold().replace("_", " ").split()
     scored = [(_score(words, tool), tool) for tool in deferred]
     best = sorted(scored, key=lambda each: -each[0])
-    return [tool for score, tool in best if score >= _HALF]
+    return [tool for score, tool in best if score >= _MIN_SCORE]
 
 
 def _score(words: Sequence[str], tool: Tool) -> float:
@@ -100,24 +102,24 @@ def _score(words: Sequence[str], tool: Tool) -> float:
         likeness = max(
             in_name[1] if in_name else 0.0, in_words[1] * 0.9 if in_words else 0.0
         )
-        return likeness if likeness >= _ALIKE * 0.9 else 0.0
+        return likeness if likeness >= _MIN_LIKENESS * 0.9 else 0.0
 
     return sum(map(alike, words)) / len(words) if words else 0.0
 
 
-def _told(tool: Tool) -> str:
+def _describe(tool: Tool) -> str:
     spec = tool.spec
     return f"{spec.name}: {spec.description}\narguments: {bytes(spec.parameters).decode()}"
 
 
-def _listed(tools: Sequence[Tool]) -> Iterator[str]:
+def _list_names(tools: Sequence[Tool]) -> Iterator[str]:
     """Each with its gist while there is room, then names, then how many more."""
-    room = _LIST
-    for at, each in enumerate(tools):
-        gist = f"{each.name} ({_gist(each.description)})"
-        line = gist if len(gist) <= room - 12 * (len(tools) - at) else each.name
+    room = _MAX_LIST_CHARS
+    for index, item in enumerate(tools):
+        gist = f"{item.name} ({_gist(item.description)})"
+        line = gist if len(gist) <= room - 12 * (len(tools) - index) else item.name
         if len(line) > room:
-            yield f"and {len(tools) - at} more"
+            yield f"and {len(tools) - index} more"
             return
         room -= len(line) + 2
         yield line
@@ -128,10 +130,10 @@ def _gist(description: str) -> str:
     words = first
     if not first.isprintable():  # an MCP server may send anything
         words = "".join(c if c.isprintable() else " " for c in first)
-    return shorten(words, _GIST)
+    return shorten(words, _MAX_GIST_CHARS)
 
 
-def _unknown(name: str, deferred: Sequence[Tool]) -> str:
+def _unknown_tool(name: str, deferred: Sequence[Tool]) -> str:
     names = [tool.name for tool in deferred]
     if name in names:
         return (
@@ -141,10 +143,10 @@ def _unknown(name: str, deferred: Sequence[Tool]) -> str:
 
     near = get_close_matches(name, names, n=1)
     guess = f"Did you mean {near[0]!r}? " if near else ""
-    return f"There is no tool {name!r} to be called so. {guess}{_there_are(deferred)}"
+    return f"There is no tool {name!r} to be called so. {guess}{_available_names(deferred)}"
 
 
-def _there_are(deferred: Sequence[Tool]) -> str:
+def _available_names(deferred: Sequence[Tool]) -> str:
     names = [tool.name for tool in deferred]
-    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return f"There are: {', '.join(names[:_MOST]) or 'none'}{more}."
+    ellipsis = f" and {len(names) - _MAX_RESULTS} more" if len(names) > _MAX_RESULTS else ""
+    return f"There are: {', '.join(names[:_MAX_RESULTS]) or 'none'}{ellipsis}."

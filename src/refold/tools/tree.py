@@ -16,7 +16,7 @@ from msgspec import Meta
 from refold.errors import ToolFailed
 from refold.place.port import DirectoryEntry, Files, Real
 from refold.tools.contract import Reply, tool
-from refold.tools.find import directory, sorted_items
+from refold.tools.find import find_directory, items_in_order
 from refold.values.display import Note
 from refold.values.printable_names import escaped
 from refold.values.tools import Effect
@@ -53,24 +53,26 @@ class _Directory:
 def _tree(path: str, depth: int, files: Files) -> Reply:
     from refold.place.file_walk import ignoring
 
-    real, name = directory(path, files)
+    real, name = find_directory(path, files)
     top = _Directory(real, ignoring(real), depth)
-    top_items = sorted_items(real, top.rules, files)  # fails where the whole call fails
+    top_items = items_in_order(real, top.rules, files)  # fails where the whole call fails
     _fill(top, top_items, _MAX_NAMES)
     opened, unreadable = _fill_below(top, files)
     lines = list(_lines(top, ""))
-    ignored = sum(each.ignored for each in opened)
+    ignored = sum(part.ignored for part in opened)
     remarks = list[str]()
     if ignored:
-        what = "1 ignored name is" if ignored == 1 else f"{ignored:,} ignored names are"
-        remarks.append(f"({what} left out; list_files shows them)")
-    shown = sum(len(each.items) for each in opened)
+        noun = "1 ignored name is" if ignored == 1 else f"{ignored:,} ignored names are"
+        remarks.append(f"({noun} left out; list_files shows them)")
+    shown = sum(len(part.items) for part in opened)
     if shown >= _MAX_NAMES:
         remarks.append(f"({shown} names, and no more: give the path of a part)")
     if unreadable:
-        more = len(unreadable) - _UNREADABLE_SHOWN
+        left_out = len(unreadable) - _UNREADABLE_SHOWN
         named = "; ".join(unreadable[:_UNREADABLE_SHOWN])
-        remarks.append(f"Not listed: {named}{f'; and {more:,} more' if more > 0 else ''}.")
+        remarks.append(
+            f"Not listed: {named}{f'; and {left_out:,} left_out' if left_out > 0 else ''}."
+        )
     text = "\n".join((*(lines or [f"{name} is empty."]), *remarks))
     return Reply(text, (Note(f"showed {shown:,} names below {name}"),))
 
@@ -85,45 +87,45 @@ def _fill_below(top: _Directory, files: Files) -> tuple[list[_Directory], list[s
     opened, unreadable, room = [top], list[str](), _MAX_NAMES - len(top.items)
     waiting = deque([top])
     while waiting:
-        here = waiting.popleft()
-        for item in here.items:
-            if item.kind != "directory" or here.depth <= 1 or room <= 0:
+        parent = waiting.popleft()
+        for item in parent.items:
+            if item.kind != "directory" or parent.depth <= 1 or room <= 0:
                 continue
             from_thread.check_cancelled()
-            real = Real(os.path.join(here.real, item.name))
-            below = _Directory(real, ignoring_in(real, here.rules), here.depth - 1)
+            real = Real(os.path.join(parent.real, item.name))
+            below = _Directory(real, ignoring_in(real, parent.rules), parent.depth - 1)
             try:
-                items = sorted_items(real, below.rules, files)
+                items = items_in_order(real, below.rules, files)
             except ToolFailed as error:
                 unreadable.append(str(error).rstrip("."))
                 continue
             _fill(below, items, room)
             room -= len(below.items)
-            here.below[item.name] = below
+            parent.below[item.name] = below
             opened.append(below)
             waiting.append(below)
     return opened, unreadable
 
 
-def _fill(here: _Directory, items: list[tuple[DirectoryEntry, bool]], room: int) -> None:
-    kept = [item for item, ignored in items if not ignored]
-    here.items = kept[: min(room, _MAX_NAMES_OF_ONE)]
-    here.left_out = len(kept) - len(here.items)
-    here.ignored = sum(ignored and item.name != ".git" for item, ignored in items)
+def _fill(parent: _Directory, items: list[tuple[DirectoryEntry, bool]], room: int) -> None:
+    visible = [item for item, ignored in items if not ignored]
+    parent.items = visible[: min(room, _MAX_NAMES_OF_ONE)]
+    parent.left_out = len(visible) - len(parent.items)
+    parent.ignored = sum(ignored and item.name != ".git" for item, ignored in items)
 
 
-def _lines(here: _Directory, indent: str) -> Iterator[str]:
-    for item in here.items:
+def _lines(parent: _Directory, indent: str) -> Iterator[str]:
+    for item in parent.items:
         name = f"{indent}{escaped(item.name)}"
         if item.kind == "directory":
-            below = here.below.get(item.name)
+            below = parent.below.get(item.name)
             yield f"{name}/" if below else f"{name}/ …"
             if below:
                 yield from _lines(below, f"{indent}  ")
         else:
             yield name if item.kind == "file" else f"{name} ({_special(item)})"
-    if here.left_out:
-        yield f"{indent}(and {here.left_out:,} more)"
+    if parent.left_out:
+        yield f"{indent}(and {parent.left_out:,} more)"
 
 
 def _special(item: DirectoryEntry) -> str:

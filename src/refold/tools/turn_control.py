@@ -15,7 +15,7 @@ from refold.values.display import Note
 from refold.values.printable_names import shorten
 from refold.values.tools import Effect
 
-_SHOWN = 500  # characters
+_MAX_NOTE_CHARS = 500  # characters
 
 
 @tool(Effect.SELF)
@@ -35,7 +35,7 @@ async def compact(
 @tool(Effect.SELF)
 async def think(thought: str) -> Reply:
     """Think something through before going on. Nothing is done."""
-    return Reply("Go on.", (Note(shorten(" ".join(thought.split()), _SHOWN)),))
+    return Reply("Go on.", (Note(shorten(" ".join(thought.split()), _MAX_NOTE_CHARS)),))
 
 
 @tool(Effect.SELF)
@@ -43,7 +43,7 @@ async def notify(
     message: Annotated[str, Meta(min_length=1, description="one short sentence")],
 ) -> Reply:
     """Notify the person, who may be looking elsewhere, of something that cannot wait until they are back."""
-    line = " ".join(message.split())[:_SHOWN]
+    line = " ".join(message.split())[:_MAX_NOTE_CHARS]
     return Reply("The person is notified, if a screen is open.", (Note(line),))
 
 

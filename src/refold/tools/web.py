@@ -19,7 +19,7 @@ from refold.values.tools import Effect
 if TYPE_CHECKING:
     from refold.tools.page_text import SearchHits, WebPage
 
-_QUERY = 400  # characters
+_MAX_QUERY_CHARS = 400  # characters
 
 # What permissions say of a URL; true: its host leads to a private address.
 Judge = Callable[[str, bool], Decision]
@@ -41,9 +41,9 @@ async def web_fetch(
 ) -> Reply:
     """Read a web page as Markdown; also text, JSON, PDF and images."""
     page = await web.fetch(url, judge)
-    from refold.tools.page_text import reply
+    from refold.tools.page_text import page_reply
 
-    return await to_thread.run_sync(reply, page)
+    return await to_thread.run_sync(page_reply, page)
 
 
 @tool(Effect.NET)
@@ -51,12 +51,14 @@ async def web_search(
     query: str, count: Annotated[int, Meta(ge=1, le=20)] = 8, *, web: Web
 ) -> Reply:
     """Search the web: titles, addresses and excerpts, for web_fetch to read."""
-    if not query.strip() or len(query) > _QUERY:
-        raise ToolFailed(f"A query has 1 to {_QUERY} characters: give a few words.")
-    found = await web.search(query, count)
+    if not query.strip() or len(query) > _MAX_QUERY_CHARS:
+        raise ToolFailed(
+            f"A query has 1 to {_MAX_QUERY_CHARS} characters: give a few words."
+        )
+    hits = await web.search(query, count)
     from refold.tools.page_text import search_reply
 
-    return search_reply(query, found)
+    return search_reply(query, hits)
 
 
 @tool(Effect.LOOK)

@@ -14,7 +14,7 @@ from refold.values.display import Note
 from refold.values.tools import Effect
 
 _REMOVE, _KEEP = "Remove it", "Keep it"
-_QUESTION = "Remove the worktree {tree}? It has {loss}, which would be lost."
+_REMOVE_QUESTION = "Remove the worktree {tree}? It has {loss}, which would be lost."
 _NO_USER = "Not removed: {tree} has {loss}. {why} Commit the work, or call exit_worktree with keep."
 
 
@@ -52,8 +52,8 @@ async def enter_worktree(
     """Make a git worktree beside the repository, or use the one of that name, and work there from the next step on. What is not committed here is not in it. Call it alone."""
     if not name and not branch:
         raise ToolFailed("Give a name or a branch. Nothing was done.")
-    said = await worktrees.enter(name, branch, call)
-    return Reply(said, (Note(said.partition(". ")[0]),))
+    summary = await worktrees.enter(name, branch, call)
+    return Reply(summary, (Note(summary.partition(". ")[0]),))
 
 
 @tool(Effect.RUN, subject="action")
@@ -69,7 +69,7 @@ async def exit_worktree(
     """Leave the worktree, and work in the session's own directory again. The user is asked before uncommitted changes are removed; committed work stays on its branch. Call it alone."""
     tree, loss = await worktrees.loss()
     if action == "remove" and loss:
-        question = _QUESTION.format(tree=tree, loss=loss)
+        question = _REMOVE_QUESTION.format(tree=tree, loss=loss)
         try:
             answer = await context.ask(question, (_REMOVE, _KEEP))
         except ToolFailed as error:
@@ -79,5 +79,5 @@ async def exit_worktree(
             raise ToolFailed(
                 f"Not removed: the user answered {answer!r}. The session still works in {tree}."
             )
-    said = await worktrees.leave(remove=action == "remove", call=call)
-    return Reply(said, (Note(said),))
+    summary = await worktrees.leave(remove=action == "remove", call=call)
+    return Reply(summary, (Note(summary),))
