@@ -61,7 +61,7 @@ def events() -> str:
         structure(module, found)
         for module in (kinds, child_events)
         for found in classes(module)
-        if found.name in codec.KINDS
+        if found.name in codec.KINDS_BY_NAME
     )
 
 

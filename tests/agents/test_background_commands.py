@@ -20,7 +20,7 @@ from refold.agents.background_commands import MOST, PLANNING, OutputWatch
 from refold.client.session import Session
 from refold.errors import BadInput
 from refold.journal.events.kinds import BackgroundEnded, Ended, Said
-from refold.journal.state.background import MOST_WAKES
+from refold.journal.state.background import MAX_WAKES
 from refold.provider.port import Request
 from refold.testing.providers import Line, ScriptedProvider
 from refold.values.display import Note, Output, Shown
@@ -596,16 +596,16 @@ def test_plan_mode_ends_what_may_write_and_leaves_the_rest(
 def test_the_agent_is_not_woken_for_ever(tmp_path: Path) -> None:
     async def test() -> None:
         watching = (call("monitor", command="echo ready", until="nothing"), "I wait.")
-        async with talking(tmp_path, *watching * (2 * MOST_WAKES)) as (session, provider):
+        async with talking(tmp_path, *watching * (2 * MAX_WAKES)) as (session, provider):
             await session.run("Watch it.")
-            while len(session.view.background.commands) <= MOST_WAKES or session.has_work:
+            while len(session.view.background.commands) <= MAX_WAKES or session.has_work:
                 await ended(session, session.view.background.commands[-1].name)
                 await session.settle()
             woken = len(provider.heard)
             await session.run("Once more.")
 
-            assert woken == 2 * (MOST_WAKES + 1)
-            assert session.view.background.wakes < MOST_WAKES  # counted anew
+            assert woken == 2 * (MAX_WAKES + 1)
+            assert session.view.background.wakes < MAX_WAKES  # counted anew
 
     anyio.run(test)
 

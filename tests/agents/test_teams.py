@@ -13,7 +13,7 @@ from refold.agents.child import ChildSpec
 from refold.agents.children import Children
 from refold.agents.team import Team
 from refold.errors import BadInput, ToolFailed
-from refold.journal.board.task_graph import Board, BoardEvent, folded
+from refold.journal.board.task_graph import Board, BoardEvent, fold_board
 from refold.journal.events.kinds import (
     ChildBorn,
     ChildEnded,
@@ -50,19 +50,19 @@ class LoggedBoard:
         self, log: list[tuple[str, str]], events: Sequence[BoardEvent] = ()
     ) -> None:
         self._log, self.events = log, list(events)
-        self.board = folded(Board(), events)
+        self.board = fold_board(Board(), events)
 
     async def add(self, task: NewTask, by: str, key: str) -> BoardTask:
-        made = self._did(lambda: self.board.added(task, key))
+        made = self._did(lambda: self.board.addition(task, key))
         return self.board.task(made.id if made else self.board.calls[key])
 
     async def change(self, id_: int, change: TaskChange, by: str) -> BoardTask:
-        self._did(lambda: self.board.changed(id_, change, by))
+        self._did(lambda: self.board.update(id_, change, by))
         return self.board.task(id_)
 
     async def claim(self, id_: int, by: str, key: str) -> BoardTask:
         await anyio.lowlevel.checkpoint()
-        made = self._did(lambda: self.board.claimed(id_, by, key))
+        made = self._did(lambda: self.board.claim(id_, by, key))
         return self.board.task(made.id if made else id_ or self.board.calls[key])
 
     async def task(self, id_: int) -> BoardTask:
@@ -79,7 +79,7 @@ class LoggedBoard:
         if event is not None:
             self.events.append(event)
             self._log.append(("board", type(event).__name__))
-            self.board = folded(self.board, [event])
+            self.board = fold_board(self.board, [event])
         return event
 
 

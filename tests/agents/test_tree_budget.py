@@ -28,7 +28,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.state.fold import BudgetUsed, View, budget_of, fold, used
+from refold.journal.state.fold import BudgetUsed, View, budget_of, budget_used, fold
 from refold.journal.store.port import MemoryStore
 from refold.permissions.rules import parse
 from refold.provider.port import Delta, Request
@@ -298,7 +298,7 @@ def test_a_child_ends_for_want_of_money_and_its_parent_goes_on_with_what_came_ba
         mine = World(Model(CountingModel(Plan(), 0, None)), budget=Budget(1.0))  # type: ignore[arg-type]
         purse = ChildGrant(record, lambda: mine, "child-1", GrantQueue())
         there = fold([Entry(1, TurnStarted(0)), Entry(2, ModelAsked(dollars=0.9))])
-        refused = await purse.request_more(Estimate(0.2, 10), used(there))
+        refused = await purse.request_more(Estimate(0.2, 10), budget_used(there))
         await record(
             ChildEnded("child-1", "budget", "partial", spent=Spent(Usage(), 0.4, 1))
         )
@@ -307,7 +307,7 @@ def test_a_child_ends_for_want_of_money_and_its_parent_goes_on_with_what_came_ba
     refused, after = anyio.run(main)
 
     assert refused is None
-    assert used(after).dollars == pytest.approx(0.4)
+    assert budget_used(after).dollars == pytest.approx(0.4)
 
 
 def test_what_a_child_is_lent_counts_as_used_until_it_has_ended() -> None:
@@ -321,9 +321,21 @@ def test_what_a_child_is_lent_counts_as_used_until_it_has_ended() -> None:
 
     lent, grown_, ended = fold(began), fold([*began, *more]), fold([*began, *more, *over])
 
-    assert (used(lent).dollars, used(lent).tokens, used(lent).calls) == (1.5, 100, 3)
-    assert (used(grown_).dollars, used(grown_).tokens, used(grown_).calls) == (2.5, 200, 5)
-    assert (used(ended).dollars, used(ended).tokens, used(ended).calls) == (0.6, 7, 1)
+    assert (
+        budget_used(lent).dollars,
+        budget_used(lent).tokens,
+        budget_used(lent).calls,
+    ) == (1.5, 100, 3)
+    assert (
+        budget_used(grown_).dollars,
+        budget_used(grown_).tokens,
+        budget_used(grown_).calls,
+    ) == (2.5, 200, 5)
+    assert (
+        budget_used(ended).dollars,
+        budget_used(ended).tokens,
+        budget_used(ended).calls,
+    ) == (0.6, 7, 1)
     assert ended.account.children_spent == a_dime()
     assert fold([*over], fold([*began, *more])).turn == ended.turn
 
@@ -332,7 +344,7 @@ def test_a_copy_of_a_session_has_lent_nothing_to_the_children_of_the_other() -> 
     born = ChildBorn("child-1", "c1", "code", "", grant=Budget(1.0))
     copied = fold([Entry(1, TurnStarted(0)), Entry(2, born), Entry(3, Forked("s", 2))])
 
-    assert used(copied).dollars == 0.0
+    assert budget_used(copied).dollars == 0.0
 
 
 def a_dime() -> Spent:
@@ -368,7 +380,9 @@ def test_a_grant_that_the_child_never_heard_of_is_told_again_after_a_crash() -> 
         await record(ChildBorn("child-1", "c1", "code", "", grant=Budget(1.0)))
         mine = World(Model(CountingModel(Plan(), 0, None)), budget=Budget(64.0))  # type: ignore[arg-type]
         purse = ChildGrant(record, lambda: mine, "child-1", GrantQueue())
-        there = used(fold([Entry(1, TurnStarted(0)), Entry(2, ModelAsked(dollars=1.0))]))
+        there = budget_used(
+            fold([Entry(1, TurnStarted(0)), Entry(2, ModelAsked(dollars=1.0))])
+        )
         first = await purse.request_more(Estimate(0.5, 1), there)
         seq = record.view.seq
         again = await ChildGrant(
@@ -399,8 +413,8 @@ def test_what_a_child_had_set_aside_before_a_crash_stays_counted_and_is_not_doub
 
     before, after = anyio.run(written), anyio.run(resumed)
 
-    assert used(after) == used(before)
-    assert used(after).dollars == pytest.approx(2.75)
+    assert budget_used(after) == budget_used(before)
+    assert budget_used(after).dollars == pytest.approx(2.75)
 
 
 def test_a_child_is_told_what_is_left_of_what_its_money_comes_from_once_for_each_mark() -> (
@@ -446,7 +460,7 @@ def test_what_is_set_aside_for_a_leaf_has_to_fit_into_what_was_lent() -> None:
     view = anyio.run(main)
 
     assert view.rights.budget == Budget(0.6)
-    assert used(view).dollars == pytest.approx(0.4)
+    assert budget_used(view).dollars == pytest.approx(0.4)
     assert asked == [Estimate(0.4, 1)] * 2
 
 
@@ -493,7 +507,9 @@ def test_who_was_lent_a_budget_lends_no_more_than_that_unless_it_is_lent_more() 
         await record(TurnStarted(0), BudgetSet(Budget(1.0)), ModelAsked(dollars=0.5))
         await record(ChildBorn("child-1", "c1", "code", "", grant=Budget(0.4)))
         mine = World(Model(CountingModel(Plan(), 0, None)), lineage=Lineage(grant=above))  # type: ignore[arg-type]
-        there = used(fold([Entry(1, TurnStarted(0)), Entry(2, ModelAsked(dollars=0.4))]))
+        there = budget_used(
+            fold([Entry(1, TurnStarted(0)), Entry(2, ModelAsked(dollars=0.4))])
+        )
         purse = ChildGrant(record, lambda: mine, "child-1", GrantQueue())
         assert purse.share_left == pytest.approx(0.1)
         return await purse.request_more(Estimate(0.3, 1), there), record.view
@@ -502,10 +518,10 @@ def test_who_was_lent_a_budget_lends_no_more_than_that_unless_it_is_lent_more() 
     found, rich = anyio.run(lent, Above(Budget(1.3)))
 
     assert refused is None
-    assert used(poor).dollars == pytest.approx(0.9)
+    assert budget_used(poor).dollars == pytest.approx(0.9)
     assert found is not None
     assert found.dollars == pytest.approx(0.7)
-    assert used(rich).dollars == pytest.approx(1.2)
+    assert budget_used(rich).dollars == pytest.approx(1.2)
     assert rich.rights.budget == Budget(1.3)
 
 

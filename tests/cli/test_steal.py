@@ -271,7 +271,7 @@ def test_a_holder_on_another_host_is_refused(here: Path) -> None:
 
 def _name_as_writer(directory: Path, pid: int, host: str) -> None:
     """As if the note were of this process, whoever has the lock."""
-    file = directory / writer_lock.NAME
+    file = directory / writer_lock.FILE_NAME
     data = file.read_bytes()
     writer = writer_lock.Writer(99, pid, host, time.time())
     file.write_bytes(data[: writer_lock.HEAD_WIDTH] + msgspec.json.encode(writer) + b"\n")

@@ -39,7 +39,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.state.fold import BudgetUsed, View, fold, used
+from refold.journal.state.fold import BudgetUsed, View, budget_used, fold
 from refold.journal.state.turn import Turn
 from refold.journal.store.port import MemoryStore
 from refold.prompts.summary import summary_prompt
@@ -317,8 +317,8 @@ def test_what_a_dead_process_had_set_aside_stays_counted() -> None:
     asked = ModelAsked(dollars=0.3, tokens=300)
     found = fold([Entry(1, TurnStarted(0)), Entry(2, asked), Entry(3, asked)])
 
-    assert used(found).dollars == pytest.approx(0.6)
-    assert used(found).calls == 2
+    assert budget_used(found).dollars == pytest.approx(0.6)
+    assert budget_used(found).calls == 2
 
 
 def test_money_set_aside_for_a_summary_is_settled_in_the_journal() -> None:
@@ -489,4 +489,4 @@ def test_a_turn_that_waits_for_the_user_keeps_within_its_seconds() -> None:
     told = (begun, asked, answered, (905.0, Ended("a", "done", "")))
     view = fold([Entry(n, event, at=when) for n, (when, event) in enumerate(told, 1)])
 
-    assert used(view).seconds == 6.0
+    assert budget_used(view).seconds == 6.0

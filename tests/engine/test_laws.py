@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from refold.engine.model_call import build_request
 from refold.journal.events import kinds as news
-from refold.journal.events.codec import KINDS
+from refold.journal.events.codec import KINDS_BY_NAME
 from refold.journal.events.kinds import Entry, Event
 from refold.journal.state.fold import View, apply, fold
 from refold.journal.store.port import MemoryStore
@@ -195,7 +195,7 @@ def test_every_kind_of_news_changes_the_view_or_is_kept_for_others() -> None:
     }
 
     assert deaf == set()
-    assert {type(e).__name__ for e in samples} == set(KINDS) - {
+    assert {type(e).__name__ for e in samples} == set(KINDS_BY_NAME) - {
         "Noted",
         "RequestLogged",
         "VariablesRestored",

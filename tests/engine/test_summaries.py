@@ -22,7 +22,7 @@ from refold.journal.events.kinds import (
     Said,
     Settled,
 )
-from refold.journal.state.fold import View, fold, used
+from refold.journal.state.fold import View, budget_used, fold
 from refold.journal.store.port import MemoryStore
 from refold.provider.port import Delta, Request
 from refold.session.session import Session
@@ -343,7 +343,7 @@ def test_after_a_crash_anywhere_around_it_the_turn_goes_on(left: int) -> None:
 
     assert after.turn.outcome == "answered"
     assert 1 <= len(compactions(store)) <= 2
-    now, then = used(opened_), used(before)
+    now, then = budget_used(opened_), budget_used(before)
     assert (now.dollars, now.tokens, now.calls) == (then.dollars, then.tokens, then.calls)
     assert now.reserved_tokens == 0  # what was cut off is settled as used
     assert after.account.spent.dollars >= before.account.spent.dollars

@@ -59,13 +59,13 @@ class Failing(Mortal):
         self._call()
         super().mkdir(path)
 
-    def write(self, file: int, data: bytes, at: int) -> None:
+    def write(self, file: int, data: bytes, offset: int) -> None:
         try:
             self._call()
         except OSError:
-            super().write(file, data[: len(data) // 2], at)
+            super().write(file, data[: len(data) // 2], offset)
             raise
-        super().write(file, data, at)
+        super().write(file, data, offset)
 
     def truncate(self, file: int, size: int) -> None:
         self._call()

@@ -19,11 +19,11 @@ class Watched(Disk):
     def __init__(self, seconds: float = 0.0) -> None:
         self.writers, self._seconds = list[bool](), seconds
 
-    def write(self, file: int, data: bytes, at: int) -> None:
+    def write(self, file: int, data: bytes, offset: int) -> None:
         if data == b"line\n":  # and not the note of who writes
             self.writers.append(threading.current_thread() is threading.main_thread())
             time.sleep(self._seconds)
-        super().write(file, data, at)
+        super().write(file, data, offset)
 
 
 def written_by_the_loop(directory: Path, disk: Watched, lines: int = 4) -> list[bool]:
@@ -42,13 +42,13 @@ def written_by_the_loop(directory: Path, disk: Watched, lines: int = 4) -> list[
 def test_only_the_append_that_makes_the_file_needs_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file, "SLOW", 60.0)  # however busy the machine is
+    monkeypatch.setattr(file, "SLOW_WRITE_SECONDS", 60.0)  # however busy the machine is
 
     assert written_by_the_loop(tmp_path / "one", Watched()) == [False, True, True, True]
 
 
 def test_after_a_slow_append_the_threads_write(tmp_path: Path) -> None:
-    disk = Watched(file.SLOW * 2)
+    disk = Watched(file.SLOW_WRITE_SECONDS * 2)
 
     assert written_by_the_loop(tmp_path / "one", disk) == [False, True, False, False]
 
@@ -56,6 +56,6 @@ def test_after_a_slow_append_the_threads_write(tmp_path: Path) -> None:
 def test_a_large_append_is_for_the_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file, "SMALL", 3)
+    monkeypatch.setattr(file, "MAX_DIRECT_BYTES", 3)
 
     assert written_by_the_loop(tmp_path / "one", Watched()) == [False] * 4

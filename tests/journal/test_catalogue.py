@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from refold.errors import RefoldError
 from refold.journal.catalogue.catalogue import Catalogue
-from refold.journal.catalogue.database import opened
+from refold.journal.catalogue.database import open_tables
 from refold.journal.catalogue.session_card import Card
 from refold.journal.events import codec
 from refold.journal.events.child_events import ChildBorn
@@ -274,7 +274,7 @@ def test_a_look_without_time_shows_what_is_known(home: JournalDirectory) -> None
     put(home, "two", *talk("umbrella"))
 
     assert ids(home.catalogue().cards(seconds=0.0)) == ["one"]
-    assert set(home.catalogue().known()) == {"one"}
+    assert set(home.catalogue().last_cards()) == {"one"}
 
 
 def test_several_may_follow_the_journals_at_once(home: JournalDirectory) -> None:
@@ -327,10 +327,10 @@ def test_a_second_look_in_the_same_process_leaves_the_locks_of_the_first(
 ) -> None:
     home.root.mkdir(parents=True)
     place = home.catalogue().path
-    first = opened(place)
+    first = open_tables(place)
     before = locks(place)
 
-    second = opened(place)
+    second = open_tables(place)
 
     assert before
     assert locks(place) == before
@@ -389,7 +389,7 @@ def test_while_it_is_made_anew_others_find_what_was_known(home: JournalDirectory
     known = list[int]()
 
     def place(id_: str) -> Path:
-        known.append(len(home.catalogue().known()))
+        known.append(len(home.catalogue().last_cards()))
         return home.path(id_)
 
     built = Catalogue(home.root, place).rebuild()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from refold.errors import BadInput
-from refold.journal.catalogue.search_text import asked
+from refold.journal.catalogue.search_text import search_expression
 from refold.journal.events.kinds import Ended, ModelAnswered, Renamed, Said, Tagged
 from refold.journal.home import JournalDirectory
 from refold.values.messages import Message, Text, ToolCall
@@ -118,7 +118,7 @@ def test_only_wanted_sessions_are_found_and_no_more_than_asked_for(
 )
 def test_what_cannot_be_searched_for_is_told(query: str, told: str) -> None:
     with pytest.raises(BadInput) as caught:
-        asked(query)
+        search_expression(query)
 
     assert str(caught.value).startswith(told)
 

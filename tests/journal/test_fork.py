@@ -26,7 +26,7 @@ from refold.journal.events.kinds import (
     TurnStarted,
     VariablesSaved,
 )
-from refold.journal.fork import UNKNOWN, Fork, fork
+from refold.journal.fork import UNKNOWN_END, Fork, fork
 from refold.journal.home import JournalDirectory
 from refold.journal.state.fold import View, fold
 from refold.journal.store.check import check
@@ -157,7 +157,7 @@ def test_what_was_under_way_is_not_known_in_the_fork(tmp_path: Path) -> None:
 
     found = entries_of(home.path(fork(home, "a", None, NOW).id))
 
-    assert [entry.event for entry in found[7:]] == [Ended("c2", "unknown", UNKNOWN)]
+    assert [entry.event for entry in found[7:]] == [Ended("c2", "unknown", UNKNOWN_END)]
     assert fold(found).conversation.calls == ()
 
 
@@ -285,9 +285,9 @@ class Dying(Disk):
         if self.left < 0:
             raise self.error
 
-    def write(self, file: int, data: bytes, at: int) -> None:
+    def write(self, file: int, data: bytes, offset: int) -> None:
         self._one()
-        super().write(file, data, at)
+        super().write(file, data, offset)
 
     def sync(self, file: int) -> None:
         self._one()

@@ -36,14 +36,14 @@ def called(
 
 
 def ran(book: ScheduleBook, now: float) -> ScheduledRun | None:
-    with book.claimed(1, now) as run:
+    with book.claim_run(1, now) as run:
         if run is not None:
             book.end(1, "answered")
     return run
 
 
 def test_without_a_time_only_calls_are_due_in_their_order(book: ScheduleBook) -> None:
-    before = (ran(book, NOW + DAY), ran(book, NOW - 2 * DAY), book.find(1).ended)
+    before = (ran(book, NOW + DAY), ran(book, NOW - 2 * DAY), book.find(1).is_over)
     taken = [called(book, "a"), called(book, "b")]
 
     runs = [ran(book, NOW + 5), ran(book, NOW + 6), ran(book, NOW + 7)]

@@ -62,7 +62,14 @@ def chained(*lines: Mapping[str, object]) -> bytes:
     """Lines that follow on each other, whatever they say: a forger can do this, too."""
     head, made = Head(), list[bytes]()
     for seq, line in enumerate(lines, start=1):
-        plain = {"at": 1.0, "epoch": 1, "turn": 0, "by": "", "cause": 0, "v": codec.FORMAT}
+        plain = {
+            "at": 1.0,
+            "epoch": 1,
+            "turn": 0,
+            "by": "",
+            "cause": 0,
+            "v": codec.EVENT_FORMAT,
+        }
         entry = Entry(seq, Said(""))
         _, after = codec.encode(entry, head)
         rest = msgspec.json.encode({"seq": seq, **plain, **line})[1:]

@@ -11,7 +11,7 @@ from refold.journal.events.kinds import Ended
 from refold.journal.fork import fork
 from refold.journal.home import JournalDirectory
 from refold.journal.store.blobs import BlobFiles
-from refold.journal.store.delete import ASIDE, delete, session_size
+from refold.journal.store.delete import DELETE_PREFIX, delete, session_size
 from refold.journal.store.disk import Disk
 from refold.journal.store.file import FileStore
 from tests.journal.disks import Careless
@@ -72,7 +72,7 @@ def test_a_session_that_somebody_writes_is_not_touched(
 
 def test_what_a_crash_left_half_deleted_goes_with_the_next(home: JournalDirectory) -> None:
     put(home, "two", *talk("stays"))
-    left = home.root / f"{ASIDE}999999999-old"
+    left = home.root / f"{DELETE_PREFIX}999999999-old"
     left.mkdir()
     (left / "events.jsonl").write_bytes(b"")
 

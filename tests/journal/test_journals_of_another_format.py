@@ -23,7 +23,7 @@ from refold.session.recorder import Recorder
 ID = "20260101-120000-abcd"
 SENTENCE = (
     f"the session {ID} is in journal format 1, and this version reads format "
-    f"{codec.FORMAT}: export it with refold 0.1.0, which wrote it"
+    f"{codec.EVENT_FORMAT}: export it with refold 0.1.0, which wrote it"
 )
 
 

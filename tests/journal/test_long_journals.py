@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 from refold.journal.catalogue.catalogue import Catalogue
-from refold.journal.catalogue.database import CatalogueRow, Tables, opened
+from refold.journal.catalogue.database import CatalogueRow, Tables, open_tables
 from refold.journal.catalogue.indexer import Indexer, Tell
 from refold.journal.events.kinds import Event, Said, SessionResumed, SessionStarted
 from refold.journal.home import JournalDirectory
@@ -32,7 +32,7 @@ def home(tmp_path: Path) -> JournalDirectory:
 @pytest.fixture
 def tables(home: JournalDirectory) -> Iterator[Tables]:
     home.root.mkdir(parents=True)
-    found = opened(home.catalogue().path)
+    found = open_tables(home.catalogue().path)
     yield found
     found.close()
 
@@ -62,7 +62,7 @@ def found(home: JournalDirectory, text: str) -> int:
 
 
 def in_all(catalogue: Catalogue) -> int:
-    tables = opened(catalogue.path)
+    tables = open_tables(catalogue.path)
     _, messages = tables.count()
     tables.close()
     return messages
@@ -92,7 +92,7 @@ def test_another_gets_in_between_two_pieces(home: JournalDirectory, tables: Tabl
     entered = list[str]()
 
     def enter() -> None:
-        other = opened(home.catalogue().path)
+        other = open_tables(home.catalogue().path)
         other.begin()
         entered.append("in")
         other.commit()

@@ -61,8 +61,8 @@ def test_any_subset_of_unsynced_blocks_opens_as_a_prefix(
 
     before = anyio.run(write)
     if before:
-        disk.lose_blocks(directory / log_file.NAME, block, lost, end)
-        note = directory / writer_lock.NAME
+        disk.lose_blocks(directory / log_file.FILE_NAME, block, lost, end)
+        note = directory / writer_lock.FILE_NAME
         if pen == "missing":
             note.unlink()
         elif pen == "zeros":
@@ -81,7 +81,7 @@ def test_what_a_hole_cost_is_recorded(tmp_path: Path) -> None:
     data = as_file(found)
     hole = len(as_file(found[:3])) + 5
     directory.mkdir()
-    (directory / log_file.NAME).write_bytes(data[:hole] + bytes(9) + data[hole + 9 :])
+    (directory / log_file.FILE_NAME).write_bytes(data[:hole] + bytes(9) + data[hole + 9 :])
 
     async def resume() -> list[Event]:
         record = Recorder(FileStore(directory, THREADS, Careless()))
@@ -107,7 +107,7 @@ def test_hole_in_the_synced_part_is_damage(tmp_path: Path) -> None:
         await record.close()
 
     anyio.run(write)
-    path = directory / log_file.NAME
+    path = directory / log_file.FILE_NAME
     data = path.read_bytes()
     path.write_bytes(data[:300] + bytes(9) + data[309:])
 

@@ -8,12 +8,12 @@ import pytest
 
 from refold.errors import BadInput
 from refold.journal.schedules.recurrence import (
-    MOST,
+    MAX_COUNTED_TIMES,
     Recurrence,
     every,
+    format_moment,
     local_zone,
     once,
-    shown,
     zone_of,
 )
 
@@ -29,7 +29,7 @@ def following(found: Recurrence, after: float, count: int) -> list[str]:
     times = list[str]()
     while len(times) < count:
         after = found.next(after) or 0.0
-        times.append(shown(after, BERLIN)[4:])
+        times.append(format_moment(after, BERLIN)[4:])
     return times
 
 
@@ -96,8 +96,8 @@ def test_an_interval_counts_seconds_whatever_the_clock_shows() -> None:
 def test_of_a_very_long_time_the_last_times_are_counted() -> None:
     minutely = every("* * * * *", 0, "UTC")
 
-    assert minutely.due(0, 10**9) == (MOST, 10**9 // 60 * 60)
-    assert every("1m", 0, "UTC").due(0, 10**9) == (MOST, 10**9 // 60 * 60)
+    assert minutely.due(0, 10**9) == (MAX_COUNTED_TIMES, 10**9 // 60 * 60)
+    assert every("1m", 0, "UTC").due(0, 10**9) == (MAX_COUNTED_TIMES, 10**9 // 60 * 60)
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,9 @@ def plan(text: str, clock: Clock) -> NewSchedule:
 
 
 def ran(book: ScheduleBook, clock: Clock, id_: int = 1) -> ScheduledRun | None:
-    with book.claimed(id_, clock()) as run:
+    with book.claim_run(id_, clock()) as run:
         if run is not None:
-            book.opened(id_, "s1")
+            book.record_session(id_, "s1")
             book.end(id_, "answered", "Done.")
     return run
 
@@ -75,9 +75,9 @@ def test_a_run_that_takes_too_long_leaves_no_queue_behind(
     book.add(plan("every 1m", clock), clock())
     clock.jump(60)
 
-    with book.claimed(1, clock()) as run:
+    with book.claim_run(1, clock()) as run:
         clock.jump(180)
-        with ScheduleBook(tmp_path).claimed(1, clock()) as other:
+        with ScheduleBook(tmp_path).claim_run(1, clock()) as other:
             pass
         book.end(1, "answered")
     after = ran(book, clock)
@@ -140,7 +140,7 @@ def test_a_run_that_was_left_is_cut_off_and_not_repeated(
     book.add(plan("08:00", clock), clock())
     clock.now = at(2026, 11, 24, 8)
 
-    with book.claimed(1, clock()):
+    with book.claim_run(1, clock()):
         pass
 
     assert book.find(1).runs[-1].outcome == "cut off"

@@ -107,8 +107,8 @@ def test_last_is_the_newest_of_the_directory_and_may_have_a_child(tmp_path: Path
     put(home, "mine/child-1", *talk("so"), changed=9.0)
     put(home, "other", *talk("so"), changed=2.0)
 
-    found = [home.named(text, tmp_path).id for text in ("last", "last/child-1", "other")]
+    found = [home.resolve(text, tmp_path).id for text in ("last", "last/child-1", "other")]
 
     assert found == ["mine", "mine/child-1", "other"]
     with pytest.raises(BadInput, match=r"no session was started in .* yet: name one"):
-        home.named("last", tmp_path / "nowhere")
+        home.resolve("last", tmp_path / "nowhere")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from refold.errors import BadInput, JournalError
-from refold.journal.board.board_file import FILE, TaskBoard
+from refold.journal.board.board_file import FILE_NAME, TaskBoard
 from refold.session.redactor import Redactor
 from refold.values.control import BoardTask, NewTask, TaskChange
 
@@ -133,7 +133,7 @@ def test_a_board_that_was_moved_away_begins_anew(tmp_path: Path) -> None:
 def test_a_link_in_its_place_is_not_written_through(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("")
-    (tmp_path / FILE).symlink_to(target)
+    (tmp_path / FILE_NAME).symlink_to(target)
 
     with pytest.raises(JournalError, match="a link stands in its place"):
         TaskBoard(tmp_path).add(NewTask("a"))
@@ -216,7 +216,8 @@ def test_killed_at_any_use_of_the_disk_nothing_is_lost_and_nothing_done_twice(
             (1, "task 1", "done", "ann"), (2, "task 2", "done", "ann"),
         ]  # fmt: skip
         kinds = [
-            json.loads(line)["kind"] for line in (place / FILE).read_text().splitlines()
+            json.loads(line)["kind"]
+            for line in (place / FILE_NAME).read_text().splitlines()
         ]
         assert (
             sorted(kinds) == ["TaskAdded"] * 2 + ["TaskClaimed"] * 2 + ["TaskUpdated"] * 2

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from refold.errors import BadInput
 from refold.journal.board.task_graph import (
-    MOST_OPEN,
-    NOTES,
-    PERSON,
+    MAX_NOTES_BYTES,
+    MAX_OPEN_TASKS,
+    PERSON_NAME,
     Board,
     BoardEvent,
     TaskUpdated,
-    folded,
+    fold_board,
 )
 from refold.values.control import BoardTask, NewTask, TaskChange
 
@@ -22,16 +22,16 @@ from refold.values.control import BoardTask, NewTask, TaskChange
 def board(*tasks: NewTask) -> Board:
     found = Board()
     for task in tasks:
-        found = after(found, found.added(task))
+        found = after(found, found.addition(task))
     return found
 
 
 def after(found: Board, *events: BoardEvent | None) -> Board:
-    return folded(found, [each for each in events if each is not None])
+    return fold_board(found, [each for each in events if each is not None])
 
 
 def moved(found: Board, id_: int, change: TaskChange, by: str = "ann") -> Board:
-    return after(found, found.changed(id_, change, by))
+    return after(found, found.update(id_, change, by))
 
 
 # An order: what is done, to which task, with which others, by whom.
@@ -41,7 +41,7 @@ ORDERS = st.lists(
         st.sampled_from(["add", "block", "claim", "next", "done", "pending", "cancelled"]),
         IDS,
         st.lists(IDS, max_size=3).map(tuple),
-        st.sampled_from(["ann", "bob", PERSON]),
+        st.sampled_from(["ann", "bob", PERSON_NAME]),
     ),
     max_size=40,
 )
@@ -55,15 +55,15 @@ def event_of(
     try:
         match what:
             case "add":
-                return found.added(NewTask("it", blocked_by=others), key)
+                return found.addition(NewTask("it", blocked_by=others), key)
             case "block":
-                return found.changed(id_, TaskChange(blocked_by=others), who)
+                return found.update(id_, TaskChange(blocked_by=others), who)
             case "claim":
-                return found.claimed(id_, who, key)
+                return found.claim(id_, who, key)
             case "next":
-                return found.claimed(0, who, key)
+                return found.claim(0, who, key)
             case "done" | "pending" | "cancelled":
-                return found.changed(id_, TaskChange(status=what), who)
+                return found.update(id_, TaskChange(status=what), who)
             case _:
                 raise AssertionError(what)
     except BadInput:
@@ -103,7 +103,9 @@ def test_whatever_is_ordered_there_is_no_cycle_and_nothing_is_claimed_that_waits
             assert all(now[each].open for each in task.waits_for)
 
     half = len(events) // 2
-    assert folded(folded(Board(), events[:half]), events[half:]) == folded(Board(), events)
+    assert fold_board(fold_board(Board(), events[:half]), events[half:]) == fold_board(
+        Board(), events
+    )
 
 
 @given(ORDERS)
@@ -123,7 +125,7 @@ def test_a_cycle_is_refused_with_its_chain() -> None:
     )
 
     with pytest.raises(BadInput) as error:
-        found.changed(1, TaskChange(blocked_by=(3,)), "ann")
+        found.update(1, TaskChange(blocked_by=(3,)), "ann")
 
     assert str(error.value) == (
         "task 1 cannot wait for task 3: task 3 waits for task 2, which waits for task 1"
@@ -138,7 +140,7 @@ def test_what_cannot_be_waited_for_is_refused(blockers: tuple[int, ...], why: st
     found = board(NewTask("a"), NewTask("b"))
 
     with pytest.raises(BadInput, match=why):
-        found.changed(1, TaskChange(blocked_by=blockers), "ann")
+        found.update(1, TaskChange(blocked_by=blockers), "ann")
 
 
 @pytest.mark.parametrize("ended", ["done", "cancelled"])
@@ -161,14 +163,14 @@ def test_the_next_task_is_the_first_free_one_and_first_of_all_ones_own() -> None
     )  # fmt: skip
     got = list[int]()
     for _ in range(3):
-        event = found.claimed(0, "ann")
+        event = found.claim(0, "ann")
         assert event is not None
         got.append(event.id)
         found = after(found, event)
 
     assert got == [4, 1, 5]
     with pytest.raises(BadInput) as error:
-        found.claimed(0, "ann")
+        found.claim(0, "ann")
     assert str(error.value) == (
         "no task is free: 3 in progress, 2 waiting for others or meant for another owner"
     )
@@ -185,20 +187,20 @@ def test_a_task_that_another_session_works_on_is_not_changed(
     change: TaskChange, by: str, why: str
 ) -> None:
     found = board(NewTask("a"))
-    found = after(found, found.claimed(1, "ann"))
+    found = after(found, found.claim(1, "ann"))
 
     with pytest.raises(BadInput) as error:
-        found.changed(1, change, by)
+        found.update(1, change, by)
 
     assert str(error.value) == why
-    assert found.changed(1, TaskChange(status="done"), PERSON) == TaskUpdated(
+    assert found.update(1, TaskChange(status="done"), PERSON_NAME) == TaskUpdated(
         1, status="done"
     )
 
 
 def test_a_task_that_is_given_back_has_no_owner_unless_one_is_named() -> None:
     found = board(NewTask("a"))
-    found = after(found, found.claimed(1, "ann"))
+    found = after(found, found.claim(1, "ann"))
 
     back = moved(found, 1, TaskChange(status="pending"), "ann").task(1)
     handed = moved(found, 1, TaskChange(status="pending", owner="bob")).task(1)
@@ -219,24 +221,24 @@ def test_metadata_is_merged_and_null_removes() -> None:
     (NewTask(" \n"), "the subject is empty"),
     (NewTask("a" * 201), "the subject has 201 characters: 200 at most"),
     (NewTask("a", "b" * 8001), "the description has 8,001 characters: 8,000 at most"),
-    (NewTask("a", metadata={"x": "y" * NOTES}), "the metadata has 4,104 bytes of JSON: 4,096 at most"),
+    (NewTask("a", metadata={"x": "y" * MAX_NOTES_BYTES}), "the metadata has 4,104 bytes of JSON: 4,096 at most"),
     (NewTask("a", blocked_by=tuple(range(1, 102))), "a task is blocked by 100 tasks at most"),
 ])  # fmt: skip
 def test_what_is_too_much_is_refused(task: NewTask, why: str) -> None:
     with pytest.raises(BadInput, match=why):
-        Board().added(task)
+        Board().addition(task)
 
 
 def test_a_board_with_too_many_open_tasks_takes_no_more() -> None:
-    full = Board({n: BoardTask(n, "it") for n in range(1, MOST_OPEN + 1)})
+    full = Board({n: BoardTask(n, "it") for n in range(1, MAX_OPEN_TASKS + 1)})
 
     with pytest.raises(BadInput, match="the board has 1,000 open tasks"):
-        full.added(NewTask("one more"))
+        full.addition(NewTask("one more"))
 
 
 def test_what_is_so_already_makes_no_event() -> None:
     found = board(NewTask("a"))
-    found = after(found, found.claimed(1, "ann"))
+    found = after(found, found.claim(1, "ann"))
 
-    assert found.claimed(1, "ann") is None
-    assert found.changed(1, TaskChange(status="in_progress", subject="a"), "ann") is None
+    assert found.claim(1, "ann") is None
+    assert found.update(1, TaskChange(status="in_progress", subject="a"), "ann") is None

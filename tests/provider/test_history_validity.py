@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from refold.journal.events.kinds import Compacted
-from refold.journal.state.conversation import compacted
+from refold.journal.state.conversation import compact_messages
 from refold.provider import anthropic, gemini, ollama, openai_chat, responses, sanitize
 from refold.provider.encoding_cache import Encoded
 from refold.provider.port import Request
@@ -161,7 +161,7 @@ def told_shorter(draw: st.DrawFn) -> list[Message]:
             preserved="What the person said: " + draw(ANYTHING),
             summary=draw(ANYTHING),
         )
-        told = compacted(told, event, seq)
+        told = compact_messages(told, event, seq)
         if told[-1].message.role == "assistant":  # as the engine would go on
             told = told.plus(StoredMessage(seq + 1, message("user", "Go on.")))
     return [spoken.message for spoken in told]

@@ -14,7 +14,7 @@ import pytest
 from refold.journal.events import codec
 from refold.journal.events.kinds import Entry
 from refold.journal.state.fold import fold
-from refold.journal.store.log_file import NAME
+from refold.journal.store.log_file import FILE_NAME
 from refold.rlm.call_context import answered_leaves
 from refold.views.activity import activity_of, leaf_counts
 from tests.rlm.fanning_out import MANY, SESSION
@@ -28,7 +28,7 @@ def test_what_was_answered_before_a_kill_is_not_asked_again(
     after: int, tmp_path: Path
 ) -> None:
     home, heard = tmp_path / "home", tmp_path / "heard"
-    journal = home / SESSION / NAME
+    journal = home / SESSION / FILE_NAME
 
     with _started(home, heard) as first:
         _until(lambda: heard.exists() and heard.read_text().count("\n") >= after)

@@ -91,10 +91,10 @@ def test_code_waits_for_the_person_where_a_call_needs_a_yes() -> None:
         await session.inbox.say("Go.")
 
         async def say_yes() -> None:
-            while not session.view.conversation.asked:
+            while not session.view.conversation.waiting_calls:
                 await session.record.wait_for_event(after=session.view.seq)
             await session.inbox.answer(
-                session.view.conversation.asked[0].call.id, allowed=True
+                session.view.conversation.waiting_calls[0].call.id, allowed=True
             )
 
         async with anyio.create_task_group() as group:

@@ -25,7 +25,7 @@ from refold.journal.events.kinds import (
     TurnStarted,
 )
 from refold.journal.home import JournalDirectory
-from refold.journal.state.background import MOST_WAKES
+from refold.journal.state.background import MAX_WAKES
 from refold.journal.state.fold import View, fold
 from refold.journal.store.port import MemoryStore
 from refold.prompts.summary import summary_prompt
@@ -203,5 +203,5 @@ def test_a_wake_that_may_begin_no_turn_is_none_to_stop() -> None:
             await session.record(*[Said("ready", "background-1", wakes=True)] * wakes)
             return await session.inbox.interrupt()
 
-    assert anyio.run(main, MOST_WAKES)
-    assert not anyio.run(main, MOST_WAKES + 1)
+    assert anyio.run(main, MAX_WAKES)
+    assert not anyio.run(main, MAX_WAKES + 1)

@@ -18,7 +18,7 @@ from refold.journal.events.kinds import (
     TurnStarted,
 )
 from refold.journal.state.fold import View, fold
-from refold.journal.state.message_edits import DELETED
+from refold.journal.state.message_edits import DELETED_NOTE
 from refold.journal.store.port import MemoryStore
 from refold.provider.port import Request
 from refold.session.session import Session
@@ -94,7 +94,7 @@ def test_an_answer_is_deleted_with_the_results_of_its_calls() -> None:
 def test_a_deleted_message_of_the_user_leaves_a_line_that_says_so() -> None:
     view, _, heard = edited((3, None))
 
-    assert heard[-1].messages[4].message.text == DELETED
+    assert heard[-1].messages[4].message.text == DELETED_NOTE
     assert [u.text for u in view.conversation.user_messages] == ["Umbrella?", "Thanks."]
 
 
@@ -183,4 +183,4 @@ def test_one_of_two_messages_that_came_as_one_is_exchanged() -> None:
 
     view = fold(Entry(n, event) for n, event in enumerate(events, start=1))
 
-    assert talked(view) == f"› One.\n› {DELETED}"
+    assert talked(view) == f"› One.\n› {DELETED_NOTE}"

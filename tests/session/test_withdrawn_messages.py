@@ -35,9 +35,9 @@ def test_a_message_that_was_withdrawn_never_reaches_the_model() -> None:
 
     async def main() -> View:
         session = await working(store, model)
-        paint, sell = session.view.queued
+        paint, sell = session.view.message_queue
         assert await session.inbox.withdraw(paint.seq)
-        assert session.view.queued == [sell]
+        assert session.view.message_queue == [sell]
         return await session.go()
 
     view = anyio.run(main)
@@ -51,7 +51,7 @@ def test_only_what_waits_for_the_end_of_the_turn_can_be_withdrawn() -> None:
 
     async def main() -> None:
         session = await working(store, model)
-        begun, paint = 2, session.view.queued[0].seq
+        begun, paint = 2, session.view.message_queue[0].seq
         await session.inbox.say("At once.")
         at_once = session.view.seq
         await session.inbox.withdraw(paint)
@@ -78,9 +78,9 @@ def test_in_a_turn_that_is_stopped_every_message_waits() -> None:
         for end in (5, 6)
     )
 
-    assert before.queued == []
-    assert [each.said.text for each in after.queued] == ["Faster."]
+    assert before.message_queue == []
+    assert [each.said.text for each in after.message_queue] == ["Faster."]
 
 
 def test_between_two_turns_nothing_waits_for_an_end() -> None:
-    assert fold([Entry(1, Said("Go.", when="next"))]).queued == ()
+    assert fold([Entry(1, Said("Go.", when="next"))]).message_queue == ()

@@ -14,7 +14,7 @@ from refold.engine.decide import Deliver
 from refold.engine.policies.conversation import converse
 from refold.journal.events import codec
 from refold.journal.events.kinds import Delivered, Said, TurnStarted
-from refold.journal.state.conversation import SHELL, Undelivered
+from refold.journal.state.conversation import SHELL_SENDER, Undelivered
 from refold.journal.state.fold import View, fold
 from refold.provider.port import Request
 from refold.testing.providers import ScriptedProvider
@@ -62,15 +62,18 @@ def test_a_command_begins_no_turn_and_names_no_session(evening: Evenings) -> Non
     at.tell("!echo hi", "/todos", "")
 
     assert at.events(TurnStarted, Delivered) == []
-    assert [e.sender for e in at.events(Said) if isinstance(e, Said)] == [SHELL]
+    assert [e.sender for e in at.events(Said) if isinstance(e, Said)] == [SHELL_SENDER]
     view = fold(entry for entry, _ in codec.decode(at.store.lines))
     assert view.session.title == ""
     assert [*view.conversation.user_messages] == []
 
 
 def test_in_a_turn_a_command_is_heard_with_the_words_that_follow_it() -> None:
-    ran, wish = Undelivered(5, Said("ran", SHELL, "next")), Undelivered(6, Said("fix that"))
-    later = Undelivered(7, Said("ran again", SHELL, "next"))
+    ran, wish = (
+        Undelivered(5, Said("ran", SHELL_SENDER, "next")),
+        Undelivered(6, Said("fix that")),
+    )
+    later = Undelivered(7, Said("ran again", SHELL_SENDER, "next"))
 
     def taken(*unheard: Undelivered, steps: int = 1) -> object:
         view = View()

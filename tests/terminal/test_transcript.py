@@ -26,7 +26,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.state.conversation import SHELL
+from refold.journal.state.conversation import SHELL_SENDER
 from refold.journal.state.fold import fold
 from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.tools.builtin import builtin
@@ -409,7 +409,9 @@ def test_an_answer_begins_below_one_empty_line_and_ends_with_its_last_letter() -
 def test_a_command_that_the_person_ran_is_not_repeated() -> None:
     tonight = Evening(*GO)
 
-    rows = tonight.hear(answer(Text("Yes.")), TurnEnded("answered"), Said("$ ls", SHELL))
+    rows = tonight.hear(
+        answer(Text("Yes.")), TurnEnded("answered"), Said("$ ls", SHELL_SENDER)
+    )
 
     assert "$ ls" not in "".join(rows)
 

@@ -144,7 +144,7 @@ def test_up_edits_the_newest_message_that_waits_where_nothing_is_typed() -> None
         Said("paint it", when="next"), Said("sell {it}", when="next", typed="/sell it")
     )
     model = replace(model_of(story), composer=Composer(history=("earlier",)))
-    newest = model.screen.view.queued[-1].seq
+    newest = model.screen.view.message_queue[-1].seq
 
     assert after(model, Key("up"))[1] == [EditQueued(newest, "/sell it")]
     assert after(model, Typed("x"), Key("up"))[1] == []

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from refold.engine.budget import find_overrun, request_more, share_left, shortfall
 from refold.engine.world import Record, World
 from refold.journal.events.child_events import ChildGranted
-from refold.journal.state.fold import BudgetUsed, View, budget_of, used
+from refold.journal.state.fold import BudgetUsed, View, budget_of, budget_used
 from refold.values.usage import Budget, Estimate
 
 NOTHING = Budget(0.0, 0, 0)
@@ -38,7 +38,7 @@ def new_grant(
     wanted = _wanted(there, need)
     if find_overrun(view, budget) or _overdrawn(view, budget, need, has, wanted, lent=lent):
         return None
-    now = used(view)
+    now = budget_used(view)
     seconds = has.seconds
     if seconds is None and budget.seconds is not None:
         seconds = there.seconds + max(0.0, budget.seconds - now.seconds)
@@ -196,7 +196,7 @@ def _overdrawn(
     The root may exceed its budget by one call; a session with a grant may not. A call of unknown
     price is counted in tokens.
     """
-    now = used(view)
+    now = budget_used(view)
     unpriced = need.dollars is None
     if unpriced and budget.tokens is not None and now.tokens >= budget.tokens:
         return True

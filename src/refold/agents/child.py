@@ -258,7 +258,7 @@ class ChildRun:
         A teammate waits for mail as well.
         """
         stays = not self._stop.is_set() and not self.child.born.teammate
-        return stays and bool(view.awaited)
+        return stays and bool(view.commands_to_await)
 
     async def _pass_stop_on(self, session: Session) -> None:
         await self._stop.wait()

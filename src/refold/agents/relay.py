@@ -129,7 +129,7 @@ class Relay:
         view, name = self._child.view, self._name
         if view.turn.stopped is not None:
             return
-        for call in view.conversation.asked:
+        for call in view.conversation.waiting_calls:
             yield ChildAsked(
                 f"{name}/{call.call.id}",
                 name,

@@ -178,7 +178,7 @@ class Teammate:
     @property
     def _awaits(self) -> bool:
         """Is a background command to wake it?"""
-        return bool(self._session.view.background.awaited)
+        return bool(self._session.view.background.commands_to_await)
 
     def _has_unread(self, leader: View) -> bool:
         """Is there mail on its way, or in its own journal, where `mail` has just put it?"""

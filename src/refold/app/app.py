@@ -32,7 +32,7 @@ from refold.config.secret_values import passwords_in, secrets_by_name
 from refold.config.settings import Settings
 from refold.engine.decide import Policy
 from refold.errors import BadInput
-from refold.journal.events.kinds import LAST
+from refold.journal.events.kinds import LAST_SESSION
 from refold.journal.state.fold import View
 from refold.journal.store.port import MemoryStore, Store
 from refold.memory.project import PendingSessions, kept_in, project_of, written
@@ -184,7 +184,7 @@ class App:
 
     def newest(self) -> str:
         """The session last used in this directory. Raises `BadInput` if there is none."""
-        return self.home.named(LAST, self.options.directory).id
+        return self.home.resolve(LAST_SESSION, self.options.directory).id
 
     def model_of(self, view: View) -> str:
         """The model of the next turn: chosen, or as before, or what the settings say."""

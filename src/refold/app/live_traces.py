@@ -48,7 +48,7 @@ from refold.journal.events.kinds import (
 )
 from refold.journal.state.children import Child
 from refold.journal.state.fold import View
-from refold.journal.state.session_tree import ROOT, Node
+from refold.journal.state.session_tree import ROOT_ADDRESS, Node
 from refold.values.log_level import WriteLog
 from refold.views.metrics import Metrics
 from refold.views.traces import traces
@@ -109,7 +109,7 @@ class LiveTraces:
         if any(each.runs for each in record.view.children.children):
             # What a teammate does is below an earlier turn, which was sent then.
             self._seen[session] = done
-            before = traces(self._node(session, ROOT, None))
+            before = traces(self._node(session, ROOT_ADDRESS, None))
             self._sent[session] = {each.span_id for each in before}
             self._seen[session] = [*earlier, *new]
             return
@@ -135,7 +135,7 @@ class LiveTraces:
             self._send(session)
 
     def _send(self, root: str) -> None:
-        node = self._node(root, ROOT, None)
+        node = self._node(root, ROOT_ADDRESS, None)
         entries = node.entries
         if not any(isinstance(each.event, TurnEnded | Settled) for each in entries):
             return

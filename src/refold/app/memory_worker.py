@@ -31,7 +31,7 @@ from refold.errors import RefoldError
 from refold.journal.events.kinds import Titled
 from refold.journal.session_index import SessionIndex
 from refold.journal.state.fold import View
-from refold.journal.state.session_info import LONGEST_TITLE
+from refold.journal.state.session_info import MAX_TITLE_CHARS
 from refold.provider.port import Request
 from refold.session.recorder import Recorder
 from refold.values.growing import Log
@@ -198,7 +198,7 @@ async def find_title(app: App, session: str, aide_for: AideFor) -> str:
 def needs_title(view: View) -> bool:
     """Is the title only the first words, cut off?"""
     about = view.session
-    found = about.titled or about.name or len(about.title) < LONGEST_TITLE
+    found = about.titled or about.name or len(about.title) < MAX_TITLE_CHARS
     return not found and bool(view.account.spent.answers)
 
 
@@ -208,7 +208,7 @@ def title_in(answer: str) -> str:
         words = " ".join(row.split()).strip(_QUOTES).rstrip(".")
         clean = "".join(letter for letter in words if letter.isprintable())
         if clean:
-            return clean[:LONGEST_TITLE].rstrip()
+            return clean[:MAX_TITLE_CHARS].rstrip()
     return ""
 
 

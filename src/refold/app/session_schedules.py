@@ -116,7 +116,7 @@ def recurrence_of(
 def added(schedule: Schedule) -> str:
     """A line about a schedule that was added."""
     zone, due = schedule.plan.recurrence.zone, schedule.next
-    when = recurrence.shown(due, zone) if due is not None else "never"
+    when = recurrence.format_moment(due, zone) if due is not None else "never"
     return (
         f"schedule {schedule.id} is due {when}; an open session or server starts it then, or "
         "the timer of `refold schedule install`"

@@ -26,7 +26,7 @@ from refold.journal.events.kinds import (
     Settled,
     Started,
 )
-from refold.journal.state.changed_files import merged
+from refold.journal.state.changed_files import merge_changes
 from refold.rlm.initial_variables import Files, files_in
 from refold.values.display import Diff, Output
 from refold.values.messages import ToolCall
@@ -136,7 +136,7 @@ class _Gathering:
                     doubtful = doubtful or calls[id_].name in RUNS
                 case Checkpointed(changed=changed):
                     doubtful = False
-                    self._changes = merged(self._changes, changed)
+                    self._changes = merge_changes(self._changes, changed)
                 case Ended() as end if end.call_id in calls:
                     begun.pop(end.call_id, None)
                     self._ended(calls[end.call_id], end, entry, record, directory)
@@ -207,7 +207,7 @@ class _Gathering:
 
     def _changed(self, diff: Diff, call: ObservedCall, order: tuple[float, int]) -> None:
         path = diff.path
-        self._changes = merged(self._changes, [(path, diff.kind)])
+        self._changes = merge_changes(self._changes, [(path, diff.kind)])
         self._originals.setdefault(path, diff.before)
         self._edits.append((order, path))
         before, after = _sides(diff.text)

@@ -136,7 +136,7 @@ def _sessions() -> Iterator[tuple[str, str]]:
     from refold.app.session_index import session_index
 
     home = session_index(paths(os.environ))
-    known = home.catalogue().known()
+    known = home.catalogue().last_cards()
     for number, session in enumerate(home.sessions()):
         card = known.get(session.id)
         title = card.about.title if card else ""

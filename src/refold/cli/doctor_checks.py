@@ -29,7 +29,7 @@ from refold.config.project import FolderTexts
 from refold.config.settings_report import SettingOrigins, origins_report
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput, RefoldError, said_by
-from refold.journal.catalogue.catalogue import NAME
+from refold.journal.catalogue.catalogue import FILE_NAME
 from refold.logs.logbook import NAME as LOG
 from refold.place.sandbox import find
 from refold.place.sandbox_rules import SandboxConfig
@@ -396,7 +396,7 @@ class _Asks(Protocol):
 
 
 def _catalogue(ground: CheckContext) -> Iterator[Finding]:
-    file = ground.places.data / NAME
+    file = ground.places.data / FILE_NAME
     if not file.exists():
         return
     import apsw

@@ -389,7 +389,7 @@ def place_of(found: Namespace) -> SessionDirectory:
         found.resume = newest.id
     from refold.headless.streams import WaitNotice
 
-    session = home.named(found.resume, here(), WaitNotice())
+    session = home.resolve(found.resume, here(), WaitNotice())
     found.resume = session.id
     return resumed_in(home, session.id, here())
 

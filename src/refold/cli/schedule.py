@@ -25,7 +25,7 @@ from refold.config.paths import Paths, here, paths
 from refold.config.secret_values import masks_of
 from refold.errors import BadInput
 from refold.headless.streams import ReaderGone, print_document, print_note, write
-from refold.journal.schedules.recurrence import Recurrence, local_zone, never, shown
+from refold.journal.schedules.recurrence import Recurrence, format_moment, local_zone, never
 from refold.journal.schedules.schedule_book import NewSchedule, Schedule, ScheduleBook
 from refold.values.modes import MODES
 from refold.views.escape import on_one_line
@@ -258,7 +258,7 @@ def _start_of(schedule: Schedule, script: Path | None) -> Launch:
 
 def _list(book: ScheduleBook, *, every: bool, as_json: bool) -> None:
     book.settle()
-    found = [each for each in book.every() if every or not each.ended or each.running]
+    found = [each for each in book.every() if every or not each.is_over or each.running]
     for each in found:
         if as_json:
             row = _Row(each, each.next)
@@ -288,11 +288,13 @@ def _lines(schedule: Schedule) -> list[str]:
         missed = f", missed {times(last.missed)}" if last.missed else ""
         result = last.outcome or "running"
         where = f", session {last.session}" if last.session else ""
-        lines.append(f"   last {shown(last.started, zone)}: {result}{missed}{where}")
+        lines.append(
+            f"   last {format_moment(last.started, zone)}: {result}{missed}{where}"
+        )
     due = schedule.next
     if due is not None:
-        lines.append(f"   next {shown(due, zone)}")
-    elif schedule.ended:
+        lines.append(f"   next {format_moment(due, zone)}")
+    elif schedule.is_over:
         lines.append("   stopped" if schedule.stopped else "   ended")
     return lines
 

@@ -15,8 +15,8 @@ from refold.client.launch import Launch
 from refold.client.session import Session
 from refold.errors import RefoldError, first
 from refold.headless.task import closed
-from refold.journal.schedules.hook_calls import LONGEST_BODY
-from refold.journal.schedules.recurrence import shown
+from refold.journal.schedules.hook_calls import MAX_BODY_CHARS
+from refold.journal.schedules.recurrence import format_moment
 from refold.journal.schedules.schedule_book import (
     CUT_OFF,
     Schedule,
@@ -75,7 +75,7 @@ class ScheduledRuns:
     async def _run(self, schedule: Schedule) -> str:
         """The outcome; "" if it is not due, or another process runs it."""
         id_ = schedule.id
-        with self._book.claimed(id_, self._now()) as run:
+        with self._book.claim_run(id_, self._now()) as run:
             if run is None:
                 return ""
             self._say(_begun(schedule, run))
@@ -100,7 +100,7 @@ class ScheduledRuns:
         try:
             launch.check_model()
             session = Session(launch, await launch.start())
-            await to_thread.run_sync(self._book.opened, schedule.id, session.id)
+            await to_thread.run_sync(self._book.record_session, schedule.id, session.id)
             for notice in session.notices():
                 self._say(f"schedule {schedule.id}: {on_one_line(notice)}")
             session.check_model()
@@ -120,19 +120,19 @@ def _prompt(schedule: Schedule, run: ScheduledRun) -> str:
     prompt = schedule.plan.prompt
     if not run.body:
         return prompt
-    cut = f", its first {LONGEST_BODY:,} characters"
+    cut = f", its first {MAX_BODY_CHARS:,} characters"
     source = f"a call of the webhook {schedule.webhook}"
-    source += cut if len(run.body) >= LONGEST_BODY else ""
+    source += cut if len(run.body) >= MAX_BODY_CHARS else ""
     return f"{prompt}\n\n{from_outside(marked(run.body)[0], source)}"
 
 
 def _begun(schedule: Schedule, run: ScheduledRun) -> str:
     zone = schedule.plan.recurrence.zone
     if run.call:
-        return f"schedule {schedule.id}: runs, called {shown(run.due, zone)}"
+        return f"schedule {schedule.id}: runs, called {format_moment(run.due, zone)}"
     missed = f", missed {times(run.missed)}" if run.missed else ""
     what = _line(schedule.plan.prompt, _SHOWN)
-    return f"schedule {schedule.id}: runs, due {shown(run.due, zone)}{missed}{what}"
+    return f"schedule {schedule.id}: runs, due {format_moment(run.due, zone)}{missed}{what}"
 
 
 def times(count: int) -> str:

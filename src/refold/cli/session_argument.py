@@ -15,9 +15,9 @@ from refold.app.session_index import session_index
 from refold.config.paths import here, paths
 from refold.errors import BadInput, JournalError
 from refold.headless.streams import WaitNotice, print_document, print_error, write
-from refold.journal.events.kinds import LAST
+from refold.journal.events.kinds import LAST_SESSION
 from refold.journal.session_index import SessionIndex
-from refold.journal.state.session_tree import ROOT, Node, find, walk
+from refold.journal.state.session_tree import ROOT_ADDRESS, Node, find, walk
 from refold.values.messages import ToolCall
 from refold.views.call_summary import label
 from refold.views.styled import Line, bare
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def add_session(parser: ArgumentParser) -> None:
     """The session that a command is about: `found.id`, for `stored_session`."""
     about = "id or name of a session, or a prefix (default: the newest of this directory)"
-    parser.add_argument("id", nargs="?", default=LAST, metavar="ID", help=about)
+    parser.add_argument("id", nargs="?", default=LAST_SESSION, metavar="ID", help=about)
 
 
 def here_stored() -> SessionIndex:
@@ -42,7 +42,7 @@ def stored_session(home: SessionIndex, text: str) -> str:
 
     A journal that is a link, or lies below one, is refused: another program put it there.
     """
-    session = home.named(text, here(), WaitNotice()).id
+    session = home.resolve(text, here(), WaitNotice()).id
     home.refuse_links(session)
     return session
 
@@ -80,14 +80,14 @@ def add_node(parser: ArgumentParser, name: str = "node") -> None:
     parser.add_argument(
         name,
         nargs="?",
-        default=ROOT,
+        default=ROOT_ADDRESS,
         metavar="NODE",
         help="root, root/child-1, …, or a session id or prefix",
     )
     parser.add_argument(
         "--session",
         metavar="ID",
-        default=LAST,
+        default=LAST_SESSION,
         help="the session of root (default: the newest of this directory)",
     )
 
@@ -100,10 +100,10 @@ def node_path(found: Namespace, node: str | None = None) -> NodePath:
             f"{text!r} is neither a session nor a part of one: give root, or an id"
         )
     first, *rest = text.rstrip("/").split("/")
-    below = first in (ROOT, LAST) or _BELOW.match(first)
-    if below and first not in (ROOT, LAST):
+    below = first in (ROOT_ADDRESS, LAST_SESSION) or _BELOW.match(first)
+    if below and first not in (ROOT_ADDRESS, LAST_SESSION):
         rest = [first, *rest]
-    if not below and found.session != LAST:
+    if not below and found.session != LAST_SESSION:
         raise BadInput(
             f"{first!r} names one session and --session {found.session} another: give one"
         )

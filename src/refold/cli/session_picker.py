@@ -16,7 +16,7 @@ from refold.config.settings import Terminal as TerminalSettings
 from refold.console.list_prompt import pick
 from refold.errors import BadInput
 from refold.headless.streams import WaitNotice, print_error
-from refold.journal.catalogue.session_card import Card, called
+from refold.journal.catalogue.session_card import Card, card_label
 from refold.journal.session_index import SessionIndex
 from refold.views.session_list import session_picker
 
@@ -38,7 +38,7 @@ def pick_one(terminal: TerminalSettings) -> str:
 def nobody_picks() -> BadInput:
     """The error where there is no terminal: it names the newest sessions."""
     _, cards = _of_here()
-    few = "\n".join(f"  {called(card)}" for card in cards[:_NAMED])
+    few = "\n".join(f"  {card_label(card)}" for card in cards[:_NAMED])
     return BadInput(f"-r needs a session in a pipe or a script; the newest here are\n{few}")
 
 

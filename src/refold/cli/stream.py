@@ -15,8 +15,8 @@ from refold.errors import BadInput
 from refold.headless.streams import print_document, print_error
 from refold.journal.events.kinds import Entry, Frame, TurnEnded, TurnStarted
 from refold.journal.session_index import SessionIndex, TreeNews
-from refold.journal.state.children import CHILD
-from refold.journal.state.session_tree import ROOT
+from refold.journal.state.children import CHILD_PATTERN
+from refold.journal.state.session_tree import ROOT_ADDRESS
 from refold.views.activity_tail import Tail
 from refold.views.stream_json.encode import documents_of
 
@@ -109,7 +109,7 @@ class _Stream:
 def _meant(home: SessionIndex, where: session_argument.NodePath) -> tuple[str, str]:
     session = where.id
     for name in where.names:
-        if not re.fullmatch(CHILD, name):
+        if not re.fullmatch(CHILD_PATTERN, name):
             raise BadInput(
                 f"{name!r} is not a session: stream follows root, root/child-1, …"
             )
@@ -118,7 +118,7 @@ def _meant(home: SessionIndex, where: session_argument.NodePath) -> tuple[str, s
                 f"{where.id} has no {'/'.join(where.names)} (refold tree shows all)"
             )
         session = f"{session}/{name}"
-    return "/".join((ROOT, *where.names)), session
+    return "/".join((ROOT_ADDRESS, *where.names)), session
 
 
 def _from(

@@ -19,7 +19,7 @@ from refold.config.secret_values import masks_of
 from refold.errors import RefoldError
 from refold.headless.streams import print_document, print_note
 from refold.journal.board.board_file import TaskBoard
-from refold.journal.board.task_graph import PERSON
+from refold.journal.board.task_graph import PERSON_NAME
 from refold.memory.project import kept_in, project_of
 from refold.values.control import BoardTask, NewTask, Progress, TaskChange
 from refold.views.task_list import count_line, task_lines, task_rows
@@ -68,8 +68,8 @@ def add_arguments(parser: ArgumentParser) -> None:
             case "claim":
                 one.add_argument("task", type=_number, nargs="?", default=0)
                 one.add_argument(
-                    "--as", dest="owner", default=PERSON, metavar="NAME",
-                    help=f"the owner (default: {PERSON})",
+                    "--as", dest="owner", default=PERSON_NAME, metavar="NAME",
+                    help=f"the owner (default: {PERSON_NAME})",
                 )  # fmt: skip
             case "watch":
                 pass

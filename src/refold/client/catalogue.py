@@ -10,10 +10,10 @@ import anyio
 
 from refold.errors import BadInput
 from refold.journal.catalogue.session_card import Card, Hit, without_old_runs, works_in
-from refold.journal.events.kinds import LAST
+from refold.journal.events.kinds import LAST_SESSION
 from refold.journal.session_index import CardCatalogue, SessionIndex
 
-__all__ = ["LAST", "SessionCatalogue", "sessions_of"]  # LAST: the newest session
+__all__ = ["LAST_SESSION", "SessionCatalogue", "sessions_of"]  # LAST: the newest session
 
 _SOON = 2.0  # seconds for reading what is new; a list does not wait for thousands
 _MOST = 200  # messages in which something is found while it is typed

@@ -14,7 +14,7 @@ from refold.agents.profile import OfferedTools
 from refold.app.app import App
 from refold.errors import BadInput
 from refold.journal.events.kinds import ChildEnded, Entry
-from refold.journal.state.session_tree import ROOT, Node, find
+from refold.journal.state.session_tree import ROOT_ADDRESS, Node, find
 from refold.session.session import Session as Engine
 from refold.values.live import ChildMoved
 from refold.values.messages import ToolCall
@@ -48,7 +48,9 @@ class Reports:
     async def node(self, address: str) -> Node:
         """One node of the tree, as root/child-1. Raises `BadInput` where there is none."""
         first, *names = address.strip("/").split("/")
-        found, rest = find(await self.tree(), names if first == ROOT else [first, *names])
+        found, rest = find(
+            await self.tree(), names if first == ROOT_ADDRESS else [first, *names]
+        )
         if rest:
             raise BadInput(f"{address!r} is not a session: give root, root/child-1, …")
         return found
@@ -156,4 +158,4 @@ class Reports:
         view, home = self._engine.view, self._app.home
         if self._app.options.keep and home.exists(view.session.id):
             return home.tree(view.session.id)
-        return Node(ROOT, view.session.id, entries, view, written=True)
+        return Node(ROOT_ADDRESS, view.session.id, entries, view, written=True)

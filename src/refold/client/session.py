@@ -245,7 +245,7 @@ class Session:
 
         For who runs one task: without news for ten minutes, it waits no longer.
         """
-        while self.view.awaited:
+        while self.view.commands_to_await:
             with anyio.move_on_after(AWAITED_SECONDS) as patience:
                 await self.changed(after=self.view.seq)
             if patience.cancelled_caught:

@@ -22,7 +22,7 @@ from refold.config import credentials
 from refold.config.paths import Paths, paths
 from refold.config.secret_values import masks_of
 from refold.errors import BadInput, RefoldError
-from refold.journal.schedules.hook_calls import WINDOW, CallRefusal, HookCalled
+from refold.journal.schedules.hook_calls import WINDOW_SECONDS, CallRefusal, HookCalled
 from refold.journal.schedules.schedule_book import ScheduleBook
 
 _FILE = "webhooks.toml"
@@ -67,13 +67,13 @@ class Webhooks:
         masks = masks_of(self._environ, places)
         masks.learn(*kept.values())
         book = ScheduleBook(places.data, masks.masked)
-        schedule, secret = book.named(request.name), kept.get(request.name, "")
+        schedule, secret = book.find_by_webhook(request.name), kept.get(request.name, "")
         known = schedule is not None and bool(secret)
         right = _is_right(secret if known else self._stand_in, request)
         if schedule is None or not (known and right):
             return "unknown"
         signed = float(request.stamp)
-        if abs(now - signed) > WINDOW:
+        if abs(now - signed) > WINDOW_SECONDS:
             return "too old"
         proof = hashlib.sha256(request.signature.encode()).hexdigest()
         body = request.body.decode(errors="replace")
@@ -88,7 +88,7 @@ def check(name: str, book: ScheduleBook, id_: int = 0) -> None:
             f"{name!r} cannot be the name of a webhook: write at most 64 of a-z, 0-9 and -, and no "
             "- in front"
         )
-    if (other := book.named(name)) is not None and other.id != id_:
+    if (other := book.find_by_webhook(name)) is not None and other.id != id_:
         raise BadInput(
             f"the webhook {name!r} is that of schedule {other.id}: choose another name"
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from refold.client.catalogue import LAST
+from refold.client.catalogue import LAST_SESSION
 from refold.client.launch import ResumeTarget
 from refold.client.session import Session
 from refold.client.types import Card
@@ -41,7 +41,7 @@ async def run(here: CommandContext, rest: str) -> None:
         found = await here.pick(picker, search)
         if found and found.selection:
             await switch_to(here, found.selection.id)
-    elif rest == LAST:
+    elif rest == LAST_SESSION:
         await switch_to(here, (await others(here))[0].id)
     else:
         await switch_to(here, await catalogue.find(rest))

@@ -22,7 +22,7 @@ from refold.engine.context_usage import tokens
 from refold.engine.world import BudgetGrant, Model, Record
 from refold.errors import ProviderError
 from refold.journal.events.kinds import BudgetSet, Reserved, Settled
-from refold.journal.state.fold import BudgetUsed, View, budget_of, used
+from refold.journal.state.fold import BudgetUsed, View, budget_of, budget_used
 from refold.provider.port import Request
 from refold.values.usage import Budget, Estimate, Usage
 
@@ -34,7 +34,7 @@ _Number = TypeVar("_Number", int, float)
 
 def find_overrun(view: View, budget: Budget) -> str:
     """Which part of the budget is used up, in words; "" where there is still some."""
-    return _overrun(used(view), budget)
+    return _overrun(budget_used(view), budget)
 
 
 def unenforceable(model: str, cost: float | None, budget: Budget) -> str:
@@ -95,7 +95,7 @@ class Remainder(Struct, frozen=True):
 
 def remainder(view: View, budget: Budget) -> Remainder:
     """What is left, in the unit of the limit that will end the turn."""
-    usage = used(view)
+    usage = budget_used(view)
     limits = (
         (usage.dollars, budget.dollars, "${:,.2f} of ${:,.2f}"),
         (
@@ -131,7 +131,7 @@ async def request_more(
 
     With `told` the journal records that, so that it is not requested again and again.
     """
-    usage = used(record.view)
+    usage = budget_used(record.view)
     larger_budget = await grant.request_more(need, usage) if grant is not None else None
     if larger_budget is not None and shortfall(usage, larger_budget, need):
         larger_budget = None
@@ -142,7 +142,7 @@ async def request_more(
             grant.share_left if grant is not None else 0.0,
         )
         if larger_budget is None:
-            last = record_refusal and shortfall(used(view), have, need)
+            last = record_refusal and shortfall(budget_used(view), have, need)
             return (BudgetSet(have, final=True, share_left=share),) if last else ()
         wider = _larger_budget(have, larger_budget)
         known = wider == have and not view.rights.final_budget
@@ -206,7 +206,7 @@ async def reserve(
         own = budget_of(view, budget)
         if reason := unenforceable(reservation.model, reservation.dollars, own):
             raise ProviderError(reason)
-        exceeds_grant = grant is not None and bool(shortfall(used(view), own, asks))
+        exceeds_grant = grant is not None and bool(shortfall(budget_used(view), own, asks))
         if view.turn.seq and (exceeds_grant or find_overrun(view, own)):
             need = asks
             return ()

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.engine.context_usage import ratio, room, tokens
-from refold.journal.state.conversation import IMAGE_TOKENS, LINE_SIZE, message_size
+from refold.journal.state.conversation import IMAGE_TOKENS, MIN_PRUNED_CHARS, message_size
 from refold.journal.state.fold import View
 from refold.values.messages import Message, StoredMessage, ToolCall, ToolResult
 
@@ -105,7 +105,9 @@ def _image_chars(view: View, count: int) -> int:
 
 
 def _large(result: ToolResult) -> bool:
-    is_long = len(result.text) > LINE_SIZE and not result.text.startswith(_PRUNED_MARK)
+    is_long = len(result.text) > MIN_PRUNED_CHARS and not result.text.startswith(
+        _PRUNED_MARK
+    )
     return is_long or bool(result.images)
 
 
@@ -171,7 +173,7 @@ def _label(call: ToolCall) -> str:
 def _shorten_results(message: Message, max_chars: int) -> Iterator[tuple[str, str]]:
     """The results of one answer, each cut in the middle to its share of `max_chars`."""
     results = _results(message)
-    share = max(LINE_SIZE, max_chars // max(1, len(results)))
+    share = max(MIN_PRUNED_CHARS, max_chars // max(1, len(results)))
     for result in results:
         if len(result.text) > share:
             half = share // 2

@@ -25,8 +25,8 @@ from refold.journal.store.disk import Disk, as_journal_errors, make_directories
 from refold.journal.store.reader import Reader
 from refold.journal.store.session_files import SessionFiles, sweep
 
-ASIDE = ".fork-"  # before the process id of who makes it
-UNKNOWN = (
+FORK_PREFIX = ".fork-"  # before the process id of who makes it
+UNKNOWN_END = (
     "Not known here: the session was forked while this was under way. It may have happened "
     "there: look first."
 )
@@ -43,11 +43,11 @@ class Fork(Struct, frozen=True):
 def fork(
     home: SessionFiles,
     source: str,
-    at: int | None,
+    up_to: int | None,
     now: float,
     disk: Disk | None = None,
 ) -> Fork:
-    """Fork the session `source` at the event `at`; None: at its end.
+    """Fork the session `source` up to the event `up_to`; None: at its end.
 
     Raises `BadInput` if there is no such event, or `source` is a subagent. Waits for the
     disk: call it in a thread.
@@ -59,20 +59,20 @@ def fork(
         )
     disk = disk or Disk()
     directory = home.path(source)
-    found = Reader(directory / log_file.NAME).read(0)
-    whole, entries, head = _copied(found, source, at)
+    lines = Reader(directory / log_file.FILE_NAME).read(0)
+    whole, entries, head = _lines_to_copy(lines, source, up_to)
     id_ = home.new_id(now)
     news: list[Event] = [Forked(source, head.seq, head.h, id_)]
     # A copy of a part of what came from a file has come from there, too.
-    if imported := _last_imported(found[len(whole) :]):
+    if imported := _last_imported(lines[len(whole) :]):
         news.append(replace(imported, id=id_))
-    aside = home.root / f"{ASIDE}{os.getpid()}-{id_}"
+    aside = home.root / f"{FORK_PREFIX}{os.getpid()}-{id_}"
     with as_journal_errors("write", aside):
-        sweep(home.root, ASIDE)
+        sweep(home.root, FORK_PREFIX)
         try:
             make_directories(aside, disk)
             own = _own(entries, head, news, now)
-            _write(aside / log_file.NAME, [*whole, *own], disk)
+            _write(aside / log_file.FILE_NAME, [*whole, *own], disk)
             _link(directory, aside, entries, disk)
             disk.sync_directory(aside)
             disk.rename(aside, home.path(id_))
@@ -83,15 +83,15 @@ def fork(
     return Fork(id_, source, head.seq)
 
 
-def _copied(
-    found: Sequence[bytes], source: str, at: int | None
+def _lines_to_copy(
+    lines: Sequence[bytes], source: str, up_to: int | None
 ) -> tuple[Sequence[bytes], Sequence[Entry], Head]:
     """The lines up to that event, their entries, and the head."""
-    if at is not None and not 0 < at <= len(found):
+    if up_to is not None and not 0 < up_to <= len(lines):
         raise BadInput(
-            f"the session {source} has no event {at}: give one from 1 to {len(found)}"
+            f"the session {source} has no event {up_to}: give one from 1 to {len(lines)}"
         )
-    whole = found[:at]
+    whole = lines[:up_to]
     if not whole:
         raise BadInput(f"the session {source} is empty: there is nothing to fork")
     try:
@@ -106,10 +106,10 @@ def _copied(
     return whole, [entry for entry, _ in decoded], decoded[-1][1]
 
 
-def _last_imported(found: Sequence[bytes]) -> Imported | None:
+def _last_imported(lines: Sequence[bytes]) -> Imported | None:
     """The newest `Imported` in these lines. Their chain is not checked."""
-    for line in reversed(found):
-        event = codec.unchecked(line) if b'"kind":"Imported"' in line else None
+    for line in reversed(lines):
+        event = codec.decode_unchecked(line) if b'"kind":"Imported"' in line else None
         if isinstance(event, Imported):  # the words may stand in the arguments of a call
             return event
     return None
@@ -124,7 +124,7 @@ def _own(
     """
     view = fold(entries)
     epoch = entries[-1].epoch + 1
-    for event in _settling(view, news):
+    for event in _first_events(view, news):
         cause = cause_of(event, view)
         entry = Entry(head.seq + 1, event, now, epoch, view.turn.seq, "person", cause)
         line, head = codec.encode(entry, head)
@@ -132,11 +132,11 @@ def _own(
         yield line
 
 
-def _settling(view: View, news: Sequence[Event]) -> Iterator[Event]:
+def _first_events(view: View, news: Sequence[Event]) -> Iterator[Event]:
     yield news[0]
     for call in view.conversation.calls:
         if call.result is None:
-            yield Ended(call.call.id, "unknown", UNKNOWN)
+            yield Ended(call.call.id, "unknown", UNKNOWN_END)
     yield from news[1:]
 
 
@@ -154,15 +154,15 @@ def _link(source: Path, target: Path, entries: Sequence[Entry], disk: Disk) -> N
     names = {name for entry in entries for name in blobs_of(entry.event)}
     if not names:
         return
-    theirs, ours = source / blobs.NAME, target / blobs.NAME
+    theirs, ours = source / blobs.DIRECTORY_NAME, target / blobs.DIRECTORY_NAME
     disk.mkdir(ours)
     for name in sorted(names):
         with suppress(FileNotFoundError):
-            _one(theirs / name, ours / name, disk)
+            _link_blob(theirs / name, ours / name, disk)
     disk.sync_directory(ours)
 
 
-def _one(theirs: Path, ours: Path, disk: Disk) -> None:
+def _link_blob(theirs: Path, ours: Path, disk: Disk) -> None:
     try:
         os.link(theirs, ours, follow_symlinks=False)
     except FileNotFoundError:

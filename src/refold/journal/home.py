@@ -19,7 +19,7 @@ from msgspec import DecodeError
 from refold.errors import BadInput, Corrupt, WrongFormat
 from refold.journal.events import codec
 from refold.journal.events.kinds import (
-    LAST,
+    LAST_SESSION,
     Entry,
     Event,
     Imported,
@@ -27,13 +27,13 @@ from refold.journal.events.kinds import (
     SessionStarted,
 )
 from refold.journal.session_index import SessionWriter, StoredSession
-from refold.journal.state.children import CHILD
+from refold.journal.state.children import CHILD_PATTERN
 from refold.journal.state.session_info import SessionDirectories
 from refold.journal.store import log_file, writer_lock
 from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.disk import Disk, as_journal_errors
 from refold.journal.store.file import FileStore
-from refold.journal.store.session_files import CHILDREN, list_sessions, stamp_of
+from refold.journal.store.session_files import CHILDREN_DIRECTORY, list_sessions, stamp_of
 from refold.journal.store.writer_threads import Writers
 from refold.safe_open import unlinked
 
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from refold.journal.store.delete import SessionSize
     from refold.journal.store.tree_reader import TreeFollower
 
-LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
-LONGEST_START = 64_000  # bytes; a first line longer than this names no directory
-_UNASKED = 64  # sessions that are looked into before the catalogue is asked
-_BEGINS = 64 * 1024  # bytes of a session in which its first words stand
+ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
+MAX_START_BYTES = 64_000  # bytes; a first line longer than this names no directory
+_MAX_UNINDEXED_SESSIONS = 64  # sessions that are looked into before the catalogue is asked
+_START_BYTES = 64 * 1024  # bytes of a session in which its first words stand
 
 
 class JournalDirectory:
@@ -61,46 +61,46 @@ class JournalDirectory:
         self.root = root
         self._writers = Writers()
 
-    def new_id(self, at: float) -> str:
+    def new_id(self, started_at: float) -> str:
         """A free id for a session that begins at `at`. Ids sort by time."""
         while True:
-            tail = "".join(LETTERS[byte % len(LETTERS)] for byte in os.urandom(4))
-            name = f"{strftime('%Y%m%d-%H%M%S', gmtime(at))}-{tail}"
+            tail = "".join(ID_LETTERS[byte % len(ID_LETTERS)] for byte in os.urandom(4))
+            name = f"{strftime('%Y%m%d-%H%M%S', gmtime(started_at))}-{tail}"
             if not (self.root / name).exists():
                 return name
 
     def path(self, session: str) -> Path:
         """The directory of a session; that of a subagent, "ROOT/child-1", is below its parent."""
         root, *names = session.split("/")
-        below = (part for name in names for part in (CHILDREN, name))
+        below = (part for name in names for part in (CHILDREN_DIRECTORY, name))
         return self.root.joinpath(root, *below)
 
     def store(self, session: str) -> FileStore:
         """Raises if a link is in its path."""
         path = self.path(session)
-        above = (each for each in path.parents if each.is_relative_to(self.root))
+        above = (parent for parent in path.parents if parent.is_relative_to(self.root))
         with as_journal_errors("open", path):
             unlinked(path, *above)
         return FileStore(path, self._writers)
 
     def sessions(self) -> Iterator[StoredSession]:
         """All sessions, the last written first. Reads names and times only."""
-        there = list_sessions(self.root)
-        for id_ in there.ids:
-            yield StoredSession(id_, there.stamps[id_].changed)
+        listing = list_sessions(self.root)
+        for id_ in listing.ids:
+            yield StoredSession(id_, listing.stamps[id_].mtime_seconds)
 
     def newest_of(self, directory: Path) -> StoredSession | None:
         """As the port says. A session that checks another's claims never counts, and a run of
         a schedule does once it was resumed.
         """
         place, silent = _Place(directory), ""
-        there = list_sessions(self.root)
+        listing = list_sessions(self.root)
         known = dict[str, "Card"]()
-        for at, id_ in enumerate(there.ids):
-            if at == _UNASKED:
-                known = self.catalogue().known()
+        for index, id_ in enumerate(listing.ids):
+            if index == _MAX_UNINDEXED_SESSIONS:
+                known = self.catalogue().last_cards()
             card, path = known.get(id_), self.path(id_)
-            if card and card.changed == there.stamps[id_].changed:
+            if card and card.changed == listing.stamps[id_].mtime_seconds:
                 # It is as the catalogue knows it, and so was begun where that says.
                 started = card.about.directory
                 if started and not place.is_(started):
@@ -113,22 +113,22 @@ class JournalDirectory:
                 silent = silent or id_
         return self._session(silent) if silent else None
 
-    def named(
+    def resolve(
         self, text: str, directory: Path, tell: "Tell" = lambda _, __: None
     ) -> StoredSession:
         first, *names = text.split("/")
-        if first != LAST:
+        if first != LAST_SESSION:
             return self.find(text, tell)
-        if (found := self.newest_of(directory)) is None:
+        if (session := self.newest_of(directory)) is None:
             raise BadInput(
                 f"no session was started in {directory} yet: name one (refold sessions "
                 "list --all)"
             )
-        return self._below(found, names)
+        return self._below(session, names)
 
     def find(self, text: str, tell: "Tell" = lambda _, __: None) -> StoredSession:
         root, *names = text.split("/")
-        if root and names and re.fullmatch(CHILD, names[0]):
+        if root and names and re.fullmatch(CHILD_PATTERN, names[0]):
             return self._below(self.find(root, tell), names)
         if not text:
             raise BadInput("an empty text names no session: give an id or its beginning")
@@ -140,13 +140,13 @@ class JournalDirectory:
                     f"there is no readable journal in {self.root / text}: check what "
                     "happened to it"
                 )
-        from refold.journal.catalogue.session_card import meant
+        from refold.journal.catalogue.session_card import match_card
 
-        card = meant(text, self.catalogue(tell).cards())
-        found = self._session(card.id) if card else None
-        if found is None:
+        card = match_card(text, self.catalogue(tell).cards())
+        session = self._session(card.id) if card else None
+        if session is None:
             raise BadInput(_unknown(text, list_sessions(self.root).ids))
-        return found
+        return session
 
     def catalogue(
         self,
@@ -199,8 +199,8 @@ class JournalDirectory:
 
     def refuse_links(self, session: str) -> None:
         path = self.path(session)
-        above = [each for each in path.parents if each.is_relative_to(self.root)]
-        for place in (path / log_file.NAME, path, *above):
+        above = [parent for parent in path.parents if parent.is_relative_to(self.root)]
+        for place in (path / log_file.FILE_NAME, path, *above):
             if place.is_symlink():
                 raise BadInput(
                     f"{place} is a link, and no session is read, copied or deleted through "
@@ -217,10 +217,10 @@ class JournalDirectory:
         return SessionWriter(writer.pid, writer.host, writer_lock.holder(writer))
 
     def is_locked_by(self, session: str, pid: int) -> bool:
-        return writer_lock.is_locked_by(pid, self.path(session) / log_file.NAME)
+        return writer_lock.is_locked_by(pid, self.path(session) / log_file.FILE_NAME)
 
     def location(self, session: str) -> str:
-        return str(self.path(session) / log_file.NAME)
+        return str(self.path(session) / log_file.FILE_NAME)
 
     def remember_time(self, session: str) -> Callable[[], None]:
         file = self.location(session)
@@ -232,10 +232,10 @@ class JournalDirectory:
 
         return set_back
 
-    def fork(self, session: str, at: int | None, now: float) -> "Fork":
+    def fork(self, session: str, up_to: int | None, now: float) -> "Fork":
         from refold.journal.fork import fork
 
-        return fork(self, session, at, now)
+        return fork(self, session, up_to, now)
 
     def check(self, session: str) -> "JournalCheck":
         from refold.journal.store.check import check
@@ -261,21 +261,23 @@ class JournalDirectory:
 
     def _below(self, session: StoredSession, names: list[str]) -> StoredSession:
         for name in names:
-            found = (
-                self._session(f"{session.id}/{name}") if re.fullmatch(CHILD, name) else None
+            child = (
+                self._session(f"{session.id}/{name}")
+                if re.fullmatch(CHILD_PATTERN, name)
+                else None
             )
-            if found is None:
+            if child is None:
                 raise BadInput(
                     f"the session {session.id} has no subagent {name!r} (`refold tree "
                     f"{session.id}` shows all)"
                 )
-            session = found
+            session = child
         return session
 
     def _session(self, name: str) -> StoredSession | None:
         path = self.path(name)
-        stamp = stamp_of(path / log_file.NAME)
-        return StoredSession(name, stamp.changed) if stamp else None
+        stamp = stamp_of(path / log_file.FILE_NAME)
+        return StoredSession(name, stamp.mtime_seconds) if stamp else None
 
 
 class _Place:
@@ -303,8 +305,8 @@ def first_directory(path: Path) -> str:
 def _first_event(path: Path) -> SessionStarted | None:
     """The first line of a session. Raises `WrongFormat`."""
     try:
-        with (path / log_file.NAME).open("rb") as file:
-            line = file.readline(LONGEST_START)
+        with (path / log_file.FILE_NAME).open("rb") as file:
+            line = file.readline(MAX_START_BYTES)
         entry, _ = next(codec.decode([line.removesuffix(b"\n")]))
     except WrongFormat:
         raise
@@ -322,7 +324,7 @@ def _is_ours(path: Path) -> bool:
     if started is None or not started.schedule:
         return started is not None and bool(started.checks)
     try:
-        with (path / log_file.NAME).open("rb") as file:
+        with (path / log_file.FILE_NAME).open("rb") as file:
             return not any(b'"kind":"SessionResumed"' in line for line in file)
     except OSError:
         return True
@@ -336,11 +338,11 @@ def current_directory(path: Path) -> str:
 def _something_was_said(path: Path) -> bool:
     """Whether a message is near the beginning. A long session counts as yes."""
     try:
-        with (path / log_file.NAME).open("rb") as file:
-            begins = file.read(_BEGINS)
+        with (path / log_file.FILE_NAME).open("rb") as file:
+            begins = file.read(_START_BYTES)
     except OSError:
         return False
-    return len(begins) == _BEGINS or b'"kind":"Said"' in begins
+    return len(begins) == _START_BYTES or b'"kind":"Said"' in begins
 
 
 def _unknown(text: str, names: Sequence[str]) -> str:
@@ -352,7 +354,7 @@ def _unknown(text: str, names: Sequence[str]) -> str:
 
 
 # Lines of these kinds name a directory. The text may also be in a call's arguments.
-_MARKS = rb'"kind":"(?:SessionResumed|Imported)"'
+_DIRECTORY_PATTERN = rb'"kind":"(?:SessionResumed|Imported)"'
 
 
 def current_directories(session: Path) -> SessionDirectories:
@@ -363,15 +365,15 @@ def current_directories(session: Path) -> SessionDirectories:
     """
     try:
         with (
-            (session / log_file.NAME).open("rb") as file,
+            (session / log_file.FILE_NAME).open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
         ):
-            return _told(_newest_first(data))
+            return _read_directories(_newest_first(data))
     except (OSError, ValueError):  # not there, or empty
         return SessionDirectories()
 
 
-def _told(news: Iterable[Event]) -> SessionDirectories:
+def _read_directories(news: Iterable[Event]) -> SessionDirectories:
     directory, roots = "", None
     for event in news:
         match event:
@@ -391,9 +393,15 @@ def _told(news: Iterable[Event]) -> SessionDirectories:
 
 def _newest_first(data: mmap.mmap) -> Iterator[Event]:
     begins = sorted(
-        {0, *(data.rfind(b"\n", 0, m.start()) + 1 for m in re.finditer(_MARKS, data))}
+        {
+            0,
+            *(
+                data.rfind(b"\n", 0, m.start()) + 1
+                for m in re.finditer(_DIRECTORY_PATTERN, data)
+            ),
+        }
     )
     for first in reversed(begins):
         last = data.find(b"\n", first)
-        if last >= 0 and (event := codec.unchecked(data[first:last])) is not None:
+        if last >= 0 and (event := codec.decode_unchecked(data[first:last])) is not None:
             yield event

@@ -54,7 +54,7 @@ class CardCatalogue(Protocol):
     def search(
         self,
         text: str,
-        most: int,
+        limit: int,
         wanted: "Callable[[Card], bool]" = ...,
         *,
         seconds: float = ...,
@@ -62,7 +62,7 @@ class CardCatalogue(Protocol):
         """The best matches. Raises `BadInput` if there is nothing to search for."""
         ...
 
-    def known(self) -> "dict[str, Card]":
+    def last_cards(self) -> "dict[str, Card]":
         """The cards as of the last query: a hint, and fast."""
         ...
 
@@ -97,7 +97,7 @@ class PackedSession(Protocol):
 
 class SessionIndex(Protocol):
     # Found.
-    def new_id(self, at: float) -> str:
+    def new_id(self, started_at: float) -> str:
         """A free id for a session that begins at `at`. Ids sort by time."""
         ...
 
@@ -123,7 +123,7 @@ class SessionIndex(Protocol):
         """
         ...
 
-    def named(self, text: str, directory: Path, tell: Progress = ...) -> StoredSession:
+    def resolve(self, text: str, directory: Path, tell: Progress = ...) -> StoredSession:
         """The session that `text` means in `directory`: as `find`, or `last` for the newest."""
         ...
 
@@ -201,7 +201,7 @@ class SessionIndex(Protocol):
         """
         ...
 
-    def fork(self, session: str, at: int | None, now: float) -> "Fork":
+    def fork(self, session: str, up_to: int | None, now: float) -> "Fork":
         """A copy up to the event `at`; None: up to its end. Raises `BadInput`."""
         ...
 

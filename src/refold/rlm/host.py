@@ -16,7 +16,7 @@ from refold.engine.calls import run_with_file_locks
 from refold.engine.nested_call import call_within, key_of
 from refold.engine.world import World
 from refold.errors import BadInput, RefoldError, ToolFailed
-from refold.journal.state.fold import budget_of, used
+from refold.journal.state.fold import budget_of, budget_used
 from refold.rlm.call_context import CallContext, Journal
 from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.leaves import (
@@ -197,7 +197,7 @@ class HostFunctions:
             self._means.world(),
             self._means.code_limits,
         )
-        have, now = budget_of(view, world.budget), used(view)
+        have, now = budget_of(view, world.budget), budget_used(view)
         return {
             "dollars": _left(have.dollars, now.dollars),
             "tokens": _left(have.tokens, now.tokens),

@@ -40,7 +40,7 @@ from refold.journal.events.kinds import (
     StepLimitSet,
     Stopped,
 )
-from refold.journal.state.conversation import SHELL, with_edit
+from refold.journal.state.conversation import SHELL_SENDER, with_edit
 from refold.journal.state.fold import View
 from refold.journal.state.rights import after_planning, is_switched
 from refold.session.recorder import Recorder
@@ -92,7 +92,7 @@ class Inbox:
 
     async def ran(self, command: str, told: str) -> bool:
         """A command that the user ran, with its output: sent with their next message."""
-        said = Said(marked(told)[0], SHELL, "next", typed=f"!{command}")
+        said = Said(marked(told)[0], SHELL_SENDER, "next", typed=f"!{command}")
         return await self._record.append_if(lambda view: (said,), kept=True, by=self._by)
 
     async def interrupt(self, reason: str = "interrupted", *, instead: str = "") -> bool:
@@ -331,7 +331,7 @@ def _posted(
 
 
 def _withdrawn(message: int, view: View) -> Sequence[Event]:
-    if all(each.seq != message for each in view.queued):
+    if all(each.seq != message for each in view.message_queue):
         raise BadInput(
             f"message {message} does not wait for the end of the turn: it was sent, "
             "or it was withdrawn already"

@@ -68,7 +68,10 @@ def requests(view: View) -> tuple[Request, ...]:
     """In the order in which they came up. None while the turn is being stopped."""
     if view.turn.stopped:
         return ()
-    calls = (*map(of_call, view.conversation.asked), *map(of_child, view.children.asks))
+    calls = (
+        *map(of_call, view.conversation.waiting_calls),
+        *map(of_child, view.children.asks),
+    )
     plan = view.plans.waiting
     shown = not view.turn.seq and view.turn.outcome == "plan_ready"
     return (*calls, *((PlanToJudge(plan),) if plan and shown else ()))

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from refold.errors import BadInput
-from refold.journal.events.kinds import LAST, Event, Renamed, Tagged
+from refold.journal.events.kinds import LAST_SESSION, Event, Renamed, Tagged
 from refold.journal.state.fold import View
 from refold.session.recorder import Recorder
 
@@ -62,8 +62,8 @@ def checked_name(text: str) -> str:
         raise BadInput(
             f"{name!r} is not a valid name: /child-1 is the address of a subagent"
         )
-    if name == LAST:
-        raise BadInput(f"{LAST!r} is not a valid name: it means the newest session")
+    if name == LAST_SESSION:
+        raise BadInput(f"{LAST_SESSION!r} is not a valid name: it means the newest session")
     return name
 
 

@@ -82,7 +82,7 @@ async def rewind(
 def steps(view: View, snapshots: Snapshots | None) -> tuple[RewindPoint, ...]:
     """The points of a session, oldest first. Waits for a disk: call it from a thread."""
     gone = _taken_back(view.checkpoints.points)
-    marked = [each for each in view.checkpoints.points if view.marked(each.seq)]
+    marked = [each for each in view.checkpoints.points if view.mark_at(each.seq)]
     # If both were rewound at once, the conversation's point is the place of both.
     both = {each.seq + 1 for each in marked if each.kind == "rewound"}
     alone = (

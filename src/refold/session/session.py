@@ -221,7 +221,7 @@ class Session:
         """Rewind the conversation to a mark. False if there is no such mark or a turn runs."""
 
         def make_events(view: View) -> tuple[Event, ...]:
-            return (Rewound(mark),) if view.marked(mark) and not view.turn.seq else ()
+            return (Rewound(mark),) if view.mark_at(mark) and not view.turn.seq else ()
 
         return await self.record.append_if(make_events, kept=True, by="person")
 
@@ -293,7 +293,7 @@ class Session:
 
     async def _refuse_questions(self) -> None:
         """Deny the questions of an attended session that is unattended now."""
-        for call in self.view.conversation.asked:
+        for call in self.view.conversation.waiting_calls:
             from refold.engine.calls import NOBODY_TO_ASK
 
             await self.inbox.answer(call.call.id, allowed=False, reason=NOBODY_TO_ASK)

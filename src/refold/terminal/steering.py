@@ -105,7 +105,7 @@ class Steering:
 
     async def edit_queued(self) -> None:
         """Withdraw the newest message that waits for the end of the turn, to change it."""
-        if not (waiting := self._session.view.queued):
+        if not (waiting := self._session.view.message_queue):
             return
         newest = waiting[-1]
         await self._session.withdraw_message(newest.seq)

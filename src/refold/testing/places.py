@@ -15,7 +15,7 @@ import anyio
 import msgspec
 
 from refold.errors import JournalError, ToolFailed
-from refold.journal.board.task_graph import Board, folded
+from refold.journal.board.task_graph import Board, fold_board
 from refold.journal.events.kinds import BackgroundStarted
 from refold.journal.state.background import BackgroundCommand
 from refold.permissions.facts import Decision
@@ -168,18 +168,18 @@ class BoardInMemory:
         self._board = Board()
 
     async def add(self, task: NewTask, by: str, key: str) -> BoardTask:
-        made = self._board.added(task, key)
-        self._board = folded(self._board, [made] if made else [])
+        made = self._board.addition(task, key)
+        self._board = fold_board(self._board, [made] if made else [])
         return self._board.task(self._board.calls[key])
 
     async def change(self, id_: int, change: TaskChange, by: str) -> BoardTask:
-        made = self._board.changed(id_, change, by)
-        self._board = folded(self._board, [made] if made else [])
+        made = self._board.update(id_, change, by)
+        self._board = fold_board(self._board, [made] if made else [])
         return self._board.task(id_)
 
     async def claim(self, id_: int, by: str, key: str) -> BoardTask:
-        made = self._board.claimed(id_, by, key)
-        self._board = folded(self._board, [made] if made else [])
+        made = self._board.claim(id_, by, key)
+        self._board = fold_board(self._board, [made] if made else [])
         return self._board.task(made.id if made else id_ or self._board.calls[key])
 
     async def task(self, id_: int) -> BoardTask:

@@ -68,7 +68,7 @@ class SessionIndexContract:
         assert [each.id for each in sessions.sessions()] == [ONE, TWO]
         assert [card.id for card in sessions.catalogue().cards()] == [ONE, TWO]
         assert (newest := sessions.newest_of(tmp_path)) is not None
-        assert newest.id == ONE == sessions.named("last", tmp_path).id
+        assert newest.id == ONE == sessions.resolve("last", tmp_path).id
         assert sessions.newest_of(tmp_path / "elsewhere") is None
 
     def test_a_session_is_found_by_its_beginning(

@@ -26,7 +26,7 @@ from refold.journal.state.session_info import SessionDirectories
 from refold.journal.state.session_tree import Node
 from refold.journal.store.check import JournalCheck
 from refold.journal.store.delete import SessionSize
-from refold.journal.store.log_file import NAME
+from refold.journal.store.log_file import FILE_NAME
 from refold.journal.store.port import MemoryBlobs, MemoryStore, Store
 from refold.journal.store.tree_reader import LineSource, TreeFollower
 
@@ -63,9 +63,9 @@ class SessionsOfLines:
     def __init__(self, stored: StoredLines) -> None:
         self._stored = stored
 
-    def new_id(self, at: float) -> str:
+    def new_id(self, started_at: float) -> str:
         with self._files() as files:
-            return files.new_id(at)
+            return files.new_id(started_at)
 
     def exists(self, session: str) -> bool:
         return session in self._stored.changed()
@@ -84,11 +84,11 @@ class SessionsOfLines:
         with self._files() as files:
             return files.find(text, tell)
 
-    def named(
+    def resolve(
         self, text: str, directory: Path, tell: Progress = _no_progress
     ) -> StoredSession:
         with self._files() as files:
-            return files.named(text, directory, tell)
+            return files.resolve(text, directory, tell)
 
     def catalogue(
         self, tell: Progress = _no_progress, notice: Callable[[str], None] = _no_notice
@@ -157,12 +157,12 @@ class SessionsOfLines:
         before = self._stored.changed()[session]
         return lambda: self._stored.set_changed(session, before)
 
-    def fork(self, session: str, at: int | None, now: float) -> Fork:
+    def fork(self, session: str, up_to: int | None, now: float) -> Fork:
         with self._files() as files:
-            made = files.fork(session, at, now)
+            made = files.fork(session, up_to, now)
             directory = files.path(made.id)
             blobs = {each.name: each.read_bytes() for each in directory.glob("blobs/*")}
-            lines = (directory / NAME).read_bytes().split(b"\n")[:-1]
+            lines = (directory / FILE_NAME).read_bytes().split(b"\n")[:-1]
         self._stored.put(made.id, lines, blobs)
         return made
 
@@ -200,7 +200,7 @@ class SessionsOfLines:
                 (directory / "blobs").mkdir(parents=True)
                 for name, blob in self._stored.blobs(id_).items():
                     (directory / "blobs" / name).write_bytes(blob)
-                file = directory / NAME
+                file = directory / FILE_NAME
                 file.write_bytes(b"".join(line + b"\n" for line in self._stored.lines(id_)))
                 os.utime(file, (changed, changed))
             yield files
@@ -226,15 +226,15 @@ class CatalogueOfLines:
     def search(
         self,
         text: str,
-        most: int,
+        limit: int,
         wanted: Callable[[Card], bool] = lambda _: True,
         *,
         seconds: float = inf,
     ) -> list[Hit]:
         with self._files() as files:
-            return files.catalogue(self._tell, self._notice).search(text, most, wanted)
+            return files.catalogue(self._tell, self._notice).search(text, limit, wanted)
 
-    def known(self) -> dict[str, Card]:
+    def last_cards(self) -> dict[str, Card]:
         return {}
 
     def freshen(self, seconds: float = inf) -> bool:

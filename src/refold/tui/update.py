@@ -365,9 +365,9 @@ def _with_empty_input(model: Model, key: str) -> tuple[Command, ...]:
         return ()
     if key == "ctrl+b" and view.turn.seq:
         return (Send(MoveToBackground()),)
-    if key != "up" or not view.queued:
+    if key != "up" or not view.message_queue:
         return ()
-    newest = view.queued[-1]
+    newest = view.message_queue[-1]
     return (EditQueued(newest.seq, newest.said.typed or newest.said.text),)
 
 

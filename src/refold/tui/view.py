@@ -212,7 +212,7 @@ def _chips(model: Model) -> list[Line]:
         rows.append(truncate(said, model.width))
     if (more := len(waiting) - _CHIPS) > 0:
         rows.append((("dim", f"    {more} more"),))
-    if waiting and model.screen.view.queued and not model.composer.field.text:
+    if waiting and model.screen.view.message_queue and not model.composer.field.text:
         *before, last = rows
         rows = [*before, truncate((*last, ("dim", " · ↑ edits it")), model.width)]
     return rows

@@ -23,7 +23,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.state.fold import View, budget_of, used
+from refold.journal.state.fold import View, budget_of, budget_used
 from refold.journal.state.session_tree import Node, spent_below, walk
 from refold.values.usage import NO_LIMIT, Budget, Spent, Usage
 from refold.views.escape import on_one_line, visible
@@ -292,7 +292,7 @@ def budget_text(budget: Budget) -> str:
 
 
 def _rows(view: View, budget: Budget, turn: str) -> Iterator[Line]:
-    spent, usage = view.turn.spent, used(view)
+    spent, usage = view.turn.spent, budget_used(view)
     if budget.dollars is not None:
         left = max(0.0, budget.dollars - usage.dollars)
         reservation = _reservation_note(

@@ -156,7 +156,8 @@ def session_end_notice(view: View) -> str:
 def waiting_commands(view: View) -> str:
     """Those of `View.awaited` by name, with their command lines; or ""."""
     return ", ".join(
-        f"{command.name} ({_cut(command.started.command)})" for command in view.awaited
+        f"{command.name} ({_cut(command.started.command)})"
+        for command in view.commands_to_await
     )
 
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from msgspec import UNSET, Struct, UnsetType
 
-from refold.journal.catalogue.session_card import ENDS, FOUND, Card, Hit
+from refold.journal.catalogue.session_card import MATCH_END, MATCH_START, Card, Hit
 from refold.values.usage import Usage
 from refold.views.escape import on_one_line, visible
 from refold.views.number_format import many, money
@@ -131,7 +131,7 @@ class SearchHit(Struct, frozen=True):
 
 def search_hit(hit: Hit) -> SearchHit:
     about = hit.card.about
-    text = hit.snippet.replace(FOUND, "").replace(ENDS, "")
+    text = hit.snippet.replace(MATCH_START, "").replace(MATCH_END, "")
     return SearchHit(
         hit.card.id, hit.seq, hit.who, text, tuple(_spans(hit.snippet)), about.title,
         about.name, about.directory, hit.card.changed,
@@ -143,8 +143,8 @@ def _snippet(snippet: str, room: int, *, bold: bool) -> str:
     pieces, left = list[str](), room
     marked = False
     for piece in _split(" ".join(snippet.split())):
-        if piece in (FOUND, ENDS):
-            marked = piece == FOUND
+        if piece in (MATCH_START, MATCH_END):
+            marked = piece == MATCH_START
             continue
         shown = cut(on_one_line(piece), left)
         left -= cells(shown)
@@ -158,22 +158,22 @@ def _spans(snippet: str) -> Iterator[tuple[int, int]]:
     """Start and end of each match."""
     offset = first = 0
     for piece in _split(snippet):
-        if piece == FOUND:
+        if piece == MATCH_START:
             first = offset
-        elif piece == ENDS:
+        elif piece == MATCH_END:
             yield first, offset
         else:
             offset += len(piece)
 
 
 def _split(snippet: str) -> Iterator[str]:
-    for n, part in enumerate(snippet.split(FOUND)):
+    for n, part in enumerate(snippet.split(MATCH_START)):
         if n:
-            yield FOUND
-        inner, end, rest = part.partition(ENDS)
+            yield MATCH_START
+        inner, end, rest = part.partition(MATCH_END)
         yield inner
         if end:
-            yield ENDS
+            yield MATCH_END
             yield rest
 
 

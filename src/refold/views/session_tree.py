@@ -89,7 +89,11 @@ def status(node: Node) -> Status:
     if view.turn.seq:
         if not node.written:
             return "cut_off"
-        return "waiting" if view.conversation.asked or view.children.asks else "running"
+        return (
+            "waiting"
+            if view.conversation.waiting_calls or view.children.asks
+            else "running"
+        )
     return view.turn.outcome or (end.outcome if end else "new")
 
 
@@ -113,7 +117,7 @@ def seconds_of(node: Node, did: Activity, now: float) -> float:
 
 def activity(view: View, did: Activity, label: Labels) -> str:
     """What the open turn does now: a question it waits for, a running call, or a model call."""
-    if asked := view.conversation.asked:
+    if asked := view.conversation.waiting_calls:
         return f"waits for a person: {label(asked[0].call)}"
     if asks := view.children.asks:
         return f"{asks[0].child} waits for a person: {label(asks[0].call)}"

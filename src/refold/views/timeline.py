@@ -75,7 +75,7 @@ def outcome_of(span: Span, node: Node) -> str:
         case ModelStep(end=end):
             return state(_response_outcome(end), node)
         case ToolStep(end=end):
-            waits = any(c.call.id == span.id for c in node.view.conversation.asked)
+            waits = any(c.call.id == span.id for c in node.view.conversation.waiting_calls)
             open_ = state("", node)
             waiting = "waiting" if waits and open_ == "running" else open_
             return end.outcome if end else waiting

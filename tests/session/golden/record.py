@@ -158,7 +158,7 @@ async def record() -> tuple[list[bytes], View]:
 
 
 def main(name: str) -> None:
-    missing = set(codec.KINDS) - {codec.kind_of(event) for event in EVENTS}
+    missing = set(codec.KINDS_BY_NAME) - {codec.kind_of(event) for event in EVENTS}
     assert not missing, f"no {missing} in EVENTS"
     lines, view = anyio.run(record)
     beside = Path(__file__).with_name(name)

@@ -16,7 +16,7 @@ from refold.engine.budget import (
     unenforceable,
 )
 from refold.engine.decide import EndTurn, Note, Policy, RequestBudget
-from refold.journal.state.fold import View, budget_of, used
+from refold.journal.state.fold import View, budget_of, budget_used
 from refold.values.usage import Budget, Usage
 
 _WARNING_SHARES = (0.5, 0.25, 0.1)  # of it are left
@@ -41,7 +41,9 @@ def within(settled: Budget, lent: Price | None = None) -> Policy:
             return None  # a turn that ended before it heard its words would begin again
         if lent is not None:
             need = estimate(view, lent)
-            over = shortfall(used(view), own, need) if view.rights.final_budget else ""
+            over = (
+                shortfall(budget_used(view), own, need) if view.rights.final_budget else ""
+            )
             return EndTurn("budget", over) if over else None
         if over := find_overrun(view, own):
             return EndTurn("budget", f"{over}; continue the session to spend as much again")
@@ -79,7 +81,7 @@ def draw_on_grant(settled: Budget, price: Price) -> Policy:
         if view.conversation.calls or view.rights.final_budget:
             return None
         need, own = estimate(view, price), budget_of(view, settled)
-        return RequestBudget() if shortfall(used(view), own, need) else None
+        return RequestBudget() if shortfall(budget_used(view), own, need) else None
 
     return budget_lent
 

@@ -4,7 +4,7 @@ A turn ends with a response without calls; `is_last_word` defines this for other
 """
 
 from refold.engine.decide import Action, AskModel, Deliver, EndTurn, RunCalls
-from refold.journal.state.conversation import SHELL
+from refold.journal.state.conversation import SHELL_SENDER
 from refold.journal.state.fold import View
 
 
@@ -25,7 +25,9 @@ def due(view: View) -> tuple[int, ...]:
     waiting, first = view.conversation.undelivered, not view.turn.steps
     due = {w.seq for w in waiting if w.said.when == "now" or first}
     if due and not first:
-        due |= {w.seq for w in waiting if w.said.sender == SHELL and w.seq < max(due)}
+        due |= {
+            w.seq for w in waiting if w.said.sender == SHELL_SENDER and w.seq < max(due)
+        }
     return tuple(w.seq for w in waiting if w.seq in due)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from refold.engine.decide import EndTurn, Note, Policy, Reject, RunHook
 from refold.engine.policies.conversation import due, is_last_word
-from refold.journal.state.conversation import REQUESTERS
+from refold.journal.state.conversation import REQUEST_SENDERS
 from refold.journal.state.fold import View
 from refold.values.modes import HookEvent
 from refold.values.text import escape_marks
@@ -59,7 +59,9 @@ def _points(view: View, end: HookEvent) -> Sequence[RunHook]:
         return ()
     starts = [RunHook("SessionStart", began, (source,))] if began else []
     waiting, due_now = view.conversation.undelivered, due(view)
-    asked = [w.seq for w in waiting if w.seq in due_now and w.said.sender in REQUESTERS]
+    asked = [
+        w.seq for w in waiting if w.seq in due_now and w.said.sender in REQUEST_SENDERS
+    ]
     submits = [RunHook("UserPromptSubmit", seq) for seq in asked]
     return (
         *starts,

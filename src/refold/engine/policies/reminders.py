@@ -10,7 +10,7 @@ import os
 from refold.engine.decide import Note, Policy
 from refold.journal.state.background import BackgroundCommand, end_text
 from refold.journal.state.fold import View
-from refold.journal.state.reminders import TODOS
+from refold.journal.state.reminders import TODOS_POLICY
 from refold.values.path_names import near
 from refold.values.text import escape_marks
 
@@ -39,7 +39,7 @@ def reminder_policies(every: int = 10) -> tuple[Policy, ...]:
     """Of todos: when a turn begins, and when `every` answers have not touched them."""
 
     def open_todos(view: View) -> Note | None:
-        begins = not view.turn.steps and TODOS not in view.turn.noted_by
+        begins = not view.turn.steps and TODOS_POLICY not in view.turn.noted_by
         if not (begins or view.reminders.answers_since_todos >= every):
             return None
         lines = [

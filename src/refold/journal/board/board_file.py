@@ -10,19 +10,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from refold.journal.board.task_graph import (
-    PERSON,
+    PERSON_NAME,
     Board,
     BoardEvent,
     TaskAdded,
     TaskClaimed,
     TaskUpdated,
-    folded,
+    fold_board,
 )
 from refold.journal.store.disk import Disk
 from refold.journal.store.shared_log import EventSchema, SharedLog
 from refold.values.control import BoardTask, NewTask, TaskChange
 
-FILE = "tasks.jsonl"
+FILE_NAME = "tasks.jsonl"
 
 
 class TaskBoard:
@@ -34,26 +34,26 @@ class TaskBoard:
         masked: Callable[[BoardEvent], BoardEvent] = lambda event: event,
         disk: Disk | None = None,
     ) -> None:
-        self.path = directory / FILE
+        self.path = directory / FILE_NAME
         kinds: tuple[type[BoardEvent], ...] = (TaskAdded, TaskUpdated, TaskClaimed)
-        meaning = EventSchema[Board, BoardEvent]("board", kinds, Board(), folded)
+        meaning = EventSchema[Board, BoardEvent]("board", kinds, Board(), fold_board)
         self._log = SharedLog(self.path, meaning, masked, disk)
 
     def read(self) -> Board:
         """The board as it is now. Raises `JournalError` if the file is damaged."""
         return self._log.read()
 
-    def add(self, task: NewTask, by: str = PERSON, key: str = "") -> BoardTask:
+    def add(self, task: NewTask, by: str = PERSON_NAME, key: str = "") -> BoardTask:
         """Raises `BadInput`."""
-        made, board = self._log.change(by, lambda board: board.added(task, key))
-        return board.task(made.id if made else board.calls[key])
+        event, board = self._log.change(by, lambda board: board.addition(task, key))
+        return board.task(event.id if event else board.calls[key])
 
-    def change(self, id_: int, change: TaskChange, by: str = PERSON) -> BoardTask:
+    def change(self, id_: int, change: TaskChange, by: str = PERSON_NAME) -> BoardTask:
         """Raises `BadInput`."""
-        _, board = self._log.change(by, lambda board: board.changed(id_, change, by))
+        _, board = self._log.change(by, lambda board: board.update(id_, change, by))
         return board.task(id_)
 
     def claim(self, id_: int, owner: str, key: str = "") -> BoardTask:
         """Take a task, or with 0 the next that is free. Raises `BadInput`."""
-        made, board = self._log.change(owner, lambda board: board.claimed(id_, owner, key))
-        return board.task(made.id if made else id_ or board.calls[key])
+        event, board = self._log.change(owner, lambda board: board.claim(id_, owner, key))
+        return board.task(event.id if event else id_ or board.calls[key])

@@ -1,6 +1,6 @@
 """The task board as a fold of its events, and the rules of what may be done to it. Pure.
 
-Each of `added`, `changed` and `claimed` returns the event of a change, or None where it is
+Each of `addition`, `update` and `claim` returns the event of a change, or None where it is
 so already, and raises `BadInput` with the reason where it may not be done. A task is free if
 it is pending and all tasks that it is blocked by are done or cancelled; that is computed, so
 that completing one frees others, and reopening it blocks them again. `board_file` writes
@@ -18,10 +18,15 @@ from refold.errors import BadInput
 from refold.values.control import BoardTask, NewTask, Progress, TaskChange, TaskNotes
 from refold.values.text import clean
 
-PERSON = "person"  # who may change every task
-SUBJECT, DESCRIPTION, OWNER, NOTES = 200, 8_000, 200, 4_096  # characters, bytes of JSON
-MOST_OPEN = 1_000  # tasks
-MOST_BLOCKERS = 100
+PERSON_NAME = "person"  # who may change every task
+MAX_SUBJECT_CHARS, MAX_DESCRIPTION_CHARS, MAX_OWNER_CHARS, MAX_NOTES_BYTES = (
+    200,
+    8_000,
+    200,
+    4_096,
+)  # characters, bytes of JSON
+MAX_OPEN_TASKS = 1_000  # tasks
+MAX_BLOCKERS = 100
 
 
 class TaskAdded(Struct, frozen=True):
@@ -70,8 +75,8 @@ class Board(Struct, frozen=True):
         """All tasks in their order, with what each of them blocks and waits for."""
         blocks: dict[int, list[int]] = {}
         for task in self.stored.values():
-            for other in task.blocked_by:
-                blocks.setdefault(other, []).append(task.id)
+            for blocker in task.blocked_by:
+                blocks.setdefault(blocker, []).append(task.id)
         return tuple(
             replace(task, blocks=tuple(blocks.get(id_, ())), waits_for=self._waits(task))
             for id_, task in self.stored.items()
@@ -79,27 +84,27 @@ class Board(Struct, frozen=True):
 
     def task(self, id_: int) -> BoardTask:
         """The task with this number. Raises `BadInput`."""
-        found = self._stored(id_)
+        task = self._find(id_)
         blocks = tuple(t.id for t in self.stored.values() if id_ in t.blocked_by)
-        return replace(found, blocks=blocks, waits_for=self._waits(found))
+        return replace(task, blocks=blocks, waits_for=self._waits(task))
 
-    def added(self, task: NewTask, key: str = "") -> TaskAdded | None:
+    def addition(self, task: NewTask, key: str = "") -> TaskAdded | None:
         if key and key in self.calls:
             return None
-        if sum(each.open for each in self.stored.values()) >= MOST_OPEN:
+        if sum(other.open for other in self.stored.values()) >= MAX_OPEN_TASKS:
             raise BadInput(
-                f"the board has {MOST_OPEN:,} open tasks: finish or cancel some first"
+                f"the board has {MAX_OPEN_TASKS:,} open tasks: finish or cancel some first"
             )
         id_ = max(self.stored, default=0) + 1
         return TaskAdded(
-            id_, _subject(task.subject), _text(task.description, DESCRIPTION, "description"),
-            self._blockers(id_, task.blocked_by), _line(task.owner, OWNER, "owner"),
+            id_, _subject(task.subject), _text(task.description, MAX_DESCRIPTION_CHARS, "description"),
+            self._blockers(id_, task.blocked_by), _line(task.owner, MAX_OWNER_CHARS, "owner"),
             _notes({}, task.metadata), key,
         )  # fmt: skip
 
-    def changed(self, id_: int, change: TaskChange, by: str) -> TaskUpdated | None:
-        old = self._stored(id_)
-        if old.status == "in_progress" and old.owner not in ("", by) and by != PERSON:
+    def update(self, id_: int, change: TaskChange, by: str) -> TaskUpdated | None:
+        old = self._find(id_)
+        if old.status == "in_progress" and old.owner not in ("", by) and by != PERSON_NAME:
             raise BadInput(
                 f"task {id_} is in progress with {old.owner}: only that one, or a person, "
                 "changes it"
@@ -108,43 +113,45 @@ class Board(Struct, frozen=True):
         if change.subject is not UNSET:
             new = replace(new, subject=_subject(change.subject))
         if change.description is not UNSET:
-            text = _text(change.description, DESCRIPTION, "description")
+            text = _text(change.description, MAX_DESCRIPTION_CHARS, "description")
             new = replace(new, description=text)
         if change.blocked_by is not UNSET:
             new = replace(new, blocked_by=self._blockers(id_, change.blocked_by))
         if change.metadata is not UNSET:
             new = replace(new, metadata=_notes(old.metadata, change.metadata))
         if change.owner is not UNSET:
-            new = replace(new, owner=_line(change.owner, OWNER, "owner"))
+            new = replace(new, owner=_line(change.owner, MAX_OWNER_CHARS, "owner"))
         if change.status is not UNSET and not _is_so(old, change.status, by):
-            new = self._moved(new, change.status, by, given=change.owner is not UNSET)
+            new = self._with_status(
+                new, change.status, by, owner_is_set=change.owner is not UNSET
+            )
         return _difference(old, new)
 
-    def claimed(self, id_: int, owner: str, key: str = "") -> TaskClaimed | None:
+    def claim(self, id_: int, owner: str, key: str = "") -> TaskClaimed | None:
         """`id_` 0: the first free task, those meant for this owner before others."""
         if key and key in self.calls:
             return None
         if not id_:
             return TaskClaimed(self._next_for(owner), owner, key)
-        task = self._stored(id_)
+        task = self._find(id_)
         if task.status == "in_progress" and task.owner == owner:
             return None
         self._check_free(task, owner)
         return TaskClaimed(id_, owner, key)
 
-    def _stored(self, id_: int) -> BoardTask:
-        if (found := self.stored.get(id_)) is None:
-            there = f"it has 1 to {max(self.stored)}" if self.stored else "it has none"
-            raise BadInput(f"there is no task {id_} on the board: {there}")
-        return found
+    def _find(self, id_: int) -> BoardTask:
+        if (task := self.stored.get(id_)) is None:
+            range_text = f"it has 1 to {max(self.stored)}" if self.stored else "it has none"
+            raise BadInput(f"there is no task {id_} on the board: {range_text}")
+        return task
 
     def _waits(self, task: BoardTask) -> tuple[int, ...]:
         if not task.open:
             return ()
-        return tuple(each for each in task.blocked_by if self.stored[each].open)
+        return tuple(blocker for blocker in task.blocked_by if self.stored[blocker].open)
 
-    def _moved(
-        self, task: BoardTask, status: Progress, by: str, *, given: bool
+    def _with_status(
+        self, task: BoardTask, status: Progress, by: str, *, owner_is_set: bool
     ) -> BoardTask:
         """The task with another status, and the owner that belongs to it."""
         match status:
@@ -154,15 +161,17 @@ class Board(Struct, frozen=True):
             case "done":
                 return replace(task, status=status, owner=task.owner or by)
             case "pending":
-                return replace(task, status=status, owner=task.owner if given else "")
+                return replace(
+                    task, status=status, owner=task.owner if owner_is_set else ""
+                )
             case "cancelled":
                 return replace(task, status=status)
 
     def _check_free(self, task: BoardTask, owner: str) -> None:
         if task.status != "pending":
-            who = f" with {task.owner}" if task.owner and task.open else ""
-            raise BadInput(f"task {task.id} is {task.status.replace('_', ' ')}{who}")
-        if task.owner not in ("", owner) and owner != PERSON:
+            owner_note = f" with {task.owner}" if task.owner and task.open else ""
+            raise BadInput(f"task {task.id} is {task.status.replace('_', ' ')}{owner_note}")
+        if task.owner not in ("", owner) and owner != PERSON_NAME:
             raise BadInput(f"task {task.id} is meant for {task.owner}")
         if waits := self._waits(task):
             raise BadInput(f"task {task.id} waits for {_numbers(waits)}")
@@ -186,39 +195,41 @@ class Board(Struct, frozen=True):
 
     def _blockers(self, id_: int, blocked_by: Sequence[int]) -> tuple[int, ...]:
         """Those, once each. Raises `BadInput` for an unknown one, and for a cycle."""
-        found = tuple(dict.fromkeys(blocked_by))
-        if len(found) > MOST_BLOCKERS:
-            raise BadInput(f"a task is blocked by {MOST_BLOCKERS} tasks at most")
-        for each in found:
-            if each == id_:
+        blockers = tuple(dict.fromkeys(blocked_by))
+        if len(blockers) > MAX_BLOCKERS:
+            raise BadInput(f"a task is blocked by {MAX_BLOCKERS} tasks at most")
+        for blocker in blockers:
+            if blocker == id_:
                 raise BadInput(f"task {id_} cannot wait for itself")
-            self._stored(each)
-            if path := self._way(each, id_):
+            self._find(blocker)
+            if path := self._way(blocker, id_):
                 chain = ", which waits for ".join(f"task {n}" for n in path[1:])
                 raise BadInput(
-                    f"task {id_} cannot wait for task {each}: task {each} waits for {chain}"
+                    f"task {id_} cannot wait for task {blocker}: task {blocker} waits for {chain}"
                 )
-        return found
+        return blockers
 
     def _way(self, start: int, goal: int) -> Sequence[int]:
         """The tasks from one to another along `blocked_by`; empty if there is no way."""
         before: dict[int, int] = {start: 0}
         left = [start]
         while left:
-            here = left.pop()
-            if here == goal:
-                way = [here]
+            task_id = left.pop()
+            if task_id == goal:
+                way = [task_id]
                 while way[-1] != start:
                     way.append(before[way[-1]])
                 return way[::-1]
-            for each in self.stored[here].blocked_by if here in self.stored else ():
-                if each not in before:
-                    before[each] = here
-                    left.append(each)
+            for blocker in (
+                self.stored[task_id].blocked_by if task_id in self.stored else ()
+            ):
+                if blocker not in before:
+                    before[blocker] = task_id
+                    left.append(blocker)
         return ()
 
 
-def folded(board: Board, events: Iterable[BoardEvent]) -> Board:
+def fold_board(board: Board, events: Iterable[BoardEvent]) -> Board:
     """The board after these events. An event about an unknown task changes nothing."""
     stored, calls = dict(board.stored), dict(board.calls)
     for event in events:
@@ -239,7 +250,7 @@ def folded(board: Board, events: Iterable[BoardEvent]) -> Board:
 
 
 def _values(event: TaskUpdated) -> dict[str, object]:
-    named = {each: getattr(event, each) for each in event.__struct_fields__}
+    named = {field: getattr(event, field) for field in event.__struct_fields__}
     return {name: value for name, value in named.items() if value is not UNSET}
 
 
@@ -262,25 +273,27 @@ def _numbers(ids: Sequence[int]) -> str:
 
 
 def _subject(text: str) -> str:
-    if not (found := _line(text, SUBJECT, "subject")):
+    if not (line := _line(text, MAX_SUBJECT_CHARS, "subject")):
         raise BadInput("the subject is empty: say in one line what is to be done")
-    return found
+    return line
 
 
-def _line(text: str, most: int, what: str) -> str:
-    return _text(" ".join(text.split()), most, what)
+def _line(text: str, max_chars: int, name: str) -> str:
+    return _text(" ".join(text.split()), max_chars, name)
 
 
-def _text(text: str, most: int, what: str) -> str:
-    if len(text) > most:
-        raise BadInput(f"the {what} has {len(text):,} characters: {most:,} at most")
+def _text(text: str, max_chars: int, name: str) -> str:
+    if len(text) > max_chars:
+        raise BadInput(f"the {name} has {len(text):,} characters: {max_chars:,} at most")
     return clean(text)
 
 
 def _notes(old: TaskNotes, new: TaskNotes) -> TaskNotes:
-    found = {
+    notes = {
         clean(key): value for key, value in {**old, **new}.items() if value is not None
     }
-    if (size := len(msgspec.json.encode(found))) > NOTES:
-        raise BadInput(f"the metadata has {size:,} bytes of JSON: {NOTES:,} at most")
-    return found
+    if (size := len(msgspec.json.encode(notes))) > MAX_NOTES_BYTES:
+        raise BadInput(
+            f"the metadata has {size:,} bytes of JSON: {MAX_NOTES_BYTES:,} at most"
+        )
+    return notes

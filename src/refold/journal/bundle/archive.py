@@ -23,15 +23,15 @@ from refold.errors import BadInput, Corrupt
 from refold.journal.events import codec
 from refold.journal.events.codec import Head, Line
 
-FORMAT = "refold session"
-VERSION = 2  # the first was one JSON document
+BUNDLE_FORMAT = "refold session"
+BUNDLE_VERSION = 2  # the first was one JSON document
 
-PIECE = 1 << 20  # bytes of content at once
-_FIRST = "session.json"
-_LONGEST_START = 64_000  # of that
-_BLOCK = 512
-_END = bytes(2 * _BLOCK)
-_MOMENT = 315_532_800  # 1980, for all: the same session makes the same bytes
+PIECE_BYTES = 1 << 20  # bytes of content at once
+_HEADER_NAME = "session.json"
+_MAX_HEADER_BYTES = 64_000  # of that
+_BLOCK_BYTES = 512
+_END_BLOCKS = bytes(2 * _BLOCK_BYTES)
+_MODIFICATION_TIME = 315_532_800  # 1980, for all: the same session makes the same bytes
 _WAS_JSON = b'{"format":"refold session"'
 
 
@@ -46,14 +46,16 @@ class Header(Struct, frozen=True, forbid_unknown_fields=True):
 
 def header_member(id_: str) -> Iterator[bytes]:
     """The first member."""
-    header = msgspec.json.encode(Header(FORMAT, VERSION, __version__, id_)) + b"\n"
-    return member(_FIRST, len(header), [header])
+    header = (
+        msgspec.json.encode(Header(BUNDLE_FORMAT, BUNDLE_VERSION, __version__, id_)) + b"\n"
+    )
+    return member(_HEADER_NAME, len(header), [header])
 
 
 def member(name: str, size: int, content: Iterable[bytes]) -> Iterator[bytes]:
     """One member. Raises `OSError` if `content` is shorter by now, `BadInput` for a bad size."""
     info = TarInfo(name)
-    info.size, info.mode, info.mtime = size, 0o600, _MOMENT
+    info.size, info.mode, info.mtime = size, 0o600, _MODIFICATION_TIME
     try:
         yield info.tobuf(USTAR_FORMAT)
     except ValueError as error:
@@ -64,12 +66,12 @@ def member(name: str, size: int, content: Iterable[bytes]) -> Iterator[bytes]:
         yield piece
     if left:
         raise OSError(f"{name} was changed meanwhile")
-    yield bytes(-size % _BLOCK)
+    yield bytes(-size % _BLOCK_BYTES)
 
 
 def end_of_archive() -> bytes:
     """The end of the tar, by which a truncated file is noticed."""
-    return _END
+    return _END_BLOCKS
 
 
 class ArchiveReader:
@@ -82,18 +84,18 @@ class ArchiveReader:
 
     def header(self) -> Header:
         """Raises `BadInput` for what refold did not write, or another version did."""
-        if next(self._members, "") != _FIRST or self._left > _LONGEST_START:
+        if next(self._members, "") != _HEADER_NAME or self._left > _MAX_HEADER_BYTES:
             raise self._foreign()
         text = b"".join(self.pieces())
         try:
-            found = msgspec.json.decode(text, type=dict[str, object])
-            if found.get("format") != FORMAT:
+            fields = msgspec.json.decode(text, type=dict[str, object])
+            if fields.get("format") != BUNDLE_FORMAT:
                 raise self._foreign()
-            if found.get("version") != VERSION:
+            if fields.get("version") != BUNDLE_VERSION:
                 raise BadInput(
-                    f"{self._name} has version {found.get('version')!r} of the format, and "
-                    f"this refold reads version {VERSION}: read it with the refold that wrote it, "
-                    f"{found.get('refold')!r}"
+                    f"{self._name} has version {fields.get('version')!r} of the format, and "
+                    f"this refold reads version {BUNDLE_VERSION}: read it with the refold that wrote it, "
+                    f"{fields.get('refold')!r}"
                 )
             return msgspec.json.decode(text, type=Header)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -106,7 +108,7 @@ class ArchiveReader:
     def lines(self, longest: int) -> Iterator[bytes]:
         """The lines of this member, without their ends."""
         while self._left:
-            line = self._taken(self._file.readline, min(self._left, longest + 1))
+            line = self._take(self._file.readline, min(self._left, longest + 1))
             if not line.endswith(b"\n"):
                 long = len(line) > longest
                 raise self.wrong(
@@ -119,22 +121,22 @@ class ArchiveReader:
     def pieces(self) -> Iterator[bytes]:
         """The content of this member."""
         while self._left:
-            yield self._taken(self._file.read, min(self._left, PIECE))
+            yield self._take(self._file.read, min(self._left, PIECE_BYTES))
 
-    def wrong(self, what: str) -> BadInput:
-        where = f", {self._member[:100]!r}" if self._member else ""
-        return BadInput(f"{self._name}{where}: {what}; nothing was imported")
+    def wrong(self, problem: str) -> BadInput:
+        member = f", {self._member[:100]!r}" if self._member else ""
+        return BadInput(f"{self._name}{member}: {problem}; nothing was imported")
 
     def _each(self) -> Iterator[str]:
-        while any(block := self._block(_BLOCK)):
+        while any(block := self._block(_BLOCK_BYTES)):
             info = self._info(block)
             self._member, self._left = info.name, info.size
             yield info.name
-            if self._left or any(self._block(-info.size % _BLOCK)):
+            if self._left or any(self._block(-info.size % _BLOCK_BYTES)):
                 raise self.wrong("this is not a part of an exported session")
         if not self._member:
             raise self._foreign()
-        if any(self._block(_BLOCK)) or self._read(self._file.read, 1):
+        if any(self._block(_BLOCK_BYTES)) or self._read(self._file.read, 1):
             raise self.wrong("there is something after the end")
 
     def _info(self, block: bytes) -> TarInfo:
@@ -163,12 +165,12 @@ class ArchiveReader:
             raise self._cut() if self._member else self._foreign()
         return block
 
-    def _taken(self, read: Callable[[int], bytes], size: int) -> bytes:
-        found = self._read(read, size)
-        if not found:
+    def _take(self, read: Callable[[int], bytes], size: int) -> bytes:
+        piece = self._read(read, size)
+        if not piece:
             raise self._cut()
-        self._left -= len(found)
-        return found
+        self._left -= len(piece)
+        return piece
 
     def _read(self, read: Callable[[int], bytes], size: int) -> bytes:
         try:
@@ -182,13 +184,15 @@ class ArchiveReader:
     def _foreign(self) -> BadInput:
         return BadInput(
             f"{self._name} is not an exported session as `refold sessions export --format tar` "
-            f"writes it: it does not begin with {_FIRST}"
+            f"writes it: it does not begin with {_HEADER_NAME}"
         )
 
 
-LONGEST_LINE = 64_000_000  # bytes; the longest a session has, and none that fills a memory
-_LAST_MOMENT = 253_402_300_800.0  # the year 10,000, after which no calendar goes
-_MOST = 2**53  # other programs that read JSON know no greater numbers
+MAX_LINE_BYTES = (
+    64_000_000  # bytes; the longest a session has, and none that fills a memory
+)
+_MAX_TIME_SECONDS = 253_402_300_800.0  # the year 10,000, after which no calendar goes
+_MAX_NUMBER = 2**53  # other programs that read JSON know no greater numbers
 
 
 class ValidLine(Struct, frozen=True):
@@ -199,13 +203,13 @@ class ValidLine(Struct, frozen=True):
     head: Head
 
 
-def valid_lines(found: Iterable[bytes], head: Head = Head()) -> Iterator[ValidLine]:  # noqa: B008 - frozen
+def valid_lines(lines: Iterable[bytes], head: Head = Head()) -> Iterator[ValidLine]:  # noqa: B008 - frozen
     """The lines one by one. Raises `Corrupt` at the first that is not good.
 
     Export stops before such a line, and import refuses it. Numbers are limited because JSON
     allows any, and code that adds up tokens or draws a bar would fail on them later.
     """
-    for line in found:
+    for line in lines:
         good = _good(line, head)
         head = good.head
         yield good
@@ -215,7 +219,9 @@ def numbers_in_range(value: object) -> bool:
     """Whether all numbers in the value, however deep, are in range."""
     match value:
         case int() | float():
-            return abs(value) < _MOST  # what is no number at all is not below it either
+            return (
+                abs(value) < _MAX_NUMBER
+            )  # what is no number at all is not below it either
         case tuple():
             return all(map(numbers_in_range, cast("tuple[object, ...]", value)))
         case Struct():
@@ -227,8 +233,8 @@ def numbers_in_range(value: object) -> bool:
 def _good(line: bytes, head: Head) -> ValidLine:
     """Check one line more strictly than `codec`: UTF-8, its own number, a valid time."""
     number = head.seq + 1
-    if len(line) > LONGEST_LINE:
-        raise Corrupt(number, f"it is longer than {LONGEST_LINE:,} bytes")
+    if len(line) > MAX_LINE_BYTES:
+        raise Corrupt(number, f"it is longer than {MAX_LINE_BYTES:,} bytes")
     try:
         [(says, after)] = codec.follow([line], head)
         line.decode()
@@ -237,8 +243,8 @@ def _good(line: bytes, head: Head) -> ValidLine:
     except RecursionError as error:
         raise Corrupt(number, "what is in it is nested too deep") from error
     numbers = (says.epoch, says.turn, says.cause)
-    if says.seq != number or not all(0 <= each < _MOST for each in numbers):
+    if says.seq != number or not all(0 <= value < _MAX_NUMBER for value in numbers):
         raise Corrupt(number, f"it says that it is event {says.seq}")
-    if not 0 <= says.at < _LAST_MOMENT:
+    if not 0 <= says.at < _MAX_TIME_SECONDS:
         raise Corrupt(number, f"its time, {says.at}, is not a valid date")
     return ValidLine(line, says, after)

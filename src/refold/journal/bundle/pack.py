@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from refold.errors import BadInput, Corrupt
 from refold.journal.bundle.archive import (
-    PIECE,
+    PIECE_BYTES,
     end_of_archive,
     header_member,
     member,
@@ -24,11 +24,11 @@ from refold.journal.bundle.archive import (
 from refold.journal.events import codec
 from refold.journal.events.child_events import ChildBorn
 from refold.journal.events.kinds import Imported
-from refold.journal.state.children import CHILD
+from refold.journal.state.children import CHILD_PATTERN
 from refold.journal.store import blobs, log_file, writer_lock
-from refold.journal.store.blobs import NAMING, is_name, shared_blobs_of
+from refold.journal.store.blobs import NAMING_KINDS, blobs_to_share, is_name
 from refold.journal.store.disk import as_journal_errors
-from refold.journal.store.session_files import CHILDREN
+from refold.journal.store.session_files import CHILDREN_DIRECTORY
 from refold.journal.store.tree_reader import is_written
 
 
@@ -96,28 +96,32 @@ class SessionPacker:
         yield from header_member(self.id)
         for part in self._parts:
             above, size = f"{part.name}/" if part.name else "", part.seen.size
-            yield from _file(above + log_file.NAME, part.path / log_file.NAME, size)
+            yield from _file(
+                above + log_file.FILE_NAME, part.path / log_file.FILE_NAME, size
+            )
             for name, size in part.blobs.items():
-                blob = f"{blobs.NAME}/{name}"
+                blob = f"{blobs.DIRECTORY_NAME}/{name}"
                 yield from _file(above + blob, part.path / blob, size)
         yield end_of_archive()
 
     def _look(self, name: str, path: Path) -> Iterator[_Part]:
-        seen = _survey(path)
-        if seen.damage:
-            self.damages.append(seen.damage)
-        sizes = {each: self._blob(path / blobs.NAME, each) for each in seen.blobs}
-        good = {each: size for each, size in sizes.items() if size is not None}
-        if seen.events or not name:  # a child without any would be refused
-            yield _Part(name, path, seen, good)
-        for child in seen.children if self._children else ():
-            below = path / CHILDREN / child
+        survey = _survey(path)
+        if survey.damage:
+            self.damages.append(survey.damage)
+        sizes = {
+            blob: self._blob(path / blobs.DIRECTORY_NAME, blob) for blob in survey.blobs
+        }
+        good = {blob: size for blob, size in sizes.items() if size is not None}
+        if survey.events or not name:  # a child without any would be refused
+            yield _Part(name, path, survey, good)
+        for child in survey.children if self._children else ():
+            below = path / CHILDREN_DIRECTORY / child
             if _lies_in(below):  # those of the session that this one is a fork of are there
                 yield from self._look(f"{name}/{child}".lstrip("/"), below)
 
     def _blob(self, directory: Path, name: str) -> int | None:
         """Its size; None: it is not as it was, or not there."""
-        found = sha256()
+        digest = sha256()
         if not is_name(name):
             self.damages.append(f"the journal names a blob {name!r}: there is none")
             return None
@@ -125,14 +129,14 @@ class SessionPacker:
         try:
             size = path.stat().st_size
             for piece in _in_pieces(path, size):
-                found.update(piece)
+                digest.update(piece)
         except FileNotFoundError:
             self.damages.append(f"the blob {path} is missing")
             return None
         except OSError as error:
             self.damages.append(f"the blob {path} cannot be read: {error.strerror}")
             return None
-        if found.hexdigest() == name:
+        if digest.hexdigest() == name:
             return size
         self.damages.append(f"the blob {path} was changed after it was written")
         return None
@@ -145,14 +149,14 @@ def _file(name: str, path: Path, size: int) -> Iterator[bytes]:
 
 def _in_pieces(path: Path, size: int) -> Iterator[bytes]:
     with path.open("rb") as file:
-        while piece := file.read(min(size, PIECE)):
+        while piece := file.read(min(size, PIECE_BYTES)):
             size -= len(piece)
             yield piece
 
 
 def _survey(path: Path) -> _Survey:
     """Look at the journal in this directory. Raises `OSError` where there is none."""
-    file = path / log_file.NAME
+    file = path / log_file.FILE_NAME
     # Before the lines: half a line may still be in writing, and more may be written.
     written, note = is_written(path), writer_lock.read(path)
     walk, damage = _Walk(), ""
@@ -167,7 +171,7 @@ def _survey(path: Path) -> _Survey:
     if note.head[0] > walk.events and not damage:
         left = f"its writer left it at event {note.head[0]}"
         damage = f"{file}: it ends at event {walk.events}, but {left}"
-    return walk.found(damage)
+    return walk.survey(damage)
 
 
 def _good_lines(file: Path, size: int) -> Iterator[bytes]:
@@ -195,12 +199,12 @@ class _Walk:
 
     def see(self, line: bytes, kind: str) -> None:
         self._last = None
-        if kind in NAMING or kind in ("ChildBorn", "Imported"):
+        if kind in NAMING_KINDS or kind in ("ChildBorn", "Imported"):
             self._look_into(line)
         self.events += 1
         self._size += len(line) + 1
 
-    def found(self, damage: str) -> _Survey:
+    def survey(self, damage: str) -> _Survey:
         events, size, source = self.events, self._size, ""
         if self._last and not damage:
             events, size, source = events - 1, self._last[0], self._last[1].source
@@ -208,18 +212,18 @@ class _Walk:
         return _Survey(events, size, *names, damage, source)
 
     def _look_into(self, line: bytes) -> None:
-        event = codec.unchecked(line)
+        event = codec.decode_unchecked(line)
         match event:
-            case ChildBorn(child) if re.fullmatch(CHILD, child):
+            case ChildBorn(child) if re.fullmatch(CHILD_PATTERN, child):
                 self._children[child] = None
             case Imported():
                 self._last = (self._size, event)
             case None:
                 pass
             case _:
-                self._blobs |= dict.fromkeys(shared_blobs_of(event))
+                self._blobs |= dict.fromkeys(blobs_to_share(event))
 
 
 def _lies_in(path: Path) -> bool:
     """Is there a journal?"""
-    return os.path.isfile(path / log_file.NAME)
+    return os.path.isfile(path / log_file.FILE_NAME)

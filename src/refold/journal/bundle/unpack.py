@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from refold.errors import BadInput, Corrupt
 from refold.journal.bundle.archive import (
-    LONGEST_LINE,
+    MAX_LINE_BYTES,
     ArchiveReader,
     ValidLine,
     numbers_in_range,
@@ -29,19 +29,21 @@ from refold.journal.bundle.archive import (
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import Entry, Imported
-from refold.journal.state.children import CHILD
+from refold.journal.state.children import CHILD_PATTERN
 from refold.journal.state.fold import View, apply
 from refold.journal.store import blobs, log_file
-from refold.journal.store.blobs import is_name, shared_blobs_of, variable_blobs_of
+from refold.journal.store.blobs import blobs_to_share, is_name, variable_blobs_of
 from refold.journal.store.disk import Disk, as_journal_errors, make_directories
-from refold.journal.store.session_files import CHILDREN, SessionFiles, sweep
+from refold.journal.store.session_files import CHILDREN_DIRECTORY, SessionFiles, sweep
 
-ASIDE = ".import-"  # before the process id of who makes it
-DEEPEST = 16  # children below children
-_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9]{4}")
+IMPORT_PREFIX = ".import-"  # before the process id of who makes it
+MAX_DEPTH = 16  # children below children
+_ID_PATTERN = re.compile(r"[0-9]{8}-[0-9]{6}-[a-z0-9]{4}")
 # That of a child goes on with its names. None of these is ever a path here.
-_SHOWN_ID = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,99}}(/{CHILD}){{0,{DEEPEST}}}")
-_AT_ONCE = 1 << 20  # bytes
+_SHOWN_ID_PATTERN = re.compile(
+    rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,99}}(/{CHILD_PATTERN}){{0,{MAX_DEPTH}}}"
+)
+_FLUSH_BYTES = 1 << 20  # bytes
 
 
 class ImportedSession(Struct, frozen=True):
@@ -84,26 +86,26 @@ def unpack(
     disk = disk or Disk()
     reading = ArchiveReader(file, name)
     source = reading.header().id
-    if not _SHOWN_ID.fullmatch(source):
+    if not _SHOWN_ID_PATTERN.fullmatch(source):
         raise reading.wrong(f"{source[:100]!r} is not the id of a session")
-    ours = _ID.fullmatch(source)
+    ours = _ID_PATTERN.fullmatch(source)
     taken = bool(ours) and os.path.lexists(home.path(source))
     id_ = source if ours and not taken else home.new_id(now)
-    aside = home.root / f"{ASIDE}{os.getpid()}-{id_}"
+    aside = home.root / f"{IMPORT_PREFIX}{os.getpid()}-{id_}"
     with as_journal_errors("write", aside):
-        sweep(home.root, ASIDE)
+        sweep(home.root, IMPORT_PREFIX)
         try:
             make_directories(aside, disk)
             taking = _Extraction(
                 reading, aside, Imported(source, id_, directory), now, disk
             )
-            made = taking.all()
+            result = taking.all()
             _put_in_place(aside, home.path(id_), disk)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
             raise
         disk.sync_directory(home.root)
-    return replace(made, taken=taken)
+    return replace(result, taken=taken)
 
 
 def _put_in_place(aside: Path, place: Path, disk: Disk) -> None:
@@ -133,7 +135,7 @@ class _Extraction:
     def all(self) -> ImportedSession:
         for member in self._reading.members():
             above, _, last = member.rpartition("/")
-            if last == log_file.NAME:
+            if last == log_file.FILE_NAME:
                 self._session(above)
             else:
                 self._blob(above, last)
@@ -154,7 +156,7 @@ class _Extraction:
         """Sync what was read of the last session, so that it survives a power failure."""
         for part in [*self._parts.values()][-1:]:
             if self._kept:
-                self._disk.sync_directory(part.path / blobs.NAME)
+                self._disk.sync_directory(part.path / blobs.DIRECTORY_NAME)
             self._disk.sync_directory(part.path)
         self._blobs += len(self._kept)
         self._kept = set[str]()
@@ -170,27 +172,27 @@ class _Extraction:
             raise self._reading.wrong(
                 f"no session here has started a subagent {name[:100]!r}"
             )
-        if parent.children[_number(child) - 1] != child or name.count("/") >= DEEPEST:
+        if parent.children[_number(child) - 1] != child or name.count("/") >= MAX_DEPTH:
             raise self._reading.wrong(
                 f"{name[:100]!r} is not in the place where a subagent belongs"
             )
         path = self._aside
-        for each in name.split("/"):
-            path = path / CHILDREN / each
+        for part in name.split("/"):
+            path = path / CHILDREN_DIRECTORY / part
         return path
 
     def _journal(self, name: str, path: Path) -> _Part:
         walk = _Walk()
-        with self._new(path / log_file.NAME) as out:
+        with self._new(path / log_file.FILE_NAME) as output:
             try:
-                for good in valid_lines(self._reading.lines(LONGEST_LINE)):
+                for good in valid_lines(self._reading.lines(MAX_LINE_BYTES)):
                     walk.see(good)
-                    out.write(good.line + b"\n")
+                    output.write(good.line + b"\n")
             except Corrupt as error:
                 raise self._reading.wrong(f"{error}") from error
             if not walk.view.seq:
                 raise self._reading.wrong("the session has no events")
-            out.write(walk.then(self._own(name), self._now) + b"\n")
+            output.write(walk.then(self._own(name), self._now) + b"\n")
         self._events += walk.view.seq
         return walk.part(path)
 
@@ -202,7 +204,7 @@ class _Extraction:
 
     def _blob(self, above: str, name: str) -> None:
         session, part = next(reversed(self._parts.items()), ("", None))
-        if above != f"{session}/{blobs.NAME}".lstrip("/") or part is None:
+        if above != f"{session}/{blobs.DIRECTORY_NAME}".lstrip("/") or part is None:
             raise self._reading.wrong("an exported session has no such file here")
         if name in part.dropped:
             for _ in self._reading.pieces():
@@ -210,25 +212,25 @@ class _Extraction:
             return
         if name not in part.blobs or name in self._kept:
             raise self._reading.wrong(f"no event here names a blob {name[:80]!r}")
-        make_directories(part.path / blobs.NAME, self._disk)
-        found = sha256()
-        with self._new(part.path / blobs.NAME / name) as out:
+        make_directories(part.path / blobs.DIRECTORY_NAME, self._disk)
+        digest = sha256()
+        with self._new(part.path / blobs.DIRECTORY_NAME / name) as output:
             for piece in self._reading.pieces():
-                found.update(piece)
-                out.write(piece)
-            if found.hexdigest() != name:
+                digest.update(piece)
+                output.write(piece)
+            if digest.hexdigest() != name:
                 raise self._reading.wrong(f"the blob {name} does not match its checksum")
         self._kept.add(name)
 
     @contextmanager
     def _new(self, path: Path) -> Generator["_Out"]:
         """A new file. It is kept, unless an error ends it."""
-        out = _Out(path, self._disk)
+        output = _Out(path, self._disk)
         try:
-            yield out
-            out.keep()
+            yield output
+            output.keep()
         finally:
-            out.close()
+            output.close()
 
 
 class _Walk:
@@ -250,7 +252,7 @@ class _Walk:
                 says.seq, event, says.at, says.epoch, says.turn, says.by, says.cause
             )
             self.view = apply(self.view, entry)
-            named, variables = set(shared_blobs_of(event)), set(variable_blobs_of(event))
+            named, variables = set(blobs_to_share(event)), set(variable_blobs_of(event))
         # Whatever a fold stumbles over here, such as arguments that nest without end, it
         # would stumble over whenever that session is opened.
         except (
@@ -289,7 +291,7 @@ class _Out:
     def write(self, piece: bytes) -> None:
         self._waiting.append(piece)
         self._size += len(piece)
-        if self._size >= _AT_ONCE:
+        if self._size >= _FLUSH_BYTES:
             self._flush()
 
     def keep(self) -> None:
@@ -307,6 +309,6 @@ class _Out:
 
 def _number(child: str) -> int:
     """Children are numbered as they are born; none has a number too large to be one."""
-    if not re.fullmatch(CHILD, child):
+    if not re.fullmatch(CHILD_PATTERN, child):
         return 2**31
     return int(child.rpartition("-")[2])

@@ -16,15 +16,15 @@ from typing import TypeVar
 from msgspec import Struct
 
 from refold.errors import RefoldError
-from refold.journal.catalogue.database import PRIVATE, Tables, opened, throw_away
+from refold.journal.catalogue.database import PRIVATE_FILE, Tables, open_tables, throw_away
 from refold.journal.catalogue.indexer import Indexer, Place, Tell, read_card
-from refold.journal.catalogue.search_text import asked
+from refold.journal.catalogue.search_text import search_expression
 from refold.journal.catalogue.session_card import Card, Hit
 from refold.journal.store import log_file
 from refold.journal.store.session_files import list_sessions
 
-NAME = "catalogue.sqlite"
-_OF_ONE_SESSION = 3  # hits, or a long session would hide all others
+FILE_NAME = "catalogue.sqlite"
+_MAX_HITS_PER_SESSION = 3  # hits, or a long session would hide all others
 T = TypeVar("T")
 
 
@@ -52,7 +52,7 @@ class Catalogue:
         tell: Tell = lambda _, __: None,
         notice: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.path = root.parent / NAME
+        self.path = root.parent / FILE_NAME
         self._root, self._place = root, place
         self._tell, self._notice = tell, notice
         self._private = False
@@ -60,40 +60,42 @@ class Catalogue:
     def cards(self, *, seconds: float = inf, children: bool = False) -> list[Card]:
         """All sessions, the last written first. After `seconds`, as far as they are indexed."""
 
-        def known(tables: Tables) -> list[Card]:
+        def list_cards(tables: Tables) -> list[Card]:
             self._index(tables, seconds)
             return _newest_first(tables.cards(children=children))
 
-        return self._with(known, lambda: self._read(children=children))
+        return self._with(list_cards, lambda: self._read(children=children))
 
     def search(
         self,
         text: str,
-        most: int,
+        limit: int,
         wanted: Callable[[Card], bool] = lambda _: True,
         *,
         seconds: float = inf,
     ) -> list[Hit]:
         """The best matches. Raises `BadInput` if there is nothing to search for."""
-        expression = asked(text)
+        expression = search_expression(text)
 
-        def found(tables: Tables) -> list[Hit]:
+        def find_hits(tables: Tables) -> list[Hit]:
             self._index(tables, seconds)
-            return list(islice(_mixed(tables.search(expression), wanted), most))
+            return list(
+                islice(_limit_per_session(tables.search(expression), wanted), limit)
+            )
 
-        return self._with(found)
+        return self._with(find_hits)
 
-    def known(self) -> dict[str, Card]:
+    def last_cards(self) -> dict[str, Card]:
         """The cards as of the last query, without indexing: a hint."""
         import apsw
 
         if not self.path.exists():
             return {}
         try:
-            found = self._once(self.path, Tables.whole_cards)
+            cards = self._once(self.path, Tables.whole_cards)
         except (apsw.Error, OSError):  # whoever asks for more is told
             return {}
-        return {card.id: card for card in found}
+        return {card.id: card for card in cards}
 
     def freshen(self, seconds: float = inf) -> bool:
         """Index what is new. False if there was not enough time for all of it."""
@@ -111,7 +113,7 @@ class Catalogue:
         def build(aside: Tables) -> tuple[int, int]:
             self._index(aside, inf)
             if self._root.is_dir() and not self._with(
-                partial(_filled, aside), lambda: False
+                partial(_fill_tables, aside), lambda: False
             ):
                 raise RefoldError(f"the catalogue {self.path} is unchanged: see above")
             return aside.count()
@@ -127,20 +129,20 @@ class Catalogue:
 
     def _read(self, *, children: bool) -> list[Card]:
         """All cards, without the file."""
-        there, found = list_sessions(self._root).ids, list[Card]()
-        left = list(reversed(there))
+        ids, cards = list_sessions(self._root).ids, list[Card]()
+        left = list(reversed(ids))
         while left:
             id_ = left.pop()
             try:
-                card = read_card(id_, self._place(id_) / log_file.NAME)
+                card = read_card(id_, self._place(id_) / log_file.FILE_NAME)
             except FileNotFoundError:  # just deleted, or a child that was not made yet
                 continue
             except OSError as error:
                 card = Card(id_, damage=f"it cannot be read: {error.strerror}")
-            found.append(card)
+            cards.append(card)
             left += [f"{id_}/{name}" for name in card.children if children]
-            self._tell(len(found), len(found) + len(left))
-        return _newest_first(found)
+            self._tell(len(cards), len(cards) + len(left))
+        return _newest_first(cards)
 
     def _with(
         self, work: Callable[[Tables], T], otherwise: Callable[[], T] | None = None
@@ -149,14 +151,14 @@ class Catalogue:
         import apsw  # only who lists or searches needs it
 
         broken = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SQLError)
-        for again in (True, False):
+        for may_retry in (True, False):
             if self._private or not self._root.is_dir():
                 break
             inode = _inode(self.path)
             try:
                 return self._once(self.path, work)
             except (apsw.Error, OSError) as error:
-                if again and isinstance(error, broken):
+                if may_retry and isinstance(error, broken):
                     throw_away(self.path, inode)
                     continue
                 self._notice(
@@ -171,7 +173,7 @@ class Catalogue:
         import apsw
 
         try:
-            return self._once(PRIVATE, work)
+            return self._once(PRIVATE_FILE, work)
         except apsw.Error as error:
             raise RefoldError(
                 f"no temporary catalogue can be written ({_why(error)}): make room on the "
@@ -179,30 +181,32 @@ class Catalogue:
             ) from error
 
     def _once(self, path: Path, work: Callable[[Tables], T]) -> T:
-        tables = opened(path)
+        tables = open_tables(path)
         try:
             return work(tables)
         finally:
             tables.close()
 
 
-def _filled(aside: Tables, tables: Tables) -> bool:
+def _fill_tables(aside: Tables, tables: Tables) -> bool:
     tables.become(aside)
     return True
 
 
-def _mixed(hits: Iterator[Hit], wanted: Callable[[Card], bool]) -> Iterator[Hit]:
+def _limit_per_session(
+    hits: Iterator[Hit], wanted: Callable[[Card], bool]
+) -> Iterator[Hit]:
     """Limit the hits of one session."""
     of = dict[str, int]()
     for hit in hits:
         id_ = hit.card.id
-        if of.get(id_, 0) < _OF_ONE_SESSION and wanted(hit.card):
+        if of.get(id_, 0) < _MAX_HITS_PER_SESSION and wanted(hit.card):
             of[id_] = of.get(id_, 0) + 1
             yield hit
 
 
-def _newest_first(found: list[Card]) -> list[Card]:
-    return sorted(found, key=lambda card: (card.changed, card.id), reverse=True)
+def _newest_first(cards: list[Card]) -> list[Card]:
+    return sorted(cards, key=lambda card: (card.changed, card.id), reverse=True)
 
 
 def _inode(path: Path) -> int:

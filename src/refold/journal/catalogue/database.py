@@ -16,20 +16,20 @@ from typing import Any, Protocol, TypeAlias, cast
 import msgspec
 from msgspec import Struct
 
-from refold.journal.catalogue.search_text import shown
-from refold.journal.catalogue.session_card import ENDS, FOUND, Card, Hit
+from refold.journal.catalogue.search_text import from_index
+from refold.journal.catalogue.session_card import MATCH_END, MATCH_START, Card, Hit
 from refold.journal.store.session_files import FileStamp
 from refold.safe_open import opened as opened_file
 from refold.safe_open import unlinked
 
-VERSION = 4
-PRIVATE = Path()  # no file that anybody else can see
-_TIMEOUT = 5.0  # seconds that another writer is waited for
-_POLL = 0.001  # seconds between two looks whether that one is done
-_SNIPPET = 20  # words
-_FORGOTTEN = 1_000  # messages at once
-_BITS = 32  # of an event's number in the key of its words
-_SCHEMA = f"""
+SCHEMA_VERSION = 4
+PRIVATE_FILE = Path()  # no file that anybody else can see
+_TIMEOUT_SECONDS = 5.0  # seconds that another writer is waited for
+_POLL_SECONDS = 0.001  # seconds between two looks whether that one is done
+_SNIPPET_WORDS = 20  # words
+_MAX_FORGOTTEN_MESSAGES = 1_000  # messages at once
+_SEQ_BITS = 32  # of an event's number in the key of its words
+_SCHEMA_SQL = f"""
     CREATE TABLE sessions (
         key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, parent TEXT NOT NULL,
         children INTEGER NOT NULL, card BLOB NOT NULL,
@@ -39,10 +39,10 @@ _SCHEMA = f"""
     CREATE VIRTUAL TABLE words USING fts5(
         text, who UNINDEXED, tokenize = 'unicode61 remove_diacritics 2'
     );
-    PRAGMA user_version = {VERSION};
+    PRAGMA user_version = {SCHEMA_VERSION};
 """
-_DROP = "DROP TABLE IF EXISTS words; DROP TABLE IF EXISTS sessions;"
-_CARD = msgspec.json.Decoder(Card)
+_DROP_SQL = "DROP TABLE IF EXISTS words; DROP TABLE IF EXISTS sessions;"
+_CARD_DECODER = msgspec.json.Decoder(Card)
 
 
 Value: TypeAlias = str | bytes | int | float | None
@@ -60,7 +60,7 @@ class Sql(Protocol):
         self, statements: str, bindings: Iterable[Sequence[Value]]
     ) -> Iterator[tuple[Any, ...]]: ...
     def last_insert_rowid(self) -> int: ...
-    def set_busy_handler(self, again: Callable[[int], bool]) -> None: ...
+    def set_busy_handler(self, keep_waiting: Callable[[int], bool]) -> None: ...
     def close(self) -> None: ...
     def backup(self, into: str, source: "Sql", of: str) -> "BackupCopy": ...
 
@@ -96,7 +96,7 @@ class Tables:
 
     def wait_at_most(self, seconds: float) -> None:
         """Be less patient with other writers than usual."""
-        self._sql.set_busy_handler(_patient(min(seconds, _TIMEOUT)))
+        self._sql.set_busy_handler(_patient(min(seconds, _TIMEOUT_SECONDS)))
 
     def begin(self) -> None:
         """Take the write lock. What is written becomes visible with `commit`."""
@@ -109,20 +109,20 @@ class Tables:
         if self._sql.in_transaction:
             self._sql.execute("ROLLBACK")
 
-    def become(self, other: "Tables") -> None:
+    def become(self, source: "Tables") -> None:
         """Replace the content by that of another one, atomically for all readers.
 
         Others have this file open: to put another in its place would mix the two.
         """
-        copying = self._sql.backup("main", other._sql, "main")
+        copying = self._sql.backup("main", source._sql, "main")
         try:
             copying.step()
         finally:
             copying.close(True)  # by force: what went wrong has been told
 
     def stamps(self) -> dict[str, FileStamp]:
-        found = self._sql.execute("SELECT id, size, mtime, inode FROM sessions")
-        return {id_: FileStamp(size, mtime, inode) for id_, size, mtime, inode in found}
+        rows = self._sql.execute("SELECT id, size, mtime, inode FROM sessions")
+        return {id_: FileStamp(size, mtime, inode) for id_, size, mtime, inode in rows}
 
     def row(self, id_: str) -> CatalogueRow | None:
         for key, card, size, mtime, inode, upto, last, h in self._sql.execute(
@@ -130,7 +130,7 @@ class Tables:
             "WHERE id = ?", (id_,),
         ):  # fmt: skip
             read = ReadPosition(FileStamp(size, mtime, inode), upto, last, h)
-            return CatalogueRow(key, _CARD.decode(card), read)
+            return CatalogueRow(key, _CARD_DECODER.decode(card), read)
         return None
 
     def cards(self, *, children: bool = False) -> list[Card]:
@@ -167,49 +167,49 @@ class Tables:
         """Store new (seq, who, text) of messages of this session."""
         self._sql.executemany(
             "INSERT INTO words (rowid, text, who) VALUES (?, ?, ?)",
-            ((key << _BITS | seq, text, who) for seq, who, text in words),
+            ((key << _SEQ_BITS | seq, text, who) for seq, who, text in words),
         )
 
     def forget_some(self, row: CatalogueRow) -> bool:
         """Delete a part of a session, or what is left of it. Returns whether there is more."""
-        first, last = row.key << _BITS, (row.key + 1 << _BITS) - 1
-        rest = self._sql.execute(
+        first, last = row.key << _SEQ_BITS, (row.key + 1 << _SEQ_BITS) - 1
+        ids = self._sql.execute(
             "SELECT id FROM words_docsize WHERE id BETWEEN ? AND ? ORDER BY id "
-            "LIMIT 1 OFFSET ?", (first, last, _FORGOTTEN),
+            "LIMIT 1 OFFSET ?", (first, last, _MAX_FORGOTTEN_MESSAGES),
         )  # fmt: skip
-        more = next((id_ for (id_,) in rest), None)
-        upto = last if more is None else more - 1
+        next_id = next((id_ for (id_,) in ids), None)
+        upto = last if next_id is None else next_id - 1
         self._sql.execute("DELETE FROM words WHERE rowid BETWEEN ? AND ?", (first, upto))
-        if more is None:
+        if next_id is None:
             self._sql.execute("DELETE FROM sessions WHERE key = ?", (row.key,))
         else:  # so that nobody reads on where its words are gone
             self._sql.execute(
                 "UPDATE sessions SET size = -1, last = 0 WHERE key = ?", (row.key,)
             )
-        return more is not None
+        return next_id is not None
 
     def ids_below(self, id_: str) -> list[str]:
         """The session, its children, and theirs."""
-        found = self._sql.execute(
+        rows = self._sql.execute(
             "SELECT id FROM sessions WHERE id = ? OR (id > ? AND id < ?)",
             (id_, f"{id_}/", f"{id_}0"),  # "0" comes after "/"
         )
-        return [below for (below,) in found]
+        return [below for (below,) in rows]
 
     def search(self, expression: str) -> Iterator[Hit]:
         """The best first."""
         for card, rowid, who, snippet in self._sql.execute(
             "SELECT card, words.rowid, who, snippet(words, 0, ?, ?, '…', ?) FROM words "
-            f"CROSS JOIN sessions ON sessions.key = words.rowid >> {_BITS} "
+            f"CROSS JOIN sessions ON sessions.key = words.rowid >> {_SEQ_BITS} "
             "WHERE words MATCH ? ORDER BY rank",
-            (FOUND, ENDS, _SNIPPET, expression),
+            (MATCH_START, MATCH_END, _SNIPPET_WORDS, expression),
         ):
-            seq = rowid & (1 << _BITS) - 1
-            yield Hit(_CARD.decode(card), seq, who, shown(snippet))
+            seq = rowid & (1 << _SEQ_BITS) - 1
+            yield Hit(_CARD_DECODER.decode(card), seq, who, from_index(snippet))
 
     def _cards(self, which: str) -> list[Card]:
-        found = self._sql.execute(f"SELECT card FROM sessions{which}")
-        return [_CARD.decode(card) for (card,) in found]
+        rows = self._sql.execute(f"SELECT card FROM sessions{which}")
+        return [_CARD_DECODER.decode(card) for (card,) in rows]
 
     def count(self) -> tuple[int, int]:
         """Sessions, children among them, and messages."""
@@ -218,27 +218,27 @@ class Tables:
         return sessions, messages
 
 
-_ENDS = ("-wal", "-shm", "")  # of the files that SQLite keeps the tables in
+_FILE_SUFFIXES = ("-wal", "-shm", "")  # of the files that SQLite keeps the tables in
 
 
-def opened(path: Path) -> Tables:
+def open_tables(path: Path) -> Tables:
     """The tables in this file, made if need be. Raises `apsw.Error` or `OSError`."""
     import apsw  # only who lists or searches needs it
 
-    if path == PRIVATE:
+    if path == PRIVATE_FILE:
         connection = cast("Sql", apsw.Connection(""))
     else:
-        _made(path)
-        made = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-        connection = cast("Sql", made)
+        _create_file(path)
+        native = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        connection = cast("Sql", native)
     try:
-        connection.set_busy_handler(_patient(_TIMEOUT))
+        connection.set_busy_handler(_patient(_TIMEOUT_SECONDS))
         # Lost in a power cut is at most what the journals tell again.
         connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
-        if _version(connection) != VERSION:
+        if _version(connection) != SCHEMA_VERSION:
             connection.execute("BEGIN IMMEDIATE")
-            if _version(connection) != VERSION:  # else somebody was faster
-                connection.execute(_DROP + _SCHEMA)
+            if _version(connection) != SCHEMA_VERSION:  # else somebody was faster
+                connection.execute(_DROP_SQL + _SCHEMA_SQL)
             connection.execute("COMMIT")
     except BaseException:
         connection.close()
@@ -246,13 +246,13 @@ def opened(path: Path) -> Tables:
     return Tables(connection)
 
 
-def _made(path: Path) -> None:
+def _create_file(path: Path) -> None:
     """Make the file where there is none, for its owner alone.
 
     One that is there is not opened: closing it would take the locks away that SQLite has on
     it in other threads here.
     """
-    unlinked(*(Path(f"{path}{end}") for end in _ENDS))
+    unlinked(*(Path(f"{path}{end}") for end in _FILE_SUFFIXES))
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
     try:
         os.close(opened_file(path, flags))
@@ -265,22 +265,22 @@ def _patient(seconds: float) -> Callable[[int], bool]:
     """Polls often: an indexer pauses for moments only, which SQLite's own handler would miss."""
     until = 0.0
 
-    def again(looks: int) -> bool:
+    def keep_waiting(looks: int) -> bool:
         nonlocal until
         now = time.monotonic()
         until = until if looks else now + seconds
         if now < until:
-            time.sleep(_POLL)
+            time.sleep(_POLL_SECONDS)
         return now < until
 
-    return again
+    return keep_waiting
 
 
 def throw_away(path: Path, inode: int) -> None:
     """Delete the file, if it still is that one: another process may have made it anew."""
     with suppress(OSError):
         if path.stat().st_ino == inode:
-            for end in _ENDS:
+            for end in _FILE_SUFFIXES:
                 Path(f"{path}{end}").unlink(missing_ok=True)
 
 

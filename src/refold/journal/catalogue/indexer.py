@@ -24,11 +24,13 @@ from refold.journal.events.codec import Head
 from refold.journal.store import log_file
 from refold.journal.store.session_files import FileStamp, SessionListing, stamp_of
 
-_PIECE = 0.25  # seconds of work in one transaction
-_GAP = 0.005  # and between two; others want to write, too, and look more often than that
-_MANY = 1_000  # messages held in memory
-_FAR = 1 << 21  # bytes that are read at once
-_BUFFER = 1 << 16
+_TRANSACTION_SECONDS = 0.25  # seconds of work in one transaction
+_PAUSE_SECONDS = (
+    0.005  # and between two; others want to write, too, and look more often than that
+)
+_MAX_MESSAGES = 1_000  # messages held in memory
+_MAX_READ_BYTES = 1 << 21  # bytes that are read at once
+_BUFFER_BYTES = 1 << 16
 Place = Callable[[str], Path]  # the directory of a session
 Tell = Callable[[int, int], None]  # so many of so many are done
 
@@ -45,17 +47,17 @@ class Indexer:
         place: Place,
         until: float,
         tell: Tell = lambda _, __: None,
-        piece: float = _PIECE,
+        piece: float = _TRANSACTION_SECONDS,
     ) -> None:
         self._tables, self._place = tables, place
         self._until, self._tell, self._piece = until, tell, piece
         self._ends = 0.0  # of the piece of work under way
 
-    def run(self, there: SessionListing) -> bool:
+    def run(self, listing: SessionListing) -> bool:
         """False if there was no time for all."""
         known = self._tables.stamps()
-        gone = [id_ for id_ in known if id_.partition("/")[0] not in there.stamps]
-        new = [id_ for id_ in there.ids if known.get(id_) != there.stamps[id_]]
+        gone = [id_ for id_ in known if id_.partition("/")[0] not in listing.stamps]
+        new = [id_ for id_ in listing.ids if known.get(id_) != listing.stamps[id_]]
         return self._all([*gone, *new, *self._children(known)])
 
     def _children(self, known: Mapping[str, FileStamp]) -> Iterator[str]:
@@ -67,35 +69,35 @@ class Indexer:
                     yield child
 
     def _all(self, wanted: Sequence[str]) -> bool:
-        left, done = list(reversed(wanted)), 0
+        left, count = list(reversed(wanted)), 0
         while left:
             if time.monotonic() >= self._until:
                 return False
             self._tables.begin()
             try:
-                done += self._some(left)
+                count += self._some(left)
                 self._tables.commit()
             except BaseException:
                 self._tables.roll_back()
                 raise
-            self._tell(done, done + len(left))
+            self._tell(count, count + len(left))
             if left:
-                time.sleep(_GAP)
+                time.sleep(_PAUSE_SECONDS)
         return True
 
     def _some(self, left: list[str]) -> int:
         """Take sessions from the end of `left` while there is time; at least a part of one."""
-        self._ends, done = time.monotonic() + self._piece, 0
+        self._ends, count = time.monotonic() + self._piece, 0
         while left:
             id_ = left[-1]
             if (children := self._one(id_)) is None:
                 break
             left.pop()
             left += [f"{id_}/{child}" for child in reversed(children)]
-            done += 1
+            count += 1
             if time.monotonic() >= self._ends:
                 break
-        return done
+        return count
 
     def _one(self, id_: str) -> Sequence[str] | None:
         """Index one session further. Returns its subagents; None: there is more of it."""
@@ -110,40 +112,40 @@ class Indexer:
     def _forget(self, id_: str) -> bool:
         """False if there is more of it."""
         rows = (self._tables.row(below) for below in self._tables.ids_below(id_))
-        return all(self._emptied(row) for row in rows if row is not None)
+        return all(self._remove_row(row) for row in rows if row is not None)
 
     def _read(
         self, id_: str, file: str, stamp: FileStamp, row: CatalogueRow | None
     ) -> Sequence[str] | None:
         try:
-            with open(file, "rb", buffering=_BUFFER) as opened:
+            with open(file, "rb", buffering=_BUFFER_BYTES) as opened:
                 if row is not None and not _goes_on(row, opened):
-                    if not self._emptied(row):
+                    if not self._remove_row(row):
                         return None
                     row = None
-                row = row or self._added(id_)
+                row = row or self._add_row(id_)
                 reading = _Reading(row.card, row.read)
-                for found in reading.pieces(opened):
-                    self._tables.put_words(row.key, found)
+                for words in reading.pieces(opened):
+                    self._tables.put_words(row.key, words)
                     if time.monotonic() >= self._ends:
                         break
             card, read = reading.card, reading.read
         except OSError as error:
-            if row is not None and not self._emptied(row):
+            if row is not None and not self._remove_row(row):
                 return None
-            row, reading = self._added(id_), None
+            row, reading = self._add_row(id_), None
             why = f"{file} cannot be read: {error.strerror}"
             card, read = Card(id_, damage=why), ReadPosition()
-        card = replace(card, changed=stamp.changed)
+        card = replace(card, changed=stamp.mtime_seconds)
         whole = reading is not None and reading.over
         # Else to be tried again: a change of rights leaves no trace, nor does a pause.
         self._tables.put(row.key, card, replace(read, stamp=stamp) if whole else read)
         return None if reading is not None and not whole else card.children
 
-    def _added(self, id_: str) -> CatalogueRow:
+    def _add_row(self, id_: str) -> CatalogueRow:
         return CatalogueRow(self._tables.add(Card(id_)), Card(id_), ReadPosition())
 
-    def _emptied(self, row: CatalogueRow) -> bool:
+    def _remove_row(self, row: CatalogueRow) -> bool:
         """Remove it, or as much as there is time for; then False."""
         while self._tables.forget_some(row):
             if time.monotonic() >= self._ends:
@@ -151,13 +153,13 @@ class Indexer:
         return True
 
     def _file(self, id_: str) -> str:
-        return os.path.join(self._place(id_), log_file.NAME)
+        return os.path.join(self._place(id_), log_file.FILE_NAME)
 
 
 def read_card(id_: str, file: Path) -> Card:
     """The card of one session, without any tables. Raises `OSError`."""
-    reading = _Reading(Card(id_), ReadPosition(), cards.KINDS)
-    with file.open("rb", buffering=_BUFFER) as opened:
+    reading = _Reading(Card(id_), ReadPosition(), cards.CARD_KINDS)
+    with file.open("rb", buffering=_BUFFER_BYTES) as opened:
         changed = os.fstat(opened.fileno()).st_mtime_ns / 1e9
         for _ in reading.pieces(opened):
             pass
@@ -171,7 +173,7 @@ class _Reading:
         self,
         card: Card,
         read: ReadPosition,
-        wanted: frozenset[str] = cards.KINDS | search_text.KINDS,
+        wanted: frozenset[str] = cards.CARD_KINDS | search_text.SEARCH_KINDS,
     ) -> None:
         self.card, self.read, self._wanted = card, read, wanted
         self._size = 0  # of the line that is looked at
@@ -182,28 +184,28 @@ class _Reading:
 
         After each piece, the work can be interrupted and resumed.
         """
-        found = list[tuple[int, str, str]]()
+        words = list[tuple[int, str, str]]()
         file.seek(begins := self.read.upto)
         try:
             for known, head in codec.follow(
                 self._lines(file), Head(self.card.events, self.read.h or Head().h)
             ):
-                event = cards.loaded(known, self._wanted)
+                event = cards.load_event(known, self._wanted)
                 self.card = cards.after(self.card, known, event)
                 upto = self.read.upto + self._size
                 self.read = ReadPosition(FileStamp(), upto, self._size, head.h)
-                if event is not None and (said := search_text.words_of(event)) is not None:
-                    found.append((head.seq, *said))
-                if len(found) >= _MANY or upto - begins >= _FAR:
-                    yield found
-                    found, begins = [], upto
+                if event is not None and (text := search_text.words_of(event)) is not None:
+                    words.append((head.seq, *text))
+                if len(words) >= _MAX_MESSAGES or upto - begins >= _MAX_READ_BYTES:
+                    yield words
+                    words, begins = [], upto
         except WrongFormat as error:
             about = replace(self.card.about, directory=error.directory)
             self.card = replace(self.card, about=about, damage=f"{file.name}: {error}")
         except Corrupt as error:
             self.card = replace(self.card, damage=f"{file.name}: {error}")
         self.over = True
-        yield found
+        yield words
 
     def _lines(self, file: BinaryIO) -> Iterator[bytes]:
         """Whole lines. Half a line is being written."""

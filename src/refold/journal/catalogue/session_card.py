@@ -35,7 +35,7 @@ from refold.journal.state import session_info
 from refold.journal.state.session_info import SessionInfo
 from refold.values.usage import Spent
 
-_PREVIEW = 400  # characters
+_PREVIEW_CHARS = 400  # characters
 
 
 class Card(Struct, frozen=True):
@@ -69,46 +69,46 @@ class _ModelAndAgent(Struct):
     agent: str = ""
 
 
-_ABOUT = frozenset(kind.__name__ for kind in session_info.KINDS)
-_OWN: Mapping[str, type[Event]] = MappingProxyType({
+_INFO_KINDS = frozenset(kind.__name__ for kind in session_info.EVENT_KINDS)
+_OWN_KINDS: Mapping[str, type[Event]] = MappingProxyType({
     kind.__name__: kind
     for kind in (
         ChildBorn, ChildEnded, Forked, Imported, ModelAnswered, ModelFailed, Settled, TurnEnded,
         TurnStarted,
     )
 })  # fmt: skip
-KINDS = _ABOUT | frozenset(_OWN)
-_BRIEFED = SystemPromptSet.__name__
-_TOLD = msgspec.json.Decoder(_ModelAndAgent)
+CARD_KINDS = _INFO_KINDS | frozenset(_OWN_KINDS)
+_PROMPT_KIND = SystemPromptSet.__name__
+_PROMPT_DECODER = msgspec.json.Decoder(_ModelAndAgent)
 
 
 def after(card: Card, line: Line, event: Event | None) -> Card:
-    """The card after `line`. `event` is decoded only if its kind is in `KINDS`."""
+    """The card after `line`. `event` is decoded only if its kind is in `CARD_KINDS`."""
     card = replace(card, events=line.seq)
-    if line.kind == _BRIEFED:
-        return _briefed(card, line.data)
+    if line.kind == _PROMPT_KIND:
+        return _with_prompt(card, line.data)
     if event is None:
         return card
-    if line.kind in _ABOUT:
+    if line.kind in _INFO_KINDS:
         entry = Entry(line.seq, event, line.at)
         card = replace(card, about=session_info.apply(card.about, entry))
         if isinstance(event, Said) and event.sender == "person":
-            words = (event.typed or event.text)[:_PREVIEW]
+            words = (event.typed or event.text)[:_PREVIEW_CHARS]
             card = replace(card, messages=card.messages + 1, asked=words, answer="")
     return _own(card, event)
 
 
-def loaded(line: Line, wanted: frozenset[str]) -> Event | None:
+def load_event(line: Line, wanted: frozenset[str]) -> Event | None:
     """The event of a line, if its kind is in `wanted`."""
     return codec.load(line.kind, line.data) if line.kind in wanted else None
 
 
-def _briefed(card: Card, data: Raw) -> Card:
+def _with_prompt(card: Card, data: Raw) -> Card:
     try:
-        told = _TOLD.decode(data)
+        prompt = _PROMPT_DECODER.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return card
-    return replace(card, model=told.model, agent=told.agent)
+    return replace(card, model=prompt.model, agent=prompt.agent)
 
 
 def _own(card: Card, event: Event) -> Card:
@@ -119,7 +119,7 @@ def _own(card: Card, event: Event) -> Card:
             return replace(card, open=False, outcome=outcome)
         case ModelAnswered() | ModelFailed() | Settled():
             if isinstance(event, ModelAnswered) and (text := event.message.text):
-                card = replace(card, answer=text[:_PREVIEW])
+                card = replace(card, answer=text[:_PREVIEW_CHARS])
             if event.usage is None:
                 return card
             return replace(card, spent=card.spent.plus(event.usage, event.cost))
@@ -133,7 +133,10 @@ def _own(card: Card, event: Event) -> Card:
             return card
 
 
-FOUND, ENDS = "\x02", "\x03"  # stand around the words; no text that is kept holds them
+MATCH_START, MATCH_END = (
+    "\x02",
+    "\x03",
+)  # stand around the words; no text that is kept holds them
 
 
 class Hit(Struct, frozen=True):
@@ -145,11 +148,11 @@ class Hit(Struct, frozen=True):
     snippet: str
 
 
-_NAMED = 4  # of those that fit
-_TITLE = 40
+_MAX_NAMED_CARDS = 4  # of those that fit
+_MAX_TITLE_CHARS = 40
 
 
-def meant(text: str, cards: Sequence[Card]) -> Card | None:
+def match_card(text: str, cards: Sequence[Card]) -> Card | None:
     """The card that `text` means: by name, by the beginning of its id, or of its name.
 
     `cards` are the newest first. Raises `BadInput` if several match.
@@ -164,14 +167,14 @@ def meant(text: str, cards: Sequence[Card]) -> Card | None:
         ),
     )
     for way, fits in ways:
-        found = [card for card in cards if fits(card)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            few = "; ".join(map(called, found[:_NAMED]))
+        matches = [card for card in cards if fits(card)]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            few = "; ".join(map(card_label, matches[:_MAX_NAMED_CARDS]))
             raise BadInput(
-                f"{text!r} {way} of {len(found)} sessions: {few}"
-                f"{'; …' if len(found) > _NAMED else ''}. Give more of the id"
+                f"{text!r} {way} of {len(matches)} sessions: {few}"
+                f"{'; …' if len(matches) > _MAX_NAMED_CARDS else ''}. Give more of the id"
             )
     return None
 
@@ -181,10 +184,10 @@ def works_in(directory: Path | str) -> Callable[[Card], bool]:
     real, known = os.path.realpath(directory), dict[str, bool]()
 
     def works(card: Card) -> bool:
-        where = card.about.directory
-        if where not in known:
-            known[where] = bool(where) and os.path.realpath(where) == real
-        return known[where]
+        workdir = card.about.directory
+        if workdir not in known:
+            known[workdir] = bool(workdir) and os.path.realpath(workdir) == real
+        return known[workdir]
 
     return works
 
@@ -193,19 +196,19 @@ def without_old_runs(cards: Iterable[Card]) -> list[Card]:
     """Of each schedule only its newest run, and the runs that a user has named, tagged or
     continued. `cards` are the newest first.
     """
-    found, runs = list[Card](), set[int]()
+    result, runs = list[Card](), set[int]()
     for card in cards:
         number, about = card.about.schedule, card.about
         if number and card.messages <= 1 and not (about.name or about.tags):
             if number in runs:
                 continue
             runs.add(number)
-        found.append(card)
-    return found
+        result.append(card)
+    return result
 
 
-def called(card: Card) -> str:
+def card_label(card: Card) -> str:
     """A session in a few words, for a sentence."""
     words = card.about.name or card.about.title
-    short = words if len(words) <= _TITLE else words[: _TITLE - 1] + "…"
+    short = words if len(words) <= _MAX_TITLE_CHARS else words[: _MAX_TITLE_CHARS - 1] + "…"
     return f"{card.id} ({short!r})" if short else card.id

@@ -4,7 +4,7 @@ A line is `{"h":…,"seq":…,"at":…,…,"kind":…,"v":…,"data":…}`. `h` 
 before and the rest of its own line, so the last line is covered, too. It is a checksum that
 locates damage, not a protection against forgery.
 
-`v` is the format of the events (`FORMAT`). It was raised when kinds and fields were renamed
+`v` is the format of the events (`EVENT_FORMAT`). It was raised when kinds and fields were renamed
 for the last time: a line of another format raises `WrongFormat`, because its kinds would be
 unknown and fold as nothing.
 
@@ -25,7 +25,7 @@ from msgspec import Raw, Struct
 from refold.errors import Corrupt, WrongFormat
 from refold.journal.events.kinds import Entry, Event, Unknown
 
-FORMAT = 2
+EVENT_FORMAT = 2
 
 
 class Head(Struct, frozen=True):
@@ -49,7 +49,7 @@ class Line(Struct):
     data: Raw
 
 
-KINDS: dict[str, type[Event]] = {
+KINDS_BY_NAME: dict[str, type[Event]] = {
     kind.__name__: kind for kind in get_args(Event) if kind is not Unknown
 }
 
@@ -58,13 +58,17 @@ class _Decoders(dict[str, "msgspec.json.Decoder[Event]"]):
     """The decoder of each kind, made when one is read: a new session reads none."""
 
     def __missing__(self, kind: str) -> "msgspec.json.Decoder[Event]":
-        self[kind] = found = msgspec.json.Decoder(KINDS[kind])
-        return found
+        self[kind] = decoder = msgspec.json.Decoder(KINDS_BY_NAME[kind])
+        return decoder
 
 
-_DATA = _Decoders()
-_LINE = msgspec.json.Decoder(Line)
-_OPEN, _CLOSE, _START = b'{"h":"', b'",', 24  # 16 hex digits stand between them
+_EVENT_DECODERS = _Decoders()
+_LINE_DECODER = msgspec.json.Decoder(Line)
+_LINE_START, _HASH_END, _BODY_OFFSET = (
+    b'{"h":"',
+    b'",',
+    24,
+)  # 16 hex digits stand between them
 
 
 def dump(event: Event) -> bytes:
@@ -74,7 +78,7 @@ def dump(event: Event) -> bytes:
 
 def load(kind: str, data: bytes | Raw) -> Event:
     try:
-        return _DATA[kind].decode(data)
+        return _EVENT_DECODERS[kind].decode(data)
     except (KeyError, msgspec.DecodeError, UnicodeDecodeError):
         return Unknown(kind, Raw(bytes(data)))
 
@@ -91,52 +95,56 @@ def encode(entry: Entry, before: Head, data: bytes | None = None) -> tuple[bytes
     event = entry.event
     line = Line(
         entry.seq, entry.at, entry.epoch, entry.turn, entry.by, entry.cause,
-        kind_of(event), FORMAT, Raw(dump(event) if data is None else data),
+        kind_of(event), EVENT_FORMAT, Raw(dump(event) if data is None else data),
     )  # fmt: skip
     rest = msgspec.json.encode(line)[1:]
-    h = _chained(before.h, rest)
-    return _OPEN + h.encode() + _CLOSE + rest, Head(entry.seq, h)
+    h = _chain_hash(before.h, rest)
+    return _LINE_START + h.encode() + _HASH_END + rest, Head(entry.seq, h)
 
 
 def follow(lines: Iterable[bytes], head: Head) -> Iterator[tuple[Line, Head]]:
     """Follow the chain on from `head`. Raises `Corrupt` at the first bad line."""
     for line in lines:
-        h = _chained(head.h, line[_START:])
+        h = _chain_hash(head.h, line[_BODY_OFFSET:])
         if not line.startswith(start_of(h)):
             raise Corrupt(head.seq + 1, _what_is_wrong(line, head))
         try:
-            found = _LINE.decode(line)  # no copy of it: its data may be kept as it is here
+            decoded = _LINE_DECODER.decode(
+                line
+            )  # no copy of it: its data may be kept as it is here
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Corrupt(head.seq + 1, "it is not a line of a journal") from error
-        if found.v != FORMAT:
-            raise _wrong_format(found, head)
+        if decoded.v != EVENT_FORMAT:
+            raise _wrong_format(decoded, head)
         head = Head(head.seq + 1, h)
-        yield found, head
+        yield decoded, head
 
 
-def unchecked(line: bytes) -> Event | None:
+def decode_unchecked(line: bytes) -> Event | None:
     """A decoded line, whatever precedes it; None if it is not a line of a journal."""
     try:
-        found = _LINE.decode(b"{" + line[_START:])
+        decoded = _LINE_DECODER.decode(b"{" + line[_BODY_OFFSET:])
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    return load(found.kind, found.data)
+    return load(decoded.kind, decoded.data)
 
 
 def start_of(h: str) -> bytes:
     """The first bytes of the line whose hash is `h`."""
-    return _OPEN + h.encode() + _CLOSE
+    return _LINE_START + h.encode() + _HASH_END
 
 
-def ways_on(line: bytes, head: Head) -> tuple[Head, Head]:
+def possible_heads(line: bytes, head: Head) -> tuple[Head, Head]:
     """The heads that a bad line after `head` may lead to: as it says, and as it should say."""
-    rest = line[_START:]
-    said = line[len(_OPEN) : _START - len(_CLOSE)].decode(errors="replace")
+    rest = line[_BODY_OFFSET:]
+    hash_text = line[len(_LINE_START) : _BODY_OFFSET - len(_HASH_END)].decode(
+        errors="replace"
+    )
     try:
-        seq = _LINE.decode(b"{" + rest).seq
+        seq = _LINE_DECODER.decode(b"{" + rest).seq
     except (msgspec.DecodeError, UnicodeDecodeError):
         seq = head.seq + 1
-    return Head(seq, said), Head(head.seq + 1, _chained(head.h, rest))
+    return Head(seq, hash_text), Head(head.seq + 1, _chain_hash(head.h, rest))
 
 
 def decode(lines: Iterable[bytes], head: Head = Head()) -> Iterator[tuple[Entry, Head]]:  # noqa: B008 - frozen
@@ -158,11 +166,11 @@ def decode_after(after: int, lines: Sequence[bytes]) -> list[Entry]:
         return [entry for entry, _ in decode(lines)]
     if not lines:
         return []
-    head, _ = ways_on(lines[0], Head())
+    head, _ = possible_heads(lines[0], Head())
     return [entry for entry, _ in decode(lines[1:], head)]
 
 
-def _chained(before: str, rest: bytes) -> str:
+def _chain_hash(before: str, rest: bytes) -> str:
     return sha256(before.encode() + rest).hexdigest()[:16]
 
 
@@ -180,7 +188,7 @@ def _wrong_format(line: Line, head: Head) -> WrongFormat:
     with suppress(msgspec.DecodeError, UnicodeDecodeError):
         start = msgspec.json.decode(line.data, type=_Start) if head.seq == 0 else start
     return WrongFormat(
-        head.seq + 1, line.v, FORMAT, directory=start.directory, session=start.id,
+        head.seq + 1, line.v, EVENT_FORMAT, directory=start.directory, session=start.id,
         version=start.version or start.refold,
     )  # fmt: skip
 
@@ -188,7 +196,7 @@ def _wrong_format(line: Line, head: Head) -> WrongFormat:
 def _what_is_wrong(line: bytes, head: Head) -> str:
     """Tell a changed line from a missing one, as far as that can be seen."""
     try:
-        seq = _LINE.decode(b"{" + line[_START:]).seq
+        seq = _LINE_DECODER.decode(b"{" + line[_BODY_OFFSET:]).seq
     except (msgspec.DecodeError, UnicodeDecodeError):
         return "it is no longer a valid line of a journal"
     if seq == head.seq + 2:

@@ -49,7 +49,7 @@ from refold.values.modes import Effort, Format, Mode, Outcome, Verdict
 from refold.values.tools import ToolSpec
 from refold.values.usage import NO_LIMIT, NOTHING, Budget, RunLimits, Usage
 
-LAST = "last"  # in place of a session: the newest of this directory
+LAST_SESSION = "last"  # in place of a session: the newest of this directory
 
 
 class SessionStarted(Struct, frozen=True):

@@ -10,11 +10,14 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-WINDOW = 300.0  # seconds that the time of a request may be away from the clock here
-LONGEST_BODY = 20_000  # characters that are kept of one
+WINDOW_SECONDS = 300.0  # seconds that the time of a request may be away from the clock here
+MAX_BODY_CHARS = 20_000  # characters that are kept of one
 CallRefusal: TypeAlias = Literal["repeated", "too old", "too many"]
-_MOST_WAITING = 10  # calls of a schedule that have no run yet
-_AN_HOUR, _HOUR = 60, 3_600.0  # calls of a schedule that are taken in an hour
+_MAX_WAITING_CALLS = 10  # calls of a schedule that have no run yet
+_MAX_CALLS_PER_HOUR, _HOUR_SECONDS = (
+    60,
+    3_600.0,
+)  # calls of a schedule that are taken in an hour
 
 
 class WebhookSet(Struct, frozen=True):
@@ -62,26 +65,27 @@ class CallMemory(Struct, frozen=True):
         self, call: HookCalled, waiting: tuple[WaitingCall, ...]
     ) -> CallRefusal | None:
         """Why this call is not taken; None: it is."""
-        if any(each.proof == call.proof for each in self.seen):
+        if any(earlier.proof == call.proof for earlier in self.seen):
             return "repeated"
         if call.signed < self._oldest:
             return "too old"
-        lately = sum(abs(call.now - each.now) < _HOUR for each in self.seen)
-        if len(waiting) >= _MOST_WAITING or lately >= _AN_HOUR:
+        lately = sum(abs(call.now - earlier.now) < _HOUR_SECONDS for earlier in self.seen)
+        if len(waiting) >= _MAX_WAITING_CALLS or lately >= _MAX_CALLS_PER_HOUR:
             return "too many"
         return None
 
     def after(self, call: HookCalled) -> "CallMemory":
         newest = max(self.newest, call.signed)
-        found = CallMemory((*self.seen, _Seen(call.now, call.signed, call.proof)), newest)
-        kept = tuple(
-            each
-            for each in found.seen
-            if each.signed >= found._oldest or abs(call.now - each.now) < _HOUR
+        memory = CallMemory((*self.seen, _Seen(call.now, call.signed, call.proof)), newest)
+        calls = tuple(
+            earlier
+            for earlier in memory.seen
+            if earlier.signed >= memory._oldest
+            or abs(call.now - earlier.now) < _HOUR_SECONDS
         )
-        return CallMemory(kept, newest)
+        return CallMemory(calls, newest)
 
     @property
     def _oldest(self) -> float:
         """A request that says an earlier time may be one that is forgotten."""
-        return self.newest - 2 * WINDOW
+        return self.newest - 2 * WINDOW_SECONDS

@@ -22,21 +22,23 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 
-MOST = 1_000  # times that are counted
-SYNTAX = (
+MAX_COUNTED_TIMES = 1_000  # times that are counted
+SYNTAX_HELP = (
     "write 30m, 2h or 1d (every so long), 08:00 or mon-fri 08:00 (times of the day), or the "
     "five fields of cron, such as 0 8 * * 1-5"
 )
-_ONCE = "write 2026-11-26T08:00, 08:00 (the next one) or tomorrow 08:00"
-_SECONDS = {"m": 60, "h": 3_600, "d": 86_400}
-_LONGEST = 366 * 86_400
-_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-_MONTHS = (
+_ONCE_HELP = "write 2026-11-26T08:00, 08:00 (the next one) or tomorrow 08:00"
+_UNIT_SECONDS = {"m": 60, "h": 3_600, "d": 86_400}
+_MAX_INTERVAL_SECONDS = 366 * 86_400
+_DAY_NAMES = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_MONTH_NAMES = (
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
 )  # fmt: skip
-_FAR = 366 * 9  # days in which a date comes that comes at all: 29 February, over 2100
+_MAX_DAYS_AHEAD = (
+    366 * 9
+)  # days in which a date comes that comes at all: 29 February, over 2100
 _LOCAL_TIME = Path("/etc/localtime")
-_FOLDERS = ("/zoneinfo/",)
+_ZONE_FOLDERS = ("/zoneinfo/",)
 
 
 class Recurrence(Struct, frozen=True):
@@ -54,14 +56,14 @@ class Recurrence(Struct, frozen=True):
     def due(self, after: float, until: float) -> tuple[int, float]:
         """How many times there are after the one and up to the other, and the last of them.
 
-        Of a very long time, the last `MOST` are counted.
+        Of a very long time, the last `MAX_COUNTED_TIMES` are counted.
         """
         if self.once or _interval(self.text):
             return self._due_by_interval(after, until)
         count, last = 0, 0.0
-        for count, found in enumerate(self._backward(after, until), 1):
-            last = max(found, last)
-            if count >= MOST:
+        for count, moment in enumerate(self._backward(after, until), 1):
+            last = max(moment, last)
+            if count >= MAX_COUNTED_TIMES:
                 break
         return count, last
 
@@ -73,31 +75,31 @@ class Recurrence(Struct, frozen=True):
         first = int((max(after, self.start) - self.start) // step) + 1
         last = int((until - self.start) // step)
         count = max(last - first + 1, 0)
-        return min(count, MOST), self.start + last * step if count else 0.0
+        return min(count, MAX_COUNTED_TIMES), self.start + last * step if count else 0.0
 
     def _forward(self, after: float) -> Iterator[float]:
         if self.once:
             yield from [self.start] if self.start > after else []
             return
         if step := _interval(self.text):
-            done = int((max(after, self.start) - self.start) // step)
-            yield self.start + (done + 1) * step
+            count = int((max(after, self.start) - self.start) // step)
+            yield self.start + (count + 1) * step
             return
         zone, days = zone_of(self.zone), _cron(self.text)
         day = datetime.fromtimestamp(after, zone).date() - timedelta(1)
-        for ahead in range(_FAR):
-            for found in days.on(day + timedelta(ahead), zone):
-                if found > after:
-                    yield found
+        for ahead in range(_MAX_DAYS_AHEAD):
+            for moment in days.on(day + timedelta(ahead), zone):
+                if moment > after:
+                    yield moment
 
     def _backward(self, after: float, until: float) -> Iterator[float]:
         zone, days = zone_of(self.zone), _cron(self.text)
         day = datetime.fromtimestamp(until, zone).date() + timedelta(1)
         first = datetime.fromtimestamp(after, zone).date() - timedelta(1)
         while day >= first:
-            for found in reversed(days.on(day, zone)):
-                if after < found <= until:
-                    yield found
+            for moment in reversed(days.on(day, zone)):
+                if after < moment <= until:
+                    yield moment
             day -= timedelta(1)
 
 
@@ -133,20 +135,20 @@ class _Cron(Struct, frozen=True):
 
 def every(text: str, now: float, zone: str) -> Recurrence:
     """What comes again and again. Raises `BadInput`."""
-    said = " ".join(text.lower().split()).removeprefix("every ")
-    found = Recurrence(said, now, zone)
-    if not _interval(said):
-        _cron(said)
-    if found.next(now) is None:
-        raise BadInput(f"{text!r} never comes: {SYNTAX}")
-    return found
+    rule = " ".join(text.lower().split()).removeprefix("every ")
+    recurrence = Recurrence(rule, now, zone)
+    if not _interval(rule):
+        _cron(rule)
+    if recurrence.next(now) is None:
+        raise BadInput(f"{text!r} never comes: {SYNTAX_HELP}")
+    return recurrence
 
 
 def once(text: str, now: float, zone: str) -> Recurrence:
     """One time in the future. Raises `BadInput`."""
     moment = _moment(" ".join(text.split()), now, zone_of(zone))
     if moment is None:
-        raise BadInput(f"{text!r} is not a time: {_ONCE}")
+        raise BadInput(f"{text!r} is not a time: {_ONCE_HELP}")
     if moment <= now:
         raise BadInput(f"{text!r} is in the past: give a time that is still to come")
     return Recurrence(text.strip(), moment, zone, once=True)
@@ -166,7 +168,7 @@ def local_zone(named: str) -> str:
         target = str(_LOCAL_TIME.resolve(strict=True))
     except OSError:
         return "UTC"
-    return next((target.split(f, 1)[1] for f in _FOLDERS if f in target), "")
+    return next((target.split(f, 1)[1] for f in _ZONE_FOLDERS if f in target), "")
 
 
 @lru_cache(8)
@@ -185,36 +187,36 @@ def zone_of(name: str) -> tzinfo:
         ) from error
 
 
-def shown(moment: float, zone: str) -> str:
+def format_moment(moment: float, zone: str) -> str:
     """A time as a person reads it."""
     return f"{datetime.fromtimestamp(moment, zone_of(zone)):%a %Y-%m-%d %H:%M %Z}"
 
 
 def _moment(text: str, now: float, zone: tzinfo) -> float | None:
-    if found := re.fullmatch(r"(tomorrow )?(\d{1,2}):(\d\d)", text.lower()):
-        hour, minute = int(found[2]), int(found[3])
+    if match := re.fullmatch(r"(tomorrow )?(\d{1,2}):(\d\d)", text.lower()):
+        hour, minute = int(match[2]), int(match[3])
         if hour > 23 or minute > 59:
             return None
-        day = datetime.fromtimestamp(now, zone).date() + timedelta(bool(found[1]))
+        day = datetime.fromtimestamp(now, zone).date() + timedelta(bool(match[1]))
         moment = datetime.combine(day, time(hour, minute), zone).timestamp()
         if moment <= now:
             later = day + timedelta(1)
             moment = datetime.combine(later, time(hour, minute), zone).timestamp()
         return moment
     try:
-        given = datetime.fromisoformat(text)
-        return (given if given.tzinfo else given.replace(tzinfo=zone)).timestamp()
+        parsed = datetime.fromisoformat(text)
+        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=zone)).timestamp()
     except (ValueError, OverflowError):
         return None
 
 
 def _interval(text: str) -> int:
     """Seconds; 0 if it is none. Raises `BadInput` for one that is too short or too long."""
-    found = re.fullmatch(r"(\d{1,9}) ?([mhd])", text)
-    if not found:
+    match = re.fullmatch(r"(\d{1,9}) ?([mhd])", text)
+    if not match:
         return 0
-    seconds = int(found[1]) * _SECONDS[found[2]]
-    if not 60 <= seconds <= _LONGEST:
+    seconds = int(match[1]) * _UNIT_SECONDS[match[2]]
+    if not 60 <= seconds <= _MAX_INTERVAL_SECONDS:
         raise BadInput(f"every {text!r}: 1m is the shortest, 366d the longest")
     return seconds
 
@@ -222,15 +224,21 @@ def _interval(text: str) -> int:
 @lru_cache(64)
 def _cron(text: str) -> _Cron:
     fields = text.split()
-    if found := re.fullmatch(r"(?:([a-z,-]+) )?(\d{1,2}):(\d\d)", text):
-        fields = [str(int(found[3])), str(int(found[2])), "*", "*", found[1] or "*"]
+    if match := re.fullmatch(r"(?:([a-z,-]+) )?(\d{1,2}):(\d\d)", text):
+        fields = [str(int(match[3])), str(int(match[2])), "*", "*", match[1] or "*"]
     if len(fields) != 5:
-        raise BadInput(f"{text!r} is not a time of a schedule: {SYNTAX}")
+        raise BadInput(f"{text!r} is not a time of a schedule: {SYNTAX_HELP}")
     minutes, hours, days, months, weekdays = (
         _numbers(field, low, high, names, text)
         for field, (low, high, names) in zip(
             fields,
-            ((0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, _MONTHS), (0, 7, _DAYS)),
+            (
+                (0, 59, ()),
+                (0, 23, ()),
+                (1, 31, ()),
+                (1, 12, _MONTH_NAMES),
+                (0, 7, _DAY_NAMES),
+            ),
             strict=True,
         )
     )
@@ -245,7 +253,7 @@ def _numbers(
     field: str, low: int, high: int, names: tuple[str, ...], text: str
 ) -> list[int]:
     """The numbers that a field of cron means: `*`, `5`, `1-5`, `*/10`, lists of them."""
-    found = set[int]()
+    numbers = set[int]()
     for part in field.split(","):
         span, slash, by = part.partition("/")
         first, dash, last = span.partition("-")
@@ -254,12 +262,14 @@ def _numbers(
         end = high if span == "*" or (slash and not dash) else begin
         if dash:
             end = _number(last, low, names)
-            if names == _DAYS and end == 0:
+            if names == _DAY_NAMES and end == 0:
                 end = 7
         if not (step and low <= begin <= end <= high):
-            raise BadInput(f"{part!r} in {text!r} is not a time of a schedule: {SYNTAX}")
-        found.update(range(begin, end + 1, step))
-    return sorted(found)
+            raise BadInput(
+                f"{part!r} in {text!r} is not a time of a schedule: {SYNTAX_HELP}"
+            )
+        numbers.update(range(begin, end + 1, step))
+    return sorted(numbers)
 
 
 def _number(word: str, low: int, names: tuple[str, ...]) -> int:
@@ -271,6 +281,6 @@ def _number(word: str, low: int, names: tuple[str, ...]) -> int:
 
 def _comes_twice(day: date, hour: int, minute: int, zone: tzinfo) -> bool:
     first = datetime.combine(day, time(hour, minute), zone)
-    again = first.replace(fold=1)
+    second = first.replace(fold=1)
     # In a gap, too, both differ; then the later moment is the first of them.
-    return again.timestamp() > first.timestamp()
+    return second.timestamp() > first.timestamp()

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from refold.errors import BadInput
 from refold.journal.schedules.hook_calls import (
-    LONGEST_BODY,
+    MAX_BODY_CHARS,
     CallMemory,
     CallRefusal,
     HookCalled,
@@ -37,14 +37,18 @@ from refold.safe_open import opened
 from refold.values.modes import Mode
 from refold.values.usage import Budget
 
-DIRECTORY, FILE = "schedules", "schedules.jsonl"
+DIRECTORY_NAME, FILE_NAME = "schedules", "schedules.jsonl"
 CUT_OFF = "cut off"
 SandboxProfile: TypeAlias = Literal["read-only", "workspace", "off"]  # strictest first
-_MOST = 200  # schedules that are not stopped
-_PROMPT = 20_000  # characters
-_KEPT = 20  # runs of each schedule that are remembered
-_LATE = 600.0  # seconds after which a time counts as missed, though its run is made up for
-_SET_BACK = 86_400.0  # seconds: what was done further ahead was done under a wrong clock
+_MAX_SCHEDULES = 200  # schedules that are not stopped
+_MAX_PROMPT_CHARS = 20_000  # characters
+_MAX_RUNS = 20  # runs of each schedule that are remembered
+_LATE_SECONDS = (
+    600.0  # seconds after which a time counts as missed, though its run is made up for
+)
+_SET_BACK_SECONDS = (
+    86_400.0  # seconds: what was done further ahead was done under a wrong clock
+)
 
 
 class SavedRights(Struct, frozen=True):
@@ -114,7 +118,7 @@ class Schedule(Struct, frozen=True):
         return None if self.stopped else self.plan.recurrence.next(self.handled)
 
     @property
-    def ended(self) -> bool:
+    def is_over(self) -> bool:
         """It never runs again."""
         open_ = self.next is not None or self.webhook or self.waiting
         return self.stopped or not open_
@@ -124,7 +128,7 @@ class Schedule(Struct, frozen=True):
         if self.waiting and not self.stopped:
             return True
         due = self.next
-        return due is not None and (due <= now or self.handled - now > _SET_BACK)
+        return due is not None and (due <= now or self.handled - now > _SET_BACK_SECONDS)
 
 
 class ScheduleAdded(Struct, frozen=True):
@@ -174,7 +178,7 @@ ScheduleEvent: TypeAlias = (
     ScheduleAdded | ScheduleStopped | RunClaimed | RunOpened | RunEnded | ClockSetBack
     | WebhookSet | HookCalled
 )  # fmt: skip
-_KINDS: tuple[type[ScheduleEvent], ...] = (
+_EVENT_KINDS: tuple[type[ScheduleEvent], ...] = (
     ScheduleAdded, ScheduleStopped, RunClaimed, RunOpened, RunEnded, ClockSetBack,
     WebhookSet, HookCalled,
 )  # fmt: skip
@@ -195,9 +199,11 @@ class ScheduleBook:
         masked: Callable[[ScheduleEvent], ScheduleEvent] = lambda event: event,
         disk: Disk | None = None,
     ) -> None:
-        self._directory, self._disk = data / DIRECTORY, disk or Disk()
-        meaning = EventSchema[_Stored, ScheduleEvent]("list", _KINDS, _Stored(), _folded)
-        self._log = SharedLog(self._directory / FILE, meaning, masked, self._disk)
+        self._directory, self._disk = data / DIRECTORY_NAME, disk or Disk()
+        meaning = EventSchema[_Stored, ScheduleEvent](
+            "list", _EVENT_KINDS, _Stored(), _fold_events
+        )
+        self._log = SharedLog(self._directory / FILE_NAME, meaning, masked, self._disk)
 
     def every(self) -> tuple[Schedule, ...]:
         return tuple(self._log.read().by_id.values())
@@ -220,20 +226,23 @@ class ScheduleBook:
         """Raises `BadInput`."""
         if not plan.prompt.strip():
             raise BadInput("the prompt is empty: say what is to be done")
-        if len(plan.prompt) > _PROMPT:
+        if len(plan.prompt) > _MAX_PROMPT_CHARS:
             raise BadInput(
-                f"the prompt has {len(plan.prompt):,} characters: {_PROMPT:,} at most"
+                f"the prompt has {len(plan.prompt):,} characters: {_MAX_PROMPT_CHARS:,} at most"
             )
 
         def decide(stored: _Stored) -> ScheduleAdded | None:
             if key and key in stored.calls:
                 return None
-            if sum(not each.ended for each in stored.by_id.values()) >= _MOST:
-                raise BadInput(f"there are {_MOST} schedules: stop some first")
+            if (
+                sum(not schedule.is_over for schedule in stored.by_id.values())
+                >= _MAX_SCHEDULES
+            ):
+                raise BadInput(f"there are {_MAX_SCHEDULES} schedules: stop some first")
             return ScheduleAdded(max(stored.by_id, default=0) + 1, plan, now, key)
 
-        made, stored = self._log.change("", decide)
-        id_ = made.id if made is not None else stored.calls[key]
+        event, stored = self._log.change("", decide)
+        id_ = event.id if event is not None else stored.calls[key]
         return stored.by_id[id_]
 
     def stop(self, id_: int) -> Schedule:
@@ -251,7 +260,7 @@ class ScheduleBook:
         def decide(stored: _Stored) -> WebhookSet:
             if _find(stored, id_).stopped:
                 raise BadInput(f"schedule {id_} is stopped: add another one")
-            other = _named(stored, name)
+            other = _find_webhook(stored, name)
             if other is not None and other.id != id_:
                 raise BadInput(
                     f"the webhook {name!r} is that of schedule {other.id}: choose another name"
@@ -261,9 +270,9 @@ class ScheduleBook:
         _, stored = self._log.change("", decide)
         return _find(stored, id_)
 
-    def named(self, webhook: str) -> Schedule | None:
+    def find_by_webhook(self, webhook: str) -> Schedule | None:
         """The schedule with this webhook, if it is not stopped."""
-        return _named(self._log.read(), webhook)
+        return _find_webhook(self._log.read(), webhook)
 
     def call(self, webhook: str, call: HookCalled) -> HookCalled | CallRefusal | None:
         """Record a call whose signature is right: it gets the id and the number.
@@ -280,14 +289,14 @@ class ScheduleBook:
             memory = stored.hooks.get(call.id, CallMemory())
             if refused := memory.refusal(call, schedule.waiting):
                 return None
-            body = call.body[:LONGEST_BODY]
+            body = call.body[:MAX_BODY_CHARS]
             return replace(call, number=schedule.called + 1, body=body)
 
-        made, _ = self._log.change("", decide)
-        return made if isinstance(made, HookCalled) else refused
+        event, _ = self._log.change("", decide)
+        return event if isinstance(event, HookCalled) else refused
 
     @contextmanager
-    def claimed(self, id_: int, now: float) -> Generator[ScheduledRun | None]:
+    def claim_run(self, id_: int, now: float) -> Generator[ScheduledRun | None]:
         """The run that is due, which is then this process's to make; None: there is none.
 
         Left without `end`, it counts as cut off.
@@ -298,13 +307,13 @@ class ScheduleBook:
                 return
             self._settle(id_)
             _, stored = self._log.change("", lambda stored: _correction(stored, id_, now))
-            made, stored = self._log.change("", lambda stored: _claim(stored, id_, now))
+            event, stored = self._log.change("", lambda stored: _claim(stored, id_, now))
             try:
-                yield stored.by_id[id_].running if made is not None else None
+                yield stored.by_id[id_].running if event is not None else None
             finally:
                 self._settle(id_)
 
-    def opened(self, id_: int, session: str) -> None:
+    def record_session(self, id_: int, session: str) -> None:
         self._log.change("", lambda _: RunOpened(id_, session))
 
     def end(self, id_: int, outcome: str, text: str = "") -> None:
@@ -312,13 +321,13 @@ class ScheduleBook:
 
     def settle(self) -> tuple[Schedule, ...]:
         """Record the runs whose process has died, and return their schedules."""
-        found = list[Schedule]()
-        for each in self.every():
-            if each.running is not None:
-                with self._alone(each.id) as alone:
-                    if alone and self._settle(each.id):
-                        found.append(self.find(each.id))
-        return tuple(found)
+        schedules = list[Schedule]()
+        for schedule in self.every():
+            if schedule.running is not None:
+                with self._alone(schedule.id) as alone:
+                    if alone and self._settle(schedule.id):
+                        schedules.append(self.find(schedule.id))
+        return tuple(schedules)
 
     def _settle(self, id_: int) -> bool:
         def decide(stored: _Stored) -> RunEnded | None:
@@ -346,21 +355,25 @@ class ScheduleBook:
 
 
 def _find(stored: _Stored, id_: int) -> Schedule:
-    if (found := stored.by_id.get(id_)) is None:
-        there = f"there are 1 to {max(stored.by_id)}" if stored.by_id else "there are none"
-        raise BadInput(f"there is no schedule {id_}: {there}")
-    return found
+    if (schedule := stored.by_id.get(id_)) is None:
+        range_text = (
+            f"there are 1 to {max(stored.by_id)}" if stored.by_id else "there are none"
+        )
+        raise BadInput(f"there is no schedule {id_}: {range_text}")
+    return schedule
 
 
-def _named(stored: _Stored, webhook: str) -> Schedule | None:
-    live = (each for each in stored.by_id.values() if not each.stopped)
-    return next((each for each in live if webhook and each.webhook == webhook), None)
+def _find_webhook(stored: _Stored, webhook: str) -> Schedule | None:
+    live = (schedule for schedule in stored.by_id.values() if not schedule.stopped)
+    return next(
+        (schedule for schedule in live if webhook and schedule.webhook == webhook), None
+    )
 
 
 def _correction(stored: _Stored, id_: int, now: float) -> ClockSetBack | None:
     schedule = _find(stored, id_)
     ahead = schedule.handled - now
-    return ClockSetBack(id_, now) if ahead > _SET_BACK else None
+    return ClockSetBack(id_, now) if ahead > _SET_BACK_SECONDS else None
 
 
 def _claim(stored: _Stored, id_: int, now: float) -> RunClaimed | None:
@@ -373,10 +386,10 @@ def _claim(stored: _Stored, id_: int, now: float) -> RunClaimed | None:
             return None
         call = schedule.waiting[0]
         return RunClaimed(id_, call.now, now, call=call.number)
-    return RunClaimed(id_, last, now, count - 1 + (now - last > _LATE))
+    return RunClaimed(id_, last, now, count - 1 + (now - last > _LATE_SECONDS))
 
 
-def _folded(stored: _Stored, events: Iterable[ScheduleEvent]) -> _Stored:
+def _fold_events(stored: _Stored, events: Iterable[ScheduleEvent]) -> _Stored:
     by_id, calls, hooks = dict(stored.by_id), dict(stored.calls), dict(stored.hooks)
     for event in events:
         if isinstance(event, ScheduleAdded):
@@ -416,12 +429,12 @@ def _after(schedule: Schedule, event: ScheduleEvent) -> Schedule:
 
 
 def _with_run(schedule: Schedule, claim: RunClaimed) -> Schedule:
-    bodies = {each.number: each.body for each in schedule.waiting}
+    bodies = {call.number: call.body for call in schedule.waiting}
     body = bodies.get(claim.call, "")
     run = ScheduledRun(claim.due, claim.now, claim.missed, call=claim.call, body=body)
     return replace(
         schedule,
         handled=schedule.handled if claim.call else max(schedule.handled, claim.due),
-        runs=(*schedule.runs[1 - _KEPT :], run),
-        waiting=tuple(each for each in schedule.waiting if each.number != claim.call),
+        runs=(*schedule.runs[1 - _MAX_RUNS :], run),
+        waiting=tuple(call for call in schedule.waiting if call.number != claim.call),
     )

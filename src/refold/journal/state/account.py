@@ -19,11 +19,11 @@ from refold.journal.events.kinds import (
 )
 from refold.values.usage import Spent, Usage
 
-KINDS = (
+EVENT_KINDS = (
     ModelAnswered, ModelFailed, Said, Settled, ChildEnded, Forked, VariableInjected, Imported,
 )  # fmt: skip
 _KEYS_REMEMBERED = 256
-_USES = (ModelAnswered, ModelFailed, Settled)
+_USAGE_EVENTS = (ModelAnswered, ModelFailed, Settled)
 
 
 class Account(Struct, frozen=True):
@@ -39,26 +39,26 @@ class Account(Struct, frozen=True):
 
 def apply(account: Account, entry: Entry) -> Account:
     event = entry.event
-    if isinstance(event, _USES) and event.usage and event.usage.estimated:
+    if isinstance(event, _USAGE_EVENTS) and event.usage and event.usage.estimated:
         account = replace(account, first_estimated=account.first_estimated or entry.seq)
     match event:
         case ModelAnswered() as answer:
             return replace(
-                _paid(account, answer.model, answer.usage, answer.cost),
+                _add_spending(account, answer.model, answer.usage, answer.cost),
                 # A stopped response has no usage.
                 last_usage=account.last_usage if answer.partial else answer.usage,
                 calls=account.calls + len(answer.message.calls),
             )
         case ModelFailed(usage=Usage() as usage, model=model, cost=cost):
-            return _paid(account, model, usage, cost)
+            return _add_spending(account, model, usage, cost)
         case Settled(usage=Usage() as usage, model=model, cost=cost):
-            return _paid(account, model, usage, cost)
+            return _add_spending(account, model, usage, cost)
         case ChildEnded(spent=spent):
             return replace(account, children_spent=account.children_spent + spent)
         case VariableInjected(name, blob):
             return replace(account, injected=(*account.injected, (name, blob)))
         case Forked() | Imported():
-            return _copied(account, event)
+            return _after_copy(account, event)
         case Said(client_key=key) if key:
             keys = (*account.client_keys[1 - _KEYS_REMEMBERED :], key)
             return replace(account, client_keys=keys)
@@ -66,14 +66,16 @@ def apply(account: Account, entry: Entry) -> Account:
             return account
 
 
-def _copied(account: Account, event: Forked | Imported) -> Account:
+def _after_copy(account: Account, event: Forked | Imported) -> Account:
     if isinstance(event, Imported):  # the blobs of its variables stay where it came from
         return replace(account, injected=())
     # The source session has paid for it.
     return replace(account, spent=Spent(), children_spent=Spent(), by_model=())
 
 
-def _paid(account: Account, model: str, usage: Usage, cost: float | None) -> Account:
+def _add_spending(
+    account: Account, model: str, usage: Usage, cost: float | None
+) -> Account:
     models = dict(account.by_model)
     models[model] = models.get(model, Spent()).plus(usage, cost)
     spent = account.spent.plus(usage, cost)

@@ -15,14 +15,14 @@ from refold.journal.events.kinds import (
     ModelAsked,
     Said,
 )
-from refold.journal.state.conversation import REQUESTERS
+from refold.journal.state.conversation import REQUEST_SENDERS
 
-KINDS = (BackgroundStarted, BackgroundEnded, ModelAsked, Said, Forked, Imported)
+EVENT_KINDS = (BackgroundStarted, BackgroundEnded, ModelAsked, Said, Forked, Imported)
 
 # The name of the policy whose note tells the model.
-ENDED = "ended_commands"
-_NAME = "background-"
-MOST_WAKES = 20  # without a message of the user or the parent
+ENDED_COMMANDS_POLICY = "ended_commands"
+_NAME_PREFIX = "background-"
+MAX_WAKES = 20  # without a message of the user or the parent
 
 
 class BackgroundCommand(Struct, frozen=True):
@@ -51,49 +51,55 @@ class Background(Struct, frozen=True):
     wakes: int = 0  # how often the agent was woken since the last message of a requester
 
     def command(self, name: str) -> BackgroundCommand | None:
-        return next((each for each in self.commands if each.name == name), None)
+        return next((command for command in self.commands if command.name == name), None)
 
     @property
     def running(self) -> tuple[BackgroundCommand, ...]:
-        return tuple(each for each in self.commands if each.runs)
+        return tuple(command for command in self.commands if command.runs)
 
     @property
-    def awaited(self) -> tuple[BackgroundCommand, ...]:
+    def commands_to_await(self) -> tuple[BackgroundCommand, ...]:
         """The running commands that are to wake the agent and have not done so yet."""
-        if self.wakes >= MOST_WAKES:
+        if self.wakes >= MAX_WAKES:
             return ()
-        return tuple(each for each in self.running if each.started.notify and not each.woke)
+        return tuple(
+            command
+            for command in self.running
+            if command.started.notify and not command.woke
+        )
 
     @property
     def news(self) -> tuple[BackgroundCommand, ...]:
         """The ended commands that the model is to be told of."""
         if not self.untold:
             return ()
-        return tuple(each for each in self.commands if each.end and not each.told)
+        return tuple(
+            command for command in self.commands if command.end and not command.told
+        )
 
     @property
     def next_name(self) -> str:
-        return f"{_NAME}{len(self.commands) + 1}"
+        return f"{_NAME_PREFIX}{len(self.commands) + 1}"
 
 
 def apply(background: Background, entry: Entry) -> Background:
     match entry.event:
         case ModelAsked(policies=policies):
-            if not (background.untold and ENDED in policies):
+            if not (background.untold and ENDED_COMMANDS_POLICY in policies):
                 return background
-            told = tuple(
-                replace(each, told=True) if each.end else each
-                for each in background.commands
+            reported = tuple(
+                replace(command, told=True) if command.end else command
+                for command in background.commands
             )
-            return Background(told, wakes=background.wakes)
+            return Background(reported, wakes=background.wakes)
         case Said(sender=sender, wakes=True):
             commands = tuple(
-                replace(each, woke=True) if each.name == sender else each
-                for each in background.commands
+                replace(command, woke=True) if command.name == sender else command
+                for command in background.commands
             )
             return replace(background, commands=commands, wakes=background.wakes + 1)
         case Said(sender=sender):
-            asked = background.wakes and sender in REQUESTERS
+            asked = background.wakes and sender in REQUEST_SENDERS
             return replace(background, wakes=0) if asked else background
         case BackgroundStarted() as started:
             new = BackgroundCommand(started, entry.at)
@@ -102,22 +108,24 @@ def apply(background: Background, entry: Entry) -> Background:
             return _with_end(background, end, entry.at)
         case Forked() | Imported():
             foreign = (
-                replace(each, foreign=True, told=True) for each in background.commands
+                replace(command, foreign=True, told=True) for command in background.commands
             )
             return Background(tuple(foreign))
         case _:
             return background
 
 
-def _with_end(background: Background, end: BackgroundEnded, at: float) -> Background:
-    found = background.command(end.name)
-    if found is None or not found.runs:
+def _with_end(background: Background, end: BackgroundEnded, ended_at: float) -> Background:
+    command = background.command(end.name)
+    if command is None or not command.runs:
         return background
     # One that wakes the agent says so in a message.
-    told = end.told or (found.started.notify and end.outcome in ("done", "failed"))
-    changed = replace(found, end=end, told=told, ended_at=at)
-    commands = tuple(changed if each is found else each for each in background.commands)
-    return replace(background, commands=commands, untold=background.untold or not told)
+    is_told = end.told or (command.started.notify and end.outcome in ("done", "failed"))
+    changed = replace(command, end=end, told=is_told, ended_at=ended_at)
+    commands = tuple(
+        changed if entry is command else entry for entry in background.commands
+    )
+    return replace(background, commands=commands, untold=background.untold or not is_told)
 
 
 def end_text(end: BackgroundEnded) -> str:

@@ -11,14 +11,14 @@ from msgspec import Struct
 from refold.journal.events.kinds import Checkpointed, Ended, Entry
 from refold.values.display import Diff
 
-KINDS = (Ended, Checkpointed)
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+EVENT_KINDS = (Ended, Checkpointed)
+_NO_FILES: Mapping[str, str] = MappingProxyType({})
 
 
 class ChangedFiles(Struct, frozen=True):
     """`files`: real path to "created", "changed" or "deleted", in the order of first change."""
 
-    files: Mapping[str, str] = _NOTHING
+    files: Mapping[str, str] = _NO_FILES
 
 
 def apply(changes: ChangedFiles, entry: Entry) -> ChangedFiles:
@@ -29,10 +29,12 @@ def apply(changes: ChangedFiles, entry: Entry) -> ChangedFiles:
             news = list(changed)
         case _:
             return changes
-    return ChangedFiles(merged(changes.files, news)) if news else changes
+    return ChangedFiles(merge_changes(changes.files, news)) if news else changes
 
 
-def merged(before: Mapping[str, str], news: Sequence[tuple[str, str]]) -> Mapping[str, str]:
+def merge_changes(
+    before: Mapping[str, str], news: Sequence[tuple[str, str]]
+) -> Mapping[str, str]:
     """`before` with the changes `news`, each file with its total change."""
     if not news:
         return before

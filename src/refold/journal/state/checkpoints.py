@@ -27,11 +27,11 @@ from refold.journal.events.kinds import (
 )
 from refold.values.growing import Log
 
-KINDS = (
+EVENT_KINDS = (
     Checkpointed, FilesRestored, Started, Ended, Said, Rewound, Imported, SessionStarted,
     SessionResumed, WorktreeEntered, WorktreeLeft, FileUploaded,
 )  # fmt: skip
-_EXCERPT = 300  # characters of a message, to recognize it
+_EXCERPT_CHARS = 300  # characters of a message, to recognize it
 
 
 class Checkpoint(Struct, frozen=True):
@@ -90,36 +90,36 @@ class Checkpoints(Struct, frozen=True):
         if near < len(self.uploaded) and self.uploaded[near][0] == seq:
             seq = self.uploaded[near][1]
         after = bisect_left(self.checkpoints, seq, key=_seq)
-        found = self.checkpoints[after] if after < len(self.checkpoints) else None
-        if after == 0 or (found and found.seq == seq):
-            return found
+        later = self.checkpoints[after] if after < len(self.checkpoints) else None
+        if after == 0 or (later and later.seq == seq):
+            return later
         before = self.checkpoints[after - 1]
         first = bisect_right(self.restored, before.seq)
         # A checkpoint made just before a restore holds until that restore.
         went = any(
-            seq <= back and (found is None or back < found.seq)
+            seq <= back and (later is None or back < later.seq)
             for back in self.restored[first : first + 1]
         )
-        return before if went else found
+        return before if went else later
 
     def stays(self, seq: int) -> tuple[str, ...]:
         """Other directories with checkpoints since `seq`, which a rewind does not touch."""
-        return tuple(each.directory for each in self.elsewhere if each.seq > seq)
+        return tuple(other.directory for other in self.elsewhere if other.seq > seq)
 
 
 def apply(saved: Checkpoints, entry: Entry) -> Checkpoints:
     match entry.event:
         case Checkpointed(trees):
-            made = saved.checkpoints.plus(Checkpoint(entry.seq, trees))
-            return replace(saved, checkpoints=made, disturbed=False, doubtful=False)
+            checkpoints = saved.checkpoints.plus(Checkpoint(entry.seq, trees))
+            return replace(saved, checkpoints=checkpoints, disturbed=False, doubtful=False)
         case Imported(directory=directory):  # its snapshots and files are not here
             return Checkpoints(directory)
         case Started() | FileUploaded():
-            return _disturbed(saved, entry.event)
+            return _with_disturbance(saved, entry.event)
         case Ended(outcome="unknown"):
             return replace(saved, doubtful=True)
         case FilesRestored(checkpoint):
-            return _restored(saved, entry, checkpoint)
+            return _with_restore(saved, entry, checkpoint)
         case (
             SessionStarted(directory)
             | SessionResumed(directory=directory)
@@ -133,18 +133,18 @@ def apply(saved: Checkpoints, entry: Entry) -> Checkpoints:
             return saved
 
 
-def _disturbed(saved: Checkpoints, event: Started | FileUploaded) -> Checkpoints:
+def _with_disturbance(saved: Checkpoints, event: Started | FileUploaded) -> Checkpoints:
     if isinstance(event, Started):  # what was uploaded before it is not for a message alone
         return replace(saved, disturbed=True, before_upload=0)
     first = saved.before_upload or event.checkpoint
     return replace(saved, disturbed=True, before_upload=first)
 
 
-def _restored(saved: Checkpoints, entry: Entry, checkpoint: int) -> Checkpoints:
+def _with_restore(saved: Checkpoints, entry: Entry, checkpoint: int) -> Checkpoints:
     back = saved.restored.plus(entry.seq)
     point = RewindTarget(entry.seq, entry.at, "restored", to=checkpoint)
-    found = replace(saved, restored=back, disturbed=True, doubtful=True)
-    return replace(found, points=saved.points.plus(point))
+    result = replace(saved, restored=back, disturbed=True, doubtful=True)
+    return replace(result, points=saved.points.plus(point))
 
 
 def _with_point(saved: Checkpoints, entry: Entry, event: Said | Rewound) -> Checkpoints:
@@ -158,17 +158,19 @@ def _with_point(saved: Checkpoints, entry: Entry, event: Said | Rewound) -> Chec
 def _point(entry: Entry, event: Said | Rewound) -> RewindTarget:
     if isinstance(event, Rewound):
         return RewindTarget(entry.seq, entry.at, "rewound", to=event.mark)
-    return RewindTarget(entry.seq, entry.at, "said", (event.typed or event.text)[:_EXCERPT])
+    return RewindTarget(
+        entry.seq, entry.at, "said", (event.typed or event.text)[:_EXCERPT_CHARS]
+    )
 
 
 def _in(saved: Checkpoints, directory: str) -> Checkpoints:
     if directory == saved.directory:
         return saved
     left = replace(saved, points=Log[RewindTarget](), elsewhere=())
-    known = {each.directory: each for each in (*saved.elsewhere, left)}
-    there = known.pop(directory, Checkpoints(directory))
-    others = tuple(each for each in known.values() if each.checkpoints)
-    return replace(there, points=saved.points, elsewhere=others)
+    known = {other.directory: other for other in (*saved.elsewhere, left)}
+    target = known.pop(directory, Checkpoints(directory))
+    others = tuple(other for other in known.values() if other.checkpoints)
+    return replace(target, points=saved.points, elsewhere=others)
 
 
 def _seq(checkpoint: Checkpoint) -> int:

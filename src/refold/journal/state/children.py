@@ -27,15 +27,15 @@ from refold.values.control import TasksChanged
 from refold.values.growing import Log
 from refold.values.usage import NO_LIMIT, Budget
 
-KINDS = (
+EVENT_KINDS = (
     ChildBorn, ChildGranted, ChildAsked, ChildAnswered, ChildStopped, ChildEnded, Reserved,
     Forked, Imported, MailSent, TeammateIdled, Ended,
 )  # fmt: skip
 Status: TypeAlias = Literal["runs", "done", "partial", "failed"]
 
 
-_NAME = "child-"
-CHILD = r"child-[1-9][0-9]{0,8}"  # the name of any
+_NAME_PREFIX = "child-"
+CHILD_PATTERN = r"child-[1-9][0-9]{0,8}"  # the name of any
 
 
 class Child(Struct, frozen=True):
@@ -71,29 +71,29 @@ class Children(Struct, frozen=True):
     leaves: int = 0  # the number of the last model call made by code
 
     def child(self, name: str) -> Child | None:
-        at = self.place(name)
-        return None if at is None else self.children[at]
+        index = self.place(name)
+        return None if index is None else self.children[index]
 
     def place(self, name: str) -> int | None:
         """The index of a subagent: they are numbered as they are started."""
-        number = name.removeprefix(_NAME)
-        at = int(number) - 1 if number.isascii() and number.isdecimal() else -1
-        if 0 <= at < len(self.children) and self.children[at].name == name:
-            return at
+        number = name.removeprefix(_NAME_PREFIX)
+        index = int(number) - 1 if number.isascii() and number.isdecimal() else -1
+        if 0 <= index < len(self.children) and self.children[index].name == name:
+            return index
         return next((n for n, c in enumerate(self.children) if c.name == name), None)
 
     def of_call(self, call_id: str, key: str = "", n: int = 0) -> Child | None:
         """The subagent that this call started, if it did."""
         wanted = (call_id, key, n)
-        for each in self.children:
-            born = each.born
-            if (born.call_id, born.key, born.n) == wanted and not each.foreign:
-                return each
+        for child in self.children:
+            born = child.born
+            if (born.call_id, born.key, born.n) == wanted and not child.foreign:
+                return child
         return None
 
     @property
     def running(self) -> tuple[Child, ...]:
-        return tuple(each for each in self.children if each.runs)
+        return tuple(child for child in self.children if child.runs)
 
     @property
     def team(self) -> tuple[Child, ...]:
@@ -102,10 +102,10 @@ class Children(Struct, frozen=True):
 
     @property
     def next_name(self) -> str:
-        return f"{_NAME}{len(self.children) + 1}"
+        return f"{_NAME_PREFIX}{len(self.children) + 1}"
 
 
-_ANSWERS_KEPT = 64
+_MAX_ANSWERS = 64
 
 
 def apply(children: Children, entry: Entry) -> Children:
@@ -114,33 +114,33 @@ def apply(children: Children, entry: Entry) -> Children:
             child = Child(born, entry.seq, born.grant, at=entry.at)
             return replace(children, children=(*children.children, child))
         case ChildGranted() | ChildStopped() | TeammateIdled():
-            return _changed(children, entry.event)
+            return _with_change(children, entry.event)
         case ChildEnded(name) as end:
             below = f"{name}/"
             asks = tuple(a for a in children.asks if not f"{a.child}/".startswith(below))
             return replace(_with(children, name, end=end), asks=asks)
         case ChildAsked() | ChildAnswered():
-            return _asked(children, entry.event)
+            return _with_question(children, entry.event)
         case MailSent() | Ended():
             return _woken(children, entry.event)
         case Reserved(leaf=leaf) if leaf:
             return replace(children, leaves=leaf)
         case Forked() | Imported():
-            foreign = tuple(replace(each, foreign=True) for each in children.children)
+            foreign = tuple(replace(known, foreign=True) for known in children.children)
             return replace(children, children=foreign, asks=())
         case _:
             return children
 
 
-def _asked(children: Children, event: ChildAsked | ChildAnswered) -> Children:
-    rest = tuple(each for each in children.asks if each.id != event.id)
+def _with_question(children: Children, event: ChildAsked | ChildAnswered) -> Children:
+    rest = tuple(question for question in children.asks if question.id != event.id)
     if isinstance(event, ChildAsked):
         return replace(children, asks=(*rest, event))
-    answered = (*children.answered[1 - _ANSWERS_KEPT :], event)
+    answered = (*children.answered[1 - _MAX_ANSWERS :], event)
     return replace(children, asks=rest, answered=answered)
 
 
-def _changed(
+def _with_change(
     children: Children, event: ChildGranted | ChildStopped | TeammateIdled
 ) -> Children:
     match event:
@@ -155,21 +155,22 @@ def _changed(
 def _woken(children: Children, event: MailSent | Ended) -> Children:
     match event:
         case MailSent(to=to):
-            found = next((c for c in children.team if c.born.teammate == to), None)
+            recipient = next((c for c in children.team if c.born.teammate == to), None)
             children = replace(children, mail=children.mail.plus(event))
-            return _with(children, found.name, idle=False) if found else children
+            return _with(children, recipient.name, idle=False) if recipient else children
         case Ended(control=TasksChanged()):  # there may be a free task
-            for each in children.team:
-                children = _with(children, each.name, idle=False)
+            for teammate in children.team:
+                children = _with(children, teammate.name, idle=False)
             return children
         case _:
             return children
 
 
 def _with(children: Children, name: str, **changes: object) -> Children:
-    at, all_ = children.place(name), children.children
-    if at is None:
+    index, all_ = children.place(name), children.children
+    if index is None:
         return children
     return replace(
-        children, children=(*all_[:at], replace(all_[at], **changes), *all_[at + 1 :])
+        children,
+        children=(*all_[:index], replace(all_[index], **changes), *all_[index + 1 :]),
     )

@@ -51,21 +51,21 @@ from refold.values.messages import (
 from refold.values.tools import ToolSpec
 
 Stage: TypeAlias = Literal["called", "asked", "allowed", "denied", "started", "ended"]
-_JUDGED: dict[str, Stage] = {"allow": "allowed", "ask": "asked", "deny": "denied"}
+_STAGE_BY_VERDICT: dict[str, Stage] = {"allow": "allowed", "ask": "asked", "deny": "denied"}
 
-LINE_SIZE = 200  # characters; a shorter result is not worth pruning
+MIN_PRUNED_CHARS = 200  # characters; a shorter result is not worth pruning
 IMAGE_TOKENS = 800  # tokens, roughly, whatever the provider
 EMPTY_MESSAGE = "<reminder>The person sent nothing to read.</reminder>"
 
-ELSEWHERE = (
+UNKNOWN_AFTER_EXPORT = (
     "Not known here: the session was exported while this was under way. It may have happened "
     "there: look first."
 )
 
-_ENDED_KEPT = 64  # ended calls of code that stay visible to what waits for them
+_MAX_ENDED_CALLS = 64  # ended calls of code that stay visible to what waits for them
 
 CallNews: TypeAlias = Judged | Answered | Started | Ended | HookRan
-KINDS = (
+EVENT_KINDS = (
     Said, Delivered, ModelAsked, ModelAnswered, ModelFailed, AnswerRejected, SystemPromptSet,
     Judged, MessageEdited, MessageWithdrawn, Answered, Started, Ended, CompactionRequested, Compacted, NestedCallMade, VariablesSaved,
     Imported, HookRan,
@@ -95,9 +95,9 @@ class Undelivered(Struct, frozen=True):
 
 
 # Senders whose messages are requests. Others report, such as a background command.
-REQUESTERS = ("person", "parent")
+REQUEST_SENDERS = ("person", "parent")
 # A command that the user ran. It is delivered with the next message and starts no turn.
-SHELL = "shell"
+SHELL_SENDER = "shell"
 
 
 class UserText(Struct, frozen=True):
@@ -132,13 +132,13 @@ class Conversation(Struct, frozen=True):
 
     def call(self, call_id: str) -> OpenCall | None:
         for every in (self.calls, self.nested):
-            for each in every:
-                if each.call.id == call_id:
-                    return each
+            for call in every:
+                if call.call.id == call_id:
+                    return call
         return None
 
     @property
-    def asked(self) -> tuple[OpenCall, ...]:
+    def waiting_calls(self) -> tuple[OpenCall, ...]:
         """The calls that wait for a decision of the user."""
         return tuple(c for c in (*self.calls, *self.nested) if c.stage == "asked")
 
@@ -146,13 +146,13 @@ class Conversation(Struct, frozen=True):
 def apply(conversation: Conversation, entry: Entry) -> Conversation:
     match entry.event:  # the most frequent kinds first
         case Ended() | Started() | Judged() | Answered():
-            return _call_advanced(conversation, entry.event, entry.seq)
+            return _advance_calls(conversation, entry.event, entry.seq)
         case ModelAsked(notes) | AnswerRejected(notes):
             return _user_message(conversation, entry.seq, *notes) if notes else conversation
         case ModelAnswered() | ModelFailed():
-            return _answered(conversation, entry.event, entry.seq)
+            return _with_answer(conversation, entry.event, entry.seq)
         case Said() | Delivered() | MessageWithdrawn():
-            return _delivered(conversation, entry.event, entry.seq)
+            return _apply_message(conversation, entry.event, entry.seq)
         case SystemPromptSet():
             return replace(
                 conversation,
@@ -167,7 +167,7 @@ def apply(conversation: Conversation, entry: Entry) -> Conversation:
             return conversation
 
 
-def _answered(
+def _with_answer(
     conversation: Conversation, event: ModelAnswered | ModelFailed, seq: int
 ) -> Conversation:
     match event:
@@ -189,15 +189,15 @@ def _by_code(
     if isinstance(event, VariablesSaved):
         return replace(conversation, variables=event.blob, variable_parts=event.parts)
     if isinstance(event, HookRan):
-        return _hooked(conversation, event, seq)
-    made = OpenCall(event.call, since=seq, called=seq, nested=event)
-    return replace(conversation, nested=(*conversation.nested, made))
+        return _apply_hook(conversation, event, seq)
+    call = OpenCall(event.call, since=seq, called=seq, nested=event)
+    return replace(conversation, nested=(*conversation.nested, call))
 
 
-def _hooked(conversation: Conversation, event: HookRan, seq: int) -> Conversation:
+def _apply_hook(conversation: Conversation, event: HookRan, seq: int) -> Conversation:
     match event:
         case HookRan("PreToolUse"):
-            return _call_advanced(conversation, event, seq)
+            return _advance_calls(conversation, event, seq)
         case HookRan("UserPromptSubmit", outcome="blocked"):
             left = tuple(w for w in conversation.undelivered if w.seq != event.about)
             return replace(conversation, undelivered=left)
@@ -207,13 +207,13 @@ def _hooked(conversation: Conversation, event: HookRan, seq: int) -> Conversatio
             return conversation
 
 
-def _imported(conversation: Conversation, seq: int) -> Conversation:
+def _after_import(conversation: Conversation, seq: int) -> Conversation:
     """End open calls as unknown, and forget everything but the messages."""
     results = tuple(
-        call.result or ToolResult(call.call.id, ELSEWHERE, failed=True)
+        call.result or ToolResult(call.call.id, UNKNOWN_AFTER_EXPORT, failed=True)
         for call in conversation.calls
     )
-    rest = replace(
+    cleared = replace(
         conversation,
         calls=(),
         nested=(),
@@ -223,10 +223,10 @@ def _imported(conversation: Conversation, seq: int) -> Conversation:
         variables="",
         variable_parts=(),
     )
-    return _plus(rest, seq, Message("tool", results)) if results else rest
+    return _plus(cleared, seq, Message("tool", results)) if results else cleared
 
 
-def _delivered(
+def _apply_message(
     conversation: Conversation, event: Said | Delivered | MessageWithdrawn, seq: int
 ) -> Conversation:
     if isinstance(event, Said):
@@ -236,40 +236,38 @@ def _delivered(
     if isinstance(event, MessageWithdrawn):
         left = tuple(w for w in conversation.undelivered if w.seq != event.message)
         return replace(conversation, undelivered=left)
-    heard = [each for each in conversation.undelivered if each.seq in event.messages]
-    left = tuple(
-        each for each in conversation.undelivered if each.seq not in event.messages
-    )
-    said = conversation.user_messages
-    for each in heard:
-        words, sender = each.said.text, each.said.sender
-        if words.strip() and sender in REQUESTERS:
-            said = said.plus(UserText(each.seq, words, seq, sender == "person"))
-    shown = tuple(image for each in heard for image in each.said.images)
-    told = replace(conversation, undelivered=left, user_messages=said)
-    texts = [each.said.text for each in heard if each.said.text.strip()]
-    if heard and not texts and not shown:  # providers refuse two responses in a row
+    messages = [m for m in conversation.undelivered if m.seq in event.messages]
+    left = tuple(m for m in conversation.undelivered if m.seq not in event.messages)
+    requests = conversation.user_messages
+    for message in messages:
+        words, sender = message.said.text, message.said.sender
+        if words.strip() and sender in REQUEST_SENDERS:
+            requests = requests.plus(UserText(message.seq, words, seq, sender == "person"))
+    shown = tuple(image for message in messages for image in message.said.images)
+    result = replace(conversation, undelivered=left, user_messages=requests)
+    texts = [message.said.text for message in messages if message.said.text.strip()]
+    if messages and not texts and not shown:  # providers refuse two responses in a row
         texts = [EMPTY_MESSAGE]
-    return _user_message(told, seq, *texts, shown=shown)
+    return _user_message(result, seq, *texts, shown=shown)
 
 
-def _call_advanced(conversation: Conversation, event: CallNews, seq: int) -> Conversation:
+def _advance_calls(conversation: Conversation, event: CallNews, seq: int) -> Conversation:
     """Advance the call of the event. With the last end, add the results of all calls."""
     id_ = event.call_id
     if conversation.nested:
         if any(c.call.id == id_ for c in conversation.nested):
-            within = tuple(_advanced(c, event, seq) for c in conversation.nested)
+            within = tuple(_advance_call(c, event, seq) for c in conversation.nested)
             return replace(conversation, nested=_newest(within))
         if isinstance(event, Ended):
             left = tuple(
                 c for c in conversation.nested if c.nested and c.nested.parent_call != id_
             )
             conversation = replace(conversation, nested=left)
-    calls = tuple([_advanced(c, event, seq) for c in conversation.calls])
+    calls = tuple([_advance_call(c, event, seq) for c in conversation.calls])
     if not isinstance(event, Ended):
         return replace(conversation, calls=calls)
     if event.control is not None:
-        conversation = _controlled(conversation, event.control)
+        conversation = _apply_control(conversation, event.control)
     results = tuple([c.result for c in calls if c.result is not None])
     if len(results) < len(calls) or not calls:
         return replace(conversation, calls=calls)
@@ -278,14 +276,14 @@ def _call_advanced(conversation: Conversation, event: CallNews, seq: int) -> Con
 
 def _newest(within: tuple[OpenCall, ...]) -> tuple[OpenCall, ...]:
     """Drop older calls that have ended: code can make many thousands."""
-    if len(within) <= _ENDED_KEPT:
+    if len(within) <= _MAX_ENDED_CALLS:
         return within
     ended = [c for c in within if c.result is not None]
-    left = {c.call.id for c in ended[:-_ENDED_KEPT]}
+    left = {c.call.id for c in ended[:-_MAX_ENDED_CALLS]}
     return tuple(c for c in within if c.call.id not in left)
 
 
-def _advanced(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
+def _advance_call(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
     if call.call.id != event.call_id or call.result is not None:
         return call
     match event:
@@ -300,7 +298,7 @@ def _advanced(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
         case Judged():
             return replace(
                 call,
-                stage=_JUDGED[event.verdict],
+                stage=_STAGE_BY_VERDICT[event.verdict],
                 since=seq,
                 reason=event.reason,
                 once=event.once,
@@ -317,11 +315,11 @@ def _advanced(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
 
 def _with_hook(call: OpenCall, event: HookRan) -> OpenCall:
     hooks, changed = (*call.hooks, event), bytes(event.arguments) != b"null"
-    made = replace(call.call, arguments=event.arguments) if changed else call.call
-    return replace(call, hooks=hooks, call=made)
+    tool_call = replace(call.call, arguments=event.arguments) if changed else call.call
+    return replace(call, hooks=hooks, call=tool_call)
 
 
-def _controlled(conversation: Conversation, control: Control) -> Conversation:
+def _apply_control(conversation: Conversation, control: Control) -> Conversation:
     match control:
         case Todos(items):
             return replace(conversation, todos=items)
@@ -344,15 +342,15 @@ def _reset(
         case Compacted():
             return _compact(conversation, event, seq)
         case Imported():
-            return _imported(conversation, seq)
+            return _after_import(conversation, seq)
 
 
 def _compact(conversation: Conversation, event: Compacted, seq: int) -> Conversation:
-    told = _measured(conversation, compacted(conversation.messages, event, seq))
-    return replace(told, compaction=None, compacted_size=told.size)
+    result = _remeasure(conversation, compact_messages(conversation.messages, event, seq))
+    return replace(result, compaction=None, compacted_size=result.size)
 
 
-def _measured(conversation: Conversation, messages: Log[StoredMessage]) -> Conversation:
+def _remeasure(conversation: Conversation, messages: Log[StoredMessage]) -> Conversation:
     """The conversation with other messages, and its size."""
     return replace(
         conversation,
@@ -365,29 +363,29 @@ def _measured(conversation: Conversation, messages: Log[StoredMessage]) -> Conve
 
 def with_edit(conversation: Conversation, event: MessageEdited) -> Conversation | None:
     """After an edit of a message; None if it is not part of the conversation now."""
-    from refold.journal.state.message_edits import edited  # few sessions have any
+    from refold.journal.state.message_edits import edit_messages  # few sessions have any
 
     if conversation.calls:  # never between a call and its result
         return None
     number, text = event.message, event.text
     known = next((u for u in conversation.user_messages if u.seq == number), None)
     delivered, before = (known.delivered, known.text) if known else (0, "")
-    messages = edited(conversation.messages, event, delivered, before)
+    messages = edit_messages(conversation.messages, event, delivered, before)
     if messages is None:
         return None
     users = [
-        each if each.seq != number else replace(each, text=text)
-        for each in conversation.user_messages
-        if each.seq != number or text is not None
+        request if request.seq != number else replace(request, text=text)
+        for request in conversation.user_messages
+        if request.seq != number or text is not None
     ]
     edits = (*(e for e in conversation.edits if e[0] != number), (number, text))
-    told = _measured(conversation, messages)
-    return replace(told, user_messages=Log(users), edits=edits)
+    result = _remeasure(conversation, messages)
+    return replace(result, user_messages=Log(users), edits=edits)
 
 
-def _prompt_size(briefed: SystemPromptSet) -> int:
+def _prompt_size(prompt: SystemPromptSet) -> int:
     """Characters that the model reads besides the conversation."""
-    return len(briefed.system) + sum(map(tool_size, briefed.tools))
+    return len(prompt.system) + sum(map(tool_size, prompt.tools))
 
 
 def tool_size(tool: ToolSpec) -> int:
@@ -400,11 +398,11 @@ def _ratio(conversation: Conversation, answer: ModelAnswered) -> float:
     read = answer.usage.input
     if answer.partial or read <= 0 or answer.usage.estimated:
         return conversation.chars_per_token
-    sent, images = (
+    sent_chars, images = (
         conversation.size + conversation.prompt_size,
         IMAGE_TOKENS * len(conversation.images),
     )
-    return min(8.0, max(1.0, sent / max(read - images, read // 4, 1)))
+    return min(8.0, max(1.0, sent_chars / max(read - images, read // 4, 1)))
 
 
 def _user_message(
@@ -420,17 +418,17 @@ def _plus(conversation: Conversation, seq: int, message: Message) -> Conversatio
         return conversation
     messages = conversation.messages.plus(StoredMessage(seq, message))
     size = message_size(message)
-    told = replace(conversation, messages=messages, size=conversation.size + size)
+    result = replace(conversation, messages=messages, size=conversation.size + size)
     if message.role == "assistant":  # a response has no results and no images
-        return told
+        return result
     shown, results = conversation.images, conversation.result_size + _in_results(message)
     new = [image.blob for image in message.images if image.blob not in shown]
-    return replace(told, images=(*shown, *new), result_size=results)
+    return replace(result, images=(*shown, *new), result_size=results)
 
 
 def _in_results(message: Message) -> int:
     texts = [part.text for part in message.parts if isinstance(part, ToolResult)]
-    return sum([max(0, len(text) - LINE_SIZE) for text in texts])
+    return sum([max(0, len(text) - MIN_PRUNED_CHARS) for text in texts])
 
 
 def message_size(message: Message) -> int:
@@ -449,20 +447,20 @@ def part_size(part: Part) -> int:
             return 0
 
 
-def compacted(
+def compact_messages(
     messages: Log[StoredMessage], event: Compacted, seq: int
 ) -> Log[StoredMessage]:
     """The messages after the compaction `event`, which has the number `seq`."""
     lines = dict(event.pruned)
     if event.kind == "prune":
-        return Log(list(_pruned(messages, lines)))
+        return Log(list(_prune(messages, lines)))
     # The model has not read these results yet, so their images stay.
-    told = tuple(Text(part) for part in (event.preserved, event.summary) if part.strip())
-    at = _first(messages, event.first_kept)
+    texts = tuple(Text(part) for part in (event.preserved, event.summary) if part.strip())
+    start = _first(messages, event.first_kept)
     left = [
-        StoredMessage(s.seq, _with(s.message, lines, images=True)) for s in messages[at:]
+        StoredMessage(s.seq, _with(s.message, lines, images=True)) for s in messages[start:]
     ]
-    return Log([StoredMessage(seq, Message("user", told)), *left] if told else left)
+    return Log([StoredMessage(seq, Message("user", texts)), *left] if texts else left)
 
 
 def images_in(messages: Iterable[StoredMessage]) -> tuple[str, ...]:
@@ -470,17 +468,17 @@ def images_in(messages: Iterable[StoredMessage]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(i.blob for s in messages for i in s.message.images))
 
 
-def _first(messages: Log[StoredMessage], kept: int) -> int:
-    found = (n for n, spoken in enumerate(messages) if spoken.seq == kept)
-    return next(found, len(messages)) if kept else len(messages)
+def _first(messages: Log[StoredMessage], first_kept: int) -> int:
+    indexes = (n for n, stored in enumerate(messages) if stored.seq == first_kept)
+    return next(indexes, len(messages)) if first_kept else len(messages)
 
 
-def _pruned(messages: Log[StoredMessage], lines: dict[str, str]) -> Iterator[StoredMessage]:
+def _prune(messages: Log[StoredMessage], lines: dict[str, str]) -> Iterator[StoredMessage]:
     same = True
-    for spoken in messages:
-        message = _with(spoken.message, lines)
-        same = same and message is spoken.message
-        yield spoken if same else StoredMessage(spoken.seq, message)
+    for stored in messages:
+        message = _with(stored.message, lines)
+        same = same and message is stored.message
+        yield stored if same else StoredMessage(stored.seq, message)
 
 
 def _with(message: Message, lines: dict[str, str], *, images: bool = False) -> Message:

@@ -25,21 +25,21 @@ from refold.journal.events.kinds import (
 from refold.values.display import Diff, Output
 from refold.values.messages import ToolCall
 
-KINDS = (TurnStarted, ModelAnswered, Judged, Ended, Checkpointed, HookRan)
-OUTLIVES = ()  # a new turn starts without it
+EVENT_KINDS = (TurnStarted, ModelAnswered, Judged, Ended, Checkpointed, HookRan)
+LASTING_KINDS = ()  # a new turn starts without it
 
-WRITERS = frozenset(
+WRITE_TOOLS = frozenset(
     ("write_file", "edit_file", "multi_edit", "apply_patch", "notebook_edit")
 )
-_MOST = 50  # files
-_LONGEST = 200  # characters of a command, and of a reason
-_IN_A_PATCH = r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\+\+\+ (?:b/)?([^\t\n]+)"
+_MAX_FILES = 50  # files
+_MAX_COMMAND_CHARS = 200  # characters of a command, and of a reason
+_PATCH_FILE_PATTERN = r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\+\+\+ (?:b/)?([^\t\n]+)"
 
 # Their exit code 1 means "no", which is an answer and not a failure.
-_ASKING = frozenset(
+_QUERY_PROGRAMS = frozenset(
     ("grep", "egrep", "fgrep", "rg", "diff", "cmp", "test", "[", "[[", "which", "pgrep")
 )
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+_NO_FILES: Mapping[str, str] = MappingProxyType({})
 _NO_HOOKS: Mapping[tuple[str, str], str] = MappingProxyType({})
 
 
@@ -60,34 +60,40 @@ class WriteCall(Struct, frozen=True):
     @property
     def paths(self) -> tuple[str, ...]:
         """The real path, or the paths in a patch as they are written there."""
-        given = _paths(self.call)
-        return (self.real,) if self.real and len(given) < 2 else given
+        paths = _paths(self.call)
+        return (self.real,) if self.real and len(paths) < 2 else paths
 
 
 class Failures(Struct, frozen=True):
     command: CommandFailure | None = None
-    unwritten: Mapping[str, str] = _NOTHING  # the file, and the first line of the reason
+    unwritten: Mapping[str, str] = _NO_FILES  # the file, and the first line of the reason
     writing: tuple[WriteCall, ...] = ()
     hooks: Mapping[tuple[str, str], str] = _NO_HOOKS  # event and hook, and why
     responses: tuple[str, ...] = ()  # what responses warned of
-    recoded: Mapping[str, str] = _NOTHING  # the file, and like "windows-1252 to UTF-8"
+    recoded: Mapping[str, str] = _NO_FILES  # the file, and like "windows-1252 to UTF-8"
 
 
 def apply(failures: Failures, entry: Entry) -> Failures:
     match entry.event:  # the most frequent kinds first
         case Ended(shown=shown):
-            return _ended(failures, entry.event) if shown or failures.writing else failures
+            return (
+                _after_end(failures, entry.event) if shown or failures.writing else failures
+            )
         case Judged(id_, real_path=real):
-            return _judged(failures, id_, real) if real and failures.writing else failures
+            return (
+                _with_verdict(failures, id_, real)
+                if real and failures.writing
+                else failures
+            )
         case ModelAnswered(message, warning=warning):
             if warning and warning not in failures.responses:
                 failures = replace(failures, responses=(*failures.responses, warning))
-            calls = [call for call in message.calls if call.name in WRITERS]
+            calls = [call for call in message.calls if call.name in WRITE_TOOLS]
             if not calls and not failures.writing:
                 return failures
             return replace(failures, writing=tuple(map(WriteCall, calls)))
         case Checkpointed(changed=changed) if failures.unwritten:
-            return _written(failures, {path for path, _ in changed})
+            return _without_paths(failures, {path for path, _ in changed})
         case (
             HookRan(outcome="failed", on=on, hook=hook, reason=why)
             | HookRan(by_failure=True, on=on, hook=hook, reason=why)
@@ -99,33 +105,33 @@ def apply(failures: Failures, entry: Entry) -> Failures:
             return failures
 
 
-def _judged(failures: Failures, id_: str, real: str) -> Failures:
+def _with_verdict(failures: Failures, id_: str, real: str) -> Failures:
     writing = [replace(w, real=real) if w.call.id == id_ else w for w in failures.writing]
     return replace(failures, writing=tuple(writing))
 
 
-def _ended(failures: Failures, end: Ended) -> Failures:
+def _after_end(failures: Failures, end: Ended) -> Failures:
     for part in end.shown:
         if isinstance(part, Output):
-            failures = replace(failures, command=_failed(part))
+            failures = replace(failures, command=_command_failure(part))
         if isinstance(part, Diff) and part.recoded:
             recoded = {**failures.recoded, part.path: part.recoded}
-            failures = replace(failures, recoded=dict(list(recoded.items())[-_MOST:]))
+            failures = replace(failures, recoded=dict(list(recoded.items())[-_MAX_FILES:]))
     if end.outcome == "done" and not failures.unwritten:
         return failures
     paths = next((w.paths for w in failures.writing if w.call.id == end.call_id), ())
     if end.outcome == "done":
         written = {part.path for part in end.shown if isinstance(part, Diff)}
-        return _written(failures, written.union(paths))
+        return _without_paths(failures, written.union(paths))
     if not paths or end.outcome == "stopped":
         return failures
-    first = end.text.strip().partition("\n")[0][:_LONGEST]
+    first = end.text.strip().partition("\n")[0][:_MAX_COMMAND_CHARS]
     why = "it was refused" if end.outcome == "refused" else first
-    found = {**failures.unwritten, **dict.fromkeys(paths, why)}
-    return replace(failures, unwritten=dict(list(found.items())[-_MOST:]))
+    unwritten = {**failures.unwritten, **dict.fromkeys(paths, why)}
+    return replace(failures, unwritten=dict(list(unwritten.items())[-_MAX_FILES:]))
 
 
-def _written(failures: Failures, paths: set[str]) -> Failures:
+def _without_paths(failures: Failures, paths: set[str]) -> Failures:
     """A path in a patch may be the end of a real path."""
     left = {
         name: why
@@ -140,28 +146,33 @@ def _plain(name: str) -> str:
     return name.removeprefix("./")
 
 
-def _failed(output: Output) -> CommandFailure | None:
+def _command_failure(output: Output) -> CommandFailure | None:
     if output.code == 0 or (output.code == 1 and _says_no(output)):
         return None
-    return CommandFailure(output.command[:_LONGEST], output.code, output.ended[:_LONGEST])
+    return CommandFailure(
+        output.command[:_MAX_COMMAND_CHARS], output.code, output.ended[:_MAX_COMMAND_CHARS]
+    )
 
 
 def _says_no(output: Output) -> bool:
     last = re.split(r"[;\n]", output.command.strip().rstrip(";"))[-1]
     words = [part.split() for part in re.split(r"&&|\|\|?", last)]
-    programs = [each[0] for each in words if each]
+    programs = [argv[0] for argv in words if argv]
     if output.text.strip():  # a difference is printed, and so is an error
         return bool(programs) and programs[-1] in ("diff", "cmp")
-    return any(program in _ASKING for program in programs)
+    return any(program in _QUERY_PROGRAMS for program in programs)
 
 
 def _paths(call: ToolCall) -> tuple[str, ...]:
     try:
-        given = msgspec.json.decode(call.arguments, type=dict[str, Any])
+        arguments = msgspec.json.decode(call.arguments, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):
         return ()
-    if path := given.get("path"):
+    if path := arguments.get("path"):
         return (str(path),)
-    patch = str(given.get("patch", ""))
-    names = (one or other for one, other in re.findall(_IN_A_PATCH, patch, re.MULTILINE))
+    patch = str(arguments.get("patch", ""))
+    names = (
+        patch_name or diff_name
+        for patch_name, diff_name in re.findall(_PATCH_FILE_PATTERN, patch, re.MULTILINE)
+    )
     return tuple(dict.fromkeys(n.strip() for n in names if n and n != "/dev/null"))

@@ -11,9 +11,9 @@ from msgspec import Struct
 from refold.journal.events.kinds import Ended, Entry, ExternalEditsFound, Imported
 from refold.values.display import Diff
 
-KINDS = (Ended, ExternalEditsFound, Imported)
-_MOST = 2_000  # files
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+EVENT_KINDS = (Ended, ExternalEditsFound, Imported)
+_MAX_FILES = 2_000  # files
+_NO_FILES: Mapping[str, str] = MappingProxyType({})
 
 
 class FileHashes(Struct, frozen=True):
@@ -22,7 +22,7 @@ class FileHashes(Struct, frozen=True):
     `unread` are those of them that the model has changed since it last read them.
     """
 
-    files: Mapping[str, str] = _NOTHING
+    files: Mapping[str, str] = _NO_FILES
     unread: frozenset[str] = frozenset()
 
 
@@ -52,7 +52,7 @@ def _with(
         files.pop(path, None)  # so that it becomes the last
         files[path] = content
     # Each event copies the mapping, so it is limited. A dropped file must be read again.
-    if len(files) > _MOST:
-        files = dict(list(files.items())[-_MOST:])
+    if len(files) > _MAX_FILES:
+        files = dict(list(files.items())[-_MAX_FILES:])
         unread &= files.keys()
     return FileHashes(files, unread)

@@ -1,7 +1,7 @@
 """The fold: from the events of a session to its view, which is its whole state.
 
 A view consists of sub-folds, one module for each concern. Each gets the kinds of events in
-its `KINDS`. A sub-fold that is reset with each turn lists in `OUTLIVES` the kinds that it
+its `EVENT_KINDS`. A sub-fold that is reset with each turn lists in `LASTING_KINDS` the kinds that it
 needs from earlier turns; others are skipped there. Only `_apply_entry` changes a view. Everything
 is pure, so a view can be discarded and folded again. `engine.decide` decides what to do
 next.
@@ -54,11 +54,11 @@ from refold.journal.state import (
     turn,
 )
 from refold.journal.state.account import Account
-from refold.journal.state.background import MOST_WAKES, Background, BackgroundCommand
+from refold.journal.state.background import MAX_WAKES, Background, BackgroundCommand
 from refold.journal.state.changed_files import ChangedFiles
 from refold.journal.state.checkpoints import Checkpoints
 from refold.journal.state.children import Children
-from refold.journal.state.conversation import REQUESTERS, Conversation, Undelivered
+from refold.journal.state.conversation import REQUEST_SENDERS, Conversation, Undelivered
 from refold.journal.state.failures import Failures
 from refold.journal.state.file_hashes import FileHashes
 from refold.journal.state.hook_runs import HookRuns
@@ -102,8 +102,8 @@ class View(Struct, frozen=True):
     outside_text: OutsideText = OutsideText()
     marks: Log[Mark] = field(default_factory=Log[Mark])
 
-    def marked(self, seq: int) -> Mark | None:
-        return _marked(self.marks, seq)
+    def mark_at(self, seq: int) -> Mark | None:
+        return _find_mark(self.marks, seq)
 
     @property
     def wishes(self) -> Sequence[Undelivered]:
@@ -111,29 +111,31 @@ class View(Struct, frozen=True):
 
         Those for background commands may not, where they have begun many turns and the user none.
         """
-        awake = self.background.wakes <= MOST_WAKES
+        awake = self.background.wakes <= MAX_WAKES
         waiting = self.conversation.undelivered
         return [
-            w for w in waiting if w.said.sender in REQUESTERS or (w.said.wakes and awake)
+            w
+            for w in waiting
+            if w.said.sender in REQUEST_SENDERS or (w.said.wakes and awake)
         ]
 
     @property
-    def awaited(self) -> Sequence[BackgroundCommand]:
+    def commands_to_await(self) -> Sequence[BackgroundCommand]:
         """The running commands that are to wake the agent, which has answered."""
         answered = not self.turn.seq and self.turn.outcome in ("answered", "final")
-        return self.background.awaited if answered else ()
+        return self.background.commands_to_await if answered else ()
 
     @property
-    def queued(self) -> Sequence[Undelivered]:
+    def message_queue(self) -> Sequence[Undelivered]:
         """The user's messages that wait for the end of the turn, oldest first."""
         if not self.turn.seq:
             return ()
         stopped = self.turn.stopped is not None
         waiting = (w for w in self.conversation.undelivered if w.said.sender == "person")
-        return [each for each in waiting if stopped or each.said.when == "next"]
+        return [message for message in waiting if stopped or message.said.when == "next"]
 
 
-_PARTS = {
+_PART_MODULES = {
     "conversation": conversation, "account": account, "turn": turn,
     "rights": rights, "plans": plans, "file_hashes": file_hashes, "session": session_info,
     "checkpoints": checkpoints, "changed_files": changed_files, "children": children, "background": background,
@@ -145,17 +147,19 @@ PartsByEvent: TypeAlias = Mapping[type, tuple[Part, ...]]
 KindsOf: TypeAlias = Callable[[ModuleType], tuple[type, ...]]
 
 
-def _parts_by_event(heard: KindsOf) -> PartsByEvent:
-    found = dict[type, dict[str, Part]]()
-    for name, part in _PARTS.items():
-        for kind in heard(part):
-            found.setdefault(kind, {})[name] = (name, part.apply)
-    return {kind: tuple(parts.values()) for kind, parts in found.items()}
+def _parts_by_event(kinds_of: KindsOf) -> PartsByEvent:
+    by_kind = dict[type, dict[str, Part]]()
+    for name, part in _PART_MODULES.items():
+        for kind in kinds_of(part):
+            by_kind.setdefault(kind, {})[name] = (name, part.apply)
+    return {kind: tuple(parts.values()) for kind, parts in by_kind.items()}
 
 
-_PARTS_BY_EVENT = _parts_by_event(lambda part: part.KINDS)
-_OUTLIVING_PARTS = _parts_by_event(lambda part: getattr(part, "OUTLIVES", part.KINDS))
-_MARKED = frozenset({Said, ModelAsked, Rewound, MessageEdited, Imported})
+_PARTS_BY_EVENT = _parts_by_event(lambda part: part.EVENT_KINDS)
+_OUTLIVING_PARTS = _parts_by_event(
+    lambda part: getattr(part, "LASTING_KINDS", part.EVENT_KINDS)
+)
+_MARK_KINDS = frozenset({Said, ModelAsked, Rewound, MessageEdited, Imported})
 
 
 def apply(view: View, entry: Entry) -> View:
@@ -179,7 +183,7 @@ def fold(entries: Iterable[Entry], start: View | None = None) -> View:
 def _apply_entry(parts: dict[str, Any], entry: Entry, listeners: PartsByEvent) -> None:
     """Change `parts`, the fields of a view by name."""
     kind = type(entry.event)
-    if kind in _MARKED:
+    if kind in _MARK_KINDS:
         _mark(parts, entry)
     for name, part in listeners.get(kind, ()):
         parts[name] = part(parts[name], entry)
@@ -187,13 +191,13 @@ def _apply_entry(parts: dict[str, Any], entry: Entry, listeners: PartsByEvent) -
 
 
 def _mark(parts: dict[str, Any], entry: Entry) -> None:
-    now: Conversation = parts["conversation"]
+    current: Conversation = parts["conversation"]
     marks: Log[Mark] = parts["marks"]
     # No mark stands between a call and its result: going back there would do it twice.
-    if not now.calls:
-        parts["marks"] = marks.plus(Mark(entry.seq, now))
+    if not current.calls:
+        parts["marks"] = marks.plus(Mark(entry.seq, current))
     match entry.event:
-        case Rewound(seq) if mark := _marked(marks, seq):
+        case Rewound(seq) if mark := _find_mark(marks, seq):
             parts["conversation"] = mark.conversation
         case Imported():  # a file may be forged: no rewind into imported events
             parts["marks"] = Log[Mark]()
@@ -201,10 +205,10 @@ def _mark(parts: dict[str, Any], entry: Entry) -> None:
             pass
 
 
-def _marked(marks: Log[Mark], seq: int) -> Mark | None:
-    at = bisect_left(marks, seq, key=lambda mark: mark.seq)
-    found = marks[at] if at < len(marks) else None
-    return found if found and found.seq == seq else None
+def _find_mark(marks: Log[Mark], seq: int) -> Mark | None:
+    index = bisect_left(marks, seq, key=lambda mark: mark.seq)
+    candidate = marks[index] if index < len(marks) else None
+    return candidate if candidate and candidate.seq == seq else None
 
 
 def cause_of(event: Event, view: View) -> int:
@@ -241,15 +245,15 @@ class BudgetUsed(Struct, frozen=True):
     reserved_tokens: int = 0
 
 
-def used(view: View) -> BudgetUsed:
+def budget_used(view: View) -> BudgetUsed:
     """What the running turn has used of its budget."""
     turn = view.turn
     spent, dollars, tokens, calls = turn.spent, 0.0, 0, len(turn.reserved)
     priced = not spent.unpriced
-    for each in turn.reserved:
-        dollars += each.estimate.dollars or 0.0
-        tokens += each.estimate.tokens
-        priced = priced and each.estimate.dollars is not None
+    for reservation in turn.reserved:
+        dollars += reservation.estimate.dollars or 0.0
+        tokens += reservation.estimate.tokens
+        priced = priced and reservation.estimate.dollars is not None
     for _, lent in turn.granted:
         dollars += lent.dollars or 0.0
         tokens += lent.tokens or 0

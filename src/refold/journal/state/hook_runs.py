@@ -20,9 +20,9 @@ from refold.journal.events.kinds import (
 )
 
 # The policy that tells the model what hooks add.
-TELLING = "hook_context"
+CONTEXT_POLICY = "hook_context"
 
-KINDS = (
+EVENT_KINDS = (
     SessionStarted, SessionResumed, Compacted, Imported, TurnStarted, ModelAsked, AnswerRejected,
     HookRan,
 )  # fmt: skip
@@ -44,7 +44,7 @@ def apply(runs: HookRuns, entry: Entry) -> HookRuns:
         case HookRan():
             return _ran(runs, entry.event)
         case ModelAsked(policies=policies):
-            return _asked(runs, told=TELLING in policies)
+            return _after_request(runs, with_context=CONTEXT_POLICY in policies)
         case AnswerRejected() if runs.sent_back:
             return replace(runs, sent_back=())
         case TurnStarted() if runs.active or runs.refused or runs.sent_back:
@@ -71,10 +71,10 @@ def _began(
             return replace(runs, began=("compact", seq))
 
 
-def _asked(runs: HookRuns, *, told: bool) -> HookRuns:
-    if not (runs.ran or runs.began[1] or runs.sent_back or (told and runs.context)):
+def _after_request(runs: HookRuns, *, with_context: bool) -> HookRuns:
+    if not (runs.ran or runs.began[1] or runs.sent_back or (with_context and runs.context)):
         return runs
-    context = () if told else runs.context
+    context = () if with_context else runs.context
     return replace(runs, began=("", 0), ran=(), context=context, sent_back=())
 
 

@@ -13,10 +13,10 @@ from refold.journal.events.kinds import MessageEdited
 from refold.values.growing import Log
 from refold.values.messages import Image, Message, Part, StoredMessage, Text, ToolCall
 
-DELETED = "<reminder>The user deleted this message.</reminder>"
+DELETED_NOTE = "<reminder>The user deleted this message.</reminder>"
 
 
-def edited(
+def edit_messages(
     messages: Log[StoredMessage], event: MessageEdited, delivered: int, before: str
 ) -> Log[StoredMessage] | None:
     """The messages after `event`, or None if the message is not among them.
@@ -25,10 +25,10 @@ def edited(
     `before` its text; 0 and "" for an answer.
     """
     wanted = delivered or event.message
-    at = next((n for n, spoken in enumerate(messages) if spoken.seq == wanted), -1)
-    if at < 0:
+    index = next((n for n, spoken in enumerate(messages) if spoken.seq == wanted), -1)
+    if index < 0:
         return None
-    message = messages[at].message
+    message = messages[index].message
     if delivered:
         parts = _of_user(message, before, event.text)
     elif message.role == "assistant":
@@ -38,8 +38,10 @@ def edited(
     if parts is None:
         return None
     results = 1 if not parts and message.calls else 0
-    new = [StoredMessage(messages[at].seq, replace(message, parts=parts))] if parts else []
-    return Log([*messages[:at], *new, *messages[at + 1 + results :]])
+    new = (
+        [StoredMessage(messages[index].seq, replace(message, parts=parts))] if parts else []
+    )
+    return Log([*messages[:index], *new, *messages[index + 1 + results :]])
 
 
 def _of_user(message: Message, before: str, text: str | None) -> tuple[Part, ...] | None:
@@ -49,8 +51,8 @@ def _of_user(message: Message, before: str, text: str | None) -> tuple[Part, ...
     if old is None:
         return None
     if text is None and len(texts) == 1:  # its images go, too
-        return (Text(DELETED),)
-    new = Text(DELETED if text is None else text)
+        return (Text(DELETED_NOTE),)
+    new = Text(DELETED_NOTE if text is None else text)
     return tuple(new if part is old else part for part in message.parts)
 
 

@@ -18,7 +18,7 @@ from refold.journal.events.kinds import (
     Said,
 )
 
-KINDS = (
+EVENT_KINDS = (
     Ended,
     ChildEnded,
     BackgroundEnded,
@@ -54,12 +54,12 @@ def apply(text: OutsideText, entry: Entry) -> OutsideText:
         case Judged(call_id, "ask", outside=True) | ChildAsked(call_id, outside=True):
             return replace(text, asked=(*_others(text, call_id), (call_id, entry.seq)))
         case Answered(call_id, allowed) | ChildAnswered(call_id, allowed=allowed):
-            return _answered(text, call_id, allowed=allowed)
+            return _apply_answer(text, call_id, allowed=allowed)
         case _:
             return text
 
 
-def _answered(text: OutsideText, call_id: str, *, allowed: bool) -> OutsideText:
+def _apply_answer(text: OutsideText, call_id: str, *, allowed: bool) -> OutsideText:
     """A yes is for the text that had been read when the user was asked; a no is for none."""
     put = dict(text.asked).get(call_id, 0)
     if not put:
@@ -69,4 +69,4 @@ def _answered(text: OutsideText, call_id: str, *, allowed: bool) -> OutsideText:
 
 
 def _others(text: OutsideText, call_id: str) -> tuple[tuple[str, int], ...]:
-    return tuple(each for each in text.asked if each[0] != call_id)
+    return tuple(question for question in text.asked if question[0] != call_id)

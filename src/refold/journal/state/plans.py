@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from refold.journal.events.kinds import Ended, Entry, Imported, PlanAnswered, TurnStarted
 from refold.values.control import PlanReady
 
-KINDS = (Ended, PlanAnswered, TurnStarted, Imported)
+EVENT_KINDS = (Ended, PlanAnswered, TurnStarted, Imported)
 
 
 class Plan(Struct, frozen=True):
@@ -37,9 +37,12 @@ def apply(plans: Plans, entry: Entry) -> Plans:
             return plans  # the most frequent case
         case Ended(control=PlanReady(title, text)):
             return Plans((*plans.made, Plan(entry.seq, title, text, entry.at)))
-        case PlanAnswered() as said:
+        case PlanAnswered() as answer:
             return Plans(
-                tuple(_judged(p, said) if p.seq == said.plan else p for p in plans.made)
+                tuple(
+                    _with_answer(p, answer) if p.seq == answer.plan else p
+                    for p in plans.made
+                )
             )
         case TurnStarted() | Imported() if plans.waiting:  # the user sent something else
             left = replace(plans.waiting, state="left")
@@ -48,6 +51,6 @@ def apply(plans: Plans, entry: Entry) -> Plans:
             return plans
 
 
-def _judged(plan: Plan, said: PlanAnswered) -> Plan:
-    state = "approved" if said.approved else "rejected"
-    return replace(plan, state=state, text=said.text or plan.text)
+def _with_answer(plan: Plan, answer: PlanAnswered) -> Plan:
+    state = "approved" if answer.approved else "rejected"
+    return replace(plan, state=state, text=answer.text or plan.text)

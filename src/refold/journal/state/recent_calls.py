@@ -25,15 +25,15 @@ from refold.values.display import Output, Shown
 from refold.values.growing import Log
 from refold.values.messages import ToolCall
 
-KINDS = (TurnStarted, Delivered, ModelAnswered, Started, Ended)
-OUTLIVES = ()  # a new turn starts without it
+EVENT_KINDS = (TurnStarted, Delivered, ModelAnswered, Started, Ended)
+LASTING_KINDS = ()  # a new turn starts without it
 
 # Responses; up to twice as many, with their results, are in memory.
-_KEPT = 300
-_COMMAND = 500  # characters of a command that are compared
+_MAX_GROUPS = 300
+_COMMAND_CHARS = 500  # characters of a command that are compared
 
 # Equal failures differ in these. Cells of Python are numbered.
-_BY_CHANCE = (
+_CHANGING_PATTERN = (
     r"\b\d+(?:\.\d+)?\s?(?:ms|s|secs?|seconds?)\b|\b0x[0-9a-fA-F]{4,}\b"
     r"|\bcell \d+(?=, line \d)"
 )
@@ -56,22 +56,22 @@ class RecentCall(Struct, frozen=True, dict=True):
     @cached_property
     def arguments(self) -> str:
         """The arguments as JSON with sorted keys, to be compared."""
-        given = self._given
-        content = self.call.arguments if given is None else _in_order(given)
+        value = self._argument_value
+        content = self.call.arguments if value is None else _in_order(value)
         return bytes(content).decode(errors="replace")
 
     @cached_property
     def command(self) -> str:
         """The beginning of the command line, if it has one."""
-        match self._given:
+        match self._argument_value:
             case {"command": str(line)}:
-                return line[:_COMMAND]
+                return line[:_COMMAND_CHARS]
             case _:
                 return ""
 
     @cached_property
     def result(self) -> str:
-        return re.sub(_BY_CHANCE, "…", self.text) if self.failed else self.text
+        return re.sub(_CHANGING_PATTERN, "…", self.text) if self.failed else self.text
 
     @property
     def error(self) -> str:
@@ -79,7 +79,7 @@ class RecentCall(Struct, frozen=True, dict=True):
         return "" if self.silent or not self.failed else self.result
 
     @property
-    def _given(self) -> object:
+    def _argument_value(self) -> object:
         try:
             return msgspec.json.decode(self.call.arguments)
         except (msgspec.DecodeError, RecursionError):
@@ -135,30 +135,30 @@ def _earlier(recent: RecentCalls) -> Log[CallGroup]:
     if not recent.calls:
         return recent.earlier
     earlier = recent.earlier.plus(CallGroup(recent.calls))
-    return earlier if len(earlier) < 2 * _KEPT else Log(earlier[-_KEPT:])
+    return earlier if len(earlier) < 2 * _MAX_GROUPS else Log(earlier[-_MAX_GROUPS:])
 
 
-def _after(did: RecentCall, event: Started | Ended, at: float) -> RecentCall:
-    if did.call.id != event.call_id:
-        return did
+def _after(call: RecentCall, event: Started | Ended, time: float) -> RecentCall:
+    if call.call.id != event.call_id:
+        return call
     if isinstance(event, Started):
-        return replace(did, since=at)
-    took = max(0.0, at - did.since) if did.since else 0.0
+        return replace(call, since=time)
+    took = max(0.0, time - call.since) if call.since else 0.0
     failed, silent = _failure(event)
-    return replace(did, took=took, text=event.text, failed=failed, silent=silent)
+    return replace(call, took=took, text=event.text, failed=failed, silent=silent)
 
 
 def _failure(end: Ended) -> tuple[bool, bool]:
     """Whether it failed, and whether it printed nothing."""
-    printed = _printed(end.shown)
+    printed = _output(end.shown)
     if end.outcome == "done" and printed is not None:
         return printed.code != 0, not printed.text.strip()
     return end.outcome == "failed", not end.text.strip()
 
 
-def _printed(shown: Sequence[Shown]) -> Output | None:
+def _output(shown: Sequence[Shown]) -> Output | None:
     return next((part for part in shown if isinstance(part, Output)), None)
 
 
-def _in_order(given: object) -> bytes:
-    return msgspec.json.encode(given, order="sorted")
+def _in_order(value: object) -> bytes:
+    return msgspec.json.encode(value, order="sorted")

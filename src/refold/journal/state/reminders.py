@@ -26,15 +26,15 @@ from refold.journal.events.kinds import (
 )
 from refold.values.control import Todos
 
-KINDS = (
+EVENT_KINDS = (
     TurnStarted, ModelAsked, ModelAnswered, Ended, ModeChanged, PlanAnswered, Compacted,
     Rewound, ExternalEditsFound, InstructionsFound, Imported, SessionResumed, WorktreeEntered, WorktreeLeft,
 )  # fmt: skip
 
 # The names of the policies whose notes count here.
-PLANNING, TODOS, FILES = "planning", "open_todos", "changed_files"
-PLACE = "other_place"
-NESTED = "nested_instructions"
+PLANNING_POLICY, TODOS_POLICY, FILES_POLICY = "planning", "open_todos", "changed_files"
+PLACE_POLICY = "other_place"
+NESTED_POLICY = "nested_instructions"
 
 
 class NestedInstructions(Struct, frozen=True):
@@ -73,7 +73,7 @@ def apply(reminders: Reminders, entry: Entry) -> Reminders:
         case ModelAnswered():
             return replace(reminders, answers_since_todos=reminders.answers_since_todos + 1)
         case ModelAsked(policies=policies):
-            return _reminded(reminders, policies)
+            return _after_reminders(reminders, policies)
         case Ended(control=Todos()):
             return replace(reminders, answers_since_todos=0)
         case ModeChanged(mode) if reminders.turns_since_plan_mode >= 0:
@@ -88,7 +88,7 @@ def apply(reminders: Reminders, entry: Entry) -> Reminders:
             left = reminders.left_plan_mode and isinstance(entry.event, Compacted)
             return replace(reminders, turns_since_plan_mode=-1, left_plan_mode=left)
         case SessionResumed() | WorktreeEntered() | WorktreeLeft() | ExternalEditsFound():
-            return _outdated(reminders, entry.event)
+            return _with_news(reminders, entry.event)
         case _:
             pass
     return reminders
@@ -99,16 +99,16 @@ def _with_instructions(reminders: Reminders, entry: Entry) -> Reminders:
     match entry.event:
         case InstructionsFound(files):
             news = tuple(NestedInstructions(path, text, entry.seq) for path, text in files)
-            paths = {each.path for each in news}
-            known = (*(each for each in known if each.path not in paths), *news)
-        case ModelAsked(policies=policies) if NESTED in policies:
+            paths = {nested.path for nested in news}
+            known = (*(nested for nested in known if nested.path not in paths), *news)
+        case ModelAsked(policies=policies) if NESTED_POLICY in policies:
             known = tuple(replace(e, told=e.told or entry.seq) for e in known)
         case Compacted(
             kind="full" | "trim"
         ):  # the summary does not have them word for word
-            known = tuple(replace(each, told=0) for each in known)
+            known = tuple(replace(nested, told=0) for nested in known)
         case Rewound(seq):
-            left = (each for each in known if each.found < seq)
+            left = (nested for nested in known if nested.found < seq)
             known = tuple(replace(e, told=e.told if e.told < seq else 0) for e in left)
         case Imported():  # those files were on another disk
             known = ()
@@ -117,22 +117,22 @@ def _with_instructions(reminders: Reminders, entry: Entry) -> Reminders:
     return replace(reminders, instructions=known)
 
 
-def _outdated(
+def _with_news(
     reminders: Reminders,
     event: SessionResumed | WorktreeEntered | WorktreeLeft | ExternalEditsFound,
 ) -> Reminders:
     if not isinstance(event, ExternalEditsFound):
         return replace(reminders, moved=True) if event.directory else reminders
-    found = {**dict(reminders.external_edits), **dict(event.files)}
-    return replace(reminders, external_edits=tuple(found.items()))
+    edits = {**dict(reminders.external_edits), **dict(event.files)}
+    return replace(reminders, external_edits=tuple(edits.items()))
 
 
-def _reminded(reminders: Reminders, policies: tuple[str, ...]) -> Reminders:
-    if PLANNING in policies:
+def _after_reminders(reminders: Reminders, policies: tuple[str, ...]) -> Reminders:
+    if PLANNING_POLICY in policies:
         new = -1 if reminders.left_plan_mode else max(0, reminders.turns_since_plan_mode)
         reminders = replace(reminders, turns_since_plan_mode=new, left_plan_mode=False)
-    if TODOS in policies:
+    if TODOS_POLICY in policies:
         reminders = replace(reminders, answers_since_todos=0)
-    if PLACE in policies:
+    if PLACE_POLICY in policies:
         reminders = replace(reminders, moved=False)
-    return replace(reminders, external_edits=()) if FILES in policies else reminders
+    return replace(reminders, external_edits=()) if FILES_POLICY in policies else reminders

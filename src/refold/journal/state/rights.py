@@ -28,7 +28,7 @@ from refold.values.control import EnterPlan
 from refold.values.modes import Mode
 from refold.values.usage import NOTHING, Budget, RunLimits
 
-KINDS = (
+EVENT_KINDS = (
     ModeChanged, Granted, Ended, SessionStarted, SessionResumed, BudgetSet, TurnStarted,
     Imported, StepLimitSet, TeamsSwitched, TracingSwitched,
 )  # fmt: skip
@@ -51,10 +51,10 @@ class Rights(Struct, frozen=True):
 
 def after_planning(rights: Rights, settled: Mode) -> Mode:
     """The mode after a plan is approved. `settled` is that of the settings."""
-    now = rights.mode or settled
+    mode = rights.mode or settled
     before = rights.mode_before_plan or settled
-    if now != "plan":
-        return now
+    if mode != "plan":
+        return mode
     return "default" if before == "plan" else before
 
 
@@ -76,7 +76,7 @@ def apply(rights: Rights, entry: Entry) -> Rights:
             | TracingSwitched()
             | TurnStarted()
         ):
-            return _bounded(rights, entry.event)
+            return _with_limits(rights, entry.event)
         case Ended(control=EnterPlan()):
             return _in_mode(rights, "plan")
         case SessionStarted(limits=given):
@@ -97,7 +97,7 @@ def apply(rights: Rights, entry: Entry) -> Rights:
     return rights
 
 
-def _bounded(
+def _with_limits(
     rights: Rights,
     event: BudgetSet | StepLimitSet | TeamsSwitched | TracingSwitched | TurnStarted,
 ) -> Rights:

@@ -23,15 +23,15 @@ from refold.journal.events.kinds import (
     WorktreeEntered,
     WorktreeLeft,
 )
-from refold.journal.state.conversation import REQUESTERS
+from refold.journal.state.conversation import REQUEST_SENDERS
 from refold.values.modes import Effort, Format
 
-KINDS = (
+EVENT_KINDS = (
     SessionStarted, SessionResumed, JournalRepaired, ModelChosen, EffortChosen, Said, AgentChosen,
     MemoryExtracted, Forked, Imported, Renamed, Tagged,
     Titled, WorktreeEntered, WorktreeLeft,
 )  # fmt: skip
-LONGEST_TITLE = 60
+MAX_TITLE_CHARS = 60
 
 
 class SessionDirectories(Struct, frozen=True):
@@ -87,24 +87,26 @@ def apply(info: SessionInfo, entry: Entry) -> SessionInfo:
                 directory, refold, id_, started_at=entry.at, roots=roots, schedule=schedule
             )
         case SessionResumed() | WorktreeEntered() | WorktreeLeft():
-            return _moved(info, entry.event)
+            return _after_move(info, entry.event)
         case JournalRepaired(lost):
             return replace(info, repaired=(entry.seq, lost))
         case MemoryExtracted(upto):
             return replace(info, memory_up_to=upto)
         case Forked() | Imported():
-            return _copied(info, entry.event, entry.seq)
+            return _after_copy(info, entry.event, entry.seq)
         case (
             ModelChosen() | AgentChosen() | EffortChosen() | Renamed() | Tagged() | Titled()
         ):
-            return _chosen(info, entry.event)
-        case Said(words, sender, typed=typed) if not info.title and sender in REQUESTERS:
-            return replace(info, title=" ".join((typed or words).split())[:LONGEST_TITLE])
+            return _with_choice(info, entry.event)
+        case Said(words, sender, typed=typed) if (
+            not info.title and sender in REQUEST_SENDERS
+        ):
+            return replace(info, title=" ".join((typed or words).split())[:MAX_TITLE_CHARS])
         case _:
             return info
 
 
-def _copied(info: SessionInfo, event: Forked | Imported, seq: int) -> SessionInfo:
+def _after_copy(info: SessionInfo, event: Forked | Imported, seq: int) -> SessionInfo:
     # Notes of the copied part are made of the source session.
     known = max(info.memory_up_to, seq)
     # The name stays with the source, so that it is clear which one is meant.
@@ -114,22 +116,22 @@ def _copied(info: SessionInfo, event: Forked | Imported, seq: int) -> SessionInf
         return replace(copied, forked=(event.source, event.seq))
     # The user here has not chosen a model or an agent yet.
     unchosen = ("model", "effort", "agent", "after_plan", "preset", "format")
-    here: Any = {**dict.fromkeys(unchosen, ""), "roots": (), "worktree": None}
-    return replace(copied, imported=seq, directory=event.directory, **here)
+    defaults: Any = {**dict.fromkeys(unchosen, ""), "roots": (), "worktree": None}
+    return replace(copied, imported=seq, directory=event.directory, **defaults)
 
 
-def _moved(
+def _after_move(
     info: SessionInfo, event: SessionResumed | WorktreeEntered | WorktreeLeft
 ) -> SessionInfo:
     if isinstance(event, SessionResumed):
-        return _resumed(info, event)
+        return _after_resume(info, event)
     if isinstance(event, WorktreeLeft):
         return replace(info, directory=event.directory, worktree=None)
     entered = EnteredWorktree(event.tree, event.branch, event.base, info.own_directory)
     return replace(info, directory=event.directory, worktree=entered)
 
 
-def _resumed(info: SessionInfo, event: SessionResumed) -> SessionInfo:
+def _after_resume(info: SessionInfo, event: SessionResumed) -> SessionInfo:
     return replace(
         info,
         version=event.version,
@@ -140,7 +142,7 @@ def _resumed(info: SessionInfo, event: SessionResumed) -> SessionInfo:
     )
 
 
-def _chosen(
+def _with_choice(
     info: SessionInfo,
     event: ModelChosen | AgentChosen | EffortChosen | Renamed | Tagged | Titled,
 ) -> SessionInfo:

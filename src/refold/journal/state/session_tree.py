@@ -11,11 +11,11 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 from refold.journal.events.kinds import Entry
-from refold.journal.state.children import CHILD, Child
+from refold.journal.state.children import CHILD_PATTERN, Child
 from refold.journal.state.fold import View
 from refold.values.usage import Spent
 
-ROOT = "root"
+ROOT_ADDRESS = "root"
 
 
 class Node(Struct, frozen=True):
@@ -49,30 +49,30 @@ class Node(Struct, frozen=True):
 def walk(node: Node) -> Iterator[Node]:
     """The node and all its subagents, each before its own subagents."""
     yield node
-    for each in node.children:
-        yield from walk(each)
+    for child in node.children:
+        yield from walk(child)
 
 
 def spent_below(node: Node) -> Spent:
     """What the node and all its subagents have used."""
-    return sum((each.spent for each in walk(node)), Spent())
+    return sum((member.spent for member in walk(node)), Spent())
 
 
 def find(root: Node, names: Sequence[str]) -> tuple[Node, str]:
     """The node at these names below `root`, and the rest of the names, joined, or ""."""
     node = root
-    for at, name in enumerate(names):
-        if not re.fullmatch(CHILD, name):
-            return node, "/".join(names[at:])
-        found = next((each for each in node.children if each.name == name), None)
-        if found is None:
-            raise BadInput(f"{node.address} has no {name}: {_there(node)}")
-        node = found
+    for index, name in enumerate(names):
+        if not re.fullmatch(CHILD_PATTERN, name):
+            return node, "/".join(names[index:])
+        match = next((child for child in node.children if child.name == name), None)
+        if match is None:
+            raise BadInput(f"{node.address} has no {name}: {_children_text(node)}")
+        node = match
     return node, ""
 
 
-def _there(node: Node) -> str:
-    names = [each.name for each in node.children]
+def _children_text(node: Node) -> str:
+    names = [child.name for child in node.children]
     if not names:
         return "it has no subagents"
     shown = names if len(names) <= 6 else [*names[:3], "…", names[-1]]

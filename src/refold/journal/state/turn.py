@@ -39,17 +39,17 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.state.changed_files import merged
+from refold.journal.state.changed_files import merge_changes
 from refold.values.control import Final, PlanReady
 from refold.values.display import Diff
 from refold.values.messages import ToolCall
 from refold.values.usage import Budget, Estimate, Spent
 
-ELSEWHERE = "it was exported while this turn was under way"
-_MOST_LOST = 20  # lines of one file
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+EXPORTED_REASON = "it was exported while this turn was under way"
+_MAX_LOST_LINES = 20  # lines of one file
+_NO_FILES: Mapping[str, str] = MappingProxyType({})
 
-KINDS = (
+EVENT_KINDS = (
     TurnStarted,
     ModelAsked,
     ModelAnswered,
@@ -74,7 +74,7 @@ KINDS = (
     ChildAnswered,
 )
 # A new turn starts without the effect of all other kinds.
-OUTLIVES = (TurnStarted, Stopped, TurnEnded, Imported)
+LASTING_KINDS = (TurnStarted, Stopped, TurnEnded, Imported)
 
 
 class Reservation(Struct, frozen=True):
@@ -121,7 +121,7 @@ class Turn(Struct, frozen=True):
     nested: tuple[ToolCall, ...] = ()  # open calls made by code within other calls
     denials: tuple[Denial, ...] = ()  # of subagents, too
     allowed: int = 0  # calls that were not refused
-    changed: Mapping[str, str] = _NOTHING  # real path to "created", "changed", "deleted"
+    changed: Mapping[str, str] = _NO_FILES  # real path to "created", "changed", "deleted"
     # Real path to lines that the edits of this turn took away and did not put back.
     lost_lines: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     outcome: Outcome | Literal[""] = ""
@@ -137,22 +137,22 @@ class Turn(Struct, frozen=True):
 def apply(turn: Turn, entry: Entry) -> Turn:
     match entry.event:  # the most frequent kinds first
         case Ended() | Checkpointed() | NestedCallMade():
-            return _called(turn, entry.event, entry.at)
+            return _after_call(turn, entry.event, entry.at)
         case Judged() | ChildAsked() | Answered() | ChildAnswered():
             return _question(turn, entry.event, entry.at)
         case ModelAnswered() | ModelFailed():
-            return _answered(turn, entry.event, entry.at)
+            return _after_answer(turn, entry.event, entry.at)
         case ModelAsked() | Reserved() | Settled() | Compacted():
-            return _reserved(turn, entry.event, entry)
+            return _with_reservation(turn, entry.event, entry)
         case TurnStarted(_, why):
             began = Turn(
                 entry.seq, why, stop_seq=turn.stop_seq, started_at=entry.at, now=entry.at
             )
             return replace(began, outcome=turn.outcome, reason=turn.reason)
         case ChildBorn() | ChildGranted() | ChildEnded() | Forked():
-            return _granted(turn, entry.event)
+            return _with_grant(turn, entry.event)
         case Stopped() | TurnEnded() | Imported():
-            return _over(turn, entry.event, entry.seq)
+            return _after_end(turn, entry.event, entry.seq)
         case event:
             rejected = isinstance(event, AnswerRejected)
             return (
@@ -161,27 +161,27 @@ def apply(turn: Turn, entry: Entry) -> Turn:
 
 
 def _question(
-    turn: Turn, event: Judged | ChildAsked | Answered | ChildAnswered, at: float
+    turn: Turn, event: Judged | ChildAsked | Answered | ChildAnswered, time: float
 ) -> Turn:
     match event:
         case Judged(id_, "ask") | ChildAsked(id_) if turn.seq:
-            asked_at = turn.asked_at if turn.questions else at
+            asked_at = turn.asked_at if turn.questions else time
             return replace(turn, questions=(*turn.questions, id_), asked_at=asked_at)
         case Answered(id_) | ChildAnswered(id_):
-            return _not_asked(turn, id_, at)
+            return _without_question(turn, id_, time)
         case _:
             return turn
 
 
-def _not_asked(turn: Turn, id_: str, at: float) -> Turn:
+def _without_question(turn: Turn, id_: str, time: float) -> Turn:
     if id_ not in turn.questions:
         return turn
-    left = tuple(each for each in turn.questions if each != id_)
-    wait = 0.0 if left else max(0.0, at - turn.asked_at)
+    left = tuple(question for question in turn.questions if question != id_)
+    wait = 0.0 if left else max(0.0, time - turn.asked_at)
     return replace(turn, questions=left, waited=turn.waited + wait)
 
 
-def _reserved(
+def _with_reservation(
     turn: Turn, event: ModelAsked | Reserved | Settled | Compacted, entry: Entry
 ) -> Turn:
     """Reserve or settle budget, and follow which notes the model still sees."""
@@ -189,13 +189,13 @@ def _reserved(
         case ModelAsked():
             noted = (*turn.noted_by, *event.policies)
             estimate = Estimate(event.dollars, event.tokens)
-            held = (*turn.reserved, Reservation(entry.seq, estimate))
+            reservations = (*turn.reserved, Reservation(entry.seq, estimate))
             return replace(
                 turn,
                 open_request=event,
                 request_seq=entry.seq,
                 noted_by=noted,
-                reserved=held,
+                reserved=reservations,
             )
         case Compacted(kind):  # the notes may be gone from the conversation
             noted = turn.noted_by if kind == "prune" else ()
@@ -203,28 +203,30 @@ def _reserved(
         case _ if not turn.seq:
             return turn
         case Reserved(_, model, dollars, tokens):
-            made = Reservation(entry.seq, Estimate(dollars, tokens), model)
-            return replace(turn, reserved=(*turn.reserved, made))
+            reservation = Reservation(entry.seq, Estimate(dollars, tokens), model)
+            return replace(turn, reserved=(*turn.reserved, reservation))
         case Settled(reserved, usage, _, cost):
             spent = turn.spent if usage is None else turn.spent.plus(usage, cost)
             return replace(turn, reserved=_without(turn.reserved, reserved), spent=spent)
 
 
-def _answered(turn: Turn, event: ModelAnswered | ModelFailed, at: float) -> Turn:
-    held = _without(turn.reserved, turn.request_seq)
+def _after_answer(turn: Turn, event: ModelAnswered | ModelFailed, time: float) -> Turn:
+    reservations = _without(turn.reserved, turn.request_seq)
     match event:
         case ModelFailed(reason, kind, shown, usage, cost=cost):
             spent = turn.spent if usage is None else turn.spent.plus(usage, cost)
             if event.dropped:  # its request stays open: notes and tools are as they were
                 return replace(
                     turn,
-                    now=at,
-                    reserved=held,
+                    now=time,
+                    reserved=reservations,
                     spent=spent,
                     dropped_in_a_row=turn.dropped_in_a_row + 1,
                     empty_in_a_row=turn.empty_in_a_row + (kind == "EmptyAnswer"),
                 )
-            turn = replace(turn, open_request=None, now=at, reserved=held, spent=spent)
+            turn = replace(
+                turn, open_request=None, now=time, reserved=reservations, spent=spent
+            )
             # A request that was accepted until it grew may be too long, whatever is said of it.
             grown = kind == "BadRequest" and turn.steps > 0
             if (kind == "TooLong" or grown) and not turn.too_long:
@@ -234,8 +236,8 @@ def _answered(turn: Turn, event: ModelAnswered | ModelFailed, at: float) -> Turn
             return replace(
                 turn,
                 open_request=None,
-                now=at,
-                reserved=held,
+                now=time,
+                reserved=reservations,
                 too_long="",
                 dropped_in_a_row=0,
                 empty_in_a_row=0,
@@ -250,11 +252,11 @@ def _answered(turn: Turn, event: ModelAnswered | ModelFailed, at: float) -> Turn
             )
 
 
-def _granted(turn: Turn, event: ChildBorn | ChildGranted | ChildEnded | Forked) -> Turn:
+def _with_grant(turn: Turn, event: ChildBorn | ChildGranted | ChildEnded | Forked) -> Turn:
     """The grant of a running subagent counts as used; afterwards, what it did use."""
     if isinstance(event, Forked):  # the subagents and their grants stay with the source
         return replace(turn, granted=())
-    others = tuple(each for each in turn.granted if each[0] != event.child)
+    others = tuple(grant for grant in turn.granted if grant[0] != event.child)
     match event:
         case _ if not turn.seq:
             return turn
@@ -269,28 +271,30 @@ def _granted(turn: Turn, event: ChildBorn | ChildGranted | ChildEnded | Forked) 
             )
 
 
-def _without(held: tuple[Reservation, ...], seq: int) -> tuple[Reservation, ...]:
-    return tuple([each for each in held if each.seq != seq])
+def _without(reservations: tuple[Reservation, ...], seq: int) -> tuple[Reservation, ...]:
+    return tuple([reservation for reservation in reservations if reservation.seq != seq])
 
 
-def _called(turn: Turn, event: Ended | Checkpointed | NestedCallMade, at: float) -> Turn:
+def _after_call(
+    turn: Turn, event: Ended | Checkpointed | NestedCallMade, time: float
+) -> Turn:
     match event:
         case Ended():
-            return _ended(turn, event, at)
+            return _after_call_end(turn, event, time)
         case NestedCallMade(call):
             return replace(turn, nested=(*turn.nested, call))
         case Checkpointed(changed=changed):
-            return replace(turn, now=at, changed=merged(turn.changed, changed))
+            return replace(turn, now=time, changed=merge_changes(turn.changed, changed))
 
 
-def _ended(turn: Turn, end: Ended, at: float) -> Turn:
-    turn = _not_asked(turn, end.call_id, at)
+def _after_call_end(turn: Turn, end: Ended, time: float) -> Turn:
+    turn = _without_question(turn, end.call_id, time)
     calls = turn.last_answer.message.calls if turn.last_answer else ()
     if end.call_id not in [call.id for call in calls]:
-        return _changed_by(_by_code(turn, end, at), end)
+        return _with_changes(_by_code(turn, end, time), end)
     was_refused = end.outcome == "refused"
     ended, refused = turn.ended_calls[0] + 1, turn.ended_calls[1] + was_refused
-    changed: dict[str, Any] = {"now": at, "ended_calls": (ended, refused)}
+    changed: dict[str, Any] = {"now": time, "ended_calls": (ended, refused)}
     changed["allowed"] = turn.allowed + (not was_refused)
     if ended >= len(calls):
         changed["refused_in_a_row"] = (
@@ -307,18 +311,20 @@ def _ended(turn: Turn, end: Ended, at: float) -> Turn:
             changed["planned"], changed["answer"], changed["as_json"] = True, plan, False
         case _:
             pass
-    return _changed_by(replace(turn, **changed), end)
+    return _with_changes(replace(turn, **changed), end)
 
 
-def _by_code(turn: Turn, end: Ended, at: float) -> Turn:
+def _by_code(turn: Turn, end: Ended, time: float) -> Turn:
     """End a call that code made within another call."""
-    made = next((call for call in turn.nested if call.id == end.call_id), None)
+    nested_call = next((call for call in turn.nested if call.id == end.call_id), None)
     left = tuple(call for call in turn.nested if call.id != end.call_id)
-    refused = (Denial(made, end.text),) if made and end.outcome == "refused" else ()
-    return replace(turn, now=at, nested=left, denials=(*turn.denials, *refused))
+    refused = (
+        (Denial(nested_call, end.text),) if nested_call and end.outcome == "refused" else ()
+    )
+    return replace(turn, now=time, nested=left, denials=(*turn.denials, *refused))
 
 
-def _changed_by(turn: Turn, end: Ended) -> Turn:
+def _with_changes(turn: Turn, end: Ended) -> Turn:
     if not end.shown:
         return turn
     diffs = [(d.path, d.kind) for d in end.shown if isinstance(d, Diff)]
@@ -326,28 +332,28 @@ def _changed_by(turn: Turn, end: Ended) -> Turn:
         return turn
     lost = dict(turn.lost_lines)
     for diff in (d for d in end.shown if isinstance(d, Diff)):
-        lost[diff.path] = _lost(lost.get(diff.path, ()), diff)
-    return replace(turn, changed=merged(turn.changed, diffs), lost_lines=lost)
+        lost[diff.path] = _lost_lines(lost.get(diff.path, ()), diff)
+    return replace(turn, changed=merge_changes(turn.changed, diffs), lost_lines=lost)
 
 
-def _lost(before: tuple[str, ...], diff: Diff) -> tuple[str, ...]:
+def _lost_lines(before: tuple[str, ...], diff: Diff) -> tuple[str, ...]:
     rows = [(row[:1], row[1:].strip()) for row in diff.text.split("\n")]
     back = {text for sign, text in rows if sign == "+"}
     gone = [text for sign, text in rows if sign == "-" and text]
     left = dict.fromkeys(text for text in (*before, *gone) if text not in back)
-    return tuple(left)[:_MOST_LOST]
+    return tuple(left)[:_MAX_LOST_LINES]
 
 
-def _imported(turn: Turn, seq: int) -> Turn:
+def _after_import(turn: Turn, seq: int) -> Turn:
     """End the turn of an imported session; its waiting messages start none here."""
     if turn.seq:
-        turn = _over(turn, TurnEnded("interrupted", ELSEWHERE), seq)
+        turn = _after_end(turn, TurnEnded("interrupted", EXPORTED_REASON), seq)
     return replace(turn, stopped=None, stop_seq=seq)
 
 
-def _over(turn: Turn, event: Stopped | TurnEnded | Imported, seq: int) -> Turn:
+def _after_end(turn: Turn, event: Stopped | TurnEnded | Imported, seq: int) -> Turn:
     if isinstance(event, Imported):
-        return _imported(turn, seq)
+        return _after_import(turn, seq)
     if isinstance(event, Stopped):
         return replace(turn, stopped=event, stop_seq=seq)
     outcome, reason = event.outcome, event.reason

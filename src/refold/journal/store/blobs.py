@@ -24,15 +24,15 @@ from refold.journal.events.kinds import (
 from refold.journal.store.disk import Disk, as_journal_errors, make_directories
 from refold.safe_open import unlinked
 
-NAME = "blobs"
-UNFINISHED = ".part"
+DIRECTORY_NAME = "blobs"
+PART_SUFFIX = ".part"
 
 
 class BlobFiles:
     """The blobs of one session: the directory `blobs` in its own."""
 
     def __init__(self, directory: Path, disk: Disk) -> None:
-        self._directory, self._disk = directory / NAME, disk
+        self._directory, self._disk = directory / DIRECTORY_NAME, disk
 
     def path(self, name: str) -> Path:
         return self._directory / name
@@ -42,11 +42,11 @@ class BlobFiles:
         name = sha256(blob).hexdigest()
         path = self.path(name)
         with as_journal_errors("write", path):
-            made = make_directories(self._directory, self._disk)
+            created = make_directories(self._directory, self._disk)
             if not _holds(path, name):
                 self._write(path, blob)
             # Also for one that was there: its writer may have died before this.
-            for directory in [self._directory, *[each.parent for each in made]]:
+            for directory in [self._directory, *[new.parent for new in created]]:
                 self._disk.sync_directory(directory)
         return name
 
@@ -69,13 +69,13 @@ class BlobFiles:
         """Remove files that earlier writers of this session left unfinished."""
         with as_journal_errors("write", self._directory):
             unlinked(self._directory)
-        for part in self._directory.glob(f"*{UNFINISHED}"):
+        for part in self._directory.glob(f"*{PART_SUFFIX}"):
             if f".{os.getpid()}." not in part.name:
                 part.unlink(missing_ok=True)
 
     def _write(self, path: Path, blob: bytes) -> None:
         part = path.with_name(
-            f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}{UNFINISHED}"
+            f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}{PART_SUFFIX}"
         )
         file = self._disk.open(part, new=True)
         try:
@@ -101,18 +101,18 @@ def _holds(path: Path, name: str) -> bool:
         return False
 
 
-_MASKED = (Said, Ended, RequestLogged, Settled)
-_RAW = (VariableInjected, VariablesSaved, VariablesRestored)
-NAMING = frozenset(kind.__name__ for kind in (*_MASKED, *_RAW))
+_MASKED_EVENTS = (Said, Ended, RequestLogged, Settled)
+_RAW_EVENTS = (VariableInjected, VariablesSaved, VariablesRestored)
+NAMING_KINDS = frozenset(kind.__name__ for kind in (*_MASKED_EVENTS, *_RAW_EVENTS))
 
 
 def blobs_of(event: Event) -> Iterator[str]:
     """The names of the blobs that an event refers to."""
-    yield from shared_blobs_of(event)
+    yield from blobs_to_share(event)
     yield from variable_blobs_of(event)
 
 
-def shared_blobs_of(event: Event) -> Iterator[str]:
+def blobs_to_share(event: Event) -> Iterator[str]:
     """Those that an export contains: what the model or the user was shown, masked."""
     match event:
         case Said(images=images):

@@ -16,7 +16,12 @@ from refold.journal.events import codec
 from refold.journal.events.codec import Head, Line
 from refold.journal.events.kinds import Imported
 from refold.journal.store import log_file, writer_lock
-from refold.journal.store.blobs import NAMING, BlobFiles, shared_blobs_of, variable_blobs_of
+from refold.journal.store.blobs import (
+    NAMING_KINDS,
+    BlobFiles,
+    blobs_to_share,
+    variable_blobs_of,
+)
 from refold.journal.store.disk import Disk, as_journal_errors
 
 Kind: TypeAlias = Literal["changed", "extra", "gap"]
@@ -48,7 +53,7 @@ def check(directory: Path) -> JournalCheck:
     """Check every line of a session and every blob that a line names."""
     # First the pen: a writer may be at work, and notes there what it has written.
     note = writer_lock.read(directory)
-    path = directory / log_file.NAME
+    path = directory / log_file.FILE_NAME
     *whole, torn = _content(path).split(b"\n")
     walk = _Walk(path)
     try:
@@ -60,7 +65,7 @@ def check(directory: Path) -> JournalCheck:
     damages = [
         *walk.damages,
         *_at_the_end(walk, len(whole), torn),
-        *_against_the_pen(walk, len(whole), note, directory),
+        *_against_lock_note(walk, len(whole), note, directory),
         *_in_blobs(walk, BlobFiles(directory, Disk())),
     ]
     return JournalCheck(directory, len(walk.hashes), len(walk.blobs), tuple(damages))
@@ -90,11 +95,11 @@ class _Walk:
         self.hashes = dict[int, str]()  # of the events that are good
         self._suspect: _Suspect | None = None
 
-    def over(self, found: Iterable[bytes]) -> None:
-        for number, line in enumerate(found, start=1):
+    def over(self, lines: Iterable[bytes]) -> None:
+        for number, line in enumerate(lines, start=1):
             if not self._follows(number, line):
                 self._settle(self._suspect and self._suspect.likely())
-                says, should = codec.ways_on(line, self.head)
+                says, should = codec.possible_heads(line, self.head)
                 changed = Head(should.seq, says.h)
                 ways: tuple[tuple[Kind, Head], ...] = (
                     ("changed", changed),
@@ -126,10 +131,10 @@ class _Walk:
     def _see_blobs(self, number: int, line: Line) -> None:
         if line.kind == Imported.__name__:
             self.variables.clear()  # they are never imported
-        if line.kind not in NAMING:
+        if line.kind not in NAMING_KINDS:
             return
         event = codec.load(line.kind, line.data)
-        for name in shared_blobs_of(event):
+        for name in blobs_to_share(event):
             self.blobs.setdefault(name, number)
         for name in variable_blobs_of(event):
             self.variables.setdefault(name, number)
@@ -142,38 +147,43 @@ class _Walk:
         due, seq = suspect.before.seq + 1, suspect.says.seq
         self.head = next(head for way, head in suspect.ways if way == kind)
         if kind == "changed":
-            what, lost = "it was changed after it was written", _events(due, due)
+            problem, lost = "it was changed after it was written", _events(due, due)
         elif kind == "gap":
             self.hashes[seq] = suspect.says.h
-            what, lost = f"it is event {seq}, not {due}", _events(due, seq - 1)
+            problem, lost = f"it is event {seq}, not {due}", _events(due, seq - 1)
         else:
-            again = "a second time" if seq in self.hashes else "out of its place"
-            what, lost = f"event {seq} is here {again}", "nothing"
-        self.damages.append(Damage(self.path, suspect.number, what, lost))
+            place = "a second time" if seq in self.hashes else "out of its place"
+            problem, lost = f"event {seq} is here {place}", "nothing"
+        self.damages.append(Damage(self.path, suspect.number, problem, lost))
 
 
 def _at_the_end(walk: _Walk, count: int, torn: bytes) -> Iterator[Damage]:
     if torn:
-        what = f"it has no end after {len(torn)} bytes; the next writer cuts it off"
+        problem = f"it has no end after {len(torn)} bytes; the next writer cuts it off"
         lost = _events(walk.head.seq + 1, walk.head.seq + 1)
-        yield Damage(walk.path, count + 1, what, f"{lost}, if that was ever acknowledged")
+        yield Damage(
+            walk.path, count + 1, problem, f"{lost}, if that was ever acknowledged"
+        )
 
 
-def _against_the_pen(
+def _against_lock_note(
     walk: _Walk, count: int, note: writer_lock.LockNote, directory: Path
 ) -> Iterator[Damage]:
     seq, h = note.head
     if note.state == "damaged":
-        what = "it cannot be read"
+        problem = "it cannot be read"
         yield Damage(
-            directory / writer_lock.NAME, 0, what, "the writer and the end of the lines"
+            directory / writer_lock.FILE_NAME,
+            0,
+            problem,
+            "the writer and the end of the lines",
         )
     elif seq > walk.head.seq:
-        what = f"it ends at event {walk.head.seq}, but its writer recorded event {seq}"
-        yield Damage(walk.path, count, what, _events(walk.head.seq + 1, seq))
+        problem = f"it ends at event {walk.head.seq}, but its writer recorded event {seq}"
+        yield Damage(walk.path, count, problem, _events(walk.head.seq + 1, seq))
     elif walk.hashes.get(seq, h) != h:
-        what = f"event {seq} is not the one that its writer recorded"
-        yield Damage(walk.path, 0, what, "what was there before")
+        problem = f"event {seq} is not the one that its writer recorded"
+        yield Damage(walk.path, 0, problem, "what was there before")
 
 
 def _in_blobs(walk: _Walk, blobs: BlobFiles) -> Iterator[Damage]:

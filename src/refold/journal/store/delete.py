@@ -20,7 +20,7 @@ from refold.journal.store import log_file, writer_lock
 from refold.journal.store.disk import Disk, as_journal_errors
 from refold.journal.store.session_files import sweep
 
-ASIDE = ".deleted-"  # before the process id of who deletes
+DELETE_PREFIX = ".deleted-"  # before the process id of who deletes
 
 
 class SessionSize(Struct, frozen=True):
@@ -37,10 +37,10 @@ def session_size(path: Path) -> SessionSize:
     for folder, _, names in os.walk(path):
         for name in names:
             with suppress(OSError):  # just gone
-                found = os.lstat(os.path.join(folder, name))
-                files, sessions = files + 1, sessions + (name == log_file.NAME)
+                status = os.lstat(os.path.join(folder, name))
+                files, sessions = files + 1, sessions + (name == log_file.FILE_NAME)
                 # What another has a link to stays on the disk.
-                size += found.st_size if found.st_nlink == 1 else 0
+                size += status.st_size if status.st_nlink == 1 else 0
     return SessionSize(sessions, files, size)
 
 
@@ -55,11 +55,11 @@ def delete(root: Path, path: Path, disk: Disk | None = None) -> None:
             f"{path} is a link to {path.resolve()}: nothing is deleted there; move the "
             "session back in its place, or remove both by hand"
         )
-    aside = root / f"{ASIDE}{os.getpid()}-{path.name}"
+    aside = root / f"{DELETE_PREFIX}{os.getpid()}-{path.name}"
     with as_journal_errors("delete", path):
-        sweep(root, ASIDE)
+        sweep(root, DELETE_PREFIX)
         with ExitStack() as locks:
-            for file in sorted(path.rglob(log_file.NAME)):
+            for file in sorted(path.rglob(log_file.FILE_NAME)):
                 locks.enter_context(_alone(file))
             disk.rename(path, aside)
         disk.sync_directory(root)

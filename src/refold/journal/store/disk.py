@@ -16,7 +16,7 @@ from pathlib import Path
 from refold.errors import JournalError
 from refold.safe_open import opened, unlinked
 
-ADVICE = {
+ERROR_ADVICE = {
     errno.ENOSPC: "free up disk space, then continue",
     errno.EDQUOT: "free up disk quota, then continue",
     errno.EIO: "the disk has a fault: copy the session elsewhere and look at the disk",
@@ -36,9 +36,9 @@ class Disk:
         """Open for reading and writing, through no link. What is made is for its owner alone."""
         if not new:
             return opened(path, os.O_RDWR)
-        found = opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        os.fchmod(found, 0o600)  # the umask may have taken from it
-        return found
+        file = opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        os.fchmod(file, 0o600)  # the umask may have taken from it
+        return file
 
     def close(self, file: int) -> None:
         os.close(file)
@@ -47,11 +47,11 @@ class Disk:
         path.mkdir(mode=0o700)
         path.chmod(0o700)
 
-    def write(self, file: int, data: bytes, at: int) -> None:
+    def write(self, file: int, data: bytes, offset: int) -> None:
         """Write all of `data`. If this raises, a part may have been written."""
-        done = os.pwrite(file, data, at)
-        while done < len(data):  # a short write is no fault yet
-            done += os.pwrite(file, data[done:], at + done)
+        count = os.pwrite(file, data, offset)
+        while count < len(data):  # a short write is no fault yet
+            count += os.pwrite(file, data[count:], offset + count)
 
     def truncate(self, file: int, size: int) -> None:
         os.ftruncate(file, size)
@@ -106,5 +106,5 @@ def as_journal_errors(deed: str, path: Path) -> Generator[None]:
 
 def _sentence(deed: str, path: Path, error: OSError) -> str:
     words = error.strerror or str(error)
-    advice = ADVICE.get(error.errno or 0)
+    advice = ERROR_ADVICE.get(error.errno or 0)
     return f"cannot {deed} {path}: {words}" + (f"; {advice}" if advice else "")

@@ -27,9 +27,9 @@ from refold.journal.store.port import Blobs, Lease
 from refold.journal.store.reader import Reader
 from refold.journal.store.writer_threads import WorkQueue, Writers
 
-SLOW = 0.02  # seconds: a write that takes so long has waited for a disk
-PENALTY = 30.0  # seconds in which the threads write then
-SMALL = 256_000  # bytes that are written at once
+SLOW_WRITE_SECONDS = 0.02  # seconds: a write that takes so long has waited for a disk
+PENALTY_SECONDS = 30.0  # seconds in which the threads write then
+MAX_DIRECT_BYTES = 256_000  # bytes that are written at once
 
 
 class FileStore:
@@ -40,7 +40,7 @@ class FileStore:
     ) -> None:
         self._writers, disk = writers or Writers(), disk or Disk()
         self._ledger, files = JournalWriter(directory, disk), BlobFiles(directory, disk)
-        self._reader, self._sweep = Reader(directory / log_file.NAME), files.sweep
+        self._reader, self._sweep = Reader(directory / log_file.FILE_NAME), files.sweep
         self._writing, self._reading = WorkQueue(), WorkQueue()
         self._keeping = WorkQueue(shared=True)
         self._slow_until = 0.0
@@ -63,12 +63,12 @@ class FileStore:
 
     def _append_here(self, work: Callable[[], None], size: int) -> bool:
         began = monotonic()
-        if size > SMALL or began < self._slow_until or not self._ledger.is_quick:
+        if size > MAX_DIRECT_BYTES or began < self._slow_until or not self._ledger.is_quick:
             return False
-        done = self._writers.run_here(self._writing, work)
-        if monotonic() - began > SLOW:
-            self._slow_until = monotonic() + PENALTY
-        return done
+        is_done = self._writers.run_here(self._writing, work)
+        if monotonic() - began > SLOW_WRITE_SECONDS:
+            self._slow_until = monotonic() + PENALTY_SECONDS
+        return is_done
 
     async def keep(self) -> None:
         if not self._ledger.all_is_kept:

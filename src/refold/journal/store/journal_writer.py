@@ -25,7 +25,7 @@ class JournalWriter:
 
     def __init__(self, directory: Path, disk: Disk) -> None:
         self._directory, self._disk = directory, disk
-        self._path = directory / log_file.NAME
+        self._path = directory / log_file.FILE_NAME
         self._lines: LogFile | None = None  # None: nothing to write in yet, or idle
         self._lock_file = writer_lock.LockFile(directory, disk)
         self._epoch, self._claim, self._leased = 0, 0, False
@@ -101,7 +101,7 @@ class JournalWriter:
     def _take(self, note: writer_lock.LockNote, claim: int) -> Lease:
         """Lock the log file and repair its end, if it exists."""
         with suppress(FileNotFoundError):
-            self._lines = self._locked()
+            self._lines = self._open_log()
             note = writer_lock.read(self._directory)  # its last writer has left it by now
         check_claim(claim, note.writer.claim, ours=False)
         self._head, cut = note.head, b""
@@ -122,11 +122,13 @@ class JournalWriter:
 
     def _begin(self) -> LogFile:
         """Create the journal, unless another process was faster."""
-        above = [made.parent for made in make_directories(self._directory, self._disk)]
+        above = [
+            directory.parent for directory in make_directories(self._directory, self._disk)
+        ]
         try:
             book = LogFile(self._path, self._disk, new=True)
         except FileExistsError:
-            book = self._locked()
+            book = self._open_log()
         try:
             note = writer_lock.read(self._directory)
             if note.writer.epoch >= self._epoch:
@@ -141,11 +143,11 @@ class JournalWriter:
             raise
         return book
 
-    def _locked(self) -> LogFile:
+    def _open_log(self) -> LogFile:
         try:
             book = LogFile(self._path, self._disk)
         except Held:
-            raise Held(_held(self._directory)) from None
+            raise Held(_held_message(self._directory)) from None
         if not book.in_place():
             book.close()
             raise Fenced(f"{self._path} was replaced just now: open the session again")
@@ -193,7 +195,7 @@ def _newest(note: writer_lock.LockNote, book: LogFile | None) -> int:
     return note.writer.epoch
 
 
-def _held(directory: Path) -> str:
+def _held_message(directory: Path) -> str:
     holder = writer_lock.holder(writer_lock.read(directory).writer)
     return (
         f"session {directory.name} is being written by {holder}: join it with "

@@ -20,9 +20,9 @@ from refold.errors import Conflict, JournalError
 from refold.journal.store.disk import Disk
 from refold.journal.store.writer_lock import lock, unlock
 
-NAME = "events.jsonl"
+FILE_NAME = "events.jsonl"
 _TURN_OVER, _TURN_BEGUN = b'"kind":"TurnEnded"', b'"kind":"TurnStarted"'
-MOST_UNKEPT = 16_000_000  # bytes in memory; more are synced before the next write
+MAX_UNSYNCED_BYTES = 16_000_000  # bytes in memory; more are synced before the next write
 
 
 class LogFile:
@@ -54,7 +54,7 @@ class LogFile:
     @property
     def is_quick(self) -> bool:
         """Will the next `write` neither sync nor repair anything?"""
-        return not self._torn and self.size - self.kept <= MOST_UNKEPT
+        return not self._torn and self.size - self.kept <= MAX_UNSYNCED_BYTES
 
     def in_place(self) -> bool:
         """Whether this is still the file that others find under its name."""
@@ -63,18 +63,18 @@ class LogFile:
         except FileNotFoundError:
             return False
 
-    def mend(self, kept: int, names: Sequence[Path] = ()) -> bytes:
+    def mend(self, kept_bytes: int, names: Sequence[Path] = ()) -> bytes:
         """Take the file as it is found, cut off what has no end or is a hole, and keep it.
 
         `kept` bytes are known to be safe; what follows them is written anew,
         for an earlier writer may have failed to sync it. Gives what was cut off.
         """
         data = self._path.read_bytes()
-        end = end_of_lines(data, kept)
+        end = end_of_lines(data, kept_bytes)
         if end < len(data):
             self._disk.truncate(self._file, end)
         self.size, self.count, self._torn = end, data.count(b"\n", 0, end), False
-        self.kept, self._names = min(kept, end), list(names)
+        self.kept, self._names = min(kept_bytes, end), list(names)
         self._unkept = [data[self.kept : end]] if self.kept < end else []
         self._doubtful = bool(self._unkept)
         self.write_anew()
@@ -92,15 +92,15 @@ class LogFile:
     def write(self, lines: Sequence[bytes]) -> None:
         if self._doubtful:
             raise JournalError(_afresh(self._path))
-        found = os.fstat(self._file).st_size
+        size = os.fstat(self._file).st_size
         if self._torn:
             self._take_back()
-        elif found != self.size:
+        elif size != self.size:
             raise Conflict(
-                f"{self._path} is {found} bytes long, but its writer left it at "
+                f"{self._path} is {size} bytes long, but its writer left it at "
                 f"{self.size}: something else has changed it"
             )
-        if self.size - self.kept > MOST_UNKEPT:
+        if self.size - self.kept > MAX_UNSYNCED_BYTES:
             self.sync()
         self._write(b"".join([line + b"\n" for line in lines]))
         self.count += len(lines)
@@ -165,7 +165,7 @@ class LogFile:
                 self._disk.sync_directory(directory)
 
 
-def end_of_lines(data: bytes, kept: int) -> int:
+def end_of_lines(data: bytes, kept_bytes: int) -> int:
     """Where the lines end that can be continued: before half a line, and before a hole.
 
     After a power failure any block that was not synced may be missing, also in the middle: it
@@ -175,7 +175,7 @@ def end_of_lines(data: bytes, kept: int) -> int:
     """
     end = data.rfind(b"\n") + 1
     hole = data.find(b"\0", 0, end)
-    if hole < kept:
+    if hole < kept_bytes:
         return end
     over = data.find(_TURN_OVER, hole)
     if over >= 0 and data.find(_TURN_BEGUN, over) >= 0:
@@ -183,8 +183,8 @@ def end_of_lines(data: bytes, kept: int) -> int:
     return data.rfind(b"\n", 0, hole) + 1
 
 
-def _identity(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def _afresh(path: Path) -> str:

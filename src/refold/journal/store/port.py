@@ -169,12 +169,12 @@ class Fence:
         return bool(self._reason)
 
 
-def check(epoch: int, newest: int, expect: int, found: int) -> None:
+def check(epoch: int, newest: int, expect: int, count: int) -> None:
     """Raise unless writer `epoch` may append to a journal of `found` lines."""
     if epoch < newest:
         raise Fenced(f"writer {epoch} lost the lock to writer {newest}")
-    if expect != found:
-        raise Conflict(f"expected {expect} lines in the journal, found {found}")
+    if expect != count:
+        raise Conflict(f"expected {expect} lines in the journal, found {count}")
 
 
 def check_claim(claim: int, recorded: int, *, ours: bool) -> None:

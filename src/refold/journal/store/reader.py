@@ -17,14 +17,14 @@ class Reader:
     def read(self, after: int, until: int | None = None) -> list[bytes]:
         """The lines after line `after` in the first `until` bytes; None: in all."""
         line, byte = (self._line, self._byte) if after >= self._line else (0, 0)
-        found = self._from(byte, until)
-        if found is None:  # shorter than before, or no line ends there any more
+        data = self._from(byte, until)
+        if data is None:  # shorter than before, or no line ends there any more
             line, byte = 0, 0
-            found = self._from(0, until) or b""
-        end = found.rfind(b"\n") + 1
-        made = found[:end].split(b"\n")[:-1]
-        self._line, self._byte = line + len(made), byte + end
-        return made[after - line :]
+            data = self._from(0, until) or b""
+        end = data.rfind(b"\n") + 1
+        lines = data[:end].split(b"\n")[:-1]
+        self._line, self._byte = line + len(lines), byte + end
+        return lines[after - line :]
 
     def _from(self, byte: int, until: int | None) -> bytes | None:
         try:

@@ -16,7 +16,7 @@ from refold.journal.store import log_file
 from refold.safe_open import unlinked
 from refold.values.text import clean
 
-CHILDREN = "children"  # in the directory of their parent
+CHILDREN_DIRECTORY = "children"  # in the directory of their parent
 
 
 class FileStamp(Struct, frozen=True, array_like=True):
@@ -27,7 +27,7 @@ class FileStamp(Struct, frozen=True, array_like=True):
     inode: int = 0
 
     @property
-    def changed(self) -> float:
+    def mtime_seconds(self) -> float:
         """Seconds since 1970."""
         return self.mtime / 1e9
 
@@ -37,7 +37,7 @@ class SessionFiles(Protocol):
 
     root: Path
 
-    def new_id(self, at: float) -> str: ...
+    def new_id(self, started_at: float) -> str: ...
     def path(self, session: str) -> Path: ...
 
 
@@ -61,7 +61,7 @@ def list_sessions(root: Path) -> SessionListing:
         for name in os.listdir(above):
             if name[0] == "." or clean(name) != name:  # not UTF-8: none of ours
                 continue
-            if (stamp := stamp_of(f"{name}/{log_file.NAME}", above)) is not None:
+            if (stamp := stamp_of(f"{name}/{log_file.FILE_NAME}", above)) is not None:
                 stamps[name] = stamp
     except OSError as error:
         raise BadInput(_unreadable(root, error)) from error
@@ -74,12 +74,12 @@ def list_sessions(root: Path) -> SessionListing:
 def stamp_of(file: str | Path, above: int | None = None) -> FileStamp | None:
     """The stamp of this journal; None if there is no file."""
     try:
-        found = os.stat(file, dir_fd=above)
+        status = os.stat(file, dir_fd=above)
     except (OSError, ValueError):  # the latter for what can be no path
         return None
-    if not (S_ISREG(found.st_mode) or S_ISDIR(found.st_mode)):
+    if not (S_ISREG(status.st_mode) or S_ISDIR(status.st_mode)):
         return None  # whoever opened a pipe would wait without end
-    return FileStamp(found.st_size, found.st_mtime_ns, found.st_ino)
+    return FileStamp(status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 def _unreadable(root: Path, error: OSError) -> str:

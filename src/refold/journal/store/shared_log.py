@@ -28,8 +28,8 @@ from refold.journal.store.reader import Reader
 
 State = TypeVar("State")
 Change = TypeVar("Change", bound=Struct)
-_TIMEOUT = 10.0  # seconds that the lock is waited for: who has it needs a moment
-_LOOK_AGAIN = 0.005
+_TIMEOUT_SECONDS = 10.0  # seconds that the lock is waited for: who has it needs a moment
+_POLL_SECONDS = 0.005
 
 
 class EventSchema(Generic[State, Change]):
@@ -81,7 +81,7 @@ class SharedLog(Generic[State, Change]):
 
         Returns that and the value after it. What `decide` raises is passed on.
         """
-        with self._alone, as_journal_errors("write", self.path), self._locked() as log:
+        with self._alone, as_journal_errors("write", self.path), self._open_locked() as log:
             event = decide(self._read())
             if event is None:
                 return None, self._state
@@ -127,18 +127,18 @@ class SharedLog(Generic[State, Change]):
         self._file: tuple[int, int] | None = None
 
     @contextmanager
-    def _locked(self) -> Generator[LogFile]:
-        made = make_directories(self.path.parent, self._disk)
-        log = self._opened()
+    def _open_locked(self) -> Generator[LogFile]:
+        created = make_directories(self.path.parent, self._disk)
+        log = self._open_file()
         try:
             empty = not self.path.stat().st_size
-            log.mend(sys.maxsize, [*made, self.path.parent] if empty else ())
+            log.mend(sys.maxsize, [*created, self.path.parent] if empty else ())
             yield log
         finally:
             log.close()
 
-    def _opened(self) -> LogFile:
-        until = time.monotonic() + _TIMEOUT
+    def _open_file(self) -> LogFile:
+        until = time.monotonic() + _TIMEOUT_SECONDS
         while True:
             try:
                 log = LogFile(self.path, self._disk, new=not self.path.exists())
@@ -150,7 +150,7 @@ class SharedLog(Generic[State, Change]):
                         f"{self.path} is held by another process: try again when that has "
                         "ended"
                     ) from error
-                time.sleep(_LOOK_AGAIN)
+                time.sleep(_POLL_SECONDS)
                 continue
             if log.in_place():
                 return log

@@ -16,19 +16,19 @@ from refold.errors import Corrupt, JournalError
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import ChildBorn, ChildEnded, Entry
-from refold.journal.state.children import CHILD, Child
+from refold.journal.state.children import CHILD_PATTERN, Child
 from refold.journal.state.fold import fold
-from refold.journal.state.session_tree import ROOT, Node
+from refold.journal.state.session_tree import ROOT_ADDRESS, Node
 from refold.journal.store import log_file, writer_lock
 from refold.journal.store.reader import Reader
-from refold.journal.store.session_files import CHILDREN
+from refold.journal.store.session_files import CHILDREN_DIRECTORY
 
-_LOOKS = 3
+_MAX_READS = 3
 
 
 def tree(path: Path, session: str) -> Node:
     """The session in this directory, with all its subagents."""
-    return _node(path, session, ROOT, None, begins=False)
+    return _node(path, session, ROOT_ADDRESS, None, begins=False)
 
 
 def entries_in(
@@ -39,30 +39,30 @@ def entries_in(
     `known` is an event that the parent recorded, as (seq, hash). One that `begins` may have
     no file yet.
     """
-    found: list[Entry] = []
-    file, seq = path / log_file.NAME, known[0]
+    entries: list[Entry] = []
+    file, seq = path / log_file.FILE_NAME, known[0]
     try:
         for entry, head in codec.decode(Reader(file).read(0)):
             if head.seq == seq and head.h != known[1]:
-                return found, f"{file}: event {seq} is not the one that its parent knows"
-            found.append(entry)
-        if len(found) < seq:
-            return found, f"{file}: it ends before event {seq}, which its parent knows"
+                return entries, f"{file}: event {seq} is not the one that its parent knows"
+            entries.append(entry)
+        if len(entries) < seq:
+            return entries, f"{file}: it ends before event {seq}, which its parent knows"
     except Corrupt as error:
-        return found, f"{file}: {error}"
+        return entries, f"{file}: {error}"
     except FileNotFoundError as error:
-        return found, "" if begins else f"{file} cannot be read: {error.strerror}"
+        return entries, "" if begins else f"{file} cannot be read: {error.strerror}"
     except OSError as error:
-        return found, f"{file} cannot be read: {error.strerror}"
-    if not found and not begins and not is_written(path):
-        return found, f"{file}: no event is left in it (refold sessions check says more)"
-    return found, ""
+        return entries, f"{file} cannot be read: {error.strerror}"
+    if not entries and not begins and not is_written(path):
+        return entries, f"{file}: no event is left in it (refold sessions check says more)"
+    return entries, ""
 
 
 def is_written(path: Path) -> bool:
     """Whether a running process holds the writer lock of this session."""
     with suppress(OSError):
-        for _ in range(_LOOKS):
+        for _ in range(_MAX_READS):
             note = writer_lock.read(path)
             if note.state != "damaged":  # it may just have been in writing
                 return writer_lock.lives(note.writer)
@@ -75,12 +75,12 @@ def _node(
     written = is_written(
         path
     )  # before the lines: who ends after this is seen to have ended
-    found, damage = entries_in(path, begins=begins)
-    view = fold(found)
-    known = {each.name: each for each in view.children.children}
+    entries, damage = entries_in(path, begins=begins)
+    view = fold(entries)
+    known = {known_child.name: known_child for known_child in view.children.children}
     below = tuple(
         _node(
-            path / CHILDREN / name,
+            path / CHILDREN_DIRECTORY / name,
             f"{session}/{name}",
             f"{address}/{name}",
             known.get(name),
@@ -88,12 +88,12 @@ def _node(
         )
         for name in _names(path, known)
     )
-    return Node(address, session, found, view, child, damage, written, below)
+    return Node(address, session, entries, view, child, damage, written, below)
 
 
 def _names(path: Path, known: dict[str, Child]) -> list[str]:
     """Subagents that the journal names, and those that only exist on disk, by number."""
-    born = {name for name in known if re.fullmatch(CHILD, name)}
+    born = {name for name in known if re.fullmatch(CHILD_PATTERN, name)}
     return sorted(
         born.union(children_in(path)), key=lambda name: int(name.rpartition("-")[2])
     )
@@ -101,10 +101,12 @@ def _names(path: Path, known: dict[str, Child]) -> list[str]:
 
 def children_in(path: Path) -> Iterator[str]:
     """The names of the subagents that have a directory below this session."""
-    with suppress(OSError), os.scandir(path / CHILDREN) as found:
-        for each in found:
-            if re.fullmatch(CHILD, each.name) and each.is_dir(follow_symlinks=False):
-                yield each.name
+    with suppress(OSError), os.scandir(path / CHILDREN_DIRECTORY) as entries:
+        for entry in entries:
+            if re.fullmatch(CHILD_PATTERN, entry.name) and entry.is_dir(
+                follow_symlinks=False
+            ):
+                yield entry.name
 
 
 class LineSource(Protocol):
@@ -120,11 +122,11 @@ class JournalLines:
     """Those of the session in this directory."""
 
     def __init__(self, path: Path) -> None:
-        self._path, file = path, path / log_file.NAME
+        self._path, file = path, path / log_file.FILE_NAME
         self.name, self.read = str(file), Reader(file).read
 
     def below(self, child: str) -> "JournalLines":
-        return JournalLines(self._path / CHILDREN / child)
+        return JournalLines(self._path / CHILDREN_DIRECTORY / child)
 
 
 class TreeFollower:
@@ -140,18 +142,18 @@ class TreeFollower:
 
     def new_entries(self) -> list[tuple[str, Entry]]:
         """New entries with the address of their node, in the order of time."""
-        found = list[tuple[float, str, Entry]]()
+        entries = list[tuple[float, str, Entry]]()
         waiting = list(self._followed)
         while waiting:  # those that were born meanwhile come after their parents
             address = waiting.pop(0)
-            for at, entry in self._new(address):
-                found.append((at, address, entry))
+            for time, entry in self._new(address):
+                entries.append((time, address, entry))
                 if born := self._born(address, entry):
                     waiting.append(born)
-        for _, address, entry in found:
+        for _, address, entry in entries:
             if isinstance(entry.event, ChildEnded):
                 self._leave(f"{address}/{entry.event.child}")
-        return [(each, entry) for _, each, entry in sorted(found, key=lambda e: e[0])]
+        return [(node, entry) for _, node, entry in sorted(entries, key=lambda e: e[0])]
 
     def _new(self, address: str) -> Iterator[tuple[float, Entry]]:
         followed = self._followed[address]
@@ -166,15 +168,15 @@ class TreeFollower:
             return ""
         name, below = entry.event.child, f"{address}/{entry.event.child}"
         followed = self._followed.get(address)
-        if not re.fullmatch(CHILD, name) or followed is None:
+        if not re.fullmatch(CHILD_PATTERN, name) or followed is None:
             return ""
         self._followed[below] = _Followed(followed.source.below(name))
         return below
 
     def _leave(self, address: str) -> None:
-        for each in list(self._followed):
-            if each == address or each.startswith(f"{address}/"):
-                del self._followed[each]
+        for node in list(self._followed):
+            if node == address or node.startswith(f"{address}/"):
+                del self._followed[node]
 
 
 class _Followed:

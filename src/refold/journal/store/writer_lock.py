@@ -24,7 +24,7 @@ from refold.errors import Held
 from refold.journal.store.disk import Disk
 
 HEAD_WIDTH = 128
-NAME = "pen"
+FILE_NAME = "pen"
 
 
 class Writer(Struct, frozen=True):
@@ -53,11 +53,11 @@ class LockFile:
     """The note, kept open by the writer."""
 
     def __init__(self, directory: Path, disk: Disk) -> None:
-        self._path, self._disk = directory / NAME, disk
+        self._path, self._disk = directory / FILE_NAME, disk
         self._name = str(self._path)
         self._file, self._signed = -1, b""
 
-    def sign(self, writer: Writer, head: tuple[int, str], kept: int) -> None:
+    def sign(self, writer: Writer, head: tuple[int, str], kept_bytes: int) -> None:
         if self._file < 0 or not self.in_place():
             self.close()
             try:
@@ -65,23 +65,23 @@ class LockFile:
             except FileNotFoundError:
                 self._file = self._disk.open(self._path, new=True)
         self._signed = msgspec.json.encode(writer) + b"\n"
-        words = _head_line(head, kept) + self._signed
+        words = _head_line(head, kept_bytes) + self._signed
         self._disk.write(self._file, words, 0)
         self._disk.truncate(self._file, len(words))
 
-    def remember(self, head: tuple[int, str], kept: int) -> None:
+    def remember(self, head: tuple[int, str], kept_bytes: int) -> None:
         """Note where the journal ends now."""
         # The lines are written by now, and an older note only notices less.
         with suppress(OSError):
-            self._disk.write(self._file, _head_line(head, kept), 0)
+            self._disk.write(self._file, _head_line(head, kept_bytes), 0)
 
     def in_place(self) -> bool:
         """Whether the file is still there and says what was signed."""
         try:
-            there, ours = os.lstat(self._name), os.fstat(self._file)
+            current, ours = os.lstat(self._name), os.fstat(self._file)
         except OSError:
             return False
-        same = (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
+        same = (current.st_dev, current.st_ino) == (ours.st_dev, ours.st_ino)
         return same and os.pread(self._file, 4096, HEAD_WIDTH) == self._signed
 
     def close(self) -> None:
@@ -109,13 +109,13 @@ def this_process(epoch: int, claim: int = 0) -> Writer:
 def read(directory: Path) -> LockNote:
     """The note as it is now."""
     try:
-        data = (directory / NAME).read_bytes()
+        data = (directory / FILE_NAME).read_bytes()
     except FileNotFoundError:
         return LockNote(state="missing")
     try:
-        head, kept = _head(data[:HEAD_WIDTH])
+        head, kept_bytes = _head(data[:HEAD_WIDTH])
         signed = data[HEAD_WIDTH:].split(b"\n")[0]
-        return LockNote(msgspec.json.decode(signed, type=Writer), head, kept)
+        return LockNote(msgspec.json.decode(signed, type=Writer), head, kept_bytes)
     except (ValueError, msgspec.DecodeError):
         return LockNote(state="damaged")
 
@@ -150,8 +150,8 @@ def is_locked_by(pid: int, path: Path) -> bool:
     return False
 
 
-def _head_line(head: tuple[int, str], kept: int) -> bytes:
-    words = f"{head[0]} {head[1] or '-'} {kept}"
+def _head_line(head: tuple[int, str], kept_bytes: int) -> bytes:
+    words = f"{head[0]} {head[1] or '-'} {kept_bytes}"
     return f"{words} {crc32(words.encode()):08x}".ljust(HEAD_WIDTH - 1).encode() + b"\n"
 
 
@@ -159,8 +159,8 @@ def _head(line: bytes) -> tuple[tuple[int, str], int]:
     words, check = line.rsplit(maxsplit=1)
     if int(check, 16) != crc32(words):
         raise ValueError("the checksum differs")
-    seq, h, kept = words.decode().split()
-    return (int(seq), "" if h == "-" else h), int(kept)
+    seq, h, kept_bytes = words.decode().split()
+    return (int(seq), "" if h == "-" else h), int(kept_bytes)
 
 
 def _may_live(writer: Writer) -> bool:

@@ -20,8 +20,8 @@ from anyio.lowlevel import current_token
 
 T = TypeVar("T")
 
-THREADS = 4
-IDLE = 10.0  # seconds without work after which a thread ends
+MAX_THREADS = 4
+IDLE_SECONDS = 10.0  # seconds without work after which a thread ends
 
 
 class WorkQueue:
@@ -46,7 +46,7 @@ class WorkQueue:
 class Writers:
     """Threads that start when there is work, and end when there is none for long."""
 
-    def __init__(self, threads: int = THREADS, idle: float = IDLE) -> None:
+    def __init__(self, threads: int = MAX_THREADS, idle: float = IDLE_SECONDS) -> None:
         self._most, self._running, self._busy_queues = threads, 0, 0
         self._patience = idle
         self._queues = SimpleQueue[WorkQueue]()

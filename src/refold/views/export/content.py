@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.journal.events.kinds import Said, SessionStarted, SystemPromptSet
-from refold.journal.state.conversation import REQUESTERS
+from refold.journal.state.conversation import REQUEST_SENDERS
 from refold.journal.state.session_tree import Node, spent_below
 from refold.values.display import Output
 from refold.values.messages import Image, ToolCall
@@ -133,7 +133,7 @@ def title_of(node: Node) -> str:
     texts = (
         message.typed or message.text
         for message in messages
-        if message.sender in REQUESTERS
+        if message.sender in REQUEST_SENDERS
     )
     first = next((words for words in texts if words.strip()), "")
     return _short(node.view.session.name or first) or f"session {node.session}"
@@ -176,7 +176,7 @@ def _turns(blocks: Sequence[Block], *, runs: bool) -> Iterator[Turn]:
 def _is_of_a_turn(block: Block) -> bool:
     match block:
         case MessageBlock(sender=sender):
-            return sender in REQUESTERS
+            return sender in REQUEST_SENDERS
         case NoticeBlock():
             return False
         case _:
@@ -190,7 +190,9 @@ def _turn(number: int, blocks: Sequence[Block], over: TurnEndBlock | None) -> Tu
     within = {id_: tuple(calls) for id_, calls in groupby(nested, key=lambda b: b.within)}
     inner = set(map(id, nested))
     top = tuple(b for b in blocks if id(b) not in inner)
-    messages = [b for b in blocks if isinstance(b, MessageBlock) and b.sender in REQUESTERS]
+    messages = [
+        b for b in blocks if isinstance(b, MessageBlock) and b.sender in REQUEST_SENDERS
+    ]
     words = _short(messages[0].user_text) if messages else ""
     began = blocks[0].at if blocks else over.at if over else 0.0
     return Turn(number, words or "(no message)", began, top, within, over)

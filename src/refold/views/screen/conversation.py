@@ -18,7 +18,7 @@ from refold.journal.events.kinds import (
     Stopped,
     TurnEnded,
 )
-from refold.journal.state.conversation import SHELL
+from refold.journal.state.conversation import SHELL_SENDER
 from refold.journal.state.fold import View
 from refold.values.control import Final
 from refold.values.growing import Growing
@@ -130,7 +130,7 @@ def from_child(sender: str) -> bool:
 
 def from_shell(sender: str) -> bool:
     """Whether it is a command that the user ran, with its output."""
-    return sender == SHELL
+    return sender == SHELL_SENDER
 
 
 def _message_block(seq: int, time: float, message: Said) -> MessageBlock:

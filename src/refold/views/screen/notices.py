@@ -240,7 +240,7 @@ def _background_ended(end: BackgroundEnded, view: View) -> Line | None:
 
 def _rewound(before: View, view: View, mark: int) -> Line:
     """The last message that is left, so that users know where they are."""
-    if before.marked(mark) is None:
+    if before.mark_at(mark) is None:
         return line(f"The conversation is unchanged: there is no event {mark}.", "dim")
     messages = view.conversation.user_messages
     if not messages:

@@ -8,7 +8,7 @@ from typing import cast
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from refold.journal.state.changed_files import merged
+from refold.journal.state.changed_files import merge_changes
 from refold.journal.state.fold import View
 from refold.values.json_check import value_in
 from refold.values.modes import Outcome
@@ -82,7 +82,7 @@ def with_earlier(newest: Result, earlier: Sequence[Result]) -> Result:
     costs = [turn.cost for turn in results]
     files: Mapping[str, str] = {}
     for turn in results:
-        files = merged(files, [(change.path, change.kind) for change in turn.files])
+        files = merge_changes(files, [(change.path, change.kind) for change in turn.files])
     return replace(
         newest,
         steps=sum(turn.steps for turn in results),
