@@ -343,7 +343,7 @@ class TestABadDisk:
     @pytest.mark.parametrize(
         ("code", "told"),
         [
-            (errno.ENOSPC, "No space left on device; make room"),
+            (errno.ENOSPC, "No space left on device; free up disk space"),
             (errno.EIO, "Input/output error; the disk has a fault"),
             (errno.EROFS, "Read-only file system; set REFOLD_HOME"),
         ],

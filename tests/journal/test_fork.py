@@ -313,7 +313,7 @@ def test_a_disk_that_fails_leaves_nothing_half(tmp_path: Path, calls: int) -> No
     before = everything(path)
     full = OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(JournalError, match="make room"):
+    with pytest.raises(JournalError, match="free up disk space"):
         fork(home, "a", None, NOW, Dying(calls, full))
 
     whole = [home.check(s.id).damages for s in home.sessions()]
