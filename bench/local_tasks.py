@@ -40,7 +40,7 @@ from refold.provider.local.server import Serving, SharedServer
 from refold.provider.openai_chat import OpenAIChat
 from refold.provider.port import Delta, Provider, Request
 from refold.provider.spec import Quirks
-from refold.provider.text_protocol.selection import Tools, calling
+from refold.provider.text_protocol.selection import Tools, with_call_protocol
 from refold.tools.builtin import builtin
 
 SMALL = ModelTraits(small=True)
@@ -253,7 +253,9 @@ async def speaking(
             )
             chat = OpenAIChat(http, Quirks(output_limit="max_tokens"))
             try:
-                yield Limited(calling(chat, "local", "openai-chat", model.name, calls))
+                yield Limited(
+                    with_call_protocol(chat, "local", "openai-chat", model.name, calls)
+                )
             finally:
                 await http.aclose()
 

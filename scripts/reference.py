@@ -100,12 +100,12 @@ def providers() -> str:
 
 def backends() -> str:
     """The built-in command lines, and why their own tools can do nothing."""
-    from refold.provider.command.backends import built_in
+    from refold.provider.command.backends import builtin_specs
 
     rows = [
         f"| `{spec.name}/MODEL` | `{spec.argv[0]}` | {how_to(spec.install)} "
         f"| {spec.tools_off_by or 'not possible: [it runs in a sandbox](#a-program-with-tools-of-its-own)'} |"
-        for spec in built_in()
+        for spec in builtin_specs()
     ]
     head = [
         "| model | program | install | own tools switched off by |",

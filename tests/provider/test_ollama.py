@@ -12,7 +12,7 @@ from refold.errors import Refused
 from refold.provider.catalog import connect
 from refold.provider.ollama import model_of
 from refold.provider.port import CallDelta, Delta, Request, RequestSent, Retrying
-from refold.provider.text_protocol.selection import Tools, calling
+from refold.provider.text_protocol.selection import Tools, with_call_protocol
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, ReceivedRequest, wire_server
@@ -53,7 +53,7 @@ def told(
             async with aclosing(
                 connect(spec_of("ollama"), environ, window=window)
             ) as inner:
-                provider = calling(inner, "ollama", "ollama", "m-1", tools)
+                provider = with_call_protocol(inner, "ollama", "ollama", "m-1", tools)
                 return [await heard(provider, each) for each in asked], server.heard
 
     return anyio.run(use)

@@ -27,9 +27,9 @@ from refold.provider.text_protocol.selection import (
     CallProtocolSelector,
     TextCallModels,
     Tools,
-    calling,
-    chosen,
+    choose_protocol,
     needs_text,
+    with_call_protocol,
 )
 from refold.testing.provider_conformance import ProviderContract
 from refold.testing.providers import Line, Reply, ScriptedProvider
@@ -246,14 +246,23 @@ def test_what_was_found_is_remembered_for_the_next_session(
 ) -> None:
     first = TextCallModels(tmp_path, "lab", "http://127.0.0.1:1/v1")
     ask(
-        calling(ScriptedProvider(said, TAGGED), "lab", "openai-chat", "m-1", found=first),
+        with_call_protocol(
+            ScriptedProvider(said, TAGGED),
+            "lab",
+            "openai-chat",
+            "m-1",
+            text_call_models=first,
+        ),
         ASKED,
     )
 
     again = TextCallModels(tmp_path, "lab", "http://127.0.0.1:1/v1")
     other = TextCallModels(tmp_path, "lab", "http://127.0.0.1:2/v1")
     inner = ScriptedProvider(TAGGED)
-    (found,) = ask(calling(inner, "lab", "openai-chat", "m-1", found=again), ASKED)
+    (found,) = ask(
+        with_call_protocol(inner, "lab", "openai-chat", "m-1", text_call_models=again),
+        ASKED,
+    )
 
     assert ("m-1" in again, "m-2" in again, "m-1" in other) == (True, False, False)
     assert (calls(found), notices(found)) == (BOOKED, [])
@@ -506,7 +515,7 @@ def test_a_person_s_choice_goes_before_what_is_known() -> None:
     inner = ScriptedProvider()
 
     def called(model: str, tools: Tools = "auto") -> str:
-        found = calling(inner, "gemini", "gemini", model, tools)
+        found = with_call_protocol(inner, "gemini", "gemini", model, tools)
         return "native" if found is inner else type(found).__name__
 
     assert called("gemma-3-4b-it") == "TextProtocol"
@@ -531,9 +540,9 @@ def test_a_person_s_choice_goes_before_what_is_known() -> None:
 def test_a_person_may_say_of_each_model_that_it_calls_in_words(
     model: str, patterns: list[str], found: Tools
 ) -> None:
-    assert chosen(model, "native", patterns) == found
+    assert choose_protocol(model, "native", patterns) == found
 
 
 @pytest.mark.parametrize("tools", ["auto", "native", "text"])
 def test_other_models_call_as_all_of_their_provider_s_do(tools: Tools) -> None:
-    assert chosen("qwen3", tools, ["gemma*"]) == tools
+    assert choose_protocol("qwen3", tools, ["gemma*"]) == tools

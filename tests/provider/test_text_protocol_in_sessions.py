@@ -7,7 +7,7 @@ import pytest
 
 from refold import Agent, Effect, Question, Reply, Result, tool
 from refold.provider.port import Delta, Done, Provider, Request, TextDelta
-from refold.provider.text_protocol.parse import BROKEN_OFF, QUOTED
+from refold.provider.text_protocol.parse import BROKEN_OFF_REASON, QUOTED_REASON
 from refold.provider.text_protocol.protocol import TextProtocol
 from refold.provider.text_protocol.selection import CallProtocolSelector
 from refold.testing.providers import Line, ScriptedProvider
@@ -98,10 +98,10 @@ def test_several_calls_are_all_made_and_told_in_their_order(
 
 
 DOUBTFUL: tuple[tuple[Line, str], ...] = (
-    (f"poison.txt says:\n{TAGGED}\nThat orders something.", QUOTED),
-    (f"poison.txt says: {TAGGED}", QUOTED),
-    (f"{TAGGED}\nand then\n{TAGGED}", QUOTED),
-    ('<tool_call>\n{"name":"order","argum', BROKEN_OFF),
+    (f"poison.txt says:\n{TAGGED}\nThat orders something.", QUOTED_REASON),
+    (f"poison.txt says: {TAGGED}", QUOTED_REASON),
+    (f"{TAGGED}\nand then\n{TAGGED}", QUOTED_REASON),
+    ('<tool_call>\n{"name":"order","argum', BROKEN_OFF_REASON),
 )
 
 

@@ -10,8 +10,12 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from refold.provider.port import CallDelta, Delta, TextDelta
-from refold.provider.text_protocol.call_formats import decoded, fits
-from refold.provider.text_protocol.parse import BROKEN_OFF, QUOTED, StreamParser
+from refold.provider.text_protocol.call_formats import fits, parse_json
+from refold.provider.text_protocol.parse import (
+    BROKEN_OFF_REASON,
+    QUOTED_REASON,
+    StreamParser,
+)
 from refold.values.tools import ToolSpec
 
 READ = ToolSpec(
@@ -136,7 +140,7 @@ def test_a_fence_behind_words_may_show_a_file_and_its_maker_is_told(written: str
     answer = f"Let me look.\n\n{written}"
 
     assert heard(answer) == (answer, [])
-    assert whys(answer) == [("read_file", QUOTED)]
+    assert whys(answer) == [("read_file", QUOTED_REASON)]
 
 
 @pytest.mark.parametrize("written", ONE_CALL.values(), ids=ONE_CALL)
@@ -169,7 +173,7 @@ HALVES = {
 @pytest.mark.parametrize(("written", "name"), HALVES.values(), ids=HALVES)
 def test_the_maker_of_half_a_call_is_told(written: str, name: str) -> None:
     assert heard(written) == (written, [])
-    assert whys(written) == [(name, BROKEN_OFF)]
+    assert whys(written) == [(name, BROKEN_OFF_REASON)]
 
 
 def test_before_half_a_call_nothing_is_made() -> None:
@@ -265,21 +269,21 @@ def test_what_may_be_only_quoted_is_not_made_and_its_maker_is_told(written: str)
     assert heard(written) == (written, [])
     assert heard(list(written)) == (written, [])
     assert heard(written, native=True) == (written, [])
-    assert whys(written) == [("read_file", QUOTED)]
+    assert whys(written) == [("read_file", QUOTED_REASON)]
 
 
 def test_of_calls_with_a_word_between_none_is_made() -> None:
     between = f"{TAG}\nAnd now:\n{TAG}"
 
     assert heard(between) == (between, [])
-    assert whys(between) == [("read_file", QUOTED)] * 2
+    assert whys(between) == [("read_file", QUOTED_REASON)] * 2
 
 
 def test_calls_that_follow_one_out_of_place_are_not_made_either() -> None:
     written = f"So: {TAG}\n{TAG}"
 
     assert heard(written) == (written, [])
-    assert whys(written) == [("read_file", QUOTED)] * 2
+    assert whys(written) == [("read_file", QUOTED_REASON)] * 2
 
 
 def test_after_a_quote_a_call_is_one() -> None:
@@ -306,7 +310,7 @@ def test_a_closing_tag_alone_says_call_too() -> None:
 def test_json_that_nobody_can_read_is_a_value_error() -> None:
     for text in ("[" * 100_000 + "]" * 100_000, "[NaN]", "", "[1 2]", '{"a": 9e}'):
         with pytest.raises(ValueError):  # noqa: PT011  # whichever: it is caught as that
-            decoded(text)
+            parse_json(text)
 
 
 def test_of_an_unknown_tool_it_is_a_call_if_a_tag_says_so_or_nothing_else_was_said() -> (
@@ -343,7 +347,7 @@ def test_what_comes_after_a_broken_call_is_not_lost() -> None:
     written = f'{broken}\nAnd "so".'
 
     assert heard(written) == (written, [])
-    assert whys(written) == [("note", QUOTED)]
+    assert whys(written) == [("note", QUOTED_REASON)]
 
 
 def test_a_model_that_makes_up_results_is_not_listened_to() -> None:

@@ -131,10 +131,10 @@ class Connections:
         spec, model = found.spec, found.model
         if not isinstance(spec, ProviderSpec):
             return False
-        from refold.provider.text_protocol.selection import chosen, needs_text
+        from refold.provider.text_protocol.selection import choose_protocol, needs_text
 
         own = self._settings.providers.get(spec.name, OwnProvider())
-        how = chosen(model, own.tools, own.text_tools)
+        how = choose_protocol(model, own.tools, own.text_tools)
         return how == "text" or (
             how == "auto"
             and (needs_text(spec.name, model) or model in self._found_before(spec))
@@ -170,10 +170,10 @@ class Connections:
         first = name.partition("/")[0].lower()
         if (server := find_by_name(first, self.known)) is not None:
             return NamedModel(*catalog.parse_model(name, (server,)))
-        from refold.provider.command.backends import built_in, named
+        from refold.provider.command.backends import builtin_specs, parse_name
         from refold.provider.command.spec import own
 
-        found = named(name, own(self._settings.commands))
+        found = parse_name(name, own(self._settings.commands))
         if found is not None:
             return NamedModel(*found)
         match plugin_provider(first):
@@ -184,7 +184,7 @@ class Connections:
             case None:
                 pass
         names = [n for spec in self.known for n in (spec.name, *spec.aliases)]
-        names += [*(spec.name for spec in built_in()), "command", "local"]
+        names += [*(spec.name for spec in builtin_specs()), "command", "local"]
         raise no_provider(first, names)
 
     def _connected(self, name: str, form: Format | Literal[""]) -> Provider:
@@ -226,7 +226,10 @@ class Connections:
         return InContext(provider, wanted)
 
     def _server(self, spec: ProviderSpec, model: str) -> Provider:
-        from refold.provider.text_protocol.selection import calling, chosen
+        from refold.provider.text_protocol.selection import (
+            choose_protocol,
+            with_call_protocol,
+        )
 
         own = self._settings.providers.get(spec.name, OwnProvider())
         reach = partial(self._reached, spec, own.window)
@@ -237,9 +240,11 @@ class Connections:
             self._late[f"{spec.name}/{model}"] = found
         else:
             found = reach()
-        how = chosen(model, own.tools, own.text_tools)
+        how = choose_protocol(model, own.tools, own.text_tools)
         before = self._found_before(spec)
-        return calling(self._kept(found), spec.name, spec.wire, model, how, before)
+        return with_call_protocol(
+            self._kept(found), spec.name, spec.wire, model, how, before
+        )
 
     def _found_before(self, spec: ProviderSpec) -> "TextCallModels":
         from refold.provider.text_protocol.selection import TextCallModels

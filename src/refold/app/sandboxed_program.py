@@ -50,7 +50,7 @@ class SandboxedProgram:
     ) -> None:
         self._spec, self._model = spec, model
         self._environ = environ
-        self._prompts = Prompts(conversation.over(spec.conversation))
+        self._prompts = Prompts(conversation.with_defaults(spec.conversation))
         program = Programs(environ).find(spec.argv[0])
         if not program:
             raise BadInput(errors.missing(spec, spec.argv[0]))
@@ -86,7 +86,7 @@ class SandboxedProgram:
         if not response:
             raise errors.empty(self._spec, "", about_run)
         yield TextDelta(response)
-        ended = reading.done(f"{log.decode(errors='replace')}\n{about_run}")
+        ended = reading.to_done(f"{log.decode(errors='replace')}\n{about_run}")
         yield replace(ended, warning=outside.rstrip("."))
 
     async def aclose(self) -> None:
@@ -130,8 +130,10 @@ class SandboxedProgram:
         if done.timed_out or done.stopped:
             return errors.silent(self._spec, _SECONDS, text)
         if done.code:
-            return errors.failing(self._spec, self._model, text, errors.ended(done.code))
-        return None if reading.said else errors.empty(self._spec, "", text)
+            return errors.failure(
+                self._spec, self._model, text, errors.describe_end(done.code)
+            )
+        return None if reading.has_text else errors.empty(self._spec, "", text)
 
 
 def _directory(spec: CommandSpec, environ: Mapping[str, str]) -> str:

@@ -161,7 +161,7 @@ def _backend(declared: Declared) -> _Backend:
             f"{declared.where}: the agent {variant.name} has no backend: a generated program needs "
             'one, such as backend = "ollama"'
         )
-    if any(spec.name == name for spec in backends.built_in()):
+    if any(spec.name == name for spec in backends.builtin_specs()):
         return _program(declared, name, model)
     return _api(declared, catalog.find(name), model)
 

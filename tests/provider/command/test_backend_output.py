@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.errors import BadInput
-from refold.provider.command.output import ProgramOutputReader, counted
+from refold.provider.command.output import ProgramOutputReader, token_usage
 from refold.provider.command.spec import Counts, ProgramOutput, json_path, json_paths
 from refold.provider.port import Delta, Done, TextDelta, ThinkingDelta
 from refold.values.usage import Usage
@@ -51,7 +51,7 @@ def test_a_place_says_where_something_stands_and_what_else_must_be_so(
 ) -> None:
     line = {"a": {"b": [2, 3], "c": True}, "kind": "x", "none": None, "n": 1.5}
 
-    assert json_path(text).found(line) == found
+    assert json_path(text).find(line) == found
 
 
 @pytest.mark.parametrize("text", ["", "a..b", "a b", "a if b", "a if =c", "if a=b"])
@@ -69,7 +69,7 @@ def test_lines_of_json_are_told_piece_by_piece_and_the_rest_is_kept_for_the_end(
 
     assert found == [TextDelta("Hel"), ThinkingDelta("hm"), TextDelta("\nlo")]
     assert reading.over
-    assert reading.done() == Done(cost=0.5, by_agent=True)
+    assert reading.to_done() == Done(cost=0.5, by_agent=True)
 
 
 def test_an_answer_that_came_in_no_pieces_is_taken_whole() -> None:
@@ -115,7 +115,7 @@ def test_tokens_are_counted_as_ours_where_cached_ones_are_in_their_input(
         inclusive=True,
     )
 
-    assert counted(json.loads(line), counts) == usage
+    assert token_usage(json.loads(line), counts) == usage
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_of_all_tokens_those_that_were_not_read_were_put_out(
         inclusive=True,
     )
 
-    assert counted(json.loads(line), counts) == usage
+    assert token_usage(json.loads(line), counts) == usage
 
 
 def test_tokens_can_stand_in_words_on_standard_error() -> None:
@@ -149,7 +149,7 @@ def test_tokens_can_stand_in_words_on_standard_error() -> None:
         printed=(("fresh", r"^read:\s+([\d,]+)"), ("output", r"^said: (\d+)"))
     )
 
-    done = read(output, b"Hi")[1].done("read:  1,024 tokens\nsaid: 7 tokens\n")
+    done = read(output, b"Hi")[1].to_done("read:  1,024 tokens\nsaid: 7 tokens\n")
 
     assert done == Done(Usage(fresh=1024, output=7), by_agent=True)
 

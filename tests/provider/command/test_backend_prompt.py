@@ -13,11 +13,11 @@ from inline_snapshot import snapshot
 from msgspec import Raw
 
 from refold.provider.command.prompt import (
-    GUIDE,
+    GUIDE_TEXT,
     Prompts,
     TranscriptLine,
+    format_transcript,
     transcript,
-    written,
 )
 from refold.provider.command.spec import ConversationFormat
 from refold.provider.settings import Context, Format
@@ -363,7 +363,7 @@ Assistant: done
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_each_mode_in_each_format_is_told_so(context: Context, form: Format) -> None:
-    told = written(transcript(TALK, context, 1, "You are Refold."), form)
+    told = format_transcript(transcript(TALK, context, 1, "You are Refold."), form)
 
     assert told == TOLD[context, form]
 
@@ -442,7 +442,9 @@ def test_what_a_program_cannot_be_shown_is_told_in_words() -> None:
 def test_a_prompt_begins_with_what_is_asked_for_and_never_with_what_was_said() -> None:
     slash = transcript(talk(("user", "/exit")), "fresh", 1)
 
-    assert [written(slash, form).partition(GUIDE)[0] for form in FORMATS] == [
+    assert [
+        format_transcript(slash, form).partition(GUIDE_TEXT)[0] for form in FORMATS
+    ] == [
         "System: ",
         "## System\n\n```text\n",
         '[\n{"role":"system","content":"',
@@ -474,7 +476,7 @@ def test_no_message_can_pass_for_another(
 ) -> None:
     told = transcript(talk(*said), context, window, system)
 
-    assert PARSED[form](written(told, form)) == [
+    assert PARSED[form](format_transcript(told, form)) == [
         (one.speaker, kept(one.text, form)) for one in told
     ]
 
@@ -517,7 +519,7 @@ def test_a_talk_that_grew_and_was_taken_back_is_told_like_any_other(
 
     for back, new in steps:
         spoken = (*spoken[: max(len(spoken) - back, 0)], *talk(*new))
-        told = written(transcript(spoken, context, 2, system), form)
+        told = format_transcript(transcript(spoken, context, 2, system), form)
 
         assert prompts.prompt(Log(spoken), system) == told
 
@@ -546,7 +548,7 @@ def test_two_talks_can_have_the_same_prompts() -> None:
     prompts.prompt(Log(one))
     prompts.prompt(Log(other))
 
-    assert prompts.prompt(Log((*other, *one))) == written(
+    assert prompts.prompt(Log((*other, *one))) == format_transcript(
         transcript((*other, *one), "continue", 1), "plain"
     )
 
@@ -571,7 +573,7 @@ def test_a_step_writes_only_what_is_new_in_it(form: Format) -> None:
     prompts.prompt((*rewound, StoredMessage(41, Message("user", Counted((Text("x"),))))))
 
     assert len(read) == 51
-    assert told == written(transcript(log, "continue", 1), form)
+    assert told == format_transcript(transcript(log, "continue", 1), form)
 
 
 def kept(text: str, form: Format) -> str:

@@ -9,9 +9,15 @@ from inline_snapshot import snapshot
 from msgspec.structs import replace
 
 from refold.errors import BadInput
-from refold.provider.command.backend import ProgramPrompt, prepared
-from refold.provider.command.backends import built_in, connect, find, named, own_server
-from refold.provider.command.output import counted
+from refold.provider.command.backend import ProgramPrompt, prepare_run
+from refold.provider.command.backends import (
+    builtin_specs,
+    connect,
+    find,
+    own_server,
+    parse_name,
+)
+from refold.provider.command.output import token_usage
 from refold.provider.port import Done
 from refold.values.usage import Usage
 from tests.provider.command.fakes import ask, connected, request, shell, words
@@ -19,7 +25,7 @@ from tests.provider.command.fakes import ask, connected, request, shell, words
 
 def line(name: str, model: str, tmp_path: Path, effort: str = "") -> str:
     words = ProgramPrompt("the prompt", "the system", model, effort)
-    place = prepared(find(name), "/bin/prog", words, {"HOME": str(tmp_path)})
+    place = prepare_run(find(name), "/bin/prog", words, {"HOME": str(tmp_path)})
     place.clear()
     return shlex.join(place.argv).replace(str(place.directory), "/run")
 
@@ -85,7 +91,7 @@ def test_what_ollama_prints_is_read_with_its_counts(tmp_path: Path) -> None:
     ],
 )
 def test_they_are_named_like_models(text: str, found: tuple[str, str] | None) -> None:
-    answer = named(text)
+    answer = parse_name(text)
 
     assert (answer and (answer[0].name, answer[1])) == found
 
@@ -94,12 +100,12 @@ def test_ollama_needs_a_model() -> None:
     with pytest.raises(
         BadInput, match="'ollama-cli' names no model: write ollama-cli/MODEL"
     ):
-        named("ollama-cli")
+        parse_name("ollama-cli")
 
 
 def test_a_flag_cannot_pass_for_a_model() -> None:
     with pytest.raises(BadInput, match="a model's name cannot begin with -"):
-        named("ollama-cli/--experimental")
+        parse_name("ollama-cli/--experimental")
 
 
 def test_an_unknown_one_names_the_nearest() -> None:
@@ -114,9 +120,9 @@ def test_one_whose_own_tools_cannot_be_switched_off_is_refused() -> None:
         connect(find("coro"), "", environ={})
 
 
-@pytest.mark.parametrize("spec", [s for s in built_in() if s.tools != "on"])
+@pytest.mark.parametrize("spec", [s for s in builtin_specs() if s.tools != "on"])
 def test_one_that_is_not_installed_says_how_to_get_it(spec: object) -> None:
-    assert spec in built_in()
+    assert spec in builtin_specs()
     name = getattr(spec, "name", "")
 
     with pytest.raises(BadInput) as raised:
@@ -126,7 +132,7 @@ def test_one_that_is_not_installed_says_how_to_get_it(spec: object) -> None:
 
 
 def test_each_that_is_run_says_what_switches_its_tools_off() -> None:
-    assert [s.name for s in built_in() if not s.tools_off_by] == ["coro"]
+    assert [s.name for s in builtin_specs() if not s.tools_off_by] == ["coro"]
     assert find("coro").tools == "on"
 
 
@@ -136,7 +142,7 @@ def test_what_gemini_thought_is_counted_though_it_tells_only_all_of_it() -> None
         b'"input_tokens":100,"output_tokens":9,"cached":30,"input":70,"tool_calls":0}}'
     )
 
-    found = counted(line, find("gemini-cli").output.counts)
+    found = token_usage(line, find("gemini-cli").output.counts)
 
     assert found == Usage(fresh=70, cached=30, output=50, reasoning=41)
 

@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
-from refold.provider.command.backends import built_in
-from refold.provider.command.prompt import GUIDE
+from refold.provider.command.backends import builtin_specs
+from refold.provider.command.prompt import GUIDE_TEXT
 from refold.provider.command.spec import ConversationFormat, ProgramOutput, ProgramTimeouts
 from refold.provider.port import (
     Delta,
@@ -249,7 +249,7 @@ def test_the_variables_with_keys_of_command_lines_can_be_told() -> None:
     own = {"mine": ProgramSettings(keys=("MY_KEY",)), "other": ProgramSettings()}
 
     assert key_names(own) - key_names({}) == {"MY_KEY"}
-    assert key_names({}) == {name for spec in built_in() for name in spec.keys}
+    assert key_names({}) == {name for spec in builtin_specs() for name in spec.keys}
     assert "CODEX_API_KEY" in key_names({})
 
 
@@ -263,7 +263,7 @@ def test_what_goes_out_and_comes_back_is_told_when_traced(tmp_path: Path) -> Non
         RequestSent("file system.md", b"Be."),
         RequestSent(
             f"{program} 'a b' '{{system_file}}' m-1",
-            f"System: {GUIDE}\n\nUser: Hello?".encode(),
+            f"System: {GUIDE_TEXT}\n\nUser: Hello?".encode(),
         ),
         ResponseBytes(b"Hi"),
         TextDelta("Hi"),
@@ -285,7 +285,7 @@ def test_a_traced_command_line_names_slots_so_that_each_run_has_the_same(
         return [delta for delta in found if isinstance(delta, RequestSent)]
 
     assert sent(told) == [
-        RequestSent("slot prompt", f"System: {GUIDE}\n\nUser: One".encode()),
+        RequestSent("slot prompt", f"System: {GUIDE_TEXT}\n\nUser: One".encode()),
         RequestSent("slot system", b"Be."),
         RequestSent(f"{program} '{{prompt}}'", b""),
     ]

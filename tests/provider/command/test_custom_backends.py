@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from refold.errors import BadInput
-from refold.provider.command.backends import connect, named
-from refold.provider.command.spec import SLOTS, CommandSpec, from_settings, own
+from refold.provider.command.backends import connect, parse_name
+from refold.provider.command.spec import SLOT_NAMES, CommandSpec, from_settings, own
 from refold.provider.port import Done, TextDelta
 from refold.provider.settings import ProgramSettings, UsagePlaces
 from refold.values.usage import Usage
@@ -45,7 +45,7 @@ def test_one_line_is_enough_for_a_program_that_reads_and_prints_words(
         """
     )
 
-    found = named("command/mine/gpt/4", known)
+    found = parse_name("command/mine/gpt/4", known)
 
     assert found is not None
     path = f"{tmp_path}:{os.environ['PATH']}"
@@ -107,7 +107,7 @@ def test_every_example_of_the_documentation_makes_sense(block: str) -> None:
 
 def test_every_key_and_slot_is_documented() -> None:
     keys = [*ProgramSettings.__struct_fields__, *UsagePlaces.__struct_fields__]
-    slots = [f"`{{{slot}}}`" for slot in SLOTS]
+    slots = [f"`{{{slot}}}`" for slot in SLOT_NAMES]
 
     assert [key for key in keys if f"`{key}`" not in PAGE and f"{key} =" not in PAGE] == []
     assert [slot for slot in slots if slot not in PAGE] == []
@@ -162,15 +162,15 @@ def test_a_name_that_is_not_there_or_lacks_its_model_says_so(
     name: str, sentence: str
 ) -> None:
     with pytest.raises(BadInput, match=re.escape(sentence)):
-        named(name, (mine(command=("prog", "{model}")),))
+        parse_name(name, (mine(command=("prog", "{model}")),))
 
 
 def test_without_any_the_settings_are_explained() -> None:
     with pytest.raises(BadInput, match=r'\[commands.x\] command = \["prog", …\]'):
-        named("command/x")
+        parse_name("command/x")
 
 
 def test_the_model_of_the_settings_is_taken_where_none_is_named() -> None:
     found = mine(command=("prog", "{model}"), model="small")
 
-    assert named("command/MINE", (found,)) == (found, "small")
+    assert parse_name("command/MINE", (found,)) == (found, "small")

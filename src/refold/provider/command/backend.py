@@ -30,7 +30,7 @@ from refold.provider.command import errors
 from refold.provider.command.output import ProgramOutputReader
 from refold.provider.command.prompt import Prompts
 from refold.provider.command.spec import (
-    SLOTS,
+    SLOT_NAMES,
     CommandSpec,
     ConversationFormat,
     ProgramTimeouts,
@@ -38,19 +38,19 @@ from refold.provider.command.spec import (
 from refold.provider.port import Delta, Request, RequestSent, ResponseBytes
 
 # Linux takes no longer argument, whatever the limit on all of them.
-_LONGEST_ARGUMENT = 128 * 1024 - 1
-_NOBODY_THERE = {
+_MAX_ARGUMENT_BYTES = 128 * 1024 - 1
+_UNATTENDED_VARIABLES = {
     "TERM": "dumb",
     "NO_COLOR": "1",
     "PAGER": "cat",
     "GIT_TERMINAL_PROMPT": "0",
     "DEBIAN_FRONTEND": "noninteractive",
 }
-_OURS = ("OLDPWD", "COLUMNS", "LINES", "FORCE_COLOR")
-_SLOT = re.compile("|".join(rf"\{{{name}\}}" for name in sorted(SLOTS)))
+_OWN_VARIABLES = ("OLDPWD", "COLUMNS", "LINES", "FORCE_COLOR")
+_SLOT_PATTERN = re.compile("|".join(rf"\{{{name}\}}" for name in sorted(SLOT_NAMES)))
 
 # Not every program takes an empty file.
-_NO_SYSTEM = "Answer the last message of the conversation."
+_DEFAULT_SYSTEM = "Answer the last message of the conversation."
 
 
 class ProgramPrompt(Struct, frozen=True):
@@ -63,11 +63,11 @@ class ProgramPrompt(Struct, frozen=True):
 
 
 class PreparedRun(Struct, frozen=True):
-    """Ready to start. `line` and `told` are for the request log: they contain nothing of
+    """Ready to start. `line` and `texts` are for the request log: they contain nothing of
     this run.
 
     `line` is the command line; where text is passed in an argument or a file, it has the
-    placeholder. `told` has these texts, by placeholder.
+    placeholder. `texts` are these, by placeholder.
     """
 
     directory: Path
@@ -76,7 +76,7 @@ class PreparedRun(Struct, frozen=True):
     environ: Mapping[str, str]
     stdin: bytes | None
     line: str
-    told: tuple[tuple[str, bytes], ...]
+    texts: tuple[tuple[str, bytes], ...]
 
     def clear(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -85,12 +85,12 @@ class PreparedRun(Struct, frozen=True):
 class Program:
     """A started one. Whoever starts it must `stop` it, ended or not."""
 
-    def __init__(self, process: subprocess.Popen[bytes], out: int, err: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], stdout: int, stderr: int) -> None:
         self._process = process
-        self._out: int | None = out
-        self._err: int | None = err
+        self._out: int | None = stdout
+        self._err: int | None = stderr
         self._last = b""
-        for pipe in (out, err):
+        for pipe in (stdout, stderr):
             os.set_blocking(pipe, False)
         try:
             self._watch: int | None = os.pidfd_open(process.pid)
@@ -116,13 +116,13 @@ class Program:
             if over or self._out is None:
                 return b""
             with anyio.fail_after(idle):
-                await self._news()
+                await self._wait_for_input()
 
-    async def ended(self, within: float) -> bool:
+    async def wait_for_end(self, within: float) -> bool:
         """Does it end by itself within so many seconds?"""
         with anyio.move_on_after(within):
             while not self._has_ended():  # noqa: ASYNC110
-                await anyio.sleep(_LOOK_AGAIN)
+                await anyio.sleep(_POLL_SECONDS)
         self._listen()
         return self._has_ended()
 
@@ -142,7 +142,7 @@ class Program:
         if self._out is None:
             return b""
         try:
-            piece = os.read(self._out, _AT_ONCE)
+            piece = os.read(self._out, _PIECE_BYTES)
         except BlockingIOError:
             return b""
         if not piece:
@@ -154,10 +154,10 @@ class Program:
         """Read standard error, so that it does not fill up and block the program."""
         while self._err is not None:
             try:
-                piece = os.read(self._err, _AT_ONCE)
+                piece = os.read(self._err, _PIECE_BYTES)
             except BlockingIOError:
                 return
-            self._last = (self._last + piece)[-_LAST_WORDS:]
+            self._last = (self._last + piece)[-_LAST_WORDS_BYTES:]
             if not piece:
                 os.close(self._err)
                 self._err = None
@@ -170,7 +170,7 @@ class Program:
         look.register(self._watch, select.POLLIN)
         return bool(look.poll(0))
 
-    async def _news(self) -> None:
+    async def _wait_for_input(self) -> None:
         """Wait until there is something to read, or the program has ended."""
         pipes = [p for p in (self._out, self._err, self._watch) if p is not None]
 
@@ -194,7 +194,7 @@ class Program:
             )  # one that was stopped must hear it
             with anyio.move_on_after(grace):
                 while not self._is_gone():  # noqa: ASYNC110
-                    await anyio.sleep(_LOOK_AGAIN)
+                    await anyio.sleep(_POLL_SECONDS)
                 return
 
     def _is_gone(self) -> bool:
@@ -221,42 +221,42 @@ class CommandLine:
         self._prompts = Prompts(conversation)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        place = await self._prepared(request)
+        run = await self._prepare_in_thread(request)
         try:
             if request.trace:
-                for name, content in place.told:
+                for name, content in run.texts:
                     yield RequestSent(name, content)
-                yield RequestSent(place.line, place.stdin or b"")
-            program = await self._started(place)
-            reading, code = ProgramOutputReader(self._spec.output), 0
+                yield RequestSent(run.line, run.stdin or b"")
+            program = await self._start_in_thread(run)
+            reader, code = ProgramOutputReader(self._spec.output), 0
             try:
-                while not (reading.over or reading.trouble):
+                while not (reader.over or reader.trouble):
                     piece = await self._piece(program)
                     if not piece:
                         break
                     if request.trace:
                         yield ResponseBytes(piece)
-                    for delta in reading.feed(piece):
+                    for delta in reader.feed(piece):
                         yield delta
-                for delta in reading.end():
+                for delta in reader.end():
                     yield delta
-                in_time = await program.ended(
-                    0.0 if reading.trouble else self._timeouts.linger
+                in_time = await program.wait_for_end(
+                    0.0 if reader.trouble else self._timeouts.linger
                 )
             finally:
                 with anyio.CancelScope(shield=True):
                     code = await program.stop(self._timeouts.grace)
-            if failure := self._failure(reading, program, code, in_time):
+            if failure := self._failure(reader, program, code, in_time):
                 raise failure
-            yield reading.done(program.last_words)
+            yield reader.to_done(program.last_words)
         finally:
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(place.clear)
+                await anyio.to_thread.run_sync(run.clear)
 
     async def aclose(self) -> None:
         """Nothing is open between two answers."""
 
-    async def _prepared(self, request: Request) -> PreparedRun:
+    async def _prepare_in_thread(self, request: Request) -> PreparedRun:
         try:  # a thread is waited for even when we are cancelled, so nothing is left lying
             return await anyio.to_thread.run_sync(self._prepare, request)
         except OSError as error:
@@ -266,15 +266,15 @@ class CommandLine:
 
     def _prepare(self, request: Request) -> PreparedRun:
         spec = self._spec
-        system = sanitize.text(request.system).strip() or _NO_SYSTEM
+        system = sanitize.text(request.system).strip() or _DEFAULT_SYSTEM
         alone = "{system}" in spec.slots or "{system_file}" in spec.slots
         prompt = self._prompts.prompt(request.messages, "" if alone else request.system)
         words = ProgramPrompt(prompt, system, self._model, _effort(request, self._spec))
-        return prepared(spec, self._program, words, self._environ)
+        return prepare_run(spec, self._program, words, self._environ)
 
-    async def _started(self, place: PreparedRun) -> Program:
+    async def _start_in_thread(self, run: PreparedRun) -> Program:
         starting = partial(
-            start, place.argv, cwd=place.cwd, environ=place.environ, stdin=place.stdin
+            start, run.argv, cwd=run.cwd, environ=run.environ, stdin=run.stdin
         )
         try:
             return await anyio.to_thread.run_sync(starting)
@@ -293,25 +293,25 @@ class CommandLine:
             raise errors.silent(self._spec, idle, words) from error
 
     def _failure(
-        self, reading: ProgramOutputReader, program: Program, code: int, in_time: bool
+        self, reader: ProgramOutputReader, program: Program, code: int, in_time: bool
     ) -> ProviderError | None:
         spec, words = self._spec, program.last_words
-        ending = errors.ended(code) if in_time else ""
-        if reading.trouble:
-            return errors.failing(spec, self._model, reading.trouble)
+        ending = errors.describe_end(code) if in_time else ""
+        if reader.trouble:
+            return errors.failure(spec, self._model, reader.trouble)
         if code and in_time:
-            said = words if words.strip() else reading.strange
-            return errors.failing(spec, self._model, said, ending)
-        if not in_time and not reading.over:
+            output = words if words.strip() else reader.strange
+            return errors.failure(spec, self._model, output, ending)
+        if not in_time and not reader.over:
             return errors.cut_off(spec, words)
-        if spec.output.end and not reading.over and reading.said:
+        if spec.output.end and not reader.over and reader.has_text:
             return errors.cut_off(spec, words)
-        if not reading.said:
-            return errors.empty(spec, reading.strange, words)
+        if not reader.has_text:
+            return errors.empty(spec, reader.strange, words)
         return None
 
 
-def prepared(
+def prepare_run(
     spec: CommandSpec, program: str, words: ProgramPrompt, environ: Mapping[str, str]
 ) -> PreparedRun:
     """Make directory and files. Raises `TooLong`, and `OSError`."""
@@ -329,25 +329,25 @@ def prepared(
             "files": str(directory),
         }
         arguments = _arguments(spec, words)
-        argv = (program, *(_filled(spec, part, slots) for part in arguments))
+        argv = (program, *(_fill(spec, part, slots) for part in arguments))
         files = _files(spec, slots)
         for name, content in files:
             (directory / name).write_bytes(content)
-        cwd = empty_directory(environ) or _made(directory / "empty")
+        cwd = empty_directory(environ) or _make_directory(directory / "empty")
         variables = {
             **environ,
-            **_NOBODY_THERE,
+            **_UNATTENDED_VARIABLES,
             "PWD": cwd,
             "TMPDIR": str(own),
-            **{name: _put(value, slots) for name, value in spec.environ.items()},
+            **{name: _substitute(value, slots) for name, value in spec.environ.items()},
         }
-        for name in (*_OURS, *spec.unset):
+        for name in (*_OWN_VARIABLES, *spec.unset):
             variables.pop(name, None)
         stdin = words.prompt.encode() if spec.stdin else None
-        told = [(f"file {name}", content) for name, content in files]
-        told += _in_place(spec, arguments, slots)
+        texts = [(f"file {name}", content) for name, content in files]
+        texts += _in_place(spec, arguments, slots)
         line = _line(program, arguments, slots)
-        return PreparedRun(directory, cwd, argv, variables, stdin, line, tuple(told))
+        return PreparedRun(directory, cwd, argv, variables, stdin, line, tuple(texts))
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
@@ -369,13 +369,13 @@ def _arguments(spec: CommandSpec, words: ProgramPrompt) -> tuple[str, ...]:
 
 def _files(spec: CommandSpec, slots: Mapping[str, str]) -> list[tuple[str, bytes]]:
     used = spec.slots
-    found = [
+    files = [
         (f"{name}.md", slots[name])
         for name in ("prompt", "system")
         if f"{{{name}_file}}" in used
     ]
-    found += [(name, _put(content, slots)) for name, content in spec.files.items()]
-    return [(name, content.encode()) for name, content in found]
+    files += [(name, _substitute(content, slots)) for name, content in spec.files.items()]
+    return [(name, content.encode()) for name, content in files]
 
 
 def _in_place(
@@ -393,18 +393,18 @@ def _in_place(
 def _line(program: str, arguments: Iterable[str], slots: Mapping[str, str]) -> str:
     shown = {name: f"{{{name}}}" for name in slots}
     shown |= {name: slots[name] for name in ("model", "effort")}
-    return shlex.join((program, *(_put(part, shown) for part in arguments)))
+    return shlex.join((program, *(_substitute(part, shown) for part in arguments)))
 
 
-def _filled(spec: CommandSpec, part: str, slots: Mapping[str, str]) -> str:
-    found = _put(part, slots).replace("\0", "\N{REPLACEMENT CHARACTER}")
-    if (size := len(found.encode())) > _LONGEST_ARGUMENT:
+def _fill(spec: CommandSpec, part: str, slots: Mapping[str, str]) -> str:
+    filled = _substitute(part, slots).replace("\0", "\N{REPLACEMENT CHARACTER}")
+    if (size := len(filled.encode())) > _MAX_ARGUMENT_BYTES:
         raise TooLong(
             f"the conversation does not fit on the command line of {spec.label}: it has "
-            f"{size // 1024} KiB, and {_LONGEST_ARGUMENT // 1024 + 1} KiB is the most; pass it "
+            f"{size // 1024} KiB, and {_MAX_ARGUMENT_BYTES // 1024 + 1} KiB is the most; pass it "
             "on stdin or in {prompt_file}, or use the context mode sliding or fresh"
         )
-    return found
+    return filled
 
 
 def _effort(request: Request, spec: CommandSpec) -> str:
@@ -413,9 +413,9 @@ def _effort(request: Request, spec: CommandSpec) -> str:
     return request.effort if known else ""
 
 
-def _put(template: str, slots: Mapping[str, str]) -> str:
+def _substitute(template: str, slots: Mapping[str, str]) -> str:
     """In one go: what is put in may hold braces too."""
-    return _SLOT.sub(lambda found: slots[found[0][1:-1]], template)
+    return _SLOT_PATTERN.sub(lambda found: slots[found[0][1:-1]], template)
 
 
 def empty_directory(environ: Mapping[str, str]) -> str:
@@ -424,28 +424,28 @@ def empty_directory(environ: Mapping[str, str]) -> str:
     "" if there is none that is empty.
     """
     if own := environ.get("REFOLD_HOME", ""):
-        found = Path(os.path.abspath(os.path.expanduser(own)), "empty")
+        directory = Path(os.path.abspath(os.path.expanduser(own)), "empty")
     else:
         home = environ.get("HOME", "")
         cache = environ.get("XDG_CACHE_HOME", "") or (home and os.path.join(home, ".cache"))
         if not os.path.isabs(cache):
             return ""
-        found = Path(cache, "refold", "empty")
+        directory = Path(cache, "refold", "empty")
     try:
-        found.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return "" if any(found.iterdir()) else str(found)
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return "" if any(directory.iterdir()) else str(directory)
     except OSError:
         return ""
 
 
-def _made(directory: Path) -> str:
+def _make_directory(directory: Path) -> str:
     directory.mkdir()
     return str(directory)
 
 
-_LOOK_AGAIN = 0.005  # seconds: the end of other processes than our children is not reported
-_AT_ONCE = 65536  # bytes
-_LAST_WORDS = 8192  # bytes of standard error that are kept
+_POLL_SECONDS = 0.005  # the end of other processes than our children is not reported
+_PIECE_BYTES = 65536
+_LAST_WORDS_BYTES = 8192  # of standard error that are kept
 
 
 def start(

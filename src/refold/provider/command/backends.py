@@ -16,7 +16,7 @@ from refold.provider.catalog import providers
 from refold.provider.command import errors
 from refold.provider.command.backend import CommandLine, without_keys
 from refold.provider.command.spec import (
-    OWN,
+    OWN_PREFIX,
     CommandSpec,
     ConversationFormat,
     Counts,
@@ -31,7 +31,7 @@ from refold.values.similar_names import similar
 
 def find(name: str, known: Sequence[CommandSpec] = ()) -> CommandSpec:
     """The one of that name. Raises `BadInput` with the nearest ones."""
-    known = known or built_in()
+    known = known or builtin_specs()
     if (spec := find_by_name(name.lower(), known)) is not None:
         return spec
     names = [spec.name for spec in known]
@@ -42,26 +42,28 @@ def find(name: str, known: Sequence[CommandSpec] = ()) -> CommandSpec:
 
 def full_name(backend: str) -> str:
     """The name of a built-in provider or command line, of one that may be an alias."""
-    found = find_by_name(backend, (*providers(), *built_in()))
-    return found.name if found is not None else backend
+    spec = find_by_name(backend, (*providers(), *builtin_specs()))
+    return spec.name if spec is not None else backend
 
 
-def named(text: str, own: Sequence[CommandSpec] = ()) -> tuple[CommandSpec, str] | None:
+def parse_name(
+    text: str, own: Sequence[CommandSpec] = ()
+) -> tuple[CommandSpec, str] | None:
     """The program and model of a name like codex-cli/MODEL or command/NAME/MODEL.
 
     None where the name is not one of a command line. Raises `BadInput` where it
     is, and there is none of that name, or it lacks its model.
     """
     first, _, rest = text.partition("/")
-    if first.lower() == OWN:
+    if first.lower() == OWN_PREFIX:
         name, _, model = rest.partition("/")
         if not own:
             raise BadInput(
                 f"{text!r}: there are no commands of your own; describe one in the "
                 f'settings: [commands.{name or "NAME"}] command = ["prog", …]'
             )
-        spec = find(f"{OWN}/{name}", own)
-    elif (known := find_by_name(first.lower(), built_in())) is not None:
+        spec = find(f"{OWN_PREFIX}/{name}", own)
+    elif (known := find_by_name(first.lower(), builtin_specs())) is not None:
         spec, model = known, rest
     else:
         return None
@@ -80,12 +82,12 @@ def own_server(name: str, host: str, port: int) -> Mapping[str, str] | None:
     takes no such address.
     """
     first = name.partition("/")[0].lower()
-    if first == OWN:
+    if first == OWN_PREFIX:
         raise BadInput(
             f"--host and --port do not apply to {name!r}: set what its program listens to "
             "in the settings, environ in [commands.NAME]"
         )
-    if (spec := find_by_name(first, built_in())) is None:
+    if (spec := find_by_name(first, builtin_specs())) is None:
         return None
     if not spec.host_env:
         raise BadInput(
@@ -119,27 +121,29 @@ def connect(
         )
     program = os.path.expanduser(spec.argv[0])
     known = Programs(environ)
-    found = known.find(program)
-    if not found:
+    path = known.find(program)
+    if not path:
         if known.passed_over(program):
             known.need(program)
         raise BadInput(errors.missing(spec, spec.argv[0]))
     timeouts = timeouts or ProgramTimeouts()
     if spec.idle:
         timeouts = replace(timeouts, idle=spec.idle)
-    own_keys = {name for other in providers() for name in other.secret_envs}
+    own_keys = {name for provider in providers() for name in provider.secret_envs}
     keys = own_keys | key_names({}) | set(secrets)
     return CommandLine(
         spec,
         model,
-        os.path.abspath(found),
+        os.path.abspath(path),
         environ=without_keys(environ, keys, spec.keys),
-        conversation=(conversation or ConversationFormat()).over(spec.conversation),
+        conversation=(conversation or ConversationFormat()).with_defaults(
+            spec.conversation
+        ),
         timeouts=timeouts,
     )
 
 
-def built_in() -> tuple[CommandSpec, ...]:
+def builtin_specs() -> tuple[CommandSpec, ...]:
     """All of them."""
     return (_claude_code(), _codex(), _gemini(), _ollama(), _coro())
 

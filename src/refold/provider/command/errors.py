@@ -8,73 +8,73 @@ import re
 import signal
 
 from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
-from refold.provider.command.output import ENDLESS
+from refold.provider.command.output import TOO_MUCH_OUTPUT
 from refold.provider.command.spec import CommandSpec
 from refold.provider.error_mapping import mask_secrets
 from refold.values.printable_names import shorten
 from refold.values.text import clean
 
 # A number is a status only where it stands as one: it may be a line, a size or a time.
-_STATUS = (
+_STATUS_PATTERN = (
     r"(?:(?:http|http/[\d.]+|status|code|error|got|received|returned|responded with)\W{{1,4}}"
     r"(?:{0})\b|[(\[](?:{0})[)\]]|^\W{{0,3}}(?:{0})\b)"
 )
-_LOGIN = (
+_LOGIN_PATTERN = (
     r"not logged in|please (run )?/?log ?in|/login\b|login required|log in (again|with)"
     r"|auth(entication)? (method|failed|required|error)|authentication_|unauthenticated"
     r"|unauthorized|(invalid|incorrect|missing|no|valid) ?(x-)?api[ _-]key"
     r"|(set|specify|provide|export)\b.{0,30}[A-Z]_(API_)?KEY\b"
     r"|api[ _-]key (is )?(not|missing|invalid|expired)|token (has )?expired|"
-) + _STATUS.format("401")
-_TOO_LONG = (
+) + _STATUS_PATTERN.format("401")
+_TOO_LONG_PATTERN = (
     r"prompt (is )?too long|context[ _](length|window)|maximum context|input (is )?too long"
     r"|too many (input )?tokens|token count .* exceeds|request[ _]too[ _]large"
 )
-_NO_MODEL = (
+_NO_MODEL_PATTERN = (
     r"models?\b.{0,80}\b(not (found|exist|supported|available)|does not exist|unknown|invalid)"
     r"|(unknown|invalid|unsupported|no such) model|not_found_error|issue with the selected model"
 )
-_BUSY = (
+_BUSY_PATTERN = (
     r"overloaded|(?<![a-z])rate.?limit|too many requests|usage limit|resource_exhausted"
     r"|(?<![a-z])quotas?(?![a-z])|hit your .{0,20}limit|internal server error|bad gateway|service unavailable|"
-) + _STATUS.format("429|500|502|503|504|529")
-_NO_LINE = (
+) + _STATUS_PATTERN.format("429|500|502|503|504|529")
+_NO_CONNECTION_PATTERN = (
     r"(?<![a-z])(econnrefused|econnreset|enotfound|eai_again|etimedout)(?![a-z])|connection (refused|reset|error|failed)"
     r"|unable to connect|could not connect|fetch failed|stream disconnected|lookup address"
     r"|network (error|is unreachable)|timed? ?out|socket hang up|error sending request"
 )
 # A line that tells of an error, and one that says that it was not the end.
-_ERROR = r"error|fail|fatal|exception|cannot|could not|unable to"
-_GOT_OVER = r"retrying|will retry|reconnecting"
-_STACK = re.compile(r"^\s+at .*$", re.MULTILINE)
-_LOOKED_AT = 20  # lines, from the last
-_LONGEST = 300
+_ERROR_PATTERN = r"error|fail|fatal|exception|cannot|could not|unable to"
+_RECOVERED_PATTERN = r"retrying|will retry|reconnecting"
+_STACK_PATTERN = re.compile(r"^\s+at .*$", re.MULTILINE)
+_MAX_CAUSE_LINES = 20  # from the last
+_MAX_TAIL_CHARS = 300
 
 
-def failing(spec: CommandSpec, model: str, said: str, ending: str = "") -> ProviderError:
+def failure(spec: CommandSpec, model: str, output: str, ending: str = "") -> ProviderError:
     """The error for what a program said of its trouble.
 
     `ending`: how it ended, where `said` is the log that it had printed until then.
     """
     end = f" ({ending})" if ending else ""
-    words = f"{end}: {tail(said)}" if said.strip() else end
-    if said == ENDLESS:
-        return Refused(f"{spec.label} gave no valid response: {ENDLESS}")
-    cause = _cause(said) if ending else said
+    words = f"{end}: {tail(output)}" if output.strip() else end
+    if output == TOO_MUCH_OUTPUT:
+        return Refused(f"{spec.label} gave no valid response: {TOO_MUCH_OUTPUT}")
+    cause = _cause(output) if ending else output
 
     def says(pattern: str) -> bool:
         return re.search(pattern, cause, re.IGNORECASE | re.MULTILINE) is not None
 
-    if says(_TOO_LONG):
-        return TooLong(f"The conversation does not fit {_named(spec, model)}{words}")
-    if says(_LOGIN):
+    if says(_TOO_LONG_PATTERN):
+        return TooLong(f"The conversation does not fit {_model_name(spec, model)}{words}")
+    if says(_LOGIN_PATTERN):
         advice = spec.login or "log in with it, or check its key"
         return Refused(f"{spec.label} could not log in to its service: {advice}{words}")
-    if says(_NO_MODEL):
+    if says(_NO_MODEL_PATTERN):
         return Refused(f"{spec.label} does not accept the model {model!r}{words}")
-    if says(_BUSY):
+    if says(_BUSY_PATTERN):
         return Overloaded(f"{spec.label} is too busy or at its limit{words}")
-    if says(_NO_LINE):
+    if says(_NO_CONNECTION_PATTERN):
         return Unreachable(f"{spec.label} cannot reach its service{words}")
     if ending.startswith("killed"):
         return Unreachable(f"{spec.label} ended before its response was complete{words}")
@@ -89,7 +89,7 @@ def empty(spec: CommandSpec, strange: str, last_words: str) -> ProviderError:
             "check which version is installed, or the places in its settings"
         )
     if last_words.strip():
-        return failing(spec, "", last_words, "it ended with exit code 0, without an answer")
+        return failure(spec, "", last_words, "it ended with exit code 0, without an answer")
     return Unreachable(f"{spec.label} ended without an answer")
 
 
@@ -104,11 +104,11 @@ def silent(spec: CommandSpec, idle: float, last_words: str) -> ProviderError:
 
 
 def missing(spec: CommandSpec, program: str) -> str:
-    how = f": {spec.install}" if spec.install else ""
-    return f"{program!r}, which {spec.label} needs, is not installed here{how}"
+    advice = f": {spec.install}" if spec.install else ""
+    return f"{program!r}, which {spec.label} needs, is not installed here{advice}"
 
 
-def ended(code: int | None) -> str:
+def describe_end(code: int | None) -> str:
     """How a program ended, as a sentence."""
     if code is None:
         return "it did not end"
@@ -122,16 +122,22 @@ def ended(code: int | None) -> str:
 
 def tail(text: str) -> str:
     """The end of `text` on one line, for use in a sentence, without its stack."""
-    line = _line(_STACK.sub("", text[-4000:]))
-    return line if len(line) <= _LONGEST else "…" + line[1 - _LONGEST :].lstrip()
+    line = _line(_STACK_PATTERN.sub("", text[-4000:]))
+    return (
+        line if len(line) <= _MAX_TAIL_CHARS else "…" + line[1 - _MAX_TAIL_CHARS :].lstrip()
+    )
 
 
-def _cause(said: str) -> str:
+def _cause(log: str) -> str:
     """The last error of a log, and what follows it; or else its last lines."""
-    lines = [line for line in _STACK.sub("", said).splitlines() if line.strip()]
-    over = [line for line in lines if not re.search(_GOT_OVER, line, re.IGNORECASE)]
-    lines = (over or lines)[-_LOOKED_AT:]
-    errors = [n for n, line in enumerate(lines) if re.search(_ERROR, line, re.IGNORECASE)]
+    lines = [line for line in _STACK_PATTERN.sub("", log).splitlines() if line.strip()]
+    over = [
+        line for line in lines if not re.search(_RECOVERED_PATTERN, line, re.IGNORECASE)
+    ]
+    lines = (over or lines)[-_MAX_CAUSE_LINES:]
+    errors = [
+        n for n, line in enumerate(lines) if re.search(_ERROR_PATTERN, line, re.IGNORECASE)
+    ]
     return "\n".join(lines[errors[-1] if errors else -3 :])
 
 
@@ -144,5 +150,5 @@ def _line(text: str) -> str:
     return " ".join("".join(printable).split())
 
 
-def _named(spec: CommandSpec, model: str) -> str:
+def _model_name(spec: CommandSpec, model: str) -> str:
     return f"{spec.label}'s {model!r}" if model else spec.label

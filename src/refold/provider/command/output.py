@@ -18,17 +18,17 @@ from refold.provider.sse import Lines
 from refold.values.text import clean
 from refold.values.usage import Usage
 
-MOST = 2 * 1024 * 1024  # characters of an answer, or bytes of a line
-ENDLESS = "it printed more than a response may have"
+MAX_ANSWER_CHARS = 2 * 1024 * 1024  # of an answer, or bytes of a line
+TOO_MUCH_OUTPUT = "it printed more than a response may have"
 
-_ESCAPES = re.compile(
+_ESCAPE_PATTERN = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and moves of the cursor
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # titles and links
     r"|\x1b[@-Z\\^_=>78()][AB0]?"
     r"|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]"
 )
-_LONGEST_ESCAPE = 256
-_DIGITS = 18  # of a number; more are no count
+_MAX_ESCAPE_CHARS = 256
+_MAX_DIGITS = 18  # of a number; more are no count
 
 
 class ProgramOutputReader:
@@ -37,7 +37,7 @@ class ProgramOutputReader:
     def __init__(self, output: ProgramOutput) -> None:
         self._output = output
         self._lines, self._plain = Lines(), _Plain()
-        self._said = self._unended = 0
+        self._text_chars = self._unended = 0
         self._whole = ""
         self._usage, self._cost, self._model = Usage(), None, ""
         self._stop: Stop = "end"
@@ -46,15 +46,15 @@ class ProgramOutputReader:
         self.strange = ""  # the first line that is no JSON, where all should be
 
     @property
-    def said(self) -> bool:
-        return self._said > 0 or bool(self._whole)
+    def has_text(self) -> bool:
+        return self._text_chars > 0 or bool(self._whole)
 
     def feed(self, piece: bytes) -> list[Delta]:
         if self._output.kind == "text":
             return self._text([TextDelta(self._plain.feed(piece))])
         self._unended = self._unended + len(piece) if b"\n" not in piece else 0
-        if self._unended > MOST:
-            self.trouble = ENDLESS
+        if self._unended > MAX_ANSWER_CHARS:
+            self.trouble = TOO_MUCH_OUTPUT
             return []
         lines = self._lines.feed(piece)
         return self._text(delta for line in lines for delta in self._line(line))
@@ -63,44 +63,44 @@ class ProgramOutputReader:
         """What could not be returned before it was clear that nothing follows."""
         if self._output.kind == "text":
             return self._text([TextDelta(self._plain.end())])
-        rest = [delta for line in self._lines.end() for delta in self._line(line)]
-        found = self._text(rest)
-        if not self._said and self._whole:
-            found += self._text([TextDelta(self._whole)])
-        return found
+        last_deltas = [delta for line in self._lines.end() for delta in self._line(line)]
+        deltas = self._text(last_deltas)
+        if not self._text_chars and self._whole:
+            deltas += self._text([TextDelta(self._whole)])
+        return deltas
 
-    def done(self, last_words: str = "") -> Done:
+    def to_done(self, last_words: str = "") -> Done:
         """`last_words`: what was printed on standard error."""
-        last_words = _ESCAPES.sub("", last_words)
-        counted = {
-            field: int(found[-1].replace(",", "")[:_DIGITS])
+        last_words = _ESCAPE_PATTERN.sub("", last_words)
+        counts = {
+            field: int(numbers[-1].replace(",", "")[:_MAX_DIGITS])
             for field, pattern in self._output.printed
-            if (found := re.findall(pattern, last_words, re.MULTILINE))
+            if (numbers := re.findall(pattern, last_words, re.MULTILINE))
         }
-        usage = replace(self._usage, **counted)
+        usage = replace(self._usage, **counts)
         return Done(usage, self._stop, self._model, cost=self._cost, by_agent=True)
 
     def _text(self, deltas: Iterable[Delta]) -> list[Delta]:
         """Those that say something, with what stands between two texts."""
-        found: list[Delta] = []
+        pieces: list[Delta] = []
         for delta in deltas:
             match delta:
                 case TextDelta(""):
                     continue
                 case TextDelta(text):
-                    between = self._output.between if self._said else ""
-                    self._said += len(text)
-                    found.append(TextDelta(between + text))
+                    between = self._output.between if self._text_chars else ""
+                    self._text_chars += len(text)
+                    pieces.append(TextDelta(between + text))
                 case _:
-                    found.append(delta)
-        if self._said > MOST:
-            self.trouble = ENDLESS
-        return found
+                    pieces.append(delta)
+        if self._text_chars > MAX_ANSWER_CHARS:
+            self.trouble = TOO_MUCH_OUTPUT
+        return pieces
 
     def _line(self, raw: bytes) -> Iterable[Delta]:
         if not raw.strip():
             return
-        line = _decoded(raw)
+        line = _decode(raw)
         if not isinstance(line, dict):
             self.strange = self.strange or raw[:200].decode("utf-8", "replace")
             return
@@ -126,7 +126,7 @@ class ProgramOutputReader:
                 self._cost = float(cost)
             case _:
                 pass
-        self._usage = counted(line, output.counts) or self._usage
+        self._usage = token_usage(line, output.counts) or self._usage
         self.over = self.over or _first(line, output.end) is not None
 
 
@@ -138,19 +138,19 @@ def without_lines(text: str, about_run: str) -> tuple[str, str]:
     return response.strip(), "".join(about)
 
 
-def counted(line: Any, counts: Counts) -> Usage | None:
+def token_usage(line: Any, counts: Counts) -> Usage | None:
     """The token counts of a line; None if it has none."""
-    read, said = _count(line, counts.input), _count(line, counts.output)
-    if read is None and said is None:
+    read, written = _count(line, counts.input), _count(line, counts.output)
+    if read is None and written is None:
         return None
     total = _count(line, counts.total) or 0
-    output = max(total - (read or 0), said or 0)
+    output = max(total - (read or 0), written or 0)
     cached = _count(line, counts.cached) or 0
     cache_write = _count(line, counts.cache_write) or 0
     fresh = read or 0
     if counts.inclusive:
         fresh = max(fresh - cached - cache_write, 0)
-    thought = output - (said or 0)
+    thought = output - (written or 0)
     reasoning = _count(line, counts.reasoning) or thought
     return Usage(fresh, cached, cache_write, output, reasoning)
 
@@ -169,24 +169,24 @@ class _Plain:
         self._blank = ""  # blank space that may be the end
 
     def feed(self, piece: bytes, *, last: bool = False) -> str:
-        text = _ESCAPES.sub("", self._rest + self._decoder.decode(piece, last))
-        at, self._rest = text.find("\x1b"), ""
-        if not last and 0 <= len(text) - at <= _LONGEST_ESCAPE and at >= 0:
-            text, self._rest = text[:at], text[at:]
+        text = _ESCAPE_PATTERN.sub("", self._rest + self._decoder.decode(piece, last))
+        index, self._rest = text.find("\x1b"), ""
+        if not last and 0 <= len(text) - index <= _MAX_ESCAPE_CHARS and index >= 0:
+            text, self._rest = text[:index], text[index:]
         text = text.replace("\x1b", "")
         if not self._begun:
             text = text.lstrip()
             self._begun = bool(text)
         text = self._blank + text
-        kept = text.rstrip()
-        self._blank = text[len(kept) :]
-        return kept
+        visible = text.rstrip()
+        self._blank = text[len(visible) :]
+        return visible
 
     def end(self) -> str:
         return self.feed(b"", last=True)
 
 
-def _decoded(raw: bytes) -> Any:
+def _decode(raw: bytes) -> Any:
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -198,8 +198,8 @@ def _decoded(raw: bytes) -> Any:
 
 
 def _first(line: Any, places: tuple[JsonPath, ...]) -> Any:
-    found = (place.found(line) for place in places)
-    return next((value for value in found if value is not None), None)
+    values = (place.find(line) for place in places)
+    return next((value for value in values if value is not None), None)
 
 
 def _string(line: Any, places: tuple[JsonPath, ...], *, any_kind: bool = False) -> str:

@@ -35,9 +35,9 @@ from refold.values.messages import (
 )
 from refold.values.printable_names import shorten
 
-_WINDOW = 20  # messages
+_DEFAULT_WINDOW = 20  # messages
 # Otherwise a model may imitate how calls are described.
-_CALLS = (
+_CALLS_NOTE = (
     "Calls and results are described in brackets. Make a call with the tools that you are "
     "given, never as text."
 )
@@ -58,9 +58,9 @@ class Prompts:
     def prompt(self, messages: Sequence[StoredMessage], system: str = "") -> str:
         """The whole prompt of a program; `system` is at its top, if any."""
         if self._context != "continue":
-            told = transcript(messages, self._context, self._window, system)
-            return written(told, self._format)
-        top = self._form.before + self._form.one(guide(system))
+            lines = transcript(messages, self._context, self._window, system)
+            return format_transcript(lines, self._format)
+        top = self._form.before + self._form.format_line(guide(system))
         with self._lock:
             self._write(messages)
             return "".join((top, *self._written, self._form.after))
@@ -71,12 +71,12 @@ class Prompts:
             known.pop()
             self._written.pop()
         for spoken in messages[len(self._known) :]:
-            pieces = map(self._form.one, said(spoken.message))
+            pieces = map(self._form.format_line, message_lines(spoken.message))
             self._written.append("".join(self._form.between + piece for piece in pieces))
             self._known.append(spoken)
 
 
-_NAMES = {
+_SPEAKER_NAMES = {
     "system": "System",
     "user": "User",
     "assistant": "Assistant",
@@ -84,14 +84,14 @@ _NAMES = {
     "note": "Note",
 }
 # Every character that some reader takes for the end of a line.
-_BREAKS = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
-_SPEAKER = re.compile(
-    rf"(?:\A|(?<=[{_BREAKS}]))([^\S{_BREAKS}]*)(\\*(?:{'|'.join(_NAMES.values())})\s*[::])",
+_LINE_BREAKS = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+_SPEAKER_PATTERN = re.compile(
+    rf"(?:\A|(?<=[{_LINE_BREAKS}]))([^\S{_LINE_BREAKS}]*)(\\*(?:{'|'.join(_SPEAKER_NAMES.values())})\s*[::])",
     re.IGNORECASE,
 )
-_FENCES = re.compile(r"`{3,}")
+_FENCE_PATTERN = re.compile(r"`{3,}")
 # What XML 1.0 cannot say in any way.
-_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NOT_XML_PATTERN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 Speaker: TypeAlias = Literal["system", "user", "assistant", "tool", "note"]
@@ -105,7 +105,7 @@ class TranscriptLine(Struct, frozen=True):
 class TranscriptForm(Struct, frozen=True):
     """How one message is written, and the text between, before and after messages."""
 
-    one: Callable[[TranscriptLine], str]
+    format_line: Callable[[TranscriptLine], str]
     between: str = "\n\n"
     before: str = ""
     after: str = ""
@@ -123,45 +123,49 @@ def form(name: Format) -> TranscriptForm:
             return TranscriptForm(_xml, "\n", "<conversation>\n", "\n</conversation>")
 
 
-def written(told: Sequence[TranscriptLine], name: Format) -> str:
-    found = form(name)
-    return found.before + found.between.join(map(found.one, told)) + found.after
+def format_transcript(lines: Sequence[TranscriptLine], name: Format) -> str:
+    layout = form(name)
+    return (
+        layout.before + layout.between.join(map(layout.format_line, lines)) + layout.after
+    )
 
 
-def _plain(said: TranscriptLine) -> str:
+def _plain(line: TranscriptLine) -> str:
     """A line that begins like a speaker's gets a backslash before the name."""
-    return f"{_NAMES[said.speaker]}: " + _SPEAKER.sub(r"\1\\\2", _lines(said.text))
+    return f"{_SPEAKER_NAMES[line.speaker]}: " + _SPEAKER_PATTERN.sub(
+        r"\1\\\2", _lines(line.text)
+    )
 
 
-def _markdown(said: TranscriptLine) -> str:
+def _markdown(line: TranscriptLine) -> str:
     """The fence around a message is longer than any in it."""
-    text = _lines(said.text)
-    fence = "`" * max((len(run) + 1 for run in _FENCES.findall(text)), default=3)
-    return f"## {_NAMES[said.speaker]}\n\n{fence}text\n{text}\n{fence}"
+    text = _lines(line.text)
+    fence = "`" * max((len(run) + 1 for run in _FENCE_PATTERN.findall(text)), default=3)
+    return f"## {_SPEAKER_NAMES[line.speaker]}\n\n{fence}text\n{text}\n{fence}"
 
 
-def _json(said: TranscriptLine) -> str:
-    return msgspec.json.encode({"role": said.speaker, "content": said.text}).decode()
+def _json(line: TranscriptLine) -> str:
+    return msgspec.json.encode({"role": line.speaker, "content": line.text}).decode()
 
 
-def _xml(said: TranscriptLine) -> str:
+def _xml(line: TranscriptLine) -> str:
     """In CDATA sections text stays as it is: code, and calls in tags, too."""
-    text = _NO_XML.sub("\N{REPLACEMENT CHARACTER}", _lines(said.text))
+    text = _NOT_XML_PATTERN.sub("\N{REPLACEMENT CHARACTER}", _lines(line.text))
     text = text.replace("]]>", "]]]]><![CDATA[>")
-    return f'<message role="{said.speaker}"><![CDATA[{text}]]></message>'
+    return f'<message role="{line.speaker}"><![CDATA[{text}]]></message>'
 
 
 def _lines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-GUIDE = (
+GUIDE_TEXT = (
     "Below is a conversation up to now. Write the assistant's next message, "
     "and nothing else: no name or heading before it."
 )
-_DIGEST = 120  # characters of a message in a summary
+_DIGEST_CHARS = 120  # of a message in a summary
 # Results that came back as a person's words begin so.
-_RESULTS = ("<tool_result", "<tool_response")
+_RESULT_OPENERS = ("<tool_result", "<tool_response")
 
 
 def transcript(
@@ -170,25 +174,25 @@ def transcript(
     """The messages in their order. They begin with the guide, and `system` if any."""
     conversation = [spoken.message for spoken in messages]
     whole = whole_places(conversation, context, max(window, 1))
-    told = [guide(system)]
+    lines = [guide(system)]
     gap: list[Message] = []
     for place, message in enumerate(conversation):
         if place not in whole:
             gap.append(message)
             continue
-        told += instead(gap, context)
+        lines += replacement_lines(gap, context)
         gap = []
-        told += said(message)
-    return tuple(told)
+        lines += message_lines(message)
+    return tuple(lines)
 
 
 def guide(system: str = "") -> TranscriptLine:
     """What a transcript begins with."""
-    more = f"\n\n{sanitize.text(system)}" if system.strip() else ""
-    return TranscriptLine("system", f"{GUIDE}{more}")
+    addition = f"\n\n{sanitize.text(system)}" if system.strip() else ""
+    return TranscriptLine("system", f"{GUIDE_TEXT}{addition}")
 
 
-def said(message: Message) -> list[TranscriptLine]:
+def message_lines(message: Message) -> list[TranscriptLine]:
     """The text of a message; nothing for a response without any."""
     words = "\n\n".join(filter(None, map(_words, message.parts)))
     if not words.strip():
@@ -236,7 +240,7 @@ def _is_result(message: Message) -> bool:
     return message.role == "tool" or (
         message.role == "user"
         and (
-            message.text.lstrip().startswith(_RESULTS)
+            message.text.lstrip().startswith(_RESULT_OPENERS)
             or any(isinstance(part, ToolResult) for part in message.parts)
         )
     )
@@ -264,7 +268,7 @@ def _picture(image: Image) -> str:
     return f"[an image, {called}, that cannot be shown here]"
 
 
-def instead(gap: Sequence[Message], context: Context) -> list[TranscriptLine]:
+def replacement_lines(gap: Sequence[Message], context: Context) -> list[TranscriptLine]:
     """What replaces messages that are not included in full."""
     if not gap or context == "fresh":
         return []
@@ -273,14 +277,14 @@ def instead(gap: Sequence[Message], context: Context) -> list[TranscriptLine]:
             "1 earlier message is" if len(gap) == 1 else f"{len(gap)} earlier messages are"
         )
         return [TranscriptLine("note", f"({count} left out here.)")]
-    lines = [_digest(one) for message in gap for one in said(message)]
+    lines = [_digest(line) for message in gap for line in message_lines(message)]
     return (
         [TranscriptLine("note", "Earlier, in short:\n" + "\n".join(lines))] if lines else []
     )
 
 
-def _digest(one: TranscriptLine) -> str:
-    return f"- {one.speaker}: {shorten(' '.join(one.text.split()), _DIGEST)}"
+def _digest(line: TranscriptLine) -> str:
+    return f"- {line.speaker}: {shorten(' '.join(line.text.split()), _DIGEST_CHARS)}"
 
 
 class InContext:
@@ -303,7 +307,7 @@ def in_context(
     conversation: Sequence[StoredMessage], wanted: ConversationFormat, *, tools: bool
 ) -> Log[StoredMessage]:
     """The messages that are sent. A single message is sent as it is, in every format."""
-    context, window = wanted.context or "continue", wanted.window or _WINDOW
+    context, window = wanted.context or "continue", wanted.window or _DEFAULT_WINDOW
     messages = [spoken.message for spoken in conversation]
     places = whole_places(messages, context, window)
     chosen, gap = list[StoredMessage](), list[StoredMessage]()
@@ -311,14 +315,14 @@ def in_context(
         if place not in places:
             gap.append(spoken)
             continue
-        for note in instead([each.message for each in gap], context):
+        for note in replacement_lines([stored.message for stored in gap], context):
             chosen.append(StoredMessage(gap[-1].seq, Message("user", (Text(note.text),))))
         gap = []
         chosen.append(spoken)
     if not wanted.format or len(chosen) < 2:
         return Log(chosen)
-    lines = transcript(conversation, context, window, _CALLS if tools else "")
-    text = written(lines, wanted.format)
+    lines = transcript(conversation, context, window, _CALLS_NOTE if tools else "")
+    text = format_transcript(lines, wanted.format)
     images = (p for s in chosen for p in s.message.parts if isinstance(p, Image))
     parts: tuple[Part, ...] = (Text(text), *images)
     return Log([StoredMessage(chosen[-1].seq, Message("user", parts))])

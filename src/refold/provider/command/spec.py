@@ -15,10 +15,10 @@ from refold.provider.error_mapping import mask_secrets
 from refold.provider.port import Stop
 from refold.provider.settings import Context, Format, ProgramSettings, UsagePlaces
 
-OWN = "command"  # a person's own are named command/NAME
+OWN_PREFIX = "command"  # a person's own are named command/NAME
 
 # What may stand in braces in an argument, in a variable and in a file.
-SLOTS = frozenset(
+SLOT_NAMES = frozenset(
     {"prompt", "prompt_file", "system", "system_file", "model", "effort", "files"}
 )
 
@@ -30,12 +30,12 @@ class ConversationFormat(Struct, frozen=True):
     format: Format | Literal[""] = ""
     window: int = 0  # messages that `sliding` and `summarize` leave whole
 
-    def over(self, other: "ConversationFormat") -> "ConversationFormat":
+    def with_defaults(self, defaults: "ConversationFormat") -> "ConversationFormat":
         """This, and where it is open the other."""
         return ConversationFormat(
-            self.context or other.context,
-            self.format or other.format,
-            self.window or other.window,
+            self.context or defaults.context,
+            self.format or defaults.format,
+            self.window or defaults.window,
         )
 
 
@@ -56,11 +56,11 @@ class JsonPath(Struct, frozen=True):
     """A place, and what else has to be so."""
 
     steps: Steps
-    given: tuple[tuple[Steps, str], ...] = ()
+    conditions: tuple[tuple[Steps, str], ...] = ()
 
-    def found(self, line: Any) -> Any:
+    def find(self, line: Any) -> Any:
         """The value there; None if there is none, or if a condition is not met."""
-        if all(_word(_at(line, steps)) == wanted for steps, wanted in self.given):
+        if all(_word(_at(line, steps)) == wanted for steps, wanted in self.conditions):
             return _at(line, self.steps)
         return None
 
@@ -143,17 +143,17 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
         return "\n".join((*arguments, *self.environ.values(), *self.files.values()))
 
 
-_STEP = r"[^\s.=]+"
+_STEP_PATTERN = r"[^\s.=]+"
 
 
 def json_path(text: str) -> JsonPath:
     """The place that `text` names. Raises `BadInput` if it names none."""
-    path, _, rest = text.strip().partition(" if ")
-    pairs = [condition.partition("=") for condition in rest.split()]
+    path, _, conditions_text = text.strip().partition(" if ")
+    pairs = [condition.partition("=") for condition in conditions_text.split()]
     if not all(equals for _, equals, _ in pairs):
         raise BadInput(f"{text!r} is not a path: after `if` comes name=value")
-    given = tuple((_steps(name, text), wanted) for name, _, wanted in pairs)
-    return JsonPath(_steps(path.strip(), text), given)
+    conditions = tuple((_steps(name, text), wanted) for name, _, wanted in pairs)
+    return JsonPath(_steps(path.strip(), text), conditions)
 
 
 def json_paths(*texts: str) -> tuple[JsonPath, ...]:
@@ -162,7 +162,7 @@ def json_paths(*texts: str) -> tuple[JsonPath, ...]:
 
 def _steps(path: str, text: str) -> Steps:
     steps = tuple(path.split("."))
-    if not all(re.fullmatch(_STEP, step) for step in steps):
+    if not all(re.fullmatch(_STEP_PATTERN, step) for step in steps):
         raise BadInput(
             f"{text!r} is not a path in a line of JSON: write it as "
             "`message.text` or `message.text if type=answer`"
@@ -197,93 +197,102 @@ def _word(value: Any) -> str:
 
 def own(commands: Mapping[str, ProgramSettings]) -> tuple[CommandSpec, ...]:
     """All that the settings describe. Raises `BadInput` for one that makes no sense."""
-    return tuple(from_settings(name, given) for name, given in commands.items())
+    return tuple(from_settings(name, settings) for name, settings in commands.items())
 
 
-def from_settings(name: str, given: ProgramSettings) -> CommandSpec:
-    where = f"[commands.{name}]"
-    _check(where, name, given)
-    text = "\n".join((*given.command, *given.environ.values()))
+def from_settings(name: str, settings: ProgramSettings) -> CommandSpec:
+    section = f"[commands.{name}]"
+    _check(section, name, settings)
+    text = "\n".join((*settings.command, *settings.environ.values()))
     in_slot = "{prompt}" in text or "{prompt_file}" in text
-    stdin = given.stdin if given.stdin is not None else not in_slot
+    stdin = settings.stdin if settings.stdin is not None else not in_slot
     if not (stdin or in_slot):
         raise BadInput(
-            f"{where} would never see the prompt: put {{prompt}} or {{prompt_file}} into "
+            f"{section} would never see the prompt: put {{prompt}} or {{prompt_file}} into "
             "`command`, or leave out stdin = false"
         )
     return CommandSpec(
-        name=f"{OWN}/{name.lower()}",
-        label=f"{OWN}/{name}",
-        argv=given.command,
+        name=f"{OWN_PREFIX}/{name.lower()}",
+        label=f"{OWN_PREFIX}/{name}",
+        argv=settings.command,
         stdin=stdin,
-        output=_output(where, given),
-        tools=given.tools or "on",
-        model=given.model,
+        output=_output(section, settings),
+        tools=settings.tools or "on",
+        model=settings.model,
         needs_model="{model}" in text,
-        install=given.install,
-        keys=given.keys,
-        environ=given.environ,
-        idle=given.idle,
-        conversation=ConversationFormat(given.context, given.format, given.window),
+        install=settings.install,
+        keys=settings.keys,
+        environ=settings.environ,
+        idle=settings.idle,
+        conversation=ConversationFormat(settings.context, settings.format, settings.window),
     )
 
 
-def _check(where: str, name: str, given: ProgramSettings) -> None:
+def _check(section: str, name: str, settings: ProgramSettings) -> None:
     if not re.fullmatch(r"[\w.-]+", name):
-        raise BadInput(f"{where}: a name has letters, digits, and - _ . only")
-    if not (given.command and given.command[0].strip()):
-        raise BadInput(f'{where} needs command = ["prog", …]')
-    if not given.tools:
+        raise BadInput(f"{section}: a name has letters, digits, and - _ . only")
+    if not (settings.command and settings.command[0].strip()):
+        raise BadInput(f'{section} needs command = ["prog", …]')
+    if not settings.tools:
         raise BadInput(
-            f'{where} must say tools = "none": that this program runs nothing and changes '
+            f'{section} must say tools = "none": that this program runs nothing and changes '
             "nothing by itself; one that does cannot be a command of yours"
         )
-    if given.window < 1:
-        raise BadInput(f"{where}: window = {given.window} is not a number of messages")
-    if given.idle < 0:
-        raise BadInput(f"{where}: idle = {given.idle:g} is not a time")
-    if _unknown(given.command[0]) or "{" in given.command[0]:
+    if settings.window < 1:
+        raise BadInput(f"{section}: window = {settings.window} is not a number of messages")
+    if settings.idle < 0:
+        raise BadInput(f"{section}: idle = {settings.idle:g} is not a time")
+    if _unknown(settings.command[0]) or "{" in settings.command[0]:
         raise BadInput(
-            f"{where}: the program itself, {given.command[0]!r}, cannot be a placeholder"
+            f"{section}: the program itself, {settings.command[0]!r}, cannot be a placeholder"
         )
-    for argument in (*given.command, *given.environ.values()):
+    for argument in (*settings.command, *settings.environ.values()):
         if unknown := _unknown(argument):
             raise BadInput(
-                f"{where}: there is no placeholder {{{unknown}}}; there are "
-                + ", ".join(f"{{{slot}}}" for slot in sorted(SLOTS))
+                f"{section}: there is no placeholder {{{unknown}}}; there are "
+                + ", ".join(f"{{{slot}}}" for slot in sorted(SLOT_NAMES))
             )
         if mask_secrets(argument, "") != argument:
             raise BadInput(
-                f"{where}: a key must not stand in a command line, where others can read it: "
+                f"{section}: a key must not stand in a command line, where others can read it: "
                 "put it into a variable, and name that in `keys`"
             )
 
 
 def _unknown(argument: str) -> str:
-    found: list[str] = re.findall(r"\{([a-z_]+)\}", argument)
-    return next((name for name in found if name not in SLOTS), "")
+    names: list[str] = re.findall(r"\{([a-z_]+)\}", argument)
+    return next((name for name in names if name not in SLOT_NAMES), "")
 
 
-def _output(where: str, given: ProgramSettings) -> ProgramOutput:
-    named = (given.text, given.whole, given.thinking, given.error, given.end, given.cost)
-    if given.output == "text":
-        if any(named) or given.usage != UsagePlaces():
-            raise BadInput(f'{where}: places are for output = "jsonl", and it says "text"')
+def _output(section: str, settings: ProgramSettings) -> ProgramOutput:
+    named = (
+        settings.text,
+        settings.whole,
+        settings.thinking,
+        settings.error,
+        settings.end,
+        settings.cost,
+    )
+    if settings.output == "text":
+        if any(named) or settings.usage != UsagePlaces():
+            raise BadInput(
+                f'{section}: places are for output = "jsonl", and it says "text"'
+            )
         return ProgramOutput()
-    if not (given.text or given.whole):
+    if not (settings.text or settings.whole):
         raise BadInput(
-            f'{where}: where is the answer in a line of JSON? Say text = "place" or '
+            f'{section}: where is the answer in a line of JSON? Say text = "place" or '
             'whole = "place"'
         )
-    usage = given.usage
+    usage = settings.usage
     return ProgramOutput(
         "jsonl",
-        text=json_paths(given.text),
-        whole=json_paths(given.whole),
-        thinking=json_paths(given.thinking),
-        error=json_paths(given.error),
-        end=json_paths(given.end),
-        cost=json_paths(given.cost),
+        text=json_paths(settings.text),
+        whole=json_paths(settings.whole),
+        thinking=json_paths(settings.thinking),
+        error=json_paths(settings.error),
+        end=json_paths(settings.end),
+        cost=json_paths(settings.cost),
         counts=Counts(
             json_paths(usage.input),
             json_paths(usage.cached),

@@ -31,37 +31,44 @@ class ParsedCall(Struct, frozen=True):
     why: str = ""
 
 
-WIRE = "text"  # in a call that is not made, the data of this wire is the reason
+TEXT_WIRE = "text"  # in a call that is not made, the data of this wire is the reason
 # No tool has this name, so a model that repeats the example makes no call.
-EXAMPLE = ParsedCall("TOOL", '{"ARGUMENT": "VALUE"}')
+EXAMPLE_CALL = ParsedCall("TOOL", '{"ARGUMENT": "VALUE"}')
 
 
 Tools: TypeAlias = Mapping[str, ToolSpec]
 Object: TypeAlias = dict[str, Any]
 
-_NAME = ("name", "tool", "tool_name", "function", "function_name", "action")
-_ARGUMENTS = (
+_NAME_KEYS = ("name", "tool", "tool_name", "function", "function_name", "action")
+_ARGUMENT_KEYS = (
     "arguments", "parameters", "input", "args", "params", "tool_input", "action_input",
 )  # fmt: skip
-_AROUND = ("function", "function_call", "tool_call", "tool_calls")  # the call is inside
-_BESIDE = frozenset({"id", "type", "call_id", "tool_call_id", "index"})
-KEYS = frozenset({*_NAME, *_ARGUMENTS, *_AROUND, *_BESIDE})
+_WRAPPER_KEYS = (
+    "function",
+    "function_call",
+    "tool_call",
+    "tool_calls",
+)  # the call is inside
+_EXTRA_KEYS = frozenset({"id", "type", "call_id", "tool_call_id", "index"})
+CALL_KEYS = frozenset({*_NAME_KEYS, *_ARGUMENT_KEYS, *_WRAPPER_KEYS, *_EXTRA_KEYS})
 
 # The beginning of JSON, as far as it tells a call from other JSON.
-_OPENED = re.compile(r"[\[{\s]*")
-_KEY = re.compile(r'\s*"([^"\\]*)"')
-_TEXT = re.compile(r'\s*:\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
-_SCALAR = re.compile(r'\s*:\s*(?:"(?:[^"\\]|\\.)*"|[\w.+-]+)\s*,', re.DOTALL)
+_OPENING_PATTERN = re.compile(r"[\[{\s]*")
+_KEY_PATTERN = re.compile(r'\s*"([^"\\]*)"')
+_TEXT_VALUE_PATTERN = re.compile(r'\s*:\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_SCALAR_PATTERN = re.compile(r'\s*:\s*(?:"(?:[^"\\]|\\.)*"|[\w.+-]+)\s*,', re.DOTALL)
 
-_PLAIN = re.compile(r"[A-Za-z_][\w.-]{0,63}")
-_NAMED = re.compile(rf"""["'](?:{"|".join(_NAME)})["']\s*:\s*["']([^"'\n]{{1,64}})["']""")
-_GIVEN = re.compile(rf"""["'](?:{"|".join(_ARGUMENTS)})["']\s*:\s*""")
+_PLAIN_NAME_PATTERN = re.compile(r"[A-Za-z_][\w.-]{0,63}")
+_NAME_PATTERN = re.compile(
+    rf"""["'](?:{"|".join(_NAME_KEYS)})["']\s*:\s*["']([^"'\n]{{1,64}})["']"""
+)
+_ARGUMENTS_PATTERN = re.compile(rf"""["'](?:{"|".join(_ARGUMENT_KEYS)})["']\s*:\s*""")
 
 
 def calls_in(text: str, tools: Tools, *, tagged: bool) -> tuple[ParsedCall, ...]:
     """The calls in a JSON value; none if one of them is no call."""
     try:
-        return _calls(decoded(text), tools, tagged)
+        return _calls(parse_json(text), tools, tagged)
     except (ValueError, RecursionError):
         return ()
 
@@ -69,19 +76,19 @@ def calls_in(text: str, tools: Tools, *, tagged: bool) -> tuple[ParsedCall, ...]
 def arguments_in(text: str) -> str:
     """The arguments, as JSON if they parse."""
     try:
-        return _written(decoded(text))
+        return _to_json(parse_json(text))
     except (ValueError, RecursionError):
         return clean(text)
 
 
 def broken_call(text: str) -> ParsedCall | None:
     """A call whose JSON is broken: it cannot be run, but its result can tell the model."""
-    named = _NAMED.search(text)
-    if named is None:
+    name_match = _NAME_PATTERN.search(text)
+    if name_match is None:
         return None
-    given = _GIVEN.search(text)
-    raw = text[given.end() :] if given else text
-    return ParsedCall(named[1], _never_valid(raw.strip()))
+    arguments_match = _ARGUMENTS_PATTERN.search(text)
+    raw = text[arguments_match.end() :] if arguments_match else text
+    return ParsedCall(name_match[1], _never_valid(raw.strip()))
 
 
 def unmade(call: ParsedCall, why: str) -> ParsedCall:
@@ -95,24 +102,24 @@ def _never_valid(arguments: str) -> str:
     return msgspec.json.encode(msgspec.json.encode(clean(arguments)).decode()).decode()
 
 
-def call_with(name: str, given: Mapping[str, str], tools: Tools) -> ParsedCall:
+def call_with(name: str, values: Mapping[str, str], tools: Tools) -> ParsedCall:
     """A call whose arguments came as texts: each gets the type that the tool wants."""
     tool = tools.get(name)
     schema: Any = msgspec.json.decode(tool.parameters) if tool else {}
     wanted: Object = schema.get("properties", {})
-    read = {k: v if _is_text(wanted.get(k)) else _read(v) for k, v in given.items()}
-    return ParsedCall(name, _written(read))
+    read = {k: v if _is_text(wanted.get(k)) else _read(v) for k, v in values.items()}
+    return ParsedCall(name, _to_json(read))
 
 
 def fits(call: ParsedCall, tools: Tools) -> bool:
     """Is it a call of an offered tool, with all required arguments and no unknown ones?"""
     tool = tools.get(call.name)
     try:
-        given: Any = decoded(call.arguments)
+        arguments: Any = parse_json(call.arguments)
         schema: Any = msgspec.json.decode(tool.parameters) if tool else None
     except ValueError:
         return False
-    return _holds(given, schema)
+    return _holds(arguments, schema)
 
 
 def may_be_call(head: str, tools: Tools, *, unknown_tools: bool) -> bool:
@@ -121,27 +128,29 @@ def may_be_call(head: str, tools: Tools, *, unknown_tools: bool) -> bool:
     `unknown_tools`: may it be of a tool that was not offered? Once the answer is no, it
     stays no with more text.
     """
-    opened = _OPENED.match(head)
-    at = begin = opened.end() if opened else 0
-    while key := _KEY.match(head, at):
-        named = _TEXT.match(head, key.end()) if key[1] in _NAME else None
-        if named and named[1].strip() in tools:
+    opening = _OPENING_PATTERN.match(head)
+    offset = begin = opening.end() if opening else 0
+    while key := _KEY_PATTERN.match(head, offset):
+        name_match = (
+            _TEXT_VALUE_PATTERN.match(head, key.end()) if key[1] in _NAME_KEYS else None
+        )
+        if name_match and name_match[1].strip() in tools:
             return True
-        if named and "\\" not in named[1]:
-            may = unknown_tools and at == begin and key[1] == "name"
-            may = may and bool(_PLAIN.fullmatch(named[1].strip()))
-            return may and _agree(head[named.end() :], ',"arguments"')
-        if key[1] not in KEYS:
+        if name_match and "\\" not in name_match[1]:
+            may = unknown_tools and offset == begin and key[1] == "name"
+            may = may and bool(_PLAIN_NAME_PATTERN.fullmatch(name_match[1].strip()))
+            return may and _agree(head[name_match.end() :], ',"arguments"')
+        if key[1] not in CALL_KEYS:
             return False
-        value = _SCALAR.match(head, key.end())
+        value = _SCALAR_PATTERN.match(head, key.end())
         if value is None:
             return _agree(head[key.end() :], ":")
-        at = value.end()
-    return any(_agree(head[at:], f'"{key}"') for key in KEYS)
+        offset = value.end()
+    return any(_agree(head[offset:], f'"{key}"') for key in CALL_KEYS)
 
 
 def is_example(call: ParsedCall) -> bool:
-    return (call.name, call.arguments) == (EXAMPLE.name, EXAMPLE.arguments)
+    return (call.name, call.arguments) == (EXAMPLE_CALL.name, EXAMPLE_CALL.arguments)
 
 
 def _agree(text: str, wanted: str) -> bool:
@@ -150,12 +159,12 @@ def _agree(text: str, wanted: str) -> bool:
     return written.startswith(wanted) or wanted.startswith(written)
 
 
-def _holds(given: Any, schema: Any) -> bool:
+def _holds(arguments: Any, schema: Any) -> bool:
     """Is it an object with all required properties and no unknown ones?"""
-    match given, schema:
+    match arguments, schema:
         case {}, {}:
             known: Object = schema.get("properties", {})
-            return set(schema.get("required", ())) <= set(given) <= set(known)
+            return set(schema.get("required", ())) <= set(arguments) <= set(known)
         case _:
             return False
 
@@ -165,54 +174,56 @@ def _calls(value: Any, tools: Tools, tagged: bool) -> tuple[ParsedCall, ...]:
         case [*items]:
             found = [_calls(item, tools, tagged) for item in items]
             return tuple(c for calls in found for c in calls) if all(found) else ()
-        case {**found}:
-            for name in _AROUND:
-                inner = found.get(name)
-                if isinstance(inner, dict | list) and not _foreign(found, {name}, tagged):
+        case {**fields}:
+            for name in _WRAPPER_KEYS:
+                inner = fields.get(name)
+                if isinstance(inner, dict | list) and not _foreign(fields, {name}, tagged):
                     return _calls(inner, tools, tagged)
-            call = _call(cast("Object", found), tools, tagged)
+            call = _call(cast("Object", fields), tools, tagged)
             return (call,) if call else ()
         case _:
             return ()
 
 
-def _call(found: Object, tools: Tools, tagged: bool) -> ParsedCall | None:
-    named = next((k for k in _NAME if isinstance(found.get(k), str)), "")
-    given = next((k for k in _ARGUMENTS if k in found), "")
-    name = found.get(named, "").strip()
+def _call(fields: Object, tools: Tools, tagged: bool) -> ParsedCall | None:
+    name_key = next((k for k in _NAME_KEYS if isinstance(fields.get(k), str)), "")
+    arguments_key = next((k for k in _ARGUMENT_KEYS if k in fields), "")
+    name = fields.get(name_key, "").strip()
     if not name:
         return None
-    arguments = found.get(given)
-    if not given and name in tools:
-        arguments = _beside(found, named, tools[name])
+    arguments = fields.get(arguments_key)
+    if not arguments_key and name in tools:
+        arguments = _beside(fields, name_key, tools[name])
     if isinstance(arguments, str):
-        arguments = _unpacked(arguments)
+        arguments = _unpack(arguments)
     unknown_tool = not tagged and name not in tools
     if not tagged:
-        foreign = given and _foreign(found, {named, given}, tagged)
+        foreign = arguments_key and _foreign(fields, {name_key, arguments_key}, tagged)
         if foreign or not isinstance(arguments, dict):
             return None
     if unknown_tool and not (
-        list(found) == ["name", "arguments"] and _PLAIN.fullmatch(name)
+        list(fields) == ["name", "arguments"] and _PLAIN_NAME_PATTERN.fullmatch(name)
     ):
         return None
     return ParsedCall(
-        clean(name), _written({} if arguments is None else arguments), unknown_tool
+        clean(name), _to_json({} if arguments is None else arguments), unknown_tool
     )
 
 
-def _beside(found: Object, named: str, tool: ToolSpec) -> Object | None:
+def _beside(fields: Object, name_key: str, tool: ToolSpec) -> Object | None:
     """Arguments next to the name instead of in their own object."""
-    given = {k: v for k, v in found.items() if k != named}
+    arguments = {k: v for k, v in fields.items() if k != name_key}
     schema: Any = msgspec.json.decode(tool.parameters)
     fit = (
-        set(schema.get("required", ())) <= given.keys() <= set(schema.get("properties", ()))
+        set(schema.get("required", ()))
+        <= arguments.keys()
+        <= set(schema.get("properties", ()))
     )
-    return given if fit and given else None
+    return arguments if fit and arguments else None
 
 
-def _foreign(found: Mapping[str, Any], known: set[str], tagged: bool) -> bool:
-    return not tagged and not found.keys() <= known | _BESIDE
+def _foreign(fields: Mapping[str, Any], known: set[str], tagged: bool) -> bool:
+    return not tagged and not fields.keys() <= known | _EXTRA_KEYS
 
 
 def _is_text(schema: Any) -> bool:
@@ -225,29 +236,31 @@ def _is_text(schema: Any) -> bool:
 
 def _read(text: str) -> Any:
     try:
-        return decoded(text.strip())
+        return parse_json(text.strip())
     except (ValueError, RecursionError):
         return text
 
 
-def _unpacked(text: str) -> Any:
+def _unpack(text: str) -> Any:
     """Arguments that came as a JSON string."""
     try:
-        found = decoded(text)
+        value = parse_json(text)
     except (ValueError, RecursionError):
         return text
-    return cast("Object", found) if isinstance(found, dict) else text
+    return cast("Object", value) if isinstance(value, dict) else text
 
 
-def _written(value: Any) -> str:
+def _to_json(value: Any) -> str:
     return clean(json.dumps(value, ensure_ascii=False))
 
 
-_STRUCTURE = re.compile(r"[\s,:\d.+\-eEtrufalsnTFNo]*")  # with what numbers and words have
-_STRING = re.compile(r'[^"\\]*')
-_CLOSES = {"{": "}", "[": "]"}
+_STRUCTURE_PATTERN = re.compile(
+    r"[\s,:\d.+\-eEtrufalsnTFNo]*"
+)  # with what numbers and words have
+_STRING_PATTERN = re.compile(r'[^"\\]*')
+_CLOSING_BRACKETS = {"{": "}", "[": "]"}
 # An unfinished string is skipped, too, or each of its quotes would be tried.
-_MENDED = re.compile(
+_MENDABLE_PATTERN = re.compile(
     r'("(?:[^"\\]|\\.)*(?:"|\\?\Z))|,(?=\s*[}\]])|\b(?:True|False|None)\b', re.DOTALL
 )
 _JSON_WORDS = {"True": "true", "False": "false", "None": "null"}
@@ -261,43 +274,47 @@ class Scan:
         self._awaited: list[str] = []
         self._in_string = self._escaped = False
 
-    def feed(self, text: str, at: int) -> int:
+    def feed(self, text: str, offset: int) -> int:
         """Continue at `at`; returns how far it came, at most to what is wrong."""
-        while at < len(text) and self.state == "open":
-            at = self._string(text, at) if self._in_string else self._structure(text, at)
-        return at
+        while offset < len(text) and self.state == "open":
+            offset = (
+                self._string(text, offset)
+                if self._in_string
+                else self._structure(text, offset)
+            )
+        return offset
 
-    def _string(self, text: str, at: int) -> int:
+    def _string(self, text: str, offset: int) -> int:
         if self._escaped:
             self._escaped = False
-            return at + 1
-        at = _end(_STRING, text, at)
-        if at < len(text):
-            self._escaped = text[at] == "\\"
+            return offset + 1
+        offset = _end(_STRING_PATTERN, text, offset)
+        if offset < len(text):
+            self._escaped = text[offset] == "\\"
             self._in_string = self._escaped
-            at += 1
-        return at
+            offset += 1
+        return offset
 
-    def _structure(self, text: str, at: int) -> int:
-        at = _end(_STRUCTURE, text, at)
-        if at == len(text):
-            return at
-        match text[at]:
+    def _structure(self, text: str, offset: int) -> int:
+        offset = _end(_STRUCTURE_PATTERN, text, offset)
+        if offset == len(text):
+            return offset
+        match text[offset]:
             case '"':
                 self._in_string = True
             case "{" | "[" as opening:
-                self._awaited.append(_CLOSES[opening])
+                self._awaited.append(_CLOSING_BRACKETS[opening])
             case closing if self._awaited and closing == self._awaited[-1]:
                 self._awaited.pop()
                 if not self._awaited:
                     self.state = "whole"
             case _:
                 self.state = "wrong"
-                return at
-        return at + 1
+                return offset
+        return offset + 1
 
 
-def decoded(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """The value. Raises `ValueError` if it is not JSON.
 
     Line breaks in strings, trailing commas and Python's True, False and None are
@@ -306,24 +323,24 @@ def decoded(text: str) -> Any:
     try:
         return _loads(text)
     except ValueError:
-        return _loads(_MENDED.sub(_mended, text))
+        return _loads(_MENDABLE_PATTERN.sub(_mend, text))
 
 
 def _loads(text: str) -> Any:
     try:
-        return json.loads(text, strict=False, parse_constant=_refused)
+        return json.loads(text, strict=False, parse_constant=_refuse_constant)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
 
-def _mended(found: re.Match[str]) -> str:
-    return found[1] or _JSON_WORDS.get(found[0], "")
+def _mend(match: re.Match[str]) -> str:
+    return match[1] or _JSON_WORDS.get(match[0], "")
 
 
-def _refused(constant: str) -> NoReturn:
+def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return found.end() if found else at
+def _end(pattern: re.Pattern[str], text: str, offset: int) -> int:
+    match = pattern.match(text, offset)
+    return match.end() if match else offset

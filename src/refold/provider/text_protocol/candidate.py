@@ -27,14 +27,14 @@ Step: TypeAlias = Callable[[str, int], tuple[int, bool]]
 _Find: TypeAlias = Callable[[str, int], Opening | None]
 _Part: TypeAlias = Callable[[str, int], bool]
 
-_BLANK = re.compile(r"\s*")
-_BETWEEN = re.compile(r"[\s,;]*")
-_BETWEEN_TAGGED = re.compile(r"[\s,;}\]]*")  # a bracket too many is a common slip
-_PARAMETER = re.compile(
+_BLANK_PATTERN = re.compile(r"\s*")
+_SEPARATOR_PATTERN = re.compile(r"[\s,;]*")
+_TAGGED_SEPARATOR_PATTERN = re.compile(r"[\s,;}\]]*")  # a bracket too many is a common slip
+_PARAMETER_PATTERN = re.compile(
     r"\s*<parameter=[\"']?([\w.-]+)[\"']?>\n?(.*?)\n?</parameter>", re.DOTALL
 )
-_HEAD = 120  # characters of JSON that are looked at
-_TAIL = 64  # pieces that are searched for the end of an argument
+_MAX_HEAD_CHARS = 120  # of JSON that are looked at
+_MAX_TAIL_PIECES = 64  # pieces that are searched for the end of an argument
 
 
 class Candidate:
@@ -70,18 +70,18 @@ class Candidate:
         """Is there a whole call? Many models do not close what they opened."""
         return self._step == self._after
 
-    def feed(self, text: str, at: int) -> tuple[int, bool]:
-        return self._step(text, at)
+    def feed(self, text: str, offset: int) -> tuple[int, bool]:
+        return self._step(text, offset)
 
-    def open(self, found: Opening, at: int) -> tuple[int, bool]:
-        self.sure = self.sure or (found.says_call and not self._open)
-        self.first = self.first or found
-        self.tagged = self.tagged or not found.fence
-        self.fence = found if found.fence else self.fence
-        self._open.append(found)
-        self._taken.append(found.text)
+    def open(self, opening: Opening, offset: int) -> tuple[int, bool]:
+        self.sure = self.sure or (opening.says_call and not self._open)
+        self.first = self.first or opening
+        self.tagged = self.tagged or not opening.fence
+        self.fence = opening if opening.fence else self.fence
+        self._open.append(opening)
+        self._taken.append(opening.text)
         self._step = self._inside
-        return at + len(found.text), False
+        return offset + len(opening.text), False
 
     def end(self) -> None:
         """The response is complete and was not cut off."""
@@ -93,13 +93,13 @@ class Candidate:
     def half(self) -> ParsedCall:
         """The unfinished call, as far as it is known."""
         return broken_call(self.text) or ParsedCall(
-            _named(self._open) or "unnamed", self.text
+            _tool_name(self._open) or "unnamed", self.text
         )
 
-    def _inside(self, text: str, at: int) -> tuple[int, bool]:
+    def _inside(self, text: str, offset: int) -> tuple[int, bool]:
         """Between an opening and the JSON."""
-        start = _end(_BLANK, text, at)
-        self._taken.append(text[at:start])
+        start = _end(_BLANK_PATTERN, text, offset)
+        self._taken.append(text[offset:start])
         if start == len(text):
             return start, True
         within = self._open[-1]
@@ -116,38 +116,40 @@ class Candidate:
                 return start, False
             case "<":
                 return self._opening(delimiters.tag_at, delimiters.may_be_tag, text, start)
-            case _ if within.text == delimiters.MISTRAL:
+            case _ if within.text == delimiters.MISTRAL_OPENER:
                 return self._name(text, start)
             case _:
                 self.state = "text"
         return start, False
 
-    def _opening(self, find: _Find, part: _Part, text: str, at: int) -> tuple[int, bool]:
-        if found := find(text, at):
-            return self.open(found, at)
-        if part(text, at):
-            return at, True
+    def _opening(
+        self, find: _Find, part: _Part, text: str, offset: int
+    ) -> tuple[int, bool]:
+        if opening := find(text, offset):
+            return self.open(opening, offset)
+        if part(text, offset):
+            return offset, True
         self.state = "text"
-        return at, False
+        return offset, False
 
-    def _name(self, text: str, at: int) -> tuple[int, bool]:
+    def _name(self, text: str, offset: int) -> tuple[int, bool]:
         """Mistral: a name directly followed by its arguments."""
-        if named := delimiters.bare_name_at(text, at):
-            self._open[-1] = Opening(delimiters.MISTRAL, name=named[1])
+        if named := delimiters.bare_name_at(text, offset):
+            self._open[-1] = Opening(delimiters.MISTRAL_OPENER, name=named[1])
             self._taken.append(named[0])
             return named.end(), False
-        if delimiters.may_be_bare_name(text, at):
-            return at, True
+        if delimiters.may_be_bare_name(text, offset):
+            return offset, True
         self.state = "text"
-        return at, False
+        return offset, False
 
-    def _json(self, text: str, at: int) -> tuple[int, bool]:
-        end = self.scan.feed(text, at)
-        self._body.append(text[at:end])
-        if not (self.sure or self._head.may_be_call(text[at:end])):
+    def _json(self, text: str, offset: int) -> tuple[int, bool]:
+        end = self.scan.feed(text, offset)
+        self._body.append(text[offset:end])
+        if not (self.sure or self._head.may_be_call(text[offset:end])):
             self.state, self.open_json = "text", self.scan.state == "open"
         elif self.scan.state == "whole":
-            name, body = _named(self._open), "".join(self._body)
+            name, body = _tool_name(self._open), "".join(self._body)
             self._finish(*_calls(body, name, self._tools, self.sure))
         elif self.scan.state == "wrong":
             self._wrong()
@@ -157,7 +159,7 @@ class Candidate:
         body, closer = "".join(self._body), _closer(self._open) if self.sure else ""
         inner, closed, rest = body.partition(closer or "\0")
         if not (closer and closed):  # its end may still come
-            self._step = self._broken
+            self._step = self._until_closed
             self.state = "open" if closer and self.scan.state == "wrong" else "text"
             return
         broken = broken_call(inner)
@@ -166,19 +168,19 @@ class Candidate:
             self.rest, self._taken[-1] = rest, inner + closer
             self.state = "call"
 
-    def _broken(self, text: str, at: int) -> tuple[int, bool]:
+    def _until_closed(self, text: str, offset: int) -> tuple[int, bool]:
         """A tag with broken JSON: once it is closed, the model can be told why."""
-        upto, closed = self._up_to_closer(text, at)
+        upto, closed = self._up_to_closer(text, offset)
         if closed:
             self._finish(broken_call("".join(self._body)))
         return upto, not closed
 
-    def _parameters(self, text: str, at: int) -> tuple[int, bool]:
+    def _parameters(self, text: str, offset: int) -> tuple[int, bool]:
         """Qwen Coder: a tag for each argument, with its text unchanged."""
-        upto, closed = self._up_to_closer(text, at)
+        upto, closed = self._up_to_closer(text, offset)
         if not closed:
             return upto, True
-        if not "".join(self._body[-_TAIL:]).rstrip().endswith("</parameter>"):
+        if not "".join(self._body[-_MAX_TAIL_PIECES:]).rstrip().endswith("</parameter>"):
             closer = _closer(self._open)  # it was part of an argument
             self._body.append(closer)
             return upto + len(closer), False
@@ -186,14 +188,14 @@ class Candidate:
         self._finish(_with_parameters(body, self._open[-1].name, self._tools))
         return upto, False
 
-    def _up_to_closer(self, text: str, at: int) -> tuple[int, bool]:
-        upto = delimiters.find_or_begin(text, at, _closer(self._open))
-        if upto > at:
-            self._body.append(text[at:upto])
+    def _up_to_closer(self, text: str, offset: int) -> tuple[int, bool]:
+        upto = delimiters.find_or_begin(text, offset, _closer(self._open))
+        if upto > offset:
+            self._body.append(text[offset:upto])
         return upto, text.startswith(_closer(self._open), upto)
 
-    def _finish(self, *found: ParsedCall | None) -> None:
-        calls = tuple(call for call in found if call)
+    def _finish(self, *candidates: ParsedCall | None) -> None:
+        calls = tuple(call for call in candidates if call)
         if not calls:
             self.state = "text"
             return
@@ -202,16 +204,18 @@ class Candidate:
         self._body.clear()
         self._step = self._after
 
-    def _after(self, text: str, at: int) -> tuple[int, bool]:
+    def _after(self, text: str, offset: int) -> tuple[int, bool]:
         """After a whole call: what closes it, or another one."""
         tagged = bool(self._open) and not self._open[-1].fence
-        start = _end(_BETWEEN_TAGGED if tagged else _BETWEEN, text, at)
-        self._taken.append(text[at:start])
+        start = _end(
+            _TAGGED_SEPARATOR_PATTERN if tagged else _SEPARATOR_PATTERN, text, offset
+        )
+        self._taken.append(text[offset:start])
         if start == len(text):
             return start, True
         if text[start] in "<[":
-            if found := delimiters.closer_at(text, start):
-                return self._closed(found[0], start)
+            if match := delimiters.closer_at(text, start):
+                return self._close(match[0], start)
             if delimiters.may_be_closer(text, start):
                 return start, True
         if not self._open:
@@ -224,26 +228,26 @@ class Candidate:
             self._open.pop()
         return start, False
 
-    def _closed(self, mark: str, at: int) -> tuple[int, bool]:
+    def _close(self, mark: str, offset: int) -> tuple[int, bool]:
         if self._open and not self._open[-1].fence:
             self._open.pop()
         elif not self._open and mark in delimiters.CALL_CLOSERS:
             self.sure = True  # the server removed its opening token
         self._taken.append(mark)
-        return at + len(mark), False
+        return offset + len(mark), False
 
-    def _at_fence_end(self, text: str, at: int) -> tuple[int, bool]:
+    def _at_fence_end(self, text: str, offset: int) -> tuple[int, bool]:
         closer = self._open[-1].closer
-        if text.startswith(closer, at):
+        if text.startswith(closer, offset):
             self._open.pop()
             self._taken.append(closer)
-            return at + len(closer), False
-        if text[at] == "`" and delimiters.may_be_fence(text, at):
-            return at, True
-        return self._opening(delimiters.tag_at, delimiters.may_be_tag, text, at)
+            return offset + len(closer), False
+        if text[offset] == "`" and delimiters.may_be_fence(text, offset):
+            return offset, True
+        return self._opening(delimiters.tag_at, delimiters.may_be_tag, text, offset)
 
 
-def _named(opened: list[Opening]) -> str:
+def _tool_name(opened: list[Opening]) -> str:
     return opened[-1].name if opened else ""
 
 
@@ -259,28 +263,28 @@ class _Head:
         self._text = ""
 
     def may_be_call(self, piece: str) -> bool:
-        if len(self._text) >= _HEAD:
+        if len(self._text) >= _MAX_HEAD_CHARS:
             return True
-        self._text += piece[: _HEAD - len(self._text)]
+        self._text += piece[: _MAX_HEAD_CHARS - len(self._text)]
         return may_be_call(self._text, self._tools, unknown_tools=self._unknown_tools)
 
 
 def _calls(body: str, name: str, tools: Tools, sure: bool) -> tuple[ParsedCall, ...]:
     if name:
         return (ParsedCall(name, arguments_in(body)),)
-    if found := calls_in(body, tools, tagged=sure):
-        return found
+    if calls := calls_in(body, tools, tagged=sure):
+        return calls
     broken = broken_call(body) if sure else None
     return (broken,) if broken else ()
 
 
 def _with_parameters(body: str, name: str, tools: Tools) -> ParsedCall | None:
-    given, end = dict[str, str](), 0
-    while parameter := _PARAMETER.match(body, end):
-        given[parameter[1]], end = parameter[2], parameter.end()
-    return None if body[end:].strip() else call_with(name, given, tools)
+    arguments, end = dict[str, str](), 0
+    while parameter := _PARAMETER_PATTERN.match(body, end):
+        arguments[parameter[1]], end = parameter[2], parameter.end()
+    return None if body[end:].strip() else call_with(name, arguments, tools)
 
 
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return found.end() if found else at
+def _end(pattern: re.Pattern[str], text: str, offset: int) -> int:
+    match = pattern.match(text, offset)
+    return match.end() if match else offset

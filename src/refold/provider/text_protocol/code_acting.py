@@ -30,10 +30,10 @@ from refold.provider.text_protocol.render import RequestRenderer, tool_lines
 from refold.values.messages import ToolCall, ToolResult
 from refold.values.tools import ToolSpec
 
-_CLOSED = "\n```\n"  # the end of a block
-WIRE = "code"  # a call whose code stands in the words of its answer
-PYTHON = "python"
-_HOW = """\
+_FENCE_END = "\n```\n"  # the end of a block
+CODE_WIRE = "code"  # a call whose code stands in the words of its answer
+PYTHON_TOOL = "python"
+_CODE_INSTRUCTIONS = """\
 # How you act
 
 Write Python in fenced blocks, like this:
@@ -43,8 +43,8 @@ print(2 + 2)
 {about} The blocks of an answer run in their order, until one fails. What they print, and \
 the value of a last expression, comes in the next message. There is no other way to act. \
 When the task is done, FINAL(answer) ends it."""
-_SHAPE = "The value that you give to FINAL has to match this JSON schema: "
-_HOW_SHORT = """\
+_SCHEMA_INSTRUCTION = "The value that you give to FINAL has to match this JSON schema: "
+_SHORT_INSTRUCTIONS = """\
 # How you act
 
 Answer with one block of Python and nothing else, like this:
@@ -54,10 +54,12 @@ print(2 + 2)
 It is run. What it prints comes in the next message, and its variables stay. These \
 functions are there already: {functions}. FINAL(value) ends the task: call it with the \
 answer, once its output has shown you that."""
-_NEXT = "If this shows the answer, call FINAL with it. Else write other code."
-_FAILED = "The code failed, so nothing is known yet. Write it again without the mistake."
-_PRIMITIVES = ("lm(text, question)", "map_lm(texts, question)")
-_FUNCTIONS = """
+_NEXT_STEP = "If this shows the answer, call FINAL with it. Else write other code."
+_FAILURE_ADVICE = (
+    "The code failed, so nothing is known yet. Write it again without the mistake."
+)
+_PRIMITIVE_FUNCTIONS = ("lm(text, question)", "map_lm(texts, question)")
+_FUNCTION_LIST = """
 
 These functions are there already. Each returns text, and raises where it fails:
 {functions}"""
@@ -73,22 +75,22 @@ class CodeActing:
 
     def __init__(self, inner: Provider, *, small: bool = False) -> None:
         self.inner, self._small = inner, small
-        self._told = RequestRenderer(FenceFormat(small=small))
+        self._renderer = RequestRenderer(FenceFormat(small=small))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        acts = any(tool.name == PYTHON for tool in request.tools)
+        acts = any(tool.name == PYTHON_TOOL for tool in request.tools)
         answer = self.inner.stream(self._plain(request, acts))
         if acts and request.tool_choice != "none":
-            answer = _read(_first_block(answer) if self._small else answer)
+            answer = _read_calls(_first_block(answer) if self._small else answer)
         async with aclosing(answer) as deltas:
             async for delta in deltas:
                 yield delta
 
     def _plain(self, request: Request, acts: bool) -> Request:
         if acts:
-            plain = self._told.plain(request)
+            plain = self._renderer.plain(request)
             code = self._small and request.tool_choice != "none"
-            return replace(plain, stops=(_CLOSED,)) if code else plain
+            return replace(plain, stops=(_FENCE_END,)) if code else plain
         # A request outside of the conversation must not evict what is cached of it.
         called = any(s.message.calls or s.message.role == "tool" for s in request.messages)
         return RequestRenderer(FenceFormat()).plain(request) if called else request
@@ -98,7 +100,7 @@ class CodeActing:
             await self.inner.aclose()
 
 
-async def _read(answer: AsyncGenerator[Delta, None]) -> AsyncGenerator[Delta, None]:
+async def _read_calls(answer: AsyncGenerator[Delta, None]) -> AsyncGenerator[Delta, None]:
     words: list[str] = []
     async with aclosing(answer) as deltas:
         async for delta in deltas:
@@ -112,8 +114,10 @@ async def _read(answer: AsyncGenerator[Delta, None]) -> AsyncGenerator[Delta, No
                 case Done(stop="end" | "calls"):
                     code = blocks("".join(words))
                     if code:
-                        given = msgspec.json.encode({"code": code}).decode()
-                        yield CallDelta(0, given, "", PYTHON, WIRE, Raw(b"null"))
+                        arguments = msgspec.json.encode({"code": code}).decode()
+                        yield CallDelta(
+                            0, arguments, "", PYTHON_TOOL, CODE_WIRE, Raw(b"null")
+                        )
                     yield replace(delta, stop="calls" if code else "end")
                 case _:
                     yield delta
@@ -156,44 +160,51 @@ class FenceFormat:
     def system(self, request: Request) -> str:
         if not request.tools:
             return request.system
-        how, wanted = _how_short if self._small else _how, sanitize.has_schema(request)
-        shape = f"\n\n{_SHAPE}{bytes(request.schema).decode()}" if wanted else ""
-        return f"{request.system}\n\n{how(request.tools)}{shape}".lstrip()
+        instructions, wanted = (
+            _short_instructions if self._small else _instructions,
+            sanitize.has_schema(request),
+        )
+        shape = (
+            f"\n\n{_SCHEMA_INSTRUCTION}{bytes(request.schema).decode()}" if wanted else ""
+        )
+        return f"{request.system}\n\n{instructions(request.tools)}{shape}".lstrip()
 
     def ending(self, tools: Iterable[ToolSpec]) -> str:
         return ""
 
     def call(self, call: ToolCall) -> str:
-        if call.wire == WIRE:
+        if call.wire == CODE_WIRE:
             return ""
         return "\n\n".join(f"```python\n{code}\n```" for code in _as_code(call))
 
     def result(self, result: ToolResult, call: ToolCall | None) -> str:
         # What a file says must not be able to end it, and then speak for the person.
         text = result.text.replace("</output", "<\\/output").strip("\n")
-        told = f"<output>\n{text}\n</output>"
+        output = f"<output>\n{text}\n</output>"
         if not self._small:
-            return told
-        return f"{told}\n\n{_FAILED if result.failed else _NEXT}"
+            return output
+        return f"{output}\n\n{_FAILURE_ADVICE if result.failed else _NEXT_STEP}"
 
     def after_results(self, ending: str) -> str:
         return ""
 
 
-def _how(tools: Iterable[ToolSpec]) -> str:
-    about = next((tool.description for tool in tools if tool.name == PYTHON), "")
-    lines = [line for tool in tools if tool.name != PYTHON for line in tool_lines(tool)]
-    functions = _FUNCTIONS.format(functions="\n".join(lines)) if lines else ""
-    return _HOW.format(about=about) + functions
+def _instructions(tools: Iterable[ToolSpec]) -> str:
+    about = next((tool.description for tool in tools if tool.name == PYTHON_TOOL), "")
+    lines = [
+        line for tool in tools if tool.name != PYTHON_TOOL for line in tool_lines(tool)
+    ]
+    functions = _FUNCTION_LIST.format(functions="\n".join(lines)) if lines else ""
+    return _CODE_INSTRUCTIONS.format(about=about) + functions
 
 
-def _how_short(tools: Iterable[ToolSpec]) -> str:
+def _short_instructions(tools: Iterable[ToolSpec]) -> str:
     """The functions by their names, and what they have to be given."""
-    own = (_called(tool) for tool in tools if tool.name != PYTHON)
-    return _HOW_SHORT.format(functions=", ".join((*_PRIMITIVES, *own)))
+    own = (_signature(tool) for tool in tools if tool.name != PYTHON_TOOL)
+    return _SHORT_INSTRUCTIONS.format(functions=", ".join((*_PRIMITIVE_FUNCTIONS, *own)))
 
 
-def _called(tool: ToolSpec) -> str:
+def _signature(tool: ToolSpec) -> str:
     schema: Any = msgspec.json.decode(tool.parameters)
     return f"{tool.name}({', '.join(schema.get('required', []))})"
 
@@ -202,23 +213,25 @@ def _as_code(call: ToolCall) -> Iterator[str]:
     """A call of another protocol, as code would make it."""
     arguments: Any = msgspec.json.decode(sanitize.arguments(call.arguments))
     match arguments:
-        case {"code": str(code)} if call.name == PYTHON:
+        case {"code": str(code)} if call.name == PYTHON_TOOL:
             yield code
-        case {"code": [*cells]} if call.name == PYTHON:
+        case {"code": [*cells]} if call.name == PYTHON_TOOL:
             yield from map(str, cells)
         case _:
-            given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-            yield f"print({sanitize.name(call.name)}({given}))"
+            argument_list = ", ".join(
+                f"{name}={value!r}" for name, value in arguments.items()
+            )
+            yield f"print({sanitize.name(call.name)}({argument_list}))"
 
 
-_OPENS = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*([^\s`]*)[^`\n]*$")
-_PYTHON = frozenset({"python", "python3", "py", "repl"})
-_IN_A_STRING = "unterminated triple-quoted"
+_FENCE_PATTERN = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*([^\s`]*)[^`\n]*$")
+_PYTHON_LANGUAGES = frozenset({"python", "python3", "py", "repl"})
+_OPEN_STRING_ERROR = "unterminated triple-quoted"
 
 
 def blocks(answer: str, *, whole: bool = True) -> tuple[str, ...]:
     """`whole`: the response ended properly, so a block that is still open ends with it."""
-    return tuple(code for code in _found(answer.splitlines(), whole) if code.strip())
+    return tuple(code for code in _find_blocks(answer.splitlines(), whole) if code.strip())
 
 
 def through_first_block(answer: str) -> str:
@@ -235,20 +248,20 @@ def through_first_block(answer: str) -> str:
     return ""
 
 
-def _found(lines: list[str], whole: bool) -> Iterator[str]:
-    at = 0
-    while at < len(lines):
-        opened = _OPENS.match(lines[at])
-        at += 1
+def _find_blocks(lines: list[str], whole: bool) -> Iterator[str]:
+    index = 0
+    while index < len(lines):
+        opened = _FENCE_PATTERN.match(lines[index])
+        index += 1
         if opened is None:
             continue
         indent, fence, language = opened.groups()
-        python = language.lower() in _PYTHON
-        end = _end(lines, at, fence, len(indent), python)
+        python = language.lower() in _PYTHON_LANGUAGES
+        end = _end(lines, index, fence, len(indent), python)
         closed = end < len(lines)
         if python and (closed or whole):
-            yield _code(lines[at:end], len(indent))
-        at = end + 1
+            yield _code(lines[index:end], len(indent))
+        index = end + 1
 
 
 def _end(lines: list[str], first: int, fence: str, indent: int, python: bool) -> int:
@@ -265,8 +278,8 @@ def _end(lines: list[str], first: int, fence: str, indent: int, python: bool) ->
 
 
 def _code(lines: list[str], indent: int) -> str:
-    kept = (line[indent:] if not line[:indent].strip() else line for line in lines)
-    return "\n".join(kept)
+    code_lines = (line[indent:] if not line[:indent].strip() else line for line in lines)
+    return "\n".join(code_lines)
 
 
 def _in_a_string(code: str) -> bool:
@@ -276,7 +289,7 @@ def _in_a_string(code: str) -> bool:
     try:
         ast.parse(code)
     except SyntaxError as error:
-        return error.msg.startswith(_IN_A_STRING)
+        return error.msg.startswith(_OPEN_STRING_ERROR)
     except (ValueError, RecursionError, MemoryError):
         return False
     return False

@@ -10,41 +10,41 @@ from msgspec import Struct
 
 # <tool_call> is Hermes' and Qwen's and what we ask for; <function=…> Llama's and
 # Qwen Coder's; <|python_tag|> Llama's, [TOOL_CALLS] Mistral's, <|tool_call|> Granite's.
-_TAGS = (
+_CALL_TAGS = (
     "tool_call", "tool_calls", "function_call", "function_calls", "tool_use", "tool_code",
 )  # fmt: skip
-MISTRAL = "[TOOL_CALLS]"
-_OPENERS = (
-    *(f"<{tag}>" for tag in _TAGS),
+MISTRAL_OPENER = "[TOOL_CALLS]"
+_CALL_OPENERS = (
+    *(f"<{tag}>" for tag in _CALL_TAGS),
     "<|tool_call|>",
     "<|python_tag|>",
     "[TOOL_CALLS]",
 )
-CALL_CLOSERS = tuple(f"</{tag}>" for tag in (*_TAGS, "function", "tool"))
-_CLOSERS = (
+CALL_CLOSERS = tuple(f"</{tag}>" for tag in (*_CALL_TAGS, "function", "tool"))
+_ALL_CLOSERS = (
     *CALL_CLOSERS,
     *("<|/tool_call|>", "<|eom_id|>", "<|eot_id|>", "<|im_end|>", "[/TOOL_CALLS]", "</s>"),
 )
-_FUNCTION = "<function="
-_RESULTS = ("<tool_result", "<tool_response")
-THINKS, THOUGHT = "<think>", "</think>"
-_CALL_FENCES = frozenset({*_TAGS, "tool", "function"})
+_FUNCTION_OPENER = "<function="
+_RESULT_OPENERS = ("<tool_result", "<tool_response")
+THINK_OPENER, THINK_CLOSER = "<think>", "</think>"
+_CALL_FENCES = frozenset({*_CALL_TAGS, "tool", "function"})
 _JSON_FENCES = frozenset({"", "json", "json5", "jsonc", "xml", "plaintext", "text"})
 
-_UNFINISHED = re.compile(r"[<\[][\w|=.\"'-]{0,80}\Z")
-_OPENER = re.compile("|".join(map(re.escape, _OPENERS)))
-_NAMED = re.compile(r"<function=[\"']?([\w.-]{1,64})[\"']?>")
+_UNFINISHED_PATTERN = re.compile(r"[<\[][\w|=.\"'-]{0,80}\Z")
+_OPENER_PATTERN = re.compile("|".join(map(re.escape, _CALL_OPENERS)))
+_NAMED_FUNCTION_PATTERN = re.compile(r"<function=[\"']?([\w.-]{1,64})[\"']?>")
 _NAMED_PART = re.compile(r"<function=[\"']?[\w.-]{0,64}[\"']?\Z")
-_RESULT = re.compile("|".join(map(re.escape, _RESULTS)))
-_CLOSER = re.compile("|".join(map(re.escape, _CLOSERS)))
-_FENCE = re.compile(r"(`{3,32}|~{3,32})[ \t]{0,4}([\w+#.-]{0,32})(?=[^\w+#.`~-])")
+_RESULT_PATTERN = re.compile("|".join(map(re.escape, _RESULT_OPENERS)))
+_CLOSER_PATTERN = re.compile("|".join(map(re.escape, _ALL_CLOSERS)))
+_FENCE_PATTERN = re.compile(r"(`{3,32}|~{3,32})[ \t]{0,4}([\w+#.-]{0,32})(?=[^\w+#.`~-])")
 _FENCE_PART = re.compile(r"(?:`{1,32}|~{1,32})[ \t]{0,4}[\w+#.-]{0,32}\Z")
 _BARE_NAME = re.compile(r"([\w.-]{1,64})(?:\[ARGS\])?(?=\{)")
 _BARE_NAME_PART = re.compile(r"[\w.-]{1,64}(?:\[(?:A(?:R(?:G(?:S\]?)?)?)?)?)?\Z")
 _FENCE_END = re.compile(r"(?<=\n) {0,3}(`{3,}|~{3,})[ \t]*(?=\n)")
 _FENCE_END_PART = re.compile(r"(?<=\n) {0,3}(?:`*|~*)[ \t]*\Z")
-_LONGEST = 32  # characters; longer than any delimiter
-LOOKBACK = 2  # characters before a delimiter that its pattern looks at
+_MAX_DELIMITER_CHARS = 32  # longer than any delimiter
+LOOKBACK_CHARS = 2  # before a delimiter that its pattern looks at
 
 
 class Opening(Struct, frozen=True):
@@ -58,80 +58,82 @@ class Opening(Struct, frozen=True):
     json: bool = True  # whether a call can be inside
 
 
-def tag_at(text: str, at: int) -> Opening | None:
+def tag_at(text: str, offset: int) -> Opening | None:
     """The tag at this position, if there is one."""
-    if found := _OPENER.match(text, at):
-        tag = found[0]
+    if match := _OPENER_PATTERN.match(text, offset):
+        tag = match[0]
         return Opening(tag, f"</{tag[1:]}" if tag[1] not in "|T" else "")
-    if found := _NAMED.match(text, at):
-        return Opening(found[0], "</function>", name=found[1])
+    if match := _NAMED_FUNCTION_PATTERN.match(text, offset):
+        return Opening(match[0], "</function>", name=match[1])
     return None
 
 
-def may_be_tag(text: str, at: int) -> bool:
-    if not _UNFINISHED.match(text, at):
+def may_be_tag(text: str, offset: int) -> bool:
+    if not _UNFINISHED_PATTERN.match(text, offset):
         return False
-    starts = (*_OPENERS, _FUNCTION, *_RESULTS, THINKS)
-    return _is_start(text[at : at + _LONGEST], starts) or bool(_NAMED_PART.match(text, at))
+    starts = (*_CALL_OPENERS, _FUNCTION_OPENER, *_RESULT_OPENERS, THINK_OPENER)
+    return _is_start(text[offset : offset + _MAX_DELIMITER_CHARS], starts) or bool(
+        _NAMED_PART.match(text, offset)
+    )
 
 
-def fence_at(text: str, at: int) -> Opening | None:
+def fence_at(text: str, offset: int) -> Opening | None:
     """The fence with its language at this position."""
-    if found := _FENCE.match(text, at):
-        language = found[2].lower()
+    if match := _FENCE_PATTERN.match(text, offset):
+        language = match[2].lower()
         says_call = language in _CALL_FENCES
-        holds = (says_call or language in _JSON_FENCES) and text[at] == "`"
-        return Opening(found[0], found[1], fence=True, says_call=says_call, json=holds)
+        holds = (says_call or language in _JSON_FENCES) and text[offset] == "`"
+        return Opening(match[0], match[1], fence=True, says_call=says_call, json=holds)
     return None
 
 
-def may_be_fence(text: str, at: int) -> bool:
-    return bool(_FENCE_PART.match(text, at))
+def may_be_fence(text: str, offset: int) -> bool:
+    return bool(_FENCE_PART.match(text, offset))
 
 
-def bare_name_at(text: str, at: int) -> re.Match[str] | None:
+def bare_name_at(text: str, offset: int) -> re.Match[str] | None:
     """Mistral: a name directly followed by its arguments."""
-    return _BARE_NAME.match(text, at)
+    return _BARE_NAME.match(text, offset)
 
 
-def may_be_bare_name(text: str, at: int) -> bool:
-    return bool(_BARE_NAME_PART.match(text, at))
+def may_be_bare_name(text: str, offset: int) -> bool:
+    return bool(_BARE_NAME_PART.match(text, offset))
 
 
-def result_at(text: str, at: int) -> bool:
-    return bool(_RESULT.match(text, at))
+def result_at(text: str, offset: int) -> bool:
+    return bool(_RESULT_PATTERN.match(text, offset))
 
 
-def closer_at(text: str, at: int) -> re.Match[str] | None:
-    return _CLOSER.match(text, at)
+def closer_at(text: str, offset: int) -> re.Match[str] | None:
+    return _CLOSER_PATTERN.match(text, offset)
 
 
-def may_be_closer(text: str, at: int) -> bool:
-    return _is_start(text[at : at + _LONGEST], _CLOSERS)
+def may_be_closer(text: str, offset: int) -> bool:
+    return _is_start(text[offset : offset + _MAX_DELIMITER_CHARS], _ALL_CLOSERS)
 
 
-def fence_end(text: str, at: int, closer: str) -> int:
+def fence_end(text: str, offset: int, closer: str) -> int:
     """The end of the line that closes a fence; -1 if there is none yet."""
-    for found in _FENCE_END.finditer(text, at):
-        if found[1].startswith(closer):
-            return found.end()
+    for match in _FENCE_END.finditer(text, offset):
+        if match[1].startswith(closer):
+            return match.end()
     return -1
 
 
-def may_be_fence_end(text: str, at: int) -> int:
+def may_be_fence_end(text: str, offset: int) -> int:
     """The start of an unfinished last line that may close a fence, else the end."""
-    part = _FENCE_END_PART.search(text, max(at, text.rfind("\n") + 1))
+    part = _FENCE_END_PART.search(text, max(offset, text.rfind("\n") + 1))
     return part.start() if part else len(text)
 
 
-def find_or_begin(text: str, at: int, mark: str) -> int:
+def find_or_begin(text: str, offset: int, mark: str) -> int:
     """The position of `mark` from `at` on, or of its possible start at the very end."""
-    where = text.find(mark, at)
-    if where >= 0:
-        return where
-    for where in range(max(at, len(text) - len(mark) + 1), len(text)):
-        if mark.startswith(text[where:]):
-            return where
+    position = text.find(mark, offset)
+    if position >= 0:
+        return position
+    for position in range(max(offset, len(text) - len(mark) + 1), len(text)):
+        if mark.startswith(text[position:]):
+            return position
     return len(text)
 
 

@@ -17,7 +17,7 @@ from msgspec import Raw, Struct
 from refold.provider.port import CallDelta, Delta, TextDelta
 from refold.provider.text_protocol import delimiters
 from refold.provider.text_protocol.call_formats import (
-    WIRE,
+    TEXT_WIRE,
     ParsedCall,
     Scan,
     is_example,
@@ -25,20 +25,20 @@ from refold.provider.text_protocol.call_formats import (
 )
 from refold.provider.text_protocol.candidate import Candidate, Step
 from refold.provider.text_protocol.delimiters import Opening
-from refold.provider.text_protocol.quoting import BEGINNINGS, QuoteState
+from refold.provider.text_protocol.quoting import CALL_BEGINNINGS, QuoteState
 from refold.values.json_check import Schema
 from refold.values.tools import ToolSpec
 
-QUOTED = (
+QUOTED_REASON = (
     "It was not made, nor any other call of that answer: with words after it, beside it "
     "on its line or before its fence, it may be only quoted. To make it, reply with the "
     "call and nothing else. To show a call, write `> ` before each of its lines."
 )
-BROKEN_OFF = (
+BROKEN_OFF_REASON = (
     "It was not made, nor any other call of that answer: it breaks off before its end. "
     "Write it whole."
 )
-_BEGINNING = re.compile(f"[{re.escape(BEGINNINGS)}]")
+_BEGINNING_PATTERN = re.compile(f"[{re.escape(CALL_BEGINNINGS)}]")
 
 
 class StreamParser:
@@ -79,10 +79,10 @@ class StreamParser:
         """The text that can be passed on."""
         self._response.append(text)
         self._text += text
-        more = False
-        while self._at < len(self._text) and not more:
-            self._at, more = self._step(self._text, self._at)
-        keep = max(0, self._at - delimiters.LOOKBACK)
+        needs_more = False
+        while self._at < len(self._text) and not needs_more:
+            self._at, needs_more = self._step(self._text, self._at)
+        keep = max(0, self._at - delimiters.LOOKBACK_CHARS)
         self._text, self._at = self._text[keep:], self._at - keep
         return self._classifier.take_text()
 
@@ -128,118 +128,120 @@ class StreamParser:
 
     # Each step parses from `at` on, and returns how far it came and whether it needs more.
 
-    def _plain(self, text: str, at: int) -> tuple[int, bool]:
-        found = _BEGINNING.search(text, at)
-        end = found.start() if found else len(text)
-        if end > at:
-            self._classifier.add_text(text[at:end])
-        return self._at_beginning(text, end) if found else (end, False)
+    def _plain(self, text: str, offset: int) -> tuple[int, bool]:
+        match = _BEGINNING_PATTERN.search(text, offset)
+        end = match.start() if match else len(text)
+        if end > offset:
+            self._classifier.add_text(text[offset:end])
+        return self._at_beginning(text, end) if match else (end, False)
 
-    def _at_beginning(self, text: str, at: int) -> tuple[int, bool]:
-        found = None
-        if self._quoting.begins and text[at] in "`~":
-            found = self._at_fence(text, at)
+    def _at_beginning(self, text: str, offset: int) -> tuple[int, bool]:
+        progress = None
+        if self._quoting.at_line_start and text[offset] in "`~":
+            progress = self._at_fence(text, offset)
         elif self._quoting.quoted:
             pass
-        elif text[at] in "<[" and not text.endswith("`", 0, at):
-            found = self._at_tag(text, at)
-        if not found and text[at] in "{[" and self._quoting.begins:
-            found = None if self._quoting.quoted else self._try(None, at)
-        if not found:
-            self._classifier.add_text(text[at])
-        return found or (at + 1, False)
+        elif text[offset] in "<[" and not text.endswith("`", 0, offset):
+            progress = self._at_tag(text, offset)
+        if not progress and text[offset] in "{[" and self._quoting.at_line_start:
+            progress = None if self._quoting.quoted else self._try_candidate(None, offset)
+        if not progress:
+            self._classifier.add_text(text[offset])
+        return progress or (offset + 1, False)
 
-    def _at_tag(self, text: str, at: int) -> tuple[int, bool] | None:
-        if found := delimiters.tag_at(text, at):
-            return self._indented(found, at) or self._try(found, at)
+    def _at_tag(self, text: str, offset: int) -> tuple[int, bool] | None:
+        if opening := delimiters.tag_at(text, offset):
+            return self._skip_indented(opening, offset) or self._try_candidate(
+                opening, offset
+            )
         # After its calls, a model that writes a result itself is making it up.
         after_calls = self._classifier.has_calls and not (self._native or self.has_text)
-        if after_calls and delimiters.result_at(text, at):
+        if after_calls and delimiters.result_at(text, offset):
             self._step = self._in_made_up_result
-            return at, False
+            return offset, False
         begins = not (self.has_text or self._classifier.has_calls)
-        if begins and text.startswith(delimiters.THINKS, at):
+        if begins and text.startswith(delimiters.THINK_OPENER, offset):
             self._step = self._in_thinking
-            return at, False
-        return (at, True) if delimiters.may_be_tag(text, at) else None
+            return offset, False
+        return (offset, True) if delimiters.may_be_tag(text, offset) else None
 
-    def _indented(self, found: Opening, at: int) -> tuple[int, bool] | None:
+    def _skip_indented(self, opening: Opening, offset: int) -> tuple[int, bool] | None:
         """A tag in an indented code block: the rest belongs to the block, indented or not."""
-        if not self._quoting.indented:
+        if not self._quoting.is_indented:
             return None
-        self._classifier.add_text(found.text)
+        self._classifier.add_text(opening.text)
         self._quoting.quoted = True
-        return at + len(found.text), False
+        return offset + len(opening.text), False
 
-    def _at_fence(self, text: str, at: int) -> tuple[int, bool] | None:
-        found = delimiters.fence_at(text, at)
-        if found is None:
-            return (at, True) if delimiters.may_be_fence(text, at) else None
-        if found.json and not self._quoting.quoted:
-            return self._try(found, at)
-        self._classifier.add_text(found.text)
-        self._fence, self._step = found.closer, self._in_fence
-        return at + len(found.text), False
+    def _at_fence(self, text: str, offset: int) -> tuple[int, bool] | None:
+        opening = delimiters.fence_at(text, offset)
+        if opening is None:
+            return (offset, True) if delimiters.may_be_fence(text, offset) else None
+        if opening.json and not self._quoting.quoted:
+            return self._try_candidate(opening, offset)
+        self._classifier.add_text(opening.text)
+        self._fence, self._step = opening.closer, self._in_fence
+        return offset + len(opening.text), False
 
-    def _in_fence(self, text: str, at: int) -> tuple[int, bool]:
+    def _in_fence(self, text: str, offset: int) -> tuple[int, bool]:
         """An example, up to the end of its fence."""
-        end = delimiters.fence_end(text, at, self._fence)
+        end = delimiters.fence_end(text, offset, self._fence)
         closed = end >= 0
-        upto = end if closed else delimiters.may_be_fence_end(text, at)
-        self._classifier.add_text(text[at:upto])
+        upto = end if closed else delimiters.may_be_fence_end(text, offset)
+        self._classifier.add_text(text[offset:upto])
         if closed:
             self._step = self._plain
         return upto, not closed
 
-    def _in_thinking(self, text: str, at: int) -> tuple[int, bool]:
+    def _in_thinking(self, text: str, offset: int) -> tuple[int, bool]:
         """Some servers leave thinking in the text. There are no calls in it."""
-        upto = delimiters.find_or_begin(text, at, delimiters.THOUGHT)
-        closed = text.startswith(delimiters.THOUGHT, upto)
+        upto = delimiters.find_or_begin(text, offset, delimiters.THINK_CLOSER)
+        closed = text.startswith(delimiters.THINK_CLOSER, upto)
         if closed:
-            upto += len(delimiters.THOUGHT)
+            upto += len(delimiters.THINK_CLOSER)
             self._step = self._plain
-        self._classifier.add_thinking(text[at:upto])
+        self._classifier.add_thinking(text[offset:upto])
         return upto, not closed
 
-    def _in_made_up_result(self, text: str, at: int) -> tuple[int, bool]:
-        self._classifier.hold(text[at:])
+    def _in_made_up_result(self, text: str, offset: int) -> tuple[int, bool]:
+        self._classifier.hold(text[offset:])
         return len(text), True
 
-    def _try(self, found: Opening | None, at: int) -> tuple[int, bool]:
+    def _try_candidate(self, opening: Opening | None, offset: int) -> tuple[int, bool]:
         self._candidate = Candidate(self._tools, unknown_tools=not self._native)
-        self._step, self._begins_line = self._in_candidate, self._quoting.begins
-        return self._candidate.open(found, at) if found else (at, False)
+        self._step, self._begins_line = self._in_candidate, self._quoting.at_line_start
+        return self._candidate.open(opening, offset) if opening else (offset, False)
 
-    def _in_candidate(self, text: str, at: int) -> tuple[int, bool]:
-        at, more = self._candidate.feed(text, at)
+    def _in_candidate(self, text: str, offset: int) -> tuple[int, bool]:
+        offset, needs_more = self._candidate.feed(text, offset)
         if self._candidate.state == "open":
-            return at, more
+            return offset, needs_more
         bare = self._candidate.state == "call" and not self._candidate.sure
         self._end_candidate()
-        if bare and text.startswith("{", at):  # another one on the same line
-            return self._try(None, at)
-        return at, False
+        if bare and text.startswith("{", offset):  # another one on the same line
+            return self._try_candidate(None, offset)
+        return offset, False
 
     def _end_candidate(self) -> None:
-        found = self._candidate
+        candidate = self._candidate
         self._step = self._plain
-        self._classifier.add(found, begins_line=self._begins_line)
-        if found.state == "text" and found.fence:
-            self._fence, self._step = found.fence.closer, self._in_fence
-        if found.open_json:
-            self._json_scan, self._after_json = found.scan, self._step
+        self._classifier.add(candidate, begins_line=self._begins_line)
+        if candidate.state == "text" and candidate.fence:
+            self._fence, self._step = candidate.fence.closer, self._in_fence
+        if candidate.open_json:
+            self._json_scan, self._after_json = candidate.scan, self._step
             self._step = self._in_json
 
-    def _in_json(self, text: str, at: int) -> tuple[int, bool]:
+    def _in_json(self, text: str, offset: int) -> tuple[int, bool]:
         """JSON that is no call: there are no calls inside, either."""
-        end = self._json_scan.feed(text, at)
-        self._classifier.add_text(text[at:end])
+        end = self._json_scan.feed(text, offset)
+        self._classifier.add_text(text[offset:end])
         if self._json_scan.state != "open":
             self._step = self._after_json
         return end, False
 
 
-class _Held(Struct):
+class _HeldCall(Struct):
     """A call that is held back, with the text that it becomes if it is not made."""
 
     text: list[str]
@@ -256,7 +258,7 @@ class CallClassifier:
     fence (```json), if the response begins with that. A call in a tag may be of an unknown
     tool or have broken arguments: its result tells the model.
 
-    All other calls are text. The model is told why (`QUOTED`, `BROKEN_OFF`) unless the
+    All other calls are text. The model is told why (`QUOTED_REASON`, `BROKEN_OFF_REASON`) unless the
     response clearly shows an example: a quote, code, a bare call between sentences. What
     is quoted never gets here, nor does JSON inside other JSON.
     """
@@ -265,7 +267,7 @@ class CallClassifier:
         self.quoting = QuoteState()
         self.has_text = False
         self._out: list[str] = []
-        self._held: list[_Held] = []
+        self._held: list[_HeldCall] = []
         self._unmade: list[ParsedCall] = []
 
     @property
@@ -274,7 +276,10 @@ class CallClassifier:
 
     @property
     def calls(self) -> tuple[ParsedCall, ...]:
-        return (*self._unmade, *(call for held in self._held for call in held.calls))
+        return (
+            *self._unmade,
+            *(call for held_call in self._held for call in held_call.calls),
+        )
 
     def add_text(self, text: str) -> None:
         self.quoting.feed(text)
@@ -284,7 +289,7 @@ class CallClassifier:
             elif text:
                 self._out.append(text)
             return
-        self._release(report=[held for held in self._held if held.meant])
+        self._release(report=[held_call for held_call in self._held if held_call.meant])
         self.has_text = True
         self._out.append(text)
 
@@ -295,24 +300,26 @@ class CallClassifier:
         """Text that follows a call and goes with it."""
         self._held[-1].text.append(text)
 
-    def add(self, found: Candidate, *, begins_line: bool) -> None:
+    def add(self, candidate: Candidate, *, begins_line: bool) -> None:
         """A candidate that is complete."""
         # After text, a fence that does not say that it holds a call shows an example.
-        first = found.first
+        first = candidate.first
         in_fence = bool(self.has_text and first and first.fence and not first.says_call)
         in_place = begins_line and not in_fence
-        if found.state == "call" and not self._is_example(found, in_fence):
-            meant = in_place and (found.sure or not (self.has_text or _unknown(found)))
-            self._held.append(_Held([found.text], found.calls, in_place, meant))
-            self.add_text(found.rest)
+        if candidate.state == "call" and not self._is_example(candidate, in_fence):
+            meant = in_place and (
+                candidate.sure or not (self.has_text or _unknown(candidate))
+            )
+            self._held.append(_HeldCall([candidate.text], candidate.calls, in_place, meant))
+            self.add_text(candidate.rest)
             return
-        self.add_text(found.text)
-        if found.state == "half" and in_place:
-            self._unmade.append(unmade(found.half(), BROKEN_OFF))
+        self.add_text(candidate.text)
+        if candidate.state == "half" and in_place:
+            self._unmade.append(unmade(candidate.half(), BROKEN_OFF_REASON))
 
     def close(self) -> None:
         """The response is complete: all its calls are made, or none."""
-        if self._unmade or not all(held.in_place for held in self._held):
+        if self._unmade or not all(held_call.in_place for held_call in self._held):
             self._release(report=self._held)
 
     def drop_calls(self) -> None:
@@ -329,24 +336,26 @@ class CallClassifier:
         for index, call in enumerate(self.calls, first):
             if call.why:
                 why = Raw(msgspec.json.encode(call.why))
-                yield CallDelta(index, name=call.name, wire=WIRE, data=why)
+                yield CallDelta(index, name=call.name, wire=TEXT_WIRE, data=why)
             else:
                 yield CallDelta(index, name=call.name)
             yield CallDelta(index, call.arguments)
 
-    def _release(self, report: Sequence[_Held]) -> None:
+    def _release(self, report: Sequence[_HeldCall]) -> None:
         """Pass on as text what is held back; the model is told of the calls to `report`."""
-        self._unmade += [unmade(call, QUOTED) for held in report for call in held.calls]
-        for held in self._held:
-            self._out += held.text
+        self._unmade += [
+            unmade(call, QUOTED_REASON) for held_call in report for call in held_call.calls
+        ]
+        for held_call in self._held:
+            self._out += held_call.text
         self._held.clear()
 
-    def _is_example(self, found: Candidate, in_fence: bool) -> bool:
+    def _is_example(self, candidate: Candidate, in_fence: bool) -> bool:
         """Our own example, or after text: an unknown tool or a tag in a fence."""
-        shown = self.has_text and (_unknown(found) or (found.tagged and in_fence))
-        return shown or any(map(is_example, found.calls))
+        shown = self.has_text and (_unknown(candidate) or (candidate.tagged and in_fence))
+        return shown or any(map(is_example, candidate.calls))
 
 
-def _unknown(found: Candidate) -> bool:
+def _unknown(candidate: Candidate) -> bool:
     """Is it, without a tag, a call of an unknown tool?"""
-    return any(call.unknown_tool for call in found.calls)
+    return any(call.unknown_tool for call in candidate.calls)

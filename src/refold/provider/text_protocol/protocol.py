@@ -50,17 +50,17 @@ async def _parse(
         async for delta in deltas:
             match delta:
                 case TextDelta(text):
-                    for each in parser.feed(text):
-                        yield each
+                    for piece in parser.feed(text):
+                        yield piece
                 case Done(stop="end" | "calls"):
                     parser.close()
                     called = bool(parser.calls or first)
-                    for each in parser.end(first=first):
-                        yield each
+                    for piece in parser.end(first=first):
+                        yield piece
                     yield replace(delta, stop="calls" if called else "end")
                 case Done():
-                    for each in parser.end(calls=False):
-                        yield each
+                    for piece in parser.end(calls=False):
+                        yield piece
                     yield delta
                 case CallDelta(index):
                     first = max(first, index + 1)

@@ -4,8 +4,8 @@ A call starts its line. Indented text is code that is shown, and a line after `>
 quote, up to the next blank line. `parse` handles fences.
 """
 
-BEGINNINGS = "<[{`~"  # the first characters of calls and of fences around them
-_CODE = 4  # spaces before a line of an indented code block
+CALL_BEGINNINGS = "<[{`~"  # the first characters of calls and of fences around them
+_CODE_INDENT_SPACES = 4  # spaces before a line of an indented code block
 
 
 class QuoteState:
@@ -17,13 +17,15 @@ class QuoteState:
         self._blank = True
 
     @property
-    def begins(self) -> bool:
+    def at_line_start(self) -> bool:
         """Is this the start of a line, apart from some spaces?"""
-        return self._blank and not self.indented
+        return self._blank and not self.is_indented
 
     @property
-    def indented(self) -> bool:
-        return self._blank and ("\t" in self._line or len(self._line) >= _CODE)
+    def is_indented(self) -> bool:
+        return self._blank and (
+            "\t" in self._line or len(self._line) >= _CODE_INDENT_SPACES
+        )
 
     def feed(self, text: str) -> None:
         *lines, last = text.split("\n")
@@ -34,7 +36,7 @@ class QuoteState:
         self._add(last)
 
     def _add(self, text: str) -> None:
-        self._line = (self._line + text[:_CODE])[:_CODE]
+        self._line = (self._line + text[:_CODE_INDENT_SPACES])[:_CODE_INDENT_SPACES]
         if self._blank and text.strip():
             self._blank = False
             # a `>` after more spaces is code

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from refold.provider import sanitize
 from refold.provider.port import Request
-from refold.provider.text_protocol.call_formats import EXAMPLE, WIRE
+from refold.provider.text_protocol.call_formats import EXAMPLE_CALL, TEXT_WIRE
 from refold.values.growing import Log
 from refold.values.messages import (
     Message,
@@ -27,11 +27,11 @@ from refold.values.messages import (
 )
 from refold.values.tools import ToolSpec
 
-FAILED = "It failed:\n"
-_NEXT = "If the task is done {end}, else call the next tool."
-_NUMBERED = re.compile(r"^(\d+)\t", re.MULTILINE)
+FAILED_PREFIX = "It failed:\n"
+_NEXT_STEP = "If the task is done {end}, else call the next tool."
+_LINE_NUMBER_PATTERN = re.compile(r"^(\d+)\t", re.MULTILINE)
 NO_CALLS = "<reminder>Answer in words now: calls are not read.</reminder>"
-_HOW = """\
+_TOOL_INSTRUCTIONS = """\
 # Tools
 
 {tools}
@@ -43,7 +43,7 @@ and its arguments:
 </tool_call>
 Its result comes in the next message. There are no other tools. When the task is done, \
 {end}."""
-_SHAPE = "The words of your last answer are JSON that matches this schema: "
+_SCHEMA_INSTRUCTION = "The words of your last answer are JSON that matches this schema: "
 
 
 class CallFormat(Protocol):
@@ -74,42 +74,42 @@ class TagFormat:
         return _ending(tools)
 
     def call(self, call: ToolCall) -> str:
-        return "" if call.wire == WIRE else call_text(call)
+        return "" if call.wire == TEXT_WIRE else call_text(call)
 
     def result(self, result: ToolResult, call: ToolCall | None) -> str:
-        if call and call.wire == WIRE:
+        if call and call.wire == TEXT_WIRE:
             # Only part of the text: the result is the reason why it was not made as a call.
             result = replace(result, text=msgspec.json.decode(call.data, type=str))
         return result_text(result, call.name if call else "")
 
     def after_results(self, ending: str) -> str:
-        return _NEXT.format(end=ending)
+        return _NEXT_STEP.format(end=ending)
 
 
 class RequestRenderer:
     """Renders requests. Caches the rendered conversation and tools."""
 
-    def __init__(self, way: CallFormat | None = None) -> None:
-        self._way = way or TagFormat()
+    def __init__(self, call_format: CallFormat | None = None) -> None:
+        self._format = call_format or TagFormat()
         self._groups: list[_Group] = []
-        self._asked = Request(Log())
+        self._last_request = Request(Log())
         self._system = self._end = ""
 
     def plain(self, request: Request) -> Request:
         """The same request for a model without tools, only text."""
-        asked = self._asked
-        same = asked.system == request.system and asked.schema == request.schema
-        if not (same and asked.tools == request.tools):
-            self._system = self._way.system(request)
-            end = self._way.ending(request.tools)
+        last = self._last_request
+        same = last.system == request.system and last.schema == request.schema
+        if not (same and last.tools == request.tools):
+            self._system = self._format.system(request)
+            end = self._format.ending(request.tools)
             if end != self._end:
                 self._end = end
                 self._groups.clear()
-        self._asked = request
+        self._last_request = request
         messages = self._messages(request.messages)
         if request.tools and request.tool_choice == "none":
-            messages = _with_note(messages, self._way.no_calls)
-        held = request.tools and request.tool_choice == "auto"
+            messages = _with_note(messages, self._format.no_calls)
+        may_call = request.tools and request.tool_choice == "auto"
         return replace(
             request,
             messages=messages,
@@ -117,7 +117,7 @@ class RequestRenderer:
             tools=(),
             tool_choice="auto",
             # A server that holds the model to it would leave it no words for a call.
-            schema=Raw(b"null") if held else request.schema,
+            schema=Raw(b"null") if may_call else request.schema,
         )
 
     def _messages(self, conversation: Log[StoredMessage]) -> Log[StoredMessage]:
@@ -132,7 +132,7 @@ class RequestRenderer:
             new = (*groups.pop().spoken, *new)
             upto = groups[-1].upto if groups else 0
         for side, spoken in _by_side(new):
-            made = groups[-1].made if groups else Log[StoredMessage]()
+            rendered = groups[-1].rendered if groups else Log[StoredMessage]()
             upto += len(spoken)
             # Results come directly after the answer that called. Ids are not kept for
             # longer: another conversation may have the same.
@@ -143,24 +143,24 @@ class RequestRenderer:
             parts = tuple(part for s in spoken for part in self._parts(s.message, before))
             if parts:
                 role = "assistant" if side == "assistant" else "user"
-                made = made.plus(
-                    StoredMessage(spoken[-1].seq, Message(role, _joined(parts)))
+                rendered = rendered.plus(
+                    StoredMessage(spoken[-1].seq, Message(role, _join_texts(parts)))
                 )
-            groups.append(_Group(side, spoken, upto, made))
-        return groups[-1].made if groups else Log()
+            groups.append(_Group(side, spoken, upto, rendered))
+        return groups[-1].rendered if groups else Log()
 
     def _parts(self, message: Message, before: Mapping[str, ToolCall]) -> Iterator[Part]:
         for part in message.parts:
             match part:
                 case Text(text) if text.strip():
                     yield Text(text.strip())
-                case ToolCall() if words := self._way.call(part):
+                case ToolCall() if words := self._format.call(part):
                     yield Text(words)
                 case ToolResult(call_id):
-                    yield Text(self._way.result(part, before.get(call_id)))
+                    yield Text(self._format.result(part, before.get(call_id)))
                 case _:
                     pass
-        next_ = self._way.after_results(self._end)
+        next_ = self._format.after_results(self._end)
         if message.role == "tool" and next_:
             yield Text(next_)
         elif message.role == "user" and not (message.text.strip() or message.images):
@@ -174,7 +174,7 @@ class _Group(Struct, frozen=True):
     side: str
     spoken: tuple[StoredMessage, ...]
     upto: int  # messages of the conversation
-    made: Log[StoredMessage]
+    rendered: Log[StoredMessage]
 
     def still_in(self, conversation: Log[StoredMessage]) -> bool:
         return self.upto <= len(conversation) and all(
@@ -191,14 +191,14 @@ def system_text(request: Request) -> str:
     """The system text with the tools in it, and how to call them."""
     if not request.tools:
         return request.system
-    how = _HOW.format(
+    instructions = _TOOL_INSTRUCTIONS.format(
         tools="\n".join(line for tool in request.tools for line in tool_lines(tool)),
-        example=f'{{"name": "{EXAMPLE.name}", "arguments": {EXAMPLE.arguments}}}',
+        example=f'{{"name": "{EXAMPLE_CALL.name}", "arguments": {EXAMPLE_CALL.arguments}}}',
         end=_ending(request.tools),
     )
     wanted = sanitize.has_schema(request)
-    shape = f"\n\n{_SHAPE}{bytes(request.schema).decode()}" if wanted else ""
-    return f"{request.system}\n\n{how}{shape}".lstrip()
+    shape = f"\n\n{_SCHEMA_INSTRUCTION}{bytes(request.schema).decode()}" if wanted else ""
+    return f"{request.system}\n\n{instructions}{shape}".lstrip()
 
 
 def _ending(tools: Iterable[ToolSpec]) -> str:
@@ -222,12 +222,14 @@ def result_text(result: ToolResult, name: str) -> str:
     text = readable(result.text, name).replace("</tool_result", "<\\/tool_result")
     text = text.strip("\n")
     of = f' name="{sanitize.name(name)}"' if name else ""
-    return f"<tool_result{of}>\n{FAILED if result.failed else ''}{text}\n</tool_result>"
+    return (
+        f"<tool_result{of}>\n{FAILED_PREFIX if result.failed else ''}{text}\n</tool_result>"
+    )
 
 
 def readable(text: str, tool: str) -> str:
     """A result as small models read it: to them "1<tab>4217" is 14217."""
-    return _NUMBERED.sub(r"\1: ", text) if tool == "read_file" else text
+    return _LINE_NUMBER_PATTERN.sub(r"\1: ", text) if tool == "read_file" else text
 
 
 def _side(message: Message) -> str:
@@ -252,7 +254,7 @@ def _by_side(
         yield side, tuple(group)
 
 
-def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
+def _join_texts(parts: Sequence[Part]) -> tuple[Part, ...]:
     """The texts as one: some templates run several together without a blank."""
     texts = [part.text for part in parts if isinstance(part, Text)]
     others = tuple(part for part in parts if not isinstance(part, Text))
@@ -263,7 +265,7 @@ def _with_note(messages: Log[StoredMessage], words: str) -> Log[StoredMessage]:
     note = Text(words)
     if messages and messages[-1].message.role == "user":
         last = messages[-1]
-        parts = _joined((*last.message.parts, note))
+        parts = _join_texts((*last.message.parts, note))
         spoken = (*messages[:-1], StoredMessage(last.seq, Message("user", parts)))
         return Log(spoken)
     return messages.plus(StoredMessage(0, Message("user", (note,))))

@@ -32,7 +32,7 @@ from refold.provider.port import (
     is_response_part,
 )
 from refold.provider.spec import Wire
-from refold.provider.text_protocol.quoting import BEGINNINGS
+from refold.provider.text_protocol.quoting import CALL_BEGINNINGS
 from refold.safe_open import opened
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 Tools: TypeAlias = Literal["native", "text", "auto"]
 
-_REMEMBERED = 30 * 24 * 3600.0  # seconds
-_LONGEST = 100  # characters of a name in the name of a file
-_GEMINI = ("gemma-2", "gemma-3")  # Google serves them without function calling
+_REMEMBER_SECONDS = 30 * 24 * 3600.0
+_MAX_NAME_CHARS = 100  # of a name in the name of a file
+_GEMINI_TEXT_MODELS = ("gemma-2", "gemma-3")  # Google serves them without function calling
 # The servers of these wires never send a call as text.
 _NEVER_IN_WORDS: frozenset[Wire] = frozenset({"anthropic", "openai-responses", "gemini"})
 
 
-def chosen(model: str, tools: Tools, in_text: Iterable[str]) -> Tools:
+def choose_protocol(model: str, tools: Tools, in_text: Iterable[str]) -> Tools:
     """What the settings say of `model`; `tools` is the choice for its provider.
 
     `in_text`: patterns of the names of models that call tools as text. A pattern may leave
@@ -63,22 +63,26 @@ def chosen(model: str, tools: Tools, in_text: Iterable[str]) -> Tools:
 
 def needs_text(provider: str, model: str) -> bool:
     """Is it known that the provider refuses tools for this model?"""
-    return provider == "gemini" and model.removeprefix("models/").startswith(_GEMINI)
+    return provider == "gemini" and model.removeprefix("models/").startswith(
+        _GEMINI_TEXT_MODELS
+    )
 
 
-def calling(
+def with_call_protocol(
     provider: Provider,
     name: str,
     wire: Wire,
     model: str,
     tools: Tools = "auto",
-    found: "TextCallModels | None" = None,
+    text_call_models: "TextCallModels | None" = None,
 ) -> Provider:
     """`provider`, with `model` calling tools as chosen, or as works.
 
-    `found` remembers what works. It belongs inside `retry`: some servers report a failure if they do not know tools.
+    `text_call_models` remembers what works. It belongs inside `retry`: some servers report a failure if they do not know tools.
     """
-    if tools == "auto" and (needs_text(name, model) or (found and model in found)):
+    if tools == "auto" and (
+        needs_text(name, model) or (text_call_models and model in text_call_models)
+    ):
         tools = "text"
     match tools:
         case "native":
@@ -89,15 +93,17 @@ def calling(
             return TextProtocol(provider)
         case "auto":
             in_words = wire not in _NEVER_IN_WORDS
-            return CallProtocolSelector(provider, from_responses=in_words, found=found)
+            return CallProtocolSelector(
+                provider, from_responses=in_words, text_call_models=text_call_models
+            )
 
 
-_TOOL = r"(?:tools?|functions?)(?:[ _-]?(?:use|calls?|calling))?"
+_TOOL_WORDS = r"(?:tools?|functions?)(?:[ _-]?(?:use|calls?|calling))?"
 # Ollama, Bedrock, LiteLLM · OpenAI, Groq, Google, DashScope · OpenRouter · vLLM ·
 # llama.cpp · its older relatives · templates without a role for results
-_REFUSALS = (
-    rf"does(?:n['’]t| not) support {_TOOL}\b"
-    rf"|\b{_TOOL}[`'\"]? (?:is|are) (?:not (?:supported|enabled|available)|unsupported)"
+_NO_TOOLS_PATTERN = (
+    rf"does(?:n['’]t| not) support {_TOOL_WORDS}\b"
+    rf"|\b{_TOOL_WORDS}[`'\"]? (?:is|are) (?:not (?:supported|enabled|available)|unsupported)"
     r"|no endpoints found that support (?:tool|the provided 'tool)"
     r"|requires --enable-auto-tool-choice"
     r"|tools? param(?:eter)? requires --jinja"
@@ -109,7 +115,7 @@ _REFUSALS = (
 class CallProtocolSelector:
     """`inner`, with native calls or calls as text, as each of its models needs.
 
-    `from_responses`: may a response show the need, too, or only a refusal? `found` remembers
+    `from_responses`: may a response show the need, too, or only a refusal? `text_call_models` remembers
     the models that have shown it.
     """
 
@@ -118,9 +124,9 @@ class CallProtocolSelector:
         inner: Provider,
         *,
         from_responses: bool = True,
-        found: "TextCallModels | None" = None,
+        text_call_models: "TextCallModels | None" = None,
     ) -> None:
-        self.inner, self._found = inner, found
+        self.inner, self._text_call_models = inner, text_call_models
         self._from_responses = from_responses
         self._needs_text: set[str] = set()  # models
         self._native: set[str] = set()  # models that have called natively
@@ -136,9 +142,9 @@ class CallProtocolSelector:
                         begun = begun or is_response_part(delta)
                         if isinstance(delta, CallDelta):
                             self._native.add(model)
-                        for each in detector.feed(delta) if detector else (delta,):
-                            yield each
-                if detector and detector.found:
+                        for piece in detector.feed(delta) if detector else (delta,):
+                            yield piece
+                if detector and detector.has_calls:
                     self._learn(model)
                 return
             except ProviderError as error:
@@ -162,8 +168,8 @@ class CallProtocolSelector:
 
     def _learn(self, model: str) -> None:
         self._needs_text.add(model)
-        if self._found is not None:
-            self._found.add(model)
+        if self._text_call_models is not None:
+            self._text_call_models.add(model)
 
     def _text(self) -> Provider:
         # Most models never need it, and compiling its patterns takes time.
@@ -188,10 +194,10 @@ class TextCallModels:
 
     def __contains__(self, model: str) -> bool:
         try:
-            seen = self._file(model).lstat().st_mtime
+            modified = self._file(model).lstat().st_mtime
         except OSError:
             return False
-        return abs(time.time() - seen) < _REMEMBERED
+        return abs(time.time() - modified) < _REMEMBER_SECONDS
 
     def add(self, model: str) -> None:
         with suppress(OSError):
@@ -201,7 +207,7 @@ class TextCallModels:
             os.close(file)
 
     def _file(self, model: str) -> Path:
-        name = re.sub(r"[^\w.-]", "_", f"{self._provider}-{model}"[:_LONGEST])
+        name = re.sub(r"[^\w.-]", "_", f"{self._provider}-{model}"[:_MAX_NAME_CHARS])
         which = f"{self._provider} {model} {self._address}".encode()
         return self._directory / f"{name}-{hashlib.sha256(which).hexdigest()[:12]}"
 
@@ -209,7 +215,7 @@ class TextCallModels:
 def takes_no_tools(error: ProviderError) -> bool:
     """Does the error say that the model or its server takes no tools?"""
     return not isinstance(error, TooLong) and bool(
-        re.search(_REFUSALS, str(error), re.IGNORECASE)
+        re.search(_NO_TOOLS_PATTERN, str(error), re.IGNORECASE)
     )
 
 
@@ -223,14 +229,14 @@ def notice(model: str, why: str) -> str:
 class CallDetector:
     """Passes a response on, and holds back only what may be a call written as text.
 
-    If the response consists of such calls, `found` is true, and `notice` is yielded.
+    If the response consists of such calls, `has_calls` is true, and `notice` is yielded.
     """
 
     def __init__(self, request: Request, notice: str) -> None:
         self._request, self._notice = request, notice
         self._parser: StreamParser | None = None
         self._passes = not request.tools or request.tool_choice == "none"
-        self.found = False
+        self.has_calls = False
 
     def feed(self, delta: Delta) -> Iterator[Delta]:
         if self._passes:
@@ -249,7 +255,7 @@ class CallDetector:
 
     def _text(self, text: str) -> Iterator[Delta]:
         first = text.lstrip()[:1]
-        if self._parser is None and first and first not in BEGINNINGS:
+        if self._parser is None and first and first not in CALL_BEGINNINGS:
             self._passes = True
             yield TextDelta(text)
             return
@@ -271,11 +277,11 @@ class CallDetector:
         if done.stop in ("end", "calls"):
             parser.close()
             fit = all(fits(call, tools) for call in parser.calls)
-            self.found = bool(parser.calls) and fit and not parser.has_text
-        if self.found:
+            self.has_calls = bool(parser.calls) and fit and not parser.has_text
+        if self.has_calls:
             yield Retrying(0.0, self._notice)
             done = replace(done, stop="calls")
-        yield from parser.end(calls=self.found)
+        yield from parser.end(calls=self.has_calls)
         yield done
 
     def _new_parser(self) -> "StreamParser":
