@@ -1,4 +1,4 @@
-"""`refold mcp add|list|remove|test|allow|login|logout|serve`: MCP servers, and what changed in them.
+"""`refold mcp search|add|list|remove|test|allow|login|logout|serve`: MCP servers, and what changed in them.
 
 A list starts nothing: it shows what is known. `test` connects to one server and shows the
 tools that differ from those that the user accepted. `app.mcp_servers` finds the servers.
@@ -21,7 +21,7 @@ from refold.app.mcp_servers import (
     user_file,
 )
 from refold.app.workspace import Workspace, WorkspaceDirectories
-from refold.cli import mcp_login, mcp_serve
+from refold.cli import mcp_login, mcp_registry, mcp_serve
 from refold.cli.output import confirmed
 from refold.config.folder_settings import ignored_settings, load_here, project_here
 from refold.config.paths import MCP_FILES, Paths, here, paths
@@ -30,6 +30,7 @@ from refold.errors import BadInput
 from refold.headless.streams import print_document, print_error, write
 from refold.mcp.connections import ServerStatus
 from refold.mcp.manifests import Manifest, Manifests
+from refold.mcp.registry import is_registry_name, local_name
 from refold.mcp.server_file_edit import add, remove
 from refold.mcp.servers import ServerConfig, variable_mark
 from refold.values.log_level import Level
@@ -43,8 +44,16 @@ _MAX_REPORTS, _MAX_REPORT_CHARS = 50, 500
 def add_arguments(mcp: ArgumentParser) -> None:
     what = mcp.add_subparsers(dest="what", metavar="WHAT")
     mcp.set_defaults(what="list", json=False)
-    new = what.add_parser("add", help="add a server, by its address or its command")
-    new.add_argument("name", metavar="NAME")
+    new = what.add_parser(
+        "add", help="add a server, by its address, its command, or its name in a registry"
+    )
+
+    def name(text: str) -> str:
+        target.required = not is_registry_name(text)  # it says all by itself
+        return text
+
+    new.add_argument("name", metavar="NAME", type=name)
+    mcp_registry.add_arguments(what, new)
     new.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
     new.add_argument("--header", action="append", default=[], metavar="'NAME: VALUE'")
     new.add_argument("--sse", action="store_true", help="use the older HTTP transport")
@@ -59,7 +68,7 @@ def add_arguments(mcp: ArgumentParser) -> None:
     new.add_argument(
         "--project", action="store_true", help="write it into .mcp.json of this directory"
     )
-    new.add_argument(
+    target = new.add_argument(
         "target", nargs="+", metavar="TARGET", help="an address, or -- and a command"
     )
     listing = what.add_parser("list", help="list the servers; starts none")
@@ -94,6 +103,8 @@ def run(found: Namespace) -> int:
         case "list":
             why = ignored_settings(*project_here(directory, places))
             return _list(_configured(places, directory), places, why, as_json=found.json)
+        case "search":
+            return mcp_registry.search(found)
         case "remove":
             return _remove(found.name, _file(found, places, directory))
         case "serve":
@@ -114,7 +125,9 @@ def _file(found: Namespace, places: Paths, directory: Path) -> Path:
 def _add(found: Namespace, file: Path) -> int:
     words = found.target
     said: dict[str, Any] = {}
-    if len(words) == 1 and "://" in words[0]:
+    if not words:
+        said = _registered(found)
+    elif len(words) == 1 and "://" in words[0]:
         if not words[0].startswith(("http://", "https://")):
             raise BadInput(f"{words[0]!r} is not an http or https address")
         _refuse({"--env": found.env, "--writes": found.writes}, "a program")
@@ -143,6 +156,20 @@ def _add(found: Namespace, file: Path) -> int:
     else:
         write(f"refold mcp test {found.name} connects to it, and lists its tools.\n")
     return 0
+
+
+def _registered(found: Namespace) -> dict[str, Any]:
+    """The entry of a server in a registry, which gets a name for here. Raises `BadInput`."""
+    _refuse({"--sse": found.sse, "--remote": found.remote}, "an address")
+    given = {
+        **_pairs(found.env, "=", "--env NAME=VALUE"),
+        **_pairs(found.header, ":", "--header 'NAME: VALUE'"),
+    }
+    said = mcp_registry.registry_entry(found, given)
+    if found.writes:
+        said["writes"] = True
+    found.name = found.alias or local_name(found.name)
+    return said
 
 
 def _remote_is_yours(project: bool) -> None:

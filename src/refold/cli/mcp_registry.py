@@ -1,0 +1,204 @@
+"""`refold mcp search WORDS`, and `refold mcp add` with the name of a server in a registry.
+
+`mcp.registry` reads the answers of the registry and makes entries of them. Which registry is asked:
+`--registry`, `$REFOLD_MCP_REGISTRY`, or the public one.
+"""
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Container, Mapping
+from typing import Any
+
+from refold.cli.output import confirmed, is_interactive
+from refold.errors import BadInput
+from refold.headless.streams import print_document, write
+from refold.mcp.registry import (
+    KINDS,
+    PUBLIC,
+    Input,
+    RegistryServer,
+    entry,
+    parse_search,
+    parse_server,
+    search_url,
+    server_url,
+)
+from refold.provider.blocking_http import StatusError, open_url
+from refold.values.web_address import is_local_name, web_address
+from refold.views.escape import on_one_line
+
+_MAX_BYTES = 5_000_000  # of an answer
+_SECONDS = 20.0
+_LIMIT = 30  # servers that are listed
+_SHOWN = 100  # characters of a description
+_VARIABLE = "REFOLD_MCP_REGISTRY"
+
+
+def add_arguments(what: Any, new: ArgumentParser) -> None:
+    """`what` has the subcommands of `refold mcp`, `new` is that of `add`."""
+    search = what.add_parser("search", help="search a registry of MCP servers")
+    search.add_argument("words", nargs="+", metavar="WORDS")
+    search.add_argument("--json", action="store_true", help="print JSON lines")
+    for parser in (search, new):
+        parser.add_argument(
+            "--registry",
+            metavar="URL",
+            default="",
+            help=f"the registry (${_VARIABLE}, or {PUBLIC})",
+        )
+    new.add_argument(
+        "--from", dest="kind", choices=KINDS, help="of a registry: which package or address"
+    )
+    new.add_argument(
+        "--as", dest="alias", metavar="NAME", help="of a registry: its name here"
+    )
+
+
+def search(found: Namespace) -> int:
+    words = " ".join(found.words)
+    registry = _registry(found)
+    result = parse_search(_read(registry, search_url(registry, words, _LIMIT)))
+    for server in result.servers:
+        _print(server, as_json=found.json)
+    if found.json:
+        return 0
+    if not result.servers:
+        write(f"The registry has no server whose name contains {on_one_line(words)!r}.\n")
+    elif result.more:
+        write(f"These are the first {_LIMIT}: there are more. Search for more of a name.\n")
+    else:
+        write("refold mcp add NAME adds one.\n")
+    return 0
+
+
+def registry_entry(found: Namespace, given: Mapping[str, str]) -> dict[str, Any]:
+    """The entry of the server that is named, with what the user gives or is asked for.
+
+    Raises `BadInput`.
+    """
+    registry = _registry(found)
+    try:
+        server = parse_server(_read(registry, server_url(registry, found.name)))
+    except StatusError as error:
+        raise BadInput(
+            f"the registry {registry} has no server {found.name!r}: refold mcp search WORDS "
+            "shows which there are"
+        ) from error
+    ways = server.ways
+    if not ways:
+        raise BadInput(f"{found.name} has no package or address that refold can use")
+    kind = found.kind or next(iter(ways))
+    if kind not in ways:
+        raise BadInput(f"{found.name} has no {kind}: choose from {', '.join(ways)}")
+    write(f"{on_one_line(server.name)} {on_one_line(server.version)}, from {kind}")
+    others = [each for each in ways if each != kind]
+    write(f" (--from chooses: {', '.join(others)})\n" if others else "\n")
+    answers = _Answers(given)
+    made = entry(ways[kind], answers)
+    more = {name: value for name, value in given.items() if name not in answers.used}
+    if more:  # what the registry does not know of
+        key = "headers" if "url" in made else "env"
+        made[key] = {**made.get(key, {}), **more}
+    line = made.get("url") or " ".join((made["command"], *made["args"]))
+    write(f"  {on_one_line(line)}\n")
+    return made
+
+
+class _Answers:
+    """The values that a server takes: given, asked for, or the name of a variable."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given, self._known = given, dict[str, str]()
+
+    def __call__(self, name: str, wanted: Input) -> str:
+        if name not in self._known:
+            self._known[name] = self._value(name, wanted)
+        return self._known[name]
+
+    @property
+    def used(self) -> Container[str]:
+        return self._known
+
+    def _value(self, name: str, wanted: Input) -> str:
+        if name in self._given:
+            return self._given[name]
+        if wanted.is_secret and (wanted.is_required or name in os.environ):
+            return self._secret(name, wanted)
+        default = "" if wanted.default is None else str(wanted.default)
+        if not wanted.is_required:
+            return default
+        if not is_interactive():
+            return default or self._variable(name, wanted)
+        about = f" ({on_one_line(wanted.description)})" if wanted.description else ""
+        choices = f" [{', '.join(wanted.choices)}]" if wanted.choices else ""
+        preset = f" [{default}]" if default else ""
+        return _ask(f"{on_one_line(name)}{about}{choices}{preset}: ") or default
+
+    def _secret(self, name: str, wanted: Input) -> str:
+        """A reference to a variable. Raises `BadInput` where only the user can allow that."""
+        if (variable := _variable_name(name)) not in os.environ:
+            return self._variable(name, wanted)
+        if not is_interactive():
+            if not wanted.is_required:
+                return ""
+            raise BadInput(
+                f"{name} is a secret: give it with --env {name}='${{{variable}}}', "
+                "if this server may have your variable"
+            )
+        if confirmed(f"The server takes {on_one_line(name)}: give it your ${variable}?"):
+            return f"${{{variable}}}"
+        return ""
+
+    def _variable(self, name: str, wanted: Input) -> str:
+        """A reference to a variable that is not set, which the user is told to set."""
+        if (variable := _variable_name(name)) not in os.environ:
+            about = f": {on_one_line(wanted.description)}" if wanted.description else ""
+            write(f"  It needs ${variable}{about}. Set it before you start refold.\n")
+            return f"${{{variable}}}"
+        return ""
+
+
+def _variable_name(name: str) -> str:
+    return "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper()
+
+
+def _ask(question: str) -> str:
+    write(question)
+    return sys.stdin.readline().strip()
+
+
+def _print(server: RegistryServer, *, as_json: bool) -> None:
+    kinds = list(server.ways)
+    if as_json:
+        row = {"name": server.name, "version": server.version, "from": kinds,
+               "description": server.description}  # fmt: skip
+        print_document(row)
+        return
+    about = on_one_line(server.description)
+    about = about if len(about) <= _SHOWN else f"{about[: _SHOWN - 1]}…"
+    ways = ", ".join(kinds) or "nothing that refold can use"
+    write(f"{on_one_line(server.name)}  {on_one_line(server.version)}, {ways}\n")
+    write(f"    {about}\n")
+
+
+def _registry(found: Namespace) -> str:
+    """Raises `BadInput` for an address without TLS: it decides what is started here."""
+    registry = found.registry or os.environ.get(_VARIABLE, "") or PUBLIC
+    where = web_address(registry)
+    if where.scheme != "https" and not is_local_name(where.host):
+        raise BadInput(f"{registry!r} is not an https address: a registry needs TLS")
+    return registry
+
+
+def _read(registry: str, url: str) -> bytes:
+    """Raises `BadInput`, and `StatusError` where the registry does not know it."""
+    try:
+        with open_url(url, os.environ, seconds=_SECONDS) as download:
+            return download.read_all(_MAX_BYTES)
+    except StatusError as error:
+        if error.status == 404:
+            raise
+        raise BadInput(f"the registry {registry} cannot be asked: {error}") from error
+    except OSError as error:
+        raise BadInput(f"the registry {registry} cannot be asked: {error}") from error

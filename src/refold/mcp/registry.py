@@ -1,0 +1,236 @@
+"""Servers as a registry of MCP servers describes them, and the entries of a file that they make. Pure.
+
+A server comes as a package of npm or PyPI, as a container image, or is at an address; often there are
+several ways, of which one is used. What only the user knows is asked for. A text of the registry that names a
+variable of the user, as ${HOME}, is refused: its value would go to the server. `cli.mcp_registry` asks
+the registry and the user.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+from urllib.parse import quote, urlencode
+
+import msgspec
+from msgspec import Struct
+
+from refold.errors import BadInput
+
+PUBLIC = "https://registry.modelcontextprotocol.io"
+KINDS = ("npm", "pypi", "http", "sse", "oci")  # the first that a server has is used
+_API = "v0.1/servers"
+_SLOT = re.compile(r"\{([A-Za-z0-9_-]+)\}")
+_NOT_A_NAME = re.compile(r"[^A-Za-z0-9]+")
+_MAX_NAME_CHARS = 32
+_TRANSPORTS = {"streamable-http": "http", "http": "http", "sse": "sse"}
+
+
+class Input(Struct, frozen=True, rename="camel"):
+    """A value that a server takes: a variable, a header, or an argument."""
+
+    name: str = ""
+    description: str = ""
+    value: str = ""
+    value_hint: str = ""
+    default: Any = None
+    is_required: bool = False
+    is_secret: bool = False
+    choices: tuple[str, ...] | None = None
+    type: str = ""
+    variables: "dict[str, Input] | None" = None
+
+
+class Remote(Struct, frozen=True, rename="camel"):
+    """An address at which a server is."""
+
+    type: str = ""
+    url: str = ""
+    headers: tuple[Input, ...] | None = None
+    variables: dict[str, Input] | None = None
+
+
+class Package(Struct, frozen=True, rename="camel"):
+    """A package from which a server is started."""
+
+    registry_type: str = ""
+    identifier: str = ""
+    version: str = ""
+    runtime_arguments: tuple[Input, ...] | None = None
+    package_arguments: tuple[Input, ...] | None = None
+    environment_variables: tuple[Input, ...] | None = None
+    transport: Remote = Remote("stdio")
+
+
+class RegistryServer(Struct, frozen=True, rename="camel"):
+    name: str
+    description: str = ""
+    version: str = ""
+    packages: tuple[Package, ...] | None = None
+    remotes: tuple[Remote, ...] | None = None
+
+    @property
+    def ways(self) -> "dict[str, Package | Remote]":
+        """What can be used of it, by kind, in the order of `KINDS`."""
+        found = dict[str, Package | Remote]()
+        for package in self.packages or ():
+            if package.transport.type in ("", "stdio"):
+                found.setdefault(package.registry_type, package)
+        for remote in self.remotes or ():
+            found.setdefault(_TRANSPORTS.get(remote.type, ""), remote)
+        return {kind: found[kind] for kind in KINDS if kind in found}
+
+
+class SearchResult(Struct, frozen=True):
+    servers: tuple[RegistryServer, ...]
+    more: bool
+
+
+# The value of an input, by the name that a person knows it by; "" if there is none.
+Answer: TypeAlias = Callable[[str, Input], str]
+
+
+def search_url(registry: str, words: str, limit: int) -> str:
+    query = urlencode({"search": words, "version": "latest", "limit": limit})
+    return f"{registry.rstrip('/')}/{_API}?{query}"
+
+
+def server_url(registry: str, name: str) -> str:
+    return f"{registry.rstrip('/')}/{_API}/{quote(name, safe='')}/versions/latest"
+
+
+def parse_search(content: bytes) -> SearchResult:
+    """Raises `BadInput`. A server that is not described as it should be is left out."""
+    page = _decode(content, _Page)
+    servers = list[RegistryServer]()
+    for raw in page.servers or ():
+        try:
+            servers.append(_server(raw))
+        except BadInput:
+            continue
+    return SearchResult(tuple(servers), bool(page.metadata.get("nextCursor")))
+
+
+def parse_server(content: bytes) -> RegistryServer:
+    """Raises `BadInput`."""
+    return _server(msgspec.Raw(content))
+
+
+def is_registry_name(name: str) -> bool:
+    """Is it a name as io.github.user/server?"""
+    space, slash, rest = name.partition("/")
+    return bool(slash and rest and "." in space and "://" not in name) and "/" not in rest
+
+
+def local_name(name: str) -> str:
+    """The name of a server in a file, made of its name in a registry."""
+    last = name.rpartition("/")[2]
+    return _NOT_A_NAME.sub("-", last)[:_MAX_NAME_CHARS].strip("-") or "server"
+
+
+def entry(way: Package | Remote, answer: Answer) -> dict[str, Any]:
+    """What a file says of this server. Raises `BadInput` where a value is missing."""
+    return _remote(way, answer) if isinstance(way, Remote) else _package(way, answer)
+
+
+class _Page(Struct):
+    servers: tuple[msgspec.Raw, ...] | None = None
+    metadata: dict[str, Any] = {}
+
+
+class _Row(Struct):
+    server: RegistryServer | None = None
+
+
+def _server(raw: msgspec.Raw) -> RegistryServer:
+    # Registries before v0.1 have the server itself, and not in an object with what they say of it.
+    content = bytes(raw)
+    return _decode(content, _Row).server or _decode(content, RegistryServer)
+
+
+def _decode(content: bytes, type_: Any) -> Any:
+    try:
+        return msgspec.json.decode(content, type=type_)
+    except msgspec.MsgspecError as error:
+        raise BadInput(f"the answer is not that of a registry: {error}") from error
+
+
+def _remote(remote: Remote, answer: Answer) -> dict[str, Any]:
+    url = _filled(_plain(remote.url), remote.variables, answer)
+    if _SLOT.search(url):
+        raise BadInput(f"the registry does not say what belongs into {url!r}")
+    made: dict[str, Any] = {"type": _TRANSPORTS[remote.type], "url": url}
+    if headers := _pairs(remote.headers or (), answer):
+        made["headers"] = headers
+    return made
+
+
+def _package(package: Package, answer: Answer) -> dict[str, Any]:
+    env = _pairs(package.environment_variables or (), answer)
+    runtime = _arguments(package.runtime_arguments or (), answer)
+    version, name = _plain(package.version), _plain(package.identifier)
+    match package.registry_type:
+        case "npm":
+            words = ["npx", *(["-y"] if "-y" not in runtime else []), *runtime]
+            words.append(f"{name}@{version}" if version else name)
+        case "pypi":
+            words = ["uvx", *runtime, f"{name}@{version}" if version else name]
+        case _:
+            passed = [word for variable in env for word in ("-e", variable)]
+            tagged = ":" in name.rpartition("/")[2] or "@" in name
+            image = name if tagged or not version else f"{name}:{version}"
+            fixed = [each for each in ("-i", "--rm") if each not in runtime]
+            words = ["docker", "run", *fixed, *passed, *_after_run(runtime), image]
+    words += _arguments(package.package_arguments or (), answer)
+    made: dict[str, Any] = {"command": words[0], "args": words[1:]}
+    return {**made, "env": env} if env else made
+
+
+def _after_run(words: Sequence[str]) -> Sequence[str]:
+    return words[1:] if words[:1] == ["run"] else words
+
+
+def _pairs(inputs: Iterable[Input], answer: Answer) -> dict[str, str]:
+    values = ((_plain(each.name), _value(each.name, each, answer)) for each in inputs)
+    return {name: value for name, value in values if name and value}
+
+
+def _arguments(inputs: Iterable[Input], answer: Answer) -> list[str]:
+    words = list[str]()
+    for each in inputs:
+        label = _plain(each.name) or each.value_hint or "argument"
+        if each.type == "named":
+            has_value = each.value or each.value_hint or each.default is not None
+            value = _value(label, each, answer) if has_value or each.is_required else ""
+            if value or each.is_required or not has_value:
+                words += filter(None, (each.name, value))
+        elif value := _value(label, each, answer):
+            words.append(value)
+    return words
+
+
+def _value(label: str, wanted: Input, answer: Answer) -> str:
+    if wanted.value:
+        return _filled(_plain(wanted.value), wanted.variables, answer)
+    _plain(str(wanted.default))
+    value = answer(label, wanted)
+    if not value and wanted.is_required:
+        raise BadInput(f"it needs {label}, and no value was given")
+    return value
+
+
+def _plain(text: str) -> str:
+    """Raises `BadInput` for a text of a registry that names a variable of the user."""
+    if "${" in text:
+        raise BadInput(f"the registry has {text!r}, which names a variable of yours")
+    return text
+
+
+def _filled(text: str, variables: Mapping[str, Input] | None, answer: Answer) -> str:
+    """With the values of what stands in {braces}."""
+    named = variables or {}
+
+    def fill(match: re.Match[str]) -> str:
+        wanted = named.get(match[1])
+        return _value(match[1], wanted, answer) if wanted else match[0]
+
+    return _SLOT.sub(fill, text)
