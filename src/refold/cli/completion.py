@@ -3,6 +3,9 @@
 argcomplete writes that code, which starts refold at each Tab, and answers it from the parser of
 the line. Values that change, such as session ids, come from local files: no provider is contacted,
 nothing is written, and an error offers nothing.
+
+argcomplete replaces 542 lines of ours, and shtab 1.13 expands values: a session named `my
+$(touch FILE)` ran the command at Tab. It starts Python for each Tab (77 ms).
 """
 
 import os

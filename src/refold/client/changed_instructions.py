@@ -2,6 +2,9 @@
 
 For sessions that are open: a terminal asks before it opens one, through `folder_trust`, which
 has the wording and records the answer.
+
+The question belongs to the folder, so it is in the status of a conversation and not in the
+journal of one session. It has the wording of `folder_trust` on every client.
 """
 
 import msgspec

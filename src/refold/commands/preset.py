@@ -1,4 +1,8 @@
-"""/preset: list the system prompts of the agent main, choose one, or set the default."""
+"""/preset: list the system prompts of the agent main, choose one, or set the default.
+
+The preset of a session is a field of `AgentChosen`, as the format is one of `ModelChosen`,
+so that it holds after a resume. Events of their own would need a case in every client.
+"""
 
 from collections.abc import Iterable
 

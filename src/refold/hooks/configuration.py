@@ -4,6 +4,9 @@ A file is an object from events to lists of `{"matcher": …, "hooks": […]}`, 
 key `hooks`. What cannot be understood is an error and not left out: a hook that is missing
 may be one that was meant to refuse something. Pure. `app.session_hooks` finds the files and
 runs the hooks.
+
+Functions of a program (`Agent(hooks=…)`) become hooks here and stand before those of the
+files. A program that refuses a call need not write a file into the home of its user.
 """
 
 import json

@@ -4,6 +4,9 @@ The SDK refuses a whole answer for one tool, prompt or block that is not as the 
 server with it. Here a schema that it would refuse is put where it does not look (`as_tools` decides about
 it), a part of a result that is unknown becomes a text that says so, and an entry of a list that cannot be
 read is left out with a sentence. `message_limits` bounds a message, and `results` makes a reply of it.
+
+Pins are hashes of what the server sent, so a tool that was accepted stays accepted. Lists
+are not parsed without the SDK: two parsers of one protocol would differ.
 """
 
 from collections.abc import Callable, Mapping

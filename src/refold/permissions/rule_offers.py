@@ -8,6 +8,10 @@ the end never covers options that write or run something else
 (`command_patterns.dangerous`), and deny rules, protected files and catastrophes come before
 any allow rule. Where one rule cannot cover a command of several parts, each part gets its
 own (`rule_set`); a script that has no such parts gets a rule that repeats it.
+
+No rule covers output into a file that it does not name: saved for `pytest > out`, it would
+let every read-only program write there. No rule covers any variable before a command: those
+that run programs cannot be listed completely.
 """
 
 import re

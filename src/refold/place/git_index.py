@@ -5,6 +5,10 @@ committed content as what was there before. In the copy these entries have the m
 `skip-worktree`: git then takes them as they are committed, and does not look at the file. The copy
 is shown to the command in the place of the index (`sandbox_rules`), which itself is not changed.
 See gitformat-index(5).
+
+With `assume-unchanged`, `git grep` prints the committed content, and a repository can
+overrule an attribute `-diff`. A copy cannot be written back: where a file is hidden,
+commands of mode `sandbox` cannot write `.git` at all.
 """
 
 import os

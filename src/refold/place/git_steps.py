@@ -3,6 +3,10 @@
 `git rebase --continue` runs the `exec` lines of a list in the repository, and a merge strategy is
 the name of a program. git writes these files with every conflict, so no mount can protect them as it
 protects `.git/config`: `guard_changes` undoes a change by which git would run more.
+
+Only one thing counts: would git run more by the new content? Fewer lines, or no list at
+all, are the flow of a rebase. `git rebase` with `--exec`, `-i` or `--edit-todo` asks in
+every mode, and a yes accepts what that command leaves.
 """
 
 import os

@@ -4,6 +4,9 @@ A socket belongs to the network namespace in which it was made, even if a file l
 a command without network has a namespace of its own. So those of the command are those that
 listen there: the kernel says which file each of them is bound to. Names prove nothing, and
 what is known of one other namespace says nothing about the next: containers have theirs.
+
+Where no process of the command listens, it is refused like one without a listener:
+programs know what to do with a socket file that was left behind.
 """
 
 import fcntl

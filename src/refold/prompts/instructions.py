@@ -3,6 +3,9 @@
 The files are read as untrusted: a problem with one becomes a sentence for the user, and the others
 count all the same. `app` decides whether a folder is trusted, and `system_text` how much of the
 text is sent.
+
+Instructions of folders below are an event and a note to the next request
+(`InstructionsFound`). The system prompt stays as it was, so that prompt caches stay valid.
 """
 
 import os

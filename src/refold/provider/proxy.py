@@ -2,6 +2,10 @@
 
 The variables are those of curl. A proxy resolves names itself, and may know others than this
 machine: what it may reach is for the proxy to refuse. `connect` opens connections without one.
+
+Every client uses this one reading of the variables: downloads, web tools and MCP transports
+had different rules. Requests without TLS are sent to an HTTP proxy as whole URLs, because
+most proxies open no tunnels for them.
 """
 
 import base64

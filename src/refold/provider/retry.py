@@ -4,6 +4,10 @@ It wraps a provider and is one. It retries only what may pass by itself (`Overlo
 `Unreachable`). A response that fails in the middle is dropped (`Dropped`) before the request
 is repeated, unless the provider has called tools of its own in it. `fallback` asks other
 models.
+
+The engine records the drop and its cost before it takes the next delta, so no second
+request follows in silence. Overloads last for minutes and get three times as many attempts.
+A partial answer is not continued by a prefilled message: half a call cannot be continued.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable

@@ -7,6 +7,10 @@ as providers report them are read here, too.
 With `Request.trace`, the body of the request and each received chunk are deltas, too. A
 callback or a logger would be a second port that every wrapper has to pass on. Headers hold
 keys, and are never reported.
+
+A proper end is a reason of any name, `[DONE]`, or the usage that comes last: gateways end
+streams in their own ways. A stream that closes without one is not complete, because half an
+answer of a server that was stopped looks the same.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping

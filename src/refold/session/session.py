@@ -4,6 +4,10 @@ Opening a session locks its journal, checks the chain and folds it. `look` folds
 the lock: the first thing that is done in the session takes it. The caller chose the store, tools and provider: `world_for` returns the
 dependencies of each turn, so a model that was chosen between two turns applies to the
 second.
+
+Resuming settles a model call that a crash interrupted at its reservation, by an event: the
+provider bills it even if the response was not read, and a fold must not invent usage that no
+event has.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence

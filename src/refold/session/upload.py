@@ -2,6 +2,10 @@
 
 `place` writes the file, whole or not at all. A name that exists is taken only where the user said
 which file is replaced. `session.rewind` takes an upload back together with the message after it.
+
+A page takes another name (`rename=true`) and a program names the content that it replaces
+(`If-Match`), because no question can be asked there. For the same reason a protected file
+is refused.
 """
 
 import os

@@ -4,6 +4,10 @@
 (`session.recorder` calls it). It
 decodes the file in a process with bounds of memory and time, and scales what is too large.
 `provider.image_fallback` leaves out an image that a provider refuses all the same.
+
+The limits are the same for every provider: the journal holds what is sent, a session can
+change its provider, and a prefix that a provider has cached stays valid. Checks without a
+library would not notice most damage.
 """
 
 import sys

@@ -5,6 +5,9 @@
 come from outside: a repository brings them, or a model writes them. So no pattern may take
 more than a bounded time: the text between two stars is searched once, at its first place,
 which is as good as any later one. Braces are not patterns of git: `alternatives` spreads them.
+
+git itself backtracks, so `programs.start_bounded` ends git and ripgrep when refold ends. A
+rule with braces is refused: it must not look as if it protected something.
 """
 
 import re

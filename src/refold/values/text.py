@@ -6,6 +6,10 @@ model reads.
 
 They are escaped and not removed: an edit of a line that lost a character would not match,
 and a user who wants them removed would be told that there are none.
+
+Marks of refold's own (`<reminder>`, `[outside …]`) are written out in every result, so that
+a file of another person cannot speak as refold. A secret word in each mark would not help:
+small models do not compare words.
 """
 
 import re

@@ -13,6 +13,9 @@ of these states:
 
 Arrows highlight a choice whenever nothing is typed. No letter gives a choice that widens rights.
 Displays keep the text and the clock, and decide nothing about keys themselves.
+
+Questions that a command asks take one key, and none that follows another within that time:
+the letters of a sentence that is still being typed are no answer.
 """
 
 from typing import Literal, TypeAlias

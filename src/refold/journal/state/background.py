@@ -1,6 +1,10 @@
 """The background commands of a session, and which ends the model knows. Does not rewind.
 
 `session.background` runs them; `engine/policies/reminders.py` tells the model.
+
+A task without a terminal, and a subagent, wait while a command is to wake the agent
+(`awaited`), at most ten minutes without `--timeout`: the tool has promised it. Servers have
+no such promise and are not waited for.
 """
 
 from msgspec import Struct

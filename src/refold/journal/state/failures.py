@@ -2,6 +2,9 @@
 
 These are what a response itself warns of, the last command, if it failed, each file that could not be changed or that has
 another encoding now, and each hook that failed. They stay after the turn has ended, for its closing line (`views.notices`).
+
+A provider warns in `Done.warning`, once in a turn: what it said as thinking never reached
+the user of a script.
 """
 
 import re

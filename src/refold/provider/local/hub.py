@@ -3,6 +3,10 @@
 `hf:ORG/REPO[:QUANT]` names one GGUF file of a repository. The hub states its size and its sha256
 before it is fetched; `download` fetches it and checks both. Every connection goes to addresses that
 `resolver` judged, and the token is sent to the hub's own host only.
+
+The hub is trusted for what it publishes, as with its own programs; what lies behind it,
+stores and caches of mirrors, is not. The two first embedded models keep their hash in
+refold.
 """
 
 import re
