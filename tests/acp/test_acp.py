@@ -614,3 +614,46 @@ def test_an_editor_that_draws_terminals_gets_what_a_command_prints(work: Path) -
             assert shown == told[0].tool_call_id == metas[0]["terminal_info"]["terminal_id"]
 
     anyio.run(check)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("elicits", "filled", "chosen", "action"),
+    [
+        (True, {"name": "Ann", "mail": "a@b", "colour": "#f00", "many": 3}, "", "accept"),
+        (True, None, "", "decline"),
+        (False, None, "no", "decline"),  # it needs what an editor without forms cannot ask
+        (False, None, "", "cancel"),
+    ],
+)
+def test_form_of_a_server_is_a_form_of_the_editor(
+    work: Path,
+    home: Path,
+    elicits: bool,
+    filled: dict[str, object] | None,
+    chosen: str,
+    action: str,
+) -> None:
+    server = schema.McpServerStdio(
+        name="shop",
+        command=sys.executable,
+        args=[fake_server.__file__, "elicit-form"],
+        env=[],
+    )
+    uses = call("tool_call", name="mcp__shop__echo", arguments={"text": "hi"})
+
+    def said(asked: Any, options: list[schema.PermissionOption]) -> str:
+        return chosen if "Your order?" in asked.title else "once"
+
+    async def check() -> None:
+        lines = (call("tool_search", query="echo"), uses, {"text": "Done."})
+        async with editor(work, *lines, elicits=elicits, said=said) as at:
+            at.editor.filled = filled
+            made = await at.agent.new_session(cwd=str(work), mcp_servers=[server])
+            await at.prompt(made.session_id, "Order")
+            answer = json.loads(results(home, made.session_id)[-1])["result"]
+            assert (answer["action"], answer.get("content")) == (action, filled)
+            sizes = [len(form.requested_schema.properties) for form in at.editor.forms]
+            assert sizes == ([13] if elicits else [])
+
+    anyio.run(check)

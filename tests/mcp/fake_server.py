@@ -21,6 +21,37 @@ ECHO = {
 CALLED: list[str] = []
 OLDEST = "2024-11-05"
 NEWEST = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+# One field of each kind that the protocol has.
+FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "title": "Name", "description": "As on the card",
+                 "minLength": 2, "maxLength": 40},
+        "mail": {"type": "string", "format": "email"},
+        "home": {"type": "string", "format": "uri"},
+        "born": {"type": "string", "format": "date"},
+        "pickup": {"type": "string", "format": "date-time"},
+        "many": {"type": "integer", "title": "How many", "minimum": 1, "maximum": 10,
+                 "default": 2},
+        "weight": {"type": "number", "minimum": 0, "maximum": 30},
+        "gift": {"type": "boolean", "title": "Wrap it", "default": False},
+        "size": {"type": "string", "enum": ["s", "m", "l"],
+                 "enumNames": ["Small", "Medium", "Large"]},
+        "colour": {"type": "string", "title": "Colour",
+                   "oneOf": [{"const": "#f00", "title": "Red"},
+                             {"const": "#00f", "title": "Blue"}]},
+        "extras": {"type": "array", "title": "Extras", "minItems": 1, "maxItems": 2,
+                   "items": {"type": "string", "enum": ["bow", "card", "ribbon"]},
+                   "default": ["bow"]},
+        "days": {"type": "array", "title": "Days",
+                 "items": {"anyOf": [{"const": "mo", "title": "Monday"},
+                                     {"const": "tu", "title": "Tuesday"}]}},
+        "note": {"type": "string"},
+    },
+    "required": ["name", "mail", "colour"],
+}  # fmt: skip
+PAGE = {"mode": "url", "message": "Sign in first.", "url": "https://pay.example/in?t=1",
+        "elicitationId": "one"}  # fmt: skip
 
 
 def send(**message: Any) -> None:
@@ -92,6 +123,16 @@ def called(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> str:
             return json.dumps(
                 ask("elicitation/create", message="Which?", requestedSchema=schema)
             )
+        case "elicit-form":
+            return json.dumps(
+                ask("elicitation/create", message="Your order?", requestedSchema=FORM)
+            )
+        case "elicit-page":
+            answer = ask("elicitation/create", **PAGE)
+            send(
+                method="notifications/elicitation/complete", params={"elicitationId": "one"}
+            )
+            return json.dumps(answer)
         case "elicit-endless":
             asked = {
                 "message": "And now?",

@@ -1,90 +1,185 @@
-"""What a server asks becomes questions to the user, who can decline each."""
+"""What a server asks is put to the user as one form, and only what fits the form goes back."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from refold.errors import ToolFailed
 from refold.tools.contract import Context
-from refold.values.display import AskedQuestion
+from refold.values.display import AskedQuestion, Form, FormAction, FormAnswer, FormValue
+from refold.values.forms import host_of, host_warning
+from tests.mcp.fake_server import FORM
 
 pytestmark = pytest.mark.slow  # the types of the protocol take long to import
-FORM = {
-    "type": "object",
-    "properties": {
-        "colour": {"type": "string", "enum": ["red", "blue"]},
-        "many": {"type": "integer", "description": "How many?"},
-        "now": {"type": "boolean"},
-        "note": {"type": "string"},
-    },
-    "required": ["colour", "many", "now"],
-}
 
 
 class User:
-    """Answers in this order, and notes what was asked."""
+    """Gives these answers in this order, and notes the forms."""
 
     def __init__(self, *answers: str) -> None:
         self._answers: Iterator[str] = iter(answers)
-        self.asked = list[tuple[str, list[str]]]()
+        self.forms = list[Form]()
 
-    async def __call__(self, asking: AskedQuestion) -> str:
-        self.asked.append((asking.question, [each.label for each in asking.options]))
+    async def __call__(self, asked: AskedQuestion) -> str:
+        assert isinstance(asked.form, Form)
+        self.forms.append(asked.form)
         answer = next(self._answers, None)
         if answer is None:
             raise ToolFailed("There is no user to ask in this session.")
         return answer
 
 
-def elicit(user: User, params: object) -> tuple[str, object]:
-    from refold.mcp.questions import elicited
+def accept(**content: FormValue) -> str:
+    return FormAnswer("accept", content).encode()
+
+
+def elicit(user: User, params: Any) -> tuple[str, object, str]:
+    from refold.mcp.questions import ask
 
     context = Context(Path("/"), "session", "call", lambda _: None, user)
-    found = anyio.run(elicited, "shop", params, context)
-    return found.action, found.content
+    asked = anyio.run(ask, "shop", params, context)
+    return asked.result.action, asked.result.content, asked.unasked
 
 
-def form() -> object:
+def form(schema: object = FORM) -> Any:
     from mcp_types import ElicitRequestFormParams
 
     return ElicitRequestFormParams.model_validate(
-        {"message": "Your order?", "requestedSchema": FORM}
+        {"message": "Your order?", "requestedSchema": schema}
     )
 
 
-def test_a_form_is_asked_field_by_field_and_says_which_server_asks() -> None:
-    user = User("answer", "blue", "3", "yes", "skip")
-
-    assert elicit(user, form()) == ("accept", {"colour": "blue", "many": 3, "now": True})
-    assert user.asked == [
-        (
-            "The MCP server shop asks: Your order? (colour, many, now, note)",
-            ["answer", "decline"],
-        ),
-        ("shop, colour: colour", ["red", "blue"]),
-        ("shop, many: How many?", []),
-        ("shop, now: now", ["yes", "no"]),
-        ("shop, note: note", ["skip"]),
-    ]
-
-
-@pytest.mark.parametrize("answers", [("decline",), (), ("answer", "blue")])
-def test_a_form_is_declined_by_the_user_or_where_none_is_there(
-    answers: tuple[str, ...],
-) -> None:
-    assert elicit(User(*answers), form()) == ("decline", None)
-
-
-@pytest.mark.parametrize(("answer", "action"), [("done", "accept"), ("decline", "decline")])
-def test_an_address_is_shown_and_not_opened(answer: str, action: str) -> None:
+def page(url: str) -> Any:
     from mcp_types import ElicitRequestURLParams
 
-    user = User(answer)
-    params = ElicitRequestURLParams(
-        message="Sign in", url="https://x.example", elicitation_id="1"
+    return ElicitRequestURLParams(message="Sign in", url=url, elicitation_id="1")
+
+
+def test_form_of_thirteen_fields_is_one_question() -> None:
+    content: dict[str, FormValue] = {
+        "name": "Ann", "mail": "ann@x.example", "colour": "#00f", "extras": ["bow", "card"],
+        "pickup": "2026-01-02T10:00:00Z", "gift": True, "weight": 1.5,
+    }  # fmt: skip
+    user = User(accept(**content))
+
+    assert elicit(user, form()) == ("accept", content, "")
+    assert [f.name for f in user.forms[0].fields] == list(FORM["properties"])
+    assert user.forms[0].defaults == {"many": 2, "gift": False, "extras": ["bow"]}
+
+
+def test_answer_that_does_not_fit_is_asked_again() -> None:
+    good = accept(name="Ann", mail="ann@x.example", colour="#f00")
+    user = User(
+        accept(name="Ann", mail="ann", colour="#f00"),
+        accept(name="Ann", mail="ann@x.example"),
+        accept(name="Ann", mail="ann@x.example", colour="#f00", many=11),
+        "anything",
+        good,
     )
 
-    assert elicit(user, params) == (action, None)
-    assert "https://x.example" in user.asked[0][0]
+    assert elicit(user, form())[0] == "accept"
+    assert len(user.forms) == 5
+
+
+@pytest.mark.parametrize(
+    ("answer", "action"),
+    [(FormAnswer("decline").encode(), "decline"), (FormAnswer("cancel").encode(), "cancel"),
+     ("", "cancel"), ("(no answer)", "cancel")],
+)  # fmt: skip
+def test_declining_and_cancelling_a_form_differ(answer: str, action: FormAction) -> None:
+    assert elicit(User(answer), form()) == (action, None, "")
+
+
+def test_without_a_user_a_form_is_cancelled_with_the_reason() -> None:
+    action, content, why = elicit(User(), form())
+
+    assert (action, content) == ("cancel", None)
+    assert why == "There is no user to ask in this session."
+
+
+def test_numbers_to_choose_from_are_sent_as_numbers() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "enum": [1, 2]}}}
+
+    assert elicit(User(accept(n="2")), form(schema)) == ("accept", {"n": 2}, "")
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"type": "object", "properties": {"x": {"type": "object"}}, "required": ["x"]},
+         "the field 'x' is of the type 'object', which no form has"),
+        ({"type": "object", "properties": {f"f{n}": {"type": "string"} for n in range(101)}},
+         "it has 101 fields, at most 100 are shown"),
+        ({"type": "object", "properties": {"x": {"enum": []}}, "required": ["x"]},
+         "the field 'x' has nothing to choose from"),
+        ({"type": "object", "required": ["x"],
+          "properties": {"x": {"enum": [str(n) for n in range(501)]}}},
+         "the field 'x' has 501 choices, at most 500 are shown"),
+    ],
+)  # fmt: skip
+def test_form_that_cannot_be_shown_is_still_put_to_the_user(
+    schema: object, problem: str
+) -> None:
+    user = User(accept(), FormAnswer("decline").encode())
+
+    assert elicit(user, form(schema))[0] == "decline"  # it could not be accepted
+    assert user.forms[0].problem == problem
+
+
+@pytest.mark.parametrize("schema", [None, [], {"properties": []}, {"properties": {"x": 1}}])
+def test_schema_that_makes_no_sense_is_a_form_without_fields(schema: object) -> None:
+    from mcp_types import ElicitRequestFormParams
+
+    user = User(accept())
+    params = ElicitRequestFormParams.model_construct(message="?", requested_schema=schema)
+
+    assert elicit(user, params) == ("accept", {}, "")
+    assert user.forms[0].fields == ()
+
+
+def test_default_that_does_not_fit_is_left_out() -> None:
+    schema = {"type": "object", "properties": {
+        "n": {"type": "integer", "maximum": 3, "default": 4},
+        "s": {"type": "string", "enum": ["a"], "default": "b"},
+        "t": {"type": "string", "default": "a\u202eb"},
+    }}  # fmt: skip
+    user = User(accept())
+
+    elicit(user, form(schema))
+    assert user.forms[0].defaults == {}
+
+
+@pytest.mark.parametrize("action", ["accept", "decline", "cancel"])
+def test_address_is_shown_with_its_host(action: FormAction) -> None:
+    user = User(FormAnswer(action).encode())
+
+    assert elicit(user, page("https://good.example@x.example:8/in")) == (action, None, "")
+    assert host_of(user.forms[0]) == "x.example"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "javascript:alert(1)",
+        "file:///etc/passwd",
+        "https://",
+        "https://a\u202eb/",
+        "x" * 2000,
+    ],
+)
+def test_address_of_another_kind_cannot_be_accepted(url: str) -> None:
+    user = User(accept(), FormAnswer("cancel").encode())
+
+    assert elicit(user, page(url))[0] == "cancel"
+    assert user.forms[0].problem
+
+
+def test_host_whose_letters_may_look_like_others_is_named() -> None:
+    user = User(FormAnswer("decline").encode())
+
+    elicit(user, page("https://p\u0430ypal.example/"))
+    assert host_of(user.forms[0]) == "xn--pypal-4ve.example"
+    assert "look like others" in host_warning(user.forms[0])

@@ -16,6 +16,7 @@ import anyio
 import pytest
 
 from refold import Agent
+from refold.client.questions import Question
 from refold.client.session import Session
 from refold.config.paths import paths
 from refold.config.project import project
@@ -23,6 +24,7 @@ from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.journal.events.kinds import Ended, SystemPromptSet
 from refold.testing.providers import Line, ScriptedProvider
+from refold.values.display import FormAction, FormAnswer, FormValue
 from tests.cli.running import LONG, command
 from tests.mcp import fake_server
 
@@ -349,11 +351,74 @@ def test_no_server_gets_an_answer_of_a_model(place: Place) -> None:
     assert all("error" in each for each in answers)
 
 
-def test_what_a_server_asks_is_declined_where_no_user_is_there(place: Place) -> None:
+def test_what_a_server_asks_is_cancelled_and_named_where_no_user_is_there(
+    place: Place,
+) -> None:
     place.servers(s=place.fake("elicit"))
     place.know()
 
-    (end,) = place.turns(place.agent(echo(), "Done."), "Go.")
+    async def talk() -> tuple[list[Ended], Sequence[str]]:
+        async with place.agent(echo(), "Done.").session() as session:
+            result = await session.run("Go.")
+            return await ends(session), result.warnings
+
+    (end,), warnings = anyio.run(talk)
+
+    assert json.loads(end.text)["result"] == {"action": "cancel"}
+    assert warnings == (
+        "The MCP server s asks: Which? (colour) - this was cancelled: There is no user to ask "
+        "in this session",
+    )
+
+
+def answering(place: Place, answer: str) -> tuple[list[Any], dict[str, Any]]:
+    """The questions that a program is asked, and what the server gets for this answer."""
+    asked = list[Any]()
+
+    async def approve(question: Question) -> bool | str | Sequence[str]:
+        asked.extend(question.asks)
+        return [answer]
+
+    (_, end) = place.turns(place.agent(echo(), "Done.", approve=approve), "Go.")
+    return asked, json.loads(end.text)["result"]
+
+
+@pytest.mark.parametrize("action", ["accept", "decline", "cancel"])
+def test_form_of_a_server_is_answered_by_a_program(
+    place: Place, action: FormAction
+) -> None:
+    place.servers(s=place.fake("elicit-form"))
+    place.know()
+    content: dict[str, FormValue] = {"name": "Ann", "mail": "a@b", "colour": "#f00"}
+
+    asked, result = answering(place, FormAnswer(action, content).encode())
+
+    assert [len(each.form.fields) for each in asked] == [13]
+    accepted = {"action": "accept", "content": content}
+    assert result == (accepted if action == "accept" else {"action": action})
+
+
+def test_page_that_a_server_names_is_accepted_and_never_opened(place: Place) -> None:
+    place.servers(s=place.fake("elicit-page"))
+    place.know()
+
+    asked, result = answering(place, FormAnswer("accept").encode())
+
+    assert asked[0].form.url == "https://pay.example/in?t=1"
+    assert result == {"action": "accept"}
+
+
+def test_time_in_which_the_user_fills_in_a_form_is_no_time_of_the_call(
+    place: Place,
+) -> None:
+    place.servers(s=place.fake("elicit-form", timeout=800))
+    place.know()
+
+    async def approve(question: Question) -> bool | str | Sequence[str]:
+        await anyio.sleep(1.5)
+        return [FormAnswer("decline").encode()]
+
+    (_, end) = place.turns(place.agent(echo(), "Done.", approve=approve), "Go.")
 
     assert json.loads(end.text)["result"] == {"action": "decline"}
 

@@ -15,7 +15,7 @@ from refold.mcp.manifests import Manifests
 from refold.mcp.servers import read, resolved
 from refold.place.commands import ShellCommands
 from refold.tools.contract import Context, Reply
-from refold.values.display import AskedQuestion
+from refold.values.display import AskedQuestion, FormAnswer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 SERVER = Path(__file__).parent / "fake_task_server.py"
@@ -34,7 +34,7 @@ def connections(directory: Path, version: str) -> Connections:
 
 
 async def allow(asking: AskedQuestion) -> str:
-    return "answer"
+    return FormAnswer("accept").encode()
 
 
 async def call(servers: Connections, progress: list[str]) -> Reply:

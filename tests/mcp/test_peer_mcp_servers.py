@@ -94,12 +94,12 @@ def test_everything_echoes_adds_shows_a_picture_and_reports_progress(
     assert "completed" in long.text
 
 
-def test_everything_asks_and_is_declined_where_no_user_is_there(tmp_path: Path) -> None:
+def test_everything_asks_and_is_cancelled_where_no_user_is_there(tmp_path: Path) -> None:
     server = {"command": str(program("everything")), "args": ["stdio"]}
 
     (end,) = ends(tmp_path, server, call("trigger-elicitation-request"))
 
-    assert "decline" in end.text
+    assert '"action": "cancel"' in end.text
 
 
 def test_filesystem_reads_what_it_may_and_writes_only_if_it_may_write(

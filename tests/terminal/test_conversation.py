@@ -110,6 +110,9 @@ class Typist:
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:
         return await edited(text, command, name)
 
+    def forget(self) -> bool:
+        return False
+
     def quiet(self) -> AbstractContextManager[None]:
         return nullcontext()
 

@@ -5,15 +5,18 @@ leaves the call denied.
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, cast
 from uuid import uuid4
 
+import msgspec
 from acp.exceptions import RequestError
 from acp.interfaces import Client
 from acp.schema import (
     AcceptElicitationResponse,
     AllowedOutcome,
     ContentToolCallContent,
+    DeclineElicitationResponse,
     ElicitationFormSessionMode,
     ElicitationMultiSelectPropertySchema,
     ElicitationSchema,
@@ -37,7 +40,8 @@ from refold.client.protocol import (
     QuestionResponse,
 )
 from refold.errors import BadInput
-from refold.values.display import AskedQuestion
+from refold.values.display import AskedQuestion, Form, FormAnswer, FormValue
+from refold.values.forms import as_schema, host_of, host_warning
 from refold.views.escape import visible
 from refold.views.stream_json import documents
 
@@ -85,8 +89,13 @@ class Person:
     async def answers(
         self, asked: documents.Question
     ) -> QuestionResponse | ApprovalResponse:
-        """To the model's own questions: by a form, or by one choice after the other."""
+        """To the model's own questions: by a form, or by one choice after the other. To the
+        form of an MCP server: by that form, or as the editor can.
+        """
         try:
+            if isinstance(form := asked.questions[0].form, Form):
+                answer = await self._server_form(asked.call_id, form)
+                return QuestionResponse(asked.call_id, (answer.encode(),), asked.hash)
             found = await (self._form(asked) if self._forms else self._one_by_one(asked))
         except RequestError as error:
             reason = _UNABLE.format(reason=error)
@@ -146,6 +155,51 @@ class Person:
         outcome = given.outcome
         return outcome.option_id if isinstance(outcome, AllowedOutcome) else ""
 
+    async def _server_form(self, call_id: str, form: Form) -> FormAnswer:
+        message = f"The MCP server {form.server} asks: {form.message}"
+        if form.problem:
+            said = f"{message} (this cannot be shown: {form.problem})"
+            return await self._form_as_choice(call_id, said, ())
+        if form.url:
+            warning = f" ({host_warning(form)})" if host_warning(form) else ""
+            said = (
+                f"{message}\nOpen {form.url} at {host_of(form)}{warning} in your browser."
+            )
+            return await self._form_as_choice(call_id, said, (_OPENED,))
+        if not self._forms:
+            if left := [f.label for f in form.fields if f.required and f.default is None]:
+                needs = ", ".join(left)
+                said = f"{message} (the editor has no forms, and it needs {needs})"
+                return await self._form_as_choice(call_id, said, ())
+            return await self._form_as_choice(call_id, message, (_DEFAULTS,), form.defaults)
+        mode = ElicitationFormSessionMode(
+            session_id=self._session,
+            requested_schema=ElicitationSchema.model_validate(as_schema(form)),
+        )
+        given = await self._editor.create_elicitation(message, mode)
+        if isinstance(given, AcceptElicitationResponse):
+            content = msgspec.convert(given.content or {}, dict[str, FormValue])
+            return FormAnswer("accept", content)
+        declined = isinstance(given, DeclineElicitationResponse)
+        return FormAnswer("decline" if declined else "cancel")
+
+    async def _form_as_choice(
+        self,
+        call_id: str,
+        said: str,
+        accept: tuple[PermissionOption, ...],
+        content: Mapping[str, FormValue] = MappingProxyType({}),
+    ) -> FormAnswer:
+        """Where the editor has no form for it. Closing the question cancels."""
+        options = [*accept, _option(_NO, "Decline", "reject_once")]
+        call = ToolCallUpdate(
+            tool_call_id=call_id, title=said, kind="other", status="pending"
+        )
+        chosen = await self._choose(call, options)
+        if chosen == _NO or not chosen:
+            return FormAnswer("decline" if chosen else "cancel")
+        return FormAnswer("accept", dict(content))
+
     async def _form(self, asked: documents.Question) -> tuple[str, ...] | None:
         names = [f"answer{number}" for number, _ in enumerate(asked.questions, 1)]
         fields = zip(names, map(_field, asked.questions), strict=True)
@@ -183,6 +237,10 @@ class Person:
 
 def _option(id_: str, name: str, kind: _Kind) -> PermissionOption:
     return PermissionOption(option_id=id_, name=name, kind=kind)
+
+
+_OPENED = _option(_ONCE, "I have opened it", "allow_once")
+_DEFAULTS = _option(_ONCE, "Send it with the defaults", "allow_once")
 
 
 def _call(

@@ -241,7 +241,9 @@ class McpServers:
     def _not_usable(self, *, lost: bool = False) -> tuple[str, ...]:
         """A sentence about each tool, and with `lost` each server, that cannot be used."""
         statuses = self.connections.statuses()
-        servers = (each.lost for each in statuses) if lost else ()
+        servers = (
+            (*self.connections.reports, *(each.lost for each in statuses)) if lost else ()
+        )
         blocked = (each.blocked for each in statuses)
         return (*self._now().refused, *filter(None, (*blocked, *servers)))
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import anyio
 
-from refold.cli.open_page import open_page
 from refold.config.mcp_tokens import StoredGrants
 from refold.config.paths import Paths
+from refold.console.open_page import NO_BROWSER, open_page
 from refold.errors import BadInput
 from refold.headless.streams import print_error, write
 from refold.mcp.grants import Grant
@@ -80,6 +80,8 @@ class _Browser:
         write(f"Log in on this page:\n\n  {on_one_line(url)}\n\n")
         if self._opens:
             self._started = open_page(url, self._way, os.environ)
+            if self._started is None:
+                print_error(NO_BROWSER)
         write("Waiting for the browser; Ctrl+C ends it.\n")
 
     def close(self) -> None:

@@ -19,12 +19,12 @@ import anyio
 
 from refold.app.session_index import session_index
 from refold.cli.launch import launch_at
-from refold.cli.open_page import open_page
 from refold.cli.subcommands import SubcommandEntry
 from refold.client.due_schedules import DueSchedules, due_schedules
 from refold.client.host import Host, HostPaths
 from refold.client.webhooks import Webhooks
 from refold.config.paths import here, paths
+from refold.console.open_page import NO_BROWSER, open_page
 from refold.errors import BadInput, RefoldError
 from refold.headless.streams import print_error, write
 
@@ -116,6 +116,8 @@ def run(found: Namespace, *, opens: bool = False) -> int:
         if opens:
             link = f"{address}/#launch={own.new_launch()}"
             browsers.append(open_page(link, way, os.environ))
+            if browsers[-1] is None:
+                print_error(NO_BROWSER)
         print_error(f"serving at {address}; Ctrl+C ends it")
 
     way = places.state / "server" / "open.html"

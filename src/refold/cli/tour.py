@@ -279,6 +279,9 @@ class _Unattended:
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:
         return text
 
+    def forget(self) -> bool:
+        return False
+
     def quiet(self) -> AbstractContextManager[None]:
         return nullcontext()
 

@@ -17,7 +17,7 @@ from refold.console.permission_prompt import PermissionAnswer, SendDraft
 from refold.console.printer import Printer
 from refold.console.reader import DialogReader, Key
 from refold.errors import first
-from refold.values.display import AskedQuestion
+from refold.values.display import AskedQuestion, Form
 from refold.values.modes import Mode
 from refold.views.escape import on_one_line, visible
 from refold.views.question_keys import Menu
@@ -113,12 +113,24 @@ class Asker:
     async def _ask(self, request: Permission | Questions) -> permission.PermissionAnswer:
         if isinstance(request, Questions):
             ask_one = partial(permission.choose, self._reader, self._send_draft)
+            if isinstance(form := request.questions[0].form, Form):
+                return await self._fill_in(form, request.who, ask_one)
             return await _answers(request, self._printer, ask_one)
         if (yes := permission.already_allowed(request, self._session)) is not None:
             return yes
         return await permission.ask(
             request, self._session, self._printer, self._reader, self._send_draft
         )
+
+    async def _fill_in(self, form: Form, who: str, ask_one: AskOne) -> PermissionAnswer:
+        from refold.console.form_prompt import FormPrompt, said_of
+
+        self._printer.gap()
+        self._printer.lines(asker_line(who))
+        answer = await FormPrompt(form, self._printer, self._reader, ask_one).ask()
+        if answer is None:
+            return PermissionAnswer(False, "stopped", stop=True)
+        return PermissionAnswer(True, said_of(form, answer), answers=(answer.encode(),))
 
     def _elsewhere(self) -> str:
         late = self._session.late

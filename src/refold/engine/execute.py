@@ -30,7 +30,14 @@ from refold.permissions.rules import COMMANDS
 from refold.place.port import Files
 from refold.provider.port import Request
 from refold.tools.contract import Completion, Context, ImageData, Reply, Tool
-from refold.values.display import ASK_USER, AskedQuestion, Diff, Note, Shown
+from refold.values.display import (
+    ASK_USER,
+    NESTED_QUESTION,
+    AskedQuestion,
+    Diff,
+    Note,
+    Shown,
+)
 from refold.values.live import Progress
 from refold.values.messages import Image, ToolCall
 from refold.values.text import clean, written_out
@@ -76,7 +83,7 @@ class RunningCall:
     async def _ask_user(self, world: World, question: AskedQuestion) -> str:
         """Put the question to the user, by a call of `ask_user` within this one."""
         self._asked += 1
-        call_id = f"{self.id}.ask-{self._asked}"
+        call_id = f"{self.id}{NESTED_QUESTION}{self._asked}"
         if self._run_call is None or world.tool(ASK_USER) is None:
             raise ToolFailed("There is no user to ask in this session.")
         arguments = Raw(encode({"questions": [question]}))

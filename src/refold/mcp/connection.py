@@ -284,7 +284,6 @@ class Connection:
         return Client(
             offering(screened(self._streams(config, transport), gate), self._protocol),
             mode=mode_for(self._protocol),
-            read_timeout_seconds=config.call_seconds,
             sampling_callback=self._requests.sample if self._environment.samples else None,
             elicitation_callback=self._requests.elicit,
             logging_callback=self._logged,
@@ -385,7 +384,7 @@ class Connection:
         """What the server answers in time. Raises `ToolFailed`."""
         name, ending = self.config.name, self._ending
         try:
-            with anyio.fail_after(self.config.call_seconds):
+            with self._requests.limit(self.config.call_seconds):
                 return await work()
         except TimeoutError as error:
             raise ToolFailed(

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from refold.mcp.sampling import Sampler
 
 _AT_ONCE = 64  # calls that wait for an answer
-_MOST_ASKED = 20  # questions of a server that one call puts to the user
+_MAX_QUESTIONS = 20  # of a server, that one call puts to the user
+_MAX_REFUSALS = 3  # in one call, after which the user is not asked again
+_MAX_REPORTS = 100  # sentences about questions that no user was asked
 
 
 class ServerStatus(Struct, frozen=True):
@@ -93,6 +95,7 @@ class Connections:
         self._portal: BlockingPortal | None = None
         self._limit: anyio.CapacityLimiter | None = None
         self._closed = False
+        self.reports = list[str]()  # what servers asked, and no user could answer
 
     def manifest(self, name: str) -> Manifest:
         """What is known of a server by now."""
@@ -171,6 +174,12 @@ class Connections:
         self._known[name] = taken
         self._manifests.write(config, taken)
 
+    def report(self, sentence: str) -> None:
+        """Remember it for the user, and log it."""
+        self._outside.log("warning", sentence)
+        if len(self.reports) < _MAX_REPORTS:
+            self.reports.append(sentence)
+
     def close(self) -> None:
         with self._lock:
             self._closed = True
@@ -237,7 +246,8 @@ class Connections:
         self.begin()
         if self._portal is None:
             raise ToolFailed("The MCP servers have been closed. Nothing was done.")
-        channel, sampler, asked = Channel(), _Sampler(context, complete), 0
+        channel, sampler = Channel(), _Sampler(context, complete)
+        questions = _Questions(context, self.report)
         limit = self._limit = self._limit or anyio.CapacityLimiter(_AT_ONCE)
         future: Future[Any] = self._portal.start_task_soon(work, channel)
         future.add_done_callback(lambda _: channel.put(None))
@@ -250,9 +260,7 @@ class Connections:
                     case None:
                         return future.result()
                     case Elicitation():
-                        asks = context if asked < _MOST_ASKED else None
-                        # Who has declined is not asked again by the same call.
-                        asked += 1 if await _ask(news, asks) else _MOST_ASKED
+                        await questions.answer(news)
                     case Sampling():
                         await sampler.answer(news)
                     case str() if context is not None:
@@ -264,17 +272,30 @@ class Connections:
             channel.put(None)
 
 
-async def _ask(elicitation: Elicitation, context: Context | None) -> bool:
-    """Put it to the user. False: it was declined."""
-    from refold.mcp.questions import declined, elicited
+class _Questions:
+    """Puts to the user what a server asks during one call."""
 
-    answer = declined()
-    try:
-        if context is not None:
-            answer = await elicited(elicitation.server, elicitation.params, context)
-    finally:
-        elicitation.answer(answer)
-    return answer.action != "decline"
+    def __init__(self, context: Context | None, report: Callable[[str], None]) -> None:
+        self._context, self._report = context, report
+        self._asked = self._refused = 0
+
+    async def answer(self, elicitation: Elicitation) -> None:
+        from refold.mcp.questions import Asked, ask, cancelled, in_words
+
+        server, params = elicitation.server, elicitation.params
+        asked = Asked(cancelled(), "the user is asked only during a call of a tool")
+        try:
+            if self._asked >= _MAX_QUESTIONS or self._refused >= _MAX_REFUSALS:
+                asked = Asked(cancelled(), "it asked too often in one call")
+            elif self._context is not None:
+                self._asked += 1
+                asked = await ask(server, params, self._context)
+            self._refused += asked.result.action != "accept"
+            if asked.unasked:
+                why = asked.unasked.rstrip(".")
+                self._report(f"{in_words(server, params)} - this was cancelled: {why}")
+        finally:
+            elicitation.answer(asked.result)
 
 
 class _Sampler:

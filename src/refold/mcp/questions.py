@@ -1,125 +1,220 @@
-"""Puts what a server asks to the user, by the same questions that tools ask.
+"""Puts what a server asks to the user: a form to fill in, or an address to open.
 
-A form becomes one question for each of its fields, after one that says which server asks and
-lets the user decline. What is no form of a few short fields is declined without a question. An address is shown, and never opened. A session that no user attends
-declines. `connection` has the answer that goes back.
+The schema of the form is read here, leniently and within limits; a field of a kind that the protocol
+does not have is left out unless it is required. What comes back was checked against the same form,
+or the question is put again. No address is opened here. `connection` has the answer that goes back.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any, cast
+from urllib.parse import urlsplit
 
 import mcp_types as types
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
+from msgspec.structs import replace
 
 from refold.errors import BadInput, ToolFailed
 from refold.tools.contract import Context
+from refold.values.display import AskedQuestion, FieldKind, Form, FormField, FormOption
+from refold.values.forms import check_value, host_of, parse_answer
 from refold.values.text import escape_outside
 
-_ANSWER, _DECLINE, _SKIP = "answer", "decline", "skip"
-_DEFAULT = "default: "
-_MOST_FIELDS, _MOST_OPTIONS = 12, 100
-_LONGEST = 1_000  # characters of a message, a name or an option
-_TRUE = frozenset(("yes", "true", "y", "1", "on"))
+_MAX_FIELDS, _MAX_OPTIONS = 100, 500
+_MAX_CHARS = 1_000  # of a message, a name, an option or an address
+_MAX_TRIES = 5  # answers that do not fit, before the question counts as cancelled
+_KINDS: Mapping[str, FieldKind] = {
+    "string": "text", "integer": "integer", "number": "number", "boolean": "boolean",
+}  # fmt: skip
+_FORMATS = frozenset(("email", "uri", "date", "date-time"))
+_TEXT_BOUNDS = ("minLength", "maxLength")
+_BOUNDS: Mapping[FieldKind, tuple[str, str]] = {
+    "text": _TEXT_BOUNDS, "integer": ("minimum", "maximum"), "number": ("minimum", "maximum"),
+    "choices": ("minItems", "maxItems"),
+}  # fmt: skip
 
-Value = str | int | float | bool | list[str] | None
+
+class Asked(Struct, frozen=True):
+    """The answer for the server. `unasked` says why the user was not asked, or is empty."""
+
+    result: types.ElicitResult
+    unasked: str = ""
 
 
-def declined() -> types.ElicitResult:
-    return types.ElicitResult(action="decline")
+def cancelled() -> types.ElicitResult:
+    return types.ElicitResult(action="cancel")
 
 
-async def elicited(
-    server: str, params: types.ElicitRequestParams, context: Context
-) -> types.ElicitResult:
-    """The user's answer. Runs where the session runs."""
-    message = f"The MCP server {server} asks: {escape_outside(params.message[:_LONGEST])}"
+async def ask(server: str, params: types.ElicitRequestParams, context: Context) -> Asked:
+    """Put it to the user. Runs where the session runs."""
+    form, question = read_form(server, params), in_words(server, params)
+    for _ in range(_MAX_TRIES):
+        try:
+            text = await context.put(AskedQuestion(question, form=form))
+        except ToolFailed as error:
+            return Asked(cancelled(), str(error))
+        try:
+            answer = parse_answer(form, "" if text == _NO_ANSWER else text)
+        except ValueError as error:  # a client that does not check what is typed
+            context.progress(f"{error}\n")
+            continue
+        if answer.action != "accept" or form.url:
+            return Asked(types.ElicitResult(action=answer.action))
+        content = {name: _raw(params, name, v) for name, v in answer.content.items()}
+        return Asked(types.ElicitResult(action="accept", content=content))
+    return Asked(cancelled(), f"{_MAX_TRIES} answers did not fit the form")
+
+
+_NO_ANSWER = "(no answer)"  # as `ask_user` says it
+
+
+def in_words(server: str, params: types.ElicitRequestParams) -> str:
+    """What the server asks, for a client that shows no forms, and for a notice."""
+    message = escape_outside(params.message[:_MAX_CHARS])
+    if isinstance(params, types.ElicitRequestURLParams):
+        url = escape_outside(params.url[:_MAX_CHARS])
+        return f"The MCP server {server} asks you to open {url}: {message}"
+    names = map(escape_outside, _properties(params.requested_schema))
+    fields = ", ".join(names)[:_MAX_CHARS]
+    return f"The MCP server {server} asks: {message}{f' ({fields})' if fields else ''}"
+
+
+def read_form(server: str, params: types.ElicitRequestParams) -> Form:
+    """The question as the user is shown it: all text of the server is escaped."""
+    message = escape_outside(params.message[:_MAX_CHARS])
+    if isinstance(params, types.ElicitRequestURLParams):
+        return _read_address(Form(server, message), params.url)
+    schema = _as_object(params.requested_schema)
+    properties = _properties(schema)
+    required = schema.get("required")
+    needed = cast("list[object]", required) if isinstance(required, list) else []
+    if len(properties) > _MAX_FIELDS:
+        problem = f"it has {len(properties):,} fields, at most {_MAX_FIELDS} are shown"
+        return Form(server, message, problem=problem)
+    fields = list[FormField]()
+    for name, said in properties.items():
+        try:
+            field = _read_field(name, _as_object(said))
+        except BadInput as error:
+            if name not in needed:
+                continue
+            problem = f"the field {escape_outside(name[:_MAX_CHARS])!r} {error}"
+            return Form(server, message, problem=problem)
+        fields.append(replace(field, required=name in needed))
+    return Form(server, message, tuple(fields))
+
+
+def _read_address(form: Form, url: str) -> Form:
+    if len(url) > _MAX_CHARS:
+        problem = f"its address has more than {_MAX_CHARS:,} characters"
+        return replace(form, problem=problem)
+    shown = replace(form, url=escape_outside(url))
     try:
-        if isinstance(params, types.ElicitRequestURLParams):
-            opened = f"{message}\nIt wants you to open {escape_outside(params.url[:_LONGEST])} in your browser"
-            taken = await context.ask(opened, ("done", _DECLINE))
-            return types.ElicitResult(action="accept") if taken == "done" else declined()
-        fields, required = _fields(params.requested_schema)
-        names = f" ({', '.join(map(escape_outside, fields))})" if fields else ""
-        if await context.ask(f"{message}{names}", (_ANSWER, _DECLINE)) != _ANSWER:
-            return declined()
-        content = dict[str, Value]()
-        for name, schema in fields.items():
-            given = await _field(server, name, schema, context, needed=name in required)
-            if given is not None:
-                content[name] = given
-    except (ToolFailed, BadInput):
-        return declined()
-    return types.ElicitResult(action="accept", content=content)
-
-
-class _Field(Struct, frozen=True):
-    """What is read of a field's schema. What else a server writes there means nothing here."""
-
-    type: Any = ""
-    title: str = ""
-    description: str = ""
-    enum: Annotated[tuple[str | int | float, ...], Meta(max_length=_MOST_OPTIONS)] = ()
-    default: Value = None
-
-
-class _Form(Struct, frozen=True):
-    properties: Annotated[dict[str, _Field], Meta(max_length=_MOST_FIELDS)] = {}
-    required: tuple[str, ...] = ()
-
-
-def _fields(schema: object) -> tuple[Mapping[str, _Field], Sequence[str]]:
-    """Raises `BadInput` for what is no form, or one that is too long to be filled in."""
-    said: object = schema
-    if not isinstance(schema, dict):
-        dump: Any = schema
-        said = dump.model_dump(by_alias=True, exclude_none=True)
-    try:
-        form = msgspec.convert(said, _Form)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise BadInput(f"this is not a form: {error}") from error
-    texts = [*form.properties, *(str(o) for f in form.properties.values() for o in f.enum)]
-    if any(len(text) > _LONGEST for text in texts):
-        raise BadInput(f"a name or an option has more than {_LONGEST:,} characters")
-    return form.properties, form.required
-
-
-async def _field(
-    server: str, name: str, field: _Field, context: Context, *, needed: bool
-) -> Value:
-    about = (field.description or field.title or name)[:_LONGEST]
-    offered = {escape_outside(str(each)): str(each) for each in field.enum}
-    if field.type == "boolean":
-        offered = {"yes": "yes", "no": "no"}
-    options, unchanged = tuple(offered), ""
-    if field.default is not None:
-        # As a whole: what is not shown is not sent.
-        unchanged = f"{_DEFAULT}{escape_outside(str(field.default))}"
-        if len(unchanged) > _LONGEST:
-            raise BadInput(f"the default has more than {_LONGEST:,} characters")
-        options = (unchanged, *options)
-    question = f"{server}, {escape_outside(name)}: {escape_outside(about)}"
-    answer = await context.ask(question, options if needed else (*options, _SKIP))
-    if field.default is not None and answer in (unchanged, _SKIP):
-        return field.default
-    if not needed and answer == _SKIP:
-        return None
-    return _value(offered.get(answer, answer), field)
-
-
-def _value(answer: str, field: _Field) -> Value:
-    """The server checks what is no number."""
-    try:
-        match field.type:
-            case "boolean":
-                return answer.strip().lower() in _TRUE
-            case "integer":
-                return int(answer)
-            case "number":
-                return float(answer)
-            case "array":
-                return [part.strip() for part in answer.split(",")]
-            case _:
-                return answer
+        web = urlsplit(url).scheme in ("http", "https")
     except ValueError:
-        return answer
+        web = False
+    if not web or not host_of(shown) or shown.url != url:
+        said = f"{shown.url!r} is not an http or https address"
+        return replace(form, problem=said)
+    return shown
+
+
+def _properties(schema: object) -> dict[str, Any]:
+    return _as_object(_as_object(schema).get("properties"))
+
+
+def _as_object(value: object) -> dict[str, Any]:
+    """A part of a schema; the SDK may have made a model of it."""
+    if isinstance(value, dict):
+        return cast("dict[str, Any]", value)
+    dump: Any = getattr(value, "model_dump", None)
+    return dump(by_alias=True, exclude_none=True) if dump is not None else {}
+
+
+def _read_field(name: str, said: Mapping[str, Any]) -> FormField:
+    """Raises `BadInput`, in words that follow the name of the field."""
+    kind, options = _read_kind(said)
+    if len(name) > _MAX_CHARS or escape_outside(name) != name:
+        raise BadInput("has a name that cannot be shown")
+    if kind is None:
+        raise BadInput(f"is of the type {str(said.get('type'))[:100]!r}, which no form has")
+    low, high = (_number(said.get(key)) for key in _BOUNDS.get(kind, ("", "")))
+    format_ = said.get("format")
+    field = FormField(
+        name,
+        kind,
+        title=_text(said.get("title")),
+        about=_text(said.get("description")),
+        options=options,
+        format=format_ if kind == "text" and format_ in _FORMATS else "",
+        low=low,
+        high=high,
+    )
+    return replace(field, default=_default(field, said.get("default")))
+
+
+def _read_kind(said: Mapping[str, Any]) -> tuple[FieldKind | None, tuple[FormOption, ...]]:
+    if said.get("type") == "array":
+        return "choices", _read_options(_as_object(said.get("items")))
+    if any(key in said for key in ("enum", "oneOf", "anyOf")):
+        return "choice", _read_options(said)
+    return _KINDS.get(str(said.get("type"))), ()
+
+
+def _read_options(said: Mapping[str, Any]) -> tuple[FormOption, ...]:
+    """Of `enum`, with or without `enumNames`, and of `oneOf` or `anyOf` with titles."""
+    titled = said.get("oneOf") or said.get("anyOf")
+    if isinstance(titled, list):
+        entries = [_as_object(each) for each in cast("list[object]", titled)]
+        pairs = [(each.get("const"), each.get("title")) for each in entries]
+    else:
+        values, names = said.get("enum"), said.get("enumNames")
+        listed = cast("list[object]", values) if isinstance(values, list) else []
+        titles = cast("list[object]", names) if isinstance(names, list) else []
+        pairs = [(v, titles[n] if n < len(titles) else "") for n, v in enumerate(listed)]
+    found = [FormOption(str(v), _text(title)) for v, title in pairs if _is_value(v)]
+    if not found:
+        raise BadInput("has nothing to choose from")
+    if len(found) > _MAX_OPTIONS:
+        raise BadInput(f"has {len(found):,} choices, at most {_MAX_OPTIONS} are shown")
+    if any(escape_outside(each.value) != each.value for each in found):
+        raise BadInput("has a choice that cannot be shown")
+    return tuple(found)
+
+
+def _is_value(value: object) -> bool:
+    text = isinstance(value, str) and len(value) <= _MAX_CHARS
+    return text or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _raw(params: types.ElicitRequestParams, name: str, value: Any) -> Any:
+    """The choice as the schema has it: some servers offer numbers."""
+    if isinstance(params, types.ElicitRequestURLParams):
+        return value
+    values = _as_object(_properties(params.requested_schema).get(name)).get("enum")
+    listed: Sequence[object] = (
+        cast("list[object]", values) if isinstance(values, list) else ()
+    )
+    return next((each for each in listed if str(each) == value), value)
+
+
+def _default(field: FormField, value: object) -> Any:
+    """A default counts only if it fits, and is shown whole."""
+    if field.kind == "choice" and _is_value(value):
+        value = str(value)
+    try:
+        default = msgspec.convert(value, str | int | float | bool | list[str])
+        check_value(field, default)
+    except ValueError:  # of msgspec, too
+        return None
+    return default if escape_outside(str(default)) == str(default) else None
+
+
+def _text(value: object) -> str:
+    return escape_outside(value[:_MAX_CHARS]) if isinstance(value, str) else ""
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import anyio
 import mcp_types as types
 from mcp.client.session import ClientRequestContext
+from msgspec import Struct
 
 from refold.mcp.channel import Channel, Elicitation, News, Sampling
 from refold.mcp.sampling import Refusal
@@ -30,7 +31,9 @@ class ServerRequests:
     def __init__(self, server: str, stop: Callable[[str], None]) -> None:
         self._server, self._stop = server, stop
         self._channels: list[Channel] = []
+        self._limits: list[_Limit] = []
         self._samples, self._waits = 0, False
+        self._open = 0  # questions that wait for the user
 
     @contextmanager
     def during(self, channel: Channel) -> Generator[None]:
@@ -41,11 +44,27 @@ class ServerRequests:
         finally:
             self._channels.remove(channel)
 
+    @contextmanager
+    def limit(self, seconds: float) -> Generator[None]:
+        """As `anyio.fail_after`, but the time in which the user is asked does not count."""
+        with anyio.fail_after(seconds) as scope:
+            limit = _Limit(scope, seconds)
+            self._limits.append(limit)
+            try:
+                yield
+            finally:
+                self._limits.remove(limit)
+
+    def tell(self, text: str) -> None:
+        """Progress of the call that runs, if one does."""
+        if self._channels:
+            self._channels[-1].put(text)
+
     async def elicit(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
         if not self._channels:  # no call runs, so the user has asked for nothing
-            return types.ElicitResult(action="decline")
+            return types.ElicitResult(action="cancel")
         return await self._put(Elicitation, params, types.ElicitResult(action="cancel"))
 
     async def sample(
@@ -73,7 +92,23 @@ class ServerRequests:
     ) -> Answer:
         answers: SimpleQueue[Answer] = SimpleQueue()
         self._channels[-1].put(kind(self._server, params, answers.put))
+        self._pause(1)
         try:
             return await anyio.to_thread.run_sync(answers.get, abandon_on_cancel=True)
         finally:
+            self._pause(-1)
             answers.put(otherwise)  # the thread must end
+
+    def _pause(self, questions: int) -> None:
+        """Stop the clock of all calls while a question is open, and begin anew after it."""
+        self._open += questions
+        for limit in self._limits:
+            now = anyio.current_time()
+            limit.scope.deadline = float("inf") if self._open else now + limit.seconds
+
+
+class _Limit(Struct, eq=False):
+    """Of the time of one call."""
+
+    scope: anyio.CancelScope
+    seconds: float

@@ -19,7 +19,7 @@ from refold.journal.events.child_events import ChildAsked
 from refold.journal.state.conversation import OpenCall
 from refold.journal.state.fold import View
 from refold.journal.state.plans import Plan
-from refold.values.display import ASK_USER, AskedQuestion, asked
+from refold.values.display import ASK_USER, NESTED_QUESTION, AskedQuestion, asked
 
 
 class Permission(Struct, frozen=True):
@@ -78,7 +78,8 @@ def requests(view: View) -> tuple[Request, ...]:
 
 
 def of_call(call: OpenCall, who: str = "") -> Permission | Questions:
-    if call.call.name == ASK_USER and (found := asked(call.call.arguments)):
+    forms = NESTED_QUESTION in call.call.id
+    if call.call.name == ASK_USER and (found := asked(call.call.arguments, forms=forms)):
         return Questions(call, found, who)
     return Permission(call, who)
 

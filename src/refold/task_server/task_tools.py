@@ -23,6 +23,8 @@ from refold._version import __version__
 from refold.client.questions import Question
 from refold.errors import RefoldError
 from refold.task_server.delegated_tasks import Answer, DelegatedTask, DelegatedTasks, key_of
+from refold.values.display import Form, FormAnswer
+from refold.values.forms import as_schema
 from refold.views.escape import on_one_line, visible
 
 _LONGEST_WAIT = 600.0  # seconds of one call
@@ -192,6 +194,8 @@ def _schema(question: Question) -> dict[str, Any]:
     if not question.asks:
         allow = {"type": "boolean", "title": "Allow this call"}
         return {"type": "object", "properties": {"allow": allow}, "required": ["allow"]}
+    if isinstance(form := question.asks[0].form, Form):
+        return as_schema(form)
     fields = dict[str, Any]()
     for number, each in enumerate(question.asks, 1):
         fields[f"answer{number}"] = {"type": "string", "title": each.question}
@@ -202,6 +206,9 @@ def _schema(question: Question) -> dict[str, Any]:
 
 def _answer(question: Question, result: types.ElicitResult) -> Answer:
     content = result.content or {}
+    if question.asks and isinstance(question.asks[0].form, Form):
+        given = {name: value for name, value in content.items() if value is not None}
+        return [FormAnswer(result.action, given).encode()]
     if result.action != "accept":
         return _CLOSED
     if question.asks:

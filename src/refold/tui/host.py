@@ -175,10 +175,11 @@ class ScreenReader:
         self._edit = edit
         self._shown = 0  # rows of the body that were shown with an earlier question
 
-    def forget(self) -> None:
-        """The question is over, and with it what was printed for it."""
+    def forget(self) -> bool:
+        """What was printed for the question is gone: it is over, or drawn anew."""
         self._body.clear()
         self._shown = 0
+        return True
 
     async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         return _key_or_text(await self._ask(prompt(), text=text, many=True))

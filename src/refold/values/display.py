@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from refold.values.control import Todo
 
@@ -73,6 +73,7 @@ Shown: TypeAlias = Diff | Output | Note | Checklist
 
 
 ASK_USER = "ask_user"  # the tool whose calls are questions
+NESTED_QUESTION = ".ask-"  # in the id of such a call that a tool makes within its own
 
 
 class Option(Struct, frozen=True):
@@ -80,12 +81,78 @@ class Option(Struct, frozen=True):
     about: str = ""
 
 
+FieldKind: TypeAlias = Literal["text", "integer", "number", "boolean", "choice", "choices"]
+FormValue: TypeAlias = str | int | float | bool | list[str]
+FormAction: TypeAlias = Literal["accept", "decline", "cancel"]
+
+
+class FormOption(Struct, frozen=True, omit_defaults=True):
+    """A value that may be chosen, and its name for the user; "": the value is the name."""
+
+    value: str
+    title: str = ""
+
+    @property
+    def label(self) -> str:
+        return self.title or self.value
+
+
+class FormField(Struct, frozen=True, omit_defaults=True):
+    """`low` and `high` bound a number, the length of a text or the number of choices."""
+
+    name: str
+    kind: FieldKind
+    title: str = ""
+    about: str = ""
+    required: bool = False
+    options: tuple[FormOption, ...] = ()
+    default: FormValue | None = None
+    format: str = ""
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def label(self) -> str:
+        return self.title or self.name
+
+
+class Form(Struct, frozen=True, omit_defaults=True):
+    """What `server` asks. With `url` the user is asked to open that address instead.
+
+    `problem` says why it cannot be shown; it can be declined or cancelled then.
+    """
+
+    server: str
+    message: str
+    fields: tuple[FormField, ...] = ()
+    url: str = ""
+    problem: str = ""
+
+    @property
+    def defaults(self) -> dict[str, FormValue]:
+        return {f.name: f.default for f in self.fields if f.default is not None}
+
+
+class FormAnswer(Struct, frozen=True, omit_defaults=True):
+    """The user's answer: `decline` says no, and `cancel` leaves the question undecided."""
+
+    action: FormAction
+    content: dict[str, FormValue] = {}
+
+    def encode(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
 class AskedQuestion(Struct, frozen=True):
-    """One question. The user can always answer with text instead of an option."""
+    """One question. The user can always answer with text instead of an option.
+
+    With `form`, an MCP server asks, and the answer is a `FormAnswer` as JSON.
+    """
 
     question: str
     options: list[Option] = []
     many: bool = False  # more than one option may be chosen
+    form: Form | UnsetType = UNSET
 
 
 class QuestionArgument(Struct, frozen=True):
@@ -101,9 +168,11 @@ class QuestionArgument(Struct, frozen=True):
         return AskedQuestion(self.question, options, self.many)
 
 
-def asked(arguments: bytes | Raw) -> Sequence[AskedQuestion]:
-    """The questions in a call's arguments; none if they do not parse."""
+def asked(arguments: bytes | Raw, *, forms: bool = False) -> Sequence[AskedQuestion]:
+    """The questions in a call's arguments; none if they do not parse. Models make no `forms`."""
     try:
+        if forms:
+            return msgspec.json.decode(arguments, type=_Forms).questions
         found = msgspec.json.decode(arguments, type=_Arguments).questions
         return [each.asked for each in found]
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -112,3 +181,7 @@ def asked(arguments: bytes | Raw) -> Sequence[AskedQuestion]:
 
 class _Arguments(Struct, frozen=True):
     questions: list[QuestionArgument] = []
+
+
+class _Forms(Struct, frozen=True):
+    questions: list[AskedQuestion] = []

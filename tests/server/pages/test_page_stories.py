@@ -1,13 +1,17 @@
 """What a person does on the pages, from the first message to an export."""
 
 import json
+import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from refold.config.paths import paths
+from tests.mcp import fake_server
 from tests.server.pages.conftest import Server, Watched
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
@@ -182,6 +186,48 @@ def test_a_question_of_the_model_is_answered(
     answer(page, "Moss it is.")
     page.locator(".block-called summary").click()
     assert "Fern" in page.locator(".block-called").inner_text()
+
+
+@BOTH
+def test_form_of_a_server_is_filled_in_and_sent_once_it_fits(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    home = paths(os.environ).config
+    home.mkdir(parents=True, exist_ok=True)
+    server = {"command": sys.executable, "args": [fake_server.__file__, "elicit-form"]}
+    (home / "mcp_servers.json").write_text(json.dumps({"shop": server}))
+    (home / "config.toml").write_text('[permissions]\nallow = ["mcp__*"]\n')
+    search = {"calls": [{"tool": "tool_search", "arguments": {"query": "echo"}}]}
+    echo = {"name": "mcp__shop__echo", "arguments": {"text": "x"}}
+    uses = {"calls": [{"tool": "tool_call", "arguments": echo}]}
+    served = serve(search, uses, {"text": "Ordered."})
+    page = pages.open(served, path)
+    say(page, "Order")
+    page.get_by_text("Your order?", exact=True).wait_for()
+
+    button(page, "Send answers").click()
+    page.locator(".form-field .problem:visible").nth(2).wait_for()  # three are needed
+    page.get_by_label("Name *").fill("Ann")
+    page.get_by_label("mail *").fill("ann@x.example")
+    page.get_by_label("Colour *").select_option("Blue")
+    page.get_by_label("How many").fill("11")
+    button(page, "Send answers").click()
+    page.get_by_text(re.compile("ive a whole number, 1 to 10")).wait_for()
+    page.get_by_label("How many").fill("3")
+    page.get_by_label("card").check()
+    button(page, "Send answers").click()
+
+    answer(page, "Ordered.")
+    events = page.request.get(
+        f"{served.address}/api/conversations/{id_of(page)}/events?after=0"
+    ).json()
+    (result,) = [
+        e["text"] for e in events if e["type"] == "tool_result" and "jsonrpc" in e["text"]
+    ]
+    assert json.loads(result)["result"] == {"action": "accept", "content": {
+        "name": "Ann", "mail": "ann@x.example", "colour": "#00f", "many": 3, "gift": False,
+        "extras": ["bow", "card"],
+    }}  # fmt: skip
 
 
 @BOTH

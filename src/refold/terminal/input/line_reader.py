@@ -123,6 +123,9 @@ class LineReader:
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:
         return await edited(text, command, name)
 
+    def forget(self) -> bool:
+        return False
+
     @contextmanager
     def quiet(self) -> Generator[None]:
         with cbreak_mode(self._source) if self._printer.look.moves else nullcontext():

@@ -9,6 +9,7 @@ import { exact, hiddenIn, onOneLine } from "./escape.js";
 import { markdown } from "./markdown.js";
 import { CALM_SECONDS, newMenu, pressKey, typeText } from "./question_keys.js";
 import { waiting } from "./reducer.js";
+import { serverForm } from "./server_form.js";
 
 let number = 0;
 const newId = () => `request-${(number += 1)}`;
@@ -320,6 +321,8 @@ export class Requests {
   // Questions of the model.
 
   question(request, card) {
+    const { form } = request.questions[0] ?? {};
+    if (form) return this.serverForm(request, form, card);
     const t = this.texts.question;
     const fields = request.questions.map((asked) => this.field(asked));
     const respond = (skip) => this.answer(card, {
@@ -334,6 +337,30 @@ export class Requests {
       title: t.title, icon: "question", body: [who, ...fields.map((f) => f.element)], actions,
       said: `${this.texts.said.question} ${request.questions[0]?.question ?? ""}`,
       menu: { free_text: true }, choices: [], leave: () => respond(true),
+    };
+  }
+
+  // A form of an MCP server. Closing it is no refusal.
+  serverForm(request, form, card) {
+    const t = this.texts.form;
+    const { body, read } = serverForm(form, t);
+    const respond = (action, content = {}) => this.answer(card, {
+      type: "question_response", call_id: request.call_id, hash: request.hash,
+      answers: [JSON.stringify({ action, ...(action === "accept" && { content }) })],
+    });
+    const send = () => {
+      const content = read();
+      if (content) respond("accept", content);
+    };
+    const button = (label, click, kind = "") => h("button", { type: "button", class: `button ${kind}`, on: { click } }, label);
+    const accept = form.problem ? null : button(form.url ? t.opened : t.send, send, "primary");
+    const decline = button(t.decline, () => respond("decline"));
+    const cancel = button(t.cancel, () => respond("cancel"), "quiet");
+    const who = request.who ? h("p", { class: "who" }, this.texts.asks(onOneLine(request.who))) : null;
+    const title = (form.url ? t.page : t.title)(onOneLine(form.server));
+    return {
+      title, icon: "question", body: [who, ...body], actions: h("div", { class: "actions" }, accept, decline, cancel),
+      said: `${title} ${form.message}`, choices: [], leave: () => respond("cancel"),
     };
   }
 

@@ -4,6 +4,16 @@
 
 const many = (count, one, more) => `${count.toLocaleString("en")} ${count === 1 ? one : more}`;
 
+/** What a field of a form takes, in words; `values/forms.py` has them for the terminals. */
+function takes({ kind, format, low, high }) {
+  const unit = { text: " characters", choices: " of them" }[kind] ?? "";
+  const bounds = low !== undefined && high !== undefined ? `${low} to ${high}${unit}`
+    : low ? `${low} or more${unit}` : high !== undefined ? `${high} or less${unit}` : "";
+  const what = { integer: "a whole number", number: "a number" }[kind]
+    ?? { email: "an e-mail address", uri: "an address such as https://example.org" }[format] ?? "";
+  return [what, bounds].filter(Boolean).join(", ");
+}
+
 const common = {
   product: "refold",
   theme: "Colours",
@@ -141,6 +151,12 @@ export const developer = {
     modeDefault: "default", modeEdits: "accept-edits",
   },
   question: { title: "The model asks", send: "Answer", skip: "No answer" },
+  form: {
+    title: (server) => `The MCP server ${server} asks`, page: (server) => `The MCP server ${server} asks you to open a page`,
+    send: "Send answers", opened: "I opened it: go on", decline: "Decline", cancel: "Cancel", needed: "* is needed", isNeeded: "This is needed.",
+    none: "(none)", yes: "yes", no: "no", at: "at", oddHost: "The name of this host has letters that can look like others.",
+    takes, give: (what) => `Give ${what || "a value that fits"}.`, unshown: (why) => `This cannot be shown: ${why}.`,
+  },
   turnOver: {
     answered: "", final: "", plan_ready: "plan ready", interrupted: "interrupted",
     cancelled: "cancelled", step_limit: "step limit reached", budget: "budget used up", stuck: "stuck",
@@ -282,6 +298,12 @@ export const user = {
     modeBefore: "ask me as before", modeDefault: "ask me before each change", modeEdits: "change files without asking",
   },
   question: { title: "I have a question", send: "Answer", skip: "Decide for me" },
+  form: {
+    title: (server) => `${server} asks you`, page: (server) => `${server} asks you to open a page`,
+    send: "Send answers", opened: "I opened it: go on", decline: "No", cancel: "Close", needed: "* is needed", isNeeded: "Please fill this in.",
+    none: "(none)", yes: "yes", no: "no", at: "at", oddHost: "Careful: the name of this site has letters that can look like others.",
+    takes, give: (what) => `Please give ${what || "a value that fits"}.`, unshown: (why) => `I cannot show this: ${why}.`,
+  },
   turnOver: {
     answered: "", final: "", plan_ready: "", interrupted: "You stopped me.", cancelled: "This was stopped.",
     step_limit: "I stopped, because this took very many steps. Say “go on” to let me continue.",

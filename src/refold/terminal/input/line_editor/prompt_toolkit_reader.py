@@ -170,6 +170,9 @@ class PromptToolkitReader:
         self._printer.fresh()
         return await picked(self._printer, picker, search, on_move)
 
+    def forget(self) -> bool:
+        return False
+
     def quiet(self) -> AbstractContextManager[None]:
         return self._keyboard.quiet()
 

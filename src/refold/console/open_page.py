@@ -1,7 +1,7 @@
 """Opens a page in the user's browser, without showing its address to other users.
 
-It starts a program and waits for nothing. `serve` opens the page of its server with it, and
-`mcp_login` the page of an authorization server.
+It starts a program and waits for nothing. `cli.serve` opens the page of its server with it,
+`cli.mcp_login` the page of an authorization server, and `form_prompt` an address of an MCP server.
 """
 
 import subprocess
@@ -9,17 +9,17 @@ from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 
-from refold.headless.streams import print_error
 from refold.programs import Programs, start
 from refold.safe_open import made
 
+NO_BROWSER = "no program was found that opens a page: open the link above yourself"
 _LEADS_TO = '<!doctype html><meta http-equiv="refresh" content="0; url={link}">\n'
 
 
 def open_page(
     link: str, way: Path, environ: Mapping[str, str]
 ) -> subprocess.Popen[bytes] | None:
-    """Open the link. None, with a notice: no program for that was found.
+    """Open the link. None: no program for that was found, and `NO_BROWSER` says so.
 
     Other users see the arguments of a program, and the link is a key. So the browser is
     given the file `way`, which only its owner can read, and which leads to the link.
@@ -36,5 +36,4 @@ def open_page(
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-    print_error("no program was found that opens a page: open the link above yourself")
     return None

@@ -1,0 +1,198 @@
+"""Fills in a form of an MCP server with the user, or asks whether to open an address.
+
+The whole form is shown with its defaults, and nothing is sent before Enter is pressed at it. Each
+value is checked as it is typed. Declining and cancelling are different answers, and an address is
+opened only by the choice that says so.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from tempfile import mkdtemp
+
+from refold.console.open_page import NO_BROWSER, open_page
+from refold.console.printer import Printer
+from refold.console.reader import DialogReader, Key
+from refold.values.display import Form, FormAction, FormAnswer, FormField, FormValue
+from refold.values.forms import field_hint, parse_field, shown_value
+from refold.views.escape import on_one_line
+from refold.views.form_lines import choice_lines, field_lines, form_lines
+from refold.views.question_keys import Choice, Menu
+from refold.views.styled import Line
+
+_LEAVE = "cancel"
+_DECLINE = Choice("n", "decline")
+_PAGE = Menu(
+    (
+        Choice("o", "open it in the browser", widens=True),
+        Choice("c", "I open it myself", widens=True),
+        _DECLINE,
+    ),
+    _LEAVE,
+)
+_UNSHOWN = Menu((_DECLINE,), _LEAVE)
+_FORM = Menu(leave=_LEAVE, free_text=True)
+_FIELD = re.compile(r"(\d{1,3})(?:\s*[=:]\s*(.*))?", re.DOTALL)
+_DECLINES = ("d", "decline")
+
+Choose = Callable[[Menu, Line], Awaitable[str | Key]]
+
+
+class FormPrompt:
+    """One form at a terminal. `ask` gives the answer; None: the turn is to be stopped."""
+
+    def __init__(
+        self, form: Form, printer: Printer, reader: DialogReader, choose: Choose
+    ) -> None:
+        self._form, self._printer = form, printer
+        self._reader, self._choose = reader, choose
+        self._content: dict[str, FormValue] = form.defaults
+        self._opened: subprocess.Popen[bytes] | None = None  # held, or Python would warn
+
+    async def ask(self) -> FormAnswer | None:
+        self._printer.lines(form_lines(self._form, self._content, self._printer.room))
+        if self._form.problem or self._form.url:
+            return await self._ask_about_page()
+        # The question came by itself; what follows is in answer to what the user typed.
+        typed = await self._choose(_FORM, self._prompt())
+        while True:
+            match typed:
+                case str(words):
+                    if (action := await self._take(words.strip())) is not None:
+                        content = self._content if action == "accept" else {}
+                        return FormAnswer(action, content)
+                case Key.ESC:
+                    return FormAnswer("cancel")
+                case _:
+                    return None
+            typed = await self._reader.brief(self._prompt())
+
+    async def _ask_about_page(self) -> FormAnswer | None:
+        match await self._choose(_UNSHOWN if self._form.problem else _PAGE, ()):
+            case "o":
+                # The browser reads it later, so the system removes it.
+                way = Path(mkdtemp(prefix="refold-")) / "open.html"
+                self._opened = open_page(self._form.url, way, os.environ)
+                if self._opened is None:
+                    self._printer.say(NO_BROWSER, "warn")
+                return FormAnswer("accept")
+            case "c":
+                return FormAnswer("accept")
+            case "n":
+                return FormAnswer("decline")
+            case Key.ESC:
+                return FormAnswer("cancel")
+            case _:
+                return None
+
+    def _missing(self) -> list[int]:
+        """The numbers of the fields that are needed and empty."""
+        fields = enumerate(self._form.fields, 1)
+        return [n for n, f in fields if f.required and f.name not in self._content]
+
+    def _prompt(self) -> Line:
+        missing = len(self._missing())
+        fields = "1 field" if missing == 1 else f"{missing} fields"
+        enter = f"Enter fills in what is needed ({fields})" if missing else "Enter sends it"
+        change = (
+            " · a number changes that field, as in 2 or 2=text" if self._form.fields else ""
+        )
+        return (
+            ("dim", f"{enter}{change} · d declines · Esc cancels\n"),
+            ("person", "form › "),
+        )
+
+    async def _take(self, words: str) -> FormAction | None:
+        """What was typed at the form. None: ask again."""
+        if words.lower() in _DECLINES:
+            return "decline"
+        if not words:
+            return await self._send()
+        number = _FIELD.fullmatch(words)
+        if number is None or not 1 <= int(number[1]) <= len(self._form.fields):
+            many = len(self._form.fields)
+            self._printer.say(
+                f"{on_one_line(words)!r} is not a field: type its number, 1 to {many}",
+                "warn",
+            )
+        elif number[2] is None:
+            await self._fill(int(number[1]))
+            self._show(int(number[1]))
+        elif self._set(self._form.fields[int(number[1]) - 1], number[2]):
+            self._show(int(number[1]))
+        return None
+
+    async def _send(self) -> FormAction | None:
+        """Send the form, or fill in first what is needed and show it once more."""
+        if not (missing := self._missing()):
+            return "accept"
+        for number in missing:
+            if not await self._fill(number):
+                break
+        self._show(*range(1, len(self._form.fields) + 1))
+        return None
+
+    async def _fill(self, number: int) -> bool:
+        """Ask for one value until it fits. False: the user went back."""
+        field = self._form.fields[number - 1]
+        self._printer.lines(choice_lines(field, self._printer.room))
+        hint = field_hint(field) if not field.options else "a number or a name"
+        several = ", several with commas" if field.kind == "choices" else ""
+        note = f" ({on_one_line(hint)}{several})" if hint else ""
+        prompt: Line = (
+            ("dim", f"{number} "),
+            ("person", f"{on_one_line(field.label)}{note} › "),
+        )
+        typed = shown_value(field, self._content.get(field.name))
+        while True:
+            match await self._reader.brief(prompt, typed if self._reader.edits else ""):
+                case str(typed):
+                    if self._set(field, typed):
+                        return True
+                case _:
+                    return False
+
+    def _set(self, field: FormField, typed: str) -> bool:
+        """Keep the value, or say what is wrong with it."""
+        try:
+            value = parse_field(field, typed)
+        except ValueError as error:
+            self._printer.say(
+                f"{on_one_line(field.label)}: {on_one_line(str(error))}", "warn"
+            )
+            return False
+        if value is None:
+            self._content.pop(field.name, None)
+        else:
+            self._content[field.name] = value
+        return True
+
+    def _show(self, *numbers: int) -> None:
+        """Show the form anew where the display can, and else these fields."""
+        room = self._printer.room
+        if self._reader.forget():
+            self._printer.lines(form_lines(self._form, self._content, room))
+            return
+        for number in numbers:
+            field = self._form.fields[number - 1]
+            self._printer.lines(
+                field_lines(number, field, self._content.get(field.name), room)
+            )
+
+
+def said_of(form: Form, answer: FormAnswer) -> str:
+    """What is printed of an answer, in one line."""
+    if answer.action != "accept":
+        return "declined" if answer.action == "decline" else "cancelled"
+    if form.url:
+        return "accepted"
+    return (
+        f"sent: {_values(form.fields, answer.content)}" if answer.content else "sent, empty"
+    )
+
+
+def _values(fields: tuple[FormField, ...], content: Mapping[str, FormValue]) -> str:
+    given = ((f, content[f.name]) for f in fields if f.name in content)
+    return on_one_line(", ".join(f"{f.label}: {shown_value(f, v)}" for f, v in given))

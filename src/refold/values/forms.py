@@ -1,0 +1,297 @@
+"""Reads and checks what the user fills into a form of an MCP server.
+
+`display` has the form; it is one question, whose answer is a `FormAnswer` as JSON. The text that a user types becomes a
+value in `parse_field`, and `check_value` is the same check for values of other clients. Pure.
+`mcp.questions` reads the schema of a server, and sends no value that was not checked here.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from refold.values.display import (
+    FieldKind,
+    Form,
+    FormAnswer,
+    FormField,
+    FormOption,
+    FormValue,
+)
+
+MAX_VALUE_CHARS = 10_000  # of one text
+_EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_DATE_TIME = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?([Zz]|[+-]\d\d:\d\d)?"
+)
+_YES = frozenset(("yes", "y", "true", "on", "1"))
+_NO = frozenset(("no", "n", "false", "off", "0"))
+_FORMATS: Mapping[str, str] = {
+    "email": "an e-mail address",
+    "uri": "an address such as https://example.org",
+    "date": "a date, YYYY-MM-DD",
+    "date-time": "a date and time, YYYY-MM-DD HH:MM",
+}
+
+
+def host_of(form: Form) -> str:
+    """The host of the address, without what could make it look like another."""
+    try:
+        host = urlsplit(form.url).hostname or ""
+        return host.encode("idna").decode() if not host.isascii() else host
+    except (ValueError, UnicodeError):
+        return ""
+
+
+def host_warning(form: Form) -> str:
+    """A warning about a host whose letters may look like those of another, or ""."""
+    if not any(part.startswith("xn--") for part in host_of(form).split(".")):
+        return ""
+    return "the name of this host has letters that can look like others"
+
+
+def problems_in(form: Form, content: Mapping[str, FormValue]) -> dict[str, str]:
+    """What is wrong with each value, by the names of the fields."""
+    problems = dict[str, str]()
+    for field in form.fields:
+        try:
+            if field.name in content:
+                check_value(field, content[field.name])
+            elif field.required:
+                problems[field.name] = "it is needed"
+        except ValueError as error:
+            problems[field.name] = str(error)
+    unknown = content.keys() - {field.name for field in form.fields}
+    return problems | dict.fromkeys(unknown, "the form has no such field")
+
+
+def parse_answer(form: Form, text: str) -> FormAnswer:
+    """The answer in the text of a client. No text cancels.
+
+    Raises `ValueError` for what is no answer, or has values that the form does not take.
+    """
+    if not text.strip():
+        return FormAnswer("cancel")
+    try:
+        answer = msgspec.json.decode(text, type=FormAnswer)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"the answer to the form cannot be read: {error}") from error
+    if answer.action != "accept":
+        return FormAnswer(answer.action)
+    if form.problem:
+        raise ValueError(f"the form cannot be accepted: {form.problem}")
+    if problems := problems_in(form, answer.content):
+        said = (f"{name}: {problem}" for name, problem in problems.items())
+        raise ValueError("; ".join(said))
+    return answer
+
+
+def parse_field(field: FormField, typed: str) -> FormValue | None:
+    """The value that a user typed; None for nothing. Raises `ValueError` that says what fits."""
+    text = typed.strip()
+    if not text:
+        return None
+    value: FormValue
+    match field.kind:
+        case "boolean":
+            if text.lower() not in _YES | _NO:
+                raise ValueError("answer yes or no")
+            value = text.lower() in _YES
+        case "integer" | "number":
+            value = _parse_number(text, whole=field.kind == "integer")
+        case "choice":
+            value = _parse_option(field.options, text)
+        case "choices":
+            parts = (part.strip() for part in text.split(","))
+            several = (_parse_option(field.options, part) for part in parts if part)
+            value = list(dict.fromkeys(several))
+        case "text":
+            value = _with_offset(text) if field.format == "date-time" else text
+    check_value(field, value)
+    return value
+
+
+def check_value(field: FormField, value: FormValue) -> None:
+    """Raises `ValueError` that says what fits."""
+    match field.kind:
+        case "boolean":
+            fits = isinstance(value, bool)
+        case "integer":
+            fits = isinstance(value, int) and not isinstance(value, bool)
+        case "number":
+            fits = isinstance(value, int | float) and not isinstance(value, bool)
+            fits = fits and math.isfinite(float(value))  # pyright: ignore[reportArgumentType]
+        case "choice":
+            fits = any(option.value == value for option in field.options)
+        case "choices":
+            known = {option.value for option in field.options}
+            fits = isinstance(value, list) and known.issuperset(value)
+        case "text":
+            fits = isinstance(value, str) and _is_in_format(field.format, value)
+    if not fits:
+        raise ValueError(f"give {field_hint(field) or 'a text'}")
+    _check_bounds(field, value)
+
+
+def field_hint(field: FormField) -> str:
+    """What a field takes, as "a whole number, 1 to 10"; "" for any text."""
+    match field.kind:
+        case "boolean":
+            return "yes or no"
+        case "integer" | "number":
+            kind = "a whole number" if field.kind == "integer" else "a number"
+            return ", ".join(filter(None, (kind, _bounds(field, ""))))
+        case "choice":
+            return f"one of {_labels(field.options)}"
+        case "choices":
+            bounds = _bounds(field, "of them")
+            return ", ".join(filter(None, (f"several of {_labels(field.options)}", bounds)))
+        case "text":
+            bounds = _bounds(field, "characters")
+            return ", ".join(filter(None, (_FORMATS.get(field.format, ""), bounds)))
+
+
+def shown_value(field: FormField, value: FormValue | None) -> str:
+    """A value as the user reads it; "" for none."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ", ".join(_label_of(field, each) for each in value)
+        case _:
+            return _label_of(field, value) if field.options else str(value)
+
+
+def as_schema(form: Form) -> dict[str, Any]:
+    """The form as the JSON Schema of an elicitation, for a client that shows it itself."""
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {field.name: _property(field) for field in form.fields},
+    }
+    if required := [field.name for field in form.fields if field.required]:
+        schema["required"] = required
+    return schema
+
+
+_BOUNDS: Mapping[FieldKind, tuple[str, str]] = {
+    "text": ("minLength", "maxLength"),
+    "integer": ("minimum", "maximum"),
+    "number": ("minimum", "maximum"),
+    "choices": ("minItems", "maxItems"),
+}
+
+
+def _property(field: FormField) -> dict[str, Any]:
+    kinds = {"text": "string", "choice": "string", "choices": "array"}
+    options = [{"const": o.value, "title": o.label} for o in field.options]
+    bounds = zip(_BOUNDS.get(field.kind, ()), (field.low, field.high), strict=False)
+    found: dict[str, Any] = {
+        "type": kinds.get(field.kind, field.kind),
+        "title": field.title,
+        "description": field.about,
+        "format": field.format,
+        "oneOf": options if field.kind == "choice" else None,
+        "items": {"anyOf": options} if field.kind == "choices" else None,
+        **{name: _whole(bound) for name, bound in bounds},
+        "default": field.default,
+    }
+    return {name: value for name, value in found.items() if value not in (None, "")}
+
+
+def _parse_number(text: str, *, whole: bool) -> int | float:
+    try:
+        return int(text) if whole else float(text)
+    except ValueError:
+        raise ValueError(f"give a {'whole ' if whole else ''}number") from None
+
+
+def _parse_option(options: Sequence[FormOption], text: str) -> str:
+    """The option of this value, name or number. A value counts before a number."""
+    for option in options:
+        if text in (option.value, option.title):
+            return option.value
+    if text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= len(options):
+        return options[int(text[:9]) - 1].value
+    alike = [o.value for o in options if text.lower() == o.label.lower()]
+    if len(alike) != 1:
+        raise ValueError(f"choose from {_labels(options)}")
+    return alike[0]
+
+
+def _is_in_format(format_: str, text: str) -> bool:
+    if len(text) > MAX_VALUE_CHARS:
+        return False
+    try:
+        match format_:
+            case "email":
+                return bool(_EMAIL.fullmatch(text))
+            case "uri":
+                parts = urlsplit(text)
+                return (
+                    bool(parts.scheme and (parts.netloc or parts.path)) and " " not in text
+                )
+            case "date":
+                return bool(_DATE.fullmatch(text)) and bool(date.fromisoformat(text))
+            case "date-time":
+                written = _DATE_TIME.fullmatch(text)
+                return bool(written and written[3]) and bool(datetime.fromisoformat(text))
+            case _:
+                return True
+    except ValueError:
+        return False
+
+
+def _with_offset(text: str) -> str:
+    """A date and time as RFC 3339 has it: without an offset it is that of this machine."""
+    if not (written := _DATE_TIME.fullmatch(text)):
+        return text
+    try:
+        moment = datetime.fromisoformat(text)
+        return text if written[3] and written[1] else moment.astimezone().isoformat()
+    except (ValueError, OverflowError):
+        return text
+
+
+def _check_bounds(field: FormField, value: FormValue) -> None:
+    match value:
+        case bool():
+            return
+        case str() | list():
+            size = len(value)
+        case _:
+            size = value
+    if field.kind == "choice":
+        return
+    if (field.low is not None and size < field.low) or (
+        field.high is not None and size > field.high
+    ):
+        raise ValueError(f"give {field_hint(field)}")
+
+
+def _bounds(field: FormField, unit: str) -> str:
+    low, high = _whole(field.low), _whole(field.high)
+    unit = f" {unit}" if unit else ""
+    if low is not None and high is not None:
+        return f"{low} to {high}{unit}" if low != high else f"{low}{unit}"
+    if low is not None:
+        return f"{low} or more{unit}" if low else ""
+    return f"{high} or less{unit}" if high is not None else ""
+
+
+def _whole(bound: float | None) -> float | None:
+    return int(bound) if bound is not None and bound == int(bound) else bound
+
+
+def _labels(options: Sequence[FormOption]) -> str:
+    return ", ".join(option.label for option in options)
+
+
+def _label_of(field: FormField, value: str | float) -> str:
+    return next((o.label for o in field.options if o.value == value), str(value))

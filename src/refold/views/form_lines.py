@@ -1,0 +1,72 @@
+"""A form of an MCP server as rows: each field with its number, its value and what it takes. Pure.
+
+`console.form_prompt` reads what the user types; pages and editors draw forms themselves.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from refold.values.display import Form, FormField, FormValue
+from refold.values.forms import field_hint, host_of, host_warning, shown_value
+from refold.views.escape import on_one_line, visible
+from refold.views.styled import Line, Piece, Style, bare, line
+from refold.views.wrap import cells, expand_tabs, wrap_words
+
+_MAX_INLINE_CHARS = (
+    200  # of a hint beside a field; longer ones are shown with the field alone
+)
+
+
+def form_lines(form: Form, content: Mapping[str, FormValue], room: int) -> list[Line]:
+    """The whole form, with the values that would be sent."""
+    server = on_one_line(form.server)
+    what = "asks you to open a page" if form.url else "asks"
+    rows = list[Line]()
+    rows.append((("warn", "? "), ("strong", f"The MCP server {server} {what}")))
+    for part in expand_tabs(visible(form.message)).split("\n"):
+        rows += _indented(part, room, "plain")
+    if form.problem:
+        rows += _indented(f"This cannot be shown: {visible(form.problem)}.", room, "warn")
+    elif form.url:
+        rows += _indented(form.url, room, "accent")
+        rows.append((("dim", "  at "), ("strong", host_of(form))))
+        rows += _indented(host_warning(form), room, "warn") if host_warning(form) else []
+    for number, field in enumerate(form.fields, 1):
+        rows += field_lines(number, field, content.get(field.name), room)
+    if any(field.required for field in form.fields):
+        rows.append(line("  * is needed", "dim"))
+    return rows
+
+
+def field_lines(
+    number: int, field: FormField, value: FormValue | None, room: int
+) -> Iterator[Line]:
+    """One field: "3 Colour*: red", and what it takes below it."""
+    mark = "*" if field.required else ""
+    head: Line = (
+        ("accent", f"  {number:>2} "),
+        ("plain", f"{on_one_line(field.label)}{mark}: "),
+    )
+    shown = shown_value(field, value)
+    value_piece: Piece = ("person", on_one_line(shown)) if shown else ("dim", "-")
+    row: Line = (*head, value_piece)
+    hint = "; ".join(filter(None, (on_one_line(field.about), field_hint(field))))
+    hint = hint if len(hint) <= _MAX_INLINE_CHARS else f"{hint[: _MAX_INLINE_CHARS - 1]}…"
+    if cells(bare([row])) + cells(hint) + 4 <= room:
+        yield (*row, ("dim", f"  ({hint})")) if hint else row
+        return
+    yield row
+    for part in wrap_words(hint, room - 5, "dim"):
+        yield (("dim", "     "), *part)
+
+
+def choice_lines(field: FormField, room: int) -> Iterator[Line]:
+    """All that is known of one field, before it is filled in: its options with numbers."""
+    if len(field.about) > _MAX_INLINE_CHARS:
+        yield from _indented(on_one_line(field.about), room, "dim")
+    for number, option in enumerate(field.options, 1):
+        for row in wrap_words(on_one_line(option.label), room - 9, "plain"):
+            yield (("accent", f"     {number:>3} "), *row)
+
+
+def _indented(text: str, room: int, style: Style) -> list[Line]:
+    return [(("plain", "  "), *row) for row in wrap_words(text, room - 2, style)]
