@@ -51,10 +51,10 @@ async def looked(root: Path, store: Path, times: int) -> list[tuple[str, ...]]:
         status.append(timed_status(root))
         await took(kept)  # sees what was brought back
         nothing.append(await took(kept))
-        before = await kept.taken()
+        before = await kept.take()
         (root / "d1" / "s1" / "f1.py").write_text(f"changed {n}\n")
         step.append(await took(kept))
-        now, began = await kept.taken(), time.perf_counter()
+        now, began = await kept.take(), time.perf_counter()
         await kept.restore(now.trees, before.trees)
         back.append(time.perf_counter() - began)
     base = median(status)
@@ -71,7 +71,7 @@ async def looked(root: Path, store: Path, times: int) -> list[tuple[str, ...]]:
 async def took(kept: Checkpoints) -> float:
     kept.dirty()
     began = time.perf_counter()
-    await kept.taken()
+    await kept.take()
     return time.perf_counter() - began
 
 

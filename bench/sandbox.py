@@ -87,7 +87,9 @@ async def measure(times: int, root: str, sandbox: Sandbox) -> dict[str, list[flo
                 await anyio.sleep(_ANSWERING)
             began = time.perf_counter()
             confines = Confinement(writes=writes)
-            await commands.run("true", cwd=root, seconds=60, confines=confines, given=given)
+            await commands.run(
+                "true", cwd=root, seconds=60, confines=confines, extras=given
+            )
             took.setdefault(name, []).append(time.perf_counter() - began)
     for launch in launches:
         launch.after()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refold.cli.main import main
-from refold.place.openat import FOLDER
+from refold.place.openat import FOLDER_FLAGS
 from refold.place.quarantine import move_to
 
 Said = pytest.CaptureFixture[str]
@@ -29,7 +29,7 @@ def taken(place: Path, content: str = "echo hello\n") -> str:
     else:
         (place / "inside").mkdir(parents=True)
         (place / "inside/file").write_text("12345")
-    here = os.open(place.parent, FOLDER)
+    here = os.open(place.parent, FOLDER_FLAGS)
     where = os.path.join(os.environ["REFOLD_HOME"], "quarantine")
     try:
         return Path(move_to(place.name, here, str(place.parent / place.name), where)).name

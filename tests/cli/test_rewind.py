@@ -44,10 +44,10 @@ async def played(root: Path) -> None:
         for words, content in (("make a.txt", "one\n"), ("change it", "two\n")):
             await record(Said(words), by="person")
             kept.dirty()
-            await record(Checkpointed((await kept.taken()).trees), Started("c"))
+            await record(Checkpointed((await kept.take()).trees), Started("c"))
             (root / "a.txt").write_text(content)
         kept.dirty()
-        await record(Checkpointed((await kept.taken()).trees))
+        await record(Checkpointed((await kept.take()).trees))
 
 
 def rewind(*arguments: str) -> int:

@@ -326,7 +326,7 @@ def test_snapshots_of_files_go_with_the_last_session_of_their_workspace(
     store = paths(os.environ).data / "checkpoints"
     (workspace / "a.txt").write_text("one")
     for id_ in (first, second):
-        anyio.run(Checkpoints([workspace], store, os.environ, id_).taken)
+        anyio.run(Checkpoints([workspace], store, os.environ, id_).take)
     there = snapshot_directory(store, os.path.realpath(workspace))
 
     shell.sessions("delete", first, "--yes")
@@ -344,7 +344,7 @@ def test_snapshots_stay_for_a_session_that_has_gone_on_elsewhere(
     moved, last = shell.said("mend the roof"), shell.said("paint the door")
     store = paths(os.environ).data / "checkpoints"
     for id_ in (moved, last):
-        anyio.run(Checkpoints([workspace], store, os.environ, id_).taken)
+        anyio.run(Checkpoints([workspace], store, os.environ, id_).take)
     anyio.run(_goes_on_in, moved, tmp_path)
 
     shell.sessions("delete", last, "--yes")
@@ -359,7 +359,7 @@ def test_snapshots_stay_where_a_session_that_cannot_be_read_may_need_them(
 ) -> None:
     damaged, last = shell.said("mend the roof"), shell.said("paint the door")
     store = paths(os.environ).data / "checkpoints"
-    anyio.run(Checkpoints([workspace], store, os.environ, last).taken)
+    anyio.run(Checkpoints([workspace], store, os.environ, last).take)
     journal = home().path(damaged) / "events.jsonl"
     journal.write_bytes(b"?" + journal.read_bytes())
 

@@ -58,7 +58,7 @@ def flipping(one: Path, other: Path, pause: float) -> Iterator[None]:
 def saved(kept: Checkpoints, root: Path) -> str:
     """Every file of a new checkpoint, with the name of its content."""
     kept.dirty()
-    trees = anyio.run(kept.taken).trees
+    trees = anyio.run(kept.take).trees
     store = next((root.parent / "data/checkpoints").glob("*"))
     return "".join(git(store, "ls-tree", "-r", tree) for _, tree in trees)
 
@@ -110,10 +110,10 @@ def test_what_is_read_again_is_saved_as_it_is(root: Path) -> None:
 def test_all_that_is_kept_is_for_its_owner_alone(root: Path) -> None:
     kept = checkpoints(root)
     kept.dirty()
-    anyio.run(kept.taken)
+    anyio.run(kept.take)
     (root / "one").write_text("again")
     kept.dirty()
-    anyio.run(kept.taken)
+    anyio.run(kept.take)
 
     data = root.parent / "data"
     open_ = [str(p) for p in (data, *data.rglob("*")) if p.lstat().st_mode & 0o077]

@@ -24,7 +24,7 @@ def root(tmp_path: Path) -> Path:
 
 def taken(kept: Checkpoints) -> SnapshotTaken:
     kept.dirty()
-    return anyio.run(kept.taken)
+    return anyio.run(kept.take)
 
 
 def back(kept: Checkpoints, to: SnapshotTaken) -> int:
@@ -452,7 +452,7 @@ def test_without_git_it_is_said_loudly(root: Path, monkeypatch: pytest.MonkeyPat
 
     assert kept.notice == NO_GIT
     with pytest.raises(ToolFailed, match="git is not installed"):
-        anyio.run(kept.taken)
+        anyio.run(kept.take)
 
 
 def test_a_git_of_the_workspace_is_not_run(root: Path, tmp_path: Path) -> None:
@@ -523,14 +523,14 @@ def test_one_look_serves_whoever_wants_it_soon(root: Path) -> None:
     )
 
     kept.begin()
-    first = anyio.run(kept.taken)
+    first = anyio.run(kept.take)
     (root / "a").write_text("b")
-    soon = anyio.run(kept.taken)
+    soon = anyio.run(kept.take)
     clock.jump(60)
-    late = anyio.run(kept.taken)
+    late = anyio.run(kept.take)
     (root / "a").write_text("c")
     kept.dirty()
-    dirty = kept.behind, anyio.run(kept.taken), kept.behind
+    dirty = kept.behind, anyio.run(kept.take), kept.behind
 
     assert soon == first != late
     assert (dirty[0], dirty[2], dirty[1] not in (first, late)) == (True, False, True)
@@ -544,7 +544,7 @@ def test_two_sessions_look_at_one_workspace_at_once(root: Path) -> None:
     async def both() -> tuple[SnapshotTaken, SnapshotTaken]:
         one.begin()
         two.begin()
-        return await one.taken(), await two.taken()
+        return await one.take(), await two.take()
 
     first, second = anyio.run(both)
 
@@ -570,7 +570,7 @@ def test_the_whole_machine_is_not_looked_at() -> None:
 
     assert kept.notice == WHOLE_MACHINE
     with pytest.raises(ToolFailed, match="whole machine"):
-        anyio.run(kept.taken)
+        anyio.run(kept.take)
 
 
 def test_a_repository_that_ignores_and_is_ignored_is_left_alone(root: Path) -> None:

@@ -97,7 +97,7 @@ class Files(RuleBasedStateMachine):
 
     def now(self, by: int) -> SnapshotTaken:
         self.sessions[by].dirty()
-        return anyio.run(self.sessions[by].taken)
+        return anyio.run(self.sessions[by].take)
 
     def kept(self) -> Mapping[str, object]:
         return {n: f for n, f in files(self.root).items() if not n.endswith(".log")}
@@ -159,11 +159,11 @@ def test_killed_at_any_time_it_can_be_done_again(tmp_path: Path, after: float) -
     for n in range(300):
         (root / f"f{n}").write_text(f"{n}\n")
     kept = checkpoints(root)
-    before, then = anyio.run(kept.taken), files(root)
+    before, then = anyio.run(kept.take), files(root)
     for n in range(300):
         (root / f"f{n}").write_text("agent\n") if n % 3 else (root / f"f{n}").unlink()
     kept.dirty()
-    now = anyio.run(kept.taken)
+    now = anyio.run(kept.take)
 
     program = [
         sys.executable,
@@ -197,6 +197,6 @@ def test_a_killed_look_is_in_nobody_s_way(tmp_path: Path) -> None:
         time.sleep(0.5)
         os.killpg(process.pid, signal.SIGKILL)
 
-    found = anyio.run(checkpoints(root).taken)
+    found = anyio.run(checkpoints(root).take)
 
-    assert found.trees == anyio.run(checkpoints(root, session="other").taken).trees
+    assert found.trees == anyio.run(checkpoints(root, session="other").take).trees

@@ -14,7 +14,7 @@ from tests.place.walled import Walled, needs_bubblewrap, walled
 def run(place: Walled, command: str, given: CommandExtras) -> Finished:
     async def use() -> Finished:
         return await place.commands.run(
-            command, cwd=str(place.root), seconds=20, given=given
+            command, cwd=str(place.root), seconds=20, extras=given
         )
 
     return anyio.run(use)

@@ -255,7 +255,7 @@ def test_of_long_output_that_is_no_text_little_is_kept_as_text() -> None:
 
     text, whole = found.read()
 
-    assert (found.dropped, found.printed, whole) == (0, 3_000_012, False)
+    assert (found.dropped, found.total_bytes, whole) == (0, 3_000_012, False)
     assert text.startswith("first\n")
     assert text.endswith("last\n")
     assert "characters are left out: this is not text]" in text
@@ -315,7 +315,7 @@ def test_a_command_that_is_let_go_of_goes_on_to_its_end(tmp_path: Path) -> None:
                     cwd=str(tmp_path),
                     seconds=LONG,
                     on_output=lambda _: started.set(),
-                    given=CommandExtras(printed=printed, handover=handover),
+                    extras=CommandExtras(printed=printed, handover=handover),
                 )
             )
 
@@ -340,7 +340,7 @@ def test_what_was_asked_before_a_command_runs_counts_when_it_does(tmp_path: Path
         handover.ask()
         extras = CommandExtras(printed=Printed(), handover=handover)
         so_far = await ShellCommands().run(
-            "echo one", cwd=str(tmp_path), seconds=LONG, given=extras
+            "echo one", cwd=str(tmp_path), seconds=LONG, extras=extras
         )
         assert so_far.continued is not None
         return so_far, await so_far.continued.end()
@@ -364,7 +364,7 @@ def test_a_command_that_was_let_go_of_ends_when_that_is_cancelled(tmp_path: Path
                     cwd=str(tmp_path),
                     seconds=LONG,
                     on_output=lambda _: started.set(),
-                    given=extras,
+                    extras=extras,
                 )
             )
 
@@ -388,7 +388,7 @@ def test_a_command_that_can_be_let_go_of_is_ended_wherever_it_is_cancelled(
     async def run() -> Finished:
         extras = CommandExtras(printed=Printed(), handover=Handover())
         return await ShellCommands().run(
-            "echo one", cwd=str(tmp_path), seconds=LONG, given=extras
+            "echo one", cwd=str(tmp_path), seconds=LONG, extras=extras
         )
 
     waits = anyio.run(cut_at_each_wait, run, lambda: None)
@@ -449,7 +449,7 @@ def test_the_limits_are_set_whatever_bash_is_told_at_its_start(
 
     async def use() -> Finished:
         given = CommandExtras(environ={name: value})
-        return await ShellCommands().run(command, cwd="/", seconds=9, given=given)
+        return await ShellCommands().run(command, cwd="/", seconds=9, extras=given)
 
     assert anyio.run(use).text == f"{shown}\n1\n"
 
@@ -466,7 +466,7 @@ def test_a_file_that_bash_is_to_read_is_left_for_what_the_command_starts(
             'echo "$BASH_ENV"; bash -c "echo in it"',
             cwd=str(tmp_path),
             seconds=9,
-            given=given,
+            extras=given,
         )
 
     assert anyio.run(use).text == f"./{name}\nread\nin it\n"

@@ -32,9 +32,9 @@ def test_a_disk_that_gets_full_is_told_by_its_path(
     FakeDisk(monkeypatch, 900 * MIB, 900 * MIB, 65 * MIB, 64 * MIB)
     disks = Disks([str(tmp_path)])
 
-    assert disks.filled() == ""
+    assert disks.full_disk() == ""
     assert (
-        disks.filled()
+        disks.full_disk()
         == f"it filled the disk of {tmp_path}, on which 64 MiB must stay free"
     )
 
@@ -44,7 +44,7 @@ def test_a_disk_that_is_full_before_ends_no_command(
 ) -> None:
     FakeDisk(monkeypatch, 10 * MIB)
 
-    assert Disks([str(tmp_path)]).filled() == ""
+    assert Disks([str(tmp_path)]).full_disk() == ""
 
 
 def test_one_disk_is_looked_at_once_and_what_is_not_there_not_at_all(
@@ -55,8 +55,8 @@ def test_one_disk_is_looked_at_once_and_what_is_not_there_not_at_all(
 
     disks = Disks([str(tmp_path), str(tmp_path / "below"), str(tmp_path / "gone")])
 
-    assert disks.filled()  # a second look at the same disk would take the next number
-    assert disks.filled() == ""
+    assert disks.full_disk()  # a second look at the same disk would take the next number
+    assert disks.full_disk() == ""
 
 
 def test_a_disk_that_is_nearly_full_is_looked_at_more_often(

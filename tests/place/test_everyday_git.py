@@ -171,7 +171,7 @@ def test_a_submodule_that_a_script_added_comes_back_from_quarantine(place: Walle
     told = change.sentence(".gitmodules")
 
     quarantine = Quarantine(Path(place.sandbox.config.quarantine))
-    quarantine.restore(quarantine.named(Path(change.goal).name))
+    quarantine.restore(quarantine.find(Path(change.goal).name))
     git(place.root, "submodule", "--quiet", "init")
 
     assert f"`refold quarantine restore {Path(change.goal).name}` restores it" in told

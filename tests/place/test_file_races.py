@@ -13,7 +13,7 @@ import pytest
 
 from refold.errors import ToolFailed
 from refold.place.files import DiskFiles
-from refold.place.openat import FOLDER, Opening, beneath, by_walking
+from refold.place.openat import FOLDER_FLAGS, Opening, beneath, by_walking
 from refold.place.port import FileWrite, Real
 
 NOTHING = ""
@@ -235,11 +235,11 @@ def test_a_folder_that_may_only_be_passed_through_is_passed_through(
     assert (inside / "dark/deep/g").read_bytes() == b"y"
 
 
-@pytest.mark.parametrize("flags", [FOLDER, os.O_RDONLY])
+@pytest.mark.parametrize("flags", [FOLDER_FLAGS, os.O_RDONLY])
 @pytest.mark.parametrize("path", ["..", "a/../..", "/etc", "a/../a"])
 def test_a_way_out_is_no_way(inside: Path, opening: Opening, path: str, flags: int) -> None:
     (inside / "a").mkdir()
-    top = os.open(inside, FOLDER)
+    top = os.open(inside, FOLDER_FLAGS)
     try:
         with pytest.raises(OSError, match="leaves"):
             opening(top, path, flags)
@@ -248,7 +248,7 @@ def test_a_way_out_is_no_way(inside: Path, opening: Opening, path: str, flags: i
 
 
 def test_magic_links_are_links(opening: Opening) -> None:
-    top = os.open("/proc/self", FOLDER)
+    top = os.open("/proc/self", FOLDER_FLAGS)
     try:
         for name in ("root", "cwd", "root/etc", "fd/0", "exe"):
             with pytest.raises(OSError, match=r"links|a link|Not a dir") as failure:
@@ -306,7 +306,7 @@ def test_what_may_not_be_read_is_not_read_nor_listed(
 
 def test_where_the_kernel_forbids_the_call_it_is_walked(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"x")
-    top = os.open(tmp_path, FOLDER)
+    top = os.open(tmp_path, FOLDER_FLAGS)
     try:
         for way in (beneath, by_walking):
             number = way(top, "a", os.O_RDONLY)

@@ -254,7 +254,7 @@ def test_two_values_that_look_alike_are_not_exchanged() -> None:
     secrets = FileSecrets(text, "a", alike.pieces)
 
     with pytest.raises(ToolFailed, match="stands for a secret value"):
-        secrets.restored("KEY=[secret:aaaa]\n")
+        secrets.unmask("KEY=[secret:aaaa]\n")
 
 
 @given(some.text(some.sampled_from('ab "=\n\t\\é'), max_size=5), some.data())
@@ -287,7 +287,7 @@ def test_whatever_is_written_no_mask_lands_and_no_value_leaves_its_line(
     )
 
     try:
-        result = FileSecrets(text, "a", MASKS.pieces).restored(written)
+        result = FileSecrets(text, "a", MASKS.pieces).unmask(written)
     except ToolFailed:
         assert has_mask(written)
         return

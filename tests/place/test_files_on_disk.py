@@ -160,7 +160,7 @@ def test_a_file_is_found_by_the_name_it_was_shown_with(
 ) -> None:
     (tmp_path / name).write_bytes(b"found")
 
-    assert files.read(files.real(files.called(files.real(name)))) == b"found"
+    assert files.read(files.real(files.display_name(files.real(name)))) == b"found"
     assert [item.name for item in files.items(files.real("."))] == [name]
 
 
@@ -195,7 +195,7 @@ def test_what_cannot_be_a_path_is_refused_in_words(files: DiskFiles, path: str) 
 def test_a_path_is_called_what_people_would_call_it(
     files: DiskFiles, tmp_path: Path, path: str, called: str
 ) -> None:
-    assert files.called(files.real(path.format(root=tmp_path))) == called
+    assert files.display_name(files.real(path.format(root=tmp_path))) == called
 
 
 def test_outside_is_where_the_links_lead(tmp_path: Path) -> None:
@@ -235,7 +235,9 @@ def test_a_file_with_a_shell_s_name_is_found_as_it_is_called(
     for name in ("~/x", "$HOME/x", "~backup", "-rf", "file:/x", "CON"):
         files.write(files.real(f"./{name}"), b"x", expect=NOTHING)
 
-    found = [files.called(files.real(f"./{n}")) for n in ("~/x", "$HOME/x", "~backup")]
+    found = [
+        files.display_name(files.real(f"./{n}")) for n in ("~/x", "$HOME/x", "~backup")
+    ]
     assert found == ["./~/x", "$HOME/x", "~backup"]
     assert all(files.kind(files.real(name)) == "file" for name in found)
     assert sorted(os.listdir(tmp_path)) == ["$HOME", "-rf", "CON", "file:", "~", "~backup"]

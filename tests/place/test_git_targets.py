@@ -142,7 +142,7 @@ def place(tmp_path: Path) -> Iterator[Walled]:
 
 def test_all_that_settings_name_is_found(place: Walled) -> None:
     root = str(place.root)
-    found = Guards([root]).found()
+    found = Guards([root]).paths()
 
     assert sorted(os.path.relpath(path, root) for path in found.targets) == [
         ".husky/_", ".husky/pre-commit", "attributes", "team/gitconfig", "tools/check.sh",
@@ -216,7 +216,7 @@ def test_the_settings_of_the_user_count(tmp_path: Path) -> None:
     (root / "page.sh").touch()
     git(root, "init", "-q")
 
-    found = Guards([str(root)], str(tmp_path / "home"), [str(config)]).found()
+    found = Guards([str(root)], str(tmp_path / "home"), [str(config)]).paths()
 
     assert sorted(found.targets) == [str(root / ".githooks"), str(root / "page.sh")]
 
@@ -226,7 +226,7 @@ def test_a_workspace_inside_a_repository_has_its_hooks(tmp_path: Path) -> None:
     git(tmp_path, "config", "core.hooksPath", "web/.husky/_")
     (tmp_path / "web/.husky/_").mkdir(parents=True)
 
-    found = Guards([str(tmp_path / "web")]).found()
+    found = Guards([str(tmp_path / "web")]).paths()
 
     assert list(found.targets) == [str(tmp_path / "web/.husky/_")]
 
@@ -261,7 +261,9 @@ def test_a_new_worktree_has_the_hooks_of_the_first(place: Walled) -> None:
 def test_file_tools_are_asked_about_what_a_setting_names(place: Walled) -> None:
     watch, root = place.sandbox.watch, place.root
 
-    named = [name for name in NAMED if watch.named_by_git([str(root / name)])]
+    named = [name for name in NAMED if watch.path_named_by_git([str(root / name)])]
 
     assert named == list(NAMED)
-    assert watch.named_by_git([str(root / "tools/other.sh"), str(root / "src/a.c")]) == ""
+    assert (
+        watch.path_named_by_git([str(root / "tools/other.sh"), str(root / "src/a.c")]) == ""
+    )

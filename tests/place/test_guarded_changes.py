@@ -226,7 +226,7 @@ def test_what_the_user_changed_meanwhile_is_kept_and_can_come_back(
     assert "pager" not in (place.root / ".git/config").read_text()
     assert "refold quarantine restore" in change.sentence(change.path)
     quarantine = Quarantine(Path(place.sandbox.config.quarantine))
-    quarantine.restore(quarantine.named(Path(change.goal).name))
+    quarantine.restore(quarantine.find(Path(change.goal).name))
     assert git(place.root, "config", "core.pager") == "less\n"
 
 

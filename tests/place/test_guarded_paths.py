@@ -65,7 +65,7 @@ def test_an_ordinary_name_steers_nobody(path: str) -> None:
 
 
 def names(guards: Guards, root: Path) -> list[str]:
-    return sorted(os.path.relpath(path, root) for path in guards.found().paths)
+    return sorted(os.path.relpath(path, root) for path in guards.paths().paths)
 
 
 def test_guarded_paths_are_found_anew_each_time(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_what_the_first_search_left_out_never_counts_as_new(tmp_path: Path) -> N
     for number in range(1000):
         (tmp_path / "many" / str(number)).rmdir()
     (tmp_path / "many/new/.idea").mkdir(parents=True)
-    after = guards.found()
+    after = guards.paths()
     again = names(Guards([str(tmp_path)], beyond=after.beyond), tmp_path)
 
     assert before == []
@@ -184,12 +184,12 @@ def test_what_a_link_to_packages_leads_to_is_seen_once_it_is_there(tmp_path: Pat
     (tmp_path / "link").symlink_to("node_modules/late")
     time.sleep(0.06)  # what changed just now is looked at again anyway
     guards = Guards((str(tmp_path),))
-    before = [guards.found().paths for _ in range(2)]
+    before = [guards.paths().paths for _ in range(2)]
     (tmp_path / "node_modules/late").mkdir()
     (tmp_path / "node_modules/late/.envrc").touch()
 
     assert before == [frozenset(), frozenset()]
-    assert guards.found().paths == {str(tmp_path / "node_modules/late/.envrc")}
+    assert guards.paths().paths == {str(tmp_path / "node_modules/late/.envrc")}
 
 
 @pytest.mark.parametrize(

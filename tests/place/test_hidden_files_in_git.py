@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.place.git_index import tracked, with_hidden
+from refold.place.git_index import first_tracked_path, with_hidden
 from refold.place.port import Finished
 from refold.values.tools import Confinement
 from tests.place.walled import Walled, needs_bubblewrap, walled
@@ -162,4 +162,4 @@ def test_a_damaged_index_is_not_understood(tmp_path: Path, end: int) -> None:
 def test_the_search_for_a_repository_ends_at_the_root_of_the_disk(tmp_path: Path) -> None:
     hidden = str(tmp_path / "none" / ".env")
 
-    assert tracked((hidden,), ("/",)) == ""
+    assert first_tracked_path((hidden,), ("/",)) == ""

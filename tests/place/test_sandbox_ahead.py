@@ -14,14 +14,14 @@ import pytest
 from refold import Agent
 from refold.errors import ToolFailed
 from refold.place.port import CommandExtras, Finished
-from refold.place.reaper import NAME, owner
+from refold.place.reaper import ENVIRONMENT_NAME, owner
 from refold.place.sandbox_ahead import SandboxAhead
 from refold.place.spawn import SpawnRequest
 from refold.testing.providers import ScriptedProvider
 from refold.values.tools import Confinement
 from tests.place.walled import Walled, marked, needs_bubblewrap, walled
 
-BORN = f"echo ${NAME}; "  # its last number says when its sandbox was begun
+BORN = f"echo ${ENVIRONMENT_NAME}; "  # its last number says when its sandbox was begun
 
 
 class Told:
@@ -160,7 +160,7 @@ def test_a_command_with_variables_of_its_own_gets_a_sandbox_of_its_own(ws: Walle
     async def use() -> Finished:
         given = CommandExtras(environ={"TOKEN": "t"})
         return await ws.commands.run(
-            f"{BORN}echo $TOKEN", cwd=str(ws.root), seconds=9, given=given
+            f"{BORN}echo $TOKEN", cwd=str(ws.root), seconds=9, extras=given
         )
 
     found = Told(anyio.run(use), ordered)
@@ -381,7 +381,9 @@ def test_the_end_of_a_session_ends_one_that_was_set_up_for_it(tmp_path: Path) ->
 def test_one_that_has_waited_too_long_is_ended_and_not_given(ws: Walled) -> None:
     order = SpawnRequest("", str(ws.root), Confinement(), {"PATH": "/usr/bin:/bin"})
     cwd, limits = str(ws.root), ws.commands.limits
-    ahead = SandboxAhead(order, ws.sandbox.expected(cwd, Confinement()), seconds=0)
+    ahead = SandboxAhead(
+        order, ws.sandbox.launch_without_guards(cwd, Confinement()), seconds=0
+    )
 
     ahead.wait_until_ended()
 
@@ -400,7 +402,9 @@ def test_a_program_that_is_talked_to_gets_a_sandbox_of_its_own(ws: Walled) -> No
 
     async def use() -> Finished:
         given = CommandExtras(stdin=reading)
-        return await ws.commands.run(f"{BORN}cat", cwd=str(ws.root), seconds=9, given=given)
+        return await ws.commands.run(
+            f"{BORN}cat", cwd=str(ws.root), seconds=9, extras=given
+        )
 
     found = Told(anyio.run(use), ordered)
     os.close(reading)
@@ -425,7 +429,7 @@ def test_it_ends_with_a_refold_that_is_killed(tmp_path: Path) -> None:
     words = [sys.executable, "-c", WAITS, str(tmp_path / "ws")]
     here = Path(__file__).parents[2]
     with subprocess.Popen(words, cwd=here, stdin=subprocess.PIPE) as killed:
-        mark = f"{NAME}={owner().partition('.')[0]}.{killed.pid}."
+        mark = f"{ENVIRONMENT_NAME}={owner().partition('.')[0]}.{killed.pid}."
         while not any("read -r go" in each for each in marked(mark)):
             time.sleep(0.01)
         killed.kill()
@@ -445,7 +449,10 @@ def ours(root: Path) -> list[str]:
                 (about / "cmdline").read_text(errors="replace"),
                 os.readlink(about / "cwd"),
             )
-            mark = f"{NAME}={owner()}.".encode() in (about / "environ").read_bytes()
+            mark = (
+                f"{ENVIRONMENT_NAME}={owner()}.".encode()
+                in (about / "environ").read_bytes()
+            )
         except OSError:  # it has ended
             continue
         if (

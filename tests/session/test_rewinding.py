@@ -66,7 +66,7 @@ class Agent:
 
     async def take(self) -> None:
         self.kept.dirty()
-        taken = await self.kept.taken()
+        taken = await self.kept.take()
         saved = self.session.view.checkpoints
         if taken.trees != saved.trees or saved.disturbed:
             await self.session.record(Checkpointed(taken.trees, taken.left_out))

@@ -147,7 +147,7 @@ class BackgroundCommands:
                 seconds=None,
                 confines=request.confines,
                 on_output=on_output,
-                given=CommandExtras(printed=printed),
+                extras=CommandExtras(printed=printed),
             )
 
         name = await self._recorded(call_id, request)
@@ -166,7 +166,7 @@ class BackgroundCommands:
                 await _end_now(going)
                 raise
         printed.keep(_EACH_END)
-        read = so_far.printed
+        read = so_far.total_bytes
         self._add(_Command(name, request, printed, lambda _: going.end(), read))
         return name
 

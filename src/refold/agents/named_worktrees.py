@@ -89,9 +89,9 @@ def is_of(place: str, root: str) -> bool:
 
 def _common(folder: str) -> str:
     """Where the repository of a working tree keeps what all of its trees share; or ""."""
-    from refold.place.guarded_paths import common_of, pointed_to
+    from refold.place.guarded_paths import common_of, gitdir_target
 
     place = os.path.join(folder, ".git")
     if not os.path.isdir(place):
-        place = pointed_to(place)
+        place = gitdir_target(place)
     return os.path.realpath(common_of(place)) if place else ""

@@ -117,7 +117,7 @@ class SandboxedProgram:
                 cwd=self._directory,
                 seconds=_SECONDS,
                 confines=Confinement(network=True),
-                given=given,
+                extras=given,
             )
         except ToolFailed as error:
             raise Refused(f"{self._spec.label} cannot be started: {error}") from error

@@ -134,7 +134,7 @@ class SessionHooks(Struct, frozen=True):
             confines=Confinement(
                 writes=True, network=bool(hook.hosts), hosts=only(hook.hosts)
             ),
-            given=extras,
+            extras=extras,
         )
 
     def _commands(self, hook: Hook) -> Commands:

@@ -277,7 +277,7 @@ class Workspace:
             asks_after_outside_text=self._settings.ask_after_outside_text,
             follow=self.files.real,
             git_part=self._git_part,
-            tracked_keys=lambda: self.sandbox.tracked_keys(),
+            tracked_keys=lambda: self.sandbox.key_in_git(),
             filters_hosts=self.sandbox.filters_hosts,
             git_urls=self._git_urls,
         )
@@ -285,7 +285,7 @@ class Workspace:
     def _git_part(self, paths: Sequence[str]) -> str:
         from refold.place.guarded_paths import git_part
 
-        return git_part(paths) or self.sandbox.watch.named_by_git(paths)
+        return git_part(paths) or self.sandbox.watch.path_named_by_git(paths)
 
     def _git_urls(self) -> Sequence[str]:
         from refold.place.gitconfig import remote_urls
@@ -383,8 +383,8 @@ class _LazyFilter:
 class LazySnapshots:
     """Snapshots that are opened when one is wanted: after the first request to a model."""
 
-    def __init__(self, opened: Callable[[], Snapshots]) -> None:
-        self._open, self._opened = opened, False
+    def __init__(self, open_snapshots: Callable[[], Snapshots]) -> None:
+        self._open, self._opened = open_snapshots, False
 
     @property
     def behind(self) -> bool:
@@ -404,8 +404,8 @@ class LazySnapshots:
         if self._opened:
             self._snapshots.forget()
 
-    async def taken(self) -> SnapshotTaken:
-        return await self._snapshots.taken()
+    async def take(self) -> SnapshotTaken:
+        return await self._snapshots.take()
 
     def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
         return self._snapshots.changes(before, after)
@@ -413,11 +413,11 @@ class LazySnapshots:
     def patch(self, before: Trees, after: Trees) -> tuple[tuple[FileChange, str], ...]:
         return self._snapshots.patch(before, after)
 
-    async def restore(self, now: Trees, to: Trees) -> int:
-        return await self._snapshots.restore(now, to)
+    async def restore(self, current: Trees, to: Trees) -> int:
+        return await self._snapshots.restore(current, to)
 
-    def failed(self, why: str) -> None:
-        self._snapshots.failed(why)
+    def report_failure(self, why: str) -> None:
+        self._snapshots.report_failure(why)
 
     @cached_property
     def _snapshots(self) -> Snapshots:

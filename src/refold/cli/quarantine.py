@@ -37,7 +37,7 @@ def run(found: Namespace) -> int:
     there = Quarantine(paths(os.environ).data / "quarantine")
     if found.what == "list":
         return _list(there, as_json=found.json)
-    thing = there.named(found.name)
+    thing = there.find(found.name)
     name = on_one_line(thing.name)
     if found.what == "restore":
         write(f"{name} is at {on_one_line(there.restore(thing, found.to))} now\n")

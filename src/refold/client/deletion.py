@@ -14,7 +14,7 @@ from refold.errors import Held
 from refold.journal.catalogue.session_card import Card
 from refold.journal.session_index import SessionIndex
 from refold.journal.store.delete import SessionSize
-from refold.place.checkpoints import forget, size_of, snapshots_of, used_by
+from refold.place.checkpoints import forget, is_used_by, size_of, snapshots_of
 from refold.views.session_list import display_name
 
 
@@ -53,7 +53,7 @@ def deletions(
     unknown = any(card.damage and not card.about.directory for card in stays)
 
     def goes(place: str, session: str) -> Path:
-        shared = unknown or place in places or used_by(store, place, names)
+        shared = unknown or place in places or is_used_by(store, place, names)
         return snapshots_of(store, place, session, last=not shared)
 
     counted = set[Path]()

@@ -136,7 +136,7 @@ class SessionWorkspace:
             return ()
         try:
             snapshots.forget()  # anything may have changed since
-            now = await snapshots.taken()
+            now = await snapshots.take()
             found = await anyio.to_thread.run_sync(
                 snapshots.patch, taken[0].trees, now.trees
             )

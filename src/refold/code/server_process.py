@@ -116,7 +116,7 @@ class ServerProcess:
                 seconds=None,
                 confines=Confinement(),
                 on_output=self.printed,
-                given=given,
+                extras=given,
             )
             self._end(_how(finished))
         except ToolFailed as error:

@@ -109,7 +109,7 @@ class SourceCode:
     async def mentions(self, file: Real, line: int, symbol: str) -> Mentions:
         spec = self._needed(_language(file, self._files), "references", "grep")
         text = await to_thread.run_sync(self._code.text, file)
-        row, at = _place(text, line, symbol, self._files.called(file))
+        row, at = _place(text, line, symbol, self._files.display_name(file))
 
         async def work(
             server: LanguageServer, changed: Mapping[str, int]
@@ -303,7 +303,7 @@ def _language(file: Real, files: Files) -> Language:
     if (found := language_of(file)) is None:
         known = ", ".join(suffix for each in LANGUAGES for suffix in each.suffixes)
         raise ToolFailed(
-            f"{files.called(file)} is of no language that is known here: {known}."
+            f"{files.display_name(file)} is of no language that is known here: {known}."
         )
     return found
 

@@ -44,7 +44,7 @@ async def save(world: World, record: Record, *, answer: int = 0) -> None:
     if record.view.background.running:  # they may have changed files at any time
         world.snapshots.forget()
     try:
-        taken = await world.snapshots.taken()
+        taken = await world.snapshots.take()
         saved = record.view.checkpoints
         if taken.trees == saved.trees and not saved.disturbed:
             return
@@ -58,7 +58,7 @@ async def save(world: World, record: Record, *, answer: int = 0) -> None:
             else ()
         )
     except ToolFailed as error:
-        world.snapshots.failed(str(error))
+        world.snapshots.report_failure(str(error))
         record.publish(Waiting(0, f"no checkpoint: {error}"))
         return
     news = tuple((change.path, change.kind) for change in different)

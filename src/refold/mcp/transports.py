@@ -157,7 +157,7 @@ class _Program:
                 seconds=None,
                 confines=Confinement(writes=True, network=config.network, hosts=hosts),
                 on_output=self._printed,
-                given=given,
+                extras=given,
             )
             for sentence in finished.guarded.sentences(escaped):
                 self._log(sentence)

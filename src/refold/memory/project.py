@@ -61,9 +61,9 @@ def profile_in(data: Path) -> Path:
 
 def _main_tree(mark: Path) -> Path | None:
     """The repository that a work tree belongs to, if that one says so too."""
-    from refold.place.guarded_paths import pointed_to, start_of
+    from refold.place.guarded_paths import gitdir_target, start_of
 
-    where = Path(pointed_to(str(mark)))
+    where = Path(gitdir_target(str(mark)))
     back = start_of(str(where / "gitdir"))
     kept_in = where.parent.parent
     # Anybody can write a file that points at somebody else's repository.

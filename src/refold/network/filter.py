@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from refold.errors import RefoldError
 from refold.network.proxy_request import (
-    END,
+    HEADERS_END,
     MAX_HEAD_BYTES,
     ProxyRequest,
     Unreadable,
@@ -48,7 +48,7 @@ MAX_ATTEMPTS = 100  # reached places of one command that are remembered, and ref
 _HEAD_SECONDS, _CONNECT_SECONDS, _IDLE_SECONDS = 30.0, 30.0, 600.0
 _LINGER_SECONDS = 1.0  # for a program that reads an answer only when it has sent all
 _PIECE_BYTES = 64 * 1024
-_BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
+_LOST_CONNECTION = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
 
 
 # Connects to a host and port at the first of its judged addresses. Raises `OSError`.
@@ -146,7 +146,7 @@ class _Served:
         try:
             async with client:
                 await self._answer(client)
-        except (*_BROKEN, OSError):
+        except (*_LOST_CONNECTION, OSError):
             pass  # one end has gone
         finally:
             release()
@@ -154,7 +154,7 @@ class _Served:
     async def _answer(self, client: SocketStream) -> None:
         try:
             with anyio.fail_after(_HEAD_SECONDS):
-                request, more = await _receive(client)
+                request, rest = await _receive(client)
             with anyio.fail_after(_CONNECT_SECONDS):
                 server = await self._connect(request)
         except Unreadable as error:
@@ -163,12 +163,12 @@ class _Served:
             await _refuse(client, 403, str(error))
         except TimeoutError:
             await _refuse(client, 504, "it took too long")
-        except (*_BROKEN, OSError, RefoldError) as error:
+        except (*_LOST_CONNECTION, OSError, RefoldError) as error:
             why = getattr(error, "strerror", "") or str(error) or "the connection broke"
             await _refuse(client, 502, f"the host cannot be reached: {why}")
         else:
             async with server:
-                await self._carry(request, more, client, server)
+                await self._carry(request, rest, client, server)
 
     async def _connect(self, request: ProxyRequest) -> ByteStream:
         """A connection to a judged address. Raises `OSError`, and of these `AddressRefused`."""
@@ -222,7 +222,7 @@ class _Served:
             self._times[key] = self._times.get(key, 0) + 1
 
     async def _carry(
-        self, request: ProxyRequest, more: bytes, client: SocketStream, server: ByteStream
+        self, request: ProxyRequest, rest: bytes, client: SocketStream, server: ByteStream
     ) -> None:
         with anyio.CancelScope() as scope:
 
@@ -234,11 +234,11 @@ class _Served:
             if request.tunnel:
                 await client.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
-                left, more = request.body, more[: request.body]
+                left, rest = request.body, rest[: request.body]
                 await server.send(request.head)
             async with anyio.create_task_group() as group:
                 over = group.cancel_scope.cancel
-                group.start_soon(_send, client, server, alive, more, left, over)
+                group.start_soon(_send, client, server, alive, rest, left, over)
                 await _copy(server, client, alive)
                 over()
 
@@ -246,14 +246,14 @@ class _Served:
 async def _receive(client: SocketStream) -> tuple[ProxyRequest, bytes]:
     """A request, and what came after its head. Raises `Unreadable`."""
     data = b""
-    while END not in data:
+    while HEADERS_END not in data:
         if len(data) > MAX_HEAD_BYTES:
             raise Unreadable(f"its head has more than {MAX_HEAD_BYTES:,} bytes", 431)
         data += await client.receive(MAX_HEAD_BYTES)
-    head, _, more = data.partition(END)
+    head, _, rest = data.partition(HEADERS_END)
     if len(head) > MAX_HEAD_BYTES:
         raise Unreadable(f"its head has more than {MAX_HEAD_BYTES:,} bytes", 431)
-    return proxy_request(head), more
+    return proxy_request(head), rest
 
 
 async def _send(
@@ -281,7 +281,7 @@ async def _send(
             left -= len(data)
             alive()
             await server.send(data)
-    except _BROKEN:
+    except _LOST_CONNECTION:
         pass
 
 
@@ -291,7 +291,7 @@ async def _copy(source: ByteStream, target: ByteStream, alive: Callable[[], None
         try:
             data = await source.receive(_PIECE_BYTES)
         except anyio.EndOfStream:
-            with suppress(*_BROKEN, OSError, NotImplementedError):
+            with suppress(*_LOST_CONNECTION, OSError, NotImplementedError):
                 await target.send_eof()
             return False
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -305,13 +305,13 @@ async def _copy(source: ByteStream, target: ByteStream, alive: Callable[[], None
 
 
 async def _refuse(client: SocketStream, status: int, why: str) -> None:
-    said = "".join(c if c.isascii() and c.isprintable() else "?" for c in why)[:500]
-    body = f"refold does not connect this command: {said}.\n".encode()
+    reason = "".join(c if c.isascii() and c.isprintable() else "?" for c in why)[:500]
+    body = f"refold does not connect this command: {reason}.\n".encode()
     await client.send(
         b"HTTP/1.1 %d %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n"
-        b"Connection: close\r\n\r\n%s" % (status, said.encode(), len(body), body)
+        b"Connection: close\r\n\r\n%s" % (status, reason.encode(), len(body), body)
     )
     await client.send_eof()
-    with anyio.move_on_after(_LINGER_SECONDS), suppress(*_BROKEN):
+    with anyio.move_on_after(_LINGER_SECONDS), suppress(*_LOST_CONNECTION):
         while True:
             await client.receive(_PIECE_BYTES)

@@ -14,12 +14,14 @@ from refold.values.web_address import WebAddress, web_address
 
 MAX_HEAD_BYTES = 32 * 1024
 MAX_HEADERS = 200
-END = b"\r\n\r\n"
-_FIRST = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,40}) ([\x21-\x7e]+) HTTP/1\.([01])")
-_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
-_AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+):(\d{1,5})")
-_NAME = re.compile(r"(?=.{1,253}\Z)[0-9a-z_-]+(\.[0-9a-z_-]+)*")
-_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
+HEADERS_END = b"\r\n\r\n"
+_REQUEST_LINE = re.compile(
+    rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,40}) ([\x21-\x7e]+) HTTP/1\.([01])"
+)
+_HEADER_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)")
+_AUTHORITY_PATTERN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+):(\d{1,5})")
+_HOST_NAME = re.compile(r"(?=.{1,253}\Z)[0-9a-z_-]+(\.[0-9a-z_-]+)*")
+_NUMERIC_HOST = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 # About this connection and this proxy alone: the server gets words of our own.
 _OF_ONE_HOP = frozenset(
     (
@@ -54,7 +56,7 @@ def proxy_request(head: bytes) -> ProxyRequest:
     lines = head.split(b"\r\n")
     if b"\n" in head.replace(b"\r\n", b"") or b"\r" in head.replace(b"\r\n", b""):
         raise Unreadable("a line of the request ends in an unusual way")
-    first = _FIRST.fullmatch(lines[0])
+    first = _REQUEST_LINE.fullmatch(lines[0])
     if first is None:
         raise Unreadable("its first line cannot be read as HTTP/1.1")
     headers = _headers(lines[1:])
@@ -68,14 +70,14 @@ def proxy_request(head: bytes) -> ProxyRequest:
     place = _absolute(target)
     _check_host(headers, place)
     size = _sizes(headers)
-    kept = [line for name, line in headers if name not in _OF_ONE_HOP]
+    passed_on = [line for name, line in headers if name not in _OF_ONE_HOP]
     written = (
         method + b" " + place.target.encode() + b" HTTP/1.1",
         b"Host: " + place.authority.encode(),
-        *kept,
+        *passed_on,
         b"Connection: close",
     )
-    return ProxyRequest(place, False, b"\r\n".join(written) + END, size)
+    return ProxyRequest(place, False, b"\r\n".join(written) + HEADERS_END, size)
 
 
 def _headers(lines: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
@@ -84,7 +86,7 @@ def _headers(lines: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
         raise Unreadable(f"it has more than {MAX_HEADERS} headers", 431)
     read = list[tuple[bytes, bytes]]()
     for line in lines:
-        if (header := _HEADER.fullmatch(line)) is None:
+        if (header := _HEADER_LINE.fullmatch(line)) is None:
             raise Unreadable("a header of it cannot be read")
         read.append((header[1].lower(), line))
     return read
@@ -92,8 +94,8 @@ def _headers(lines: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
 
 def _authority(target: str) -> WebAddress:
     """The place that a CONNECT names: a host and a port, and nothing else."""
-    found = _AUTHORITY.fullmatch(target)
-    if not found or not 0 < int(found[2]) < 65536:
+    match = _AUTHORITY_PATTERN.fullmatch(target)
+    if not match or not 0 < int(match[2]) < 65536:
         raise Unreadable("CONNECT takes a host and a port, as example.org:443")
     return _read(f"https://{target}/")
 
@@ -110,9 +112,9 @@ def _read(url: str) -> WebAddress:
     try:
         place = web_address(url)
         # An address has one spelling: programs read 010.0.0.1 and 0x7f.1 in several ways.
-        if ":" in place.host or _NUMBER.fullmatch(place.host):
+        if ":" in place.host or _NUMERIC_HOST.fullmatch(place.host):
             ipaddress.ip_address(place.host)
-        elif not _NAME.fullmatch(place.host):
+        elif not _HOST_NAME.fullmatch(place.host):
             raise ValueError("no host has such a name")
     except ValueError as error:
         raise Unreadable(str(error).replace("\n", " ")[:300]) from error

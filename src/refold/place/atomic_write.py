@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from refold.errors import ToolFailed
 from refold.place.openat import (
-    LOOK,
+    READ_FLAGS,
     DirectoryDescriptors,
     as_tool_errors,
     check_length,
@@ -25,9 +25,13 @@ from refold.place.openat import (
 )
 from refold.place.port import FileWrite, Real
 
-_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_PIECE = 1024 * 1024
-_UNSYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)  # directories that cannot be
+_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_COPY_BYTES = 1024 * 1024
+_SYNC_UNSUPPORTED = (
+    errno.EINVAL,
+    errno.ENOTSUP,
+    errno.EACCES,
+)  # directories that cannot be
 
 
 class _Step(Struct):
@@ -48,61 +52,63 @@ def put_all(
     """Do all of `puts`, or raise `ToolFailed` with nothing done, or with what stayed."""
     steps = [_Step(put, called(put.real)) for put in puts]
     _refuse_twice(steps)
-    made = list[Real]()
+    new_directories = list[Real]()
     try:
-        for each in steps:
-            with as_tool_errors(f"{_doing(each)} {each.name}"):
-                _prepare(each, folders, made)
-        for each in steps:
-            with as_tool_errors(f"{_doing(each)} {each.name}"):
-                _check(each, folders)
+        for step in steps:
+            with as_tool_errors(f"{_doing(step)} {step.name}"):
+                _prepare(step, folders, new_directories)
+        for step in steps:
+            with as_tool_errors(f"{_doing(step)} {step.name}"):
+                _check(step, folders)
         _go(steps, folders)
     except BaseException:
-        _clear([(each, each.draft) for each in steps], folders)
-        folders.unmake(made)
+        _clear([(step, step.draft) for step in steps], folders)
+        folders.unmake(new_directories)
         raise
-    left = [(each, name) for each in steps for name in (each.draft, each.kept)]
+    left = [(step, name) for step in steps for name in (step.draft, step.kept)]
     _clear(left, folders)
-    for folder in dict.fromkeys(os.path.dirname(each.put.real) for each in steps):
+    for folder in dict.fromkeys(os.path.dirname(step.put.real) for step in steps):
         with as_tool_errors(f"sync {called(Real(folder))}"):
             _sync(Real(folder), folders)
 
 
 def _refuse_twice(steps: Sequence[_Step]) -> None:
     seen = set[str]()
-    for each in steps:
-        if each.put.real in seen:
-            raise ToolFailed(f"{each.name} is named twice. Nothing was written.")
-        seen.add(each.put.real)
+    for step in steps:
+        if step.put.real in seen:
+            raise ToolFailed(f"{step.name} is named twice. Nothing was written.")
+        seen.add(step.put.real)
 
 
-def _doing(each: _Step) -> str:
-    return "remove" if each.put.content is None else "write"
+def _doing(step: _Step) -> str:
+    return "remove" if step.put.content is None else "write"
 
 
-def _prepare(each: _Step, folders: DirectoryDescriptors, made: list[Real]) -> None:
-    put = each.put
+def _prepare(
+    step: _Step, folders: DirectoryDescriptors, new_directories: list[Real]
+) -> None:
+    put = step.put
     if put.content is not None:
         check_length(put.real)
-        folders.make(Real(os.path.dirname(put.real)), made)
+        folders.make(Real(os.path.dirname(put.real)), new_directories)
     with folders.of(put.real) as (folder, last):
-        before = _before(each, folder, last)
-        each.new = before is None
+        before = _before(step, folder, last)
+        step.new = before is None
         if put.content is not None:
             mode = before or (_about(put.like, folders) if put.like else None)
-            each.draft = f".refold-{os.urandom(8).hex()}"
-            each.own = _draft(folder, each.draft, put, mode, owner=before)
+            step.draft = f".refold-{os.urandom(8).hex()}"
+            step.own = _draft(folder, step.draft, put, mode, owner=before)
 
 
-def _before(each: _Step, folder: int, last: str) -> os.stat_result | None:
+def _before(step: _Step, folder: int, last: str) -> os.stat_result | None:
     try:
         about = os.stat(last, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    if each.put.content is None:
-        refuse_irregular(about, each.name)
+    if step.put.content is None:
+        refuse_irregular(about, step.name)
         return about
-    return check_writable(folder, last, each.name)
+    return check_writable(folder, last, step.name)
 
 
 def check_writable(folder: int, last: str, name: str) -> os.stat_result:
@@ -132,7 +138,7 @@ def _draft(
     *,
     owner: os.stat_result | None,
 ) -> tuple[int, int]:
-    number = os.open(draft, _MAKE, 0o666, dir_fd=folder)
+    number = os.open(draft, _CREATE_FLAGS, 0o666, dir_fd=folder)
     with open(number, "wb", buffering=0) as file:
         view = memoryview(put.content or b"")
         while view:
@@ -156,64 +162,69 @@ def _mode(put: FileWrite, like: os.stat_result) -> int:
     return mode | (mode & 0o444) >> 2 if put.executable else mode & ~0o111
 
 
-def _check(each: _Step, folders: DirectoryDescriptors) -> None:
-    with folders.of(each.put.real) as (folder, last):
-        found = _digest(folder, last, each.name)
-    expect = each.put.expect
-    if found != expect:
-        what = "changed" if found and expect else "came up" if found else "went away"
-        raise ToolFailed(f"{each.name} {what} in the meantime. Nothing was written.")
+def _check(step: _Step, folders: DirectoryDescriptors) -> None:
+    with folders.of(step.put.real) as (folder, last):
+        digest = _digest(folder, last, step.name)
+    expect = step.put.expect
+    if digest != expect:
+        change = "changed" if digest and expect else "came up" if digest else "went away"
+        raise ToolFailed(f"{step.name} {change} in the meantime. Nothing was written.")
 
 
 def _digest(folder: int, last: str, name: str) -> str:
     try:
         refuse_irregular(os.stat(last, dir_fd=folder, follow_symlinks=False), name)
-        number = os.open(last, LOOK, dir_fd=folder)
+        number = os.open(last, READ_FLAGS, dir_fd=folder)
     except FileNotFoundError:
         return ""
     with open(number, "rb", buffering=0) as file:
         refuse_irregular(os.fstat(number), name)
-        found = sha256()
-        while piece := file.read(_PIECE):
-            found.update(piece)
-    return found.hexdigest()
+        digest = sha256()
+        while piece := file.read(_COPY_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def _go(steps: Sequence[_Step], folders: DirectoryDescriptors) -> None:
-    for at, each in enumerate(steps):
+    for index, step in enumerate(steps):
         try:
-            with folders.of(each.put.real) as (folder, last):
-                if not each.new and at < len(steps) - 1:  # after the last nothing can fail
-                    _keep(each, folder, last)
-                _do(each, folder, last)
+            with folders.of(step.put.real) as (folder, last):
+                if (
+                    not step.new and index < len(steps) - 1
+                ):  # after the last nothing can fail
+                    _keep(step, folder, last)
+                _do(step, folder, last)
         except OSError as error:
-            back = [_taken_back(one, folders) for one in reversed(steps[: at + 1])]
-            said = f"Cannot {_doing(each)} {each.name}: {error_text(error)}."
-            stayed = ", ".join(told for told in back if told)
+            back = [
+                _undo_step(undone_step, folders)
+                for undone_step in reversed(steps[: index + 1])
+            ]
+            message = f"Cannot {_doing(step)} {step.name}: {error_text(error)}."
+            stayed = ", ".join(name for name in back if name)
             if stayed:
-                said += f" Not everything could be restored: {stayed}."
+                message += f" Not everything could be restored: {stayed}."
             elif len(steps) > 1:
-                said += " Nothing was changed."
-            raise ToolFailed(said) from error
+                message += " Nothing was changed."
+            raise ToolFailed(message) from error
 
 
-def _keep(each: _Step, folder: int, last: str) -> None:
-    kept = f".refold-{os.urandom(8).hex()}"
+def _keep(step: _Step, folder: int, last: str) -> None:
+    backup = f".refold-{os.urandom(8).hex()}"
     try:
-        os.link(last, kept, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        os.link(last, backup, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         raise
     except OSError:  # some file systems have no links
-        os.rename(last, kept, src_dir_fd=folder, dst_dir_fd=folder)
-    each.kept = kept
+        os.rename(last, backup, src_dir_fd=folder, dst_dir_fd=folder)
+    step.kept = backup
 
 
-def _do(each: _Step, folder: int, last: str) -> None:
-    draft = each.draft
+def _do(step: _Step, folder: int, last: str) -> None:
+    draft = step.draft
     if not draft:
         with suppress(FileNotFoundError):  # moved away to be kept
             os.unlink(last, dir_fd=folder)
-    elif each.new:
+    elif step.new:
         # A link never replaces: what somebody else made here just now stays.
         try:
             os.link(
@@ -225,27 +236,27 @@ def _do(each: _Step, folder: int, last: str) -> None:
             os.rename(draft, last, src_dir_fd=folder, dst_dir_fd=folder)
     else:
         os.rename(draft, last, src_dir_fd=folder, dst_dir_fd=folder)
-    each.done = True
+    step.done = True
 
 
-def _taken_back(each: _Step, folders: DirectoryDescriptors) -> str:
+def _undo_step(step: _Step, folders: DirectoryDescriptors) -> str:
     """Undo one step; what to say where that cannot be."""
-    where = f" (what it held is in {each.kept} beside it)" if each.kept else ""
+    backup_note = f" (what it held is in {step.kept} beside it)" if step.kept else ""
     try:
-        with folders.of(each.put.real) as (folder, last):
-            if each.done and _there(folder, last) != each.own:
-                return f"{each.name}{where}"  # somebody else has been here since
-            if each.kept:
-                os.rename(each.kept, last, src_dir_fd=folder, dst_dir_fd=folder)
+        with folders.of(step.put.real) as (folder, last):
+            if step.done and _there(folder, last) != step.own:
+                return f"{step.name}{backup_note}"  # somebody else has been here since
+            if step.kept:
+                os.rename(step.kept, last, src_dir_fd=folder, dst_dir_fd=folder)
                 # Of two names for one file, renaming takes none away.
                 with suppress(FileNotFoundError):
-                    os.unlink(each.kept, dir_fd=folder)
-            elif each.done:
+                    os.unlink(step.kept, dir_fd=folder)
+            elif step.done:
                 os.unlink(last, dir_fd=folder)
     except OSError:
-        return f"{each.name}{where}"
-    each.kept = ""
-    each.done = False
+        return f"{step.name}{backup_note}"
+    step.kept = ""
+    step.done = False
     return ""
 
 
@@ -258,15 +269,15 @@ def _there(folder: int, last: str) -> tuple[int, int] | None:
 
 
 def _clear(left: Sequence[tuple[_Step, str]], folders: DirectoryDescriptors) -> None:
-    for each, name in left:
+    for step, name in left:
         if name:
-            with suppress(OSError), folders.of(each.put.real) as (folder, _):
+            with suppress(OSError), folders.of(step.put.real) as (folder, _):
                 os.unlink(name, dir_fd=folder)
 
 
 def _sync(real: Real, folders: DirectoryDescriptors) -> None:
     try:
-        number = folders.opened(real, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        number = folders.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in (errno.EACCES, errno.ENOENT):
             return  # not ours to read, or renamed since
@@ -274,7 +285,7 @@ def _sync(real: Real, folders: DirectoryDescriptors) -> None:
     try:
         os.fsync(number)
     except OSError as error:  # not every file system syncs directories
-        if error.errno not in _UNSYNCED:
+        if error.errno not in _SYNC_UNSUPPORTED:
             raise
     finally:
         os.close(number)

@@ -20,7 +20,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from refold.place.mountinfo import Mount, mounts
-from refold.place.sandbox_rules import ELSEWHERE, SandboxRules
+from refold.place.sandbox_rules import REPLACED_DIRECTORIES, SandboxRules
 from refold.values.path_names import below
 
 # What a command that runs as root needs for tar, npm and the like, and no more.
@@ -53,8 +53,8 @@ class MountPlan:
         for _, _, *mount in self._mounts:
             words += mount
         bare = "/" in rules.covered
-        for path, said in rules.links if bare else ():
-            words += ["--symlink", said, path]
+        for path, target in rules.links if bare else ():
+            words += ["--symlink", target, path]
         # Only now: what is mounted in them needed room.
         for path in (
             *(("/",) if bare else ()),
@@ -76,29 +76,29 @@ class MountPlan:
         have put a link in the way since the path was resolved. Everything that can be
         prepared before the mounts exist is done now.
         """
-        rules, there, exact = self._rules, set[str](), list[tuple[str, bool]]()
+        rules, expected, exact = self._rules, set[str](), list[tuple[str, bool]]()
         free = {"/tmp", "/var/tmp", "/run", *rules.open, *rules.covered}
         covers = {*rules.covered, *rules.hidden, *rules.unread, *rules.denied}
         for _, turn, word, *rest in self._mounts:
             path = rest[-1]
             if word in ("--bind", "--bind-try"):
                 free.add(path)
-            if turn in (_PIN, _SHUT) and not any(below(path, each) for each in covers):
+            if turn in (_PIN, _SHUT) and not any(below(path, cover) for cover in covers):
                 # A mount that cannot be written to here cannot be inside, either.
                 exact.append((path, word.startswith("--bind") and not _is_read_only(path)))
             elif turn == _COVER:
-                there.add(path)
+                expected.add(path)
         changing = (*rules.open, "/dev", "/proc")
 
-        def misplaced(first: int) -> str:
+        def _find_misplaced(first: int) -> str:
             try:
                 mounted = {mount.path: mount for mount in mounts(first)}
-                where = os.readlink(f"/proc/{first}/cwd")
+                directory = os.readlink(f"/proc/{first}/cwd")
             except OSError:
                 return ""  # it has ended: what it printed says why
             stands = (
-                where == rules.cwd
-                and there <= mounted.keys()
+                directory == rules.cwd
+                and expected <= mounted.keys()
                 and all(_stands(path, mounted, writable=w) for path, w in exact)
                 and not any(
                     mount.writable
@@ -109,9 +109,9 @@ class MountPlan:
             )
             return "" if stands else "what lies in the workspace was renamed meanwhile"
 
-        return misplaced
+        return _find_misplaced
 
-    def shown_by(self, first: int) -> bool:
+    def shows_current_files(self, first: int) -> bool:
         """Are the files that are mounted for this process those that lie there now?
 
         A file that was replaced after it was mounted is another one, under the same name.
@@ -134,10 +134,10 @@ def _is_read_only(path: str) -> bool:
 
 def _same(path: str, inside: str) -> bool:
     try:
-        here, there = os.lstat(path), os.lstat(inside)
+        outer, inner = os.lstat(path), os.lstat(inside)
     except OSError:
         return not os.path.lexists(path) and not os.path.lexists(inside)
-    return os.path.samestat(here, there)
+    return os.path.samestat(outer, inner)
 
 
 def _stands(path: str, mounted: Mapping[str, Mount], *, writable: bool) -> bool:
@@ -197,7 +197,7 @@ def _mounts(rules: SandboxRules) -> Iterator[_Mount]:
             yield _depth(path), 1, "--bind-try", path, path
     unread = frozenset((*rules.unread, *rules.denied))
     shut = read_only_paths(rules)
-    still = _still(rules, unread.union(shut, rules.covered, ELSEWHERE))
+    still = _still(rules, unread.union(shut, rules.covered, REPLACED_DIRECTORIES))
     for path in (*_pins(shut, rules)[:_MOST_GUARDS], *_pins(still, rules)[:_MOST_GUARDS]):
         yield _depth(path), _PIN, "--bind-try", path, path
     for path in shut:
@@ -227,9 +227,9 @@ def _disk(rules: SandboxRules) -> Iterator[_Mount]:
 
 
 def _covers(rules: SandboxRules) -> Iterator[_Mount]:
-    covered, shown = {*ELSEWHERE, *rules.covered}, _shown(rules)
+    covered, shown = {*REPLACED_DIRECTORIES, *rules.covered}, _visible_paths(rules)
     parts = (_VAR, _EMPTY, _NOTHING, _KEPT)
-    var, empty, nothing, kept = (os.path.join(rules.private, name) for name in parts)
+    var, empty, nothing, private = (os.path.join(rules.private, name) for name in parts)
     shared = ("--tmpfs",) if rules.own_tmp else ("--bind", tmp(rules.private))
     yield _depth("/tmp"), 0, *shared, "/tmp"
     ours = ("--tmpfs",) if rules.looking else ("--bind", var)
@@ -240,7 +240,7 @@ def _covers(rules: SandboxRules) -> Iterator[_Mount]:
             continue
         if _visible(os.path.dirname(path), covered, shown):
             # Something in it is shown all the same: then there must be room for it.
-            room = any(other.startswith(path + "/") for other in shown)
+            room = any(path_shown.startswith(path + "/") for path_shown in shown)
             words = ("--tmpfs", path) if room else ("--ro-bind", empty, path)
             # A guarded directory may be one to be covered: covering it is the more.
             yield _depth(path), _COVER, words[0], *words[1:]
@@ -248,13 +248,13 @@ def _covers(rules: SandboxRules) -> Iterator[_Mount]:
     # A socket is covered like what a rule denies; a file with keys must be a file for git.
     keys = [p for p in rules.unread if p not in rules.denied and os.path.isfile(p)]
     blanks = {**dict.fromkeys(rules.hidden, nothing), **dict.fromkeys(unread, "/dev/null")}
-    for path, blank in {**blanks, **dict.fromkeys(keys, kept)}.items():
+    for path, blank in {**blanks, **dict.fromkeys(keys, private)}.items():
         if _visible(path, covered, shown) and not _is_in(path, unread.keys()):
             cover = empty if os.path.isdir(path) else blank
             yield _depth(path), _COVER, "--ro-bind", cover, path
 
 
-def _shown(rules: SandboxRules) -> set[str]:
+def _visible_paths(rules: SandboxRules) -> set[str]:
     disk = () if "/" in rules.covered else ("/",)
     return {*disk, *rules.roots, *rules.seen, *rules.open}
 
@@ -266,24 +266,24 @@ def _is_in(path: str, covered: Set[str]) -> bool:
 
 def _still(rules: SandboxRules, covered: Set[str]) -> list[str]:
     """Denied paths that a command could get at by renaming what they lie in."""
-    shown = _shown(rules)
+    shown = _visible_paths(rules)
     return [
         path
         for path in rules.denied
-        if any(below(path, one) for one in rules.open)
+        if any(below(path, root) for root in rules.open)
         and _visible(os.path.dirname(path), covered, shown)
     ]
 
 
 def _pins(shut: Sequence[str], rules: SandboxRules) -> list[str]:
     """Directories above shut paths: where something is mounted nothing can be renamed."""
-    found = dict[str, None]()
+    pins = dict[str, None]()
     for path in shut:
         above = os.path.dirname(path)
         while above not in rules.open and above != "/":
-            found[above] = None
+            pins[above] = None
             above = os.path.dirname(above)
-    return list(found)
+    return list(pins)
 
 
 def _visible(path: str, covered: Set[str], shown: Set[str]) -> bool:
@@ -298,10 +298,10 @@ def _depth(path: str) -> int:
     return 0 if path == "/" else path.count("/")
 
 
-def failed(status: bytes, printed: bytes) -> str:
+def start_failure(status: bytes, printed: bytes) -> str:
     """Why bubblewrap itself could not start; "" if it did: then it reports the end."""
     if b"exit-code" in status:
         return ""
     lines = printed.decode(errors="replace").splitlines()
-    said = [line for line in lines if line.startswith("bwrap: ")]
-    return said[-1].removeprefix("bwrap: ") if said else ""
+    errors = [line for line in lines if line.startswith("bwrap: ")]
+    return errors[-1].removeprefix("bwrap: ") if errors else ""

@@ -23,7 +23,7 @@ import anyio
 from refold.errors import ToolFailed
 from refold.place.ignore_rules import IgnoreRules
 from refold.place.port import FileChange, SnapshotTaken, Trees
-from refold.place.snapshot_repository import EMPTY, SnapshotRepository
+from refold.place.snapshot_repository import EMPTY_TREE, SnapshotRepository
 from refold.place.snapshot_scan import Scan, TooLarge
 from refold.programs import Programs
 from refold.values.path_names import below
@@ -39,12 +39,12 @@ WHOLE_MACHINE = (
     "checkpoints do not cover a whole machine, so changes here cannot be undone: "
     "work in a project directory to have them."
 )
-_YOUNG = 1.0  # seconds: what was seen so lately need not be looked at again
-_FRESH = 10.0  # seconds: what was seen so lately still counts
+_SKIP_RESCAN_SECONDS = 1.0  # what was seen so lately need not be looked at again
+_REUSE_SECONDS = 10.0  # what was seen so lately still counts
 _Kind: TypeAlias = Literal["created", "changed", "deleted"]
 # git leaves out a count of 1, and names the function around.
-_HUNK = r"(?m)^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@.*$"
-_KINDS: Mapping[str, _Kind] = {
+_HUNK_HEADER = r"(?m)^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@.*$"
+_KIND_OF_STATUS: Mapping[str, _Kind] = {
     "A": "created",
     "D": "deleted",
     "M": "changed",
@@ -71,8 +71,8 @@ class Checkpoints:
     ) -> None:
         real = dict.fromkeys(os.path.realpath(root) for root in roots)
         self._roots = tuple(root for root in real if os.path.isdir(root))
-        found = Programs(environ, self._roots)
-        git, path = found.find("git"), found.path
+        programs = Programs(environ, self._roots)
+        git, path = programs.find("git"), programs.path
         self._repository = SnapshotRepository(
             snapshot_directory(store.absolute(), next(iter(real))), git, path
         )
@@ -99,7 +99,7 @@ class Checkpoints:
         return self._notice
 
     def begin(self) -> None:
-        if not self._hopeless and not self._counts(_YOUNG):
+        if not self._hopeless and not self._counts(_SKIP_RESCAN_SECONDS):
             self._look = _Look(self._count, self._clock())
             threading.Thread(target=self._do, args=(self._look,), daemon=True).start()
 
@@ -110,10 +110,10 @@ class Checkpoints:
     def forget(self) -> None:
         self._count += 1
 
-    async def taken(self) -> SnapshotTaken:
+    async def take(self) -> SnapshotTaken:
         if self._hopeless:
             raise ToolFailed(self._hopeless)
-        if not self._counts(_FRESH):
+        if not self._counts(_REUSE_SECONDS):
             self.begin()
         look = self._look
         assert look is not None  # begun just now, if not before
@@ -126,44 +126,51 @@ class Checkpoints:
             self._behind = False
         return look.taken
 
-    def failed(self, why: str) -> None:
+    def report_failure(self, why: str) -> None:
         self._notice = why
 
     def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
-        found = dict[str, FileChange]()
-        then, now = dict(before), dict(after)
+        changes = dict[str, FileChange]()
+        trees_before, trees_after = dict(before), dict(after)
         for root, tree in after:
-            if root in then:
-                found |= {each.path: each for each in self._changes(root, then[root], tree)}
-            elif any(root.startswith(f"{other}/") for other in now):
-                found[f"{root}/"] = FileChange(
+            if root in trees_before:
+                changes |= {
+                    item.path: item
+                    for item in self._changes(root, trees_before[root], tree)
+                }
+            elif any(root.startswith(f"{root_after}/") for root_after in trees_after):
+                changes[f"{root}/"] = FileChange(
                     f"{root}/", "created"
                 )  # with a past of its own
         for root, tree in before:
-            if root not in now:
-                for each in self._changes(root, tree, EMPTY):
-                    again = each.path in found  # its files are there, the repository is not
-                    found[each.path] = FileChange(each.path, "changed") if again else each
-        return tuple(sorted(found.values(), key=lambda change: change.path))
+            if root not in trees_after:
+                for item in self._changes(root, tree, EMPTY_TREE):
+                    exists = (
+                        item.path in changes
+                    )  # its files are there, the repository is not
+                    changes[item.path] = (
+                        FileChange(item.path, "changed") if exists else item
+                    )
+        return tuple(sorted(changes.values(), key=lambda change: change.path))
 
     def patch(self, before: Trees, after: Trees) -> tuple[tuple[FileChange, str], ...]:
-        texts, now = dict[str, str](), dict(after)
+        texts, trees_after = dict[str, str](), dict(after)
         for root, tree in before:
-            there = now.get(root, EMPTY)
+            tree_after = trees_after.get(root, EMPTY_TREE)
             # git names the files in one order, with lines or with text.
-            changed = self._changes(root, tree, there)
-            said = self._diff("-p", "--no-color", tree, there) if changed else b""
-            parts = re.split(rb"^diff --git ", said, flags=re.MULTILINE)[1:]
+            changed = self._changes(root, tree, tree_after)
+            diff = self._diff("-p", "--no-color", tree, tree_after) if changed else b""
+            parts = re.split(rb"^diff --git ", diff, flags=re.MULTILINE)[1:]
             for change, part in zip(changed, parts, strict=False):
-                _, at, text = part.decode(errors="replace").partition("\n@@ ")
-                found = re.sub(_HUNK, _whole_hunk, f"@@ {text}".rstrip("\n"))
-                texts[change.path] = found if at else ""
+                _, marker, text = part.decode(errors="replace").partition("\n@@ ")
+                hunks = re.sub(_HUNK_HEADER, _whole_hunk, f"@@ {text}".rstrip("\n"))
+                texts[change.path] = hunks if marker else ""
         every = self.changes(before, after)
         return tuple((change, texts.get(change.path, "")) for change in every)
 
-    async def restore(self, now: Trees, to: Trees) -> int:
+    async def restore(self, current: Trees, to: Trees) -> int:
         # Once begun it is not broken off: half a workspace helps nobody.
-        return await anyio.to_thread.run_sync(self._restore, now, to)
+        return await anyio.to_thread.run_sync(self._restore, current, to)
 
     def _counts(self, seconds: float) -> bool:
         """Does the newest look still count, or will it?"""
@@ -188,21 +195,21 @@ class Checkpoints:
         finally:
             look.done.set()
 
-    def _restore(self, now: Trees, to: Trees) -> int:
+    def _restore(self, current: Trees, to: Trees) -> int:
         from refold.place.snapshot_restore import RewriteStep, rewrite
 
-        steps, here, then = dict[str, RewriteStep](), dict(now), dict(to)
-        if to and not here.keys() & then.keys():
+        steps, trees, target = dict[str, RewriteStep](), dict(current), dict(to)
+        if to and not trees.keys() & target.keys():
             raise ToolFailed("That snapshot is of another directory: nothing was changed.")
-        for root, tree in now:
-            if root in then:
-                for step in self._steps(root, tree, then[root]):
+        for root, tree in current:
+            if root in target:
+                for step in self._steps(root, tree, target[root]):
                     steps[step.path] = step
-        for root in then.keys() - here.keys():  # a repository that is none any more
+        for root in target.keys() - trees.keys():  # a repository that is none any more
             above = max(
-                (each for each in here if root.startswith(f"{each}/")), default=root
+                (inner for inner in trees if root.startswith(f"{inner}/")), default=root
             )
-            for step in self._steps(root, EMPTY, then[root]):
+            for step in self._steps(root, EMPTY_TREE, target[root]):
                 was = steps.get(step.path)
                 now_ = was.now if was else None
                 steps[step.path] = RewriteStep(above, step.path, now_, step.to)
@@ -214,43 +221,45 @@ class Checkpoints:
             finally:
                 self.dirty()
 
-    def _steps(self, root: str, now: str, to: str) -> "list[RewriteStep]":
+    def _steps(self, root: str, current: str, to: str) -> "list[RewriteStep]":
         from refold.place.snapshot_restore import RewriteStep, SnapshotFile
 
-        def kept(mode: str, name: str) -> SnapshotFile | None:
+        def snapshot_file(mode: str, name: str) -> SnapshotFile | None:
             return SnapshotFile(mode, name) if int(mode) else None
 
-        if now == to:
+        if current == to:
             return []
-        said = self._diff("--raw", "--no-abbrev", now, to)
-        parts = iter(said.split(b"\0"))
-        found = list[RewriteStep]()
+        diff = self._diff("--raw", "--no-abbrev", current, to)
+        parts = iter(diff.split(b"\0"))
+        steps = list[RewriteStep]()
         for head in parts:
             if not head:
                 break
             was, is_, old, new, _ = head.decode().lstrip(":").split(" ")
             path = os.path.join(root, os.fsdecode(next(parts)))
-            found.append(RewriteStep(root, path, kept(was, old), kept(is_, new)))
-        return found
+            steps.append(
+                RewriteStep(root, path, snapshot_file(was, old), snapshot_file(is_, new))
+            )
+        return steps
 
     def _changes(self, root: str, before: str, after: str) -> list[FileChange]:
         if before == after:
             return []
-        said = self._diff("--raw", "--numstat", before, after)
-        parts, kinds, found = (
-            iter(said.split(b"\0")),
+        diff = self._diff("--raw", "--numstat", before, after)
+        parts, kinds, changes = (
+            iter(diff.split(b"\0")),
             dict[bytes, _Kind](),
             list[FileChange](),
         )
         for part in parts:
             if part.startswith(b":"):
-                kinds[next(parts)] = _KINDS[part.rpartition(b" ")[2].decode()[:1]]
+                kinds[next(parts)] = _KIND_OF_STATUS[part.rpartition(b" ")[2].decode()[:1]]
             elif part:
                 added, removed, path = part.split(b"\t", 2)
                 name = os.path.join(root, os.fsdecode(path))
                 lines = (None if n == b"-" else int(n) for n in (added, removed))
-                found.append(FileChange(name, kinds[path], *lines))
-        return found
+                changes.append(FileChange(name, kinds[path], *lines))
+        return changes
 
     def _diff(self, *arguments: str) -> bytes:
         self._repository.make()
@@ -284,7 +293,7 @@ def _ours(store: Path, roots: Sequence[str]) -> tuple[str, ...]:
     data = os.path.realpath(store.parent)
     if any(below(root, data) for root in roots):
         return tuple(
-            os.path.join(data, each) for each in ("checkpoints", "sessions", "models")
+            os.path.join(data, name) for name in ("checkpoints", "sessions", "models")
         )
     return (data,)
 
@@ -295,10 +304,12 @@ def snapshots_of(store: Path, root: str, session: str, *, last: bool) -> Path:
     return whole if last else whole / "sessions" / session
 
 
-def used_by(store: Path, root: str, sessions: Set[str]) -> bool:
+def is_used_by(store: Path, root: str, sessions: Set[str]) -> bool:
     """Has one of them kept files of the workspace at `root` lately?"""
-    kept = snapshot_directory(store, os.path.realpath(root)) / "sessions"
-    return kept.is_dir() and any(each.name in sessions for each in kept.iterdir())
+    session_directory = snapshot_directory(store, os.path.realpath(root)) / "sessions"
+    return session_directory.is_dir() and any(
+        entry.name in sessions for entry in session_directory.iterdir()
+    )
 
 
 def forget(place: Path) -> None:

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from refold.values.kept_output import Printed
 
 _AT_ONCE = 256 * 1024  # bytes
-_PIPE = 1024 * 1024  # bytes that a pipe of ours holds, where the system lets it
-_BETWEEN = 0.05  # seconds between two times that somebody is told
-_TOLD = 32 * 1024  # bytes of output that somebody is told at once
-_LONG = 1024 * 1024  # bytes of output of which what is no text need not stay
-_PIECE = 64 * 1024  # bytes of that, of which the ends are shown
+_PIPE_BYTES = 1024 * 1024  # that a pipe of ours holds, where the system lets it
+_REPORT_SECONDS = 0.05  # between two times that somebody is told
+_REPORT_BYTES = 32 * 1024  # of output that somebody is told at once
+_MAX_BINARY_BYTES = 1024 * 1024  # of output of which what is no text need not stay
+_BINARY_PIECE_BYTES = 64 * 1024  # of that, of which the ends are shown
 _NO_TEXT = 0.1  # of the characters of a piece
-_SHOWN = 500  # characters at each end of one that is no text
+_BINARY_EDGE_CHARS = 500  # characters at each end of one that is no text
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, of Linux
 
 
@@ -38,9 +38,9 @@ class ThrottledOutput:
         return max(0.0, self._next - time.monotonic()) if self._waiting else None
 
     def add(self, piece: bytes) -> None:
-        self._waiting += piece[-_TOLD:]
-        over = max(0, len(self._waiting) - _TOLD)
-        self._skipped += over + max(0, len(piece) - _TOLD)
+        self._waiting += piece[-_REPORT_BYTES:]
+        over = max(0, len(self._waiting) - _REPORT_BYTES)
+        self._skipped += over + max(0, len(piece) - _REPORT_BYTES)
         del self._waiting[:over]
         if self.due == 0:
             self.tell()
@@ -55,7 +55,7 @@ class ThrottledOutput:
         self._waiting.clear()
         self._skipped = 0
         if text:
-            self._next = time.monotonic() + _BETWEEN
+            self._next = time.monotonic() + _REPORT_SECONDS
             self._on_output(text)
 
 
@@ -96,7 +96,7 @@ class OutputPipe:
 
     def close(self) -> None:
         # What lies in the pipe still counts; no more than that is waited for.
-        for _ in range(2 * _PIPE // _AT_ONCE):
+        for _ in range(2 * _PIPE_BYTES // _AT_ONCE):
             if not self.take():
                 break
         if self._told:
@@ -118,16 +118,22 @@ def as_text(data: bytes) -> tuple[str, bool]:
     try:
         return data.decode(), True
     except UnicodeDecodeError:
-        if len(data) <= _LONG:
+        if len(data) <= _MAX_BINARY_BYTES:
             return data.decode(errors="replace"), True
     decoder, pieces = codecs.getincrementaldecoder("utf-8")("replace"), list[str]()
     whole = True
-    for at in range(0, len(data), _PIECE):
-        piece = decoder.decode(data[at : at + _PIECE], at + _PIECE >= len(data))
+    for offset in range(0, len(data), _BINARY_PIECE_BYTES):
+        piece = decoder.decode(
+            data[offset : offset + _BINARY_PIECE_BYTES],
+            offset + _BINARY_PIECE_BYTES >= len(data),
+        )
         if piece.count("\ufffd") > _NO_TEXT * len(piece):
-            left = max(0, len(piece) - 2 * _SHOWN)
+            left = max(0, len(piece) - 2 * _BINARY_EDGE_CHARS)
             gap = f"\n[{left:,} characters are left out: this is not text]\n"
-            piece, whole = piece[:_SHOWN] + gap + piece[-_SHOWN:], False
+            piece, whole = (
+                piece[:_BINARY_EDGE_CHARS] + gap + piece[-_BINARY_EDGE_CHARS:],
+                False,
+            )
         pieces.append(piece)
     return "".join(pieces), whole
 
@@ -138,7 +144,7 @@ def pipe() -> tuple[int, int]:
     try:
         import fcntl
 
-        fcntl.fcntl(ends[1], _SET_PIPE_SIZE, _PIPE)
+        fcntl.fcntl(ends[1], _SET_PIPE_SIZE, _PIPE_BYTES)
     except OSError:  # no Linux, or all that we may have is in use
         pass
     return ends

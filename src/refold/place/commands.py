@@ -16,10 +16,10 @@ import anyio
 from msgspec.structs import replace
 
 from refold.errors import ToolFailed
-from refold.place.environment import LOOKING as LOOKING_GIT
+from refold.place.environment import READ_ONLY_GIT_ENVIRONMENT as LOOKING_GIT
 from refold.place.environment import environment
 from refold.place.limits import Limits
-from refold.place.port import LOOKING, NOTHING_MORE, CommandExtras, Finished
+from refold.place.port import NOTHING_MORE, READ_ONLY, CommandExtras, Finished
 from refold.values.printable_names import escaped
 from refold.values.tools import Confinement
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from refold.place.spawn import SpawnRequest
     from refold.place.supervise import Supervisor
 
-_TRIES = 5  # what is mounted may go away or be renamed while a sandbox is set up
+_MAX_START_TRIES = 5  # what is mounted may go away or be renamed while a sandbox is set up
 
 
 class ShellCommands:
@@ -71,9 +71,9 @@ class ShellCommands:
         return which(program, path=self._looking["PATH"]) is not None
 
     def hiding(self, unread: Callable[[], Sequence[str]]) -> "ShellCommands":
-        found, before = copy(self), self._unread
-        found._unread = lambda: (*before(), *unread())
-        return found
+        hidden, before = copy(self), self._unread
+        hidden._unread = lambda: (*before(), *unread())
+        return hidden
 
     async def run(
         self,
@@ -81,23 +81,23 @@ class ShellCommands:
         *,
         cwd: str,
         seconds: float | None,
-        confines: Confinement = LOOKING,
+        confines: Confinement = READ_ONLY,
         on_output: Callable[[str], None] | None = None,
-        given: CommandExtras = NOTHING_MORE,
+        extras: CommandExtras = NOTHING_MORE,
     ) -> Finished:
         from refold.place.spawn import SpawnRequest  # a first request runs nothing
 
         environ = self._environment if confines.writes else self._looking
-        if given.environ:
-            environ = {**environ, **given.environ}
-        request = SpawnRequest(command, cwd, confines, environ, given)
+        if extras.environ:
+            environ = {**environ, **extras.environ}
+        request = SpawnRequest(command, cwd, confines, environ, extras)
         broken = ""
-        for _ in range(_TRIES):
-            done, broken = await self._once(request, seconds, on_output)
+        for _ in range(_MAX_START_TRIES):
+            finished, broken = await self._once(request, seconds, on_output)
             if not broken:
-                return done
-            if given.printed is not None:
-                given.printed.clear()  # it holds why the sandbox was not set up
+                return finished
+            if extras.printed is not None:
+                extras.printed.clear()  # it holds why the sandbox was not set up
         raise ToolFailed(f"The sandbox for the command could not be set up: {broken}.")
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ class ShellCommands:
         try:
             filtered = request.confines.network and request.confines.hosts is not None
             usual = request.given.usual and not filtered
-            ahead = self._ahead.taken() if usual else None
+            ahead = self._ahead.take() if usual else None
             running = Supervisor(request, limits, seconds, on_output, make_launch, ahead)
             running.on_end = partial(self._expect_another, request)
             running.begin()
@@ -132,15 +132,15 @@ class ShellCommands:
             raise
         going, handover = _ContinuedCommand(running, gate), request.given.handover
         if handover is None:
-            return await going.finished(), running.broken
+            return await going.wait(), running.broken
         let_go = False
         try:
-            let_go = await handover.asked_before(_until_over(running))
+            let_go = await handover.wait_for_request(_until_over(running))
         finally:
             if not let_go:
-                await going.settled()
+                await going.settle()
         if not let_go:
-            return running.finished(), running.broken
+            return running.result(), running.broken
         running.detach()
         assert request.given.printed is not None  # `handover` needs it
         start, lost, end, _ = request.given.printed.since(0)
@@ -175,7 +175,7 @@ class ShellCommands:
             return None  # nothing else takes long
         # What the user saw named was named for that command alone.
         confines = replace(request.confines, opened=(), of_git=(), seen=())
-        launch = sandbox.expected(request.cwd, confines, self._unread)
+        launch = sandbox.launch_without_guards(request.cwd, confines, self._unread)
         if launch.hosts is not None:
             return None  # its listener belongs to one command
         return partial(self._ahead.set_up, partial(SandboxAhead, request, launch))
@@ -193,14 +193,14 @@ class _Ahead:
             if self._stands is None and not self._closed:
                 self._stands = begin()
 
-    def taken(self) -> "SandboxAhead | None":
+    def take(self) -> "SandboxAhead | None":
         with self._lock:
             stands, self._stands = self._stands, None
         return stands
 
     def close(self) -> None:
         self._closed = True
-        if stands := self.taken():
+        if stands := self.take():
             stands.close()
             stands.wait_until_ended()
 
@@ -212,25 +212,25 @@ class _ContinuedCommand:
         self._running, self._gate = running, gate
 
     async def end(self) -> Finished:
-        done = await self.finished()
+        finished = await self.wait()
         if broken := self._running.broken:
             raise ToolFailed(f"The sandbox for the command could not be set up: {broken}.")
-        return done
+        return finished
 
-    async def finished(self) -> Finished:
+    async def wait(self) -> Finished:
         try:
             await _until_over(self._running)
         finally:
-            await self.settled()
-        return self._running.finished()
+            await self.settle()
+        return self._running.result()
 
-    async def settled(self) -> None:
+    async def settle(self) -> None:
         """End it, if it runs, and release what it held."""
         running = self._running
         with anyio.CancelScope(shield=True):
             running.stop()
             await _until_over(running)
-            if running.unsettled:
+            if running.needs_settling:
                 await anyio.to_thread.run_sync(running.settle)
         running.close()
         if self._gate is not None:

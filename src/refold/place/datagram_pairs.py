@@ -16,8 +16,8 @@ from refold.place.seccomp import native
 from refold.place.stopped_call import StoppedCall
 
 _ADD_DESCRIPTOR = 0x40182103  # an ioctl of a listener
-_DESCRIPTOR = struct.Struct("=QIIII")  # id, flags, ours, theirs, flags of theirs
-_TYPE = 0xF  # of a type with its flags
+_DESCRIPTOR_STRUCT = struct.Struct("=QIIII")  # id, flags, ours, theirs, flags of theirs
+_TYPE_MASK = 0xF  # of a type with its flags
 
 
 def makes_pair(number: int) -> bool:
@@ -34,16 +34,19 @@ def make_pair(
 
     Raises `OSError`.
     """
-    _, type_, protocol, where = asked.arguments[:4]
-    if type_ & _TYPE not in (socket.SOCK_DGRAM, socket.SOCK_RAW) or protocol & 0xFFFFFFFF:
+    _, type_, protocol, address = asked.arguments[:4]
+    if (
+        type_ & _TYPE_MASK not in (socket.SOCK_DGRAM, socket.SOCK_RAW)
+        or protocol & 0xFFFFFFFF
+    ):
         raise OSError(errno.EPERM, "a pair that is not for datagrams")
     closing = os.O_CLOEXEC if type_ & socket.SOCK_CLOEXEC else 0
     waiting = not type_ & socket.SOCK_NONBLOCK
     pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with pair[0], pair[1]:
         numbers = list[int]()
-        for one in pair:
-            one.setblocking(waiting)
-            words = _DESCRIPTOR.pack(asked.id, 0, one.fileno(), 0, closing)
+        for number in pair:
+            number.setblocking(waiting)
+            words = _DESCRIPTOR_STRUCT.pack(asked.id, 0, number.fileno(), 0, closing)
             numbers.append(control(_ADD_DESCRIPTOR, bytearray(words)))
-    asked.write(where, struct.pack("=ii", *numbers), check)
+    asked.write(address, struct.pack("=ii", *numbers), check)

@@ -52,7 +52,7 @@ def _file(asked: StoppedCall, name: str) -> int:
             return asked.descriptor(base)
         raise OSError(errno.ENOENT, "an empty path")
     follow = name != "fchmodat2" or not flags & _NO_FOLLOW
-    return asked.opened(path, "cwd" if base == _AT_FDCWD else f"fd/{base}", follow=follow)
+    return asked.open(path, "cwd" if base == _AT_FDCWD else f"fd/{base}", follow=follow)
 
 
 def _name(number: int) -> str:

@@ -33,8 +33,8 @@ class FilesOver:
     def outside(self, path: str) -> Real | None:
         return self._files.outside(path)
 
-    def called(self, real: Real) -> str:
-        return self._files.called(real)
+    def display_name(self, real: Real) -> str:
+        return self._files.display_name(real)
 
     def kind(self, real: Real) -> Kind:
         return self._files.kind(real)
@@ -87,17 +87,17 @@ class DryRunFiles(FilesOver):
             return self._files.read(real, at_most)
         content = self._changes[real]
         if content is None:
-            raise ToolFailed(f"There is no file {self.called(real)}.")
+            raise ToolFailed(f"There is no file {self.display_name(real)}.")
         return content
 
     def put_all(self, puts: Sequence[FileWrite]) -> None:
         check_masks(puts, self)
         for put in puts:
-            there = self.kind(put.real) != "nothing"
-            found = sha256(self.read(put.real)).hexdigest() if there else ""
-            if found != put.expect:
+            exists = self.kind(put.real) != "nothing"
+            digest = sha256(self.read(put.real)).hexdigest() if exists else ""
+            if digest != put.expect:
                 raise ToolFailed(
-                    f"{self.called(put.real)} has changed. Nothing was written."
+                    f"{self.display_name(put.real)} has changed. Nothing was written."
                 )
         self._changes.update((put.real, put.content) for put in puts)
 

@@ -31,26 +31,34 @@ from refold.place.port import (
 )
 from refold.values.text import clean
 
-_FRESH = 50_000_000  # nanoseconds: more than the clock of a file system may be late
-_LARGEST = 1_000_000  # bytes of a file that the editor is asked for: an answer is one line
-_BOM = b"\xef\xbb\xbf"
+_CLOCK_LAG_NANOSECONDS = (
+    50_000_000  # nanoseconds: more than the clock of a file system may be late
+)
+_MAX_EDITOR_FILE_BYTES = (
+    1_000_000  # bytes of a file that the editor is asked for: an answer is one line
+)
+_UTF8_BOM = b"\xef\xbb\xbf"
 
-_SILENT = "the editor did not give its text of {name} ({error}), so this is the saved text"
-_MOVED = "a command that changes folders runs, so {name} was read from the disk"
-_UNSAVED = (
+_EDITOR_SILENT = (
+    "the editor did not give its text of {name} ({error}), so this is the saved text"
+)
+_FOLDERS_CHANGING = "a command that changes folders runs, so {name} was read from the disk"
+_UNSAVED_TEXT = (
     "{name} has unsaved changes in the editor; commands and searches see the saved text"
 )
-_HELD = (
+_HELD_BY_EDITOR = (
     "the editor has not saved {name}; commands see the text before this change until then"
 )
-_OTHER = "the editor saved {name} with other text than it was given: read it again"
+_SAVED_OTHER_TEXT = (
+    "the editor saved {name} with other text than it was given: read it again"
+)
 _NOT_KEPT = "the editor does not save {name}: a checkpoint has only the text on the disk"
 _BY_DISK = "{name} was written to the disk and not by the editor: {error}"
-_REFUSED = (
+_EDITOR_REFUSED = (
     "{name} has unsaved changes in the editor, and the editor cannot be asked to write it: "
     "{error}. Nothing was written. Ask the user to save it."
 )
-_CHANGED = "{name} changed in the meantime. Nothing was written."
+_CHANGED_MEANWHILE = "{name} changed in the meantime. Nothing was written."
 
 
 class EditorGate:
@@ -129,13 +137,13 @@ class EditorFiles(FilesOver):
 
     def read(self, real: Real, at_most: int = AT_MOST) -> bytes:
         content = self._disk.read(real, at_most)
-        found = self._in_editor(real, content)
-        if found is None or not found.unsaved:
+        text = self._in_editor(real, content)
+        if text is None or not text.unsaved:
             return content
-        if len(found.content) > at_most:
-            raise ToolFailed(f"{self.called(real)} is too large to be read whole.")
-        self._say(_UNSAVED, real)
-        return found.content
+        if len(text.content) > at_most:
+            raise ToolFailed(f"{self.display_name(real)} is too large to be read whole.")
+        self._say(_UNSAVED_TEXT, real)
+        return text.content
 
     def put_all(self, puts: Sequence[FileWrite]) -> None:
         check_masks(puts, self)
@@ -154,31 +162,31 @@ class EditorFiles(FilesOver):
 
     def _save_all(self) -> bool:
         any_saved = False
-        for each in sorted(self._named):
-            real = Real(each)
+        for named in sorted(self._named):
+            real = Real(named)
             try:
                 if self.kind(real) != "file":
                     continue
-                found = self._in_editor(real, self._disk.read(real))
-                if found is None or not found.unsaved:
+                text = self._in_editor(real, self._disk.read(real))
+                if text is None or not text.unsaved:
                     continue
                 any_saved = True
-                if not self._saved(real, found):
+                if not self._save(real, text):
                     self._say(_NOT_KEPT, real)
             except ToolFailed:  # the call itself says it better
                 continue
         return any_saved
 
-    def _saved(self, real: Real, found: _Text) -> bool:
+    def _save(self, real: Real, text: _Text) -> bool:
         with self._gate.editing() as free:
             if not (free and self._editor.writes):
                 return False
             self._disk.check_writable(real)
-            self._editor.write(real, found.said)
-        return self._disk.read(real) == found.content
+            self._editor.write(real, text.said)
+        return self._disk.read(real) == text.content
 
     def _put(self, put: FileWrite, content: bytes) -> None:
-        asked = self._asked_about(put.real) and _plain(content)
+        asked = self._is_open_in_editor(put.real) and _plain(content)
         if not (asked and self._editor.writes):
             self._disk.put_all([put])
         elif put.expect:
@@ -195,24 +203,26 @@ class EditorFiles(FilesOver):
     def _replace(self, put: FileWrite, content: bytes) -> None:
         saved = self._disk.read(put.real)
         with self._gate.editing() as free:
-            found = self._in_editor(put.real, saved)
-            if found is not None and _hash(found.content) != put.expect:
-                raise ToolFailed(_CHANGED.format(name=self.called(put.real)))
-            if found is not None and free:
-                error = self._handed(put.real, content)
+            text = self._in_editor(put.real, saved)
+            if text is not None and _hash(text.content) != put.expect:
+                raise ToolFailed(
+                    _CHANGED_MEANWHILE.format(name=self.display_name(put.real))
+                )
+            if text is not None and free:
+                error = self._write_in_editor(put.real, content)
                 if not error:
                     self._check(put.real, saved, content)
                     return
             else:
                 error = "a command that can change files runs"
-        if found is not None:
-            if found.unsaved:
-                name = self.called(put.real)
-                raise ToolFailed(_REFUSED.format(name=name, error=error))
+        if text is not None:
+            if text.unsaved:
+                name = self.display_name(put.real)
+                raise ToolFailed(_EDITOR_REFUSED.format(name=name, error=error))
             self._say(_BY_DISK, put.real, error)
         self._disk.put_all([put])
 
-    def _handed(self, real: Real, content: bytes) -> str:
+    def _write_in_editor(self, real: Real, content: bytes) -> str:
         """Let the editor write it. Why it has not, or ""."""
         self._disk.check_writable(real)
         try:
@@ -223,37 +233,39 @@ class EditorFiles(FilesOver):
 
     def _check(self, real: Real, before: bytes, content: bytes) -> None:
         """What became of the text that the editor took."""
-        now = self._disk.read(real)
-        if now == content:
+        current = self._disk.read(real)
+        if current == content:
             return
         try:
-            kept = now == before and _same(content.decode(), self._editor.read(real))
+            unchanged = current == before and _same(
+                content.decode(), self._editor.read(real)
+            )
         except ToolFailed:
-            kept = False
-        self._say(_HELD if kept else _OTHER, real)
+            unchanged = False
+        self._say(_HELD_BY_EDITOR if unchanged else _SAVED_OTHER_TEXT, real)
 
     def _in_editor(self, real: Real, content: bytes) -> _Text | None:
         """None: it has nothing to say of this file."""
-        if not self._asked_about(real) or not _plain(content):
+        if not self._is_open_in_editor(real) or not _plain(content):
             return None
         try:
-            said = self._read(real)
-            if said is None:
-                self._say(_MOVED, real)
+            text = self._read(real)
+            if text is None:
+                self._say(_FOLDERS_CHANGING, real)
                 return None
             saved = content.decode()
-            if saved and not said:  # so answer some that cannot read it
+            if saved and not text:  # so answer some that cannot read it
                 raise ToolFailed("it gave an empty text")
-            if _same(saved, said):
-                return _Text(content, said, unsaved=False)
-            windows = "\r\n" in saved and "\r" not in said
+            if _same(saved, text):
+                return _Text(content, text, unsaved=False)
+            windows = "\r\n" in saved and "\r" not in text
             return _Text(
-                (said.replace("\n", "\r\n") if windows else said).encode(),
-                said,
+                (text.replace("\n", "\r\n") if windows else text).encode(),
+                text,
                 unsaved=True,
             )
         except (ToolFailed, UnicodeEncodeError) as error:
-            self._say(_SILENT, real, str(error))
+            self._say(_EDITOR_SILENT, real, str(error))
             return None
 
     def _read(self, real: Real) -> str | None:
@@ -263,38 +275,38 @@ class EditorFiles(FilesOver):
                 self._disk.trail(real)  # it leads through no link
                 return self._editor.read(real)
         # What replaces a folder on the way by a link changes the folder above, for good.
-        now, before = time.time_ns(), self._disk.trail(real)
-        if now - max(changed for _, _, changed in before) < _FRESH:
+        clock, before = time.time_ns(), self._disk.trail(real)
+        if clock - max(changed for _, _, changed in before) < _CLOCK_LAG_NANOSECONDS:
             return None
-        said = self._editor.read(real)
-        return said if self._disk.trail(real) == before else None
+        text = self._editor.read(real)
+        return text if self._disk.trail(real) == before else None
 
-    def _asked_about(self, real: Real) -> bool:
+    def _is_open_in_editor(self, real: Real) -> bool:
         return real in self._named and self._disk.within(real) and clean(real) == real
 
     def _say(self, sentence: str, real: Real, error: str = "") -> None:
-        said = sentence.format(name=self.called(real), error=error.rstrip("."))
-        self._said[said] = None
+        notice = sentence.format(name=self.display_name(real), error=error.rstrip("."))
+        self._said[notice] = None
 
 
 def _plain(content: bytes) -> bool:
     """Whether an editor's text has the same bytes: other encodings have none we know."""
-    if len(content) > _LARGEST:
+    if len(content) > _MAX_EDITOR_FILE_BYTES:
         return False
     try:
         content.decode()
     except UnicodeDecodeError:
         return False
-    return b"\0" not in content and not content.startswith(_BOM)
+    return b"\0" not in content and not content.startswith(_UTF8_BOM)
 
 
 def _hash(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-def _same(saved: str, said: str) -> bool:
+def _same(saved: str, text: str) -> bool:
     """Editors have one kind of line end, and some leave out the last."""
-    return saved == said or _lines(saved) == _lines(said)
+    return saved == text or _lines(saved) == _lines(text)
 
 
 def _lines(text: str) -> str:

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 
 from refold.values.path_names import below
 
-_PERSON = "HOME LANG LANGUAGE LOGNAME PATH SHLVL TMPDIR TZ USER"
-_BUILDS = """
+_PERSONAL_VARIABLES = "HOME LANG LANGUAGE LOGNAME PATH SHLVL TMPDIR TZ USER"
+_BUILD_VARIABLES = """
     ANDROID_HOME AR BUN_INSTALL CARGO_HOME CARGO_TARGET_DIR CC CFLAGS CLASSPATH
     CMAKE_PREFIX_PATH CONDA_DEFAULT_ENV CONDA_EXE CONDA_PREFIX CONDA_PYTHON_EXE COREPACK_HOME
     CPATH CPPFLAGS CXX CXXFLAGS C_INCLUDE_PATH DENO_DIR DOTNET_ROOT GEM_HOME GEM_PATH
@@ -26,14 +26,16 @@ _BUILDS = """
     RUSTUP_HOME RUSTUP_TOOLCHAIN SOURCE_DATE_EPOCH UV_CACHE_DIR UV_PYTHON VIRTUAL_ENV
     XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME XDG_RUNTIME_DIR XDG_STATE_HOME
 """
-_NETWORK = """
+_NETWORK_VARIABLES = """
     ALL_PROXY CARGO_HTTP_CAINFO CURL_CA_BUNDLE GIT_SSL_CAINFO GOPROXY HTTPS_PROXY HTTP_PROXY
     NODE_EXTRA_CA_CERTS NO_PROXY NPM_CONFIG_REGISTRY PIP_CERT PIP_INDEX_URL
     REQUESTS_CA_BUNDLE SSL_CERT_DIR SSL_CERT_FILE UV_DEFAULT_INDEX UV_INDEX_URL
     all_proxy http_proxy https_proxy no_proxy npm_config_registry
 """
-_MAY_PASS = frozenset(f"{_PERSON} {_BUILDS} {_NETWORK}".split())
-_PASSWORD = r"://[^/\s]*@"
+_MAY_PASS = frozenset(
+    f"{_PERSONAL_VARIABLES} {_BUILD_VARIABLES} {_NETWORK_VARIABLES}".split()
+)
+_PASSWORD_PATTERN = r"://[^/\s]*@"
 
 # Nobody sits at this terminal: what would open an editor, a pager or a question ends instead.
 _NOBODY_THERE = {
@@ -55,22 +57,22 @@ _NOBODY_THERE = {
     "PIP_NO_INPUT": "1",
 }
 # In a sparse checkout git would look at files again that its index says to leave alone.
-_SPARSE = ("sparse.expectFilesOutsideOfPatterns", "true")
+_SPARSE_SETTING = ("sparse.expectFilesOutsideOfPatterns", "true")
 KEEPS_HIDDEN = {
     "GIT_CONFIG_COUNT": "1",
-    "GIT_CONFIG_KEY_0": _SPARSE[0],
-    "GIT_CONFIG_VALUE_0": _SPARSE[1],
+    "GIT_CONFIG_KEY_0": _SPARSE_SETTING[0],
+    "GIT_CONFIG_VALUE_0": _SPARSE_SETTING[1],
 }
 # For commands that look, which run unasked: git starts nothing that a repository names, and
 # what is written in Python or JavaScript finds its parts where it was installed.
-LOOKING = {
+READ_ONLY_GIT_ENVIRONMENT = {
     "GIT_CONFIG_COUNT": "7",
     **{
         f"GIT_CONFIG_{part}_{n}": word
         for n, setting in enumerate((
             ("core.fsmonitor", "false"), ("core.hooksPath", "/dev/null"),
             ("core.pager", "cat"), ("log.showSignature", "false"),
-            ("safe.directory", "*"), ("safe.bareRepository", "explicit"), _SPARSE,
+            ("safe.directory", "*"), ("safe.bareRepository", "explicit"), _SPARSE_SETTING,
         ))
         for part, word in zip(("KEY", "VALUE"), setting, strict=True)
     },
@@ -79,7 +81,7 @@ LOOKING = {
     "PYTHONPATH": "",
     "NODE_PATH": "",
 }  # fmt: skip
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def environment(ours: Mapping[str, str], without: Sequence[str] = ()) -> dict[str, str]:
@@ -90,11 +92,12 @@ def environment(ours: Mapping[str, str], without: Sequence[str] = ()) -> dict[st
     passed = {
         name: value
         for name, value in ours.items()
-        if (name in _MAY_PASS or name.startswith("LC_")) and not re.search(_PASSWORD, value)
+        if (name in _MAY_PASS or name.startswith("LC_"))
+        and not re.search(_PASSWORD_PATTERN, value)
     }
     named = ours.get("PATH", "").split(":")
     trusted = [name for name in named if os.path.isabs(name) and _can_trust(name, without)]
-    path = ":".join(dict.fromkeys([*trusted, *_PATH.split(":")]))
+    path = ":".join(dict.fromkeys([*trusted, *_DEFAULT_PATH.split(":")]))
     return passed | {"PATH": path} | _NOBODY_THERE
 
 

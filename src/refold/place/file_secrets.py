@@ -35,7 +35,7 @@ def check_masks(puts: Sequence[FileWrite], files: Files) -> None:
                 mask = first_mask(line.decode("utf-8", "replace"))
                 raise ToolFailed(
                     f"{mask} stands for a secret value and is never written to a file: "
-                    f"leave the line of {files.called(put.real)} as it is, or ask the user to "
+                    f"leave the line of {files.display_name(put.real)} as it is, or ask the user to "
                     "enter the value. Nothing was written."
                 )
 
@@ -58,7 +58,7 @@ class FileSecrets:
         self._plain: dict[str, str] = {}
         self._literal = frozenset[str]()
 
-    def restored(self, text: str) -> str:
+    def unmask(self, text: str) -> str:
         """`text` with its values. Each of its lines that has a mask must be a line of the file.
 
         Raises `ToolFailed` for another.
@@ -82,7 +82,7 @@ class FileSecrets:
             )
         if not has_mask(new) or not old:
             return old, new
-        results = {self._in_place(text, at, old, new) for at in _places(text, old)}
+        results = {self._in_place(text, index, old, new) for index in _places(text, old)}
         if len(results) > 1:
             raise self._refusal(new)
         return old, results.pop() if results else new
@@ -94,12 +94,12 @@ class FileSecrets:
         self._read()
         return re.sub(ANY_MASK, lambda match: self._values.get(match[0]) or match[0], text)
 
-    def _in_place(self, text: str, at: int, old: str, new: str) -> str:
-        end = at + len(old)
-        head = text[text.rfind("\n", 0, at) + 1 : at]
+    def _in_place(self, text: str, index: int, old: str, new: str) -> str:
+        end = index + len(old)
+        head = text[text.rfind("\n", 0, index) + 1 : index]
         last = text.find("\n", end)
         tail = text[end : len(text) if last < 0 else last]
-        whole = self.restored(f"{head}{new}{tail}")
+        whole = self.unmask(f"{head}{new}{tail}")
         return whole[len(head) : len(whole) - len(tail)]
 
     def _line(self, line: str) -> str:
@@ -133,7 +133,7 @@ class FileSecrets:
         if self._lines is not None:
             return
         lines, values, plain = dict[str, str](), dict[str, str](), dict[str, str]()
-        for shown, line in _masked_lines(self._find(self._before)):
+        for shown, line in _lines_with_masks(self._find(self._before)):
             _add(lines, shown, line)
             _add(plain, re.sub(ANY_MASK, MASK, shown), line)
         for piece in self._find(self._before):
@@ -148,26 +148,26 @@ def _add(known: dict[str, str], name: str, value: str) -> None:
     known[name] = value if known.get(name, value) == value else ""
 
 
-def _masked_lines(pieces: Sequence[TextPiece]) -> Iterator[tuple[str, str]]:
+def _lines_with_masks(pieces: Sequence[TextPiece]) -> Iterator[tuple[str, str]]:
     """Each line that has a secret: as it is shown, and as it is. A secret may have lines."""
     shown, line, has_secret = "", "", False
     for piece in pieces:
         if piece.mask:
             shown, line, has_secret = shown + piece.mask, line + piece.text, True
             continue
-        first, *more = piece.text.split("\n")
+        first, *later_lines = piece.text.split("\n")
         shown, line = shown + first, line + first
-        if more:
+        if later_lines:
             if has_secret:
                 yield shown, line
-            shown = line = more[-1]
+            shown = line = later_lines[-1]
             has_secret = False
     if has_secret:
         yield shown, line
 
 
 def _places(text: str, part: str) -> Iterator[int]:
-    at = text.find(part)
-    while at >= 0:
-        yield at
-        at = text.find(part, at + len(part))
+    index = text.find(part)
+    while index >= 0:
+        yield index
+        index = text.find(part, index + len(part))

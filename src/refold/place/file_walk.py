@@ -15,12 +15,12 @@ from msgspec import Struct
 
 from refold.errors import said_by
 from refold.place.gitignore import IgnoreLine, is_ignored, read_lines
-from refold.place.openat import LOOK, DirectoryDescriptors, beneath, kind_of
+from refold.place.openat import READ_FLAGS, DirectoryDescriptors, beneath, kind_of
 from refold.place.port import Kind, Real
 
 _MAX_USER_BYTES = 65_536  # of the user's exclude file: what one argument of a program holds
 _MOST_LOOKED_AT = 50_000  # names
-_BIGGEST = 1024 * 1024  # bytes: a larger ignore file is no ignore file
+_MAX_IGNORE_FILE_BYTES = 1024 * 1024  # a larger ignore file is no ignore file
 
 # The directory of an ignore file, and its lines.
 _Rules: TypeAlias = tuple[str, tuple[IgnoreLine, ...]]
@@ -44,8 +44,8 @@ class DirectoryIgnores(Struct, frozen=True):
         if name == ".git":
             return True
         full = os.path.join(self.directory, name)
-        for where, lines in (*reversed(self.own), *reversed(self.git)):
-            path = full[len(where.rstrip("/")) + 1 :]
+        for base, lines in (*reversed(self.own), *reversed(self.git)):
+            path = full[len(base.rstrip("/")) + 1 :]
             if (ignored := is_ignored(lines, path, directory=directory)) is not None:
                 return ignored
         return False
@@ -86,9 +86,9 @@ def ignoring_in(directory: str, above: DirectoryIgnores) -> DirectoryIgnores:
 
 
 def _rules_of_clone(top: str, user: tuple[IgnoreLine, ...]) -> tuple[_Rules, ...]:
-    from refold.place.ignore_rules import shared_git_folder
+    from refold.place.ignore_rules import common_git_folder
 
-    exclude = os.path.join(shared_git_folder(top), "info", "exclude")
+    exclude = os.path.join(common_git_folder(top), "info", "exclude")
     own = read_lines(_text(exclude))
     return tuple((top, lines) for lines in (user, own) if lines)
 
@@ -121,12 +121,12 @@ def top_of(directory: str) -> str:
 
 def all_files(directory: str) -> Iterator[str]:
     """Some regular files below `directory`, ignored ones too."""
-    seen = 0
-    for where, directories, names in os.walk(directory):
+    count = 0
+    for parent, directories, names in os.walk(directory):
         directories[:] = [name for name in directories if name != ".git"]
-        seen += len(names) + len(directories)
-        yield from (os.path.join(where, name) for name in names if name != ".git")
-        if seen > _MOST_LOOKED_AT:
+        count += len(names) + len(directories)
+        yield from (os.path.join(parent, name) for name in names if name != ".git")
+        if count > _MOST_LOOKED_AT:
             return
 
 
@@ -145,16 +145,16 @@ def walk(
     waiting = [ignoring(directory, excludes)]
     while waiting:
         on_step()
-        here = waiting.pop()
-        entries, why = _entries(here.directory, folders)
+        current = waiting.pop()
+        entries, why = _entries(current.directory, folders)
         if why and on_unread is not None:
-            on_unread(here.directory, why)
+            on_unread(current.directory, why)
         for name, kind in entries:
-            if here.ignores(name, directory=kind == "directory"):
+            if current.ignores(name, directory=kind == "directory"):
                 continue
-            path = os.path.join(here.directory, name)
+            path = os.path.join(current.directory, name)
             if kind == "directory":
-                waiting.append(ignoring_in(path, here))
+                waiting.append(ignoring_in(path, current))
             elif kind == "file":
                 yield path
 
@@ -164,14 +164,14 @@ def _entries(
 ) -> tuple[list[tuple[str, Kind]], str]:
     """The names in a directory, or why it cannot be listed: ripgrep continues, too."""
     try:
-        number = folders.opened(Real(directory), LOOK | os.O_DIRECTORY)
+        number = folders.open(Real(directory), READ_FLAGS | os.O_DIRECTORY)
     except FileNotFoundError:  # gone since its name was read
         return [], ""
     except OSError as error:
         return [], said_by(error).lower()
     try:
-        with os.scandir(number) as found:
-            return [(entry.name, _kind(entry)) for entry in found], ""
+        with os.scandir(number) as entries:
+            return [(entry.name, _kind(entry)) for entry in entries], ""
     except OSError as error:
         return [], said_by(error).lower()
     finally:
@@ -196,14 +196,14 @@ def _rules(directory: str, name: str) -> tuple[_Rules, ...]:
 def _text(path: str) -> str:
     # A link is followed here, as ripgrep does; a pipe is not waited for.
     try:
-        number = os.open(path, LOOK & ~os.O_NOFOLLOW)
+        number = os.open(path, READ_FLAGS & ~os.O_NOFOLLOW)
     except OSError:  # there is none, or it is not ours to read
         return ""
     try:
         about = os.fstat(number)
-        if kind_of(about.st_mode) != "file" or about.st_size > _BIGGEST:
+        if kind_of(about.st_mode) != "file" or about.st_size > _MAX_IGNORE_FILE_BYTES:
             return ""
-        return os.fsdecode(os.read(number, _BIGGEST))
+        return os.fsdecode(os.read(number, _MAX_IGNORE_FILE_BYTES))
     except OSError:
         return ""
     finally:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from refold.errors import ToolFailed
 from refold.place.openat import (
-    LOOK,
+    READ_FLAGS,
     DirectoryDescriptors,
     Opening,
     as_tool_errors,
@@ -33,8 +33,8 @@ from refold.values.secret_mask import FindSecrets, first_tag, without_secrets
 if TYPE_CHECKING:
     from refold.place.file_secrets import FileSecrets
 
-_TRIES = 10
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_MAX_RESOLVE_TRIES = 10
+_URL_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class DiskFiles:
@@ -60,15 +60,15 @@ class DiskFiles:
         self._judged: frozenset[str] | None = None
 
     def only(self, reals: Collection[str]) -> "DiskFiles":
-        found = copy(self)
-        found._judged = frozenset(reals)
-        return found
+        files = copy(self)
+        files._judged = frozenset(reals)
+        return files
 
     def heeding(self, unread: Why, unshown: Why) -> "DiskFiles":
-        found = copy(self)
-        found._unread = _both(self._unread, unread)
-        found._unshown = _both(self._unshown, unshown)
-        return found
+        files = copy(self)
+        files._unread = _both(self._unread, unread)
+        files._unshown = _both(self._unshown, unshown)
+        return files
 
     def dry_run(self) -> Files:
         from refold.place.dry_run import DryRunFiles  # only where a person is asked
@@ -76,12 +76,12 @@ class DiskFiles:
         return DryRunFiles(self)
 
     def real(self, path: str) -> Real:
-        real = self._led_to(path)
+        real = self._parse_path(path)
         if self._judged is None or real in self._judged:
             return real
         if not self._judged and self._folders.root_of(real):
             return real
-        leads = f"{escaped(path)} leads to {self.called(real)}"
+        leads = f"{escaped(path)} leads to {self.display_name(real)}"
         if not self._judged:
             raise ToolFailed(
                 f"{leads}, outside of {escaped(self._folders.roots[0])}. Nothing was done."
@@ -91,10 +91,10 @@ class DiskFiles:
         )
 
     def outside(self, path: str) -> Real | None:
-        real = self._led_to(path)
+        real = self._parse_path(path)
         return None if self._folders.root_of(real) else real
 
-    def called(self, real: Real) -> str:
+    def display_name(self, real: Real) -> str:
         root = self._folders.roots[0]
         if not below(real, root):
             return escaped(real)
@@ -102,7 +102,7 @@ class DiskFiles:
         return escaped(f"./{name}" if _is_home(name) else name)
 
     def kind(self, real: Real) -> Kind:
-        with as_tool_errors(f"look at {self.called(real)}"):
+        with as_tool_errors(f"look at {self.display_name(real)}"):
             try:
                 with self._folders.of(real) as (folder, last):
                     return kind_of(
@@ -124,13 +124,13 @@ class DiskFiles:
         )
 
     def items(self, real: Real) -> tuple[DirectoryEntry, ...]:
-        with as_tool_errors(f"list {self.called(real)}"):
-            number = self._folders.opened(real, LOOK | os.O_DIRECTORY)
+        with as_tool_errors(f"list {self.display_name(real)}"):
+            number = self._folders.open(real, READ_FLAGS | os.O_DIRECTORY)
             try:
-                with os.scandir(number) as found:
+                with os.scandir(number) as entries:
                     listed = [
                         item
-                        for item in _items(found)
+                        for item in _items(entries)
                         if not self.unread(Real(os.path.join(real, item.name)))
                     ]
             finally:
@@ -138,7 +138,7 @@ class DiskFiles:
         return tuple(sorted(listed, key=lambda item: item.name))
 
     def read(self, real: Real, at_most: int = AT_MOST) -> bytes:
-        name = self.called(real)
+        name = self.display_name(real)
         if reason := self.unread(real):
             raise ToolFailed(f"{name} may not be read: {reason}.")
         with as_tool_errors(f"read {name}"), self._folders.of(real) as (folder, last):
@@ -161,7 +161,7 @@ class DiskFiles:
         from refold.place.file_secrets import check_masks
 
         check_masks(puts, self)
-        put_all(puts, self._folders, self.called)
+        put_all(puts, self._folders, self.display_name)
 
     async def save_first(self) -> bool:
         return False
@@ -182,7 +182,7 @@ class DiskFiles:
         """Raise where `put_all` would not replace the file that is there."""
         from refold.place.atomic_write import check_writable
 
-        name = self.called(real)
+        name = self.display_name(real)
         with as_tool_errors(f"write {name}"), self._folders.of(real) as (folder, last):
             check_writable(folder, last, name)
 
@@ -192,17 +192,17 @@ class DiskFiles:
         Each by device, number, and the time of its last change, in nanoseconds. Raises
         `ToolFailed` where one is a link.
         """
-        root, found = self._folders.root_of(real) or "/", list[tuple[int, int, int]]()
+        root, identities = self._folders.root_of(real) or "/", list[tuple[int, int, int]]()
         parts = os.path.relpath(real, root).split("/")
-        with as_tool_errors(f"look at {self.called(real)}"):
+        with as_tool_errors(f"look at {self.display_name(real)}"):
             for count in range(len(parts) + 1):
                 about = os.lstat(os.path.join(root, *parts[:count]))
                 if stat.S_ISLNK(about.st_mode):
                     raise OSError(errno.ELOOP, "a link")
-                found.append((about.st_dev, about.st_ino, about.st_ctime_ns))
-        return tuple(found)
+                identities.append((about.st_dev, about.st_ino, about.st_ctime_ns))
+        return tuple(identities)
 
-    def _led_to(self, path: str) -> Real:
+    def _parse_path(self, path: str) -> Real:
         if not _can_be(path):
             raise ToolFailed(
                 f'"{escaped(path)}" cannot be a path: give the name of a file.'
@@ -212,7 +212,7 @@ class DiskFiles:
                 f"{escaped(path)} begins with ~, which only a shell knows: write the path "
                 f"out, or ./{escaped(path)} for a file of that name."
             )
-        if scheme := _SCHEME.match(path):
+        if scheme := _URL_SCHEME.match(path):
             raise ToolFailed(
                 f"{escaped(path)} begins with {scheme[0]}, so it is an address and no path: "
                 "give the path alone, as /home/me/notes.txt."
@@ -227,7 +227,7 @@ class DiskFiles:
             # The model writes a strange name as it was shown: escaped.
             meant = self._full(unescaped(path))
             full = meant if _can_be(meant) and os.path.lexists(meant) else full
-        return _followed(full)
+        return _resolve_links(full)
 
     def _full(self, path: str) -> str:
         return os.path.join(self._folders.roots[0], path)
@@ -248,16 +248,16 @@ def _is_home(path: str) -> bool:
     return path == "~" or path.startswith("~/")
 
 
-def _followed(full: str) -> Real:
-    for _ in range(_TRIES):
+def _resolve_links(full: str) -> Real:
+    for _ in range(_MAX_RESOLVE_TRIES):
         # It fails where a link becomes a file between its two looks at it.
         with suppress(OSError):
             return Real(os.path.realpath(full))
     raise ToolFailed(f"{escaped(full)} changes faster than it can be read.")
 
 
-def _items(found: Iterator[os.DirEntry[str]]) -> Iterator[DirectoryEntry]:
-    for entry in found:
+def _items(entries: Iterator[os.DirEntry[str]]) -> Iterator[DirectoryEntry]:
+    for entry in entries:
         with suppress(FileNotFoundError):  # gone since it was listed
             about = entry.stat(follow_symlinks=False)
             yield DirectoryEntry(

@@ -18,11 +18,11 @@ from contextlib import suppress
 from hashlib import sha1, sha256
 from typing import NamedTuple
 
-from refold.place.guarded_paths import pointed_to
+from refold.place.guarded_paths import gitdir_target
 from refold.safe_open import read_regular
 from refold.values.path_names import below
 
-_HEADER = struct.Struct(">4sII")
+_HEADER_STRUCT = struct.Struct(">4sII")
 _SIGNATURE, _VERSIONS = b"DIRC", (2, 3, 4)
 _STAT_BYTES = 40  # of an entry, before the name of its object
 _EXTENDED, _SKIP_WORKTREE = 0x4000, 0x4000  # in the flags, and in those that follow them
@@ -32,10 +32,12 @@ _VALID_NEVERTHELESS = (
     b"REUC",
     b"sdir",
 )  # extensions that know no positions and no times
-_SPLIT = b"link"  # the extension of an index whose entries are in another file
+_SPLIT_INDEX = b"link"  # the extension of an index whose entries are in another file
 _MAX_INDEX_BYTES = 256 * 1024 * 1024
 # Git refuses to read this, and says that the index is corrupt.
-_UNREADABLE = b"refold cannot hide files in an index of this kind, so it hides the index.\n"
+_UNREADABLE_INDEX = (
+    b"refold cannot hide files in an index of this kind, so it hides the index.\n"
+)
 
 
 class HiddenIndexes:
@@ -62,7 +64,7 @@ class HiddenIndexes:
                 yield index, known[1]
 
 
-def tracked(hidden: Iterable[str], roots: Sequence[str]) -> str:
+def first_tracked_path(hidden: Iterable[str], roots: Sequence[str]) -> str:
     """One of these paths, or one below it, that git has in an index; "" if there is none."""
     for index, names in _indexes(hidden, roots).items():
         try:
@@ -79,7 +81,7 @@ def _copy(index: str, names: Set[bytes], private: str) -> str:
     try:
         data = with_hidden(_content(index), names)
     except (OSError, ValueError):
-        data = _UNREADABLE
+        data = _UNREADABLE_INDEX
     if data is None:
         return ""
     copy = os.path.join(private, f"index-{sha256(data).hexdigest()}")
@@ -97,22 +99,22 @@ def _content(index: str) -> bytes:
 
 def _indexes(hidden: Iterable[str], roots: Sequence[str]) -> Mapping[str, frozenset[bytes]]:
     """The index of each repository that these paths are in, with their names in it."""
-    found = dict[str, frozenset[bytes]]()
+    indexes = dict[str, frozenset[bytes]]()
     for path in hidden:
         top, before = os.path.dirname(path), path
         while top != before and any(below(top, root) for root in roots):
             git = os.path.join(top, ".git")
             if os.path.lexists(git):
                 directory = (
-                    pointed_to(git) if os.path.isfile(git) else os.path.realpath(git)
+                    gitdir_target(git) if os.path.isfile(git) else os.path.realpath(git)
                 )
                 index = os.path.realpath(os.path.join(directory, "index"))
                 if directory and any(below(index, root) for root in roots):
                     name = os.fsencode(os.path.relpath(path, top))
-                    found[index] = found.get(index, frozenset()) | {name}
+                    indexes[index] = indexes.get(index, frozenset()) | {name}
                 break
             top, before = os.path.dirname(top), top
-    return found
+    return indexes
 
 
 def with_hidden(data: bytes, names: Set[bytes]) -> bytes | None:
@@ -120,29 +122,35 @@ def with_hidden(data: bytes, names: Set[bytes]) -> bytes | None:
 
     Raises `ValueError` for an index that is not understood.
     """
-    if len(data) < _HEADER.size + 20:
+    if len(data) < _HEADER_STRUCT.size + 20:
         raise ValueError("too short")
-    signature, version, count = _HEADER.unpack_from(data)
+    signature, version, count = _HEADER_STRUCT.unpack_from(data)
     if signature != _SIGNATURE or version not in _VERSIONS:
         raise ValueError("not a known version")
-    if version < 4 and _SPLIT not in data and not any(name in data for name in names):
+    if version < 4 and _SPLIT_INDEX not in data and not any(name in data for name in names):
         return None  # it is the usual case, and to look at each entry takes long
     hashing = sha256 if sha256(data[:-32]).digest() == data[-32:] else sha1
     size = hashing().digest_size
-    pieces, at, last = list[bytes](), _HEADER.size, _HEADER.size
+    pieces, offset, last = list[bytes](), _HEADER_STRUCT.size, _HEADER_STRUCT.size
     try:
         for entry in _entries(data, version, count, size):
             last = entry.end
-            if any(entry.name == one or entry.name.startswith(one + b"/") for one in names):
-                pieces += (data[at : entry.start], _marked(data, entry, version))
-                at = last
+            if any(
+                entry.name == hidden or entry.name.startswith(hidden + b"/")
+                for hidden in names
+            ):
+                pieces += (
+                    data[offset : entry.start],
+                    _entry_marked_to_skip(data, entry, version),
+                )
+                offset = last
         extensions = tuple(_extensions(data, last, size))
     except (struct.error, IndexError) as error:
         raise ValueError("it is cut off") from error
     if not pieces:
         return None
-    body = b"".join((*pieces, data[at:last], *extensions))
-    body = _HEADER.pack(_SIGNATURE, max(3, version), count) + body
+    body = b"".join((*pieces, data[offset:last], *extensions))
+    body = _HEADER_STRUCT.pack(_SIGNATURE, max(3, version), count) + body
     return body + hashing(body).digest()
 
 
@@ -156,57 +164,57 @@ class _Entry(NamedTuple):
 
 
 def _entries(data: bytes, version: int, count: int, size: int) -> Iterator[_Entry]:
-    at, name = _HEADER.size, b""
+    offset, name = _HEADER_STRUCT.size, b""
     for _ in range(count):
-        flags = at + _STAT_BYTES + size
+        flags = offset + _STAT_BYTES + size
         (bits,) = struct.unpack_from(">H", data, flags)
         first = flags + (4 if bits & _EXTENDED and version > 2 else 2)
         if version == 4:
             cut, first = _number(data, first)
             end = data.index(b"\0", first)
             name = name[: len(name) - cut] + data[first:end]
-            yield _Entry(at, end + 1, flags, name)
-            at = end + 1
+            yield _Entry(offset, end + 1, flags, name)
+            offset = end + 1
         else:
             length = bits & _NAME_BYTES
             end = first + length if length < _NAME_BYTES else data.index(b"\0", first)
             name = data[first:end]
-            end = at + ((end - at + 8) & ~7)  # with one zero at least
-            yield _Entry(at, end, flags, name)
-            at = end
+            end = offset + ((end - offset + 8) & ~7)  # with one zero at least
+            yield _Entry(offset, end, flags, name)
+            offset = end
 
 
-def _number(data: bytes, at: int) -> tuple[int, int]:
+def _number(data: bytes, offset: int) -> tuple[int, int]:
     """A number of variable length, and where it ends."""
-    byte = data[at]
+    byte = data[offset]
     value = byte & 127
     while byte & 128:
-        at += 1
-        byte = data[at]
+        offset += 1
+        byte = data[offset]
         value = ((value + 1) << 7) | (byte & 127)
-    return value, at + 1
+    return value, offset + 1
 
 
-def _marked(data: bytes, entry: _Entry, version: int) -> bytes:
+def _entry_marked_to_skip(data: bytes, entry: _Entry, version: int) -> bytes:
     (bits,) = struct.unpack_from(">H", data, entry.flags)
-    more, rest = 0, entry.flags + 2
+    extended_bits, name_offset = 0, entry.flags + 2
     if bits & _EXTENDED and version > 2:
-        (more,) = struct.unpack_from(">H", data, rest)
-        rest += 2
-    words = struct.pack(">HH", bits | _EXTENDED, more | _SKIP_WORKTREE)
+        (extended_bits,) = struct.unpack_from(">H", data, name_offset)
+        name_offset += 2
+    words = struct.pack(">HH", bits | _EXTENDED, extended_bits | _SKIP_WORKTREE)
     if version == 4:
-        return data[entry.start : entry.flags] + words + data[rest : entry.end]
+        return data[entry.start : entry.flags] + words + data[name_offset : entry.end]
     marked = data[entry.start : entry.flags] + words + entry.name
     return marked + bytes(8 - len(marked) % 8)
 
 
-def _extensions(data: bytes, at: int, size: int) -> Iterator[bytes]:
-    while at < len(data) - size:
-        kind = data[at : at + 4]
-        (length,) = struct.unpack_from(">I", data, at + 4)
-        whole = data[at : at + 8 + length]
+def _extensions(data: bytes, offset: int, size: int) -> Iterator[bytes]:
+    while offset < len(data) - size:
+        kind = data[offset : offset + 4]
+        (length,) = struct.unpack_from(">I", data, offset + 4)
+        whole = data[offset : offset + 8 + length]
         if kind in _VALID_NEVERTHELESS:
             yield whole
         elif not kind[:1].isupper():
             raise ValueError("it has a part that must be understood")
-        at += 8 + length
+        offset += 8 + length

@@ -21,10 +21,10 @@ STEP_FILES = {
     "rebase-apply": ("strategy",),
     "sequencer": ("todo", "opts"),
 }
-_LISTS = ("git-rebase-todo", "todo")
-_EXEC = ("exec", "x")
+_TODO_LISTS = ("git-rebase-todo", "todo")
+_EXEC_WORDS = ("exec", "x")
 # Those that are a part of git; the name of any other is that of a program.
-_STRATEGIES = {"", "octopus", "ort", "ours", "recursive", "resolve", "subtree"}
+_GIT_STRATEGIES = {"", "octopus", "ort", "ours", "recursive", "resolve", "subtree"}
 
 
 def step_files(directory: str) -> Iterator[str]:
@@ -42,17 +42,17 @@ def step_files(directory: str) -> Iterator[str]:
         yield from (path for path in paths if os.path.lexists(path))
 
 
-def runs_more(path: str, was: bytes, now: bytes) -> bool:
+def runs_more(path: str, was: bytes, content: bytes) -> bool:
     """Would git run something by this content that it would not run by the one before?"""
-    return not _programs(path, now) <= _programs(path, was)
+    return not _programs(path, content) <= _programs(path, was)
 
 
 def _programs(path: str, content: bytes) -> Counter[str]:
     text, name = content.decode(errors="surrogateescape"), os.path.basename(path)
-    if name in _LISTS:
+    if name in _TODO_LISTS:
         lines = (line.split(None, 1) for line in text.split("\n"))
-        return Counter(words[-1] for words in lines if words and words[0] in _EXEC)
+        return Counter(words[-1] for words in lines if words and words[0] in _EXEC_WORDS)
     if name == "strategy":
-        return Counter({text.strip()} - _STRATEGIES)
+        return Counter({text.strip()} - _GIT_STRATEGIES)
     named = (s for s in parse_settings(text) if s.key == "options.strategy")
-    return Counter({setting.value or "" for setting in named} - _STRATEGIES)
+    return Counter({setting.value or "" for setting in named} - _GIT_STRATEGIES)

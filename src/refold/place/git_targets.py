@@ -23,10 +23,10 @@ from refold.values.path_names import below
 _MAX_CONFIG_BYTES = 256 * 1024
 _MAX_INCLUDES = 64  # files of settings that are read for one repository
 _MAX_TARGETS = 200  # files and directories that settings name
-_SETTLED = 50_000_000  # nanoseconds: what changed just now may change unseen again
+_RACY_NANOSECONDS = 50_000_000  # what changed just now may change unseen again
 
 # See githooks(5).
-_HOOKS = """
+_HOOK_NAMES = """
     applypatch-msg pre-applypatch post-applypatch pre-commit pre-merge-commit
     prepare-commit-msg commit-msg post-commit pre-rebase post-checkout post-merge pre-push
     pre-receive update proc-receive post-receive post-update reference-transaction
@@ -35,13 +35,15 @@ _HOOKS = """
 """
 _OF_HUSKY = "_"  # its hooks run the script of the same name in the directory above
 
-_HEADER = re.compile(r'\[([A-Za-z0-9.-]+)(?:[ \t\r\f\v]+"((?:[^"\\\n]|\\[^\n])*)")?\]')
-_NAME = re.compile(r"([A-Za-z][A-Za-z0-9-]*)[ \t]*")
-_BLANK = re.compile(r"(?:\s+|[#;][^\n]*)+")
-_ESCAPES = {"n": "\n", "t": "\t", "b": "\b", '"': '"', "\\": "\\", "\n": ""}
+_SECTION_HEADER = re.compile(
+    r'\[([A-Za-z0-9.-]+)(?:[ \t\r\f\v]+"((?:[^"\\\n]|\\[^\n])*)")?\]'
+)
+_SETTING_NAME = re.compile(r"([A-Za-z][A-Za-z0-9-]*)[ \t]*")
+_BLANK_OR_COMMENT = re.compile(r"(?:\s+|[#;][^\n]*)+")
+_ESCAPE_VALUES = {"n": "\n", "t": "\t", "b": "\b", '"': '"', "\\": "\\", "\n": ""}
 # What can be a path, or the end of one, in a command.
-_WORD = re.compile(r"[^\s\"'`;|&()<>={},]+")
-_VARIABLE = re.compile(r"\$\w*/|\$\{\w*\}/")
+_SHELL_WORD = re.compile(r"[^\s\"'`;|&()<>={},]+")
+_VARIABLE_PREFIX = re.compile(r"\$\w*/|\$\{\w*\}/")
 
 
 class Setting(Struct, frozen=True):
@@ -74,18 +76,18 @@ class GitTargets:
 
     def settings(self, config: str) -> Iterator[tuple[str, Setting]]:
         """Each setting with the file it is in. Included files are followed."""
-        waiting, seen = [config], set[str]()
-        while waiting and len(seen) < _MAX_INCLUDES:
+        waiting, visited = [config], set[str]()
+        while waiting and len(visited) < _MAX_INCLUDES:
             file = waiting.pop()
-            if file in seen:
+            if file in visited:
                 continue
-            seen.add(file)
+            visited.add(file)
             for setting in self._settings_of(file):
                 yield file, setting
-                if included := self.included(file, setting):
+                if included := self.file_of_include(file, setting):
                     waiting.append(included)
 
-    def included(self, file: str, setting: Setting) -> str:
+    def file_of_include(self, file: str, setting: Setting) -> str:
         """The file that this setting includes; "" if it is none that includes one."""
         if setting.section not in ("include", "includeif") or setting.name != "path":
             return ""
@@ -99,8 +101,8 @@ class GitTargets:
         left = _MAX_TARGETS
         for config in (*repository.configs, *self._own):
             for file, setting in self.settings(config):
-                includes = bool(self.included(file, setting))
-                for path, whole in self._named(file, setting, repository.tops):
+                includes = bool(self.file_of_include(file, setting))
+                for path, whole in self._targets(file, setting, repository.tops):
                     if not whole and not os.path.isfile(path):
                         continue
                     for step in self._steps(path):
@@ -118,8 +120,8 @@ class GitTargets:
             path == real or (whole and below(path, real))
             for config in (*repository.configs, *self._own)
             for file, setting in self.settings(config)
-            for one, whole in self._named(file, setting, repository.tops)
-            if any(below(real := os.path.realpath(one), root) for root in self._roots)
+            for target, whole in self._targets(file, setting, repository.tops)
+            if any(below(real := os.path.realpath(target), root) for root in self._roots)
         )
 
     def worktrees(self, config: str) -> Iterator[str]:
@@ -136,7 +138,7 @@ class GitTargets:
             return ()
         state = (about.st_dev, about.st_ino, about.st_ctime_ns, about.st_size)
         known = self._read.get(file)
-        if known and known[0] == state and known[1] > about.st_ctime_ns + _SETTLED:
+        if known and known[0] == state and known[1] > about.st_ctime_ns + _RACY_NANOSECONDS:
             return known[2]
         looked, settings = time.time_ns(), tuple[Setting, ...]()
         with suppress(OSError):
@@ -146,13 +148,13 @@ class GitTargets:
         self._read[file] = (state, looked, settings)
         return settings
 
-    def _named(
+    def _targets(
         self, file: str, setting: Setting, tops: Sequence[str]
     ) -> Iterator[tuple[str, bool]]:
         """What it may name, and whether it surely does: then with all that is below."""
         if not setting.value:
             return
-        if included := self.included(file, setting):
+        if included := self.file_of_include(file, setting):
             yield included, True
         elif setting.key == "core.hookspath":
             for top in tops:
@@ -165,26 +167,33 @@ class GitTargets:
                 yield from ((path, False) for path in self._words(setting, top))
 
     def _hooks(self, directory: str, tops: Sequence[str]) -> Iterator[str]:
-        if any(below(one, directory) for one in (*tops, *self._roots)):
-            yield from (f"{directory}/{name}" for name in _HOOKS.split())
+        if any(below(top, directory) for top in (*tops, *self._roots)):
+            yield from (f"{directory}/{name}" for name in _HOOK_NAMES.split())
             return
         yield directory
         above, name = os.path.split(directory)
         if name == _OF_HUSKY:
-            yield from (f"{above}/{name}" for name in _HOOKS.split())
+            yield from (f"{above}/{name}" for name in _HOOK_NAMES.split())
 
     def _words(self, setting: Setting, top: str) -> Iterator[str]:
         """The files that a command names, from the top or from a directory that it names."""
         value = setting.value or ""
         if setting.section == "alias" and not value.startswith("!"):
             return  # other words for a command of git
-        words = [word.lstrip("!") for word in _WORD.findall(value)]
+        words = [word.lstrip("!") for word in _SHELL_WORD.findall(value)]
         if words and "/" not in words[0]:
             del words[0]  # searched for in PATH
-        paths = [self._path(_VARIABLE.sub("", one, count=1), top) for one in words]
-        paths += [self._path(one.lstrip("/"), top) for one in words if one[0:1] == "/"]
+        paths = [
+            self._path(_VARIABLE_PREFIX.sub("", argument, count=1), top)
+            for argument in words
+        ]
+        paths += [
+            self._path(argument.lstrip("/"), top)
+            for argument in words
+            if argument[0:1] == "/"
+        ]
         folders = [path for path in paths if path != top and os.path.isdir(path)]
-        paths += [self._path(word, one) for one in folders for word in words]
+        paths += [self._path(word, argument) for argument in folders for word in words]
         yield from paths
 
     def _path(self, value: str, base: str) -> str:
@@ -204,15 +213,15 @@ class GitTargets:
                     yield path
                 return
             yield link
-            rest = path[len(link) :].lstrip("/")
-            path = os.path.normpath(os.path.join(os.path.realpath(link), rest))
+            tail = path[len(link) :].lstrip("/")
+            path = os.path.normpath(os.path.join(os.path.realpath(link), tail))
 
 
 def _parts(path: str, root: str) -> Iterator[str]:
-    at = root
+    parent = root
     for name in path[len(root) :].strip("/").split("/"):
-        at = f"{at.rstrip('/')}/{name}"
-        yield at
+        parent = f"{parent.rstrip('/')}/{name}"
+        yield parent
 
 
 def user_settings(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -228,50 +237,50 @@ def parse_settings(text: str) -> Iterator[Setting]:
     """What a file of settings says, up to a mistake: git refuses the whole file then."""
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     section = subsection = ""
-    at = 0
+    offset = 0
     while True:
-        if blank := _BLANK.match(text, at):
-            at = blank.end()
-        if header := _HEADER.match(text, at):
+        if blank := _BLANK_OR_COMMENT.match(text, offset):
+            offset = blank.end()
+        if header := _SECTION_HEADER.match(text, offset):
             section, _, dotted = header[1].lower().partition(".")
             quoted = header[2]
             if quoted is not None:
                 dotted += "." * bool(dotted) + re.sub(r"\\(.)", r"\1", quoted)
             subsection = dotted
-            at = header.end()
-        elif name := _NAME.match(text, at):
-            at, value = name.end(), None
-            if text[at : at + 1] == "=":
-                value, at = _value(text, at + 1)
-            elif text[at : at + 1] not in ("", "\n"):
+            offset = header.end()
+        elif name := _SETTING_NAME.match(text, offset):
+            offset, value = name.end(), None
+            if text[offset : offset + 1] == "=":
+                value, offset = _value(text, offset + 1)
+            elif text[offset : offset + 1] not in ("", "\n"):
                 return
-            if at < 0:
+            if offset < 0:
                 return
             yield Setting(section, subsection, name[1].lower(), value)
         else:
             return
 
 
-def _value(text: str, at: int) -> tuple[str, int]:
+def _value(text: str, offset: int) -> tuple[str, int]:
     """A value and where it ends: -1 for a mistake."""
     letters, length, quoted = list[str](), 0, False
-    while at < len(text) and (letter := text[at]) != "\n":
-        at += 1
+    while offset < len(text) and (letter := text[offset]) != "\n":
+        offset += 1
         if letter in "#;" and not quoted:
-            end = text.find("\n", at)
-            at = len(text) if end < 0 else end
+            end = text.find("\n", offset)
+            offset = len(text) if end < 0 else end
             break
         if letter == '"':
             quoted = not quoted
             length = len(letters)
             continue
         if letter == "\\":
-            if text[at : at + 1] not in _ESCAPES:
+            if text[offset : offset + 1] not in _ESCAPE_VALUES:
                 return "", -1
-            letter, at = _ESCAPES[text[at]], at + 1
+            letter, offset = _ESCAPE_VALUES[text[offset]], offset + 1
         elif letter.isspace() and not quoted:
             letters += letter if letters else ""
             continue
         letters += letter
         length = len(letters)
-    return "".join(letters[:length]), -1 if quoted else at
+    return "".join(letters[:length]), -1 if quoted else offset

@@ -12,18 +12,18 @@ from functools import lru_cache
 from refold.safe_open import read_regular
 
 # What `git init`, `git clone`, `git remote` and `git submodule` write. Nothing runs by it.
-_SECTIONS = {"branch", "remote", "submodule", "user", "extensions", "pull"}
-_CORE = {
+_HARMLESS_SECTIONS = {"branch", "remote", "submodule", "user", "extensions", "pull"}
+_HARMLESS_CORE_SETTINGS = {
     "autocrlf", "bare", "eol", "filemode", "ignorecase", "logallrefupdates",
     "precomposeunicode", "repositoryformatversion", "safecrlf", "symlinks",
 }  # fmt: skip
 # These change how git looks, and make a new file of settings worth a look by a person.
-_LOOKS = {
+_HARMLESS_DISPLAY_SETTINGS = {
     "abbrev", "quotepath", "sparsecheckout", "sparsecheckoutcone", "splitindex",
     "untrackedcache", "worktree", "checkstat", "trustctime",
 }  # fmt: skip
 # They name files that git reads, and none that it runs.
-_PATHS = {
+_PATH_SETTINGS = {
     "core.excludesfile", "commit.template", "blame.ignorerevsfile", "mailmap.file",
     "user.signingkey",
 }  # fmt: skip
@@ -37,16 +37,18 @@ _OF_DIFF = {
 _OF_REMOTES = {
     "mergeoptions", "octopus", "receivepack", "twohead", "update", "uploadpack", "vcs",
 }  # fmt: skip
-_EXT = re.compile(r"=\s*[\w+.-]*::")
-_SECTION = re.compile(r'\[([A-Za-z][A-Za-z0-9-]*)([ \t]+"[^"\\]*")?\]')
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
-_LONGEST = 256 * 1024  # bytes
+_REMOTE_HELPER = re.compile(r"=\s*[\w+.-]*::")
+_SECTION_HEADER = re.compile(r'\[([A-Za-z][A-Za-z0-9-]*)([ \t]+"[^"\\]*")?\]')
+_SETTING_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
+_MAX_CONFIG_BYTES = 256 * 1024
 
 
 def runs_no_program(config: str) -> bool:
     """Is there nothing in a file of git's settings by which git would run a program?"""
     text = _text(config)
-    return text is not None and all(known for _, known in _lines(text, _CORE))
+    return text is not None and all(
+        known for _, known in _lines(text, _HARMLESS_CORE_SETTINGS)
+    )
 
 
 def remote_urls(root: str) -> list[str]:
@@ -58,10 +60,12 @@ def remote_urls(root: str) -> list[str]:
 @lru_cache(4096)
 def names_no_program(section: str, name: str, value: str) -> bool:
     """Is it known that git runs nothing by this setting? `section` and `name` are in lower case."""
-    if f"{section}.{name}" in _PATHS:
+    if f"{section}.{name}" in _PATH_SETTINGS:
         return True
-    known = section in (*_SECTIONS, *_OF_DISPLAY, "core", "diff")
-    return known and _runs_nothing(section, f"{name}={value}", _CORE | _LOOKS)
+    known = section in (*_HARMLESS_SECTIONS, *_OF_DISPLAY, "core", "diff")
+    return known and _runs_nothing(
+        section, f"{name}={value}", _HARMLESS_CORE_SETTINGS | _HARMLESS_DISPLAY_SETTINGS
+    )
 
 
 def program_lines(config: str) -> list[str] | None:
@@ -78,7 +82,7 @@ def program_lines_of(content: bytes) -> list[str]:
 def _program_lines(text: str) -> list[str]:
     """A line belongs to the section that it stands in."""
     lines, section = list[str](), ""
-    for line, known in _lines(text, _CORE):
+    for line, known in _lines(text, _HARMLESS_CORE_SETTINGS):
         section = line if line[0] == "[" else section
         lines += () if known else (f"{section}\n{line}",)
     return lines
@@ -94,7 +98,13 @@ def without_programs(config: str) -> str | None:
 
 @lru_cache(16)
 def _without_programs(text: str) -> str | None:
-    lines = list(_lines(text, _CORE | _LOOKS, more=True))
+    lines = list(
+        _lines(
+            text,
+            _HARMLESS_CORE_SETTINGS | _HARMLESS_DISPLAY_SETTINGS,
+            with_display_settings=True,
+        )
+    )
     if all(known for _, known in lines):
         return None
     return "".join(f"{line}\n" for line, known in lines if known)
@@ -103,14 +113,18 @@ def _without_programs(text: str) -> str | None:
 def _text(config: str) -> str | None:
     """None where it is too long or no regular file."""
     try:
-        found, size = read_regular(config, _LONGEST, follow=False)
+        config_bytes, size = read_regular(config, _MAX_CONFIG_BYTES, follow=False)
     except OSError:
         return None
     # What is no UTF-8 becomes what cannot be printed.
-    return found.decode(errors="surrogateescape") if size <= _LONGEST else None
+    return (
+        config_bytes.decode(errors="surrogateescape") if size <= _MAX_CONFIG_BYTES else None
+    )
 
 
-def _lines(text: str, core: set[str], *, more: bool = False) -> Iterator[tuple[str, bool]]:
+def _lines(
+    text: str, core: set[str], *, with_display_settings: bool = False
+) -> Iterator[tuple[str, bool]]:
     """Each line that is not empty, and whether it is known to run nothing.
 
     A line that continues on the next is not known to be harmless, and neither is its
@@ -125,20 +139,24 @@ def _lines(text: str, core: set[str], *, more: bool = False) -> Iterator[tuple[s
         elif not line or line[0] in "#;":
             continue
         elif line[0] == "[":
-            section, known = _section(line, more=more)
+            section, known = _section(line, with_display_settings=with_display_settings)
             yield line, known
         else:
             goes_on = line.endswith("\\")
             yield line, not goes_on and _runs_nothing(section, line, core)
 
 
-def _section(line: str, *, more: bool) -> tuple[str, bool]:
+def _section(line: str, *, with_display_settings: bool) -> tuple[str, bool]:
     """Its name, "" if it is not known, and whether the line contains nothing else."""
-    found = _SECTION.fullmatch(line)
-    name = found[1].lower() if found else ""
-    known = {*_SECTIONS, "core", *((*_OF_DISPLAY, "diff") if more else ())}
+    header = _SECTION_HEADER.fullmatch(line)
+    name = header[1].lower() if header else ""
+    known = {
+        *_HARMLESS_SECTIONS,
+        "core",
+        *((*_OF_DISPLAY, "diff") if with_display_settings else ()),
+    }
     # A driver of diffs has a name, and may have a program.
-    if not found or name not in known or (name == "diff" and found[2]):
+    if not header or name not in known or (name == "diff" and header[2]):
         return "", False
     return name, True
 
@@ -146,7 +164,7 @@ def _section(line: str, *, more: bool) -> tuple[str, bool]:
 def _runs_nothing(section: str, line: str, core: set[str]) -> bool:
     name = line.partition("=")[0].strip().lower()
     bare = line.replace('"', "").replace("\\", "")
-    if not section or not _NAME.fullmatch(name) or _EXT.search(bare):
+    if not section or not _SETTING_NAME.fullmatch(name) or _REMOTE_HELPER.search(bare):
         return False
     if section == "core":
         return name in core

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from refold.values.path_globs import regex
 
-_BOM = "\ufeff"
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 class IgnoreLine(Struct, frozen=True):
@@ -25,9 +25,9 @@ class IgnoreLine(Struct, frozen=True):
 
 def read_lines(text: str) -> tuple[IgnoreLine, ...]:
     """The lines of a file that can match something, the last first."""
-    lines = text.removeprefix(_BOM).split("\n")
-    found = (_line(line.removesuffix("\r")) for line in reversed(lines))
-    return tuple(line for line in found if line is not None)
+    lines = text.removeprefix(_BYTE_ORDER_MARK).split("\n")
+    parsed = (_line(line.removesuffix("\r")) for line in reversed(lines))
+    return tuple(line for line in parsed if line is not None)
 
 
 def is_ignored(lines: tuple[IgnoreLine, ...], path: str, *, directory: bool) -> bool | None:

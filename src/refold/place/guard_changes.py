@@ -24,14 +24,14 @@ from msgspec.structs import replace
 from refold.place.git_steps import runs_more
 from refold.place.gitconfig import program_lines, program_lines_of, runs_no_program
 from refold.place.guard_state import AllowedPaths, Fingerprint, GuardState
-from refold.place.guarded_paths import is_whole, pointed_to, start_of
-from refold.place.openat import FOLDER, beneath
+from refold.place.guarded_paths import gitdir_target, is_whole, start_of
+from refold.place.openat import FOLDER_FLAGS, beneath
 from refold.place.port import GuardChange
 from refold.place.quarantine import move_to
 from refold.safe_open import read_regular
 from refold.values.path_names import below
 
-_WORKTREE = re.compile(r"\[core\]\nworktree = ([\w./ +-]+)")
+_WORKTREE_CONFIG = re.compile(r"\[core\]\nworktree = ([\w./ +-]+)")
 _MAX_SEARCHED = 200_000  # files among which one is looked for that was moved away
 
 
@@ -76,36 +76,36 @@ def undo_changes(
     different = sorted(
         path
         for path, was in before.prints.items()
-        if (now := after.prints.get(path)) is None or not was.equals(now)
+        if (current := after.prints.get(path)) is None or not was.equals(current)
     )
     for path in different:
-        changes.restore(path, now=after.prints.get(path))
-    for path, now in after.steps.items():
+        changes.restore(path, current=after.prints.get(path))
+    for path, current in after.steps.items():
         was = before.steps.get(path)
-        if not _continues_with_more(path, was, now):
+        if not _continues_with_more(path, was, current):
             continue
-        if was is not None and not was.equals(now):
-            changes.restore(path, now)
-        elif was is None and not is_known(path, now):
+        if was is not None and not was.equals(current):
+            changes.restore(path, current)
+        elif was is None and not is_known(path, current):
             changes.move(path)
     changes.move_elsewhere()
     return UndoneChanges(changes.made, changes.accepted, changes.by_others)
 
 
-def _continues_with_more(path: str, was: Fingerprint | None, now: Fingerprint) -> bool:
+def _continues_with_more(path: str, was: Fingerprint | None, current: Fingerprint) -> bool:
     """Would git run more when it continues than what was there before made it run?"""
-    if now.kind == "directory":
+    if current.kind == "directory":
         return False
-    if now.kind != "file" or now.content is None:
+    if current.kind != "file" or current.content is None:
         return True  # a link, a pipe or too long
-    return runs_more(path, (was and was.content) or b"", now.content)
+    return runs_more(path, (was and was.content) or b"", current.content)
 
 
 def _is_same_directory(path: str, before: GuardState, after: GuardState) -> bool:
-    was, now = before.prints.get(path), after.prints.get(path)
-    if was is None or now is None or not was.kind == now.kind == "directory":
+    was, current = before.prints.get(path), after.prints.get(path)
+    if was is None or current is None or not was.kind == current.kind == "directory":
         return False
-    return (was.device, was.inode) == (now.device, now.inode)
+    return (was.device, was.inode) == (current.device, current.inode)
 
 
 def _new_paths(
@@ -150,12 +150,12 @@ def _is_of_submodule(config: str, directory: str, roots: Sequence[str]) -> bool:
     It must be in the workspace, and know that this is its repository.
     """
     lines = program_lines(config) or []
-    place = _WORKTREE.fullmatch(lines[0]) if len(lines) == 1 else None
+    place = _WORKTREE_CONFIG.fullmatch(lines[0]) if len(lines) == 1 else None
     if place is None:
         return False
     top = os.path.realpath(os.path.join(directory, place[1]))
     inside = any(top != root and below(top, root) for root in roots)
-    return inside and pointed_to(f"{top}/.git") == os.path.realpath(directory)
+    return inside and gitdir_target(f"{top}/.git") == os.path.realpath(directory)
 
 
 def _target_of(path: str, state: GuardState) -> str:
@@ -171,20 +171,20 @@ def _is_new_target(path: str, target: str, before: GuardState, after: GuardState
     What only a changed setting names does not count: the setting was put back, or the user
     allowed it. A checkout may bring what another checkout of the repository has.
     """
-    now = after.prints[path]
-    if path == target and now.kind == "directory" and now.names is not None:
+    current = after.prints[path]
+    if path == target and current.kind == "directory" and current.names is not None:
         return False  # what is in it has its own entries
     file = after.targets[target]
     if not _is_unchanged(file, before, after):
         return False
     inside = path[len(target) :]
     return not any(
-        (was := before.prints.get(one + inside)) is not None
+        (was := before.prints.get(inner + inside)) is not None
         and bool(was.digest)
-        and (was.mode, was.digest) == (now.mode, now.digest)
-        and now.links == 1
-        and os.path.basename(one) == os.path.basename(target)
-        for one, origin in before.targets.items()
+        and (was.mode, was.digest) == (current.mode, current.digest)
+        and current.links == 1
+        and os.path.basename(inner) == os.path.basename(target)
+        for inner, origin in before.targets.items()
         if origin == file
     )
 
@@ -195,8 +195,10 @@ def _is_unchanged(file: str, before: GuardState, after: GuardState) -> bool:
     Those of the user are not in the workspace.
     """
     for _ in range(len(after.targets) + 1):
-        was, now = before.prints.get(file), after.prints.get(file)
-        if (was is None) != (now is None) or (was and now and not was.equals(now)):
+        was, current = before.prints.get(file), after.prints.get(file)
+        if (was is None) != (current is None) or (
+            was and current and not was.equals(current)
+        ):
             return False
         if file not in after.targets:
             return True
@@ -209,11 +211,11 @@ def _is_worktree(path: str, directory: str) -> bool:
     it.
     """
     above, name = os.path.split(os.path.dirname(directory))
-    said = start_of(path)
+    start = start_of(path)
     return (
-        bool(said)
+        bool(start)
         and name == "worktrees"
-        and os.path.realpath(os.path.join(directory, said)) == above
+        and os.path.realpath(os.path.join(directory, start)) == above
     )
 
 
@@ -224,7 +226,7 @@ def _is_ours(path: str, roots: Sequence[str]) -> bool:
     """
     if os.path.islink(path):
         return False
-    directory = pointed_to(path)
+    directory = gitdir_target(path)
     inside = any(directory.startswith(root.rstrip("/") + "/") for root in roots)
     return inside and is_whole(directory)
 
@@ -240,15 +242,15 @@ class _Changes:
         is_known: IsKnown,
     ) -> None:
         self.is_known, self._before, self._reach = is_known, before, reach
-        self._named = [path for one in allowed for path in one.named]
-        self._of_git = [path for one in allowed for path in one.of_git]
+        self._named = [path for report in allowed for path in report.named]
+        self._of_git = [path for report in allowed for path in report.of_git]
         self.made, self.accepted = list[GuardChange](), list[str]()
         self.by_others = list[str]()
         self._lost = dict[tuple[int, int], Fingerprint]()
 
     def has_named(self, path: str) -> bool:
         """Is something allowed that is in this directory?"""
-        return any(path != one and below(one, path) for one in self._named)
+        return any(path != name and below(name, path) for name in self._named)
 
     def move(self, path: str, fate: Literal["moved", "followed"] = "moved") -> None:
         """To quarantine: what is new."""
@@ -257,10 +259,10 @@ class _Changes:
         elif root := self._root_of(path):
             with suppress(OSError):  # gone, or a link is in the way: then it is not there
                 self.made.append(
-                    GuardChange(path, _moved(path, root, self._reach.quarantine), fate)
+                    GuardChange(path, _move_away(path, root, self._reach.quarantine), fate)
                 )
 
-    def restore(self, path: str, now: Fingerprint | None) -> None:
+    def restore(self, path: str, current: Fingerprint | None) -> None:
         """What was at `path`; what is there now goes to quarantine."""
         root, was = self._root_of(path), self._before.at(path)
         if was is None:
@@ -268,16 +270,16 @@ class _Changes:
         if self._is_allowed(path):
             self.accepted.append(path)
             return
-        if self.is_known(path, now) or self.is_by_another(path, now):
+        if self.is_known(path, current) or self.is_by_another(path, current):
             return
         if was.kind == "file" and (
-            now is None or (was.device, was.inode) != (now.device, now.inode)
+            current is None or (was.device, was.inode) != (current.device, current.inode)
         ):
             self._lost[was.device, was.inode] = was
         goal, back, is_full = "", False, False
         try:  # a link is in the way, or what it lay in is gone
-            if now is not None:
-                goal = _moved(path, root, self._reach.quarantine, was.digest.hex())
+            if current is not None:
+                goal = _move_away(path, root, self._reach.quarantine, was.digest.hex())
             back = _put_back(path, root, was)
         except OSError as error:
             is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -291,16 +293,20 @@ class _Changes:
             if path not in self._before.prints:
                 self.move(path, "followed")
 
-    def is_by_another(self, path: str, now: Fingerprint | None) -> bool:
+    def is_by_another(self, path: str, current: Fingerprint | None) -> bool:
         """Did the user or an editor change it, in a directory that no command could write?
 
         A command may have another name of a file that has two.
         """
         was = self._before.at(path)
-        files = [one for one in (was, now) if one is not None and one.kind != "directory"]
-        if any(one.links > 1 for one in files):
+        files = [
+            state
+            for state in (was, current)
+            if state is not None and state.kind != "directory"
+        ]
+        if any(state.links > 1 for state in files):
             return False
-        if not any(path != one and below(path, one) for one in self._reach.held):
+        if not any(path != state and below(path, state) for state in self._reach.held):
             return False
         self.by_others.append(path)
         return True
@@ -309,7 +315,7 @@ class _Changes:
         return next((r for r in self._reach.roots if path != r and below(path, r)), "")
 
     def _is_allowed(self, path: str) -> bool:
-        if any(below(path, one) for one in self._named):
+        if any(below(path, root) for root in self._named):
             return True
         # Git removes a file of settings only with its repository, and no hook at all.
         return path in self._of_git and runs_no_more(self._before.at(path), path)
@@ -321,8 +327,8 @@ def runs_no_more(was: Fingerprint | None, config: str) -> bool:
         return True
     if was is None or was.content is None:
         return False
-    now = program_lines(config)
-    return now is not None and now == program_lines_of(was.content)
+    lines = program_lines(config)
+    return lines is not None and lines == program_lines_of(was.content)
 
 
 def _paths_of(
@@ -350,67 +356,69 @@ def _is_among(entry: os.DirEntry[str], lost: Mapping[tuple[int, int], Fingerprin
     return not was.digest or sha256(data).digest() == was.digest
 
 
-def _opened(path: str, root: str) -> int:
+def _open_parent(path: str, root: str) -> int:
     """The directory of `path`, reached without a link."""
-    top = os.open(root, FOLDER)
+    top = os.open(root, FOLDER_FLAGS)
     try:
-        return beneath(top, os.path.dirname(os.path.relpath(path, root)) or ".", FOLDER)
+        return beneath(
+            top, os.path.dirname(os.path.relpath(path, root)) or ".", FOLDER_FLAGS
+        )
     finally:
         os.close(top)
 
 
-def _moved(path: str, root: str, where: str, replaced_by: str = "") -> str:
+def _move_away(path: str, root: str, folder_of_moved: str, replaced_by: str = "") -> str:
     folder, name = os.path.split(path)
-    here = _opened(path, root)
+    parent = _open_parent(path, root)
     try:
         with suppress(OSError):  # another disk, or none
-            return move_to(name, here, path, where, replaced_by)
+            return move_to(name, parent, path, folder_of_moved, replaced_by)
         mark = os.urandom(4).hex()
         # There is always room beside it.
-        os.rename(name, f"taken-{mark}", src_dir_fd=here, dst_dir_fd=here)
+        os.rename(name, f"taken-{mark}", src_dir_fd=parent, dst_dir_fd=parent)
         return os.path.join(folder, f"taken-{mark}")
     finally:
-        os.close(here)
+        os.close(parent)
 
 
 def _put_back(path: str, root: str, was: Fingerprint) -> bool:
     """False: its content is not known. What it lay in must be there."""
     name = os.path.basename(path)
-    here = _opened(path, root)
+    parent = _open_parent(path, root)
     try:
         if was.kind == "link":
-            os.symlink(was.target, name, dir_fd=here)
+            os.symlink(was.target, name, dir_fd=parent)
         elif was.kind == "directory":
-            os.mkdir(name, 0o700, dir_fd=here)
-            _give(name, here, was)
+            os.mkdir(name, 0o700, dir_fd=parent)
+            _give(name, parent, was)
         elif was.content is not None:
-            _write(name, here, was, was.content)
+            _write(name, parent, was, was.content)
         else:
             return False
     finally:
-        os.close(here)
+        os.close(parent)
     return True
 
 
-def _write(name: str, here: int, was: Fingerprint, content: bytes) -> None:
+def _write(name: str, parent: int, was: Fingerprint, content: bytes) -> None:
     """Under its name only when it is whole: a program may read it at any time."""
     new = f".{name[:200]}.{os.urandom(4).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with open(os.open(new, flags, 0o600, dir_fd=here), "wb") as file:
+        with open(os.open(new, flags, 0o600, dir_fd=parent), "wb") as file:
             file.write(content)
-        _give(new, here, was)
-        os.rename(new, name, src_dir_fd=here, dst_dir_fd=here)
+        _give(new, parent, was)
+        os.rename(new, name, src_dir_fd=parent, dst_dir_fd=parent)
     except OSError:
         with suppress(OSError):
-            os.unlink(new, dir_fd=here)
+            os.unlink(new, dir_fd=parent)
         raise
 
 
-def _give(name: str, here: int, was: Fingerprint) -> None:
+def _give(name: str, parent: int, was: Fingerprint) -> None:
     """Its owner and its rights."""
-    about = os.stat(name, dir_fd=here, follow_symlinks=False)
+    about = os.stat(name, dir_fd=parent, follow_symlinks=False)
     if (about.st_uid, about.st_gid) != was.owner:
         with suppress(PermissionError):
-            os.chown(name, *was.owner, dir_fd=here, follow_symlinks=False)
-    os.chmod(name, stat.S_IMODE(was.mode), dir_fd=here)
+            os.chown(name, *was.owner, dir_fd=parent, follow_symlinks=False)
+    os.chmod(name, stat.S_IMODE(was.mode), dir_fd=parent)

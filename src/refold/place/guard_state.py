@@ -21,11 +21,11 @@ from msgspec.structs import replace
 from refold.place.guarded_paths import GuardedPaths
 from refold.safe_open import read_regular
 
-_SETTLED = 50_000_000  # nanoseconds: what changed just now may change again unseen
+_RACY_NANOSECONDS = 50_000_000  # what changed just now may change again unseen
 _MAX_FILE_BYTES = 1024 * 1024  # a larger file is compared by what the kernel says of it
 _MAX_STATE_BYTES = 16 * 1024 * 1024  # of content; what is beyond cannot be restored
 _MAX_ENTRIES = 1000  # of one guarded directory; one with more is compared as a whole
-_SAMPLE = ".sample"  # hooks that git puts there and never runs
+_SAMPLE_SUFFIX = ".sample"  # hooks that git puts there and never runs
 
 
 class Fingerprint(Struct, frozen=True, array_like=True):
@@ -56,7 +56,7 @@ class Fingerprint(Struct, frozen=True, array_like=True):
             about.st_dev, about.st_ino, about.st_ctime_ns, about.st_mode,
             about.st_nlink, about.st_size,
         )  # fmt: skip
-        return same and self.looked > self.changed + _SETTLED
+        return same and self.looked > self.changed + _RACY_NANOSECONDS
 
     def equals(self, other: "Fingerprint") -> bool:
         """Would a program that comes upon it find the same, and no other command be able to write it?
@@ -111,15 +111,17 @@ def read_state(
     prints, room = dict[str, Fingerprint](), _MAX_STATE_BYTES
     paths = guards.paths.union(targets)
     for path in sorted(paths, key=lambda path: (path.count("/"), path)):
-        for inner, one in _prints(path, earlier.prints, guards.repositories):
-            if one.content is not None:
-                room -= len(one.content)
-                one = one if room >= 0 else replace(one, content=None)
-            prints[inner] = one
+        for inner, fingerprint in _prints(path, earlier.prints, guards.repositories):
+            if fingerprint.content is not None:
+                room -= len(fingerprint.content)
+                fingerprint = (
+                    fingerprint if room >= 0 else replace(fingerprint, content=None)
+                )
+            prints[inner] = fingerprint
     steps = {
-        path: one
+        path: fingerprint
         for path in sorted(guards.steps)
-        if (one := _print(path, earlier.steps.get(path))) is not None
+        if (fingerprint := _print(path, earlier.steps.get(path))) is not None
     }
     return GuardState(prints, guards.repositories, guards.targets, guards.beyond, steps)
 
@@ -134,21 +136,21 @@ def _prints(
     if top.kind != "directory":
         yield path, top
         return
-    without = _SAMPLE if path in repositories else ""
+    without = _SAMPLE_SUFFIX if path in repositories else ""
     inside = dict[str, Fingerprint]()
     waiting = [(path, top)]
     while waiting:
-        directory, one = waiting.pop()
-        for name in one.names or ():
+        directory, fingerprint = waiting.pop()
+        for name in fingerprint.names or ():
             if without and name.endswith(without):
                 continue
             inner = f"{directory}/{name}"
-            if (found := _print(inner, earlier.get(inner))) is None:
+            if (current := _print(inner, earlier.get(inner))) is None:
                 continue
-            inside[inner] = found
-            if found.kind == "directory":
-                waiting.append((inner, found))
-        if one.names is None or len(inside) > _MAX_ENTRIES:
+            inside[inner] = current
+            if current.kind == "directory":
+                waiting.append((inner, current))
+        if fingerprint.names is None or len(inside) > _MAX_ENTRIES:
             yield path, replace(top, names=None)
             return
     yield path, top

@@ -33,10 +33,14 @@ from refold.safe_open import made, opened, unlinked
 from refold.values.path_names import below
 
 _RUNS, _RESTS = ".running", ".resting"  # endings of stored states
-_KNOWN = "known"  # the directory of notes
-_BEFORE = 10_000_000  # nanoseconds by which the time of a file may be behind the clock
-_BEAT = 20.0  # seconds between two signs that a command still runs
-_MARGIN = 60 * 1_000_000_000  # nanoseconds after the last of them in which it may have run
+_NOTES_DIRECTORY = "known"  # the directory of notes
+_CLOCK_LAG_NANOSECONDS = (
+    10_000_000  # nanoseconds by which the time of a file may be behind the clock
+)
+_HEARTBEAT_SECONDS = 20.0  # between two signs that a command still runs
+_HEARTBEAT_MARGIN_NANOSECONDS = (
+    60 * 1_000_000_000
+)  # nanoseconds after the last of them in which it may have run
 
 
 class GuardedWorkspace(Struct, frozen=True):
@@ -96,13 +100,13 @@ class GuardWatch:
         they are moved away in the end.
         """
         with self._lock:
-            found = self._guards.found()
-            return found.only(self._first.paths) if self._running else found
+            paths = self._guards.paths()
+            return paths.only(self._first.paths) if self._running else paths
 
-    def named_by_git(self, paths: Sequence[str]) -> str:
+    def path_named_by_git(self, paths: Sequence[str]) -> str:
         """One of these paths that git would run or read by a setting; "" if it is none of them."""
         with self._lock:
-            return self._guards.named_by_git(paths)
+            return self._guards.path_named_by_git(paths)
 
     def begin(self, allowed: AllowedPaths) -> GuardedPaths:
         """A command that writes is about to start. The result is as of `paths`.
@@ -110,16 +114,16 @@ class GuardWatch:
         Raises `OSError` where the state cannot be stored.
         """
         with self._lock:
-            found = self._guards.found()
+            paths = self._guards.paths()
             if not self._running:
-                self._first = found
-                self._state = read_state(found, self._state)
+                self._first = paths
+                self._state = read_state(paths, self._state)
                 self._held, self._unheld = None, 0
                 self._stored.begin(self._state)
                 self._known.begin()
             self._running.append(allowed)
             self._unheld += 1
-            return found.only(self._first.paths)
+            return paths.only(self._first.paths)
 
     def hold(self, paths: Iterable[str]) -> None:
         """The command that began last cannot write these paths, whatever it does.
@@ -144,29 +148,29 @@ class GuardWatch:
         workspace = self.workspace
         with self._lock:
             try:
-                found, before = self._guards.found(), self._state
-                now = read_state(found, before, before.targets)
+                paths, before = self._guards.paths(), self._state
+                state = read_state(paths, before, before.targets)
                 roots = (*workspace.roots, *workspace.repositories)
-                made, accepted, by_others = undo_changes(
+                undone, accepted, by_others = undo_changes(
                     before,
-                    now,
+                    state,
                     Reach(roots, workspace.quarantine, self._all_held),
                     self._running,
                     self._known.has,
                 )
-                self._known.note(before, now, made, accepted)
+                self._known.note(before, state, undone, accepted)
             finally:
                 self._running.remove(allowed)
-            self._accept(now, [*accepted, *by_others])
+            self._accept(state, [*accepted, *by_others])
             if not self._running:
                 self._stored.end()
             others = self._not_reported(by_others)
-        return GuardReport(tuple(made), tuple(accepted), others)
+        return GuardReport(tuple(undone), tuple(accepted), others)
 
     def _not_reported(self, paths: Sequence[str]) -> tuple[str, ...]:
         """The guarded directories that these are in, each once: an editor writes all the time."""
         held = self._held or ()
-        tops = {one for path in paths for one in and_above(path) if one in held}
+        tops = {top for path in paths for top in and_above(path) if top in held}
         new = tops - self._reported
         self._reported |= new
         return tuple(sorted(new))
@@ -186,13 +190,13 @@ class GuardWatch:
     def close(self) -> None:
         self._stored.close()
 
-    def _accept(self, now: GuardState, accepted: Sequence[str]) -> None:
+    def _accept(self, state: GuardState, accepted: Sequence[str]) -> None:
         """What another command does to these from here on is compared with how they are now."""
         if not self._running or not accepted:
             return
         prints, steps = dict(self._state.prints), dict(self._state.steps)
         for path in accepted:
-            for ours, theirs in ((prints, now.prints), (steps, now.steps)):
+            for ours, theirs in ((prints, state.prints), (steps, state.steps)):
                 ours.pop(path, None)
                 if path in theirs:
                     ours[path] = theirs[path]
@@ -200,8 +204,8 @@ class GuardWatch:
             self._state,
             prints=prints,
             steps=steps,
-            repositories=self._state.repositories | now.repositories,
-            targets=self._state.targets | now.targets,
+            repositories=self._state.repositories | state.repositories,
+            targets=self._state.targets | state.targets,
         )
         self._stored.begin(self._state)
 
@@ -254,9 +258,9 @@ class _Stored:
         self._state = state
 
     def beat(self) -> None:
-        now = time.monotonic()
-        if self._file and now > self._last_beat + _BEAT:
-            self._last_beat = now
+        clock = time.monotonic()
+        if self._file and clock > self._last_beat + _HEARTBEAT_SECONDS:
+            self._last_beat = clock
             with suppress(OSError):
                 os.utime(self._file + _RUNS)
 
@@ -280,61 +284,70 @@ class _KnownChanges:
     """
 
     def __init__(self, states: str) -> None:
-        self._folder = os.path.join(states, _KNOWN) if states else ""
+        self._folder = os.path.join(states, _NOTES_DIRECTORY) if states else ""
         self._since = 0
 
     def begin(self) -> None:
-        self._since = time.time_ns() - _BEFORE
+        self._since = time.time_ns() - _CLOCK_LAG_NANOSECONDS
 
-    def has(self, path: str, now: Fingerprint | None) -> bool:
+    def has(self, path: str, current: Fingerprint | None) -> bool:
         if not self._folder:
             return False
-        folders = [path] if now is not None else and_above(path)
-        return any(self._is_noted(one, now) for one in folders)
+        folders = [path] if current is not None else and_above(path)
+        return any(self._is_noted(folder, current) for folder in folders)
 
     def note(
         self,
         before: GuardState,
         after: GuardState,
-        made: Sequence[GuardChange],
+        changes: Sequence[GuardChange],
         accepted: Sequence[str],
     ) -> None:
-        states = {one.path: before.at(one.path) for one in made}
+        states = {change.path: before.at(change.path) for change in changes}
         states |= {path: after.at(path) for path in accepted}
         if not states or not self._folder:
             return
         make_directories(Path(self._folder))
-        for path, one in states.items():
+        for path, change in states.items():
             with suppress(OSError):  # then another may undo it, which loses nothing
-                os.close(opened(self._name(path, one), os.O_WRONLY | os.O_CREAT))
-                os.utime(self._name(path, one))
+                os.close(opened(self._name(path, change), os.O_WRONLY | os.O_CREAT))
+                os.utime(self._name(path, change))
 
-    def _is_noted(self, path: str, now: Fingerprint | None) -> bool:
+    def _is_noted(self, path: str, current: Fingerprint | None) -> bool:
         try:
-            return os.stat(self._name(path, now)).st_mtime_ns >= self._since
+            return os.stat(self._name(path, current)).st_mtime_ns >= self._since
         except OSError:
             return False
 
-    def _name(self, path: str, one: Fingerprint | None) -> str:
-        what = () if one is None else (one.kind, one.mode, one.target, one.digest.hex())
-        text = repr((path, *what)).encode(errors="surrogateescape")
+    def _name(self, path: str, fingerprint: Fingerprint | None) -> str:
+        content = (
+            ()
+            if fingerprint is None
+            else (
+                fingerprint.kind,
+                fingerprint.mode,
+                fingerprint.target,
+                fingerprint.digest.hex(),
+            )
+        )
+        text = repr((path, *content)).encode(errors="surrogateescape")
         return os.path.join(self._folder, sha256(text).hexdigest())
 
 
 def undo_after_kill(workspace: GuardedWorkspace) -> list[GuardChange]:
     """Compare with the states of refolds that were killed while a command ran here."""
-    made = list[GuardChange]()
+    changes = list[GuardChange]()
     try:
         names = sorted(os.listdir(workspace.states)) if workspace.states else []
     except OSError:
-        return made
+        return changes
     for name in names:
-        if name == _KNOWN:
+        if name == _NOTES_DIRECTORY:
             continue
         file = os.path.join(workspace.states, name)
         if not owner_lives(name):
-            made += _undo(file, workspace)
-    return made
+            changes += _undo(file, workspace)
+    return changes
 
 
 def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
@@ -350,7 +363,7 @@ def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
         os.rename(file, mine)
     except OSError:
         return []
-    stored, ended = _stored(mine)
+    stored, ended = _read_stored(mine)
     theirs = (*stored.roots, *stored.repositories)
     if not any(below(a, b) or below(b, a) for a in theirs for b in workspace.roots):
         os.rename(mine, file)  # of another workspace
@@ -363,35 +376,41 @@ def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
         state.beyond,
         workspace.covered,
     )
-    now = read_state(guards.found(), state, state.targets)
-    before = _without_later(state, now, ended)
+    current = read_state(guards.paths(), state, state.targets)
+    before = _without_later(state, current, ended)
     reach = Reach(theirs, workspace.quarantine, frozenset(stored.held))
     # None is new: no other refold has had to do with it.
-    made = undo_changes(before, now, reach, (), lambda path, now: False).made
+    changes = undo_changes(before, current, reach, (), lambda path, now: False).made
     # Another refold may have begun a command since, and have seen what was undone just now.
-    _KnownChanges(workspace.states).note(before, now, made, ())
+    _KnownChanges(workspace.states).note(before, current, changes, ())
     with suppress(OSError):
         os.unlink(mine)
-    return made
+    return changes
 
 
-def _stored(file: str) -> tuple[StoredState, int]:
+def _read_stored(file: str) -> tuple[StoredState, int]:
     """What it holds, and when the last command ended at the latest. Empty if it is damaged."""
     import msgspec
 
     try:
         data, about = Path(file).read_bytes(), os.stat(file)
-        return msgspec.msgpack.decode(data, type=StoredState), about.st_mtime_ns + _MARGIN
+        return msgspec.msgpack.decode(
+            data, type=StoredState
+        ), about.st_mtime_ns + _HEARTBEAT_MARGIN_NANOSECONDS
     except (OSError, msgspec.DecodeError):
         return StoredState((), (), GuardState()), 0
 
 
-def _without_later(before: GuardState, now: GuardState, ended: int) -> GuardState:
+def _without_later(before: GuardState, current: GuardState, ended: int) -> GuardState:
     """`before`, with what changed when no command could run any more: the user has done that."""
     prints, steps = dict(before.prints), dict(before.steps)
-    for ours, theirs in ((prints, now.prints), (steps, now.steps)):
-        ours |= {path: one for path, one in theirs.items() if one.changed > ended}
-    for path in before.prints.keys() - now.prints.keys():
+    for ours, theirs in ((prints, current.prints), (steps, current.steps)):
+        ours |= {
+            path: fingerprint
+            for path, fingerprint in theirs.items()
+            if fingerprint.changed > ended
+        }
+    for path in before.prints.keys() - current.prints.keys():
         with suppress(OSError):
             if os.lstat(os.path.dirname(path)).st_ctime_ns > ended:
                 del prints[path]

@@ -23,23 +23,21 @@ from refold.safe_open import read_regular
 from refold.values.path_names import KEYS, below, guarded, near
 
 _MAX_DIRECTORIES = 5000  # that the first search looks through
-_LISTS = stat.S_IRUSR | stat.S_IXUSR
-_SETTLED = 50_000_000  # nanoseconds: what changed just now may change unseen again
-_PACKAGES = {
-    "node_modules", "site-packages", "__pycache__", ".tox", ".nox", ".mypy_cache",
-    ".ruff_cache",
-}  # fmt: skip
-_SETTINGS = ("config", "config.worktree")
+_LIST_MODE = stat.S_IRUSR | stat.S_IXUSR
+_RACY_NANOSECONDS = 50_000_000  # what changed just now may change unseen again
+_PACKAGES = {"node_modules", "site-packages", "__pycache__", ".tox", ".nox"}
+_PACKAGE_FOLDERS = _PACKAGES | {".mypy_cache", ".ruff_cache"}
+_CONFIG_NAMES = ("config", "config.worktree")
 _IN_REPOSITORY = ("config", "config.worktree", "hooks", "commondir", "info/attributes")
-_POINTER = "gitdir: "
-_LONGEST = 4096  # bytes of a file that only points somewhere
+_GITDIR_PREFIX = "gitdir: "
+_MAX_POINTER_BYTES = 4096
 _HEAD, _PARTS = "head", {"objects", "refs"}  # what makes a directory a repository
-_DECIDING = (
+_DECISIVE_FILES = (
     *_IN_REPOSITORY,
     *(f"{folder}/{name}" for folder, names in STEP_FILES.items() for name in names),
 )
-_FOLDERS = {"info", *STEP_FILES}  # in which some files decide
-_OF_GIT = {_HEAD, *_PARTS, *(name.split("/")[0] for name in _DECIDING)}
+_DECISIVE_FOLDERS = {"info", *STEP_FILES}
+_OF_GIT = {_HEAD, *_PARTS, *(name.split("/")[0] for name in _DECISIVE_FILES)}
 _MAX_REPOSITORIES = 2000  # that belong to one: its submodules and linked worktrees
 _MAX_NAME_DEPTH = 8  # directories in the name of a submodule
 
@@ -65,7 +63,7 @@ class GuardedPaths(Struct, frozen=True):
         """The same, without what came up since `paths` was found."""
         return GuardedPaths(
             self.paths & paths,
-            {path: said for path, said in self.links.items() if path in paths},
+            {path: target for path, target in self.links.items() if path in paths},
             self.repositories,
             self.ages,
             self.targets,
@@ -111,12 +109,12 @@ class Guards:
         self._beyond = None if beyond is None else set(beyond)
         self._ages, self._looks = dict[str, int](), 0
 
-    def found(self) -> GuardedPaths:
+    def paths(self) -> GuardedPaths:
         paths, repositories = set[str](), dict[str, str]()
         checkouts = {
             git: repository_of(git) for git in filter(None, map(_git_above, self._roots))
         }
-        for path in self._named():
+        for path in self._named_paths():
             if os.path.basename(path).lower() == ".git":
                 paths.add(path)
                 inside = repository_of(path)
@@ -127,11 +125,11 @@ class Guards:
                 continue
             checkouts[path] = inside
             for directory in inside:
-                there = _guarded_inside(directory)
-                paths.update(there)
-                repositories |= dict.fromkeys(there, directory)
-        directories = dict.fromkeys(one for inside in checkouts.values() for one in inside)
-        steps = frozenset(step for one in directories for step in step_files(one))
+                guarded = _existing_guarded(directory)
+                paths.update(guarded)
+                repositories |= dict.fromkeys(guarded, directory)
+        directories = dict.fromkeys(git for inside in checkouts.values() for git in inside)
+        steps = frozenset(step for git in directories for step in step_files(git))
         targets = self._targets(checkouts, paths, repositories)
         paths |= targets.keys()
         links = dict(_links(paths))
@@ -146,15 +144,15 @@ class Guards:
             frozenset(shut), links, repositories, self._ages, targets, beyond, steps
         )
 
-    def named_by_git(self, paths: Iterable[str]) -> str:
+    def path_named_by_git(self, paths: Iterable[str]) -> str:
         """One of these paths that git would run or read by a setting; "" if it is none of them.
 
         Only repositories count that the last search came upon.
         """
         if self._repositories is None:
-            self.found()
+            self.paths()
         known = self._repositories or ()
-        named = (p for p in paths for one in known if self._git.names(p, one))
+        named = (p for p in paths for directory in known if self._git.names(p, directory))
         return next(named, "")
 
     def _targets(
@@ -169,12 +167,12 @@ class Guards:
         """
         targets, known = dict[str, str](), list[Repository]()
         for git, directories in checkouts.items():
-            configs = [f"{d}/{name}" for d in directories for name in _SETTINGS]
-            trees = (tree for one in configs for tree in self._git.worktrees(one))
+            configs = [f"{d}/{name}" for d in directories for name in _CONFIG_NAMES]
+            trees = (tree for config in configs for tree in self._git.worktrees(config))
             tops = dict.fromkeys((os.path.dirname(git), *trees))
             known.append(Repository((*configs,), (*tops,)))
             for path, file, includes in self._git.targets(known[-1]):
-                if any(one in paths and not _is_git(one) for one in and_above(path)):
+                if any(p in paths and not _is_git(p) for p in and_above(path)):
                     continue
                 targets.setdefault(path, file)
                 if includes:
@@ -182,7 +180,7 @@ class Guards:
         self._repositories = known
         return targets
 
-    def _named(self) -> Iterable[str]:
+    def _named_paths(self) -> Iterable[str]:
         """Most commands make and remove no entry of any directory: then no search is needed."""
         if not self._seen or not _are_unchanged(self._seen):
             self._seen = []
@@ -190,36 +188,37 @@ class Guards:
         return self._names
 
     def _search(self) -> Iterator[str]:
-        before, now, settled = self._known, dict[str, _Directory](), True
+        before, current, settled = self._known, dict[str, _Directory](), True
         beyond, waiting = self._beyond or set[str](), deque((r, r) for r in self._roots)
         while waiting:
             path, root = waiting.popleft()
-            if path in now or path in beyond:
+            if path in current or path in beyond:
                 continue
-            if self._beyond is None and len(now) >= _MAX_DIRECTORIES:
+            if self._beyond is None and len(current) >= _MAX_DIRECTORIES:
                 beyond.add(path)
                 continue
             known = before.get(path)
-            here = _look(path, root, known)
-            if here is None and self._beyond is None and os.path.lexists(path):
+            entry = _look(path, root, known)
+            if entry is None and self._beyond is None and os.path.lexists(path):
                 beyond.add(path)
-            elif here is None and _make_readable(path, root, was_known=known is not None):
-                here = _look(path, root, known)
-            if here is not None:
-                now[path] = here
-                yield from here.guarded
-                waiting += [(p, root) for p in here.below if p not in self._covered]
-            settled = settled and here is not None and here.is_settled
-        self._known, self._beyond = now, beyond
-        # What is not there now can come where no directory was seen, by a link to packages.
-        self._seen = [(path, one.changed) for path, one in now.items()] if settled else []
+            elif entry is None and _make_readable(path, root, was_known=known is not None):
+                entry = _look(path, root, known)
+            if entry is not None:
+                current[path] = entry
+                yield from entry.guarded
+                waiting += [(p, root) for p in entry.below if p not in self._covered]
+            settled = settled and entry is not None and entry.is_settled
+        self._known, self._beyond = current, beyond
+        # What is not there now can come where no entry was seen, by a link to packages.
+        seen = ((path, entry.changed) for path, entry in current.items())
+        self._seen = list(seen) if settled else []
 
 
-def _are_unchanged(seen: Iterable[tuple[str, int]]) -> bool:
+def _are_unchanged(directories: Iterable[tuple[str, int]]) -> bool:
     """Is the time of the last change of each of these directories as it was?"""
     lstat = os.lstat
     try:
-        return all(lstat(path).st_ctime_ns == changed for path, changed in seen)
+        return all(lstat(path).st_ctime_ns == changed for path, changed in directories)
     except OSError:
         return False
 
@@ -229,23 +228,25 @@ def _make_readable(path: str, root: str, *, was_known: bool) -> bool:
 
     One that no program can enter, and that was never known, hides nothing.
     """
-    from refold.place.openat import FOLDER, beneath  # that is rare
+    from refold.place.openat import FOLDER_FLAGS, beneath  # that is rare
 
     with suppress(OSError):
-        top = os.open(root, FOLDER)
+        top = os.open(root, FOLDER_FLAGS)
         try:
-            here = beneath(top, os.path.relpath(path, root), FOLDER)
+            descriptor = beneath(top, os.path.relpath(path, root), FOLDER_FLAGS)
         finally:
             os.close(top)
         try:
-            about = os.stat(here)
+            about = os.stat(descriptor)
             enters = was_known or about.st_mode & stat.S_IXUSR
-            if about.st_mode & _LISTS == _LISTS or not enters:
+            if about.st_mode & _LIST_MODE == _LIST_MODE or not enters:
                 return False
             # A descriptor that only names a directory changes it only by this path.
-            os.chmod(f"/proc/self/fd/{here}", stat.S_IMODE(about.st_mode) | _LISTS)
+            os.chmod(
+                f"/proc/self/fd/{descriptor}", stat.S_IMODE(about.st_mode) | _LIST_MODE
+            )
         finally:
-            os.close(here)
+            os.close(descriptor)
         return True
     return False
 
@@ -259,7 +260,7 @@ class _Directory(Struct, frozen=True):
     @property
     def is_settled(self) -> bool:
         """Can it not have changed since it was looked at without another time?"""
-        return self.looked > self.changed + _SETTLED
+        return self.looked > self.changed + _RACY_NANOSECONDS
 
 
 def _look(path: str, root: str, known: _Directory | None) -> _Directory | None:
@@ -287,7 +288,7 @@ def _directory(
         entry.path
         for entry in entries
         if entry.name not in shut
-        and entry.name not in _PACKAGES
+        and entry.name not in _PACKAGE_FOLDERS
         and entry.is_dir(follow_symlinks=False)
     ]  # fmt: skip
     links = (entry.path for entry in entries if entry.is_symlink())
@@ -303,7 +304,7 @@ def _directory(
 def _is_passed_over(path: str, root: str) -> bool:
     """Is it among packages or in a guarded directory, where no search comes by itself?"""
     parts = near(path, root).split("/")
-    return below(path, root) and any(p in _PACKAGES or guarded((p,)) for p in parts)
+    return below(path, root) and any(p in _PACKAGE_FOLDERS or guarded((p,)) for p in parts)
 
 
 def makes_repository(names: Set[str]) -> bool:
@@ -329,20 +330,20 @@ def git_part(paths: Sequence[str]) -> str:
     named = dict[str, dict[str, str]]()  # of each directory, names in it, with such a path
     for path in paths:
         parts = path.split("/")
-        for at in range(1, len(parts)):
-            if parts[at].lower() in _OF_GIT:
-                inside = named.setdefault("/".join(parts[:at]), {})
-                deep = parts[at].lower() in _FOLDERS
-                part = "/".join(parts[at : at + 2 if deep else at + 1])
+        for index in range(1, len(parts)):
+            if parts[index].lower() in _OF_GIT:
+                inside = named.setdefault("/".join(parts[:index]), {})
+                deep = parts[index].lower() in _DECISIVE_FOLDERS
+                part = "/".join(parts[index : index + 2 if deep else index + 1])
                 inside.setdefault(part.lower(), path)
     for directory, inside in named.items():
-        there = {name for name in _OF_GIT if os.path.lexists(f"{directory}/{name}")}
-        there |= {_HEAD} if os.path.lexists(f"{directory}/HEAD") else set()
-        if not makes_repository(there | inside.keys()):
+        present = {name for name in _OF_GIT if os.path.lexists(f"{directory}/{name}")}
+        present |= {_HEAD} if os.path.lexists(f"{directory}/HEAD") else set()
+        if not makes_repository(present | inside.keys()):
             continue
-        if not makes_repository(there):
+        if not makes_repository(present):
             return next(iter(inside.values()))
-        for name in _DECIDING:
+        for name in _DECISIVE_FILES:
             if name in inside:
                 return inside[name]
     return ""
@@ -350,7 +351,7 @@ def git_part(paths: Sequence[str]) -> str:
 
 def repository_of(path: str) -> list[str]:
     """The directories of the repository that a `.git` refers to: its own come last."""
-    directory = pointed_to(path) if os.path.isfile(path) else os.path.realpath(path)
+    directory = gitdir_target(path) if os.path.isfile(path) else os.path.realpath(path)
     return directories_of(directory) if directory and os.path.isdir(directory) else []
 
 
@@ -360,13 +361,13 @@ def directories_of(directory: str) -> list[str]:
     A `commondir` names another one, and says nothing of what lies in this: both are followed,
     with their submodules and linked worktrees, and with those of these.
     """
-    found, waiting = dict[str, None](), deque([directory])
-    while waiting and len(found) < _MAX_REPOSITORIES:
-        here = waiting.popleft()
-        if here not in found:
-            found[here] = None
-            waiting += (common_of(here), *_modules(here), *_children(here, "worktrees"))
-    return list(found)[::-1]
+    directories, waiting = dict[str, None](), deque([directory])
+    while waiting and len(directories) < _MAX_REPOSITORIES:
+        path = waiting.popleft()
+        if path not in directories:
+            directories[path] = None
+            waiting += (common_of(path), *_modules(path), *_children(path, "worktrees"))
+    return list(directories)[::-1]
 
 
 def common_of(directory: str) -> str:
@@ -382,7 +383,7 @@ def worktree_of(root: str) -> str:
     repository must list the worktree, in a place where only its owner can write.
     """
     git = os.path.join(root, ".git")
-    directory = pointed_to(git) if os.path.isfile(git) else ""
+    directory = gitdir_target(git) if os.path.isfile(git) else ""
     above, _ = os.path.split(directory)
     common = os.path.dirname(above)
     if not directory or os.path.basename(above) != "worktrees":
@@ -403,9 +404,9 @@ def proven_repository(root: str) -> str:
     if os.path.isdir(git):
         linked = any(map(os.path.islink, parts)) or common_of(git) != git
         return "" if linked else git
-    directory = pointed_to(git)
-    above, found, _ = directory.partition("/.git/modules/")
-    return directory if found and below(root, above) else worktree_of(root)
+    directory = gitdir_target(git)
+    above, separator, _ = directory.partition("/.git/modules/")
+    return directory if separator and below(root, above) else worktree_of(root)
 
 
 def _is_repository(directory: str) -> bool:
@@ -415,7 +416,7 @@ def _is_repository(directory: str) -> bool:
         head = os.lstat(os.path.join(directory, "HEAD"))
     except OSError:
         return False
-    mine = all(each.st_uid == os.geteuid() for each in (*parts, head))
+    mine = all(status.st_uid == os.geteuid() for status in (*parts, head))
     return (
         mine and all(stat.S_ISDIR(p.st_mode) for p in parts) and stat.S_ISREG(head.st_mode)
     )
@@ -427,18 +428,18 @@ def start_of(path: str) -> str:
     Git leaves out the ends of lines at its end, and no blanks. A pipe is not waited for.
     """
     try:
-        said, _ = read_regular(path, _LONGEST)
+        start, _ = read_regular(path, _MAX_POINTER_BYTES)
     except (OSError, ValueError):
         return ""
-    return os.fsdecode(said.rstrip(b"\r\n").partition(b"\0")[0])
+    return os.fsdecode(start.rstrip(b"\r\n").partition(b"\0")[0])
 
 
-def pointed_to(path: str) -> str:
+def gitdir_target(path: str) -> str:
     """The directory that a `.git` file names; "" if it names none."""
-    said = start_of(path)
-    if not said.startswith(_POINTER):
+    start = start_of(path)
+    if not start.startswith(_GITDIR_PREFIX):
         return ""
-    named = said.removeprefix(_POINTER)
+    named = start.removeprefix(_GITDIR_PREFIX)
     return os.path.realpath(os.path.join(os.path.dirname(path), named))
 
 
@@ -446,7 +447,7 @@ def steps_elsewhere(paths: Iterable[str]) -> Iterator[str]:
     """The same folders of steps, where a `.git` file says that the repository is elsewhere."""
     for path in paths:
         git, name = os.path.split(path)
-        if name in STEP_FILES and (directory := pointed_to(git)):
+        if name in STEP_FILES and (directory := gitdir_target(git)):
             yield f"{directory}/{name}"
 
 
@@ -463,13 +464,13 @@ def _modules(directory: str) -> Iterator[str]:
 
 
 def _children(directory: str, name: str) -> list[str]:
-    found = list[str]()
+    children = list[str]()
     with suppress(OSError), os.scandir(os.path.join(directory, name)) as entries:
-        found = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-    return sorted(found)
+        children = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return sorted(children)
 
 
-def _guarded_inside(directory: str) -> list[str]:
+def _existing_guarded(directory: str) -> list[str]:
     paths = (f"{directory}/{name}" for name in _IN_REPOSITORY)
     return [path for path in paths if os.path.lexists(path)]
 
@@ -482,9 +483,9 @@ def _links(paths: Set[str]) -> Iterator[tuple[str, str]]:
 
 def _git_above(root: str) -> str:
     """The `.git` of the repository that a workspace is only a part of; "" if there is none."""
-    above = (f"{one.rstrip('/')}/.git" for one in and_above(root))
-    found = next(filter(os.path.lexists, above), "")
-    return "" if found == f"{root.rstrip('/')}/.git" else found
+    above = (f"{path.rstrip('/')}/.git" for path in and_above(root))
+    repository = next(filter(os.path.lexists, above), "")
+    return "" if repository == f"{root.rstrip('/')}/.git" else repository
 
 
 def and_above(path: str) -> Iterator[str]:

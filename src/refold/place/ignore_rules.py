@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from refold import programs
 
 # Where no repository says what can be made again, these are known for it.
-_HEAVY = (
+_HEAVY_DIRECTORIES = (
     "node_modules/", ".venv/", "venv/", "__pycache__/", "target/", "dist/", ".tox/",
     ".nox/", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".hypothesis/", ".gradle/",
     ".next/", ".nuxt/", ".parcel-cache/", ".turbo/", ".cache/", ".direnv/", ".terraform/",
     "bower_components/", "*.pyc", ".DS_Store",
 )  # fmt: skip
 HALF_WRITTEN = ".refold-restore-"  # how the name of a file begins that is not whole yet
-_LONGEST = 1024 * 1024  # bytes of such a file that are read
-_SECONDS = 5.0  # for git to say one setting
-_SPECIAL = rb"([\\*?\[\]!# ])"
+_MAX_IGNORE_FILE_BYTES = 1024 * 1024  # of such a file that are read
+_GIT_CONFIG_SECONDS = 5.0  # for git to say one setting
+_SPECIAL_CHARACTERS = rb"([\\*?\[\]!# ])"
 
 
 class IgnoreRules:
@@ -38,16 +38,18 @@ class IgnoreRules:
         """
         lines = [self._of_person()]
         if top:
-            lines.append(_read(os.path.join(shared_git_folder(top), "info", "exclude")))
+            lines.append(_read(os.path.join(common_git_folder(top), "info", "exclude")))
         else:
-            lines.extend(os.fsencode(each) for each in _HEAVY)
+            lines.extend(os.fsencode(pattern) for pattern in _HEAVY_DIRECTORIES)
         tree = top or folder
         lines += [
             os.fsencode("/")
-            + re.sub(_SPECIAL, rb"\\\1", os.fsencode(os.path.relpath(each, tree)))
+            + re.sub(
+                _SPECIAL_CHARACTERS, rb"\\\1", os.fsencode(os.path.relpath(pattern, tree))
+            )
             + b"/"
-            for each in (*self._ours, *others)
-            if each.startswith(tree.rstrip("/") + "/") and "\n" not in each
+            for pattern in (*self._ours, *others)
+            if pattern.startswith(tree.rstrip("/") + "/") and "\n" not in pattern
         ]
         lines.append(os.fsencode(f"{HALF_WRITTEN}*"))
         return b"\n".join(lines) + b"\n"
@@ -63,26 +65,26 @@ def excludes_of_user(environ: Mapping[str, str], git: str) -> bytes:
 
     `git`: the program, which says where the file is; "" if there is none.
     """
-    return _read((git and _named(environ, git)) or _usual(environ))
+    return _read((git and _excludes_file(environ, git)) or _usual(environ))
 
 
-def _named(environ: Mapping[str, str], git: str) -> str:
+def _excludes_file(environ: Mapping[str, str], git: str) -> str:
     if not environ.get("HOME", "").startswith("/"):
         return ""
     # Reading settings runs nothing. Only the user's own are asked for.
     names = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "PATH")
     passed = {name: environ[name] for name in names if name in environ}
     try:
-        done = programs.run(
+        result = programs.run(
             (git, "config", "--global", "--includes", "--type=path", "--get",
              "core.excludesFile"),
             cwd="/",
             env={**passed, "GIT_DIR": "/nonexistent", "LC_ALL": "C"},
-            seconds=_SECONDS,
+            seconds=_GIT_CONFIG_SECONDS,
         )  # fmt: skip
     except (OSError, programs.TimedOut):
         return ""
-    return os.fsdecode(done.stdout).strip("\n") if done.returncode == 0 else ""
+    return os.fsdecode(result.stdout).strip("\n") if result.returncode == 0 else ""
 
 
 def _usual(environ: Mapping[str, str]) -> str:
@@ -93,14 +95,14 @@ def _usual(environ: Mapping[str, str]) -> str:
 
 def repository_around(folder: str) -> str:
     """The directory of the repository that `folder` lies in, or "" if in none."""
-    here = folder
+    directory = folder
     while True:
-        if _looks_like_git(os.path.join(here, ".git")):
-            return here
-        above = os.path.dirname(here)
-        if above == here:
+        if _looks_like_git(os.path.join(directory, ".git")):
+            return directory
+        above = os.path.dirname(directory)
+        if above == directory:
             return ""
-        here = above
+        directory = above
 
 
 def git_folder(top: str) -> str:
@@ -108,15 +110,15 @@ def git_folder(top: str) -> str:
     place = os.path.join(top, ".git")
     if os.path.isdir(place):
         return place
-    said = os.fsdecode(_read(place)).strip()
-    return os.path.join(top, said.removeprefix("gitdir: ")) if said else place
+    pointer = os.fsdecode(_read(place)).strip()
+    return os.path.join(top, pointer.removeprefix("gitdir: ")) if pointer else place
 
 
-def shared_git_folder(top: str) -> str:
+def common_git_folder(top: str) -> str:
     """The same, but for a second work tree that of the first."""
-    found = git_folder(top)
-    common = os.fsdecode(_read(os.path.join(found, "commondir"))).strip()
-    return os.path.join(found, common) if common else found
+    folder = git_folder(top)
+    common = os.fsdecode(_read(os.path.join(folder, "commondir"))).strip()
+    return os.path.join(folder, common) if common else folder
 
 
 def _looks_like_git(place: str) -> bool:
@@ -129,7 +131,7 @@ def _read(name: str) -> bytes:
         # Not waiting for a pipe that nobody writes to.
         with open(name, "rb", opener=_opener) as file:
             if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return file.read(_LONGEST)
+                return file.read(_MAX_IGNORE_FILE_BYTES)
     except (OSError, ValueError):
         pass
     return b""

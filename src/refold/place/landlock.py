@@ -15,16 +15,16 @@ from msgspec import Struct
 from refold.place.syscalls import call, no_new_privileges
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
-_VERSION = 1
+_GET_VERSION = 1
 _RULE_PATH = 1
 
 _WRITE_FILE = 1 << 1
-_REMOVE = 1 << 4 | 1 << 5
-_MAKE = 1 << 6 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12
+_REMOVE_RIGHTS = 1 << 4 | 1 << 5
+_MAKE_RIGHTS = 1 << 6 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12
 _REFER, _TRUNCATE = 1 << 13, 1 << 14
 _OF_FILES = _WRITE_FILE | _TRUNCATE
-_TCP = 1 << 0 | 1 << 1  # bind, connect
-_SCOPED = 1 << 0 | 1 << 1  # abstract sockets, signals
+_TCP_RIGHTS = 1 << 0 | 1 << 1  # bind, connect
+_SCOPES = 1 << 0 | 1 << 1  # abstract sockets, signals
 
 
 class Restrictions(Struct, frozen=True):
@@ -44,7 +44,7 @@ def version() -> int:
     if platform.system() != "Linux":
         return 0
     try:
-        return call(_CREATE, None, 0, _VERSION)
+        return call(_CREATE, None, 0, _GET_VERSION)
     except OSError:
         return 0
 
@@ -53,8 +53,8 @@ def restrict_thread(rights: Restrictions) -> None:
     """For this thread and all it starts from now on. Raises `OSError`."""
     known = version()
     files = 0 if rights.writable is None else _writing(known)
-    tcp = _TCP if rights.tcp and known >= 4 else 0
-    scoped = _SCOPED if rights.others and known >= 6 else 0
+    tcp = _TCP_RIGHTS if rights.tcp and known >= 4 else 0
+    scoped = _SCOPES if rights.others and known >= 6 else 0
     if not (files or tcp or scoped):
         return
     size = 8 if known < 4 else 16 if known < 6 else 24
@@ -74,14 +74,14 @@ def _allow(rules: int, paths: Sequence[str], rights: int) -> None:
         except OSError:  # what is not there cannot be written
             continue
         try:
-            held = rights if os.path.isdir(path) else rights & _OF_FILES
-            call(_ADD, rules, _RULE_PATH, struct.pack("=Qi", held, number), 0)
+            path_rights = rights if os.path.isdir(path) else rights & _OF_FILES
+            call(_ADD, rules, _RULE_PATH, struct.pack("=Qi", path_rights, number), 0)
         finally:
             os.close(number)
 
 
 def _writing(known: int) -> int:
-    rights = _WRITE_FILE | _REMOVE | _MAKE
+    rights = _WRITE_FILE | _REMOVE_RIGHTS | _MAKE_RIGHTS
     if known >= 2:
         rights |= _REFER
     if known >= 3:

@@ -18,11 +18,11 @@ from contextlib import suppress
 from msgspec import Struct
 
 _LEFT_OVER = 64 * 1024 * 1024  # bytes that a disk must keep, for the journal, too
-_NEAR = 1024 * 1024 * 1024  # bytes: less is written within a second or so
+_NEARLY_FULL_BYTES = 1024 * 1024 * 1024  # less is written within a second or so
 _NEAR_AGAIN = 0.005  # seconds: a GB in one is no rare speed
-_MEBIBYTE = 1024 * 1024
-_MEGABYTE = 1_000_000
-_PROPORTIONAL = rb"(?m)^Pss: +(\d+) kB"
+_MEBIBYTE_BYTES = 1024 * 1024
+_MEGABYTE_BYTES = 1_000_000
+_PSS_LINE = rb"(?m)^Pss: +(\d+) kB"
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -64,11 +64,11 @@ def set_limits(pid: int, limits: Limits, queues: int) -> None:
     It is in a space of its own: no other process counts as its user's, unless that is
     root.
     """
-    most = {resource.RLIMIT_CORE: 0, resource.RLIMIT_MSGQUEUE: queues}
+    limits_by_resource = {resource.RLIMIT_CORE: 0, resource.RLIMIT_MSGQUEUE: queues}
     if os.geteuid() != 0:
         # Threads count as processes here, so it is no more than a stop to the worst.
-        most[resource.RLIMIT_NPROC] = limits.processes * 8
-    for kind, bound in most.items():
+        limits_by_resource[resource.RLIMIT_NPROC] = limits.processes * 8
+    for kind, bound in limits_by_resource.items():
         with suppress(OSError, ValueError):  # gone, or more than it may have
             resource.prlimit(pid, kind, (bound, bound))
     with suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "wb") as file:
@@ -89,11 +89,13 @@ def limit_exceeded(
     numbers = list(pids)
     if len(numbers) > limits.processes:
         return f"it ran more than {limits.processes} processes at a time"
-    most = limits.bytes_of_memory
+    max_bytes = limits.bytes_of_memory
     on_disks = sum(map(_in_memory, disks_in_memory))
     # Memory that forks share is counted for each of them first, which is quick.
-    if all(on_disks + sum(map(look, numbers)) > most for look in (_own_memory, _share)):
-        return f"it used more than {most // _MEGABYTE:,} MB of memory"
+    if all(
+        on_disks + sum(map(look, numbers)) > max_bytes for look in (_own_memory, _share)
+    ):
+        return f"it used more than {max_bytes // _MEGABYTE_BYTES:,} MB of memory"
     return ""
 
 
@@ -109,39 +111,39 @@ class Disks:
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
-        found = dict[int, str]()
+        devices = dict[int, str]()
         for path in paths:
             with suppress(OSError):
-                found.setdefault(os.stat(path).st_dev, path)
-        self._watched = [path for path in found.values() if free_bytes(path) > _LEFT_OVER]
+                devices.setdefault(os.stat(path).st_dev, path)
+        self._watched = [path for path in devices.values() if free_bytes(path) > _LEFT_OVER]
         self._near = False  # could one be full within a moment?
-        self.filled()
+        self.full_disk()
 
     def next_look(self, otherwise: float) -> float:
         """When to ask again what is filled, by the monotonic clock."""
         return min(otherwise, time.monotonic() + _NEAR_AGAIN) if self._near else otherwise
 
-    def filled(self) -> str:
+    def full_disk(self) -> str:
         """The disk that has too little space left, in words; "" for none.
 
         It costs next to nothing.
         """
         left = [(free_bytes(path), path) for path in self._watched]
-        least, path = min(left, default=(_NEAR, ""))
-        self._near = least < _NEAR
+        least, path = min(left, default=(_NEARLY_FULL_BYTES, ""))
+        self._near = least < _NEARLY_FULL_BYTES
         if least > _LEFT_OVER:
             return ""
-        kept = f"{_LEFT_OVER // _MEBIBYTE} MiB must stay free"
-        return f"it filled the disk of {path}, on which {kept}"
+        reserve = f"{_LEFT_OVER // _MEBIBYTE_BYTES} MiB must stay free"
+        return f"it filled the disk of {path}, on which {reserve}"
 
 
 def free_bytes(path: str) -> int:
     """Bytes that can still be written there; 0 if unknown."""
     try:
-        found = os.statvfs(path)
+        stats = os.statvfs(path)
     except OSError:
         return 0
-    return found.f_bavail * found.f_frsize
+    return stats.f_bavail * stats.f_frsize
 
 
 def thread_count() -> int:
@@ -153,25 +155,25 @@ def thread_count() -> int:
         return 0
 
 
-def descendants(pid: int, most: int) -> list[int]:
+def descendants(pid: int, limit: int) -> list[int]:
     """A process and all below it; of a large number little more than `most`."""
-    found, waiting = list[int](), [pid]
-    while waiting and len(found) <= most:
-        one = waiting.pop()
-        found.append(one)
+    pids, waiting = list[int](), [pid]
+    while waiting and len(pids) <= limit:
+        parent = waiting.pop()
+        pids.append(parent)
         with suppress(OSError):
-            for thread in os.listdir(f"/proc/{one}/task"):
-                with open(f"/proc/{one}/task/{thread}/children", "rb") as file:
+            for thread in os.listdir(f"/proc/{parent}/task"):
+                with open(f"/proc/{parent}/task/{thread}/children", "rb") as file:
                     waiting.extend(int(child) for child in file.read().split())
-    return found
+    return pids
 
 
 def _ticks(pid: int) -> int:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # Its own name stands before, and may hold anything.
-            said = file.read().rpartition(b")")[2].split()
-        return sum(map(int, said[11:15]))
+            fields = file.read().rpartition(b")")[2].split()
+        return sum(map(int, fields[11:15]))
     except (OSError, ValueError):
         return 0
 
@@ -180,8 +182,8 @@ def _own_memory(pid: int) -> int:
     """What it does not share with others, about."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
-            said = file.read().split()
-        return (int(said[1]) - int(said[2])) * os.sysconf("SC_PAGE_SIZE")
+            fields = file.read().split()
+        return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0
 
@@ -190,19 +192,19 @@ def _share(pid: int) -> int:
     """Its memory, with what several share divided between them."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            found = re.search(_PROPORTIONAL, file.read())
+            pss = re.search(_PSS_LINE, file.read())
     except OSError:
         return _own_memory(pid)
-    return int(found[1]) * 1024 if found else 0
+    return int(pss[1]) * 1024 if pss else 0
 
 
 def _in_memory(disk: str) -> int:
     """The bytes of files on a disk that is in memory."""
     try:
-        found = os.statvfs(disk)
+        stats = os.statvfs(disk)
     except OSError:
         return 0
-    return (found.f_blocks - found.f_bfree) * found.f_frsize
+    return (stats.f_blocks - stats.f_bfree) * stats.f_frsize
 
 
 def _physical() -> int:

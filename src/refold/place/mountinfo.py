@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-_OCTAL = re.compile(r"\\([0-7]{3})")  # how blanks are written
+_OCTAL_ESCAPE = re.compile(r"\\([0-7]{3})")  # how blanks are written
 
 
 class Mount(Struct, frozen=True):
@@ -32,4 +32,4 @@ def mounts(pid: int) -> Iterator[Mount]:
 
 
 def _plain(path: str) -> str:
-    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), path)
+    return _OCTAL_ESCAPE.sub(lambda found: chr(int(found[1], 8)), path)

@@ -20,14 +20,14 @@ from refold.place.syscalls import call
 from refold.safe_open import read_regular
 from refold.values.path_names import below
 
-LONGEST = 4095  # bytes of a path, as the kernel counts
-FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-_NUMBER = 437  # of the system call openat2, on every machine that has it
+MAX_PATH_BYTES = 4095  # of a path, as the kernel counts
+FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_OPENAT2_NUMBER = 437  # of the system call openat2, on every machine that has it
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
-_TRIES = 100  # somebody renames directories while we look
+_MAX_RACE_TRIES = 100  # somebody renames directories while we look
 # O_NONBLOCK: opening a pipe that nobody writes to must not wait.
-LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_WHY = {
+READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_ERROR_TEXTS = {
     errno.ENOENT: "there is no such file or directory",
     errno.EEXIST: "a part of the path is a file, or another program made it in the meantime",
     errno.ENOTDIR: "a part of the path is not a directory",
@@ -53,17 +53,17 @@ def beneath(top: int, path: str, flags: int) -> int:
 def by_walking(top: int, path: str, flags: int) -> int:
     """The same with one call for each part of the path."""
     *way, last = _parts(path)
-    here = top
+    descriptor = top
     try:
         for part in way:
-            below = step(here, part, FOLDER)
-            here, before = below, here
+            below = step(descriptor, part, FOLDER_FLAGS)
+            descriptor, before = below, descriptor
             if before != top:
                 os.close(before)
-        return step(here, last, flags)
+        return step(descriptor, last, flags)
     finally:
-        if here != top:
-            os.close(here)
+        if descriptor != top:
+            os.close(descriptor)
 
 
 def by_openat2() -> Opening | None:
@@ -71,20 +71,20 @@ def by_openat2() -> Opening | None:
     if not sys.platform.startswith("linux"):
         return None
 
-    def opened(top: int, path: str, flags: int) -> int:
+    def open_path(top: int, path: str, flags: int) -> int:
         name = os.fsencode("/".join(_parts(path)))
         # O_NOFOLLOW would hide that the last part is a link.
-        how = (flags & ~os.O_NOFOLLOW, 0, _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH)
-        packed = struct.pack("=QQQ", *how)
-        for _ in range(_TRIES):
+        open_how = (flags & ~os.O_NOFOLLOW, 0, _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH)
+        packed = struct.pack("=QQQ", *open_how)
+        for _ in range(_MAX_RACE_TRIES):
             try:
-                return call(_NUMBER, top, name, packed, len(packed))
+                return call(_OPENAT2_NUMBER, top, name, packed, len(packed))
             except OSError as error:
                 if error.errno not in (errno.EAGAIN, errno.EINTR):
                     raise
         raise OSError(errno.ELOOP, "renamed too often")
 
-    return opened if _works(opened) else None
+    return open_path if _works(open_path) else None
 
 
 @cache
@@ -94,9 +94,9 @@ def _best() -> Opening:
 
 def _works(opened: Opening) -> bool:
     # Old kernels have no such call, and some containers forbid it.
-    top = os.open("/", FOLDER)
+    top = os.open("/", FOLDER_FLAGS)
     try:
-        os.close(opened(top, ".", FOLDER))
+        os.close(opened(top, ".", FOLDER_FLAGS))
     except OSError:
         return False
     finally:
@@ -105,7 +105,7 @@ def _works(opened: Opening) -> bool:
 
 
 def _parts(path: str) -> list[str]:
-    if len(os.fsencode(path)) > LONGEST:
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise OSError(errno.ENAMETOOLONG, "path too long")
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts or path.startswith("/"):
@@ -113,12 +113,12 @@ def _parts(path: str) -> list[str]:
     return parts or ["."]
 
 
-def step(here: int, part: str, flags: int) -> int:
+def step(descriptor: int, part: str, flags: int) -> int:
     """Open one name in the directory `here`, and nothing that it links to."""
     try:
-        return os.open(part, flags | os.O_NOFOLLOW, dir_fd=here)
+        return os.open(part, flags | os.O_NOFOLLOW, dir_fd=descriptor)
     except NotADirectoryError:
-        if stat.S_ISLNK(os.stat(part, dir_fd=here, follow_symlinks=False).st_mode):
+        if stat.S_ISLNK(os.stat(part, dir_fd=descriptor, follow_symlinks=False).st_mode):
             raise OSError(errno.ELOOP, "a link") from None
         raise
 
@@ -129,7 +129,7 @@ class DirectoryDescriptors:
     def __init__(self, roots: Sequence[str], opening: Opening) -> None:
         self.roots, self._opening = tuple(roots), opening
 
-    def opened(self, real: Real, flags: int) -> int:
+    def open(self, real: Real, flags: int) -> int:
         """A descriptor of `real` itself; the caller closes it."""
         with self._top(real) as (top, way):
             return self._opening(top, way, flags)
@@ -139,22 +139,22 @@ class DirectoryDescriptors:
         """The directory of `real`, and the last part of its name."""
         check_length(real)
         folder, last = os.path.split(real)
-        with closing(self.opened(Real(folder), FOLDER)) as number:
+        with closing(self.open(Real(folder), FOLDER_FLAGS)) as number:
             yield number, last or "."
 
-    def make(self, folder: Real, made: list[Real]) -> None:
+    def make(self, folder: Real, created: list[Real]) -> None:
         """Make `folder` if it is missing. `made` gets what was made, the outermost first."""
         try:
-            os.close(self.opened(folder, FOLDER))
+            os.close(self.open(folder, FOLDER_FLAGS))
         except FileNotFoundError:
             with self._top(folder) as (top, way):
                 above = folder.removesuffix(way)
-                for each in _made(top, above, way.split("/")):
-                    made.append(each)
+                for directory in _make_folders(top, above, way.split("/")):
+                    created.append(directory)
 
-    def unmake(self, made: Iterable[Real]) -> None:
+    def unmake(self, created: Iterable[Real]) -> None:
         """Take away directories that were made, the innermost last, where they are empty."""
-        for folder in reversed(list(made)):
+        for folder in reversed(list(created)):
             with suppress(OSError), self.of(folder) as (above, last):
                 os.rmdir(last, dir_fd=above)
 
@@ -167,34 +167,34 @@ class DirectoryDescriptors:
         """Where the way to `real` begins, and the rest of it."""
         root = self.root_of(real) or "/"
         with (
-            closing(os.open("/", FOLDER)) as slash,
-            closing(self._opening(slash, root.strip("/") or ".", FOLDER)) as top,
+            closing(os.open("/", FOLDER_FLAGS)) as slash,
+            closing(self._opening(slash, root.strip("/") or ".", FOLDER_FLAGS)) as top,
         ):
             yield top, real.removeprefix(root).strip("/") or "."
 
 
 def check_length(real: str) -> None:
     """Raise where no program could name it."""
-    if len(os.fsencode(real)) > LONGEST:
+    if len(os.fsencode(real)) > MAX_PATH_BYTES:
         raise OSError(errno.ENAMETOOLONG, "path too long")
 
 
-def _made(top: int, above: str, way: Sequence[str]) -> Generator[Real]:
-    here = os.dup(top)
+def _make_folders(top: int, above: str, way: Sequence[str]) -> Generator[Real]:
+    descriptor = os.dup(top)
     try:
         for part in way:
             above = os.path.join(above, part)
             try:
-                inner = step(here, part, FOLDER)
+                inner = step(descriptor, part, FOLDER_FLAGS)
             except FileNotFoundError:
                 with suppress(FileExistsError):
-                    os.mkdir(part, 0o777, dir_fd=here)
+                    os.mkdir(part, 0o777, dir_fd=descriptor)
                     yield Real(above)
-                inner = step(here, part, FOLDER)
-            os.close(here)
-            here = inner
+                inner = step(descriptor, part, FOLDER_FLAGS)
+            os.close(descriptor)
+            descriptor = inner
     finally:
-        os.close(here)
+        os.close(descriptor)
 
 
 @contextmanager
@@ -244,4 +244,4 @@ def as_tool_errors(doing: str) -> Generator[None]:
 
 def error_text(error: OSError) -> str:
     number = error.errno or errno.EIO
-    return _WHY.get(number) or os.strerror(number).lower()
+    return _ERROR_TEXTS.get(number) or os.strerror(number).lower()

@@ -31,7 +31,7 @@ Real = NewType("Real", str)  # absolute, links followed: what `Files.real` gives
 
 Why: TypeAlias = Callable[[Real], str]  # the reason, or ""
 
-LOOKING = Confinement()
+READ_ONLY = Confinement()
 
 AT_MOST = 32 * 1024 * 1024  # bytes of one file that is read whole
 
@@ -80,9 +80,9 @@ class GuardChange(Struct, frozen=True):
         if self.fate == "followed":
             return f"{path} was a guarded file under another name, and is now {goal}"
         if self.fate == "lost":
-            now = f"changed, and what was made of it is now {goal}" if goal else "removed"
+            state = f"changed, and what was made of it is now {goal}" if goal else "removed"
             return (
-                f"{path} is guarded: it was {now}; what was there before could not be "
+                f"{path} is guarded: it was {state}; what was there before could not be "
                 f"restored, because it is too large or the disk is full{self._way_back}"
             )
         if not self.goal:
@@ -125,7 +125,7 @@ class GuardReport(Struct, frozen=True):
             f"another program changed {called(Real(path))} meanwhile, which stays"
             for path in self.by_others
         )
-        undone = (one.sentence(called(Real(one.path))) for one in self.undone)
+        undone = (change.sentence(called(Real(change.path))) for change in self.undone)
         return [*undone, *allowed, *others]
 
 
@@ -156,7 +156,7 @@ class Finished(Struct, frozen=True):
     continued: "Continued | None" = None
 
     @property
-    def printed(self) -> int:
+    def total_bytes(self) -> int:
         """All the bytes there were."""
         return len(self.start) + self.dropped + len(self.end)
 
@@ -199,7 +199,7 @@ class Handover:
         if self._scope is not None:
             self._scope.cancel()
 
-    async def asked_before(self, end: Awaitable[None]) -> bool:
+    async def wait_for_request(self, end: Awaitable[None]) -> bool:
         """For `run`: wait for the end of the command. True: it is to be let go of."""
         from anyio import CancelScope  # names of agents are completed without it
 
@@ -298,7 +298,7 @@ class Files(Protocol):
     def heeding(self, unread: Why, unshown: Why) -> "Files": ...
     def dry_run(self) -> "Files": ...
     def outside(self, path: str) -> Real | None: ...
-    def called(self, real: Real) -> str: ...
+    def display_name(self, real: Real) -> str: ...
     def kind(self, real: Real) -> Kind: ...
     def unread(self, real: Real) -> str: ...
     def unshown(self, real: Real) -> str: ...
@@ -315,7 +315,7 @@ class Files(Protocol):
 class Secrets(Protocol):
     """The secrets of one file, for text that is to be written into it. See `file_secrets`."""
 
-    def restored(self, text: str) -> str: ...
+    def unmask(self, text: str) -> str: ...
     def replacement(
         self, old: str, new: str, text: str | None = None
     ) -> tuple[str, str]: ...
@@ -362,9 +362,9 @@ class Commands(Protocol):
         *,
         cwd: str,
         seconds: float | None,
-        confines: Confinement = LOOKING,
+        confines: Confinement = READ_ONLY,
         on_output: Callable[[str], None] | None = None,
-        given: CommandExtras = NOTHING_MORE,
+        extras: CommandExtras = NOTHING_MORE,
     ) -> Finished: ...
 
     def has(self, program: str) -> bool: ...
@@ -420,11 +420,11 @@ class Snapshots(Protocol):
     def begin(self) -> None: ...
     def dirty(self) -> None: ...
     def forget(self) -> None: ...
-    async def taken(self) -> SnapshotTaken: ...
+    async def take(self) -> SnapshotTaken: ...
     def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]: ...
     def patch(self, before: Trees, after: Trees) -> tuple[tuple[FileChange, str], ...]:
         """The changes, each with its unified diff without header lines; "" for no text."""
         ...
 
-    async def restore(self, now: Trees, to: Trees) -> int: ...
-    def failed(self, why: str) -> None: ...
+    async def restore(self, current: Trees, to: Trees) -> int: ...
+    def report_failure(self, why: str) -> None: ...

@@ -19,10 +19,10 @@ from refold.errors import BadInput, said_by
 from refold.safe_open import read_regular
 
 T = TypeVar("T")
-_FIRST = (
+_HEADER_LINE = (
     "# Written by refold. The last line has to stay: it shows that the file is whole.\n"
 )
-_LAST = "# end of the file\n"
+_FOOTER_LINE = "# end of the file\n"
 
 
 def write(file: Path, text: str) -> None:
@@ -34,10 +34,10 @@ def write(file: Path, text: str) -> None:
     temporary.unlink(missing_ok=True)
     opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        with os.fdopen(opened, "w", encoding="utf-8") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
+        with os.fdopen(opened, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
         temporary.replace(file)
     except OSError:
         with suppress(OSError):
@@ -69,9 +69,9 @@ def open_lock(file: Path) -> int:
 
 def make_directories(directory: Path) -> None:
     """Create it with all missing parents, each for the user alone. Raises `OSError`."""
-    missing = [each for each in (directory, *directory.parents) if not each.exists()]
-    for each in reversed(missing):
-        each.mkdir(mode=0o700, exist_ok=True)
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
 
 
 class DamagedFile(BadInput):
@@ -79,7 +79,7 @@ class DamagedFile(BadInput):
 
 
 def read_decisions(
-    file: Path, most: int, parse: Callable[[bytes], T], consequence: str
+    file: Path, max_bytes: int, parse: Callable[[bytes], T], consequence: str
 ) -> T | None:
     """What `parse` makes of the file; None if there is none. Raises `DamagedFile`.
 
@@ -87,7 +87,7 @@ def read_decisions(
     says what does not count then and what to do, in words that follow "so".
     """
     try:
-        content, size = read_regular(file, most)
+        content, size = read_regular(file, max_bytes)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -95,7 +95,7 @@ def read_decisions(
             f"{file} cannot be read: {said_by(error)}, so {consequence}"
         ) from error
     try:
-        _check_whole(content, size, most)
+        _check_whole(content, size, max_bytes)
         return parse(content)
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise DamagedFile(f"{file} is damaged: {error}, so {consequence}") from error
@@ -103,13 +103,15 @@ def read_decisions(
 
 def whole(text: str) -> str:
     """`text` of TOML between two comments, so that a part of it is known for one."""
-    return f"{_FIRST}{text}{_LAST}"
+    return f"{_HEADER_LINE}{text}{_FOOTER_LINE}"
 
 
-def _check_whole(content: bytes, size: int, most: int) -> None:
+def _check_whole(content: bytes, size: int, max_bytes: int) -> None:
     if not content.strip(b"\0 \t\r\n"):
         raise ValueError("it is empty")
-    if size > most:
-        raise ValueError(f"it has {size:,} bytes, at most {most:,} are read")
-    if content.startswith(_FIRST.encode()) and not content.endswith(_LAST.encode()):
+    if size > max_bytes:
+        raise ValueError(f"it has {size:,} bytes, at most {max_bytes:,} are read")
+    if content.startswith(_HEADER_LINE.encode()) and not content.endswith(
+        _FOOTER_LINE.encode()
+    ):
         raise ValueError("its end is missing")

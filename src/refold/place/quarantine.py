@@ -17,10 +17,10 @@ import msgspec
 from msgspec import Struct
 
 from refold.errors import BadInput
-from refold.place.openat import FOLDER, beneath
+from refold.place.openat import FOLDER_FLAGS, beneath
 from refold.safe_open import made, read_regular, unlinked
 
-_NOTES = ".from"  # the directory of what is known of each
+_NOTES_DIRECTORY = ".from"  # the directory of what is known of each
 _MAX_REPLACED_BYTES = 1024 * 1024  # of a file that refold restored
 
 
@@ -45,20 +45,23 @@ class QuarantinedItem(Struct, frozen=True):
     origin: QuarantineOrigin | None
 
 
-def move_to(name: str, here: int, path: str, where: str, replaced_by: str = "") -> str:
-    """Move `name` in the directory `here`, which is `path`, to below `where`. Where it is then.
+def move_to(
+    name: str, descriptor: int, path: str, origin: str, replaced_by: str = ""
+) -> str:
+    """Move `name` of the open directory `descriptor` to below `origin`, and return its new path.
 
-    Raises `OSError`: `where` may be on another disk.
+    `path` is where it was, for the note about it.
+    Raises `OSError`: `origin` may be on another disk.
     """
-    notes = Path(where, _NOTES)
+    notes = Path(origin, _NOTES_DIRECTORY)
     os.makedirs(notes, mode=0o700, exist_ok=True)
-    unlinked(Path(where), notes)
+    unlinked(Path(origin), notes)
     called = f"{os.urandom(4).hex()}-{name}"
-    os.rename(name, goal := os.path.join(where, called), src_dir_fd=here)
+    os.rename(name, goal := os.path.join(origin, called), src_dir_fd=descriptor)
     with suppress(OSError):  # without it a person has to say where it is to go
         path = os.fsencode(path).decode(errors="replace")
-        origin = QuarantineOrigin(path, time.time(), replaced_by)
-        made(notes / f"{called}.json", msgspec.json.encode(origin))
+        note = QuarantineOrigin(path, time.time(), replaced_by)
+        made(notes / f"{called}.json", msgspec.json.encode(note))
     return goal
 
 
@@ -72,24 +75,28 @@ class Quarantine:
         """All of them, the last taken first."""
         try:
             unlinked(self._directory)
-            names = [each for each in os.listdir(self._directory) if each != _NOTES]
+            names = [
+                entry for entry in os.listdir(self._directory) if entry != _NOTES_DIRECTORY
+            ]
         except FileNotFoundError:
             return []
         except OSError as error:
             raise BadInput(f"{self._directory} cannot be read: {error.strerror}") from error
-        found = [self._kept(name) for name in sorted(names)]
-        return sorted(found, key=lambda each: -(each.origin.at if each.origin else 0.0))
+        items = [self._item(name) for name in sorted(names)]
+        return sorted(items, key=lambda each: -(each.origin.at if each.origin else 0.0))
 
-    def named(self, name: str) -> QuarantinedItem:
+    def find(self, name: str) -> QuarantinedItem:
         """The one of this name, or the only one whose name begins so."""
-        there, name = self.things(), name.rstrip("/")  # as a folder is listed
-        found = [each for each in there if each.name == name] or [
-            each for each in there if name and each.name.startswith(name)
+        items, name = self.things(), name.rstrip("/")  # as a folder is listed
+        matches = [item for item in items if item.name == name] or [
+            item for item in items if name and item.name.startswith(name)
         ]
-        if len(found) != 1:
-            what = f"more than one thing is called {name!r}" if found else f"no {name!r}"
-            raise BadInput(f"{what} in quarantine: refold quarantine list shows all")
-        return found[0]
+        if len(matches) != 1:
+            problem = (
+                f"more than one thing is called {name!r}" if matches else f"no {name!r}"
+            )
+            raise BadInput(f"{problem} in quarantine: refold quarantine list shows all")
+        return matches[0]
 
     def restore(self, thing: QuarantinedItem, to: str = "") -> str:
         """Move it back, or `to` there, where nothing is yet. Gives where it is then."""
@@ -98,7 +105,7 @@ class Quarantine:
             raise BadInput(f"the original place of {thing.name} is unknown: add --to PATH")
         folder, name = os.path.split(goal)
         try:
-            here = _opened(folder)
+            descriptor = _open_folder(folder)
         except OSError as error:
             raise BadInput(
                 f"{folder} cannot be opened (links are not followed): {error.strerror}; "
@@ -106,18 +113,18 @@ class Quarantine:
             ) from error
         try:
             replaced_by = thing.origin.replaced_by if thing.origin and not to else ""
-            _move(self._directory / thing.name, name, here, replaced_by)
+            _move(self._directory / thing.name, name, descriptor, replaced_by)
         except FileExistsError:
             raise BadInput(
                 f"{goal} already exists: choose another place with --to PATH"
             ) from None
         except OSError as error:
-            where = self._directory / thing.name
+            source = self._directory / thing.name
             raise BadInput(
-                f"{where} cannot be moved to {goal}: {error.strerror}"
+                f"{source} cannot be moved to {goal}: {error.strerror}"
             ) from error
         finally:
-            os.close(here)
+            os.close(descriptor)
         self._forget(thing)
         return goal
 
@@ -133,7 +140,7 @@ class Quarantine:
             raise BadInput(f"{place} cannot be deleted: {error.strerror}") from error
         self._forget(thing)
 
-    def _kept(self, name: str) -> QuarantinedItem:
+    def _item(self, name: str) -> QuarantinedItem:
         place = self._directory / name
         try:
             is_directory = stat.S_ISDIR(place.lstat().st_mode)
@@ -143,14 +150,14 @@ class Quarantine:
 
     def _origin(self, name: str) -> QuarantineOrigin | None:
         try:
-            said = (self._directory / _NOTES / f"{name}.json").read_bytes()
-            return msgspec.json.decode(said, type=QuarantineOrigin)
+            note = (self._directory / _NOTES_DIRECTORY / f"{name}.json").read_bytes()
+            return msgspec.json.decode(note, type=QuarantineOrigin)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
     def _forget(self, thing: QuarantinedItem) -> None:
         with suppress(OSError):
-            (self._directory / _NOTES / f"{thing.name}.json").unlink()
+            (self._directory / _NOTES_DIRECTORY / f"{thing.name}.json").unlink()
 
 
 def _sizes(place: Path) -> Iterator[int]:
@@ -162,15 +169,15 @@ def _sizes(place: Path) -> Iterator[int]:
                 yield os.lstat(os.path.join(folder, name)).st_size
 
 
-def _opened(folder: str) -> int:
-    top = os.open("/", FOLDER)
+def _open_folder(folder: str) -> int:
+    top = os.open("/", FOLDER_FLAGS)
     try:
-        return beneath(top, folder.lstrip("/") or ".", FOLDER)
+        return beneath(top, folder.lstrip("/") or ".", FOLDER_FLAGS)
     finally:
         os.close(top)
 
 
-def _move(place: Path, name: str, here: int, replaced_by: str) -> None:
+def _move(place: Path, name: str, descriptor: int, replaced_by: str) -> None:
     """A directory is renamed where nothing is; a file gets its second name before it loses one.
 
     It may replace a file that refold has put there in its stead.
@@ -178,19 +185,21 @@ def _move(place: Path, name: str, here: int, replaced_by: str) -> None:
     about = place.lstat()
     if replaced_by and not stat.S_ISDIR(about.st_mode):
         with suppress(OSError):
-            data, _ = read_regular(name, _MAX_REPLACED_BYTES, follow=False, directory=here)
+            data, _ = read_regular(
+                name, _MAX_REPLACED_BYTES, follow=False, directory=descriptor
+            )
             if sha256(data).hexdigest() == replaced_by:
-                os.replace(place, name, dst_dir_fd=here)
+                os.replace(place, name, dst_dir_fd=descriptor)
                 return
     if stat.S_ISDIR(about.st_mode):
         os.mkdir(
-            name, 0o700, dir_fd=here
+            name, 0o700, dir_fd=descriptor
         )  # fails where anything is; an empty one is replaced
         try:
-            os.rename(place, name, dst_dir_fd=here)
+            os.rename(place, name, dst_dir_fd=descriptor)
         except OSError:
-            os.rmdir(name, dir_fd=here)
+            os.rmdir(name, dir_fd=descriptor)
             raise
     else:
-        os.link(place, name, dst_dir_fd=here, follow_symlinks=False)
+        os.link(place, name, dst_dir_fd=descriptor, follow_symlinks=False)
         place.unlink()

@@ -18,15 +18,19 @@ from msgspec import Struct
 
 from refold.process_groups import signal_group
 
-NAME = "REFOLD_CALLS"  # our words in the environment, those of outer calls first
-_TOKEN = re.compile(rb"REFOLD_CALLS=([0-9.:]+)")
-_QUEUES = re.compile(rb"Max msgqueue size +\d+ +(\d+)")
+ENVIRONMENT_NAME = (
+    "REFOLD_CALLS"  # our words in the environment, those of outer calls first
+)
+_TOKEN_VARIABLE = re.compile(rb"REFOLD_CALLS=([0-9.:]+)")
+_QUEUE_LIMIT = re.compile(rb"Max msgqueue size +\d+ +(\d+)")
 _LOWEST, _MARKS = 10_000, 700_000  # bytes of message queues: below what systems give
-_LEADER = re.compile(rb"^Tgid:\t(\d+)$", re.MULTILINE)
-_FORKS = re.compile(rb"^processes (\d+)", re.MULTILINE)
-_FEW = 500  # forks; the smallest circle of numbers that systems have is 32,768
-_ROUNDS = 100
-_BETWEEN = 0.01  # seconds
+_THREAD_GROUP = re.compile(rb"^Tgid:\t(\d+)$", re.MULTILINE)
+_FORK_COUNT = re.compile(rb"^processes (\d+)", re.MULTILINE)
+_MAX_FORKS_FOR_RANGE = (
+    500  # forks; the smallest circle of numbers that systems have is 32,768
+)
+_KILL_ROUNDS = 100
+_KILL_PAUSE_SECONDS = 0.01
 
 
 class ProcessMark(Struct, frozen=True):
@@ -63,11 +67,11 @@ def process_line(pid: int) -> ProcessLine | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name before the last parenthesis may hold anything.
-            said = file.read().rpartition(b")")[2].split()
-        numbers = [int(said[at]) for at in (1, 2, 3, 19)]
+            fields = file.read().rpartition(b")")[2].split()
+        numbers = [int(fields[index]) for index in (1, 2, 3, 19)]
     except (OSError, ValueError, IndexError):
         return None
-    return ProcessLine(pid, said[0].decode(), *numbers)
+    return ProcessLine(pid, fields[0].decode(), *numbers)
 
 
 def all_processes() -> Iterator[ProcessLine]:
@@ -77,20 +81,20 @@ def all_processes() -> Iterator[ProcessLine]:
     except FileNotFoundError:
         return
     for name in names:
-        if name.isdigit() and (found := process_line(int(name))):
-            yield found
+        if name.isdigit() and (process := process_line(int(name))):
+            yield process
 
 
 def _between(first: int, last: int) -> Iterator[ProcessLine]:
     """Those with a number from `first` to `last`: to list all would take longer."""
     for pid in range(first, last + 1):
         # Threads have numbers, too, which no list shows.
-        if (found := process_line(pid)) and _leads(pid):
-            yield found
+        if (process := process_line(pid)) and _leads(pid):
+            yield process
 
 
 def _leads(pid: int) -> bool:
-    leader = _LEADER.search(_content(f"/proc/{pid}/status"))
+    leader = _THREAD_GROUP.search(_content(f"/proc/{pid}/status"))
     return leader is not None and int(leader[1]) == pid
 
 
@@ -99,43 +103,49 @@ def members(mark: ProcessMark, leader: int, *, gone_too: bool = True) -> list[Pr
 
     With `gone_too` also those that cut all ties to it, which takes longer to find out.
     """
-    young = [one for one in _since(mark, leader) if one.began >= mark.began]
-    young = [one for one in young if one.state not in "ZX" and one.pid != os.getpid()]
+    young = [process for process in _since(mark, leader) if process.began >= mark.began]
+    young = [
+        process
+        for process in young
+        if process.state not in "ZX" and process.pid != os.getpid()
+    ]
     inside = {leader}
-    found = list[ProcessLine]()
-    for one in sorted(young, key=lambda each: (each.began, each.pid)):
+    members = list[ProcessLine]()
+    for process in sorted(young, key=lambda each: (each.began, each.pid)):
         if (
-            one.pid == leader
-            or leader in (one.session, one.group)
-            or one.parent in inside
-            or (gone_too and _marked(one.pid, mark))
+            process.pid == leader
+            or leader in (process.session, process.group)
+            or process.parent in inside
+            or (gone_too and _has_mark(process.pid, mark))
         ):
-            inside.add(one.pid)
-            found.append(one)
-    return found
+            inside.add(process.pid)
+            members.append(process)
+    return members
 
 
 def end_all(mark: ProcessMark, leader: int) -> None:
     """Order all of them to end, again and again until none is left."""
-    for _ in range(_ROUNDS):
+    for _ in range(_KILL_ROUNDS):
         signal_group(leader, signal.SIGKILL)
         left = members(mark, leader)
         if not left:
             return
         # All stand still before the first is ended: none makes another meanwhile.
         for order in (signal.SIGSTOP, signal.SIGKILL):
-            for one in left:
-                _tell(one, order)
-        time.sleep(_BETWEEN)
+            for process in left:
+                _tell(process, order)
+        time.sleep(_KILL_PAUSE_SECONDS)
 
 
 def reap_strays() -> int:
     """End what calls of refolds that are no more have left. Says how many that were."""
     strays = [
-        one for one in all_processes() if one.state not in "ZX" and _is_stray(one.pid)
+        process
+        for process in all_processes()
+        if process.state not in "ZX" and _is_stray(process.pid)
     ]
-    for one in strays:
-        _tell(one, signal.SIGKILL)
+    for process in strays:
+        _tell(process, signal.SIGKILL)
     return len(strays)
 
 
@@ -143,9 +153,15 @@ def _since(mark: ProcessMark, leader: int) -> Iterator[ProcessLine]:
     """Those that can have begun after `leader`, and itself."""
     last, forks = _last_pid(), _forks()
     # Numbers are given out in a circle. With so few forks it cannot have closed.
-    if mark.forks < 0 or forks - mark.forks > _FEW or not 0 < leader <= last:
+    if (
+        mark.forks < 0
+        or forks - mark.forks > _MAX_FORKS_FOR_RANGE
+        or not 0 < leader <= last
+    ):
         return all_processes()
-    return _between(leader, last) if last - leader <= _FEW else all_processes()
+    return (
+        _between(leader, last) if last - leader <= _MAX_FORKS_FOR_RANGE else all_processes()
+    )
 
 
 def owner() -> str:
@@ -167,8 +183,8 @@ def owner_lives(word: str) -> bool:
     space, pid, began = [*word.split("."), "", ""][:3]
     if space != _space() or not pid.isdigit() or not began.isdigit():
         return True
-    found = process_line(int(pid))
-    return found is not None and found.began == int(began)
+    process = process_line(int(pid))
+    return process is not None and process.began == int(began)
 
 
 def _space() -> str:
@@ -190,28 +206,28 @@ def _now() -> int:
 
 def _forks() -> int:
     """How many processes and threads the machine has ever started; -1: no Linux."""
-    found = _FORKS.search(_content("/proc/stat"))
-    return int(found[1]) if found else -1
+    count = _FORK_COUNT.search(_content("/proc/stat"))
+    return int(count[1]) if count else -1
 
 
 def _last_pid() -> int:
     """The newest number in our space of processes; 0: no Linux."""
-    said = _content("/proc/loadavg").split()
-    return int(said[4]) if len(said) > 4 and said[4].isdigit() else 0
+    fields = _content("/proc/loadavg").split()
+    return int(fields[4]) if len(fields) > 4 and fields[4].isdigit() else 0
 
 
-def _marked(pid: int, mark: ProcessMark) -> bool:
+def _has_mark(pid: int, mark: ProcessMark) -> bool:
     if mark.token.encode() in _content(f"/proc/{pid}/environ"):
         return True
-    said = _QUEUES.search(_content(f"/proc/{pid}/limits"))
-    return said is not None and int(said[1]) == mark.queues
+    queue_limit = _QUEUE_LIMIT.search(_content(f"/proc/{pid}/limits"))
+    return queue_limit is not None and int(queue_limit[1]) == mark.queues
 
 
 def _is_stray(pid: int) -> bool:
-    found = _TOKEN.search(_content(f"/proc/{pid}/environ"))
-    if found is None:
+    token = _TOKEN_VARIABLE.search(_content(f"/proc/{pid}/environ"))
+    if token is None:
         return False
-    return any(not owner_lives(word) for word in found[1].decode().split(":"))
+    return any(not owner_lives(word) for word in token[1].decode().split(":"))
 
 
 def _content(path: str) -> bytes:
@@ -222,12 +238,12 @@ def _content(path: str) -> bytes:
         return b""
 
 
-def _tell(one: ProcessLine, order: signal.Signals) -> None:
+def _tell(process: ProcessLine, order: signal.Signals) -> None:
     """The number may belong to another process by now, so it is checked again."""
     with suppress(OSError, AttributeError):
-        number = os.pidfd_open(one.pid)
+        number = os.pidfd_open(process.pid)
         try:
-            if (again := process_line(one.pid)) and again.began == one.began:
+            if (current := process_line(process.pid)) and current.began == process.began:
                 signal.pidfd_send_signal(number, order)
         finally:
             os.close(number)

@@ -46,22 +46,22 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal["bubblewrap", "landlock", "seatbelt", "none", "off"]
 
-_PREFIX = "refold-sandbox-"
-_PATIENCE = 10.0  # seconds for a trial that takes some milliseconds
+_TMP_NAME = "refold-sandbox-"
+_TRIAL_SECONDS = 10.0  # for a trial that takes some milliseconds
 _WITH_ABSTRACT = 6  # the version of Landlock that knows sockets without a file
-_GONE = (
+_BWRAP_MISSING = (
     "bubblewrap (bwrap), which commands run in, no longer exists. Install it again, or "
     "restart refold to run commands without it."
 )
-_NAMESPACES = (
+_NAMESPACES_ALLOWED = (
     "Commands can make namespaces (sandbox.user_namespaces is true), and detach what covers "
     "protected files while they run."
 )
-_UNFILTERED = (
+_FILTER_UNAVAILABLE = (
     "The command could not be kept to named hosts: bubblewrap is setuid here. Install it "
     "without that, or ask for every host."
 )
-_INSTALL = "Install bubblewrap (apt install bubblewrap, dnf install bubblewrap)"
+_INSTALL_HINT = "Install bubblewrap (apt install bubblewrap, dnf install bubblewrap)"
 
 
 def _has_entries(directory: str) -> bool:
@@ -175,7 +175,7 @@ class Sandbox:
         self,
         cwd: str,
         confines: Confinement,
-        given: CommandExtras = NOTHING_MORE,
+        extras: CommandExtras = NOTHING_MORE,
         unread: Callable[[], Sequence[str]] = no_paths,
     ) -> Launch:
         """The sandbox of one command, which may not read `unread`.
@@ -189,33 +189,34 @@ class Sandbox:
         if within.hosts is not None and self.config.filter is not None:
             self.config.filter.begin()
         if not within.writes:
-            return self._launch(self._rules(cwd, within, given, self.watch.paths(), unread))
+            rules = self._rules(cwd, within, extras, self.watch.paths(), unread)
+            return self._launch(rules)
         from refold.place.guard_state import AllowedPaths  # a start runs no command
 
         opened = (*within.opened, *steps_elsewhere(within.opened))
         allowed = AllowedPaths(opened, within.of_git)
         paths = self._begin(allowed)
         try:
-            rules = self._rules(cwd, within, given, paths, unread)
+            rules = self._rules(cwd, within, extras, paths, unread)
             launch = self._launch(rules)
         except BaseException:
             self.watch.cancel(allowed)
             raise
         try:
-            self.watch.hold(self._held(launch, rules))
+            self.watch.hold(self._undetachable_mounts(launch, rules))
         except OSError as error:
             self.watch.end(allowed)
             raise self._cannot_note(error) from error
         after = partial(self.watch.end, allowed)
         return structs.replace(launch, after=after, beat=self.watch.beat)
 
-    def _held(self, launch: Launch, rules: SandboxRules) -> Sequence[str]:
+    def _undetachable_mounts(self, launch: Launch, rules: SandboxRules) -> Sequence[str]:
         """What is mounted for the command, and what it has no way to detach."""
         if launch.mounts is None or not launch.seccomp or not launch.no_namespaces:
             return ()
         return bubblewrap.read_only_paths(rules)
 
-    def expected(
+    def launch_without_guards(
         self,
         cwd: str,
         confines: Confinement,
@@ -239,23 +240,23 @@ class Sandbox:
             denied = (*self.config.denied_hosts, *(wanted.denied if wanted else ()))
             return kept_hosts(None if self.config.network else wanted, denied)
         if wanted is not None and self.kind == "bubblewrap" and not self.config.network:
-            raise ToolFailed(_UNFILTERED)
+            raise ToolFailed(_FILTER_UNAVAILABLE)
         return None
 
     def _rules(
         self,
         cwd: str,
         confines: Confinement,
-        given: CommandExtras,
-        found: GuardedPaths,
+        extras: CommandExtras,
+        guarded: GuardedPaths,
         unread: Callable[[], Sequence[str]],
     ) -> SandboxRules:
         with self._lock:
             private = self._private  # made once, whoever comes first
         guards = self._capabilities().guards_sockets
-        room = CommandContext(private, cwd, guards, given.own_tmp)
+        room = CommandContext(private, cwd, guards, extras.own_tmp)
         named = dict.fromkeys((*self.config.unread(), *unread()))
-        rules = self._layout.rules(room, confines, found, given.seen)
+        rules = self._layout.rules(room, confines, guarded, extras.seen)
         rules = with_denied(_to_deny(named), rules)
         if confines.writes and not confines.narrow:
             return rules  # git writes the index
@@ -315,11 +316,11 @@ class Sandbox:
     def _where_git_is(self) -> tuple[str, ...]:
         return (*self.config.roots, *self._layout.repositories)
 
-    def tracked_keys(self) -> str:
+    def key_in_git(self) -> str:
         """A file that commands which run without asking do not see, and that git has; or ""."""
-        from refold.place.git_index import tracked
+        from refold.place.git_index import first_tracked_path
 
-        return tracked(
+        return first_tracked_path(
             (*self.watch.paths().keys, *self.config.unread()), self._where_git_is
         )
 
@@ -357,11 +358,11 @@ class Sandbox:
     def _private(self) -> str:
         import tempfile
 
-        found = os.path.realpath(tempfile.mkdtemp(prefix=f"{_PREFIX}{owner()}."))
+        directory = os.path.realpath(tempfile.mkdtemp(prefix=f"{_TMP_NAME}{owner()}."))
         # For sessions that nobody closes.
-        weakref.finalize(self, shutil.rmtree, found, ignore_errors=True)
-        bubblewrap.prepare(found)
-        return found
+        weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
+        bubblewrap.prepare(directory)
+        return directory
 
     def _capabilities(self) -> _Capabilities:
         with self._trying:
@@ -378,36 +379,36 @@ class Sandbox:
             return _Capabilities(
                 "off", "The sandbox is off: commands can do whatever you can do."
             )
-        if os.path.exists(seatbelt.PROGRAM):
+        if os.path.exists(seatbelt.PROGRAM_PATH):
             return _Capabilities(
                 "seatbelt",
                 "Commands run under sandbox-exec with a profile that was never tested "
                 "on a Mac: do not rely on it.",
             )
-        why = self._distrusted() or _why_not(self._bwrap)
+        why = self._refusal_of_bwrap() or _why_not(self._bwrap)
         if not why:
             from refold.place import socket_guard  # nothing else needs it
 
             # A bubblewrap that becomes root to begin could not do so any more.
             plain = not _becomes_root(self._bwrap)
             guards = plain and socket_guard.works()
-            notice = _NAMESPACES if self.config.user_namespaces else ""
+            notice = _NAMESPACES_ALLOWED if self.config.user_namespaces else ""
             return _Capabilities("bubblewrap", notice, plain, guards)
         if landlock.version():
             return _Capabilities(
                 "landlock",
                 f"Commands run in a weak sandbox, because {why}: they cannot write outside "
                 "the workspace or connect by TCP, but they can read your keys and change "
-                f"protected files in the workspace. refold asks more often. {_INSTALL}.",
+                f"protected files in the workspace. refold asks more often. {_INSTALL_HINT}.",
                 gives_up=True,
             )
         return _Capabilities(
             "none",
             f"Commands run WITHOUT a sandbox, because {why}: they can do whatever "
-            f"you can do. refold asks more often. {_INSTALL}.",
+            f"you can do. refold asks more often. {_INSTALL_HINT}.",
         )
 
-    def _distrusted(self) -> str:
+    def _refusal_of_bwrap(self) -> str:
         passed_over = [] if self._bwrap else self._programs.passed_over("bwrap")
         return next((f"{path} is not run: {why}" for path, why in passed_over), "")
 
@@ -418,10 +419,10 @@ class Sandbox:
     def _arguments(self, rules: SandboxRules, mounts: MountPlan | None) -> tuple[str, ...]:
         if mounts:
             if not self._bwrap:
-                raise ToolFailed(_GONE)
+                raise ToolFailed(_BWRAP_MISSING)
             return tuple(mounts.arguments(self._bwrap))
         if self.kind == "seatbelt":
-            return (seatbelt.PROGRAM, "-p", seatbelt.profile(rules))
+            return (seatbelt.PROGRAM_PATH, "-p", seatbelt.profile(rules))
         return ()
 
     def _restrictions(self, rules: SandboxRules) -> Restrictions | None:
@@ -434,12 +435,12 @@ class Sandbox:
 
     def _environ(self, rules: SandboxRules) -> dict[str, str]:
         walled = self.kind == "bubblewrap"
-        seen = bubblewrap.scratch(rules) if walled else bubblewrap.tmp(self._private)
-        places = {"TMPDIR": seen, "XDG_STATE_HOME": f"{seen}/.state"}
+        visible = bubblewrap.scratch(rules) if walled else bubblewrap.tmp(self._private)
+        places = {"TMPDIR": visible, "XDG_STATE_HOME": f"{visible}/.state"}
         if not self._layout.can_write(".cache"):
-            places |= {"XDG_CACHE_HOME": f"{seen}/.cache"}
+            places |= {"XDG_CACHE_HOME": f"{visible}/.cache"}
         if not self._layout.can_write(".npm"):
-            places |= {"npm_config_cache": f"{seen}/.npm"}
+            places |= {"npm_config_cache": f"{visible}/.npm"}
         if rules.instead and not rules.looking:
             places |= KEEPS_HIDDEN
         if rules.hosts is not None:
@@ -449,13 +450,8 @@ class Sandbox:
         return places
 
 
-_DEVICES = (
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-    "/dev/tty",
+_DEVICES = tuple(
+    f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty")
 )
 
 
@@ -466,7 +462,7 @@ def remove_strays() -> None:
     folder = tempfile.gettempdir()
     with suppress(OSError):
         for name in os.listdir(folder):
-            if name.startswith(_PREFIX) and not owner_lives(name.removeprefix(_PREFIX)):
+            if name.startswith(_TMP_NAME) and not owner_lives(name.removeprefix(_TMP_NAME)):
                 shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
 
 
@@ -490,11 +486,11 @@ def _why_not(bwrap: str) -> str:
     trial += ["--tmpfs", "/run", "--unshare-pid", "--unshare-net", "--die-with-parent"]
     try:
         words = [*trial, "--", "/bin/bash", "-c", "exit 0"]
-        done = programs.run(words, _PATIENCE, cwd="/", env=programs.plain(os.environ))
+        run = programs.run(words, _TRIAL_SECONDS, cwd="/", env=programs.plain(os.environ))
     except (OSError, programs.TimedOut) as error:
         return f"bubblewrap does not start ({error})"
-    if done.returncode == 0:
+    if run.returncode == 0:
         return ""
-    said = done.stderr.decode(errors="replace").strip().splitlines()
-    last = said[-1].removeprefix("bwrap: ") if said else f"code {done.returncode}"
+    errors = run.stderr.decode(errors="replace").strip().splitlines()
+    last = errors[-1].removeprefix("bwrap: ") if errors else f"code {run.returncode}"
     return f"bubblewrap does not work here ({last})"

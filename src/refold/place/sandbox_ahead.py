@@ -22,8 +22,10 @@ from refold.place.port import NOTHING_MORE
 from refold.place.sandbox import Launch
 from refold.place.spawn import GatedSandbox, RunningCommand, SpawnRequest, confine_thread
 
-_KEPT = 60.0  # seconds that one waits for a command
-_LONGEST = 100_000  # bytes of a command; a longer one may be refused when it is started
+_WAIT_SECONDS = 60.0  # that one waits for a command
+_MAX_COMMAND_BYTES = (
+    100_000  # bytes of a command; a longer one may be refused when it is started
+)
 
 
 class SandboxAhead:
@@ -34,7 +36,7 @@ class SandboxAhead:
     """
 
     def __init__(
-        self, request: SpawnRequest, launch: Launch, seconds: float = _KEPT
+        self, request: SpawnRequest, launch: Launch, seconds: float = _WAIT_SECONDS
     ) -> None:
         self._request = replace(request, command="", given=NOTHING_MORE)
         self._launch, self._seconds = launch, seconds
@@ -60,18 +62,20 @@ class SandboxAhead:
 
     def _command(self, request: SpawnRequest) -> bytes | None:
         """What the shell inside is told; None for a command that cannot run in this one."""
-        here = (self._request.cwd, self._request.environ)
-        if request.given.stdin is not None or (request.cwd, request.environ) != here:
+        target = (self._request.cwd, self._request.environ)
+        if request.given.stdin is not None or (request.cwd, request.environ) != target:
             return None
         try:
             command = os.fsencode(request.command)
         except UnicodeEncodeError:  # half a character: the start says what is wrong
             return None
-        return command if len(command) <= _LONGEST and b"\0" not in command else None
+        return (
+            command if len(command) <= _MAX_COMMAND_BYTES and b"\0" not in command else None
+        )
 
     def _is_of(self, launch: Launch, gated: GatedSandbox) -> bool:
-        then = self._launch
-        same = (launch.arguments, launch.environ) == (then.arguments, then.environ)
+        expected = self._launch
+        same = (launch.arguments, launch.environ) == (expected.arguments, expected.environ)
         return same and launch.hosts is None and gated.shows(launch)
 
     def close(self) -> None:

@@ -16,12 +16,12 @@ from refold import programs
 from refold.errors import ToolFailed
 from refold.values.hosts import ReachableHosts, place_of
 
-PORT = 3128  # of 127.0.0.1, in a network in which nothing else listens yet
-_LOCAL = ("localhost", "127.0.0.1", "::1")
-_WAITING = 128  # connections that are not accepted yet
+PROXY_PORT = 3128  # of 127.0.0.1, in a network in which nothing else listens yet
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+_BACKLOG_CONNECTIONS = 128  # connections that are not accepted yet
 _PATIENCE_SECONDS = 5.0
 # A network namespace belongs to a user namespace, in which whoever made it may do all.
-_ENTER = f"""
+_ENTER_PROGRAM = f"""
 import _socket, os, fcntl, sys
 try:
     from os import setns
@@ -40,8 +40,8 @@ if first:
         setns(owner, 0x10000000)
     setns(net, 0x40000000)
     made = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
-    made.bind(("127.0.0.1", {PORT}))
-    made.listen({_WAITING})
+    made.bind(("127.0.0.1", {PROXY_PORT}))
+    made.listen({_BACKLOG_CONNECTIONS})
     right = made.fileno().to_bytes(4, sys.byteorder)
     ours.sendmsg([b"!"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, right)])
 """
@@ -59,7 +59,7 @@ class SandboxListener:
         self._ours, its = socket.socketpair()
         try:
             self._process = programs.start(
-                (sys.executable, "-I", "-S", "-c", _ENTER, str(its.fileno())),
+                (sys.executable, "-I", "-S", "-c", _ENTER_PROGRAM, str(its.fileno())),
                 cwd="/",
                 env=programs.plain(environ),
                 stdin=subprocess.DEVNULL,
@@ -76,15 +76,15 @@ class SandboxListener:
     def open(self, first: int) -> socket.socket:
         """The socket, in the network of the process `first`. Raises `ToolFailed`."""
         self._ours.settimeout(_PATIENCE_SECONDS)
-        made = list[int]()
+        descriptors = list[int]()
         with suppress(OSError):
             self._ours.send(str(first).encode())
-            _, made, _, _ = socket.recv_fds(self._ours, 1, 1)
-        if made:
-            return socket.socket(fileno=made[0])
+            _, descriptors, _, _ = socket.recv_fds(self._ours, 1, 1)
+        if descriptors:
+            return socket.socket(fileno=descriptors[0])
         self._process.send_signal(signal.SIGKILL)
-        said = self._process.communicate()[1].decode(errors="replace").strip()
-        last = said.splitlines()[-1] if said else "it does not answer"
+        error = self._process.communicate()[1].decode(errors="replace").strip()
+        last = error.splitlines()[-1] if error else "it does not answer"
         raise ToolFailed(
             f"The command could not be kept to named hosts: its network cannot be entered "
             f"({last}). Ask for all hosts instead."
@@ -101,10 +101,10 @@ class SandboxListener:
 
 def proxy_variables(hosts: ReachableHosts) -> dict[str, str]:
     """What programs go by: they are to ask the listener for all but what is in their sandbox."""
-    proxy = f"http://127.0.0.1:{PORT}"
+    proxy = f"http://127.0.0.1:{PROXY_PORT}"
     direct = ",".join(
         host
-        for host in _LOCAL
+        for host in _LOCAL_HOSTS
         if not any(hosts.permits_private(host, p) for p in _ports(hosts))
     )
     names = (

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from refold.values.hosts import ReachableHosts
 
 Profile: TypeAlias = Literal["read-only", "workspace", "off"]
-ELSEWHERE = ("/tmp", "/var/tmp", "/run")  # not those of the machine
-_OURS = frozenset(("/", "/dev", "/proc", *ELSEWHERE))
+REPLACED_DIRECTORIES = ("/tmp", "/var/tmp", "/run")  # not those of the machine
+_PROVIDED_DIRECTORIES = frozenset(("/", "/dev", "/proc", *REPLACED_DIRECTORIES))
 # Below the home directory. A command that may reach the network gets these: git, ssh and
 # the programs of the clouds cannot do without.
-_KEYS = """
+_KEY_PATHS = """
     .ssh .gnupg .aws .azure .config/gcloud .config/gh .config/hub .config/op .config/rclone
     .config/containers .kube .docker .netrc .npmrc .yarnrc.yml .pypirc .git-credentials
     .config/git/credentials .cargo/credentials .cargo/credentials.toml .gem/credentials
@@ -49,37 +49,42 @@ _KEYS = """
     .thunderbird .bash_history .zsh_history .python_history
 """
 # Other agents keep keys and talks here: no command of ours needs them.
-_AGENTS = """
+_AGENT_SOCKETS = """
     .claude/.credentials.json .claude.json .codex/auth.json .gemini/oauth_creds.json
     .local/share/opencode/auth.json .config/goose/secrets.yaml .continue/config.yaml
     .aider.conf.yml .qwen/oauth_creds.json .config/io.datasette.llm/keys.json
 """
 # Programs, their settings and libraries, and what packages are installed.
-_SYSTEM = """
+_SYSTEM_DIRECTORIES = """
     /bin /etc /gnu /lib /lib32 /lib64 /libx32 /nix /opt /sbin /snap /sys/devices/system /usr
     /var/guix/profiles /var/lib/dpkg /var/lib/pacman /var/lib/rpm
 """
-_SECRETS = """
+_SYSTEM_SECRETS = """
     /etc/shadow /etc/shadow- /etc/gshadow /etc/gshadow- /etc/sudoers /etc/sudoers.d
     /etc/ssl/private /etc/krb5.keytab /etc/wireguard /etc/NetworkManager/system-connections
     /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_host_ed25519_key
 """
-_TOOLS = """
+_TOOL_DIRECTORIES = """
     .pyenv .rbenv .nvm .volta .asdf .rustup .cargo/bin .deno/bin .bun/bin go/bin .sdkman
     .local/bin .local/lib .local/share/uv .local/share/pipx .local/share/mise
     .local/share/pnpm miniconda3 anaconda3 miniforge3 .nix-profile .ghcup/bin .juliaup
 """
 # Below the home directory: packages that builds read. Nobody keeps secrets in them.
-_PACKAGES = """
+_PACKAGE_CACHES = """
     .cargo/registry .cargo/git .rustup go/pkg .cache/go-build .m2/repository .gradle/caches
     .gradle/wrapper .npm .cache/npm .cache/yarn .yarn/berry .cache/pnpm .local/share/pnpm/store
     .cache/pip .cache/uv .cache/pypoetry .cache/pre-commit .gem .bundle/cache .nuget/packages
     .ivy2/cache .cache/coursier .pub-cache .hex .mix .cabal/packages .stack .opam
     .cache/ms-playwright .cache/Cypress .cache/ccache .cache/electron
 """
-_SOCKETS = "/proc/net/unix"
+_SOCKET_LIST = "/proc/net/unix"
 # Below /run, and needed by everybody: names to addresses, and where some keep programs.
-_SEEN = ("/run/current-system", "/run/booted-system", "/run/opengl-driver", "/run/wrappers")
+_SYSTEM_IN_RUN = (
+    "/run/current-system",
+    "/run/booted-system",
+    "/run/opengl-driver",
+    "/run/wrappers",
+)
 
 
 def no_paths() -> Sequence[str]:
@@ -175,8 +180,8 @@ class SandboxRuleBuilder:
         self,
         room: CommandContext,
         confines: Confinement,
-        found: GuardedPaths,
-        seen: Sequence[str],
+        guarded: GuardedPaths,
+        visible: Sequence[str],
     ) -> SandboxRules:
         """For a command that must see `seen`. `found` is what is guarded in the workspace.
 
@@ -186,8 +191,10 @@ class SandboxRuleBuilder:
         writes = confines.writes
         wide = writes and not confines.narrow  # it reads the disk, but for keys
         network = confines.network and confines.hosts is None
-        more = [p for p in (*self.writable, *self.repositories) if os.path.isdir(p)]
-        own = self._covered(network=confines.network, wide=wide)
+        extra_directories = [
+            p for p in (*self.writable, *self.repositories) if os.path.isdir(p)
+        ]
+        own = self._covered_paths(network=confines.network, wide=wide)
         opened = (*confines.opened, *confines.of_git)
         return SandboxRules(
             private=room.private,
@@ -196,7 +203,7 @@ class SandboxRuleBuilder:
             hidden=tuple(path for path in own if not os.path.isdir(path)),
             unread=(
                 # A search by what only looks would show what is in them.
-                *(() if wide else _still_shut(found.keys, confines.opened)),
+                *(() if wide else _still_shut(guarded.keys, confines.opened)),
                 *socket_paths(
                     among=(*config.roots, *self.writable)
                     if room.guards_sockets
@@ -205,24 +212,29 @@ class SandboxRuleBuilder:
                 ),
             ),
             seen=(
-                *needed_in_run(),
+                *paths_needed_in_run(),
                 *(self._home_elsewhere() if wide else self._tools),
-                *(_existing(_at(self._home, _PACKAGES)) if writes and not wide else ()),
-                *self._shared(),
-                *seen,
+                *(
+                    _existing(_at(self._home, _PACKAGE_CACHES))
+                    if writes and not wide
+                    else ()
+                ),
+                *self._shared_directories(),
+                *visible,
                 *filter(os.path.isdir, self.repositories),
                 *filter(os.path.exists, confines.seen),
             ),
             links=() if wide else self._system[1],
-            instead=() if writes else tuple(self._without_programs(found, room.private)),
+            instead=() if writes else tuple(self._without_programs(guarded, room.private)),
             roots=config.roots,
-            open=(*config.roots, *more) if writes else (),
+            open=(*config.roots, *extra_directories) if writes else (),
             shut=tuple(
                 path
-                for path in found.oldest_first(
-                    _still_shut(found.paths, opened, found.links)
+                for path in guarded.oldest_first(
+                    _still_shut(guarded.paths, opened, guarded.links)
                 )
-                if writes and any(below(path, one) for one in (*config.roots, *more))
+                if writes
+                and any(below(path, root) for root in (*config.roots, *extra_directories))
             ),
             network=network,
             hosts=confines.hosts if confines.network else None,
@@ -233,12 +245,12 @@ class SandboxRuleBuilder:
 
     def can_write(self, path: str) -> bool:
         """Something in the home, by a setting that says so."""
-        return any(below(os.path.join(self._home, path), one) for one in self.writable)
+        return any(below(os.path.join(self._home, path), root) for root in self.writable)
 
-    def _covered(self, *, network: bool, wide: bool) -> list[str]:
+    def _covered_paths(self, *, network: bool, wide: bool) -> list[str]:
         own = [os.path.realpath(path) for path in self._config.own if os.path.exists(path)]
         own += [
-            *_existing(_at(self._home, _AGENTS)),
+            *_existing(_at(self._home, _AGENT_SOCKETS)),
             *([] if network else key_paths(self._home)),
         ]
         # What may run unasked is shown nothing that nobody named.
@@ -246,10 +258,10 @@ class SandboxRuleBuilder:
         return [path for path in own if path not in self._config.roots]
 
     def _without_programs(
-        self, found: GuardedPaths, private: str
+        self, guarded: GuardedPaths, private: str
     ) -> Iterator[tuple[str, str]]:
         """Files of git's settings that name programs, and copies of ours that name none."""
-        for path in sorted(found.repositories):
+        for path in sorted(guarded.repositories):
             real = os.path.realpath(path)
             if not os.path.basename(path).startswith("config") or not any(
                 below(real, root) for root in (*self._config.roots, *self.repositories)
@@ -270,19 +282,19 @@ class SandboxRuleBuilder:
     @cached_property
     def _tools(self) -> list[str]:
         """Programs of the system and of the user, and what they need to run."""
-        found = (*tool_directories(self._home, self._path()), *self._readable)
+        directories = (*tool_directories(self._home, self._path()), *self._readable)
         shown = self._system[0].copy()
-        for path in sorted({*map(os.path.realpath, found)} - {"/"}):
-            if not any(below(path, other) for other in shown):
+        for path in sorted({*map(os.path.realpath, directories)} - {"/"}):
+            if not any(below(path, outer) for outer in shown):
                 shown.append(path)
         return shown
 
     def _home_elsewhere(self) -> list[str]:
         """Some live below /tmp; their settings are read from there all the same."""
-        elsewhere = any(below(self._home, path) for path in ELSEWHERE)
+        elsewhere = any(below(self._home, path) for path in REPLACED_DIRECTORIES)
         return [self._home] if elsewhere and os.path.isdir(self._home) else []
 
-    def _shared(self) -> list[str]:
+    def _shared_directories(self) -> list[str]:
         """The existing ones that are not links to hidden files."""
         shared = self._config.shared
         return [p for p in shared if os.path.isdir(p) and os.path.realpath(p) == p]
@@ -296,7 +308,7 @@ def _still_shut(
     return {
         path
         for path in (paths - links.keys()) | led_to
-        if not any(below(one, path) or below(path, one) for one in opened)
+        if not any(below(open_path, path) or below(path, open_path) for open_path in opened)
         and os.path.exists(path)
     }
 
@@ -316,7 +328,9 @@ def with_denied(denied: Sequence[str], rules: SandboxRules) -> SandboxRules:
     return replace(
         rules,
         covered=tuple(
-            dict.fromkeys((*rules.covered, *(p for p in away if p not in _OURS)))
+            dict.fromkeys(
+                (*rules.covered, *(p for p in away if p not in _PROVIDED_DIRECTORIES))
+            )
         ),
         denied=tuple(path for path in denied if path not in away),
     )
@@ -328,21 +342,27 @@ def _at_home(path: str, home: str) -> str:
 
 def key_paths(home: str) -> list[str]:
     """Files and directories with keys that exist, links followed."""
-    return _existing(_at(home, _KEYS))
+    return _existing(_at(home, _KEY_PATHS))
 
 
 def system_directories() -> tuple[list[str], list[tuple[str, str]]]:
     """What programs need of a machine, which contains nothing of a user: directories,
     links.
     """
-    links = [(path, os.readlink(path)) for path in _SYSTEM.split() if os.path.islink(path)]
+    links = [
+        (path, os.readlink(path))
+        for path in _SYSTEM_DIRECTORIES.split()
+        if os.path.islink(path)
+    ]
     linked = {path for path, _ in links}
-    return [p for p in _SYSTEM.split() if p not in linked and os.path.isdir(p)], links
+    return [
+        p for p in _SYSTEM_DIRECTORIES.split() if p not in linked and os.path.isdir(p)
+    ], links
 
 
 def system_secrets() -> list[str]:
     """What only its owner should see, where that is us."""
-    return [path for path in _existing(_SECRETS.split()) if os.access(path, os.R_OK)]
+    return [path for path in _existing(_SYSTEM_SECRETS.split()) if os.access(path, os.R_OK)]
 
 
 def tool_directories(home: str, path: Sequence[str]) -> list[str]:
@@ -352,7 +372,7 @@ def tool_directories(home: str, path: Sequence[str]) -> list[str]:
     the rest of that, but one in a home or among projects does not need what is beside it.
     """
     around = [os.path.dirname(folder) for folder in path]
-    return _existing([*_at(home, _TOOLS), *path, *filter(_is_prefix, around)])
+    return _existing([*_at(home, _TOOL_DIRECTORIES), *path, *filter(_is_prefix, around)])
 
 
 def _is_prefix(folder: str) -> bool:
@@ -362,12 +382,12 @@ def _is_prefix(folder: str) -> bool:
     return name.startswith(".") and name not in (".local", ".config", ".cache")
 
 
-def needed_in_run() -> list[str]:
+def paths_needed_in_run() -> list[str]:
     """What is below /run and must be visible all the same."""
     names = ("/etc/resolv.conf", "/etc/localtime", "/etc/hosts", "/etc/hostname")
     real = (os.path.realpath(name) for name in names)
     running = [path for path in real if path.startswith("/run/") and os.path.exists(path)]
-    return [*_existing(_SEEN), *running]
+    return [*_existing(_SYSTEM_IN_RUN), *running]
 
 
 def socket_paths(*, among: Sequence[str], save: Sequence[str]) -> list[str]:
@@ -382,7 +402,7 @@ def socket_paths(*, among: Sequence[str], save: Sequence[str]) -> list[str]:
 
 def _listening() -> Iterator[str]:
     try:
-        with open(_SOCKETS, "rb") as file:
+        with open(_SOCKET_LIST, "rb") as file:
             lines = file.read().splitlines()
     except OSError:  # no Linux
         return
@@ -416,5 +436,5 @@ def _at(home: str, names: str) -> tuple[str, ...]:
 def _existing(paths: Iterable[str]) -> list[str]:
     # Each command asks for a hundred, and most are not there. To follow links costs much
     # more than to see that, and the error of a `stat` more than the answer of an `access`.
-    there = (path for path in paths if os.access(path, os.F_OK))
-    return list(dict.fromkeys(map(os.path.realpath, there)))
+    existing = (path for path in paths if os.access(path, os.F_OK))
+    return list(dict.fromkeys(map(os.path.realpath, existing)))

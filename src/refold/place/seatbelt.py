@@ -6,13 +6,13 @@ last matching rule decides.
 
 from refold.place.sandbox_rules import SandboxRules
 
-PROGRAM = "/usr/bin/sandbox-exec"
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/tty", "/dev/dtracehelper", "/dev/fd")
+PROGRAM_PATH = "/usr/bin/sandbox-exec"
+_DEVICE_PATHS = ("/dev/null", "/dev/zero", "/dev/tty", "/dev/dtracehelper", "/dev/fd")
 
 
 def profile(rules: SandboxRules) -> str:
     lines = ["(version 1)", "(allow default)", "(deny file-write*)"]
-    lines += [f"(allow file-write* (literal {_quoted(path)}))" for path in _DEVICES]
+    lines += [f"(allow file-write* (literal {_quote(path)}))" for path in _DEVICE_PATHS]
     lines += [f"(allow file-write* {_below(p)})" for p in (*rules.open, rules.private)]
     lines += [f"(deny file-write* {_below(path)})" for path in rules.shut]
     lines += [
@@ -32,8 +32,8 @@ def profile(rules: SandboxRules) -> str:
 
 
 def _below(path: str) -> str:
-    return f"(subpath {_quoted(path)})"
+    return f"(subpath {_quote(path)})"
 
 
-def _quoted(path: str) -> str:
+def _quote(path: str) -> str:
     return '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -18,18 +18,20 @@ from msgspec import Struct
 
 # The calls that give a file a mode, and which argument that is.
 MODE_ARGUMENTS = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
-LINE = struct.Struct("=HBBI")  # what to do, lines to skip if it holds and if not, a number
+LINE_STRUCT = struct.Struct(
+    "=HBBI"
+)  # what to do, lines to skip if it holds and if not, a number
 
 _Line: TypeAlias = tuple[int, int, int, int]
 
 # A jump compares the loaded number: is it this, is it no less, has it any of these bits?
 _LOAD, _IS, _NO_LESS, _ANY, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _AT_NUMBER, _AT_ARCH, _AT_ARGUMENTS = 0, 4, 16  # in seccomp_data
-_ALLOWED: _Line = (_RETURN, 0, 0, 0x7FFF0000)
-_ASKED: _Line = (_RETURN, 0, 0, 0x7FC00000)
-_DENIED: _Line = (_RETURN, 0, 0, 0x00050000 | errno.EPERM)
-_ABSENT: _Line = (_RETURN, 0, 0, 0x00050000 | errno.ENOSYS)
-_X32 = 0x40000000
+_ALLOW: _Line = (_RETURN, 0, 0, 0x7FFF0000)
+_ASK_SUPERVISOR: _Line = (_RETURN, 0, 0, 0x7FC00000)
+_DENY: _Line = (_RETURN, 0, 0, 0x00050000 | errno.EPERM)
+_NO_SUCH_CALL: _Line = (_RETURN, 0, 0, 0x00050000 | errno.ENOSYS)
+_X32_BIT = 0x40000000
 
 _SETUID, _SETGID = 0o4000, 0o2000
 _MAKES_A_FILE = 0o100 | 0o20000000  # O_CREAT, and the bit of O_TMPFILE
@@ -37,7 +39,7 @@ _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWUSER, CLONE_NEWNS and the like
 _VIRTUAL_MACHINES = 40  # AF_VSOCK: between a virtual machine and its host
 
 # With one number on all architectures.
-_EVERYWHERE = {
+_COMMON_NUMBERS = {
     "io_uring_setup": 425, "open_tree": 428, "move_mount": 429, "fsopen": 430,
     "fsconfig": 431, "fsmount": 432, "fspick": 433, "pidfd_open": 434, "clone3": 435,
     "openat2": 437, "pidfd_getfd": 438, "mount_setattr": 442, "fchmodat2": 452,
@@ -55,12 +57,13 @@ class Architecture(Struct, frozen=True):
 def _architecture(audit: int, calls: str) -> Architecture:
     words = calls.split()
     return Architecture(
-        audit, {**_EVERYWHERE, **dict(zip(words[::2], map(int, words[1::2]), strict=True))}
+        audit,
+        {**_COMMON_NUMBERS, **dict(zip(words[::2], map(int, words[1::2]), strict=True))},
     )
 
 
 # Each with the older instruction set that the same machine runs.
-_MACHINES: Mapping[str, tuple[Architecture, Architecture]] = {
+_ARCHITECTURES: Mapping[str, tuple[Architecture, Architecture]] = {
     "x86_64": (
         _architecture(0xC000003E, """
             seccomp 317 socket 41 connect 42 socketpair 53 add_key 248 request_key 249
@@ -90,19 +93,19 @@ _MACHINES: Mapping[str, tuple[Architecture, Architecture]] = {
         """),
     ),
 }  # fmt: skip
-_KEYRINGS = ("add_key", "request_key", "keyctl")
-_SOCKETS = ("socketcall", "socket", "socketpair", "connect")
-_MOUNTS = (
+_KEYRING_CALLS = ("add_key", "request_key", "keyctl")
+_SOCKET_CALLS = ("socketcall", "socket", "socketpair", "connect")
+_MOUNT_CALLS = (
     "mount", "umount", "umount2", "pivot_root", "setns", "open_tree", "open_tree_attr",
     "move_mount", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr",
 )  # fmt: skip
 # Which arguments name a process.
-_PROCESSES = {
+_PROCESS_CALLS = {
     "ptrace": (1,), "process_vm_readv": (0,), "process_vm_writev": (0,), "kcmp": (0, 1),
     "pidfd_open": (0,),
 }  # fmt: skip
 # Which argument is the mode of a file that is made, and which has the flags.
-_MAKING = {
+_CALLS_THAT_SET_MODES = {
     "open": (2, 1), "openat": (3, 2), "creat": (1, None), "mknod": (1, None),
     "mknodat": (2, None),
 }  # fmt: skip
@@ -110,7 +113,7 @@ _MAKING = {
 
 def native() -> Architecture | None:
     """The calls of this machine; None if refold does not know them."""
-    return _MACHINES.get(platform.machine(), (None,))[0]
+    return _ARCHITECTURES.get(platform.machine(), (None,))[0]
 
 
 @cache
@@ -119,30 +122,30 @@ def guard_filter() -> bytes:
 
     Refuses calls that cannot be judged by their arguments.
     """
-    own, older = _MACHINES[platform.machine()]
+    own, older = _ARCHITECTURES[platform.machine()]
     calls = own.calls
     lines = [
-        *_when([calls["io_uring_setup"]], _ABSENT),
+        *_when([calls["io_uring_setup"]], _NO_SUCH_CALL),
         *_when(
-            _numbers(own, _KEYRINGS), _ABSENT
+            _numbers(own, _KEYRING_CALLS), _NO_SUCH_CALL
         ),  # crun goes on without, if there are none
-        *_when([calls["connect"]], _ASKED),
-        *_when([calls["socket"]], *_only_connecting(_DENIED)),
-        *_when([calls["socketpair"]], *_only_connecting(_ASKED)),
+        *_when([calls["connect"]], _ASK_SUPERVISOR),
+        *_when([calls["socket"]], *_only_connecting(_DENY)),
+        *_when([calls["socketpair"]], *_only_connecting(_ASK_SUPERVISOR)),
         *(
             line
             for name in MODE_ARGUMENTS
             for line in _when(
-                _numbers(own, [name]), *_if(MODE_ARGUMENTS[name], _SETGID, _ASKED)
+                _numbers(own, [name]), *_if(MODE_ARGUMENTS[name], _SETGID, _ASK_SUPERVISOR)
             )
         ),
-        _ALLOWED,
+        _ALLOW,
     ]
     # The older set can connect what the newer one made.
     foreign = [
-        *_when([calls["io_uring_setup"]], _ABSENT),
-        *_when(_numbers(older, (*_SOCKETS, *_KEYRINGS)), _DENIED),
-        _ALLOWED,
+        *_when([calls["io_uring_setup"]], _NO_SUCH_CALL),
+        *_when(_numbers(older, (*_SOCKET_CALLS, *_KEYRING_CALLS)), _DENY),
+        _ALLOW,
     ]
     return _program((own, lines), (older, foreign))
 
@@ -154,7 +157,7 @@ def command_filter(*, namespaces: bool = False, asks: bool = True) -> bytes:
     With `namespaces` a command may make namespaces, and mount in them. With `asks` the guard
     decides on setgid bits. b"" where refold does not know the calls of this machine.
     """
-    if not (machine := _MACHINES.get(platform.machine())):
+    if not (machine := _ARCHITECTURES.get(platform.machine())):
         return b""
     own, older = machine
     return _program(
@@ -166,25 +169,25 @@ def command_filter(*, namespaces: bool = False, asks: bool = True) -> bytes:
 def _of_command(of: Architecture, *, namespaces: bool, asks: bool) -> list[_Line]:
     lines = list[_Line]()
     if not namespaces:
-        lines += _when(_numbers(of, _MOUNTS), _DENIED)
+        lines += _when(_numbers(of, _MOUNT_CALLS), _DENY)
         # Its flags lie in memory. Every C library then takes `clone`.
-        lines += _when(_numbers(of, ["clone3"]), _ABSENT)
-        flags = _if(0, _NEW_NAMESPACES, _DENIED)
+        lines += _when(_numbers(of, ["clone3"]), _NO_SUCH_CALL)
+        flags = _if(0, _NEW_NAMESPACES, _DENY)
         lines += _when(_numbers(of, ["clone", "unshare"]), *flags)
-    for name, arguments in _PROCESSES.items():
-        first = [line for at in arguments for line in _if_first(at)]
-        lines += _when(_numbers(of, [name]), *first, _ALLOWED)
-    lines += _when(_numbers(of, ["pidfd_getfd"]), _DENIED)
+    for name, arguments in _PROCESS_CALLS.items():
+        first = [line for argument in arguments for line in _if_first(argument)]
+        lines += _when(_numbers(of, [name]), *first, _ALLOW)
+    lines += _when(_numbers(of, ["pidfd_getfd"]), _DENY)
     bits = _SETUID | _SETGID
-    for name, (mode, flag) in _MAKING.items():
-        makes = [] if flag is None else [_load(flag), (_ANY, 1, 0, _MAKES_A_FILE), _ALLOWED]
-        lines += _when(_numbers(of, [name]), *makes, *_if(mode, bits, _DENIED))
+    for name, (mode, flag) in _CALLS_THAT_SET_MODES.items():
+        makes = [] if flag is None else [_load(flag), (_ANY, 1, 0, _MAKES_A_FILE), _ALLOW]
+        lines += _when(_numbers(of, [name]), *makes, *_if(mode, bits, _DENY))
     # Its mode lies in memory. Whoever calls it knows kernels without it.
-    lines += _when(_numbers(of, ["openat2"]), _ABSENT)
+    lines += _when(_numbers(of, ["openat2"]), _NO_SUCH_CALL)
     for name, mode in MODE_ARGUMENTS.items():
-        refused = _if(mode, _SETUID if asks else bits, _DENIED)
+        refused = _if(mode, _SETUID if asks else bits, _DENY)
         lines += _when(_numbers(of, [name]), *refused)
-    return [*lines, _ALLOWED]
+    return [*lines, _ALLOW]
 
 
 def _only_connecting(otherwise: _Line) -> list[_Line]:
@@ -195,15 +198,15 @@ def _only_connecting(otherwise: _Line) -> list[_Line]:
     return [
         _load(0),
         (_IS, 0, 1, _VIRTUAL_MACHINES),
-        _DENIED,
+        _DENY,
         (_IS, 1, 0, socket.AF_UNIX),
-        _ALLOWED,
+        _ALLOW,
         _load(1),
         (_AND, 0, 0, 0xF),
         (_IS, 2, 0, socket.SOCK_STREAM),
         (_IS, 1, 0, socket.SOCK_SEQPACKET),
         otherwise,
-        _ALLOWED,
+        _ALLOW,
     ]
 
 
@@ -216,14 +219,14 @@ def _when(numbers: Iterable[int], *lines: _Line) -> list[_Line]:
     return [line for number in numbers for line in ((_IS, 0, len(lines), number), *lines)]
 
 
-def _if(argument: int, bits: int, what: _Line) -> list[_Line]:
+def _if(argument: int, bits: int, line: _Line) -> list[_Line]:
     """`what` if the argument has any of `bits`; otherwise it is allowed."""
-    return [_load(argument), (_ANY, 0, 1, bits), what, _ALLOWED]
+    return [_load(argument), (_ANY, 0, 1, bits), line, _ALLOW]
 
 
 def _if_first(argument: int) -> list[_Line]:
     """Denied if the argument is the number of the first process."""
-    return [_load(argument), (_IS, 0, 1, 1), _DENIED]
+    return [_load(argument), (_IS, 0, 1, 1), _DENY]
 
 
 def _load(argument: int) -> _Line:
@@ -235,7 +238,7 @@ def _program(*parts: tuple[Architecture, list[_Line]]) -> bytes:
     """For each architecture its own lines; calls of others do not exist."""
     lines: list[_Line] = []
     for of, its in parts:
-        x32 = [(_NO_LESS, 0, 1, _X32), _ABSENT]
+        x32 = [(_NO_LESS, 0, 1, _X32_BIT), _NO_SUCH_CALL]
         body = [(_LOAD, 0, 0, _AT_NUMBER), *x32, *its]
         # A jump skips at most 255 lines; this one, which always does, any number.
         lines += [
@@ -244,4 +247,4 @@ def _program(*parts: tuple[Architecture, list[_Line]]) -> bytes:
             (0x05, 0, 0, len(body)),
             *body,
         ]
-    return b"".join(LINE.pack(*line) for line in [*lines, _ABSENT])
+    return b"".join(LINE_STRUCT.pack(*line) for line in [*lines, _NO_SUCH_CALL])

@@ -18,11 +18,13 @@ from refold.errors import ToolFailed
 from refold.safe_open import made, opened, unlinked
 from refold.values.printable_names import escaped
 
-EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the tree without files: git knows it
+EMPTY_TREE = (
+    "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the tree without files: git knows it
+)
 OUT_OF_TIME = "out of time"
-_LONGEST = 600.0  # seconds of one call
+_MAX_CALL_SECONDS = 600.0  # of one call
 
-_CONFIG = """\
+_CONFIG_TEXT = """\
 [core]
 	repositoryformatversion = 0
 	sharedRepository = 0600
@@ -50,22 +52,22 @@ _CONFIG = """\
 [advice]
 	detachedHead = false
 """
-_ATTRIBUTES = "* -text !crlf !eol !filter !ident !working-tree-encoding !diff !merge\n"
-_FILES = {
+_ATTRIBUTES_TEXT = "* -text !crlf !eol !filter !ident !working-tree-encoding !diff !merge\n"
+_INITIAL_FILES = {
     "HEAD": "ref: refs/heads/none\n",
-    "config": _CONFIG,
-    "info/attributes": _ATTRIBUTES,
+    "config": _CONFIG_TEXT,
+    "info/attributes": _ATTRIBUTES_TEXT,
 }
-_FOLDERS = ("objects", "refs", "info", "sessions")
-_FULL = r"(?i)no space left|out of disk ?space|quota exceeded"
+_INITIAL_FOLDERS = ("objects", "refs", "info", "sessions")
+_DISK_FULL = r"(?i)no space left|out of disk ?space|quota exceeded"
 
 
 class GitFailed(ToolFailed):
-    """git could not do it. `said` is what it said of that."""
+    """git could not do it. `output` is what it printed of that."""
 
-    def __init__(self, message: str, said: str) -> None:
+    def __init__(self, message: str, output: str) -> None:
         super().__init__(message)
-        self.said = said
+        self.output = output
 
 
 class SnapshotRepository:
@@ -79,13 +81,13 @@ class SnapshotRepository:
         try:
             self.directory.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.directory.parent.mkdir(mode=0o700, exist_ok=True)
-            for name in ("", *_FOLDERS):
+            for name in ("", *_INITIAL_FOLDERS):
                 (self.directory / name).mkdir(mode=0o700, exist_ok=True)
             # Where git writes, no directory is a link: it would not look.
-            own = (self.directory / name for name in ("", *_FOLDERS))
+            own = (self.directory / name for name in ("", *_INITIAL_FOLDERS))
             objects = (self.directory / "objects").iterdir()
             unlinked(self.directory.parent, *own, *objects)
-            for name, text in _FILES.items():
+            for name, text in _INITIAL_FILES.items():
                 _write(self.directory / name, text)
         except OSError as error:
             raise ToolFailed(
@@ -99,16 +101,18 @@ class SnapshotRepository:
         folder: str,
         tree: str = "",
         index: Path | None = None,
-        given: bytes = b"",
-        held: int | None = None,
+        input_bytes: bytes = b"",
+        descriptor: int | None = None,
     ) -> bytes:
         """The output of git, called in `folder` of the work tree `tree`.
 
         `held` is a descriptor that stays open as long as git runs, even if this process
         ends.
         """
-        process = self.start(*arguments, folder=folder, tree=tree, index=index, held=held)
-        return process.said(given)
+        process = self.start(
+            *arguments, folder=folder, tree=tree, index=index, descriptor=descriptor
+        )
+        return process.read(input_bytes)
 
     def start(
         self,
@@ -116,7 +120,7 @@ class SnapshotRepository:
         folder: str,
         tree: str = "",
         index: Path | None = None,
-        held: int | None = None,
+        descriptor: int | None = None,
         given_to_it: Sequence[int] = (),
     ) -> "GitProcess":
         """The same, without waiting for what it prints. It has the files `given_to_it`, too."""
@@ -128,7 +132,7 @@ class SnapshotRepository:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                pass_fds=(*given_to_it, *(() if held is None else (held,))),
+                pass_fds=(*given_to_it, *(() if descriptor is None else (descriptor,))),
                 process_group=0,  # what a person's Ctrl+C ends is not this
             )
         except OSError as error:
@@ -159,29 +163,29 @@ class SnapshotRepository:
         """Those of `names` that are not kept."""
         if not names:
             return []
-        said = self.run(
+        output = self.run(
             "cat-file",
             "--batch-check=%(objectname)",
             folder=str(self.directory),
-            given="".join(f"{name}\n" for name in names).encode(),
+            input_bytes="".join(f"{name}\n" for name in names).encode(),
         )
-        return [line.split()[0] for line in said.decode().splitlines() if " " in line]
+        return [line.split()[0] for line in output.decode().splitlines() if " " in line]
 
-    def hashed(self, content: bytes) -> str:
+    def store_content(self, content: bytes) -> str:
         """Keep this content; gives its name."""
-        said = self.run(
-            "hash-object", "-w", "--stdin", folder=str(self.directory), given=content
+        output = self.run(
+            "hash-object", "-w", "--stdin", folder=str(self.directory), input_bytes=content
         )
-        return said.decode().strip()
+        return output.decode().strip()
 
-    def hashed_files(self, numbers: Sequence[int]) -> Sequence[str]:
+    def store_files(self, numbers: Sequence[int]) -> Sequence[str]:
         """Keep the contents of these open files, by their descriptors; gives their names."""
         process = self.start(
             "hash-object", "-w", "--no-filters", "--stdin-paths",
             folder=str(self.directory), given_to_it=numbers,
         )  # fmt: skip
         wanted = "".join(f"/dev/fd/{number}\n" for number in numbers)
-        return process.said(wanted.encode()).decode().split()
+        return process.read(wanted.encode()).decode().split()
 
     @contextmanager
     def alone(self, name: str) -> Generator[int]:
@@ -204,7 +208,7 @@ class SnapshotRepository:
 
     def _environment(self, tree: str, index: Path | None) -> Mapping[str, str]:
         """Nothing of our own environment: neither settings of git nor keys."""
-        more = {} if index is None else {"GIT_INDEX_FILE": str(index)}
+        index_variable = {} if index is None else {"GIT_INDEX_FILE": str(index)}
         return {
             "PATH": self._path,
             "HOME": "/nonexistent",
@@ -217,7 +221,7 @@ class SnapshotRepository:
             "GIT_ATTR_NOSYSTEM": "1",
             "GIT_NO_REPLACE_OBJECTS": "1",
             "GIT_TERMINAL_PROMPT": "0",
-            **more,
+            **index_variable,
         }
 
 
@@ -229,10 +233,10 @@ class GitProcess:
     ) -> None:
         self._process, self._arguments, self._folder = process, arguments, folder
 
-    def said(self, given: bytes = b"", seconds: float = _LONGEST) -> bytes:
+    def read(self, input_bytes: bytes = b"", seconds: float = _MAX_CALL_SECONDS) -> bytes:
         with self._process as process:
             try:
-                said, complaint = process.communicate(given, seconds)
+                output, complaint = process.communicate(input_bytes, seconds)
             except subprocess.TimeoutExpired as error:
                 process.kill()
                 raise GitFailed(
@@ -245,7 +249,7 @@ class GitProcess:
             raise GitFailed(
                 _sentence(self._arguments, self._folder, why, process.returncode), why
             )
-        return said
+        return output
 
     def drop(self) -> None:
         """End it, and ignore its output."""
@@ -277,9 +281,9 @@ class GitBlobReader:
         raise ToolFailed(f"The snapshot of a file is lost: {name}.")
 
 
-def pieces(said: bytes) -> Iterator[str]:
+def pieces(output: bytes) -> Iterator[str]:
     """What git printed with -z."""
-    return (os.fsdecode(each) for each in said.split(b"\0") if each)
+    return (os.fsdecode(piece) for piece in output.split(b"\0") if piece)
 
 
 def _write(place: Path, text: str) -> None:
@@ -293,11 +297,16 @@ def _write(place: Path, text: str) -> None:
     beside.replace(place)
 
 
-def _sentence(arguments: Sequence[str], folder: str, said: str, code: int) -> str:
-    if re.search(_FULL, said):
+def _sentence(arguments: Sequence[str], folder: str, complaint: str, code: int) -> str:
+    if re.search(_DISK_FULL, complaint):
         return "No snapshot of the files could be taken: the disk is full."
-    what = next(
-        (each for each in arguments if not each.startswith("-") and "=" not in each), ""
+    subject = next(
+        (
+            argument
+            for argument in arguments
+            if not argument.startswith("-") and "=" not in argument
+        ),
+        "",
     )
-    last = escaped(said.splitlines()[-1]) if said else f"code {code}"
-    return f"git {what} failed on the files of {escaped(folder)}: {last}"
+    last = escaped(complaint.splitlines()[-1]) if complaint else f"code {code}"
+    return f"git {subject} failed on the files of {escaped(folder)}: {last}"

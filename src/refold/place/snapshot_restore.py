@@ -17,13 +17,13 @@ from msgspec import Struct
 
 from refold.errors import ToolFailed
 from refold.place.ignore_rules import HALF_WRITTEN
-from refold.place.openat import FOLDER, beneath, closing
+from refold.place.openat import FOLDER_FLAGS, beneath, closing
 from refold.place.snapshot_repository import GitBlobReader, SnapshotRepository
 from refold.values.printable_names import escaped
 
 _LINK, _RUNS = "120000", "100755"
-_FEW = 500  # files for each of which the disk is waited for
-_NAMED = 10  # files that a sentence names
+_MAX_SYNCED_FILES = 500  # files for each of which the disk is waited for
+_MAX_NAMED_FILES = 10  # files that a sentence names
 
 
 class SnapshotFile(Struct, frozen=True):
@@ -53,64 +53,68 @@ class _Seen(Struct, frozen=True):
 def rewrite(repository: SnapshotRepository, steps: Sequence[RewriteStep]) -> int:
     """Do all `steps`, or raise `ToolFailed` with nothing done. How many files it changed."""
     _sweep(steps)
-    seen = {step.path: _seen(step) for step in steps}
-    _refuse(steps, seen)
+    states = {step.path: _current_state(step) for step in steps}
+    _refuse(steps, states)
     names = {step.to.name for step in steps if step.to}
     if lost := repository.missing(sorted(names)):
         raise ToolFailed(
             f"{len(lost)} files of that snapshot are lost: nothing was changed."
         )
-    todo = [step for step in steps if seen[step.path].kept != step.to]
+    todo = [step for step in steps if states[step.path].kept != step.to]
     for step in sorted(todo, key=lambda step: step.path, reverse=True):
-        if step.now is not None and seen[step.path].kept is not None and step.to is None:
-            _remove(step, seen[step.path])
+        if step.now is not None and states[step.path].kept is not None and step.to is None:
+            _remove(step, states[step.path])
     with repository.blobs() as blobs:
         for step in todo:
             if step.to is not None:
-                _put(step, step.to, seen[step.path], blobs, len(todo) <= _FEW)
+                _put(
+                    step, step.to, states[step.path], blobs, len(todo) <= _MAX_SYNCED_FILES
+                )
     return len(todo)
 
 
-def _refuse(steps: Sequence[RewriteStep], seen: Mapping[str, _Seen]) -> None:
+def _refuse(steps: Sequence[RewriteStep], states: Mapping[str, _Seen]) -> None:
     going = {step.path for step in steps if step.to is None}
     changed, blocked = list[str](), list[str]()
     for step in steps:
-        found = seen[step.path]
-        if found.kept is not None and found.kept in (step.now, step.to):
+        state = states[step.path]
+        if state.kept is not None and state.kept in (step.now, step.to):
             continue
-        if found.what == "nothing" and (step.now is None or step.to is None):
+        if state.what == "nothing" and (step.now is None or step.to is None):
             continue
         if step.to is not None and step.now is None:
-            if (way := _in_the_way(step, found, going)) is not None:
+            if (way := _in_the_way(step, state, going)) is not None:
                 blocked.append(way)
-        elif step.to is None and found.what in ("blocked", "folder"):
+        elif step.to is None and state.what in ("blocked", "folder"):
             continue  # it is gone, and what is there instead is somebody's
         else:
             changed.append(step.path)
     if changed:
         raise ToolFailed(
             f"Nothing was changed, because another program has just changed these files: "
-            f"{named(changed)}. Try again."
+            f"{name_list(changed)}. Try again."
         )
     if blocked:
         raise ToolFailed(
             f"Nothing was changed, because something that is in no snapshot is in the way: "
-            f"{named(blocked)}. Move it away and try again."
+            f"{name_list(blocked)}. Move it away and try again."
         )
 
 
-def _in_the_way(step: RewriteStep, found: _Seen, going: set[str]) -> str | None:
+def _in_the_way(step: RewriteStep, state: _Seen, going: set[str]) -> str | None:
     """An unsaved file that is in the way of a restored one; None if the way is free."""
-    if found.what == "folder":
+    if state.what == "folder":
         inside = [
-            os.path.join(at, name) for at, _, names in os.walk(step.path) for name in names
+            os.path.join(parent, name)
+            for parent, _, names in os.walk(step.path)
+            for name in names
         ]
         links = [
-            os.path.join(at, name) for at, names, _ in os.walk(step.path) for name in names
-            if os.path.islink(os.path.join(at, name))
+            os.path.join(parent, name) for parent, names, _ in os.walk(step.path) for name in names
+            if os.path.islink(os.path.join(parent, name))
         ]  # fmt: skip
-        return next((each for each in (*inside, *links) if each not in going), None)
-    if found.what == "blocked":
+        return next((path for path in (*inside, *links) if path not in going), None)
+    if state.what == "blocked":
         above = os.path.dirname(step.path)
         while above != step.root:
             if os.path.lexists(above) and (
@@ -121,14 +125,18 @@ def _in_the_way(step: RewriteStep, found: _Seen, going: set[str]) -> str | None:
     return step.path
 
 
-def named(paths: Iterable[str]) -> str:
+def name_list(paths: Iterable[str]) -> str:
     """The first few of them, printable, and how many more there are."""
-    found = sorted(paths)
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return ", ".join(escaped(each) for each in found[:_NAMED]) + more
+    ordered = sorted(paths)
+    rest = (
+        f" and {len(ordered) - _MAX_NAMED_FILES} more"
+        if len(ordered) > _MAX_NAMED_FILES
+        else ""
+    )
+    return ", ".join(escaped(path) for path in ordered[:_MAX_NAMED_FILES]) + rest
 
 
-def _seen(step: RewriteStep) -> _Seen:
+def _current_state(step: RewriteStep) -> _Seen:
     last = os.path.basename(step.path)
     try:
         with _folder(step) as folder:
@@ -137,7 +145,7 @@ def _seen(step: RewriteStep) -> _Seen:
                 return _Seen("folder")
             if stat.S_ISLNK(about.st_mode):
                 content = os.fsencode(os.readlink(last, dir_fd=folder))
-                return _Seen("kept", SnapshotFile(_LINK, _name(content)), _known_by(about))
+                return _Seen("kept", SnapshotFile(_LINK, _name(content)), _identity(about))
             if not stat.S_ISREG(about.st_mode):
                 return _Seen("other")
             number = os.open(
@@ -151,35 +159,35 @@ def _seen(step: RewriteStep) -> _Seen:
     except OSError:  # a file or a link where a folder should be, or nothing for our eyes
         return _Seen("blocked")
     mode = _RUNS if about.st_mode & stat.S_IXUSR else "100644"
-    return _Seen("kept", SnapshotFile(mode, _name(content)), _known_by(about))
+    return _Seen("kept", SnapshotFile(mode, _name(content)), _identity(about))
 
 
-def _remove(step: RewriteStep, seen: _Seen) -> None:
-    with _told(step), _folder(step) as folder:
+def _remove(step: RewriteStep, state: _Seen) -> None:
+    with _restore_errors(step), _folder(step) as folder:
         last = os.path.basename(step.path)
-        _still(step, folder, last, seen)
+        _still(step, folder, last, state)
         os.unlink(last, dir_fd=folder)
     above = os.path.relpath(os.path.dirname(step.path), step.root)
-    with suppress(OSError), closing(os.open(step.root, FOLDER)) as top:
+    with suppress(OSError), closing(os.open(step.root, FOLDER_FLAGS)) as top:
         while above and above != ".":
             os.rmdir(above, dir_fd=top)  # raises as soon as anything is left in one
             above = os.path.dirname(above)
 
 
 def _put(
-    step: RewriteStep, to: SnapshotFile, seen: _Seen, blobs: GitBlobReader, wait: bool
+    step: RewriteStep, to: SnapshotFile, state: _Seen, blobs: GitBlobReader, wait: bool
 ) -> None:
     content = blobs.get(to.name)
     last = os.path.basename(step.path)
-    with _told(step), _folder(step, make=True) as folder:
+    with _restore_errors(step), _folder(step, make=True) as folder:
         half = f"{HALF_WRITTEN}{os.urandom(6).hex()}"
         try:
             if to.mode == _LINK:
                 os.symlink(os.fsdecode(content), half, dir_fd=folder)
             else:
                 _write(folder, half, content, _bits(folder, last, to), wait)
-            if seen.kept is not None:
-                _still(step, folder, last, seen)
+            if state.kept is not None:
+                _still(step, folder, last, state)
             else:
                 with suppress(FileNotFoundError, NotADirectoryError):
                     os.rmdir(last, dir_fd=folder)  # with nothing in it any more
@@ -227,8 +235,8 @@ def _umask() -> int:
         return 0o022
 
 
-def _still(step: RewriteStep, folder: int, last: str, seen: _Seen) -> None:
-    if _known_by(os.stat(last, dir_fd=folder, follow_symlinks=False)) != seen.about:
+def _still(step: RewriteStep, folder: int, last: str, state: _Seen) -> None:
+    if _identity(os.stat(last, dir_fd=folder, follow_symlinks=False)) != state.about:
         raise ToolFailed(f"{escaped(step.path)} was changed meanwhile. Try again.")
 
 
@@ -246,34 +254,34 @@ def _sweep(steps: Sequence[RewriteStep]) -> None:
 def _folder(step: RewriteStep, *, make: bool = False) -> Generator[int]:
     """The folder that a file is in, with no link on the way to it."""
     away = os.path.relpath(os.path.dirname(step.path), step.root)
-    with closing(os.open(step.root, FOLDER)) as top:
+    with closing(os.open(step.root, FOLDER_FLAGS)) as top:
         try:
-            found = beneath(top, away, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            folder = beneath(top, away, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             if not make:
                 raise
             _make(top, away)
-            found = beneath(top, away, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            folder = beneath(top, away, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            yield found
+            yield folder
         finally:
-            os.close(found)
+            os.close(folder)
 
 
 def _make(top: int, away: str) -> None:
-    made = ""
+    created = ""
     for part in away.split("/"):
-        above = beneath(top, made or ".", FOLDER)
+        above = beneath(top, created or ".", FOLDER_FLAGS)
         try:
             with suppress(FileExistsError):
                 os.mkdir(part, dir_fd=above)
         finally:
             os.close(above)
-        made = os.path.join(made, part)
+        created = os.path.join(created, part)
 
 
 @contextmanager
-def _told(step: RewriteStep) -> Generator[None]:
+def _restore_errors(step: RewriteStep) -> Generator[None]:
     try:
         yield
     except OSError as error:
@@ -283,7 +291,7 @@ def _told(step: RewriteStep) -> Generator[None]:
         ) from error
 
 
-def _known_by(about: os.stat_result) -> tuple[int, ...]:
+def _identity(about: os.stat_result) -> tuple[int, ...]:
     return (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
 
 

@@ -22,10 +22,10 @@ from pathlib import Path
 
 from refold.errors import ToolFailed
 from refold.place.ignore_rules import IgnoreRules, git_folder, repository_around
-from refold.place.openat import FOLDER, beneath
+from refold.place.openat import FOLDER_FLAGS, beneath
 from refold.place.port import Trees
 from refold.place.snapshot_repository import (
-    EMPTY,
+    EMPTY_TREE,
     OUT_OF_TIME,
     GitFailed,
     GitProcess,
@@ -35,22 +35,26 @@ from refold.place.snapshot_repository import (
 from refold.safe_open import opened
 from refold.values.printable_names import escaped
 
-LARGEST = 32 * 1024 * 1024  # bytes of one file
+MAX_FILE_BYTES = 32 * 1024 * 1024  # of one file
 _MOST_FILES = 200_000  # new or changed, in one look
 _MOST_BYTES = 2 * 1024**3
 _MOST_NESTED = 8  # repositories inside that are looked into
 _LONGEST_LOOK = 60.0  # seconds to find what changed
-_BEHIND = 2.0  # seconds that the time of a file may be behind the clock
-_TRIES = 20  # files come and go while we look
-_MANY = 200  # files that are better kept in one pack
+_CLOCK_LAG_SECONDS = 2.0  # that the time of a file may be behind the clock
+_MAX_SCAN_TRIES = 20  # files come and go while we look
+_PACK_FROM_FILES = 200  # files that are better kept in one pack
 _BAD_PATH = r"(?s)Unable to process path (.*)"
 _HALF_WRITTEN = 3600  # seconds after which nobody writes on at a pack
-_UNUSED = 14 * 24 * 3600  # seconds after which the index of a session is dropped
-_MOMENT = 50_000_000  # ns: the kernel's clock of directories may be so coarse,
-_SECOND = 1_000_000_000  # or, on some disks, have whole seconds only
+_UNUSED_INDEX_SECONDS = (
+    14 * 24 * 3600
+)  # seconds after which the index of a session is dropped
+_CLOCK_STEP_NANOSECONDS = (
+    50_000_000  # ns: the kernel's clock of directories may be so coarse,
+)
+_SECOND_NANOSECONDS = 1_000_000_000  # or, on some disks, have whole seconds only
 _AT_ONCE = 200  # files that git is handed in one call
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-_NOWHERE = "0" * 40
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_NO_OBJECT = "0" * 40
 
 
 class TooLarge(ToolFailed):
@@ -72,40 +76,40 @@ class Scan:
     def look(self, roots: Sequence[str]) -> tuple[Trees, tuple[str, ...]]:
         """The trees of `roots` and of repositories inside, and what is left out."""
         self._repository.make()
-        with self._repository.alone(f"{self._session}/lock") as held:
-            found, left_out = list[tuple[str, str]](), set[str]()
+        with self._repository.alone(f"{self._session}/lock") as lock:
+            entries, left_out = list[tuple[str, str]](), set[str]()
             waiting, nested = [(root, root) for root in roots], 0
             for root, base in waiting:  # grows on the way
-                others = [each for each in roots if each != root]
-                tree, inside = self._root(root, base, others, held)
-                found.append((root, tree))
-                left_out |= {os.path.join(root, each) for each in self._left_out[root]}
-                for each in inside:
+                others = [other for other in roots if other != root]
+                tree, inside = self._root(root, base, others, lock)
+                entries.append((root, tree))
+                left_out |= {os.path.join(root, other) for other in self._left_out[root]}
+                for other in inside:
                     nested += 1
                     if nested <= _MOST_NESTED:
-                        waiting.append((each, base))
+                        waiting.append((other, base))
                     else:
-                        left_out.add(f"{each}/")
-            return tuple(found), tuple(sorted(left_out))
+                        left_out.add(f"{other}/")
+            return tuple(entries), tuple(sorted(left_out))
 
     def _root(
-        self, root: str, base: str, others: Sequence[str], held: int
+        self, root: str, base: str, others: Sequence[str], lock: int
     ) -> tuple[str, list[str]]:
         """`root` is `base` or is in it; commands cannot replace `base`."""
         scan = _RootScan(
-            self._repository, self._ignored, (root, base), others, self._session, held
+            self._repository, self._ignored, (root, base), others, self._session, lock
         )
         scan.prepare()
         skipped = set[str]()
-        for _ in range(_TRIES):
-            began = time.time() - _BEHIND
-            changed, inside = scan.changed()
-            again = self._ignored_but_tracked(scan)
+        for _ in range(_MAX_SCAN_TRIES):
+            began = time.time() - _CLOCK_LAG_SECONDS
+            changed, inside = scan.changes()
+            tracked = self._tracked_despite_ignore(scan)
             before = self._left_out.get(root, set())
             try:
-                different, left_out = scan.keep((changed | again) - skipped, before)
+                different, left_out = scan.keep((changed | tracked) - skipped, before)
             except GitFailed as error:
-                bad = re.search(_BAD_PATH, error.said)
+                bad = re.search(_BAD_PATH, error.output)
                 if bad is None:
                     raise
                 skipped.add(bad[1].removeprefix(scan.prefix))
@@ -118,14 +122,14 @@ class Scan:
             return self._trees[root], inside
         raise ToolFailed(f"The files of {escaped(root)} change too fast for a snapshot.")
 
-    def _ignored_but_tracked(self, scan: "_RootScan") -> set[str]:
+    def _tracked_despite_ignore(self, scan: "_RootScan") -> set[str]:
         """Files that the user's repository tracks although it would ignore them."""
         place = Path(git_folder(scan.top)) / "index" if scan.top else None
         about = _about(place) if place else None
         if place is None or about is None or self._tracked.get(scan.root) == about:
             return set()
         self._tracked[scan.root] = about
-        return scan.ignored_in(place)
+        return scan.ignored_files(place)
 
 
 class _RootScan:
@@ -133,9 +137,9 @@ class _RootScan:
 
     def __init__(
         self, repository: SnapshotRepository, ignored: IgnoreRules, place: tuple[str, str],
-        others: Sequence[str], session: str, held: int,
+        others: Sequence[str], session: str, lock: int,
     ) -> None:  # fmt: skip
-        (self.root, self._base), self._held = place, held
+        (self.root, self._base), self._held = place, lock
         root = self.root
         self._repository, self._ignored, self._others = repository, ignored, others
         self._folder = repository.directory / session
@@ -154,45 +158,47 @@ class _RootScan:
         if not self._index.exists():
             self._seed()
 
-    def changed(self) -> tuple[set[str], list[str]]:
+    def changes(self) -> tuple[set[str], list[str]]:
         """What is not as the index has it, and the repositories inside."""
         # Each waits for the disk, none for the other.
         new = self._begin("ls-files", "-z", "--others", "--exclude-standard")
         old = self._begin("diff-files", "-z", "--name-only", "--relative")
         try:
-            found = set(pieces(new.said(seconds=_LONGEST_LOOK)))
+            paths = set(pieces(new.read(seconds=_LONGEST_LOOK)))
         except GitFailed as error:
             old.drop()
-            raise (TooLarge(str(error)) if error.said == OUT_OF_TIME else error) from error
-        found.update(pieces(old.said()))
-        inside = {each for each in found if each.endswith("/")}
-        return found - inside, sorted(os.path.join(self.root, each[:-1]) for each in inside)
+            raise (
+                TooLarge(str(error)) if error.output == OUT_OF_TIME else error
+            ) from error
+        paths.update(pieces(old.read()))
+        inside = {path for path in paths if path.endswith("/")}
+        return paths - inside, sorted(os.path.join(self.root, path[:-1]) for path in inside)
 
-    def ignored_in(self, index: Path) -> set[str]:
+    def ignored_files(self, index: Path) -> set[str]:
         try:
-            said = self._look(
+            output = self._look(
                 "ls-files", "-z", "--cached", "--ignored", "--exclude-standard", index=index
             )
         except GitFailed:  # split, sparse, or just being written
             return set()
-        return set(pieces(said))
+        return set(pieces(output))
 
     def keep(self, paths: Iterable[str], left_before: set[str]) -> tuple[bool, set[str]]:
         """Put files into the index as they are. Is it another now, and what cannot be kept?"""
-        kept, gone, left_out, size = list[str](), list[str](), set[str](), 0
+        stored, gone, left_out, size = list[str](), list[str](), set[str](), 0
         fits = _PathFilter(self.root)
         for path in sorted(paths):
-            what, bytes_ = fits(path)
-            if what == "kept":
-                kept.append(path)
+            problem, bytes_ = fits(path)
+            if problem == "kept":
+                stored.append(path)
                 size += bytes_
-            elif what == "left out":
+            elif problem == "left out":
                 left_out.add(path)
-            if what == "gone" or (what == "left out" and path not in left_before):
+            if problem == "gone" or (problem == "left out" and path not in left_before):
                 gone.append(path)
-        if len(kept) > _MOST_FILES or size > _MOST_BYTES:
+        if len(stored) > _MOST_FILES or size > _MOST_BYTES:
             raise TooLarge(
-                f"{escaped(self.root)} is too large for checkpoints: {len(kept):,} files of "
+                f"{escaped(self.root)} is too large for checkpoints: {len(stored):,} files of "
                 f"{size / 1e9:.1f} GB would have to be stored. Ignore what can be generated "
                 "(.gitignore), or work in a smaller directory."
             )
@@ -200,24 +206,26 @@ class _RootScan:
             lines = (
                 b"0 %s\t%s\0" % (b"0" * 40, os.fsencode(self.prefix + p)) for p in gone
             )
-            self._git("update-index", "-z", "--index-info", given=b"".join(lines))
-        if kept:
-            parents = ParentDirectories(self._base, self.root, kept)
-            many = ("-c", "core.bigFileThreshold=1") if len(kept) > _MANY else ()
-            given = b"".join(os.fsencode(path) + b"\0" for path in kept)
+            self._git("update-index", "-z", "--index-info", input_bytes=b"".join(lines))
+        if stored:
+            parents = ParentDirectories(self._base, self.root, stored)
+            many = (
+                ("-c", "core.bigFileThreshold=1") if len(stored) > _PACK_FROM_FILES else ()
+            )
+            names = b"".join(os.fsencode(path) + b"\0" for path in stored)
             self._git(
                 *many, "update-index", "-z", "--add", "--replace", "--remove", "--stdin",
-                given=given,
+                input_bytes=names,
             )  # fmt: skip
             self._read_again(parents.doubtful())
-        return bool(kept or gone), left_out
+        return bool(stored or gone), left_out
 
     def _read_again(self, paths: Sequence[str]) -> None:
         """Put the real content into the index, whatever git was led to."""
         if not paths:
             return
-        found = lines_of(self._repository, self._base, self.root, self.prefix, paths)
-        self._git("update-index", "-z", "--index-info", given=b"".join(found))
+        lines = lines_of(self._repository, self._base, self.root, self.prefix, paths)
+        self._git("update-index", "-z", "--index-info", input_bytes=b"".join(lines))
 
     def tree(self) -> str:
         if not self.prefix:
@@ -225,8 +233,8 @@ class _RootScan:
         try:
             return self._git("write-tree", f"--prefix={self.prefix}").decode().strip()
         except GitFailed as error:
-            if "not found" in error.said:  # there is no file in it
-                return EMPTY
+            if "not found" in error.output:  # there is no file in it
+                return EMPTY_TREE
             raise
 
     def date(self, began: float, different: bool) -> None:
@@ -270,15 +278,17 @@ class _RootScan:
 
     def _look(self, *arguments: str, index: Path | None = None) -> bytes:
         """The output of what compares names with patterns, which can take for ever."""
-        return self._begin(*arguments, index=index).said(seconds=_LONGEST_LOOK)
+        return self._begin(*arguments, index=index).read(seconds=_LONGEST_LOOK)
 
-    def _git(self, *arguments: str, given: bytes = b"", index: Path | None = None) -> bytes:
-        return self._begin(*arguments, index=index).said(given)
+    def _git(
+        self, *arguments: str, input_bytes: bytes = b"", index: Path | None = None
+    ) -> bytes:
+        return self._begin(*arguments, index=index).read(input_bytes)
 
     def _begin(self, *arguments: str, index: Path | None = None) -> GitProcess:
         return self._repository.start(
             "-c", f"core.excludesFile={self._exclude}", *arguments,
-            folder=self.root, tree=self._tree, index=index or self._index, held=self._held,
+            folder=self.root, tree=self._tree, index=index or self._index, descriptor=self._held,
         )  # fmt: skip
 
 
@@ -304,7 +314,7 @@ class _PathFilter:
             return ("left out" if name.lower().startswith(".gitmodules") else "kept"), 0
         if not stat.S_ISREG(about.st_mode):
             return "left out", 0
-        if about.st_size > LARGEST or not os.access(whole, os.R_OK):
+        if about.st_size > MAX_FILE_BYTES or not os.access(whole, os.R_OK):
             return "left out", 0
         return "kept", about.st_size
 
@@ -338,20 +348,20 @@ def _copy(source: Path, target: Path) -> None:
 
 def _sweep(folder: Path, ours: Path) -> None:
     """Drop the indexes of sessions that were not used for long. Snapshots stay."""
-    limit = time.time() - _UNUSED
+    limit = time.time() - _UNUSED_INDEX_SECONDS
     with suppress(OSError):
-        for each in folder.iterdir():
-            if each != ours and each.stat().st_mtime < limit:
-                shutil.rmtree(each, ignore_errors=True)
+        for entry in folder.iterdir():
+            if entry != ours and entry.stat().st_mtime < limit:
+                shutil.rmtree(entry, ignore_errors=True)
 
 
 def _sweep_packs(folder: Path) -> None:
     """Drop what a full disk or a kill left half written: git itself never would."""
     limit = time.time() - _HALF_WRITTEN
     with suppress(OSError):
-        for each in folder.glob("tmp_pack_*"):
-            if each.stat().st_mtime < limit:
-                each.unlink()
+        for pack in folder.glob("tmp_pack_*"):
+            if pack.stat().st_mtime < limit:
+                pack.unlink()
 
 
 class ParentDirectories:
@@ -362,32 +372,34 @@ class ParentDirectories:
     def __init__(self, base: str, root: str, paths: Sequence[str]) -> None:
         self._base, self._root, self._paths = base, root, paths
         self._began = time.time_ns()
-        self._before = {each: _changed(each) for each in self._directories()}
+        self._before = {
+            directory: _directory_stamp(directory) for directory in self._directories()
+        }
 
     def doubtful(self) -> list[str]:
         """Those whose way changed since, or may have a moment before."""
         moved = {
-            each
-            for each, at in self._before.items()
-            if _fresh(at, self._began) or _changed(each) != at
+            directory
+            for directory, stamp in self._before.items()
+            if _fresh(stamp, self._began) or _directory_stamp(directory) != stamp
         }
         return [p for p in self._paths if any(d in moved for d in self._above(p))]
 
     def _directories(self) -> set[str]:
-        found = set[str]()
+        directories = set[str]()
         for path in self._paths:
-            for each in self._above(path):
-                if each in found:
+            for parent in self._above(path):
+                if parent in directories:
                     break
-                found.add(each)
-        return found
+                directories.add(parent)
+        return directories
 
     def _above(self, path: str) -> Iterator[str]:
         """From the directory that holds it up to the base."""
-        here = os.path.dirname(os.path.join(self._root, path))
-        while len(here) > len(self._base):
-            yield here
-            here = os.path.dirname(here)
+        directory = os.path.dirname(os.path.join(self._root, path))
+        while len(directory) > len(self._base):
+            yield directory
+            directory = os.path.dirname(directory)
         yield self._base
 
 
@@ -396,51 +408,53 @@ def lines_of(
 ) -> Iterable[bytes]:
     """What the index has to say of these: as they are read without following any link."""
     way = os.path.relpath(root, base)
-    top = os.open(base, FOLDER)
+    top = os.open(base, FOLDER_FLAGS)
     try:
         for start in range(0, len(paths), _AT_ONCE):
             some = paths[start : start + _AT_ONCE]
-            for path, (mode, name) in _kept(repository, top, way, some).items():
+            for path, (mode, name) in _store_files(repository, top, way, some).items():
                 whole = os.fsencode(prefix + path)
                 yield f"{mode} {name}\t".encode() + whole + b"\0"
     finally:
         os.close(top)
 
 
-def _kept(
+def _store_files(
     repository: SnapshotRepository, top: int, way: str, paths: Sequence[str]
 ) -> dict[str, tuple[str, str]]:
     """The mode and the name of each file's content, which git has by then."""
-    found = dict[str, tuple[str, str]]()
+    entries = dict[str, tuple[str, str]]()
     opened = dict[str, tuple[str, int]]()
     try:
         for path in paths:
-            found[path] = ("0", _NOWHERE)
+            entries[path] = ("0", _NO_OBJECT)
             with suppress(OSError):  # gone, or a link is in the way: then it is not there
-                here = beneath(top, os.path.join(way, os.path.dirname(path)), FOLDER)
+                descriptor = beneath(
+                    top, os.path.join(way, os.path.dirname(path)), FOLDER_FLAGS
+                )
                 try:
                     last = os.path.basename(path)
-                    mode = os.stat(last, dir_fd=here, follow_symlinks=False).st_mode
+                    mode = os.stat(last, dir_fd=descriptor, follow_symlinks=False).st_mode
                     if stat.S_ISLNK(mode):
-                        target = os.readlink(os.fsencode(last), dir_fd=here)
-                        found[path] = ("120000", repository.hashed(target))
+                        target = os.readlink(os.fsencode(last), dir_fd=descriptor)
+                        entries[path] = ("120000", repository.store_content(target))
                     elif stat.S_ISREG(mode):
-                        number = os.open(last, _READ, dir_fd=here)
+                        number = os.open(last, _READ_FLAGS, dir_fd=descriptor)
                         mode = os.fstat(number).st_mode
                         opened[path] = ("100755" if mode & 0o100 else "100644", number)
                 finally:
-                    os.close(here)
+                    os.close(descriptor)
         numbers = [number for _, number in opened.values()]
-        names = repository.hashed_files(numbers) if numbers else ()
-        for (path, (how, _)), name in zip(opened.items(), names, strict=True):
-            found[path] = (how, name)
+        names = repository.store_files(numbers) if numbers else ()
+        for (path, (file_mode, _)), name in zip(opened.items(), names, strict=True):
+            entries[path] = (file_mode, name)
     finally:
         for _, number in opened.values():
             os.close(number)
-    return found
+    return entries
 
 
-def _changed(directory: str) -> tuple[int, int, int]:
+def _directory_stamp(directory: str) -> tuple[int, int, int]:
     try:
         about = os.lstat(directory)
     except OSError:
@@ -449,8 +463,8 @@ def _changed(directory: str) -> tuple[int, int, int]:
     return (about.st_dev, about.st_ino, about.st_ctime_ns if real else 0)
 
 
-def _fresh(at: tuple[int, int, int], began: int) -> bool:
+def _fresh(stamp: tuple[int, int, int], began: int) -> bool:
     """Could it have changed again within the same tick of its clock?"""
-    when = at[2]
-    coarse = when % _SECOND == 0
-    return began - when < (2 * _SECOND if coarse else _MOMENT)
+    when = stamp[2]
+    coarse = when % _SECOND_NANOSECONDS == 0
+    return began - when < (2 * _SECOND_NANOSECONDS if coarse else _CLOCK_STEP_NANOSECONDS)

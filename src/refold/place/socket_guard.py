@@ -25,19 +25,19 @@ from threading import Thread
 from refold.place.datagram_pairs import make_pair, makes_pair
 from refold.place.directory_modes import set_mode, sets_mode
 from refold.place.mountinfo import mounts
-from refold.place.seccomp import LINE, guard_filter, native
+from refold.place.seccomp import LINE_STRUCT, guard_filter, native
 from refold.place.socket_owner import is_own_socket
-from refold.place.stopped_call import NOTICE, StoppedCall
+from refold.place.stopped_call import NOTICE_STRUCT, StoppedCall
 from refold.place.syscalls import call, connect, no_new_privileges, shut_down
 
 # seccomp(2): set a filter; give a descriptor to listen at; once the listener has received a
 # call, only a fatal signal ends the waiting (since Linux 5.19).
 _SET_MODE_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 1 << 3, 1 << 5
 _RECEIVE, _SEND, _IS_VALID = 0xC0502100, 0xC0182101, 0x40082102  # ioctls of a listener
-_ANSWER = struct.Struct("=QqiI")  # id, result, error, flags
+_ANSWER_STRUCT = struct.Struct("=QqiI")  # id, result, error, flags
 _MAX_ADDRESS_BYTES = 128
 _MAX_WAITING_CALLS = 64  # of one command; the next are told to try again
-_MOUNT = re.compile(rb"^mnt_id:\t(\d+)$", re.MULTILINE)
+_MOUNT_ID = re.compile(rb"^mnt_id:\t(\d+)$", re.MULTILINE)
 
 
 def install(*, offline: bool) -> Callable[[], None]:
@@ -105,18 +105,18 @@ class SocketGuard:
         for number in (self._go, self._listener):
             ready.register(number, select.POLLIN)
         while True:
-            found = dict(ready.poll())
-            if self._go in found:
+            events = dict(ready.poll())
+            if self._go in events:
                 return
-            notice = bytearray(NOTICE.size)
+            notice = bytearray(NOTICE_STRUCT.size)
             with suppress(OSError):  # whoever asked is gone
                 fcntl.ioctl(self._listener, _RECEIVE, notice)
                 if not self._threads.give(bytes(notice)):
-                    self._tell(NOTICE.unpack(notice)[0], errno.EAGAIN)
+                    self._tell(NOTICE_STRUCT.unpack(notice)[0], errno.EAGAIN)
 
     def _answer(self, notice: bytes) -> None:
-        with ExitStack() as held:
-            asked = StoppedCall(notice, held)
+        with ExitStack() as stack:
+            asked = StoppedCall(notice, stack)
             try:
                 error = self._do(asked)
             except (OSError, ValueError) as problem:
@@ -151,7 +151,7 @@ class SocketGuard:
 
     def _tell(self, name: int, error: int) -> None:
         with suppress(OSError):  # nobody waits for it any more
-            self._control(_SEND, bytearray(_ANSWER.pack(name, 0, -error, 0)))
+            self._control(_SEND, bytearray(_ANSWER_STRUCT.pack(name, 0, -error, 0)))
 
     def _control(self, request: int, words: bytearray) -> int:
         with self._answering:
@@ -227,10 +227,10 @@ def _goal(
 
     Raises `OSError` where that may not be reached.
     """
-    number, where, length = arguments
+    number, pointer, length = arguments
     if length > _MAX_ADDRESS_BYTES:
         raise OSError(errno.EINVAL, "an address that is too long")
-    ours, address = asked.descriptor(number), asked.memory(where, length)
+    ours, address = asked.descriptor(number), asked.memory(pointer, length)
     unix = struct.pack("=H", socket.AF_UNIX)
     if not address.startswith(unix) or _domain(ours) != socket.AF_UNIX:
         return ours, address
@@ -239,7 +239,7 @@ def _goal(
         if offline:
             return ours, address
         raise OSError(errno.ECONNREFUSED, "a socket of another program")
-    file = asked.opened(address[2:].partition(b"\0")[0])
+    file = asked.open(address[2:].partition(b"\0")[0])
     if not _can_write(asked.pid, file):
         raise OSError(errno.EACCES, "a socket of another program")
     if offline and not is_own_socket(asked.pid, file):
@@ -255,8 +255,8 @@ def _domain(number: int) -> int:
 def _can_write(pid: int, file: int) -> bool:
     """May the command write this file's disk there, so that it could have made the socket?"""
     with open(f"/proc/self/fdinfo/{file}", "rb") as about:
-        found = _MOUNT.search(about.read())
-    number = int(found[1]) if found else -1
+        match = _MOUNT_ID.search(about.read())
+    number = int(match[1]) if match else -1
     return any(mount.number == number and mount.writable for mount in mounts(pid))
 
 
@@ -278,7 +278,7 @@ def _listen() -> int:
         raise OSError(errno.ENOSYS, "a machine whose calls refold does not know")
     number = known.calls["seccomp"]
     code = ctypes.create_string_buffer(filter_)
-    program = struct.pack("@HP", len(filter_) // LINE.size, ctypes.addressof(code))
+    program = struct.pack("@HP", len(filter_) // LINE_STRUCT.size, ctypes.addressof(code))
     no_new_privileges()
     flags = _NEW_LISTENER | _WAIT_KILLABLE
     try:

@@ -20,7 +20,7 @@ from refold.place.reaper import process_line
 from refold.place.stopped_call import descriptor_of
 
 _BOUND_FILE = 0x89E0  # SIOCUNIXFILE of unix(7): the file that a socket is bound to
-_ACCEPTS = 0x10000  # the flag of a socket that listens, in /proc/net/unix
+_LISTENING_FLAG = 0x10000  # the flag of a socket that listens, in /proc/net/unix
 _MOST_PROCESSES = 1_000
 _MOST_DESCRIPTORS = 50_000  # of all of them; more are not looked at
 
@@ -46,7 +46,7 @@ def _listening(pid: int) -> frozenset[str]:
     return frozenset(
         f"socket:[{int(field[6])}]"
         for field in fields
-        if len(field) > 6 and int(field[3], 16) & _ACCEPTS
+        if len(field) > 6 and int(field[3], 16) & _LISTENING_FLAG
     )
 
 
@@ -77,13 +77,13 @@ def _first_process(pid: int) -> int:
 
 
 def _is_bound_to(process: int, number: int, link: str, wanted: os.stat_result) -> bool:
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
-            copy = descriptor_of(process, number, held)
+            copy = descriptor_of(process, number, stack)
             if f"socket:[{os.fstat(copy).st_ino}]" != link:  # another by now
                 return False
             bound = fcntl.ioctl(copy, _BOUND_FILE)
-            held.callback(os.close, bound)
+            stack.callback(os.close, bound)
             return os.path.samestat(os.fstat(bound), wanted)
         except OSError:  # it has ended, or is bound to no file
             return False

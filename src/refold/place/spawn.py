@@ -21,12 +21,12 @@ from msgspec import Struct
 
 from refold import programs
 from refold.errors import ToolFailed
-from refold.place.bubblewrap import failed
+from refold.place.bubblewrap import start_failure
 from refold.place.command_output import pipe
 from refold.place.landlock import restrict_thread
 from refold.place.limits import Limits, limit_commands, set_limits
 from refold.place.port import NOTHING_MORE, CommandExtras
-from refold.place.reaper import NAME, ProcessMark, new_mark
+from refold.place.reaper import ENVIRONMENT_NAME, ProcessMark, new_mark
 from refold.place.sandbox import Launch
 from refold.place.sandbox_listener import SandboxListener
 from refold.place.socket_guard import install
@@ -34,16 +34,16 @@ from refold.values.display import HostAttempt
 from refold.values.printable_names import escaped
 from refold.values.tools import Confinement
 
-_BASH = ("/bin/bash", "--noprofile", "--norc", "-c")
+_BASH_COMMAND = ("/bin/bash", "--noprofile", "--norc", "-c")
 _FIRST_READ = "BASH_ENV"  # bash runs the file of this name before its command
-_SH = ("/bin/sh", "-c")  # where it is no bash, it starts in half the time
+_SH_COMMAND = ("/bin/sh", "-c")  # where it is no bash, it starts in half the time
 # What is started ahead reads its command from a file in memory, which it then closes.
 _TOLD_LATER = (
     """IFS= read -r -d '' <&{file}; exec {file}<&-; set -- "$REPLY"; SHLVL=$((SHLVL-1)); """
 )
-_FIRST = re.compile(rb'"child-pid": *(\d+)')
-_SENDER = struct.Struct("@iII")  # who sent something: process, user, group
-_PATIENCE = 5.0  # seconds for a sandbox to be set up
+_CHILD_PID = re.compile(rb'"child-pid": *(\d+)')
+_CREDENTIALS_STRUCT = struct.Struct("@iII")  # who sent something: process, user, group
+_SETUP_SECONDS = 5.0  # for a sandbox to be set up
 
 # The space of processes ends with its first one, and so would what still prints. What it
 # reads from is the gate, until it is let go. It starts bash in a subshell, or it would say
@@ -70,13 +70,13 @@ class RunningCommand(Struct, frozen=True):
     problem: str = ""  # why its sandbox could not be set up; then nothing of it has run
     attempts: Callable[[], tuple[HostAttempt, ...]] = tuple  # ends its filter
 
-    def broken(self, printed: bytes) -> str:
+    def setup_failure(self, printed: bytes) -> str:
         """Why the sandbox could not be set up; "" if it was."""
         if self.problem:
             return self.problem
         if self.launch.own_space:
             with suppress(OSError):
-                return failed(os.read(self.news, 65536), printed)
+                return start_failure(os.read(self.news, 65536), printed)
         return ""
 
 
@@ -94,9 +94,9 @@ def confine_thread(launch: Launch) -> ExitStack:
     """Confine what this thread starts from now on, for good. Close the result when all of it
     has ended. Raises `OSError`, and `ToolFailed` where rights cannot be given up.
     """
-    with ExitStack() as held:
+    with ExitStack() as stack:
         if launch.guards_sockets:
-            held.callback(install(offline=launch.offline))
+            stack.callback(install(offline=launch.offline))
         if launch.restrictions:
             try:
                 restrict_thread(launch.restrictions)
@@ -105,7 +105,7 @@ def confine_thread(launch: Launch) -> ExitStack:
                     "The sandbox for the command could not be set up: Landlock refuses. "
                     'Set sandbox.profile = "off" to run commands without one.'
                 ) from error
-        return held.pop_all()
+        return stack.pop_all()
 
 
 def start(request: SpawnRequest, launch: Launch, limits: Limits) -> RunningCommand:
@@ -113,11 +113,11 @@ def start(request: SpawnRequest, launch: Launch, limits: Limits) -> RunningComma
     try:
         if launch.own_space:
             return GatedSandbox(request, launch).let_go(launch, limits)
-        mark = new_mark(os.environ.get(NAME, ""))
+        mark = new_mark(os.environ.get(ENVIRONMENT_NAME, ""))
         stdin = subprocess.DEVNULL if request.given.stdin is None else request.given.stdin
-        given = {**request.environ, **launch.environ, NAME: mark.token}
-        with _read_first(limit_commands(mark.queues), given) as (file, environ):
-            line = (*launch.arguments, *_BASH, request.command)
+        environment = {**request.environ, **launch.environ, ENVIRONMENT_NAME: mark.token}
+        with _read_first(limit_commands(mark.queues), environment) as (file, environ):
+            line = (*launch.arguments, *_BASH_COMMAND, request.command)
             process, reading = _begin(line, request.cwd, environ, stdin, (file,))
     except (OSError, ValueError) as error:
         why = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
@@ -149,9 +149,11 @@ def _read_first(
         file.write(os.fsencode(text))
         file.seek(0)
         # Without /proc no mark is looked for, and other systems have only the second.
-        where = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
-        rest = {name: value for name, value in environ.items() if name not in acted_on}
-        yield number, {**rest, _FIRST_READ: f"{where}/{number}"}
+        descriptor_directory = (
+            "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
+        )
+        others = {name: value for name, value in environ.items() if name not in acted_on}
+        yield number, {**others, _FIRST_READ: f"{descriptor_directory}/{number}"}
 
 
 def _file_in_memory() -> FileIO:
@@ -184,7 +186,11 @@ class GatedSandbox:
     def __init__(
         self, request: SpawnRequest, launch: Launch, *, ahead: bool = False
     ) -> None:
-        self._mark, self._ready, self._first = new_mark(os.environ.get(NAME, "")), b"", 0
+        self._mark, self._ready, self._first = (
+            new_mark(os.environ.get(ENVIRONMENT_NAME, "")),
+            b"",
+            0,
+        )
         filtered = launch.hosts is not None
         self._listener = SandboxListener(request.environ) if filtered else None
         stdin = request.given.stdin
@@ -196,9 +202,9 @@ class GatedSandbox:
         seccomp = ("--seccomp", str(filter_)) if filter_ >= 0 else ()
         news = (*seccomp, "--json-status-fd", str(status), "--")
         plain = programs.plain(request.environ)
-        environ = {**plain, **launch.environ, NAME: self._mark.token}
-        given = (stdin, self._told, filter_)
-        passed = (status, *(n for n in given if n is not None and n >= 0))
+        environ = {**plain, **launch.environ, ENVIRONMENT_NAME: self._mark.token}
+        inherited = (stdin, self._told, filter_)
+        passed = (status, *(n for n in inherited if n is not None and n >= 0))
         try:
             self._process, self._reading = _begin(
                 (*launch.arguments, *news, *self._shell(request)),
@@ -219,15 +225,15 @@ class GatedSandbox:
     def wait(self) -> bool:
         """Until it stands. False: it has ended, and bubblewrap says why."""
         if self._first and not self._ready:
-            self._gate.settimeout(_PATIENCE)
+            self._gate.settimeout(_SETUP_SECONDS)
             with suppress(TimeoutError):
-                size = socket.CMSG_SPACE(_SENDER.size)
+                size = socket.CMSG_SPACE(_CREDENTIALS_STRUCT.size)
                 self._ready, self._about, *_ = self._gate.recvmsg(1, size)
         return bool(self._ready)
 
     def shows(self, launch: Launch) -> bool:
         """Is what it shows of the disk what lies there now? `launch` is how it was started."""
-        return launch.mounts is not None and launch.mounts.shown_by(self._first)
+        return launch.mounts is not None and launch.mounts.shows_current_files(self._first)
 
     def let_go(
         self, launch: Launch, limits: Limits, command: bytes | None = None
@@ -239,8 +245,10 @@ class GatedSandbox:
         if self.wait() and not (problem := compared(self._first) if compared else ""):
             for _, kind, sender in self._about:
                 if kind == socket.SCM_CREDENTIALS:
-                    set_limits(_SENDER.unpack(sender)[0], limits, self._mark.queues)
-            attempts = self._connected(launch)
+                    set_limits(
+                        _CREDENTIALS_STRUCT.unpack(sender)[0], limits, self._mark.queues
+                    )
+            attempts = self._connect(launch)
             if command is not None:
                 os.pwrite(self._told, command, 0)
             with suppress(OSError):  # it has ended
@@ -257,7 +265,7 @@ class GatedSandbox:
             attempts,
         )
 
-    def _connected(self, launch: Launch) -> Callable[[], tuple[HostAttempt, ...]]:
+    def _connect(self, launch: Launch) -> Callable[[], tuple[HostAttempt, ...]]:
         """Let it reach its hosts, if it has any. Raises `ToolFailed`."""
         if self._listener is None or launch.hosts is None or launch.filter is None:
             return tuple
@@ -272,7 +280,7 @@ class GatedSandbox:
         """Instead of `let_go`: nothing will run in it."""
         self._shut()  # it ends of itself
         try:
-            self._process.wait(_PATIENCE)
+            self._process.wait(_SETUP_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -282,11 +290,11 @@ class GatedSandbox:
         """The shell that gives the line to bash when it is let go."""
         ahead, number = self._told >= 0, request.given.stdin
         stdin = "/dev/null" if number is None else f"&{number} {number}<&-"
-        told = _TOLD_LATER.format(file=self._told) if ahead else ""
+        redirect = _TOLD_LATER.format(file=self._told) if ahead else ""
         # Other shells know no descriptor above 9, and drop names that are none to them.
         plain = number is None and all(name.isidentifier() for name in request.environ)
-        first = _FIRST_OF_ALL.replace("{stdin}", stdin).replace("{told}", told)
-        shell = _SH if plain and not ahead else _BASH
+        first = _FIRST_OF_ALL.replace("{stdin}", stdin).replace("{told}", redirect)
+        shell = _SH_COMMAND if plain and not ahead else _BASH_COMMAND
         return (*shell, _libraries(request) + first, "bash", request.command)
 
     def _shut(self) -> None:
@@ -342,11 +350,11 @@ def _first(news: int) -> int:
     os.set_blocking(news, False)
     ready = select.poll()
     ready.register(news, select.POLLIN)
-    said, until = b"", time.monotonic() + _PATIENCE
-    while (left := until - time.monotonic()) > 0 and b"\n" not in said:
+    line, until = b"", time.monotonic() + _SETUP_SECONDS
+    while (left := until - time.monotonic()) > 0 and b"\n" not in line:
         piece = os.read(news, 4096) if ready.poll(left * 1000) else b""
         if not piece:
             break
-        said += piece
-    found = _FIRST.search(said)
-    return int(found[1]) if found else 0
+        line += piece
+    match = _CHILD_PID.search(line)
+    return int(match[1]) if match else 0

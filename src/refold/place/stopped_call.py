@@ -13,24 +13,26 @@ from contextlib import ExitStack
 
 from refold.place.syscalls import call
 
-NOTICE = struct.Struct("=QIIiIQ6Q")  # id, pid, flags; number, arch, where, arguments
+NOTICE_STRUCT = struct.Struct("=QIIiIQ6Q")  # id, pid, flags; number, arch, where, arguments
 _OPENAT2, _PIDFD_GETFD = 437, 438
 _NO_MAGICLINKS, _IN_ROOT = 0x02, 0x10  # how openat2 resolves a path
 # Only a new line ends one: a name that a command chose may hold anything else.
-_LEADER = re.compile(rb"^Tgid:\t(\d+)$", re.MULTILINE)
+_THREAD_GROUP = re.compile(rb"^Tgid:\t(\d+)$", re.MULTILINE)
 
 
 class StoppedCall:
     """`id` is the kernel's; `held` closes what is opened for it. All methods raise `OSError`."""
 
-    def __init__(self, notice: bytes, held: ExitStack) -> None:
-        self.id, self.pid, _, self.number, _, _, *self.arguments = NOTICE.unpack(notice)
-        self._held = held
+    def __init__(self, notice: bytes, stack: ExitStack) -> None:
+        self.id, self.pid, _, self.number, _, _, *self.arguments = NOTICE_STRUCT.unpack(
+            notice
+        )
+        self._held = stack
 
     def descriptor(self, number: int) -> int:
         """A descriptor of ours for what this one of the caller means."""
         with open(f"/proc/{self.pid}/status", "rb") as file:
-            leader = _LEADER.search(file.read())
+            leader = _THREAD_GROUP.search(file.read())
         if not leader:
             raise OSError(errno.ESRCH, "a caller that is gone")
         return descriptor_of(int(leader[1]), number & 0xFFFFFFFF, self._held)
@@ -55,26 +57,26 @@ class StoppedCall:
             memory.seek(address)
             memory.write(data)
 
-    def opened(self, path: bytes, base: str = "cwd", *, follow: bool = True) -> int:
+    def open(self, path: bytes, base: str = "cwd", *, follow: bool = True) -> int:
         """The file that the caller means, as a descriptor that only names it.
 
         `base` is what a relative path starts from: a link below the /proc of the caller.
         Without `follow`, a link at the end of the path is itself the file.
         """
-        here = os.fsencode(os.readlink(f"/proc/{self.pid}/{base}"))
+        start = os.fsencode(os.readlink(f"/proc/{self.pid}/{base}"))
         root = os.open(f"/proc/{self.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._held.callback(os.close, root)
         flags = os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
-        how = struct.pack("=QQQ", flags, 0, _NO_MAGICLINKS | _IN_ROOT)
-        file = call(_OPENAT2, root, os.path.join(here, path), how, len(how))
+        open_how = struct.pack("=QQQ", flags, 0, _NO_MAGICLINKS | _IN_ROOT)
+        file = call(_OPENAT2, root, os.path.join(start, path), open_how, len(open_how))
         self._held.callback(os.close, file)
         return file
 
 
-def descriptor_of(process: int, number: int, held: ExitStack) -> int:
+def descriptor_of(process: int, number: int, stack: ExitStack) -> int:
     """A copy of the descriptor `number` of this process. Raises `OSError`."""
     pidfd = os.pidfd_open(process)
-    held.callback(os.close, pidfd)
+    stack.callback(os.close, pidfd)
     copy = call(_PIDFD_GETFD, pidfd, number, 0)
-    held.callback(os.close, copy)
+    stack.callback(os.close, copy)
     return copy

@@ -39,7 +39,7 @@ from refold.place.spawn import RunningCommand, SpawnRequest, close, confine_thre
 from refold.process_groups import lives, signal_group
 from refold.values.display import HostAttempt
 
-_GRACE = 0.5  # seconds between SIGTERM and SIGKILL
+_GRACE_SECONDS = 0.5  # between SIGTERM and SIGKILL
 _LAST_WORDS = 0.2  # seconds in which what still runs may print after bash has ended
 _LOOK_AGAIN = 0.005  # seconds between two looks at processes that are not our children
 _GLANCE_AGAIN = 0.03  # seconds between two glances at how crowded the machine is
@@ -103,7 +103,7 @@ class Supervisor:
                     pass
 
     @property
-    def unsettled(self) -> bool:
+    def needs_settling(self) -> bool:
         """Must `settle` be called, when it is over?"""
         return self._after is not None
 
@@ -113,7 +113,7 @@ class Supervisor:
         if self._finished:
             self._finished = replace(self._finished, guarded=guarded)
 
-    def finished(self) -> Finished:
+    def result(self) -> Finished:
         """How it ended. Raises what the thread raised."""
         if self._finished is None:
             raise self._error or ToolFailed("The command was not started.")
@@ -144,24 +144,24 @@ class Supervisor:
         finally:
             watch.end(kindly=not why)
             attempts = call.attempts()
-            if _restricted(call.launch):
+            if _limits_writing(call.launch):
                 self._after = call.launch.after
             else:
                 guarded = call.launch.after()
             output.close()
-            self.broken = call.broken(output.printed.start) if ended else ""
+            self.broken = call.setup_failure(output.printed.start) if ended else ""
             watch.close()
             close(call.reading, call.news)
             self._guard.close()
         if ended and not self.broken:
             with suppress(OSError, ValueError, ToolFailed):
                 self._then = self.on_end()
-        kept, timed_out = output.printed, not ended and not why
+        output_bytes, timed_out = output.printed, not ended and not why
         return Finished(
             _code(call.process.returncode) if ended else None,
-            kept.start,
-            kept.end,
-            kept.dropped,
+            output_bytes.start,
+            output_bytes.end,
+            output_bytes.dropped,
             timed_out=timed_out,
             stopped=why,
             guarded=guarded,
@@ -194,17 +194,17 @@ class Supervisor:
         next_glance, glances = time.monotonic() + _GLANCE_AGAIN, 0
         next_look = watch.disks.next_look(next_glance)
         while not watch.wait(output, self._stop, self._pause(next_look, output)):
-            now = time.monotonic()
-            if watch.stopped or now >= self._until:
+            clock = time.monotonic()
+            if watch.stopped or clock >= self._until:
                 return False, ""
-            if now < next_look:
+            if clock < next_look:
                 continue
-            if why := watch.disks.filled():
+            if why := watch.disks.full_disk():
                 return False, why
-            if now >= next_glance:
-                next_glance, glances = now + _GLANCE_AGAIN, glances + 1
+            if clock >= next_glance:
+                next_glance, glances = clock + _GLANCE_AGAIN, glances + 1
                 watch.beat()
-                if glances >= self._limits.glances or watch.crowded():
+                if glances >= self._limits.glances or watch.has_too_many_threads():
                     glances = 0
                     if why := self._limit_exceeded(watch):
                         return False, why
@@ -224,7 +224,7 @@ class Supervisor:
             watch.listen(output, self._stop, left)
         # A shell that has ended may have left a crowd behind, and another that is just
         # going may hide how many came up.
-        why = watch.limit_exceeded() if output.open or watch.crowded() else ""
+        why = watch.limit_exceeded() if output.open or watch.has_too_many_threads() else ""
         return not why, why
 
     def _pause(self, next_look: float, output: OutputPipe) -> float:
@@ -263,29 +263,29 @@ class _Watch:
         ready = select.poll()
         for number in (stop, *((output.reading,) if output.open else ()), *more):
             ready.register(number, select.POLLIN)
-        found = [number for number, _ in ready.poll(seconds * 1000)]
-        if output.reading in found or output.due == 0:
+        descriptors = [number for number, _ in ready.poll(seconds * 1000)]
+        if output.reading in descriptors or output.due == 0:
             output.take()
-        self.stopped = self.stopped or stop in found
-        return found
+        self.stopped = self.stopped or stop in descriptors
+        return descriptors
 
     def beat(self) -> None:
         self._call.launch.beat()
 
-    def crowded(self) -> bool:
+    def has_too_many_threads(self) -> bool:
         return too_many_threads(self._limits, self._threads)
 
     def limit_exceeded(self) -> str:
         """The limit that it exceeds; "" if none. It checks everything that runs."""
         # A crowd would grow faster than it can be counted.
-        if crowd := self.crowded():
+        if crowd := self.has_too_many_threads():
             signal_group(self._group, signal.SIGSTOP)
         inside = f"/proc/{self._group}/root"
         disks = [f"{inside}/{name}" for name in self._call.launch.in_memory]
-        found = limit_exceeded(self._limits, self._pids(), disks)
-        if crowd and not found:
+        exceeded = limit_exceeded(self._limits, self._pids(), disks)
+        if crowd and not exceeded:
             signal_group(self._group, signal.SIGCONT)
-        return found
+        return exceeded
 
     def cpu_seconds(self) -> float:
         return cpu_seconds(self._pids())
@@ -302,7 +302,7 @@ class _Watch:
             _readable(self._first)
         elif self._call.launch.own_space:
             signal_group(self._process.pid, signal.SIGKILL)
-        elif not _runs(self._number, self._process) and not self._left():
+        elif not _runs(self._number, self._process) and not self._has_members():
             pass  # the usual case: it has ended, and nothing is left of it
         else:
             if kindly:
@@ -311,7 +311,7 @@ class _Watch:
             end_all(self._call.mark, self._process.pid)
         self._process.wait()
 
-    def _left(self) -> bool:
+    def _has_members(self) -> bool:
         mark = self._call.mark
         return mark.forks < 0 or bool(members(mark, self._process.pid))
 
@@ -322,7 +322,7 @@ class _Watch:
         for number in (signal.SIGTERM, signal.SIGKILL):
             signal_group(group, number)
             signal_group(group, signal.SIGCONT)  # one that was stopped must hear it
-            until = time.monotonic() + _GRACE
+            until = time.monotonic() + _GRACE_SECONDS
             while _runs(self._number, self._process) or (
                 signal_group(group, 0) and lives(group)
             ):
@@ -335,8 +335,8 @@ class _Watch:
     def _pids(self) -> list[int]:
         if self._call.launch.own_space:
             return descendants(self._group, self._limits.processes)
-        found = members(self._call.mark, self._process.pid, gone_too=False)
-        return [one.pid for one in found]
+        processes = members(self._call.mark, self._process.pid, gone_too=False)
+        return [process.pid for process in processes]
 
 
 def _runs(number: int | None, process: "subprocess.Popen[bytes]") -> bool:
@@ -352,7 +352,7 @@ def _readable(number: int, milliseconds: int | None = None) -> bool:
     return bool(ready.poll(milliseconds))
 
 
-def _restricted(launch: Launch) -> bool:
+def _limits_writing(launch: Launch) -> bool:
     return launch.restrictions is not None and launch.restrictions.writable is not None
 
 

@@ -17,7 +17,10 @@ def call(number: int, *arguments: int | bytes | None) -> int:
     """Make the system call `number`. Bytes are passed by address. Raises `OSError`."""
     import ctypes
 
-    wide = (ctypes.c_long(one) if isinstance(one, int) else one for one in arguments)
+    wide = (
+        ctypes.c_long(argument) if isinstance(argument, int) else argument
+        for argument in arguments
+    )
     result = int(_libc().syscall(ctypes.c_long(number), *wide))
     if result < 0:
         raise _error()

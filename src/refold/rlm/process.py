@@ -248,7 +248,7 @@ class Process:
             try:
                 finished = await commands.run(
                     f"{_FEW_POOLS} exec {shlex.join(words)}",
-                    cwd=cwd, seconds=None, confines=Confinement(), given=given,
+                    cwd=cwd, seconds=None, confines=Confinement(), extras=given,
                 )  # fmt: skip
                 self._how = _how(finished)
             except ToolFailed as error:

@@ -111,7 +111,7 @@ async def _looked(
         return RewindPreview(found), SnapshotTaken(())
     try:
         snapshots.forget()  # somebody may have done anything since
-        now = await snapshots.taken()
+        now = await snapshots.take()
         changes = await anyio.to_thread.run_sync(
             snapshots.changes, now.trees, found.checkpoint.trees
         )
@@ -169,10 +169,10 @@ async def _with_files(
         undo = record.view.seq - 1 if mark else undo
         snapshots.dirty()
         try:
-            after = await snapshots.taken()
+            after = await snapshots.take()
             await record(Checkpointed(after.trees, after.left_out), by="place")
         except ToolFailed as error:
-            snapshots.failed(str(error))
+            snapshots.report_failure(str(error))
     return RewindReport(found, files, undo)
 
 

@@ -84,9 +84,9 @@ async def _checkpoint(session: Session, snapshots: Snapshots | None) -> None:
         return
     try:
         snapshots.forget()  # other programs may have changed anything since
-        taken = await snapshots.taken()
+        taken = await snapshots.take()
     except ToolFailed as error:
-        snapshots.failed(str(error))
+        snapshots.report_failure(str(error))
         return
     saved = session.view.checkpoints
     if taken.trees != saved.trees or saved.disturbed:

@@ -22,8 +22,8 @@ from refold.permissions.facts import Decision
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
 from refold.place.port import (
-    LOOKING,
     NOTHING_MORE,
+    READ_ONLY,
     CommandExtras,
     Commands,
     Files,
@@ -67,9 +67,9 @@ class ScriptedCommands:
         *,
         cwd: str,
         seconds: float | None,
-        confines: Confinement = LOOKING,
+        confines: Confinement = READ_ONLY,
         on_output: Callable[[str], None] | None = None,
-        given: CommandExtras = NOTHING_MORE,
+        extras: CommandExtras = NOTHING_MORE,
     ) -> Finished:
         self.heard.append((command, cwd))
         self.confines.append(confines)
@@ -78,8 +78,8 @@ class ScriptedCommands:
         found = Finished(0, answer.encode()) if isinstance(answer, str) else answer
         if on_output and found.text:
             on_output(found.text)
-        if given.printed is not None:
-            given.printed.add(found.start + found.end)
+        if extras.printed is not None:
+            extras.printed.add(found.start + found.end)
         return found
 
     def has(self, program: str) -> bool:

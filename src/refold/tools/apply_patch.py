@@ -100,7 +100,7 @@ class _PlannedChanges:
     def _add(self, real: Real, section: "Section") -> None:
         name = self._check_unused(real, "change it with *** Update File")
         section = replace(section, content=restored(section.content, ""))
-        self._files.secrets("", name).restored(section.content)
+        self._files.secrets("", name).unmask(section.content)
         data = section.content.encode()
         self._add_write(FileWrite(real, data, "", executable=section.executable))
         diff = compare_texts("", section.content)
@@ -113,10 +113,10 @@ class _PlannedChanges:
         was = decode_text(before)
         diff = compare_texts(was.plain, "") if was else _NO_TEXT
         self.diffs.append(Diff(escaped(real), "deleted", diff.text, digest(before)))
-        self.lines.append(f"Deleted {self._files.called(real)}.")
+        self.lines.append(f"Deleted {self._files.display_name(real)}.")
 
     def _update(self, real: Real, section: "Section") -> None:
-        name = self._files.called(real)
+        name = self._files.display_name(real)
         before = read_current(real, self._files, self._known)
         data, diff, remarks = _apply_hunks(before, section, name, self._files)
         to = self._files.real(section.moved_to) if section.moved_to else real
@@ -136,7 +136,7 @@ class _PlannedChanges:
         self, real: Real, to: Real, before: bytes, data: bytes, diff: DiffText
     ) -> None:
         name, new = (
-            self._files.called(real),
+            self._files.display_name(real),
             self._check_unused(to, "nothing is moved over it"),
         )
         self._add_write(FileWrite(to, data, "", like=real))
@@ -149,14 +149,14 @@ class _PlannedChanges:
         self.lines.append(f"Moved {name} to {new} ({diff.count}).")
 
     def _check_unused(self, real: Real, instead: str) -> str:
-        name = self._files.called(real)
+        name = self._files.display_name(real)
         if self._files.kind(real) != "nothing":
             raise ToolFailed(f"{name} already exists: {instead}.")
         return name
 
     def _add_write(self, new: FileWrite) -> None:
         if any(new.real == write.real for write in self.writes):
-            name = self._files.called(new.real)
+            name = self._files.display_name(new.real)
             raise ToolFailed(
                 f"The patch names {name} twice: write all that is to be done to it in one "
                 "section."
@@ -186,7 +186,7 @@ def _with_values(hunk: "Hunk", secrets: Secrets) -> "Hunk":
     """The hunk with the secrets of the file. A line that stays or goes may have had none."""
     rows = list[tuple[str, str]]()
     for sign, text in hunk.rows:
-        line = secrets.restored(text) if sign == "+" else secrets.as_in_file(text)
+        line = secrets.unmask(text) if sign == "+" else secrets.as_in_file(text)
         rows += ((sign, part) for part in line.split("\n"))  # a key may have several lines
     headers = tuple(map(secrets.as_in_file, hunk.headers))
     return replace(hunk, rows=tuple(rows), headers=headers)

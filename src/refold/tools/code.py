@@ -115,7 +115,7 @@ async def symbols(
             answer, [f"There are no symbols of {subject}."], f"no symbols of {subject}"
         )
     lines = [
-        f"{'' if file else files.called(Real(symbol.path)) + ':'}{symbol.line} {symbol.kind} "
+        f"{'' if file else files.display_name(Real(symbol.path)) + ':'}{symbol.line} {symbol.kind} "
         f"{_dotted_name(symbol)}"
         for symbol in answer.symbols
     ]
@@ -156,7 +156,7 @@ async def diagnostics(
     """Errors and warnings of a language server, without running anything."""
     asked = [files.real(file)] if file else [Real(path) for path in known]
     answer = await code.problems(asked)
-    about = file or ", ".join(files.called(Real(item)) for item in answer.files)
+    about = file or ", ".join(files.display_name(Real(item)) for item in answer.files)
     if not answer.problems:
         return _reply(answer, [f"No problems in {about}."], f"no problems in {about}")
     lines = [problem_line(item, files) for item in answer.problems]
@@ -167,7 +167,7 @@ def problem_line(problem: Problem, files: Files) -> str:
     """`src/a.py:3: error: …`"""
     code = f" ({one_line(problem.code, _MAX_SYMBOL_CHARS)})" if problem.code else ""
     message = one_line(problem.message, _MAX_MESSAGE_CHARS)
-    location = f"{files.called(Real(problem.path))}:{problem.line}"
+    location = f"{files.display_name(Real(problem.path))}:{problem.line}"
     return f"{location}: {problem.severity}: {message}{code}"
 
 
@@ -190,7 +190,7 @@ def _mention(mention: Mention, files: Files) -> str:
         if mention.text.strip()
         else ""
     )
-    return f"  {files.called(Real(mention.path))}:{mention.line}{text}"
+    return f"  {files.display_name(Real(mention.path))}:{mention.line}{text}"
 
 
 def one_line(text: str, max_chars: int) -> str:

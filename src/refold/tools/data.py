@@ -41,7 +41,7 @@ async def json_query(
             ) from error
     else:
         real = files.real(path)
-        content, name = await to_thread.run_sync(files.read, real), files.called(real)
+        content, name = await to_thread.run_sync(files.read, real), files.display_name(real)
     from refold.tools.jmespath_query import query
 
     result = await to_thread.run_sync(partial(query, content, expression, name))

@@ -77,10 +77,10 @@ def _write(
 ) -> Reply:
     check_sendable(content, "content")
     real = files.real(path)
-    name = files.called(real)
+    name = files.display_name(real)
     if files.kind(real) == "nothing":
         content = restored(content, "")
-        content = files.secrets("", name).restored(content)
+        content = files.secrets("", name).unmask(content)
         data = content.encode()
         files.write(real, data, expect="")
         diff_text = compare_texts("", content)
@@ -89,7 +89,7 @@ def _write(
     before = read_current(real, files, known)
     was = decode_text(before)
     content = restored(content, was.text if was else "")
-    content = files.secrets(was.plain if was else "", name).restored(content)
+    content = files.secrets(was.plain if was else "", name).unmask(content)
     data, recoded = _as_before(content, was)
     if data == before:
         return _reply_unchanged(real, name, data)
@@ -108,7 +108,7 @@ def _edit(
 ) -> Reply:
     check_sendable(new, "new")
     real = files.real(path)
-    name = files.called(real)
+    name = files.display_name(real)
     before = read_current(real, files, known)
     was = decode_text(before)
     if was is None:
@@ -177,7 +177,7 @@ def _edit_all(
     path: str, edits: Sequence[Edit], files: Files, known: Mapping[str, str]
 ) -> Reply:
     real = files.real(path)
-    name = files.called(real)
+    name = files.display_name(real)
     before = read_current(real, files, known)
     was = decode_text(before)
     if was is None:

@@ -33,4 +33,6 @@ def names_there(files: Files, real: Real) -> str:
 
 
 def _display_names(files: Files, above: Real, names: list[str]) -> list[str]:
-    return [escaped(files.called(Real(posixpath.join(above, name)))) for name in names]
+    return [
+        escaped(files.display_name(Real(posixpath.join(above, name)))) for name in names
+    ]

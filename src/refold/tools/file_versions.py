@@ -19,7 +19,7 @@ from refold.values.text import clean
 
 def read_current(real: Real, files: Files, known: Mapping[str, str]) -> bytes:
     """The content of a file that was read here and has not changed since, or raise."""
-    name = files.called(real)
+    name = files.display_name(real)
     if files.kind(real) == "nothing":
         from refold.tools.file_names import names_there
 

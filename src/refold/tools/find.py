@@ -62,7 +62,9 @@ async def glob(
         below, unread = await to_thread.run_sync(partial(_by_walking, directory_path))
 
     def display_name(path: str) -> str:
-        return files.called(Real(os.path.normpath(os.path.join(directory_path, path))))
+        return files.display_name(
+            Real(os.path.normpath(os.path.join(directory_path, path)))
+        )
 
     shown = {
         p: why
@@ -113,7 +115,7 @@ def _count_ignored(
 def find_directory(path: str, files: Files) -> tuple[Real, str]:
     """A directory as its real path and as it is called. Raises where it is none."""
     real = files.real(path)
-    name = files.called(real)
+    name = files.display_name(real)
     match files.kind(real):
         case "directory":
             return real, name

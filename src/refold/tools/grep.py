@@ -103,16 +103,16 @@ async def grep(  # noqa: PLR0913 - the parameters are the schema
 def _search_root(path: str, files: Files) -> tuple[str, str]:
     real = files.real(path)
     if reason := files.unread(real):
-        raise ToolFailed(f"{files.called(real)} may not be searched: {reason}.")
+        raise ToolFailed(f"{files.display_name(real)} may not be searched: {reason}.")
     match files.kind(real):
         case "directory":
             return real, "."
         case "file":
             return os.path.dirname(real), os.path.basename(real)
         case "nothing":
-            raise ToolFailed(f"There is no file or directory {files.called(real)}.")
+            raise ToolFailed(f"There is no file or directory {files.display_name(real)}.")
         case _:
-            raise ToolFailed(f"{files.called(real)} is a device, pipe or socket.")
+            raise ToolFailed(f"{files.display_name(real)} is a device, pipe or socket.")
 
 
 def _by_ripgrep(directory_path: str, wanted: GrepQuery) -> Sequence[str]:
@@ -238,7 +238,7 @@ def _with_left_out(
 
 
 def _display_name(files: Files, directory_path: str, path: str) -> str:
-    return files.called(Real(os.path.join(directory_path, path)))
+    return files.display_name(Real(os.path.join(directory_path, path)))
 
 
 def _reply(

@@ -76,11 +76,11 @@ class _Notebook(Struct, frozen=True):
 def edit_cell(path: str, edit: CellEdit, files: Files, known: Mapping[str, str]) -> Reply:
     check_sendable(edit.source, "source")
     real = files.real(path)
-    name = files.called(real)
+    name = files.display_name(real)
     before = read_current(real, files, known)
     was, book = _parse_notebook(before, name)
     sources = _sources(book)
-    source = files.secrets(sources, name).restored(restored(edit.source, sources))
+    source = files.secrets(sources, name).unmask(restored(edit.source, sources))
     edit = replace(edit, source=source)
     match edit.mode:
         case "replace":

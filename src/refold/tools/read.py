@@ -46,7 +46,7 @@ async def read_file(
 
 def _file(path: str, first: int, count: int, files: Files) -> Reply:
     real = files.real(path)
-    name = files.called(real)
+    name = files.display_name(real)
     if files.kind(real) == "nothing":
         from refold.tools.file_names import names_there
 

@@ -131,7 +131,7 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
             seconds=timeout,
             confines=confines,
             on_output=progress,
-            given=CommandExtras(printed=printed, handover=handover),
+            extras=CommandExtras(printed=printed, handover=handover),
         )
     if result.continued is not None:
         request = BackgroundRequest(command, location, confines)
@@ -146,9 +146,9 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
         result, text[-_SEARCHED_CHARS:], command, network=wanted
     )
     remarks += host_remarks(result)
-    remarks += result.guarded.sentences(files.called)
+    remarks += result.guarded.sentences(files.display_name)
     if not whole:
-        remarks.append(f"it printed {result.printed:,} bytes in all")
+        remarks.append(f"it printed {result.total_bytes:,} bytes in all")
     body = text.rstrip("\n") if text.strip() else "(no output)"
     reply_text = f"{body}\n({'; '.join(remarks)})" if remarks else body
     ended = _end_reason(result, timeout)
@@ -284,15 +284,15 @@ def _check_log(file: str, files: Files) -> None:
     """Raises `ToolFailed` for what is no file, or may not be read."""
     if outside := files.outside(file):
         raise ToolFailed(
-            f"{files.called(outside)} lies outside the workspace: watch it with a command, "
+            f"{files.display_name(outside)} lies outside the workspace: watch it with a command, "
             "such as tail -n 0 -F FILE."
         )
     real = files.real(file)
     if why := files.unread(real):
-        raise ToolFailed(f"{files.called(real)} may not be watched: {why}.")
+        raise ToolFailed(f"{files.display_name(real)} may not be watched: {why}.")
     if (kind := files.kind(real)) not in ("file", "nothing"):
         noun = "a directory" if kind == "directory" else "no regular file"
-        raise ToolFailed(f"Cannot watch {files.called(real)}: it is {noun}.")
+        raise ToolFailed(f"Cannot watch {files.display_name(real)}: it is {noun}.")
 
 
 @tool(Effect.SELF, subject="name")
@@ -353,7 +353,7 @@ async def _working_directory(cwd: str, directory: Path, files: Files) -> tuple[s
 def _inside(cwd: str, files: Files) -> tuple[str, str]:
     if outside := files.outside(cwd):
         raise ToolFailed(
-            f"{files.called(outside)} lies outside the workspace: cwd must not. "
+            f"{files.display_name(outside)} lies outside the workspace: cwd must not. "
             "Go there with cd in the command instead."
         )
     return a_directory(cwd, files)
