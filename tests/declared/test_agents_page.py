@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from refold.cli.main import main
-from refold.declared.agent_files import parsed
+from refold.declared.agent_files import parse_agent_file
 
 PAGE = (Path(__file__).parents[2] / "docs/agents-as-data.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
@@ -33,8 +33,8 @@ def block(kind: str) -> str:
 
 
 def test_the_toml_and_the_facts_of_the_page_declare_the_same_reviewer() -> None:
-    toml = parsed(block("toml").encode(), "a.toml", "/here/a.toml", {})
-    facts = parsed(block("prolog").encode(), "a.pl", "/here/a.pl", {})
+    toml = parse_agent_file(block("toml").encode(), "a.toml", "/here/a.toml", {})
+    facts = parse_agent_file(block("prolog").encode(), "a.pl", "/here/a.pl", {})
 
     assert [each.variant.name for each in toml.agents] == ["reviewer", "local"]
     assert [(v.backend, v.model, v.auto_tools) for v in (toml.agents[0].variant, facts.agents[0].variant)] == [

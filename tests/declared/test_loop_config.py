@@ -7,15 +7,17 @@ from typing import Any
 import pytest
 
 from refold.cli.main import main
-from refold.declared.agent_files import parsed
+from refold.declared.agent_files import parse_agent_file
 from refold.declared.overlay import overlay_of
-from refold.declared.variant import Declared, written
+from refold.declared.variant import Declared, to_table
 from refold.errors import BadInput
 
 
 def agent(name: str = "uwsal.json", *, ours: bool = True, **keys: Any) -> Declared:
     text = json.dumps(keys, indent=1).encode()
-    (found,) = parsed(text, name, f"/here/{name}", {}, pinned=None if ours else {}).agents
+    (found,) = parse_agent_file(
+        text, name, f"/here/{name}", {}, pinned=None if ours else {}
+    ).agents
     return found
 
 
@@ -29,7 +31,7 @@ def test_the_server_says_which_provider_it_is() -> None:
         "coro.json", model="m", base_url="http://127.0.0.1:9/v1", protocol="openai_compat"
     )
 
-    assert written(one.variant) == {
+    assert to_table(one.variant) == {
         "backend": "openrouter", "model": "moonshotai/kimi-k2.5",
         "base_url": "https://openrouter.ai/api/v1", "api_key_env": "KEY",
     }  # fmt: skip
@@ -44,7 +46,7 @@ def test_limits_and_modes_have_their_names_here_and_zero_is_no_limit() -> None:
         tool_cache_ttl=0, token_budget=0,
     )  # fmt: skip
 
-    assert written(found.variant) == {
+    assert to_table(found.variant) == {
         "backend": "claude-code", "model": "opus", "context_mode": "sliding", "max_messages": 50,
         "max_context_chars": 8000, "timeout": 300.0, "approval": "auto_edit",
     }  # fmt: skip

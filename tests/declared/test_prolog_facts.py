@@ -15,7 +15,7 @@ from refold.cli.declared_start import tool_names
 from refold.cli.main import main
 from refold.cli.spec import document
 from refold.config.toml_text import as_toml
-from refold.declared.agent_files import parsed
+from refold.declared.agent_files import parse_agent_file
 from refold.declared.facts import as_facts
 from refold.declared.overlay import overlay_of, profile_of
 from refold.declared.terms import (
@@ -36,7 +36,7 @@ LOOP = Path(__file__).with_name("data") / "agent_loop.pl"
 
 def loaded(text: str | bytes, name: str = "a.pl") -> AgentFile:
     content = text.encode() if isinstance(text, str) else text
-    return parsed(content, name, f"/here/{name}", {})
+    return parse_agent_file(content, name, f"/here/{name}", {})
 
 
 def first(text: str) -> str:

@@ -34,7 +34,7 @@ def declared_start(found: Namespace, directory: Path) -> DeclaredStart:
     known = tool_names()
     profiles = tuple(profile_of(each, known) for each in agents.agents)
     tools = every_command_tool(agents.agents)
-    one = agents.named(chosen or "")
+    one = agents.find(chosen or "")
     if one is None:
         return DeclaredStart(profiles, tools=tools)
     made = overlay_of(one)

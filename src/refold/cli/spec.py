@@ -7,8 +7,8 @@ import os
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from refold.declared.agent_files import parsed
-from refold.declared.variant import AgentFile, written
+from refold.declared.agent_files import parse_agent_file
+from refold.declared.variant import AgentFile, to_table
 from refold.errors import BadInput, said_by
 from refold.headless.streams import write
 
@@ -66,7 +66,7 @@ def document(agents: AgentFile) -> dict[str, object]:
     default = {"default": agents.default} if agents.default else {}
     return {
         **default,
-        "agents": {e.variant.name: written(e.variant) for e in agents.agents},
+        "agents": {e.variant.name: to_table(e.variant) for e in agents.agents},
     }
 
 
@@ -76,7 +76,7 @@ def _read(name: str) -> AgentFile:
         content = path.read_bytes()
     except OSError as error:
         raise BadInput(f"{name!r} cannot be read: {said_by(error)}") from error
-    return parsed(content, name, str(path), os.environ)
+    return parse_agent_file(content, name, str(path), os.environ)
 
 
 def _check(agents: AgentFile) -> None:
@@ -93,13 +93,13 @@ def _check(agents: AgentFile) -> None:
 def _generate(found: Namespace) -> None:
     from refold.cli.declared_start import declared_agents, tool_names
     from refold.config.paths import paths
-    from refold.declared.generate import generated, write_files
+    from refold.declared.generate import generate_agent, write_files
     from refold.declared.overlay import profile_of
     from refold.values.similar_names import similar
 
     places = paths(os.environ)
     agents = declared_agents(Path.cwd(), places, trust=False, given=found.agents)
-    one = agents.named(found.agent)
+    one = agents.find(found.agent)
     if one is None:
         names = [each.variant.name for each in agents.agents]
         near = " or ".join(similar(found.agent, names)) or ", ".join(names) or "none"
@@ -107,7 +107,7 @@ def _generate(found: Namespace) -> None:
             f"there is no declared agent {found.agent!r}: there is {near}; --agents FILE names a file"
         )
     profile_of(one, tool_names())  # it also checks the names of tools
-    agent = generated(one, Path(found.out).expanduser().resolve().name)
+    agent = generate_agent(one, Path(found.out).expanduser().resolve().name)
     write_files(agent, found.out, replace=found.replace)
     write("".join(f"wrote {Path(found.out) / name}\n" for name in agent.files))
     if agent.left_out:
@@ -119,7 +119,7 @@ def _show(agents: AgentFile) -> None:
         name = each.variant.name
         chosen = "  (default)" if name == agents.default else ""
         write(f"{name}  {each.where}{chosen}\n")
-        for key, value in written(each.variant).items():
+        for key, value in to_table(each.variant).items():
             write(f"  {key} = {value!r}\n")
 
 

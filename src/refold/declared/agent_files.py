@@ -28,9 +28,9 @@ class FoundAgents(Struct, frozen=True):
     agents: tuple[Declared, ...] = ()
     default: str = ""
 
-    def named(self, name: str) -> Declared | None:
+    def find(self, name: str) -> Declared | None:
         folded = name.strip().casefold()
-        return next((each for each in self.agents if each.variant.name == folded), None)
+        return next((agent for agent in self.agents if agent.variant.name == folded), None)
 
 
 def find_declared(
@@ -38,31 +38,31 @@ def find_declared(
     state: State,
     paths: Paths,
     environ: Mapping[str, str],
-    given: str | None,
+    named_file: str | None,
 ) -> FoundAgents:
     """All declared agents that count here. Raises `BadInput` for a file that cannot be used."""
     files = list[AgentFile]()
-    if given:
-        path = os.path.abspath(os.path.expanduser(given))
-        files.append(parsed(small_file(path), given, path, environ))
+    if named_file:
+        path = os.path.abspath(os.path.expanduser(named_file))
+        files.append(parse_agent_file(small_file(path), named_file, path, environ))
     if state == "trusted":
         tools = {os.path.join(project.folder, k): v for k, v in tools_in(project).items()}
         for called, content in agents_in(project).items():
             path = os.path.join(project.folder, called)
-            files.append(parsed(content, called, path, environ, pinned=tools))
+            files.append(parse_agent_file(content, called, path, environ, pinned=tools))
     for name in AGENT_FILES:
         path = str(paths.config / name)
         if os.path.exists(path):
-            files.append(parsed(small_file(path), path, path, environ))
+            files.append(parse_agent_file(small_file(path), path, path, environ))
     taken = dict[str, Declared]()
     for file in files:
-        for each in file.agents:
-            taken.setdefault(each.variant.name, each)
+        for agent in file.agents:
+            taken.setdefault(agent.variant.name, agent)
     default = next((file.default for file in files if file.default), "")
     return FoundAgents(tuple(taken.values()), default)
 
 
-def parsed(
+def parse_agent_file(
     content: bytes,
     called: str,
     path: str,
@@ -107,9 +107,9 @@ def parsed(
     folder = os.path.dirname(path)
     source = Source(called, folder, ours, lambda at: _line(text, kind, at), pinned)
     if kind == ".json" and "agents" not in document:
-        from refold.declared.loop_config import FILES, agents_table
+        from refold.declared.loop_config import LOOP_FILES, agents_table
 
-        if os.path.basename(path) in FILES:
+        if os.path.basename(path) in LOOP_FILES:
             source = Source(
                 called, folder, ours, lambda at: _line(text, kind, at[2:]), pinned
             )
@@ -128,12 +128,12 @@ def _toml(text: str, called: str) -> dict[str, Any]:
 
 def _json(text: str, called: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{called} is not valid JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise BadInput(f'{called}: it must be an object, such as {{"agents": {{}}}}')
-    return cast("dict[str, Any]", found)
+    return cast("dict[str, Any]", document)
 
 
 def _yaml(text: str, called: str) -> dict[str, Any]:
@@ -143,19 +143,19 @@ def _yaml(text: str, called: str) -> dict[str, Any]:
         raise BadInput(f"{called}:{error.line}: {error.what}") from error
 
 
-def _line(text: str, kind: str, at: Path) -> int:
+def _line(text: str, kind: str, key_path: Path) -> int:
     """The line of a key, or of the nearest table around it; 0: unknown."""
     if kind == ".toml":
         from refold.config.toml_text import line_of, lines_of
 
-        return line_of(lines_of(text), at)
+        return line_of(lines_of(text), key_path)
     import yaml  # JSON is YAML, too
 
     compose: Callable[[str, Any], object] = vars(yaml)[
         "compose"
     ]  # its types are incomplete
     node, line = compose(text, yaml.SafeLoader), 0
-    for part in at:
+    for part in key_path:
         if not isinstance(node, yaml.MappingNode):
             break
         pairs = cast("list[tuple[yaml.Node, yaml.Node]]", node.value)
@@ -168,6 +168,9 @@ def _line(text: str, kind: str, at: Path) -> int:
     return line
 
 
-def _nearest(lines: Mapping[Path, int], at: Path) -> int:
+def _nearest(lines: Mapping[Path, int], key_path: Path) -> int:
     """The line of the agent around a key; 0: unknown."""
-    return next((lines[at[:n]] for n in range(len(at), 0, -1) if at[:n] in lines), 0)
+    return next(
+        (lines[key_path[:n]] for n in range(len(key_path), 0, -1) if key_path[:n] in lines),
+        0,
+    )

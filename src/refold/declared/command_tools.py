@@ -29,13 +29,17 @@ from refold.values.hosts import expanded_all
 from refold.values.printable_names import escaped
 from refold.values.tools import Effect
 
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
-_SCRIPT = re.compile(r"-[A-Za-z]*c[A-Za-z]*")  # the option of a shell before its script
+_NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_PLACE_PATTERN = re.compile(r"\{([A-Za-z_]\w*)\}")
+_SCRIPT_OPTION_PATTERN = re.compile(
+    r"-[A-Za-z]*c[A-Za-z]*"
+)  # the option of a shell before its script
 _WITH_SCRIPT = SHELLS | {"su", "runuser", "sg", "script", "flock"}
-_JOINING = frozenset(("eval", "ssh", "mosh", "watch", "parallel"))  # all words are a script
+_SCRIPT_JOINERS = frozenset(
+    ("eval", "ssh", "mosh", "watch", "parallel")
+)  # all words are a script
 # The options of programs whose value is code, which no quotes of a shell make safe.
-_CODE: Mapping[str, tuple[str, tuple[str, ...]]] = {
+_CODE_OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "python": ("c", ()), "pypy": ("c", ()), "guile": ("c", ()),
     "perl": ("eE", ()), "ruby": ("e", ()), "lua": ("e", ()), "julia": ("eE", ("--eval", "--print")),
     "node": ("ep", ("--eval", "--print")), "nodejs": ("ep", ("--eval", "--print")),
@@ -50,18 +54,18 @@ _FIRST_IS_CODE = {
     "sed": ("efl", ("--expression", "--file")), "gsed": ("efl", ("--expression", "--file")),
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), ("efvF", ("--source", "--file"))),
 }  # fmt: skip
-_FILE = re.compile(r"\.(?:[cm]?[jt]s|py|pl|rb|php|lua|jl|R|sed|awk)$")
+_SCRIPT_FILE_PATTERN = re.compile(r"\.(?:[cm]?[jt]s|py|pl|rb|php|lua|jl|R|sed|awk)$")
 # After "--" of these come the options of a program that they run.
 _PASS_ON = frozenset(
     ("npm", "pnpm", "yarn", "bun", "npx", "cargo", "docker", "podman", "kubectl", "uv")
 )
-_KINDS: Mapping[str, Any] = {
+_VALUE_TYPES: Mapping[str, Any] = {
     "string": str,
     "integer": int,
     "number": float,
     "boolean": bool,
 }
-_MOST = 50  # files in a folder
+_MAX_FILES = 50  # files in a folder
 
 Kind: TypeAlias = Literal["string", "integer", "number", "boolean"]
 
@@ -73,7 +77,7 @@ class _Parameter(Struct, frozen=True, forbid_unknown_fields=True):
     optional: bool = False
 
 
-class _Written(Struct, frozen=True, forbid_unknown_fields=True):
+class _ToolFile(Struct, frozen=True, forbid_unknown_fields=True):
     """A file, as it is written."""
 
     name: str
@@ -101,18 +105,18 @@ def command_tools(declared: Declared) -> tuple[Tool, ...]:
 
 def every_command_tool(agents: Iterable[Declared]) -> tuple[Tool, ...]:
     """Those of several agents. Raises `BadInput` where different tools have one name."""
-    found = dict[str, tuple[_Written, str]]()
+    specs = dict[str, tuple[_ToolFile, str]]()
     for declared in agents:
         for path in _paths(declared):
             written = _read(_content(declared, path), path, declared)
-            other, where = found.setdefault(written.name, (written, path))
+            other, other_path = specs.setdefault(written.name, (written, path))
             if other != written:
                 raise _wrong(
                     declared,
-                    f"{path!r} has the name {written.name!r}, and so has {where!r}: give one of "
+                    f"{path!r} has the name {written.name!r}, and so has {other_path!r}: give one of "
                     "them another name",
                 )
-    return tuple(_tool(written) for written, _ in found.values())
+    return tuple(_tool(written) for written, _ in specs.values())
 
 
 def is_file(name: str) -> bool:
@@ -134,15 +138,15 @@ def _paths(declared: Declared) -> Iterable[str]:
 
 def _in_folder(declared: Declared, name: str, path: str) -> Sequence[str]:
     try:
-        files = sorted(each for each in os.listdir(path) if each.endswith(".json"))
+        files = sorted(entry for entry in os.listdir(path) if entry.endswith(".json"))
     except OSError as error:
         raise _wrong(declared, f"{name!r} cannot be read: {said_by(error)}") from error
-    if not 0 < len(files) <= _MOST:
+    if not 0 < len(files) <= _MAX_FILES:
         raise _wrong(
             declared,
-            f"{name!r} has {len(files)} JSON files: name a folder with 1 to {_MOST}",
+            f"{name!r} has {len(files)} JSON files: name a folder with 1 to {_MAX_FILES}",
         )
-    return [os.path.join(path, each) for each in files]
+    return [os.path.join(path, entry) for entry in files]
 
 
 def _content(declared: Declared, path: str) -> bytes:
@@ -162,58 +166,58 @@ def _content(declared: Declared, path: str) -> bytes:
     return declared.pinned[path]
 
 
-def _wrong(declared: Declared, what: str) -> BadInput:
-    return BadInput(f"{declared.where}: {declared.variant.name}.tools: {escaped(what)}")
+def _wrong(declared: Declared, problem: str) -> BadInput:
+    return BadInput(f"{declared.where}: {declared.variant.name}.tools: {escaped(problem)}")
 
 
-def _read(content: bytes, path: str, declared: Declared) -> _Written:
+def _read(content: bytes, path: str, declared: Declared) -> _ToolFile:
     """Raises `BadInput` that names the file and the key."""
     try:
         fields = msgspec.json.decode(content, type=dict[str, Any])
-        if isinstance(given := fields.get("parameters"), dict):
-            if "properties" in given:
-                fields["parameters"] = _from_schema(cast("dict[str, Any]", given))
+        if isinstance(parameters := fields.get("parameters"), dict):
+            if "properties" in parameters:
+                fields["parameters"] = _from_schema(cast("dict[str, Any]", parameters))
             _check_types(fields["parameters"])
-        found = msgspec.convert(fields, _Written)
-        _check(found)
+        spec = msgspec.convert(fields, _ToolFile)
+        _check(spec)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
         no_json = type(error) is msgspec.DecodeError
         why = f"it is not valid JSON: {error}" if no_json else error
         raise _wrong(declared, f"{path!r}: {why}") from error
-    return found
+    return spec
 
 
 def _check_types(parameters: Mapping[str, Any]) -> None:
     """Raises `ValueError` that names the parameter: the decoder shows only a path."""
     for name, about in parameters.items():
-        said = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
-        if (kind := said.get("type", "string")) not in tuple(_KINDS):
+        fields = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
+        if (kind := fields.get("type", "string")) not in tuple(_VALUE_TYPES):
             raise ValueError(
-                f"the parameter {name!r} has the type {kind!r}: choose {', '.join(_KINDS)}"
+                f"the parameter {name!r} has the type {kind!r}: choose {', '.join(_VALUE_TYPES)}"
             )
 
 
-def _tool(found: _Written) -> Tool:
-    kinds = {name: _type_of(each) for name, each in found.parameters.items()}
+def _tool(spec: _ToolFile) -> Tool:
+    kinds = {name: _type_of(parameter) for name, parameter in spec.parameters.items()}
     fields = [
-        (name, kinds[name] | None, None) if each.optional else (name, kinds[name])
-        for name, each in found.parameters.items()
+        (name, kinds[name] | None, None) if parameter.optional else (name, kinds[name])
+        for name, parameter in spec.parameters.items()
     ]
-    arguments = msgspec.defstruct(found.name, fields, frozen=True, kw_only=True)
+    arguments = msgspec.defstruct(spec.name, fields, frozen=True, kw_only=True)
     schema = Raw(msgspec.json.encode(schema_of(arguments)))
     signature = Signature(arguments, schema, bash.signature().needs)
     return Tool(
-        found.name,
-        found.description,
+        spec.name,
+        spec.description,
         Effect.RUN,
-        partial(_run, found),
+        partial(_run, spec),
         lambda: signature,
-        command=partial(_line, found),
+        command=partial(_command_line, spec),
     )
 
 
-def _from_schema(given: dict[str, Any]) -> dict[str, Any]:
-    schema = msgspec.convert(given, _Schema)
+def _from_schema(parameters: dict[str, Any]) -> dict[str, Any]:
+    schema = msgspec.convert(parameters, _Schema)
     return {
         name: {**about, "optional": name not in schema.required}
         for name, about in schema.properties.items()
@@ -221,68 +225,72 @@ def _from_schema(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _type_of(parameter: _Parameter) -> Any:
-    kind = Literal[parameter.enum] if parameter.enum else _KINDS[parameter.type]
+    kind = Literal[parameter.enum] if parameter.enum else _VALUE_TYPES[parameter.type]
     return Annotated[kind, Meta(description=parameter.description)]
 
 
-def _check(found: _Written) -> None:
+def _check(spec: _ToolFile) -> None:
     """What no single key can say. Raises `ValueError`."""
-    if not _NAME.fullmatch(found.name) or "__" in found.name:
+    if not _NAME_PATTERN.fullmatch(spec.name) or "__" in spec.name:
         raise ValueError(
-            f"the name {found.name!r} must have letters a to z, digits and single _"
+            f"the name {spec.name!r} must have letters a to z, digits and single _"
         )
-    if ours(found.name) != found.name:
+    if ours(spec.name) != spec.name:
         raise ValueError(
-            f"the name {found.name!r} means another tool in rules: give another"
+            f"the name {spec.name!r} means another tool in rules: give another"
         )
-    _check_parameters(found)
-    expanded_all(found.hosts)
-    there = {name for word in found.command for name in _PLACE.findall(word)}
-    if unknown := sorted(there - found.parameters.keys()):
+    _check_parameters(spec)
+    expanded_all(spec.hosts)
+    places = {name for word in spec.command for name in _PLACE_PATTERN.findall(word)}
+    if unknown := sorted(places - spec.parameters.keys()):
         raise ValueError(f"command names {{{unknown[0]}}}, which is not a parameter")
-    if unused := sorted(found.parameters.keys() - there):
+    if unused := sorted(spec.parameters.keys() - places):
         raise ValueError(f"the parameter {unused[0]!r} does not occur in command")
-    if not found.command[0] or _PLACE.search(found.command[0]):
+    if not spec.command[0] or _PLACE_PATTERN.search(spec.command[0]):
         raise ValueError("the first word of command must be the program itself")
-    for at, word in enumerate(found.command):
-        if _PLACE.search(word) and _is_script(found.command[:at]):
+    for index, word in enumerate(spec.command):
+        if _PLACE_PATTERN.search(word) and _is_script(spec.command[:index]):
             raise ValueError(
                 f"{word!r} is a script, and an argument in it would be code: use $1 in the "
                 "script, and give the argument after it"
             )
-        if _PLACE.search(word) and (program := _reads_as_code(found.command[:at], word)):
+        if _PLACE_PATTERN.search(word) and (
+            program := _reads_as_code(spec.command[:index], word)
+        ):
             raise ValueError(
                 f"{word!r} is code to {program}, and so an argument in it would be: let the "
                 "code read it from a word of its own, after the code"
             )
 
 
-def _check_parameters(found: _Written) -> None:
-    for name, each in found.parameters.items():
+def _check_parameters(spec: _ToolFile) -> None:
+    for name, parameter in spec.parameters.items():
         if not name.isidentifier() or name.startswith("_"):
             raise ValueError(f"the parameter {name!r} must have letters, digits and _")
         if name in bash.signature().needs:
             raise ValueError(
                 f"the parameter {name!r} needs another name: refold uses this one"
             )
-        if each.enum and each.type != "string":
+        if parameter.enum and parameter.type != "string":
             raise ValueError(f"the parameter {name!r} has an enum, so its type is string")
 
 
 def _is_script(before: Sequence[str]) -> bool:
     """Does a shell take the word after these as a script, or as a part of one?"""
     names = [os.path.basename(word) for word in before]
-    if any(name in _JOINING for name in names):
+    if any(name in _SCRIPT_JOINERS for name in names):
         return True
-    options = [at for at, word in enumerate(before) if _SCRIPT.fullmatch(word)]
+    options = [
+        index for index, word in enumerate(before) if _SCRIPT_OPTION_PATTERN.fullmatch(word)
+    ]
     if not options or not any(name in _WITH_SCRIPT for name in names[: options[0]]):
         return False
     after = before[options[0] + 1 :]
     plain = [
         word
-        for at, word in enumerate(after)
+        for index, word in enumerate(after)
         if word[:1] not in ("-", "+")
-        and (at == 0 or after[at - 1] not in ("-o", "+o", "-O"))
+        and (index == 0 or after[index - 1] not in ("-o", "+o", "-O"))
     ]
     return not plain  # the first of these is the script
 
@@ -290,15 +298,15 @@ def _is_script(before: Sequence[str]) -> bool:
 def _reads_as_code(before: Sequence[str], word: str) -> str:
     """The program that takes the word after these as code, or a part of it; or ""."""
     begins = word[: word.index("{")]
-    for at, path in enumerate(before):
+    for index, path in enumerate(before):
         name = os.path.basename(path).rstrip("0123456789.") or path
-        after = before[at + 1 :]
-        if name in _CODE and not _has_program(after[:-1]):
-            letters, long = _CODE[name]
+        after = before[index + 1 :]
+        if name in _CODE_OPTIONS and not _has_program(after[:-1]):
+            letters, long = _CODE_OPTIONS[name]
             last = after[-1] if after else ""
             if last in long or _is_cluster(last, letters):
                 return name
-            attached = tuple(f"{each}=" for each in long if each.startswith("--"))
+            attached = tuple(f"{option}=" for option in long if option.startswith("--"))
             own = begins.startswith(attached) or _begins_cluster(begins, letters)
             if own and not _has_program(after):
                 return name
@@ -311,7 +319,11 @@ def _has_program(after: Sequence[str]) -> bool:
     """Is there a file or a module to run in these words, so that later options are its own?"""
     return any(
         not word.startswith("-")
-        and (before in ("", "-m") or not before.startswith("-") or _FILE.search(word))
+        and (
+            before in ("", "-m")
+            or not before.startswith("-")
+            or _SCRIPT_FILE_PATTERN.search(word)
+        )
         for before, word in zip(("", *after), after, strict=False)
     )
 
@@ -331,54 +343,54 @@ def _is_first(after: Sequence[str], word: str, letters: str, long: tuple[str, ..
     if word.startswith("-"):
         return False
     values = False
-    for each in after:
+    for argument in after:
         if values:
             values = False
-        elif each.startswith("-") and each != "--":
-            values = _is_cluster(each, letters)
-            if each.startswith(long) or re.match(r"-[A-Za-z]*?[ef]", each):
+        elif argument.startswith("-") and argument != "--":
+            values = _is_cluster(argument, letters)
+            if argument.startswith(long) or re.match(r"-[A-Za-z]*?[ef]", argument):
                 return False  # the code, or a file with it, is given there
-        elif each != "--":
+        elif argument != "--":
             return False
     return not values
 
 
-def _line(found: _Written, arguments: Mapping[str, object]) -> CommandLine:
+def _command_line(spec: _ToolFile, arguments: Mapping[str, object]) -> CommandLine:
     """The command line of a call, each word quoted. Raises `ToolFailed`."""
     words = list[str]()
     ends = False  # of options: "--" stands before it, with nothing but arguments between
-    for word in found.command:
-        if not _PLACE.search(word):
-            ends = word == "--" and os.path.basename(found.command[0]) not in _PASS_ON
-        names = _PLACE.findall(word)
+    for word in spec.command:
+        if not _PLACE_PATTERN.search(word):
+            ends = word == "--" and os.path.basename(spec.command[0]) not in _PASS_ON
+        names = _PLACE_PATTERN.findall(word)
         if any(arguments.get(name) is None for name in names):
             continue  # an optional argument that is not given
-        text = _PLACE.sub(lambda place: _text(arguments[place[1]]), word)
+        text = _PLACE_PATTERN.sub(lambda place: _text(arguments[place[1]]), word)
         if "\0" in text:
-            raise ToolFailed(f"An argument of {found.name} has a NUL character: remove it.")
+            raise ToolFailed(f"An argument of {spec.name} has a NUL character: remove it.")
         chosen = (
-            word == f"{{{names[0]}}}" and found.parameters[names[0]].enum if names else ()
+            word == f"{{{names[0]}}}" and spec.parameters[names[0]].enum if names else ()
         )
-        if _PLACE.match(word) and text.startswith("-") and not chosen and not ends:
+        if _PLACE_PATTERN.match(word) and text.startswith("-") and not chosen and not ends:
             raise ToolFailed(
-                f"The argument {names[0]!r} must not begin with '-': {found.command[0]} would "
+                f"The argument {names[0]!r} must not begin with '-': {spec.command[0]} would "
                 "take it as an option."
             )
         words.append(text)
-    hosts = expanded_all(found.hosts)
-    return CommandLine(shlex.join(words), found.network or bool(hosts), hosts)
+    hosts = expanded_all(spec.hosts)
+    return CommandLine(shlex.join(words), spec.network or bool(hosts), hosts)
 
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-async def _run(found: _Written, **given: object) -> Reply:
-    arguments = {name: given.pop(name, None) for name in found.parameters}
-    line = _line(found, arguments)
+async def _run(spec: _ToolFile, **given: object) -> Reply:
+    arguments = {name: given.pop(name, None) for name in spec.parameters}
+    line = _command_line(spec, arguments)
     return await bash.run(
         command=line.text,
-        timeout=found.timeout,
+        timeout=spec.timeout,
         network=line.network,
         hosts=line.hosts,
         **given,

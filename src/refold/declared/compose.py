@@ -22,8 +22,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 Value: TypeAlias = str | float | tuple[str, ...] | frozenset[str]
-PACKAGE = "refold.declared.parts"
-_WIDTH = 88  # the line length that formatters have without settings
+PARTS_PACKAGE = "refold.declared.parts"
+_MAX_LINE_CHARS = 88  # the line length that formatters have without settings
 
 
 class Section(Struct, frozen=True):
@@ -62,36 +62,36 @@ class _Module(Struct, frozen=True):
     imports: tuple[ast.Import | ast.ImportFrom, ...]
 
 
-def composed(wanted: Composition) -> str:
+def compose_file(wanted: Composition) -> str:
     """The text of the file."""
     modules = {
-        name: _parsed(name, wanted)
+        name: _parse(name, wanted)
         for section in wanted.sections
         for name in section.modules
     }
-    kept = _reached(modules, wanted.roots)
+    reachable = _reachable_names(modules, wanted.roots)
     bodies = list[str]()
     for section in wanted.sections:
         statements = [
-            each
+            statement
             for name in section.modules
-            for each in modules[name].statements
-            if each.defines & kept or not each.optional
+            for statement in modules[name].statements
+            if statement.defines & reachable or not statement.optional
         ]
         if statements:
             space = "\n\n\n" if statements[0].block else "\n\n"
             heading = f"# --- {section.heading} ---{space}" if section.heading else ""
-            bodies.append(heading + _joined(statements))
+            bodies.append(heading + _join(statements))
     used = frozenset(
         name
         for module in modules.values()
-        for each in module.statements
-        if each.defines & kept or not each.optional
-        for name in each.uses
+        for statement in module.statements
+        if statement.defines & reachable or not statement.optional
+        for name in statement.uses
     )
     head = _docstring(wanted.title)
     top = _imports(modules.values(), used, wanted.program)
-    return "\n\n".join(filter(None, (head, top))) + "\n\n" + _spaced(bodies) + "\n"
+    return "\n\n".join(filter(None, (head, top))) + "\n\n" + _space_out(bodies) + "\n"
 
 
 def _docstring(title: str) -> str:
@@ -105,21 +105,21 @@ def _ends(title: str) -> bool:
     return "\\" in title or '""' in title or title.endswith('"')
 
 
-def _spaced(bodies: Sequence[str]) -> str:
+def _space_out(bodies: Sequence[str]) -> str:
     text = "\n\n\n".join(bodies)
     return text if bodies and text.startswith("# ---") else f"\n{text}"
 
 
-def _joined(statements: Sequence[_Statement]) -> str:
+def _join(statements: Sequence[_Statement]) -> str:
     pieces = [statements[0].text]
-    for before, each in pairwise(statements):
-        pieces.append("\n\n\n" if before.block or each.block else "\n")
-        pieces.append(each.text)
+    for before, statement in pairwise(statements):
+        pieces.append("\n\n\n" if before.block or statement.block else "\n")
+        pieces.append(statement.text)
     return "".join(pieces)
 
 
-def _parsed(name: str, wanted: Composition) -> _Module:
-    text = files(PACKAGE).joinpath(f"{name}.py").read_text(encoding="utf-8")
+def _parse(name: str, wanted: Composition) -> _Module:
+    text = files(PARTS_PACKAGE).joinpath(f"{name}.py").read_text(encoding="utf-8")
     lines = text.splitlines()
     statements, imports = list[_Statement](), list[ast.Import | ast.ImportFrom]()
     end = 0
@@ -152,7 +152,9 @@ def _statement(
 ) -> _Statement:
     """`lines` begin after the statement before it, `before` lines from the top."""
     text = "\n".join(lines[: (node.end_lineno or 0) - before]).strip("\n")
-    uses = frozenset(each.id for each in ast.walk(node) if isinstance(each, ast.Name))
+    uses = frozenset(
+        name_node.id for name_node in ast.walk(node) if isinstance(name_node, ast.Name)
+    )
     block = isinstance(node, ast.FunctionDef | ast.ClassDef | ast.If)
     match node:
         case ast.FunctionDef(name) | ast.ClassDef(name):
@@ -165,19 +167,21 @@ def _statement(
             return _Statement(text, frozenset(), uses, block, optional=False)
 
 
-def _reached(modules: Mapping[str, _Module], roots: frozenset[str]) -> frozenset[str]:
+def _reachable_names(
+    modules: Mapping[str, _Module], roots: frozenset[str]
+) -> frozenset[str]:
     """The names that the roots use, and what these use."""
     uses = dict[str, frozenset[str]]()
     for module in modules.values():
-        for each in module.statements:
-            uses |= dict.fromkeys(each.defines, each.uses)
-    found, waiting = set[str](), set(roots)
+        for statement in module.statements:
+            uses |= dict.fromkeys(statement.defines, statement.uses)
+    reachable, waiting = set[str](), set(roots)
     while waiting:
         name = waiting.pop()
-        if name in uses and name not in found:
-            found.add(name)
+        if name in uses and name not in reachable:
+            reachable.add(name)
             waiting |= uses[name]
-    return frozenset(found)
+    return frozenset(reachable)
 
 
 def _imports(modules: Iterable[_Module], used: frozenset[str], program: str) -> str:
@@ -185,16 +189,18 @@ def _imports(modules: Iterable[_Module], used: frozenset[str], program: str) -> 
     whole, parts = set[str](), dict[str, set[str]]()
     for node in (node for module in modules for node in module.imports):
         if isinstance(node, ast.Import):
-            whole |= {each.name for each in node.names if each.name.split(".")[0] in used}
-        elif node.module and not node.module.startswith(PACKAGE):
-            names = {each.name for each in node.names if each.name in used}
+            whole |= {
+                alias.name for alias in node.names if alias.name.split(".")[0] in used
+            }
+        elif node.module and not node.module.startswith(PARTS_PACKAGE):
+            names = {alias.name for alias in node.names if alias.name in used}
             parts.setdefault(node.module, set()).update(names)
     lines = [f"import {name}" for name in sorted(whole)]
     for name, members in sorted(parts.items()):
         if members:
             lines.append(f"from {name} import {', '.join(sorted(members, key=_member))}")
-    found = "\n".join(lines)
-    return f"{found}\n\nimport {program} as agent" if program else found
+    imports = "\n".join(lines)
+    return f"{imports}\n\nimport {program} as agent" if program else imports
 
 
 def _member(name: str) -> tuple[int, str]:
@@ -204,21 +210,21 @@ def _member(name: str) -> tuple[int, str]:
 
 def _with_value(node: ast.stmt, lines: Sequence[str], before: int, value: Value) -> str:
     """The statement with another value, and its comments."""
-    at = node.lineno - 1 - before
-    begin = lines[at].partition(" = ")[0]
+    index = node.lineno - 1 - before
+    begin = lines[index].partition(" = ")[0]
     last = lines[(node.end_lineno or 0) - 1 - before]
-    comments = [line for line in lines[:at] if line]
+    comments = [line for line in lines[:index] if line]
     return "\n".join((*comments, _assignment(begin, value) + last[node.end_col_offset :]))
 
 
 def _assignment(begin: str, value: Value) -> str:
     """The statement that sets a constant, laid out as a formatter leaves it."""
     line = f"{begin} = {literal(value)}"
-    if len(line) <= _WIDTH and "\n" not in line:
+    if len(line) <= _MAX_LINE_CHARS and "\n" not in line:
         return line
     match value:
         case str() if "\n" not in value:
-            width = _WIDTH - 10
+            width = _MAX_LINE_CHARS - 10
             rows = textwrap.wrap(
                 value, width, drop_whitespace=False, break_on_hyphens=False
             )
@@ -254,11 +260,11 @@ def _long_text(value: str) -> str:
     inside = value.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     if inside.endswith('"'):
         inside = f'{inside[:-1]}\\"'
-    found = f'"""\\\n{inside}"""'
+    literal_text = f'"""\\\n{inside}"""'
     try:
-        same = ast.literal_eval(found) == value and all(
+        same = ast.literal_eval(literal_text) == value and all(
             map(str.isprintable, value.split("\n"))
         )
     except (SyntaxError, ValueError):
         same = False
-    return found if same else literal(value)
+    return literal_text if same else literal(value)

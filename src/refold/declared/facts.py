@@ -22,29 +22,31 @@ from refold.declared.terms import (
     read_terms,
     term_text,
 )
-from refold.declared.variant import AgentFile, written
+from refold.declared.variant import AgentFile, to_table
 from refold.errors import BadInput
 from refold.provider import catalog
 
-_PROGRAMS = {
+_PROGRAM_BACKENDS = {
     "claude": "claude-code", "gemini": "gemini-cli", "codex": "codex-cli",
     "ollama": "ollama-cli", "coro": "coro",
 }  # fmt: skip
 # Arguments that refold gives these programs itself, or replaces by its own.
-_ARGUMENTS = frozenset(("-p", "-m", "--model", "--verbose", "--output-format", "text"))
-_ENDPOINTS = {
+_KNOWN_ARGUMENTS = frozenset(
+    ("-p", "-m", "--model", "--verbose", "--output-format", "text")
+)
+_ENDPOINT_PROVIDERS = {
     "/v1/messages": "anthropic", "/chat/completions": "openai-chat", "/api/chat": "ollama",
 }  # fmt: skip
-_HEADERS = {
+_KEY_HEADERS = {
     "anthropic": ("x-api-key",), "openai-chat": ("Authorization", "Bearer"),
 }  # fmt: skip
 # The parameters of each tool, and what they are called here.
-_PARAMETERS = {
+_TOOL_PARAMETERS = {
     "bash": {"command": "command"}, "read": {"path": "path"},
     "write": {"path": "path", "content": "content"},
     "edit": {"path": "path", "old_string": "old", "new_string": "new"},
 }  # fmt: skip
-_DESTRUCTIVE = ("bash", "write", "edit")
+_DESTRUCTIVE_TOOLS = ("bash", "write", "edit")
 
 
 class FactDocument(Struct, frozen=True):
@@ -62,16 +64,16 @@ def document_of(content: bytes, file: str) -> FactDocument:
     return reader.document()
 
 
-def as_facts(found: AgentFile) -> str:
+def as_facts(file: AgentFile) -> str:
     """The agents as a file of facts, which is read back as the same agents."""
     lines = [":- module(agents, [agent/2, default_agent/1]).", ""]
-    if found.default:
-        lines += [f"default_agent({term_text(Atom(found.default))}).", ""]
-    for each in found.agents:
+    if file.default:
+        lines += [f"default_agent({term_text(Atom(file.default))}).", ""]
+    for each in file.agents:
         name = term_text(Atom(each.variant.name))
         keys = [
             f"    {term_text(Atom(key))}({term_text(_term(value))})"
-            for key, value in written(each.variant).items()
+            for key, value in to_table(each.variant).items()
         ]
         lines += [f"agent({name}, [", ",\n".join(keys), "]).", ""] if keys else [
             f"agent({name}, []).", "",
@@ -125,7 +127,9 @@ class _FactReader:
                 table["describe"] = list(self._described)
             asking = [tool for tool, asks in self._tools.items() if asks]
             if destructive:
-                asking += [t for t in _DESTRUCTIVE if t in self._tools and t not in asking]
+                asking += [
+                    t for t in _DESTRUCTIVE_TOOLS if t in self._tools and t not in asking
+                ]
             if asking:
                 table["confirm"] = asking
             if destructive is False and self._tools:
@@ -142,65 +146,74 @@ class _FactReader:
         self._lines["agents", name] = self._line
 
     def _backend(self, keys: Term) -> dict[str, Any]:
-        given = dict(self._keys(keys, many=True))
+        facts = dict(self._keys(keys, many=True))
         table = dict[str, Any]()
-        kind = self._taken(given, "type")
+        kind = self._take(facts, "type")
         if kind not in ("cli", "api"):
             raise self._wrong("type(cli) or type(api) is missing")
         if kind == "cli":
-            self._cli(given, table)
+            self._cli(facts, table)
         else:
-            self._api(given, table)
-        model = self._taken(given, "model") or self._taken(given, "default_model")
-        models = self._taken(given, "models")
+            self._api(facts, table)
+        model = self._take(facts, "model") or self._take(facts, "default_model")
+        models = self._take(facts, "models")
         if model:
             table["model"] = model
         if models is not None and model not in models:
             raise self._wrong(f"model {model!r} is none of models({models})")
-        for key in given:
+        for key in facts:
             raise self._wrong(
-                f"{key}/{len(given[key])} of {kind} backends is not known here"
+                f"{key}/{len(facts[key])} of {kind} backends is not known here"
             )
         return table
 
-    def _cli(self, given: dict[str, tuple[Term, ...]], table: dict[str, Any]) -> None:
-        program = self._taken(given, "command")
-        if program not in _PROGRAMS:
-            raise self._wrong(f"command({program!r}) is none of {', '.join(_PROGRAMS)}")
-        table["backend"] = _PROGRAMS[program]
-        for argument in cast("list[object]", self._taken(given, "args") or []):
-            if argument not in _ARGUMENTS:
+    def _cli(self, facts: dict[str, tuple[Term, ...]], table: dict[str, Any]) -> None:
+        program = self._take(facts, "command")
+        if program not in _PROGRAM_BACKENDS:
+            raise self._wrong(
+                f"command({program!r}) is none of {', '.join(_PROGRAM_BACKENDS)}"
+            )
+        table["backend"] = _PROGRAM_BACKENDS[program]
+        for argument in cast("list[object]", self._take(facts, "args") or []):
+            if argument not in _KNOWN_ARGUMENTS:
                 raise self._wrong(
                     f"the argument {argument!r} is not known here: refold starts "
                     f"{program} with its own arguments"
                 )
-        self._only(given, "context_format", "conversation_history")
+        self._only(facts, "context_format", "conversation_history")
         table |= {"context_mode": "continue", "context_format": "plain"}
-        self._only(given, "output_parser", "coro_parser")
+        self._only(facts, "output_parser", "coro_parser")
 
-    def _api(self, given: dict[str, tuple[Term, ...]], table: dict[str, Any]) -> None:
-        url = str(self._taken(given, "endpoint"))
-        ending = next((each for each in _ENDPOINTS if url.endswith(each)), None)
+    def _api(self, facts: dict[str, tuple[Term, ...]], table: dict[str, Any]) -> None:
+        url = str(self._take(facts, "endpoint"))
+        ending = next(
+            (
+                known_ending
+                for known_ending in _ENDPOINT_PROVIDERS
+                if url.endswith(known_ending)
+            ),
+            None,
+        )
         if ending is None:
             raise self._wrong(
-                f"the endpoint {url!r} ends in none of {', '.join(_ENDPOINTS)}"
+                f"the endpoint {url!r} ends in none of {', '.join(_ENDPOINT_PROVIDERS)}"
             )
-        provider = table["backend"] = _ENDPOINTS[ending]
+        provider = table["backend"] = _ENDPOINT_PROVIDERS[ending]
         address = url.removesuffix(ending)
         if address != catalog.find(provider).base_url:
             table["base_url"] = address
-        header = tuple(map(self._plain, given.pop("auth_header", ())))
-        if header and header != _HEADERS.get(provider):
-            taken = " ".join(_HEADERS.get(provider, ("no header",)))
+        header = tuple(map(self._plain, facts.pop("auth_header", ())))
+        if header and header != _KEY_HEADERS.get(provider):
+            taken = " ".join(_KEY_HEADERS.get(provider, ("no header",)))
             raise self._wrong(f"{provider} takes its key by {taken}")
-        self._only(given, "auth_required", provider not in ("ollama",))
-        self._only(given, "context_format", "messages_array")
-        self._only(given, "supports_tools", expected=True)
-        self._only(given, "supports_streaming", expected=True)
+        self._only(facts, "auth_required", provider not in ("ollama",))
+        self._only(facts, "context_format", "messages_array")
+        self._only(facts, "supports_tools", expected=True)
+        self._only(facts, "supports_streaming", expected=True)
 
     def _tool(self, name: str, keys: Term) -> bool:
-        if name not in _PARAMETERS:
-            raise self._wrong(f"the tool {name!r} is none of {', '.join(_PARAMETERS)}")
+        if name not in _TOOL_PARAMETERS:
+            raise self._wrong(f"the tool {name!r} is none of {', '.join(_TOOL_PARAMETERS)}")
         asks, words, parameters = False, "", list[str]()
         for key, value in self._keys(keys):
             match key, value:
@@ -214,15 +227,15 @@ class _FactReader:
                     raise self._wrong(
                         f"{key}({term_text(value)[:60]}) of a tool is not known here"
                     )
-        if said := " ".join(filter(None, (words.strip(), *parameters))):
-            self._described.append(f"{name}: {said}")
+        if description := " ".join(filter(None, (words.strip(), *parameters))):
+            self._described.append(f"{name}: {description}")
         return asks
 
     def _parameters(self, tool: str, value: Term) -> list[str]:
         """What is said of each, under the name that it has here."""
         texts = dict[str, str]()
-        for each in items_of(value) or []:
-            match each:
+        for item in items_of(value) or []:
+            match item:
                 case Compound(
                     "param",
                     (Atom(name), Atom("string"), Atom("required"), QuotedText(text)),
@@ -230,58 +243,58 @@ class _FactReader:
                     texts[name] = text.strip()
                 case _:
                     raise self._wrong(
-                        f"{term_text(each)[:60]} is not a param(Name, string, required, QuotedText)"
+                        f"{term_text(item)[:60]} is not a param(Name, string, required, QuotedText)"
                     )
-        names = _PARAMETERS[tool]
+        names = _TOOL_PARAMETERS[tool]
         if texts.keys() != names.keys():
             raise self._wrong(f"{tool} has the parameters {', '.join(sorted(names))}")
         return [f"({names[name]}: {text})" for name, text in texts.items() if text]
 
     def _config(self, keys: Term) -> dict[str, Any]:
-        given = dict(self._keys(keys, many=True))
-        self._only(given, "trim_strategy", "oldest_first")
-        self._only(given, "display_tool_calls", expected=True)
+        facts = dict(self._keys(keys, many=True))
+        self._only(facts, "trim_strategy", "oldest_first")
+        self._only(facts, "display_tool_calls", expected=True)
         names = {
             "max_context_tokens": "max_context_tokens", "display_tokens": "show_tokens",
             "confirm_destructive_tools": "confirm_destructive_tools",
         }  # fmt: skip
-        found = {
-            ours: self._taken(given, key) for key, ours in names.items() if key in given
+        values = {
+            ours: self._take(facts, key) for key, ours in names.items() if key in facts
         }
-        for key in given:
+        for key in facts:
             raise self._wrong(f"{key} of loop_config is not known here")
-        return found
+        return values
 
-    def _only(self, given: dict[str, Any], key: str, expected: object) -> None:
+    def _only(self, facts: dict[str, Any], key: str, expected: object) -> None:
         """Accept the one value that is as refold does it anyway."""
-        if key in given and (value := self._taken(given, key)) != expected:
+        if key in facts and (value := self._take(facts, key)) != expected:
             raise self._wrong(
                 f"{key}({value!r}) is not supported here: only {expected!r} is"
             )
 
-    def _taken(self, given: dict[str, tuple[Term, ...]], key: str) -> Any:
-        if key not in given:
+    def _take(self, facts: dict[str, tuple[Term, ...]], key: str) -> Any:
+        if key not in facts:
             return None
-        arguments = given.pop(key)
+        arguments = facts.pop(key)
         if len(arguments) != 1:
             raise self._wrong(f"{key} takes one value, not {len(arguments)}")
         return self._plain(arguments[0])
 
     def _keys(self, keys: Term, *, many: bool = False) -> list[tuple[str, Any]]:
         """The `key(Value)` terms of a list; with `many`, all arguments of each."""
-        found = list[tuple[str, Any]]()
+        pairs = list[tuple[str, Any]]()
         items = items_of(keys)
         if items is None:
             raise self._wrong(f"{term_text(keys)[:60]} is not a list of key(Value)")
-        for each in items:
-            match each:
+        for item in items:
+            match item:
                 case Compound(key, arguments) if many or len(arguments) == 1:
-                    found.append((key, arguments if many else arguments[0]))
+                    pairs.append((key, arguments if many else arguments[0]))
                 case _:
-                    raise self._wrong(f"{term_text(each)[:60]} is not a key(Value)")
-            if [name for name, _ in found].count(key) > 1:
+                    raise self._wrong(f"{term_text(item)[:60]} is not a key(Value)")
+            if [name for name, _ in pairs].count(key) > 1:
                 raise self._wrong(f"{key} is there twice")
-        return found
+        return pairs
 
     def _plain(self, term: Term) -> Any:
         match term:
@@ -297,10 +310,10 @@ class _FactReader:
                     raise self._wrong(
                         f"{term_text(term)[:60]} is not a text, number, true, false or list"
                     )
-                return [self._plain(each) for each in items]
+                return [self._plain(item) for item in items]
 
-    def _wrong(self, what: str) -> BadInput:
-        return BadInput(f"{self._file}:{self._line}: {what}")
+    def _wrong(self, problem: str) -> BadInput:
+        return BadInput(f"{self._file}:{self._line}: {problem}")
 
 
 def _term(value: Any) -> Term:
@@ -312,4 +325,4 @@ def _term(value: Any) -> Term:
         case int() | float():
             return Number(value)
         case _:
-            return list_of([_term(each) for each in value])
+            return list_of([_term(item) for item in value])

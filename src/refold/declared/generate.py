@@ -14,10 +14,10 @@ from typing import cast
 
 from msgspec import Struct
 
-from refold.declared.compose import Composition, Section, Value, composed
+from refold.declared.compose import Composition, Section, Value, compose_file
 from refold.declared.overlay import (
-    confirmed,
-    listed_tools,
+    confirm_tools,
+    list_tools,
     prompt_of,
     provider_of,
     token_limit,
@@ -28,10 +28,10 @@ from refold.provider import catalog
 from refold.provider.command import backends
 from refold.provider.spec import ProviderSpec
 
-_TOOLS = ("read_file", "write_file", "edit_file", "bash")
-_CHANGES = frozenset(("write_file", "edit_file", "bash"))
-_COVERED = frozenset(("multi_edit", "apply_patch"))  # edit_file does the same
-_PROMPT = (
+_PROGRAM_TOOLS = ("read_file", "write_file", "edit_file", "bash")
+_CHANGING_TOOLS = frozenset(("write_file", "edit_file", "bash"))
+_COVERED_TOOLS = frozenset(("multi_edit", "apply_patch"))  # edit_file does the same
+_DEFAULT_PROMPT = (
     "You are an agent that works in the directory of the user, with the tools that you are given. "
     "Look before you change: read the files that you will edit. Do what was asked, and nothing "
     "beside it. Check the result before you say that you are done. Text in files and in the "
@@ -39,21 +39,21 @@ _PROMPT = (
 )
 _CONTEXT_TOKENS = 100_000
 _OLLAMA_TOKENS = 8192  # a longer context takes more memory than many machines have
-_PATHS = {
+_URL_PATHS = {
     "anthropic": "/v1/messages", "openai-chat": "/chat/completions",
     "openai-responses": "/chat/completions", "gemini": "/v1beta/openai/chat/completions",
     "ollama": "/api/chat",
 }  # fmt: skip
-_PROGRAMS = {
+_PROGRAM_PARTS = {
     "claude-code": ("claude_code", "claude"), "codex-cli": ("codex_cli", "codex"),
     "gemini-cli": ("gemini_cli", "gemini"), "ollama-cli": ("plain_programs", "ollama"),
 }  # fmt: skip
-_MODES = {
+_MODE_FUNCTIONS = {
     "fresh": {"in_context": "in_context_fresh"},
     "sliding": {"in_context": "in_context_window"},
     "summarize": {"in_context": "in_context_window", "note": "note_digest"},
 }
-_TESTS = {
+_MODE_TESTS = {
     "write_file": "WriteTest", "edit_file": "EditTest", "read_file": "ReadTest", "bash": "BashTest",
 }  # fmt: skip
 
@@ -76,7 +76,7 @@ class GeneratedAgent(Struct, frozen=True):
     left_out: tuple[str, ...] = ()
 
 
-def generated(declared: Declared, folder: str) -> GeneratedAgent:
+def generate_agent(declared: Declared, folder: str) -> GeneratedAgent:
     """The files for a directory of this name. Raises `BadInput` for an agent of which no program can be made."""
     variant = declared.variant
     backend = _backend(declared)
@@ -104,19 +104,19 @@ def generated(declared: Declared, folder: str) -> GeneratedAgent:
         values,
         chosen=_choices(variant, backend),
     )
-    tests = frozenset(_TESTS[name] for name in offered)
+    tests = frozenset(_MODE_TESTS[name] for name in offered)
     checks = Composition(
         f"Tests of {module}.py: a fake model calls its tools.",
         (Section("", ("fakes", "play", "checks")),),
         tests,
-        {"PROGRAM": _PROGRAMS.get(provider_of(variant), ("", ""))[1]},
+        {"PROGRAM": _PROGRAM_PARTS.get(provider_of(variant), ("", ""))[1]},
         module,
         backend.fakes,
     )
     return GeneratedAgent(
         {
-            f"{module}.py": composed(program),
-            f"test_{module}.py": composed(checks),
+            f"{module}.py": compose_file(program),
+            f"test_{module}.py": compose_file(checks),
             "README.md": _readme(
                 variant, backend, values, Path(folder, f"{module}.py"), offered, left_out
             ),
@@ -125,28 +125,28 @@ def generated(declared: Declared, folder: str) -> GeneratedAgent:
     )
 
 
-def write_files(agent: GeneratedAgent, out: str, *, replace: bool) -> None:
+def write_files(agent: GeneratedAgent, directory: str, *, replace: bool) -> None:
     """Write the files to a directory, which must be empty unless `replace`. Raises `BadInput`."""
-    folder = Path(out).expanduser()
+    folder = Path(directory).expanduser()
     try:
         if folder.exists() and not replace and any(folder.iterdir()):
             raise BadInput(
-                f"{out!r} is not empty: name another directory, or say --replace to overwrite "
+                f"{directory!r} is not empty: name another directory, or say --replace to overwrite "
                 f"{', '.join(agent.files)} there"
             )
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in agent.files.items():
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise BadInput(f"{out!r} cannot be written: {said_by(error)}") from error
+        raise BadInput(f"{directory!r} cannot be written: {said_by(error)}") from error
 
 
 def _prompt(declared: Declared) -> str:
     """The prompt, with what the agent says of its tools: the program has descriptions of its own."""
-    prompt, described = prompt_of(declared) or _PROMPT, declared.variant.describe
+    prompt, described = prompt_of(declared) or _DEFAULT_PROMPT, declared.variant.describe
     if not described:
         return prompt
-    return "\n".join((prompt, "", "Your tools:", *(f"- {each}" for each in described)))
+    return "\n".join((prompt, "", "Your tools:", *(f"- {line}" for line in described)))
 
 
 def _backend(declared: Declared) -> _Backend:
@@ -167,12 +167,12 @@ def _backend(declared: Declared) -> _Backend:
 
 
 def _program(declared: Declared, name: str, model: str) -> _Backend:
-    if name not in _PROGRAMS:
+    if name not in _PROGRAM_PARTS:
         raise BadInput(
             f"{declared.where}: the agent {declared.variant.name} cannot become a program: the tools "
             f"of {name} itself cannot be switched off, and there is no sandbox to run it in"
         )
-    spec, (part, program) = backends.find(name), _PROGRAMS[name]
+    spec, (part, program) = backends.find(name), _PROGRAM_PARTS[name]
     model = model or spec.model
     if spec.needs_model and not model:
         raise BadInput(
@@ -250,7 +250,7 @@ def _api(declared: Declared, spec: ProviderSpec, model: str) -> _Backend:
             "has an address of its own, and takes its key as a bearer token"
         )
     if variant.host or variant.port:
-        base = _moved(base, variant.host, variant.port)
+        base = _with_address(base, variant.host, variant.port)
     wire = (
         "ollama"
         if spec.wire == "ollama"
@@ -258,7 +258,7 @@ def _api(declared: Declared, spec: ProviderSpec, model: str) -> _Backend:
         if spec.wire == "anthropic"
         else "openai_chat"
     )
-    values: dict[str, Value] = {"MODEL": model, "URL": base + _PATHS[spec.wire]}
+    values: dict[str, Value] = {"MODEL": model, "URL": base + _URL_PATHS[spec.wire]}
     parts = ("http_post", wire)
     fakes = {name: f"{name}_{wire}" for name in ("calling", "saying")}
     if wire == "ollama":
@@ -275,41 +275,43 @@ def _api(declared: Declared, spec: ProviderSpec, model: str) -> _Backend:
     return _Backend(parts, {}, fakes, values, needs)
 
 
-def _moved(base: str, host: str, port: int | None) -> str:
-    scheme, _, rest = base.partition("://")
-    place, slash, path = rest.partition("/")
+def _with_address(base: str, host: str, port: int | None) -> str:
+    scheme, _, address = base.partition("://")
+    place, slash, path = address.partition("/")
     name, _, old_port = place.partition(":")
     name = f"[{host}]" if ":" in host else host or name
-    found = port or old_port
-    return f"{scheme}://{name}{f':{found}' if found else ''}{slash}{path}"
+    new_port = port or old_port
+    return f"{scheme}://{name}{f':{new_port}' if new_port else ''}{slash}{path}"
 
 
 def _tools(declared: Declared) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The tools that the program has, and those that it cannot have."""
     variant = declared.variant
-    listed = listed_tools(declared)
-    names = _TOOLS if listed is None else listed
-    offered = tuple(name for name in _TOOLS if name in names)
+    listed = list_tools(declared)
+    names = _PROGRAM_TOOLS if listed is None else listed
+    offered = tuple(name for name in _PROGRAM_TOOLS if name in names)
     if variant.approval == "plan":
-        offered = tuple(name for name in offered if name not in _CHANGES)
+        offered = tuple(name for name in offered if name not in _CHANGING_TOOLS)
     if variant.approval == "rules-only" and not variant.auto_tools:
-        offered = tuple(name for name in offered if name not in _CHANGES)
+        offered = tuple(name for name in offered if name not in _CHANGING_TOOLS)
     if not offered:
         raise BadInput(
             f"{declared.where}: the agent {variant.name} has none of the tools that a generated "
             "program can have: read, write, edit and bash"
         )
-    return offered, tuple(each for each in names if each not in (*_TOOLS, *_COVERED))
+    return offered, tuple(
+        other for other in names if other not in (*_PROGRAM_TOOLS, *_COVERED_TOOLS)
+    )
 
 
 def _asking(variant: Variant, offered: Sequence[str]) -> frozenset[str]:
     """The tools that ask."""
-    found = set(confirmed(variant))
+    asking = set(confirm_tools(variant))
     if not (variant.auto_tools or variant.approval in ("yolo", "bypass")):
-        found |= _CHANGES
+        asking |= _CHANGING_TOOLS
     if variant.approval in ("auto_edit", "accept-edits"):
-        found -= {"write_file", "edit_file"} - set(confirmed(variant))
-    return frozenset(found & set(offered))
+        asking -= {"write_file", "edit_file"} - set(confirm_tools(variant))
+    return frozenset(asking & set(offered))
 
 
 def _sections(backend: _Backend) -> tuple[Section, ...]:
@@ -327,7 +329,7 @@ def _sections(backend: _Backend) -> tuple[Section, ...]:
 
 def _choices(variant: Variant, backend: _Backend) -> dict[str, str]:
     """The functions for its context mode, its context format, its display and its backend."""
-    chosen = {**_MODES.get(variant.context_mode, {}), **backend.chosen}
+    chosen = {**_MODE_FUNCTIONS.get(variant.context_mode, {}), **backend.chosen}
     if variant.display == "status":
         chosen["waiting"] = "waiting_in_one_line"
     if variant.context_format not in ("", "plain"):
@@ -342,10 +344,14 @@ def _choices(variant: Variant, backend: _Backend) -> dict[str, str]:
 
 
 def _module_name(name: str) -> str:
-    found = re.sub(r"[-.]", "_", name)
-    if found[0].isdigit() or keyword.iskeyword(found) or found in sys.stdlib_module_names:
-        return f"agent_{found}"
-    return found
+    module = re.sub(r"[-.]", "_", name)
+    if (
+        module[0].isdigit()
+        or keyword.iskeyword(module)
+        or module in sys.stdlib_module_names
+    ):
+        return f"agent_{module}"
+    return module
 
 
 def _whole(seconds: float) -> float:
@@ -367,9 +373,11 @@ def _readme(
 ) -> str:
     asking = sorted(cast("frozenset[str]", values["CONFIRM"]))
     verb = "asks before it runs" if len(asking) == 1 else "ask before they run"
-    asks = f"{_listed(asking)} {verb}" if asking else "none of them asks before it runs"
+    asks = (
+        f"{_in_sentence(asking)} {verb}" if asking else "none of them asks before it runs"
+    )
     missing = (
-        f" This agent also has {_listed(left_out)}; the program does not."
+        f" This agent also has {_in_sentence(left_out)}; the program does not."
         if left_out
         else ""
     )
@@ -391,8 +399,8 @@ The exit code is 0 after an answer, 1 after an error, and 130 after Ctrl+C.
 
 ## What it does
 
-- Tools: {_listed(offered)}; {asks}.{missing}
-- {_sent(variant, backend, values)}
+- Tools: {_in_sentence(offered)}; {asks}.{missing}
+- {_context_sentence(variant, backend, values)}
 - The settings are at the top of `{program.name}`; change them there.
 
 Files outside of the current directory are refused. A file is changed only if the model has read
@@ -422,9 +430,11 @@ def _commands(program: Path) -> str:
     return "\n".join(f"{command:{wide}}{about}" for command, about in rows.items())
 
 
-def _sent(variant: Variant, backend: _Backend, values: Mapping[str, Value]) -> str:
+def _context_sentence(
+    variant: Variant, backend: _Backend, values: Mapping[str, Value]
+) -> str:
     mode = variant.context_mode or "continue"
-    what = {
+    scope = {
         "continue": "the whole conversation",
         "fresh": "the newest message, and the calls and results since",
         "sliding": f"the newest message, the last {values['MAX_MESSAGES']} messages, and the number of others",
@@ -434,11 +444,11 @@ def _sent(variant: Variant, backend: _Backend, values: Mapping[str, Value]) -> s
     form = variant.context_format or ("" if backend.api else "plain")
     form = f", as {form} text" if form else ""
     return (
-        f"Context mode `{mode}`: the model is sent {what}{form}, up to about "
+        f"Context mode `{mode}`: the model is sent {scope}{form}, up to about "
         f"{values['MAX_CONTEXT_TOKENS']:,} tokens."
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _in_sentence(names: Sequence[str]) -> str:
     quoted = [f"`{name}`" for name in names]
     return " and ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from refold.errors import BadInput, said_by
 
-_TOML = """\
+_TOML_CONTENT = """\
 # Agents for refold. `refold --agents THIS_FILE --list-agents` lists them, and
 # `refold --agents THIS_FILE --agent reviewer "Look at my last change."` uses one.
 # In .refold/agents.toml or ~/.config/refold/agents.toml they are found without --agents.
@@ -49,7 +49,7 @@ port = 11434
 # context_format = "xml"              # or plain, markdown, json
 # max_messages = 30                   # that sliding and summarize keep
 """
-_JSON = """\
+_JSON_CONTENT = """\
 {
   "agents": {
     "reviewer": {
@@ -67,7 +67,7 @@ _JSON = """\
   }
 }
 """
-_YAML = """\
+_YAML_CONTENT = """\
 # Agents for refold. `refold --agents THIS_FILE --list-agents` lists them.
 
 # default: reviewer
@@ -84,20 +84,25 @@ agents:
     host: 127.0.0.1
     port: 11434
 """
-_CONTENT = {".toml": _TOML, ".json": _JSON, ".yaml": _YAML, ".yml": _YAML}
+_CONTENT_BY_SUFFIX = {
+    ".toml": _TOML_CONTENT,
+    ".json": _JSON_CONTENT,
+    ".yaml": _YAML_CONTENT,
+    ".yml": _YAML_CONTENT,
+}
 
 
 def write_config(name: str) -> str:
     """Write a new file; its name decides the format. Raises `BadInput` if there is one."""
     path = Path(os.path.expanduser(name))
-    content = _CONTENT.get(path.suffix)
+    content = _CONTENT_BY_SUFFIX.get(path.suffix)
     if content is None:
         raise BadInput(
             f"--init-config {name!r}: the name must end in .toml, .yaml, .yml or .json"
         )
     try:
-        with path.open("x", encoding="utf-8") as out:
-            out.write(content)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(content)
     except FileExistsError as error:
         raise BadInput(f"{name!r} exists already: name another file") from error
     except OSError as error:

@@ -11,18 +11,18 @@ from urllib.parse import urlsplit
 from refold.declared.variant import Source
 from refold.provider.command.backends import full_name
 
-FILES = ("uwsal.json", "coro.json")
-_RENAMED = {
+LOOP_FILES = ("uwsal.json", "coro.json")
+_RENAMED_KEYS = {
     "max_chars": "max_context_chars", "max_words": "max_context_words",
     "approval_mode": "approval", "protocol": "backend",
 }  # fmt: skip
-_PROTOCOLS = {"openai_compat": "openai-chat", "openai": "openai-chat"}
-_SERVERS = {
+_PROTOCOL_BACKENDS = {"openai_compat": "openai-chat", "openai": "openai-chat"}
+_SERVER_BACKENDS = {
     "openrouter.ai": "openrouter", "api.anthropic.com": "anthropic",
     "api.openai.com": "openai-chat", "api.groq.com": "groq", "api.x.ai": "xai",
     "api.deepseek.com": "deepseek", "api.mistral.ai": "mistral",
 }  # fmt: skip
-_INSTEAD = {
+_UNSUPPORTED_KEYS = {
     "mcp_servers": "put them into .mcp.json",
     "token_budget": "set limits.dollars",
     "security_profile": "set security_profile in your settings",
@@ -34,15 +34,19 @@ _NO_LIMIT = ("max_chars", "max_words", "max_iterations", "token_budget", "tool_c
 
 def agents_table(document: Mapping[str, Any], name: str, source: Source) -> dict[str, Any]:
     """The same as the table of a file of agents. Raises `BadInput`."""
-    given = {k: v for k, v in document.items() if not (k in _NO_LIMIT and v == 0)}
-    keys = cast("dict[str, Any]", given.pop("keys", None) or {})
-    for key, advice in _INSTEAD.items():
-        if given.get(key):
+    settings = {k: v for k, v in document.items() if not (k in _NO_LIMIT and v == 0)}
+    keys = cast("dict[str, Any]", settings.pop("keys", None) or {})
+    for key, advice in _UNSUPPORTED_KEYS.items():
+        if settings.get(key):
             raise source.wrong(("agents", name, key), f"it is not read from here: {advice}")
-        given.pop(key, None)
-    table = {_RENAMED.get(key, key): value for key, value in given.items()}
-    backend = str(table.get("backend") or _served_by(str(table.get("base_url") or "")))
-    table["backend"] = _PROTOCOLS.get(backend, backend) if "protocol" in given else backend
+        settings.pop(key, None)
+    table = {_RENAMED_KEYS.get(key, key): value for key, value in settings.items()}
+    backend = str(
+        table.get("backend") or _backend_of_server(str(table.get("base_url") or ""))
+    )
+    table["backend"] = (
+        _PROTOCOL_BACKENDS.get(backend, backend) if "protocol" in settings else backend
+    )
     key = keys.get(backend) or keys.get(full_name(backend)) or table.pop("api_key", "")
     table.pop("api_key", None)
     if isinstance(key, str) and key.startswith("$"):
@@ -52,6 +56,6 @@ def agents_table(document: Mapping[str, Any], name: str, source: Source) -> dict
     return {"default": name, "agents": {name: table}}
 
 
-def _served_by(base_url: str) -> str:
+def _backend_of_server(base_url: str) -> str:
     host = urlsplit(base_url).hostname or ""
-    return _SERVERS.get(host, "openai-chat")
+    return _SERVER_BACKENDS.get(host, "openai-chat")

@@ -20,18 +20,18 @@ from refold.errors import BadInput
 from refold.provider.command.backends import full_name
 from refold.values.modes import MODES
 
-TOOLS: Mapping[str, tuple[str, ...]] = {
+TOOL_NAMES: Mapping[str, tuple[str, ...]] = {
     "read": ("read_file",), "write": ("write_file",), "edit": ("edit_file", "multi_edit"),
 }  # fmt: skip
-_RULES: Mapping[str, str] = {
+_TOOL_RULES: Mapping[str, str] = {
     "read_file": "read_file(**)", "write_file": "edit_file(**)", "edit_file": "edit_file(**)",
     "multi_edit": "edit_file(**)", "apply_patch": "edit_file(**)",
     "notebook_edit": "edit_file(**)", "glob": "glob(**)", "grep": "grep(**)",
     "list_files": "list_files(**)", "tree": "tree(**)",
 }  # fmt: skip
 _AUTO_TOOLS = ("read", "write", "edit", "bash")
-_MODES = {"auto_edit": "accept-edits", "yolo": "bypass"}
-_KEY = "REFOLD_AGENT_KEY"
+_APPROVAL_MODES = {"auto_edit": "accept-edits", "yolo": "bypass"}
+_KEY_VARIABLE = "REFOLD_AGENT_KEY"
 _CHARS_A_TOKEN, _TOKENS_A_WORD = 4, 4 / 3  # for text in English
 
 
@@ -66,13 +66,13 @@ def overlay_of(declared: Declared) -> Overlay:
     settings |= _of_provider(declared, provider)
     if variant.api_key:
         _need_provider(declared, provider, "api_key")
-        environ[_KEY] = variant.api_key
-        settings[f"providers.{provider}.key_env"] = _KEY
+        environ[_KEY_VARIABLE] = variant.api_key
+        settings[f"providers.{provider}.key_env"] = _KEY_VARIABLE
         notices.append(
             f"{declared.where}: the agent {variant.name} has its key in the file: better name "
             "the variable that holds it, in api_key_env"
         )
-    word = _MODES.get(variant.approval, variant.approval)
+    word = _APPROVAL_MODES.get(variant.approval, variant.approval)
     settings |= {
         "backend.context": variant.context_mode or None,
         "backend.format": variant.context_format or None,
@@ -87,8 +87,8 @@ def overlay_of(declared: Declared) -> Overlay:
         _need_provider(declared, model, "max_context_tokens")
         settings[joined("prices", model, "window")] = limit
     address = (variant.host, variant.port or 0)
-    said = {key: value for key, value in settings.items() if value is not None}
-    return Overlay(model, said, environ, address, tuple(notices))
+    changes = {key: value for key, value in settings.items() if value is not None}
+    return Overlay(model, changes, environ, address, tuple(notices))
 
 
 def allow_rules(declared: Declared) -> tuple[str, ...]:
@@ -98,27 +98,29 @@ def allow_rules(declared: Declared) -> tuple[str, ...]:
     """
     if not declared.variant.auto_tools:
         return ()
-    asking = confirmed(declared.variant)
-    listed = listed_tools(declared)
+    asking = confirm_tools(declared.variant)
+    listed = list_tools(declared)
     names = tool_names(_AUTO_TOOLS) if listed is None else listed
     names = [name for name in names if name not in asking]
-    return tuple(dict.fromkeys(_RULES.get(name, name) for name in names))
+    return tuple(dict.fromkeys(_TOOL_RULES.get(name, name) for name in names))
 
 
-def confirmed(variant: Variant) -> tuple[str, ...]:
+def confirm_tools(variant: Variant) -> tuple[str, ...]:
     return tool_names(variant.confirm)
 
 
 def tool_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for each in names for name in TOOLS.get(each, (each,)))
+    return tuple(
+        name for short_name in names for name in TOOL_NAMES.get(short_name, (short_name,))
+    )
 
 
-def listed_tools(declared: Declared) -> tuple[str, ...] | None:
+def list_tools(declared: Declared) -> tuple[str, ...] | None:
     """The names of its tools, those in files included; None: it has all. Raises `BadInput`."""
-    return _listed(declared.variant, _in_files(declared))
+    return _list_tools(declared.variant, _in_files(declared))
 
 
-def _listed(variant: Variant, in_files: tuple[str, ...]) -> tuple[str, ...] | None:
+def _list_tools(variant: Variant, in_files: tuple[str, ...]) -> tuple[str, ...] | None:
     if variant.tools is None:
         return None
     named = (name for name in variant.tools if not is_file(name))
@@ -136,12 +138,12 @@ def provider_of(variant: Variant) -> str:
 def token_limit(variant: Variant) -> int | None:
     """The smallest of its limits, in tokens."""
     chars, words = variant.max_context_chars, variant.max_context_words
-    found = (
+    limits = (
         variant.max_context_tokens,
         chars and max(chars // _CHARS_A_TOKEN, 1),
         words and round(words * _TOKENS_A_WORD),
     )
-    return min((each for each in found if each), default=None)
+    return min((limit for limit in limits if limit), default=None)
 
 
 def profile_of(declared: Declared, known: frozenset[str]) -> Profile:
@@ -150,7 +152,7 @@ def profile_of(declared: Declared, known: frozenset[str]) -> Profile:
     by = "/".join(filter(None, (variant.backend or "the usual model", variant.model)))
     fields: dict[str, Any] = {
         "description": variant.description or f"Works with {by}.",
-        "ask": list(confirmed(variant)),
+        "ask": list(confirm_tools(variant)),
     }
     in_files = _in_files(declared)
     if taken := sorted(known.intersection(in_files)):
@@ -159,7 +161,7 @@ def profile_of(declared: Declared, known: frozenset[str]) -> Profile:
             "give yours another name"
         )
     known = known.union(in_files)
-    if (tools := _listed(variant, in_files)) is not None:
+    if (tools := _list_tools(variant, in_files)) is not None:
         fields["tools"] = list(tools)
     try:
         read = agent_definition(fields, prompt_of(declared), variant.name, known)
@@ -173,7 +175,7 @@ def profile_of(declared: Declared, known: frozenset[str]) -> Profile:
 
 def _descriptions(declared: Declared, known: frozenset[str]) -> tuple[tuple[str, str], ...]:
     """What `describe` says of each tool, by its name here. Raises `BadInput`."""
-    found = list[tuple[str, str]]()
+    texts = list[tuple[str, str]]()
     for text in declared.variant.describe:
         named, _, words = (part.strip() for part in text.partition(":"))
         names = tool_names((named,))
@@ -182,8 +184,8 @@ def _descriptions(declared: Declared, known: frozenset[str]) -> tuple[tuple[str,
                 f"{declared.where}: {declared.variant.name}.describe: {text[:60]!r} is not the "
                 "name of a tool and words about it: write 'bash: Run a command'"
             )
-        found += ((name, words) for name in names)
-    return tuple(found)
+        texts += ((name, words) for name in names)
+    return tuple(texts)
 
 
 def prompt_of(declared: Declared) -> str:
@@ -205,29 +207,29 @@ def _text(declared: Declared, key: str, name: str) -> str:
     top = os.path.realpath(declared.folder)
     if os.path.basename(top) == ".refold":
         top = os.path.dirname(top)
-    where = f"{declared.where}: {declared.variant.name}.{key}"
+    place = f"{declared.where}: {declared.variant.name}.{key}"
     if not declared.ours and os.path.commonpath((path, top)) != top:
-        raise BadInput(f"{where}: {name!r} leads out of the project: put the file in it")
+        raise BadInput(f"{place}: {name!r} leads out of the project: put the file in it")
     try:
         return small_file(path).decode("utf-8-sig")
     except (BadInput, UnicodeDecodeError) as error:
         raise BadInput(
-            f"{where}: {name!r} cannot be read: name a text file that exists"
+            f"{place}: {name!r} cannot be read: name a text file that exists"
         ) from error
 
 
 def _of_provider(declared: Declared, provider: str) -> dict[str, object]:
     variant = declared.variant
-    found = {
+    values = {
         "base_url": variant.base_url or None, "key_env": variant.api_key_env or None,
     }  # fmt: skip
-    for key, value in found.items():
+    for key, value in values.items():
         if value:
             _need_provider(declared, provider, "api_key_env" if key == "key_env" else key)
     if (variant.host or variant.port) and not provider:
         _need_provider(declared, provider, "host" if variant.host else "port")
     return {
-        joined("providers", provider, key): value for key, value in found.items() if value
+        joined("providers", provider, key): value for key, value in values.items() if value
     }
 
 

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 
-_DEEPEST = 200  # levels of terms
-_LARGEST = 4_000_000  # characters of a file
-_LONGEST = 65_536  # characters of one atom or string
+_MAX_DEPTH = 200
+_MAX_FILE_CHARS = 4_000_000  # of a file
+_MAX_VALUE_CHARS = 65_536  # of one atom or string
 
 
 class Atom(Struct, frozen=True):
@@ -66,7 +66,7 @@ class Operators:
         self.prefix = dict[str, Operator]()
         self.infix = dict[str, Operator]()
         self.postfix = dict[str, Operator]()
-        for priority, kind, names in _STANDARD:
+        for priority, kind, names in _STANDARD_OPERATORS:
             for name in names.split():
                 self.add(priority, kind, name)
 
@@ -78,11 +78,11 @@ class Operators:
         else:
             by.pop(name, None)
 
-    def named(self, name: str) -> bool:
+    def has(self, name: str) -> bool:
         return name in self.prefix or name in self.infix or name in self.postfix
 
 
-_STANDARD: tuple[tuple[int, Kind, str], ...] = (
+_STANDARD_OPERATORS: tuple[tuple[int, Kind, str], ...] = (
     (1200, "xfx", ":- -->"), (1200, "fx", ":- ?-"), (1100, "xfy", "; |"), (1105, "xfy", "|"),
     (1050, "xfy", "-> *->"), (1000, "xfy", ","), (990, "xfx", ":="), (900, "fy", "\\+"),
     (700, "xfx", "= \\= == \\== @< @> @=< @>= =.. is =:= =\\= < > =< >= as"),
@@ -105,14 +105,14 @@ class Token(NamedTuple):
     before: bool
 
 
-_SPACE = re.compile(r"(?:\s+|%[^\n]*|/\*(?s:.*?)\*/)+")
-_WORD = re.compile(r"[^\W\d_A-Z]\w*|[#$&*+\-./:<=>?@^~\\]+|[!;,|]")
-_VARIABLE = re.compile(r"[A-Z_]\w*")
-_NUMBER = re.compile(
+_SPACE_PATTERN = re.compile(r"(?:\s+|%[^\n]*|/\*(?s:.*?)\*/)+")
+_WORD_PATTERN = re.compile(r"[^\W\d_A-Z]\w*|[#$&*+\-./:<=>?@^~\\]+|[!;,|]")
+_VARIABLE_PATTERN = re.compile(r"[A-Z_]\w*")
+_NUMBER_PATTERN = re.compile(
     r"0'(?:\\(?:x[0-9a-fA-F]+\\?|[0-7]+\\|.)|''|[^\\'\n])|0x[0-9a-fA-F]+|0o[0-7]+|0b[01]+"
     r"|\d+(?:_\d+)*(?:\.\d+(?:[eE][+-]?\d+)?)?"
 )
-_ESCAPES = {
+_ESCAPE_CHARS = {
     "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "e": "\x1b",
     "s": " ", "0": "\0", "\\": "\\", "'": "'", '"': '"', "`": "`", "z": "",
 }  # fmt: skip
@@ -123,19 +123,19 @@ class TermReader:
 
     def __init__(self, text: str, file: str) -> None:
         self._file, self.operators = file, Operators()
-        if len(text) > _LARGEST:
-            raise BadInput(f"{file} has more than {_LARGEST:,} characters")
+        if len(text) > _MAX_FILE_CHARS:
+            raise BadInput(f"{file} has more than {_MAX_FILE_CHARS:,} characters")
         self._tokens = _Tokens(text, file)
-        self._now = self._tokens.next()
+        self._token = self._tokens.next()
         self._depth = 0
 
     def clauses(self) -> Iterator[Clause]:
-        while self._now.kind != "eof":
-            line = self._now.line
+        while self._token.kind != "eof":
+            line = self._token.line
             term = self._term(1200)
-            if self._now.kind != "end":
+            if self._token.kind != "end":
                 raise self._wrong(
-                    f"expected . at the end of a clause, found {self._seen()}"
+                    f"expected . at the end of a clause, found {self._describe_token()}"
                 )
             match term:  # before the next token is read with it
                 case Compound(":-", (Compound("op", (Number(int(p)), Atom(kind), what)),)):
@@ -145,55 +145,55 @@ class TermReader:
             self._advance()
             yield Clause(term, line)
 
-    def _declare(self, priority: int, kind: str, what: Term) -> None:
-        names = items_of(what)
-        for each in [what] if names is None else names:
+    def _declare(self, priority: int, kind: str, operators: Term) -> None:
+        names = items_of(operators)
+        for operator in [operators] if names is None else names:
             if kind not in ("xfx", "xfy", "yfx", "fy", "fx", "xf", "yf") or not (
-                isinstance(each, Atom) and 0 <= priority <= 1200
+                isinstance(operator, Atom) and 0 <= priority <= 1200
             ):
                 raise self._wrong(
                     "op/3 takes a priority from 0 to 1200, a type such as xfx, and atoms"
                 )
-            self.operators.add(priority, kind, each.name)
+            self.operators.add(priority, kind, operator.name)
 
-    def _term(self, most: int) -> Term:
+    def _term(self, limit: int) -> Term:
         self._depth += 1
-        if self._depth > _DEEPEST:
-            raise self._wrong(f"terms are nested more than {_DEEPEST} levels deep")
-        left, priority = self._primary(most)
-        left = self._infix(left, priority, most)
+        if self._depth > _MAX_DEPTH:
+            raise self._wrong(f"terms are nested more than {_MAX_DEPTH} levels deep")
+        left, priority = self._primary(limit)
+        left = self._infix(left, priority, limit)
         self._depth -= 1
         return left
 
-    def _infix(self, left: Term, priority: int, most: int) -> Term:
+    def _infix(self, left: Term, priority: int, limit: int) -> Term:
         while True:
             name = self._operator_here()
             if name is None:
                 return left
-            if found := self.operators.infix.get(name):
-                own = found.priority
-                least_left = own if found.kind[0] == "y" else own - 1
-                if own <= most and priority <= least_left:
+            if op := self.operators.infix.get(name):
+                own = op.priority
+                least_left = own if op.kind[0] == "y" else own - 1
+                if own <= limit and priority <= least_left:
                     self._advance()
-                    right = self._term(own if found.kind[2] == "y" else own - 1)
+                    right = self._term(own if op.kind[2] == "y" else own - 1)
                     left, priority = Compound(name, (left, right)), own
                     continue
-            if found := self.operators.postfix.get(name):
-                own = found.priority
-                if own <= most and priority <= (own if found.kind[0] == "y" else own - 1):
+            if op := self.operators.postfix.get(name):
+                own = op.priority
+                if own <= limit and priority <= (own if op.kind[0] == "y" else own - 1):
                     self._advance()
                     left, priority = Compound(name, (left,)), own
                     continue
             return left
 
     def _operator_here(self) -> str | None:
-        token = self._now
+        token = self._token
         if token.kind == "atom" or (token.kind == "mark" and token.value in (",", "|")):
             return str(token.value)
         return None
 
-    def _primary(self, most: int) -> tuple[Term, int]:
-        token = self._now
+    def _primary(self, limit: int) -> tuple[Term, int]:
+        token = self._token
         match token.kind:
             case "number":
                 self._advance()
@@ -205,39 +205,39 @@ class TermReader:
                 self._advance()
                 return Variable(str(token.value)), 0
             case "atom" | "quoted":
-                return self._named(token, most)
+                return self._named_term(token, limit)
             case "mark" | "call":
-                return self._bracketed(token), 0
+                return self._term_in_brackets(token), 0
             case _:
-                raise self._wrong(f"expected a term, found {self._seen()}")
+                raise self._wrong(f"expected a term, found {self._describe_token()}")
 
-    def _named(self, token: Token, most: int) -> tuple[Term, int]:
+    def _named_term(self, token: Token, limit: int) -> tuple[Term, int]:
         name = str(token.value)
         self._advance()
-        if self._now.kind == "call":
+        if self._token.kind == "call":
             return Compound(name, self._arguments(")")), 0
         if name == "-" and token.kind == "atom" and self._is_number_next():
-            value = cast("int | float", self._now.value)
+            value = cast("int | float", self._token.value)
             self._advance()
             return Number(-value), 0
-        found = self.operators.prefix.get(name) if token.kind == "atom" else None
-        if found and not self._ends_operand():
-            own = min(found.priority, 999) if most < found.priority else found.priority
-            argument = self._term(own if found.kind == "fy" else own - 1)
+        prefix = self.operators.prefix.get(name) if token.kind == "atom" else None
+        if prefix and not self._ends_operand():
+            own = min(prefix.priority, 999) if limit < prefix.priority else prefix.priority
+            argument = self._term(own if prefix.kind == "fy" else own - 1)
             return Compound(name, (argument,)), own
         atom = Atom(name)
-        if token.kind == "atom" and self.operators.named(name):
+        if token.kind == "atom" and self.operators.has(name):
             infix = self.operators.infix.get(name)
-            priority = max((o.priority for o in (found, infix) if o), default=0)
-            return atom, priority if priority <= most else 0
+            priority = max((o.priority for o in (prefix, infix) if o), default=0)
+            return atom, priority if priority <= limit else 0
         return atom, 0
 
     def _is_number_next(self) -> bool:
-        return self._now.kind == "number" and not self._now.before
+        return self._token.kind == "number" and not self._token.before
 
     def _ends_operand(self) -> bool:
         """Is the operator before this an atom, because no operand follows?"""
-        token = self._now
+        token = self._token
         if token.kind in ("end", "eof") or (
             token.kind == "mark" and token.value in (")", "]", "}", ",", "|")
         ):
@@ -246,7 +246,7 @@ class TermReader:
         is_infix = token.kind == "atom" and name in self.operators.infix
         return is_infix and name not in self.operators.prefix and not self._tokens.opens()
 
-    def _bracketed(self, token: Token) -> Term:
+    def _term_in_brackets(self, token: Token) -> Term:
         self._advance()
         match token.value:
             case "(":
@@ -282,35 +282,35 @@ class TermReader:
 
     def _arguments(self, closing: str) -> tuple[Term, ...]:
         self._advance()
-        found = [self._term(999)]
+        arguments = [self._term(999)]
         while self._is_mark(","):
             self._advance()
-            found.append(self._term(999))
+            arguments.append(self._term(999))
         self._expect(closing)
-        return tuple(found)
+        return tuple(arguments)
 
     def _is_mark(self, value: str) -> bool:
-        return self._now.kind == "mark" and self._now.value == value
+        return self._token.kind == "mark" and self._token.value == value
 
     def _expect(self, value: str) -> None:
         if not self._is_mark(value):
-            raise self._wrong(f"expected {value}, found {self._seen()}")
+            raise self._wrong(f"expected {value}, found {self._describe_token()}")
         self._advance()
 
     def _advance(self) -> None:
-        self._now = self._tokens.next()
+        self._token = self._tokens.next()
 
-    def _seen(self) -> str:
-        match self._now.kind:
+    def _describe_token(self) -> str:
+        match self._token.kind:
             case "eof":
                 return "the end of the file"
             case "end":
                 return "the end of the clause"
             case _:
-                return repr(str(self._now.value)[:40])
+                return repr(str(self._token.value)[:40])
 
-    def _wrong(self, what: str, line: int = 0) -> BadInput:
-        return BadInput(f"{self._file}:{line or self._now.line}: {what}")
+    def _wrong(self, problem: str, line: int = 0) -> BadInput:
+        return BadInput(f"{self._file}:{line or self._token.line}: {problem}")
 
 
 class _Tokens:
@@ -318,117 +318,116 @@ class _Tokens:
 
     def __init__(self, text: str, file: str) -> None:
         self._text, self._file = text, file
-        self._at, self._line = 0, 1
+        self._index, self._line = 0, 1
 
     def opens(self) -> bool:
         """Does a bracket come next, without white space?"""
-        return self._text[self._at : self._at + 1] == "("
+        return self._text[self._index : self._index + 1] == "("
 
     def next(self) -> Token:
-        start = self._at
-        if space := _SPACE.match(self._text, self._at):
+        start = self._index
+        if space := _SPACE_PATTERN.match(self._text, self._index):
             self._go_to(space.end())
-        before = self._at > start or start == 0
-        text, at, line = self._text, self._at, self._line
-        if at >= len(text):
+        before = self._index > start or start == 0
+        text, index, line = self._text, self._index, self._line
+        if index >= len(text):
             return Token("eof", "", line, before)
-        sign = text[at]
+        sign = text[index]
         if sign == "." and (
-            at + 1 == len(text) or text[at + 1].isspace() or text[at + 1] == "%"
+            index + 1 == len(text) or text[index + 1].isspace() or text[index + 1] == "%"
         ):
-            self._at += 1
+            self._index += 1
             return Token("end", ".", line, before)
-        if text.startswith("/*", at):
+        if text.startswith("/*", index):
             raise self._wrong("this comment has no end: */ is missing")
         if sign in "'\"`":
-            return self._quoted(sign, line, before=before)
-        return self._unquoted(sign, line, before=before)
+            return self._read_quoted(sign, line, before=before)
+        return self._read_unquoted(sign, line, before=before)
 
-    def _unquoted(self, sign: str, line: int, *, before: bool) -> Token:
-        text, at = self._text, self._at
-        if found := _NUMBER.match(text, at):
-            self._go_to(found.end())
-            return Token("number", self._value(found[0]), line, before)
-        if found := _VARIABLE.match(text, at):
-            self._go_to(found.end())
-            return Token("variable", found[0], line, before)
+    def _read_unquoted(self, sign: str, line: int, *, before: bool) -> Token:
+        text, index = self._text, self._index
+        if match := _NUMBER_PATTERN.match(text, index):
+            self._go_to(match.end())
+            return Token("number", self._value(match[0]), line, before)
+        if match := _VARIABLE_PATTERN.match(text, index):
+            self._go_to(match.end())
+            return Token("variable", match[0], line, before)
         if sign in "()[]{},|":
-            self._at += 2 if text.startswith("||", at) else 1
+            self._index += 2 if text.startswith("||", index) else 1
             after_name = sign == "(" and not before
             kind = "call" if after_name else "mark"
-            return Token(kind, text[at : self._at], line, before)
-        if found := _WORD.match(text, at):
-            self._limited(found[0])
-            self._go_to(found.end())
-            return Token("atom", found[0], line, before)
+            return Token(kind, text[index : self._index], line, before)
+        if match := _WORD_PATTERN.match(text, index):
+            self._check_length(match[0])
+            self._go_to(match.end())
+            return Token("atom", match[0], line, before)
         raise self._wrong(f"{sign!r} is not allowed here")
 
-    def _quoted(self, quote: str, line: int, *, before: bool) -> Token:
-        pieces, text, at = list[str](), self._text, self._at + 1
+    def _read_quoted(self, quote: str, line: int, *, before: bool) -> Token:
+        pieces, text, index = list[str](), self._text, self._index + 1
         plain = re.compile(r"[^\\\n" + quote + "]+")
         while True:
-            if found := plain.match(text, at):
-                pieces.append(found[0])
-                at = found.end()
-            sign = text[at : at + 1]
-            if sign == quote and text[at + 1 : at + 2] == quote:
+            if match := plain.match(text, index):
+                pieces.append(match[0])
+                index = match.end()
+            sign = text[index : index + 1]
+            if sign == quote and text[index + 1 : index + 2] == quote:
                 pieces.append(quote)
-                at += 2
+                index += 2
             elif sign == quote:
                 break
             elif sign == "\\":
-                piece, at = self._escape(at + 1)
+                piece, index = self._escape(index + 1)
                 pieces.append(piece)
             else:
                 raise self._wrong(f"this {quote} has no end on its line")
         value = "".join(pieces)
-        self._limited(value)
-        self._go_to(at + 1)
+        self._check_length(value)
+        self._go_to(index + 1)
         if quote == "`":
             raise self._wrong(
                 "text in backquotes is not supported: write it in double quotes"
             )
         return Token("quoted" if quote == "'" else "text", value, line, before)
 
-    def _escape(self, at: int) -> tuple[str, int]:
+    def _escape(self, index: int) -> tuple[str, int]:
         text = self._text
-        if text[at : at + 1] == "\n":
-            return "", at + 1
-        if found := re.compile(
+        if text[index : index + 1] == "\n":
+            return "", index + 1
+        if match := re.compile(
             r"x([0-9a-fA-F]+)\\?|([0-7]+)\\|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})"
-        ).match(text, at):
-            digits = found[1] or found[3] or found[4]
-            code = int(digits, 16) if digits else int(found[2], 8)
+        ).match(text, index):
+            code = int(match[1] or match[3] or match[4] or match[2], 8 if match[2] else 16)
             if code > 0x10FFFF or 0xD800 <= code < 0xE000:
-                raise self._wrong(f"\\{found[0]} is not a character")
-            return chr(code), found.end()
-        sign = text[at : at + 1]
-        if sign not in _ESCAPES or not sign:
+                raise self._wrong(f"\\{match[0]} is not a character")
+            return chr(code), match.end()
+        sign = text[index : index + 1]
+        if sign not in _ESCAPE_CHARS or not sign:
             raise self._wrong(f"there is no escape \\{sign}")
-        return _ESCAPES[sign], at + 1
+        return _ESCAPE_CHARS[sign], index + 1
 
     def _value(self, written: str) -> int | float:
         if written.startswith("0'"):
-            rest = written[2:]
-            if rest.startswith("\\"):
-                return ord(self._escape(self._at - len(rest) + 1)[0] or "\0")
-            return ord(rest[0])
+            escape = written[2:]
+            if escape.startswith("\\"):
+                return ord(self._escape(self._index - len(escape) + 1)[0] or "\0")
+            return ord(escape[0])
         if written[:2] in ("0x", "0o", "0b"):
             return int(written, 0)
-        self._limited(written, 1000)
+        self._check_length(written, 1000)
         plain = written.replace("_", "")
         return float(plain) if "." in plain else int(plain)
 
-    def _limited(self, value: str, most: int = _LONGEST) -> None:
-        if len(value) > most:
-            raise self._wrong(f"an atom, text or number has more than {most:,} characters")
+    def _check_length(self, value: str, limit: int = _MAX_VALUE_CHARS) -> None:
+        if len(value) > limit:
+            raise self._wrong(f"an atom, text or number has more than {limit:,} characters")
 
-    def _go_to(self, at: int) -> None:
-        self._line += self._text.count("\n", self._at, at)
-        self._at = at
+    def _go_to(self, index: int) -> None:
+        self._line += self._text.count("\n", self._index, index)
+        self._index = index
 
-    def _wrong(self, what: str) -> BadInput:
-        return BadInput(f"{self._file}:{self._line}: {what}")
+    def _wrong(self, problem: str) -> BadInput:
+        return BadInput(f"{self._file}:{self._line}: {problem}")
 
 
 def read_terms(content: bytes, file: str) -> tuple[Clause, ...]:
@@ -438,8 +437,9 @@ def read_terms(content: bytes, file: str) -> tuple[Clause, ...]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise BadInput(f"{file}:{line}: it is not UTF-8: {error.reason}") from error
-    if (at := text.find("\0")) >= 0:
-        raise BadInput(f"{file}:{text.count(chr(10), 0, at) + 1}: it has a NUL character")
+    if (index := text.find("\0")) >= 0:
+        line = text.count("\n", 0, index) + 1
+        raise BadInput(f"{file}:{line}: it has a NUL character")
     return tuple(TermReader(text, file).clauses())
 
 

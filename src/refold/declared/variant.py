@@ -24,8 +24,8 @@ Approval: TypeAlias = Literal[
 ]  # fmt: skip
 Display: TypeAlias = Literal["", "auto", "plain", "status", "line"]
 Path: TypeAlias = tuple[str, ...]
-_NAME = re.compile(r"[a-z0-9]+(?:[-_.][a-z0-9]+)*")
-_VARIABLE = re.compile(r"\$\{(\w*)\}")
+_NAME_PATTERN = re.compile(r"[a-z0-9]+(?:[-_.][a-z0-9]+)*")
+_VARIABLE_PATTERN = re.compile(r"\$\{(\w*)\}")
 
 
 class Variant(Struct, frozen=True, kw_only=True):
@@ -88,11 +88,11 @@ class Source(Struct, frozen=True):
     line: Callable[[Path], int]
     pinned: Mapping[str, bytes] | None = None
 
-    def wrong(self, path: Path, what: str) -> BadInput:
+    def wrong(self, path: Path, problem: str) -> BadInput:
         line = self.line(path)
-        at = f"{self.file}:{line}" if line else self.file
+        place = f"{self.file}:{line}" if line else self.file
         key = ".".join(escaped(part)[:60] for part in path)
-        return BadInput(f"{at}: {key + ': ' if key else ''}{what}")
+        return BadInput(f"{place}: {key + ': ' if key else ''}{problem}")
 
 
 class AgentFile(Struct, frozen=True):
@@ -111,9 +111,9 @@ def agents_of(
             raise source.wrong((key,), _no_key(key, ("default", "agents")))
     tables = _table(document.get("agents", {}), ("agents",), source)
     reader = _Reader(tables, source, environ)
-    agents = tuple(reader.declared(name) for name in tables)
+    agents = tuple(reader.read_agent(name) for name in tables)
     default = document.get("default", "")
-    names = [each.variant.name for each in agents]
+    names = [agent.variant.name for agent in agents]
     if default and default not in names:
         raise source.wrong(("default",), _no_agent(default, names))
     return AgentFile(agents, default)
@@ -127,103 +127,110 @@ class _Reader:
     ) -> None:
         self._tables, self._source, self._environ = tables, source, environ
 
-    def declared(self, name: str) -> Declared:
-        at, source = ("agents", name), self._source
-        if not _NAME.fullmatch(name) or len(name) > 64:
+    def read_agent(self, name: str) -> Declared:
+        path, source = ("agents", name), self._source
+        if not _NAME_PATTERN.fullmatch(name) or len(name) > 64:
             raise source.wrong(
-                at, "a name has letters a to z, digits and hyphens, 64 at most"
+                path, "a name has letters a to z, digits and hyphens, 64 at most"
             )
         values = self._values(name, ())
         values.pop("extends", None)
         try:
             variant = msgspec.convert({**values, "name": name}, Variant)
         except msgspec.ValidationError as error:  # each value fits by itself
-            raise source.wrong(at, str(error)) from error
-        self._check(variant, at)
+            raise source.wrong(path, str(error)) from error
+        self._check(variant, path)
         return Declared(
-            variant, source.file, source.line(at), source.folder, source.ours, source.pinned
+            variant,
+            source.file,
+            source.line(path),
+            source.folder,
+            source.ours,
+            source.pinned,
         )
 
     def _values(self, name: str, below: Path) -> dict[str, Any]:
-        at, source = ("agents", name), self._source
-        own = _table(self._tables[name], at, source)
-        values = {key: self._value(value, (*at, key)) for key, value in own.items()}
+        path, source = ("agents", name), self._source
+        own = _table(self._tables[name], path, source)
+        values = {key: self._value(value, (*path, key)) for key, value in own.items()}
         base = values.get("extends")
         if base is None:
             return values
         if base not in self._tables:
-            raise source.wrong((*at, "extends"), _no_agent(base, tuple(self._tables)))
+            raise source.wrong((*path, "extends"), _no_agent(base, tuple(self._tables)))
         if base in (*below, name):
-            raise source.wrong((*at, "extends"), f"{base!r} would extend itself")
+            raise source.wrong((*path, "extends"), f"{base!r} would extend itself")
         return {**self._values(base, (*below, name)), **values}
 
-    def _value(self, value: Any, at: Path) -> Any:
-        key, source = at[-1], self._source
-        if key not in _TYPES:
-            raise source.wrong(at, _no_key(key, tuple(_TYPES)))
-        value = self._expanded(value, at)
+    def _value(self, value: Any, path: Path) -> Any:
+        key, source = path[-1], self._source
+        if key not in _KEY_TYPES:
+            raise source.wrong(path, _no_key(key, tuple(_KEY_TYPES)))
+        value = self._expand(value, path)
         try:
-            msgspec.convert(value, _TYPES[key])
+            msgspec.convert(value, _KEY_TYPES[key])
         except msgspec.ValidationError as error:
             raise source.wrong(
-                at, f"{_shown(value)} is not allowed: {_allowed(key, error)}"
+                path, f"{_excerpt(value)} is not allowed: {_describe_choices(key, error)}"
             ) from error
         return value
 
-    def _expanded(self, value: Any, at: Path) -> Any:
+    def _expand(self, value: Any, path: Path) -> Any:
         if isinstance(value, list):
-            return [self._expanded(each, at) for each in cast("list[Any]", value)]
+            return [self._expand(item, path) for item in cast("list[Any]", value)]
         if not isinstance(value, str):
             return value
 
-        def variable(found: re.Match[str]) -> str:
-            if found[1] not in self._environ:
+        def variable(match: re.Match[str]) -> str:
+            if match[1] not in self._environ:
                 raise self._source.wrong(
-                    at,
-                    f"the environment variable {found[1]!r} is not set; set it, or write the value",
+                    path,
+                    f"the environment variable {match[1]!r} is not set; set it, or write the value",
                 )
-            return self._environ[found[1]]
+            return self._environ[match[1]]
 
-        return _VARIABLE.sub(variable, value)
+        return _VARIABLE_PATTERN.sub(variable, value)
 
-    def _check(self, variant: Variant, at: Path) -> None:
+    def _check(self, variant: Variant, path: Path) -> None:
         """What no single key can say."""
         wrong = self._source.wrong
         if variant.api_key and not self._source.ours:
             raise wrong(
-                (*at, "api_key"),
+                (*path, "api_key"),
                 "a project must not hold a key: name its variable in api_key_env",
             )
         if variant.command and variant.backend not in ("", "command"):
-            raise wrong((*at, "command"), 'it goes with backend = "command", or with none')
+            raise wrong(
+                (*path, "command"), 'it goes with backend = "command", or with none'
+            )
         if variant.command and variant.own_tools != "none":
             raise wrong(
-                (*at, "command"),
+                (*path, "command"),
                 'add own_tools = "none", which says that the program itself runs and '
                 "changes nothing",
             )
         if variant.backend == "command" and not variant.command:
-            raise wrong((*at, "backend"), 'it needs command = ["prog", …]')
+            raise wrong((*path, "backend"), 'it needs command = ["prog", …]')
 
 
-def written(variant: Variant) -> dict[str, Any]:
+def to_table(variant: Variant) -> dict[str, Any]:
     """The fields that say something, as a table."""
-    found = {k: v for k, v in asdict(variant).items() if k != "name"}
+    fields = {k: v for k, v in asdict(variant).items() if k != "name"}
     return {
         key: list(cast("tuple[str, ...]", value)) if isinstance(value, tuple) else value
-        for key, value in found.items()
+        for key, value in fields.items()
         if (value is not None and value is not False and value != "" and value != ())
         or (key == "tools" and value == ())
         or (key == "show_tokens" and value is False)
     }
 
 
-def _table(value: object, at: Path, source: Source) -> Mapping[str, Any]:
+def _table(value: object, path: Path, source: Source) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise source.wrong(at, "it must be a table")
-    found = cast("dict[object, Any]", value)
-    if not all(isinstance(key, str) for key in found):
-        raise source.wrong(at, "its keys must be text")
+        raise source.wrong(path, "it must be a table")
+    table = cast("dict[object, Any]", value)
+    if not all(isinstance(key, str) for key in table):
+        raise source.wrong(path, "its keys must be text")
     return cast("dict[str, Any]", value)
 
 
@@ -232,7 +239,7 @@ def _no_key(key: str, keys: tuple[str, ...]) -> str:
 
     near = similar(key, keys, 1)
     hint = f"did you mean {near[0]}? There are also" if near else "there are"
-    others = ", ".join(each for each in keys if each not in near)
+    others = ", ".join(other for other in keys if other not in near)
     return f"there is no such key; {hint} {others}"
 
 
@@ -244,28 +251,28 @@ def _no_agent(name: object, names: list[str] | tuple[str, ...]) -> str:
     return f"there is no agent {escaped(str(name))[:80]!r} in this file; {hint}"
 
 
-def _shown(value: object) -> str:
+def _excerpt(value: object) -> str:
     return escaped(repr(value))[:80]
 
 
-def _allowed(key: str, error: msgspec.ValidationError) -> str:
-    words = _CHOICES.get(key)
+def _describe_choices(key: str, error: msgspec.ValidationError) -> str:
+    words = _KEY_CHOICES.get(key)
     return f"one of {', '.join(words)}" if words else str(error)
 
 
 def _choices(hint: Any) -> tuple[str, ...]:
     """The words of a `Literal`, also within a union."""
     inside = getattr(hint, "__args__", ())
-    if all(isinstance(each, str) for each in inside):
-        return tuple(each for each in inside if each)
-    return tuple(word for each in inside for word in _choices(each))
+    if all(isinstance(item, str) for item in inside):
+        return tuple(item for item in inside if item)
+    return tuple(word for item in inside for word in _choices(item))
 
 
-_TYPES: Mapping[str, Any] = {
+_KEY_TYPES: Mapping[str, Any] = {
     key: hint for key, hint in get_type_hints(Variant, include_extras=True).items() if key != "name"
 } | {"extends": str}  # fmt: skip
-_CHOICES = {
+_KEY_CHOICES = {
     key: found
     for key in ("own_tools", "approval", "context_mode", "context_format", "display")
-    if (found := _choices(_TYPES[key]))
+    if (found := _choices(_KEY_TYPES[key]))
 }

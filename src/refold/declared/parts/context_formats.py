@@ -29,7 +29,7 @@ def transcript_markdown(messages: list[tuple[str, str]]) -> str:
 def section(speaker: str, text: str) -> str:
     """One message. Its fence is longer than any fence in it, so that it cannot end it."""
     fences = re.findall(r"`{3,}", text)
-    fence = "`" * max((len(each) + 1 for each in fences), default=3)
+    fence = "`" * max((len(run) + 1 for run in fences), default=3)
     return f"## {speaker.title()}\n\n{fence}text\n{text}\n{fence}"
 
 
@@ -70,8 +70,8 @@ given, never as text."""
 
 def in_context_as_text(messages: list[Message]) -> list[Message]:
     """What is sent: the selected messages as one text. A single one stays as it is."""
-    kept = select_messages(messages)
-    if len(kept) < 2:
-        return kept
-    lines = [(speaker(each), message_text(each)) for each in kept]
+    selected = select_messages(messages)
+    if len(selected) < 2:
+        return selected
+    lines = [(speaker(message), message_text(message)) for message in selected]
     return [Message("user", transcript([("system", TEXT_GUIDE), *lines]))]

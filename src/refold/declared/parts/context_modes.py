@@ -44,17 +44,17 @@ def newest_request(messages: list[Message]) -> tuple[int, int]:
 def trim_to_fit(messages: list[Message]) -> list[Message]:
     """The last messages, as many as the model can read, and always the newest request."""
     first, after = newest_request(messages)
-    kept = messages
+    messages_left = messages
     for start, message in enumerate(messages):
         # A result needs its call, and a conversation begins with a request.
         if message.role == "tool" or (start < first and message.role == "assistant"):
             continue
-        kept = messages[first:after] if start >= after else []
-        kept = [*kept, *messages[start:]]
+        messages_left = messages[first:after] if start >= after else []
+        messages_left = [*messages_left, *messages[start:]]
         # Four characters are about one token.
-        if sum(len(str(each)) for each in kept) // 4 <= MAX_CONTEXT_TOKENS:
+        if sum(len(str(sent)) for sent in messages_left) // 4 <= MAX_CONTEXT_TOKENS:
             break
-    return kept
+    return messages_left
 
 
 def note(messages: list[Message]) -> str:
@@ -93,14 +93,14 @@ def in_context_window(messages: list[Message]) -> list[Message]:
     start = max(len(messages) - MAX_MESSAGES, 0)
     while start > 0 and messages[start].role == "tool":
         start -= 1  # a result needs its call
-    kept: list[Message] = []
+    selected: list[Message] = []
     left_out: list[Message] = []
     for place, message in enumerate(messages):
         if place < start and not first <= place < after:
             left_out.append(message)
             continue
         if left_out:
-            kept.append(Message("note", note(left_out)))
+            selected.append(Message("note", note(left_out)))
             left_out = []
-        kept.append(message)
-    return trim_to_fit(kept)
+        selected.append(message)
+    return trim_to_fit(selected)

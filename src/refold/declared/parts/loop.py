@@ -53,7 +53,7 @@ def run_call(call: Call) -> CallResult:
         return CallResult(call, mistake, failed=True)
     about = str(next(iter(call.arguments.values()), "")).partition("\n")[0]
     say(f"[{call.name} {about[:100]}]")
-    if call.name in CONFIRM and not confirmed(call):
+    if call.name in CONFIRM and not confirm(call):
         return CallResult(call, "The user refused this call.", failed=True)
     try:
         return CallResult(call, TOOLS[call.name](**call.arguments))
@@ -62,7 +62,7 @@ def run_call(call: Call) -> CallResult:
         return CallResult(call, str(error), failed=True)
 
 
-def confirmed(call: Call) -> bool:
+def confirm(call: Call) -> bool:
     """Show a call in full, and ask whether it may run."""
     for key, value in call.arguments.items():
         say(f"  {key}: {value}")

@@ -24,25 +24,25 @@ def ask(messages: list[Message]) -> Response:
         "options": {"num_ctx": MAX_CONTEXT_TOKENS},
         "messages": [
             {"role": "system", "content": system_prompt()},
-            *(each for message in in_context(messages) for each in to_wire(message)),
+            *(part for message in in_context(messages) for part in to_wire(message)),
         ],
         "tools": [function(name) for name in TOOLS],
     }
     reply = post(URL, body, {})
     try:
-        said = reply["message"]
+        answer = reply["message"]
         calls = [
             # Only newer servers give ids.
             Call(
-                each.get("id") or f"call-{len(messages)}-{number}",
-                each["function"]["name"],
-                each["function"]["arguments"],
+                part.get("id") or f"call-{len(messages)}-{number}",
+                part["function"]["name"],
+                part["function"]["arguments"],
             )
-            for number, each in enumerate(said.get("tool_calls") or [])
+            for number, part in enumerate(answer.get("tool_calls") or [])
         ]
     except (KeyError, TypeError) as error:
         raise BackendError(f"{URL} has answered without a message") from error
-    text = said.get("content") or ""
+    text = answer.get("content") or ""
     return Response(
         Message("assistant", text, calls),
         text,

@@ -22,18 +22,18 @@ def ask(messages: list[Message]) -> Response:
         "model": MODEL,
         "messages": [
             {"role": "system", "content": system_prompt()},
-            *(each for message in in_context(messages) for each in to_wire(message)),
+            *(part for message in in_context(messages) for part in to_wire(message)),
         ],
         "tools": [function(name) for name in TOOLS],
     }
     reply = post(URL, body, {"Authorization": f"Bearer {api_key()}"})
     try:
-        said: dict[str, Any] = reply["choices"][0]["message"]
-        made: list[dict[str, Any]] = said.get("tool_calls") or []
-        calls = [call_of(each) for each in made]
+        answer: dict[str, Any] = reply["choices"][0]["message"]
+        tool_calls: list[dict[str, Any]] = answer.get("tool_calls") or []
+        calls = [call_of(part) for part in tool_calls]
     except (KeyError, IndexError, TypeError) as error:
         raise BackendError(f"{URL} has answered without a message") from error
-    text = said.get("content") or ""
+    text = answer.get("content") or ""
     usage: dict[str, Any] = reply.get("usage") or {}
     return Response(
         Message("assistant", text, calls),
@@ -68,14 +68,16 @@ def to_wire(message: Message) -> list[dict[str, Any]]:
     return [answer]
 
 
-def call_of(said: dict[str, Any]) -> Call:
+def call_of(message: dict[str, Any]) -> Call:
     """A call of the model. Its arguments are a text that should be JSON."""
-    name, text = said["function"]["name"], said["function"]["arguments"]
+    name, text = message["function"]["name"], message["function"]["arguments"]
     try:
         arguments: dict[str, Any] = dict(json.loads(text or "{}"))
     except (ValueError, TypeError) as error:
-        return Call(said["id"], name, {}, f"The arguments are no JSON object: {error}.")
-    return Call(said["id"], name, arguments)
+        return Call(
+            message["id"], name, {}, f"The arguments are no JSON object: {error}."
+        )
+    return Call(message["id"], name, arguments)
 
 
 def function(name: str) -> dict[str, Any]:

@@ -30,8 +30,10 @@ def opening_with_system() -> str:
 
 def ask(messages: list[Message]) -> Response:
     """The next response of the program."""
-    said = [(speaker(each), message_text(each)) for each in in_context(messages)]
-    prompt = transcript([("system", opening()), *said])
+    lines = [
+        (speaker(message), message_text(message)) for message in in_context(messages)
+    ]
+    prompt = transcript([("system", opening()), *lines])
     # An empty directory: the program must not find a project with settings of its own.
     with tempfile.TemporaryDirectory() as folder:
         output = run(command(Path(folder), prompt), folder)

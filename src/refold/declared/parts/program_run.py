@@ -49,10 +49,10 @@ def run(program: ProgramRun, folder: str) -> str:
 
 def json_lines(output: str) -> list[dict[str, Any]]:
     """The objects in the lines of an output; a line without one is left out."""
-    found: list[dict[str, Any]] = []
+    documents: list[dict[str, Any]] = []
     for line in output.splitlines():
         try:
-            found.append(dict(json.loads(line)))
+            documents.append(dict(json.loads(line)))
         except (ValueError, TypeError):
             continue  # such as a warning
-    return found
+    return documents

@@ -33,13 +33,13 @@ def waiting_in_one_line(what: str) -> Generator[None, None, None]:
         say(f"[{what} ...]")
         yield
         return
-    done, began = threading.Event(), time.monotonic()
+    over, began = threading.Event(), time.monotonic()
 
     def count() -> None:
         while True:
             seconds = int(time.monotonic() - began)
             print(f"{line_start}{erase_line}[{what} {seconds} s]", end="", flush=True)
-            if done.wait(1):
+            if over.wait(1):
                 return
 
     counter = threading.Thread(target=count)
@@ -47,7 +47,7 @@ def waiting_in_one_line(what: str) -> Generator[None, None, None]:
     try:
         yield
     finally:
-        done.set()
+        over.set()
         counter.join()
         print(f"{line_start}{erase_line}", end="", flush=True)
 

@@ -42,10 +42,10 @@ def signature(name: str) -> str:
 def parse_calls(text: str) -> list[Call]:
     """The calls in a response. A broken one is kept: its result tells the model."""
     calls: list[Call] = []
-    for number, found in enumerate(CALL.findall(text)):
+    for number, match in enumerate(CALL.findall(text)):
         try:
-            said = json.loads(found)
-            call = Call(f"call-{number}", said["name"], said.get("arguments") or {})
+            fields = json.loads(match)
+            call = Call(f"call-{number}", fields["name"], fields.get("arguments") or {})
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             mistake = f"This call is not valid JSON as shown above: {error!r}."
             call = Call(f"call-{number}", "", {}, mistake)

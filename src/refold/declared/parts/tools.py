@@ -64,7 +64,7 @@ def write_file(path: str, content: str) -> str:
     if content == before:
         return f"{name} has this content already; nothing was written."
     save(file, content)
-    return f"Wrote {name}, {size} ({changed_lines(before, content)})."
+    return f"Wrote {name}, {size} ({count_changes(before, content)})."
 
 
 @tool
@@ -87,8 +87,8 @@ def edit_file(path: str, old: str, new: str, all: bool = False) -> str:
     after = before.replace(old, new)
     save(file, after)
     line = before[: before.index(old)].count("\n") + 1
-    where = f"line {line}" if places == 1 else f"{places:,} places from line {line}"
-    return f"Edited {name}: {where} ({changed_lines(before, after)})."
+    position = f"line {line}" if places == 1 else f"{places:,} places from line {line}"
+    return f"Edited {name}: {position} ({count_changes(before, after)})."
 
 
 @tool
@@ -112,7 +112,7 @@ def bash(command: str, timeout: int = 60) -> str:
         remark = f"ended by us after {timeout} s"
     finally:
         stop(process)  # after Ctrl+C, too
-    text = shortened(output.decode(errors="replace")).rstrip("\n") or "(no output)"
+    text = shorten(output.decode(errors="replace")).rstrip("\n") or "(no output)"
     return f"{text}\n({remark})" if remark else text
 
 
@@ -151,7 +151,7 @@ def save(file: Path, text: str) -> None:
     SEEN[file] = text
 
 
-def changed_lines(before: str, after: str) -> str:
+def count_changes(before: str, after: str) -> str:
     """How many lines came and went, such as +2 -1."""
     old, new = before.splitlines(), after.splitlines()
     rows = list(difflib.unified_diff(old, new, n=0))[2:]
@@ -160,7 +160,7 @@ def changed_lines(before: str, after: str) -> str:
     return f"+{added:,} -{removed:,}"
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Long output without its middle: errors are at one of its ends."""
     if len(text) <= LONGEST_OUTPUT:
         return text
