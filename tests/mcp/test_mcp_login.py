@@ -557,3 +557,39 @@ def test_the_command_opens_the_browser_and_no_token_is_shown_or_recorded(
     for secret in (*there.good, *there.refresh):
         assert not any(secret.encode() in file.read_bytes() for file in written)
         assert secret not in f"{before}{login}{tested}{run}{out}"
+
+
+def test_a_login_during_a_session_connects_the_server(
+    tmp_path: Path, there: OAuthServer
+) -> None:
+    user = User(tmp_path, there)
+    servers = user.connections()
+
+    async def work() -> list[str]:
+        states = list[str]()
+        with anyio.fail_after(30):
+            await servers.settled(20)
+            states.append(servers.statuses()[0].state)
+            await user.browse(await servers.log_in("s"))
+            while servers.statuses()[0].state != "connected":
+                await anyio.sleep(0.02)
+        states.append(servers.statuses()[0].state)
+        return states
+
+    try:
+        assert anyio.run(work) == ["failed", "connected"]
+    finally:
+        servers.close()
+    assert user.kept().access
+    assert [servers.log_out("s"), servers.log_out("s")] == [True, False]
+
+
+def test_a_login_that_cannot_begin_is_reported(tmp_path: Path, there: OAuthServer) -> None:
+    user = User(tmp_path, there)
+    there.instead["/register"] = instead(as_json(400, error="no"))
+    servers = user.connections()
+    try:
+        with pytest.raises(ToolFailed, match="no login at the MCP server s"):
+            anyio.run(servers.log_in, "s")
+    finally:
+        servers.close()

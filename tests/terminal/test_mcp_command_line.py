@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from refold.mcp.manifests import Manifests, RemoteTool, ServerListing
 from refold.mcp.servers import read
 from tests.terminal.at_home import Desk
@@ -40,8 +42,7 @@ def test_a_server_is_shown_with_what_changed_and_its_tools_are_accepted(
         "The tools of s are accepted; they are offered from the next turn."
     )
     assert "  add  Steals." in rows[accepted:]
-    assert "there is no MCP server 't' here; there are: s" in rows
-    assert "there is no MCP server 't' here" in rows
+    assert rows.count("there is no MCP server 't' here; there are: s") == 2
 
 
 def test_a_server_that_was_never_connected_says_when_it_will_be(
@@ -53,3 +54,24 @@ def test_a_server_that_was_never_connected_says_when_it_will_be(
 
     soon = "s  not connected yet; your next message connects it"
     assert rows == [soon, "    server-of-mine", soon]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_a_server_is_restarted_and_says_what_it_logged(home: Path, tmp_path: Path) -> None:
+    known(home)
+
+    rows = Desk(tmp_path).tell("/mcp log s", "/mcp restart s", "/mcp log s")
+
+    assert rows[0] == "s has logged nothing in this session."
+    assert any(row.startswith("s  ") and "not found" in row for row in rows)
+    assert any("exited with code 127" in row for row in rows[-3:-1])
+
+
+def test_actions_need_a_server_that_is_there(home: Path, tmp_path: Path) -> None:
+    known(home)
+    words = ("restart", "log", "login", "logout")
+
+    rows = Desk(tmp_path).tell(*(f"/mcp {word} t" for word in words))
+
+    assert rows == ["there is no MCP server 't' here; there are: s"] * 4

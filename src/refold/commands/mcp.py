@@ -1,6 +1,7 @@
-"""/mcp: the MCP servers and their tools; approve a tool that a server has changed."""
+"""/mcp: the MCP servers of a session, their tools and what they log; restart them, log in, accept changes."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -10,14 +11,17 @@ from refold.commands.command_context import CommandContext
 from refold.commands.completion import CompletionChoice
 from refold.errors import BadInput
 from refold.views.escape import on_one_line
-from refold.views.styled import line
-from refold.views.wrap import cut
+from refold.views.picker import Picker, PickerItem
+from refold.views.styled import Line, Style, line
+from refold.views.wrap import cells, cut
 
 if TYPE_CHECKING:
+    from refold.app.mcp_servers import McpServers
     from refold.mcp.connections import ServerStatus
 
 NONE = "There are no MCP servers here. `refold mcp add NAME` adds one."
-_ACCEPT = "accept"
+_STYLES: Mapping[str, Style] = {"connected": "good", "failed": "bad"}
+_MAX_LOG_LINES = 20
 
 
 def choices(session: Session) -> Iterable[CompletionChoice]:
@@ -33,26 +37,82 @@ async def run(here: CommandContext, rest: str) -> None:
             here.show(line(on_one_line(notice)))
         here.show(line(NONE))
         return
+    if not rest and here.look.picks and servers.statuses():
+        rest = await _pick(here, servers)
+        if not rest:
+            return
     word, _, name = rest.partition(" ")
-    if word == _ACCEPT:
-        await anyio.to_thread.run_sync(servers.accept, name.strip())
-        here.show(
-            line(
-                f"The tools of {name.strip()} are accepted; they are offered from the next turn."
-            )
-        )
+    if (act := _ACTIONS.get(word)) is not None and name.strip():
+        name = name.strip()
+        _status(servers, name)
+        await act(here, servers, name)
     elif rest:
-        _show(here, rest)
+        _show(here, servers, rest)
     else:
-        for one in servers.statuses():
-            here.show(line(_state(one)))
-            known = f"{one.manifest.counts}, " if one.manifest.known else ""
-            here.show(line(f"    {known}{on_one_line(one.config.summary)}"))
-        for config in remote:
-            here.show(line(f"{config.name}  remote"))
-            here.show(
-                line(f"    the provider calls its tools, {on_one_line(config.summary)}")
-            )
+        _list(here, servers)
+
+
+async def _pick(here: CommandContext, servers: "McpServers") -> str:
+    """What to do with which server, as it is typed after /mcp; "": nothing."""
+    statuses = servers.statuses()
+    wide = max(cells(one.config.name) for one in statuses)
+
+    def row(room: int, one: "ServerStatus") -> Line:
+        name = f"{one.config.name}{' ' * (wide - cells(one.config.name))}  "
+        state = f"{'not connected yet' if one.state == 'waiting' else one.state}  "
+        about = _about(one)
+        left = max(10, room - cells(name) - cells(state))
+        return (
+            ("plain", name), (_STYLES.get(one.state, "dim"), state), ("dim", cut(about, left)),
+        )  # fmt: skip
+
+    items = (
+        PickerItem(one.config.name, partial(row, one=one), one.config.name)
+        for one in statuses
+    )
+    name = await _picked(here, Picker("MCP servers", tuple(items)))
+    if not name:
+        return ""
+    one = next(each for each in statuses if each.config.name == name)
+    actions = {name: "its tools, prompts and resources", f"log {name}": "what it logged last",
+               f"restart {name}": "connect to it again"}  # fmt: skip
+    if one.manifest.blocked:
+        actions |= {
+            f"accept {name}": "accept its changed tools, which the first entry shows"
+        }
+    if one.config.transport != "stdio":
+        actions |= {f"login {name}": "log in, in the browser", f"logout {name}": "delete its tokens"}  # fmt: skip
+    items = (
+        PickerItem(typed, partial(_action_row, typed, about), f"{typed} {about}")
+        for typed, about in actions.items()
+    )
+    return await _picked(here, Picker(f"The MCP server {name}", tuple(items)))
+
+
+def _action_row(typed: str, about: str, room: int) -> Line:
+    head = f"/mcp {typed}"
+    return (("plain", f"{head}  "), ("dim", cut(about, max(10, room - cells(head) - 2))))
+
+
+async def _picked(here: CommandContext, picker: Picker) -> str:
+    picked = await here.pick(picker)
+    return picked.selection.id if picked and picked.selection else ""
+
+
+def _about(one: "ServerStatus") -> str:
+    known = f"{one.manifest.counts}, " if one.manifest.known else ""
+    why = f"{on_one_line(one.why)}, " if one.why else ""
+    return f"{known}{why}{on_one_line(one.config.summary)}"
+
+
+def _list(here: CommandContext, servers: "McpServers") -> None:
+    for one in servers.statuses():
+        here.show(line(_state(one)))
+        known = f"{one.manifest.counts}, " if one.manifest.known else ""
+        here.show(line(f"    {known}{on_one_line(one.config.summary)}"))
+    for config in servers.remote.servers:
+        here.show(line(f"{config.name}  remote"))
+        here.show(line(f"    the provider calls its tools, {on_one_line(config.summary)}"))
 
 
 def _state(one: "ServerStatus") -> str:
@@ -62,16 +122,12 @@ def _state(one: "ServerStatus") -> str:
     return f"{one.config.name}  {one.state}{on_one_line(why)}"
 
 
-def _show(here: CommandContext, name: str) -> None:
-    servers = here.session.mcp
-    assert servers is not None  # `run` has looked
+def _show(here: CommandContext, servers: "McpServers", name: str) -> None:
     found = next((one for one in servers.statuses() if one.config.name == name), None)
     if found is None and name in {one.name for one in servers.remote.servers}:
         here.show(line(f"{name} is in remote mode: only the provider knows its tools."))
         return
-    if found is None:
-        names = ", ".join(one.config.name for one in servers.statuses())
-        raise BadInput(f"there is no MCP server {name!r} here; there are: {names}")
+    found = found or _status(servers, name)
     here.show(line(_state(found)))
     for tool in found.manifest.usable:
         row = f"  {on_one_line(tool.name)}  {on_one_line(tool.description)}"
@@ -87,4 +143,56 @@ def _show(here: CommandContext, name: str) -> None:
         )
         for difference in found.manifest.differences():
             here.show(line(f"  {on_one_line(difference)}"))
-        here.show(line(f"/mcp {_ACCEPT} {name} accepts them."))
+        here.show(line(f"/mcp accept {name} accepts them."))
+
+
+def _status(servers: "McpServers", name: str) -> "ServerStatus":
+    """Raises `BadInput`."""
+    statuses = servers.statuses()
+    for one in statuses:
+        if one.config.name == name:
+            return one
+    names = ", ".join(one.config.name for one in statuses)
+    raise BadInput(f"there is no MCP server {name!r} here; there are: {names}")
+
+
+async def _accept(here: CommandContext, servers: "McpServers", name: str) -> None:
+    await anyio.to_thread.run_sync(servers.accept, name)
+    here.show(
+        line(f"The tools of {name} are accepted; they are offered from the next turn.")
+    )
+
+
+async def _restart(here: CommandContext, servers: "McpServers", name: str) -> None:
+    status = await here.wait(partial(servers.connections.restart, name))
+    if status is not None:
+        here.show(line(_state(status)))
+        here.show(line(f"    {_about(status)}", "dim"))
+
+
+async def _log(here: CommandContext, servers: "McpServers", name: str) -> None:
+    lines = servers.connections.log_lines(name)[-_MAX_LOG_LINES:]
+    for each in lines:
+        here.show(line(cut(f"  {on_one_line(each)}", here.look.room)))
+    if not lines:
+        here.show(line(f"{name} has logged nothing in this session."))
+    here.show(line("refold logs shows all, with earlier sessions.", "dim"))
+
+
+async def _log_in(here: CommandContext, servers: "McpServers", name: str) -> None:
+    page = await here.wait(partial(servers.connections.log_in, name))
+    if page is not None:
+        here.show(line(f"Log in on this page; {name} is connected when you have:"))
+        here.show(line(on_one_line(page)))
+
+
+async def _log_out(here: CommandContext, servers: "McpServers", name: str) -> None:
+    there = await anyio.to_thread.run_sync(servers.connections.log_out, name)
+    done = f"The tokens of {name} are deleted here." if there else f"{name} has no login."
+    here.show(line(done))
+
+
+_Action = Callable[[CommandContext, "McpServers", str], Awaitable[None]]
+_ACTIONS: Mapping[str, _Action] = {
+    "accept": _accept, "restart": _restart, "log": _log, "login": _log_in, "logout": _log_out,
+}  # fmt: skip

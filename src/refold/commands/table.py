@@ -238,9 +238,12 @@ def _knowledge() -> tuple[SlashCommand, ...]:
     return (
         SlashCommand("skills", "list skills and templates, or show one", "[NAME]", at_once=True,
                 group="knowledge"),
-        SlashCommand("mcp", "list the MCP servers, show one, or accept its changed tools",
-                "[NAME|accept NAME]", words=("accept",), at_once=True, group="knowledge",
-                more="A tool that changes is blocked until you accept it. refold mcp adds servers."),
+        SlashCommand("mcp", "the MCP servers: pick one, show it, or do something with it",
+                "[NAME|accept NAME|restart NAME|log NAME|login NAME|logout NAME]",
+                words=("accept", "restart", "log", "login", "logout"), at_once=True,
+                group="knowledge",
+                more="A tool that changes is blocked until you accept it; log shows what a server "
+                "has said last. refold mcp adds servers."),
         SlashCommand("hooks", "list the hooks that are run in this session", at_once=True,
                 group="knowledge", more="refold hooks test EVENT runs them."),
         SlashCommand("memory", "show, forget or update the notes kept between sessions",

@@ -6,6 +6,7 @@ into its `Channel`, which the session reads; `server_requests` puts there what t
 """
 
 import json
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, TypeAlias
@@ -24,20 +25,16 @@ from pydantic import ValidationError
 from refold._version import __version__
 from refold.errors import ToolFailed, first
 from refold.mcp import results, server_tasks, transports
-from refold.mcp.answer_repair import schema_as_sent
 from refold.mcp.channel import Channel
 from refold.mcp.flood import FloodGate, screened
 from refold.mcp.grants import GrantStore, NoGrants
 from refold.mcp.http_transport import JudgedTransport
 from refold.mcp.manifests import (
     Manifest,
-    RemotePrompt,
-    RemoteResource,
-    RemoteTool,
-    ServerListing,
 )
 from refold.mcp.oauth_session import ServerLogin
 from refold.mcp.protocol_versions import mode_for, needs_older, offering, older_version
+from refold.mcp.server_lists import MAX_ENTRIES, read_lists
 from refold.mcp.server_requests import ServerRequests
 from refold.mcp.servers import ServerConfig
 from refold.mcp.sse_transport import sse
@@ -55,8 +52,8 @@ _TRIES = 5  # connections in a row that end soon, before a server is given up
 _SOON = 30.0  # seconds: a connection that lived longer was good
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before it is tried again
 _LISTS_AT_ONCE, _BETWEEN_LISTS = 5, 2.0  # readings of its lists, then seconds between two
+_LOG_LINES = 50
 _LISTEN_PAUSE = 2.0  # seconds: a session that ends at once asks for no changes
-_PAGES, _MOST = 50, 1_000  # of a list; tools, prompts or resources
 
 
 class Environment(Struct, frozen=True):
@@ -82,7 +79,8 @@ class Connection:
         self.config, self.manifest = config, manifest
         self.state: State = "waiting"
         self.why = ""
-        self._environment = environment
+        self.lines = deque[str](maxlen=_LOG_LINES)  # what was logged last
+        self.environment = environment
         self._client: Client | None = None
         self._failure: BaseException | None = None  # of the last connection
         self._ending = ConnectionEnd()
@@ -107,11 +105,11 @@ class Connection:
                 tries = (
                     "" if self._ending.for_user else f"given up after {failures} tries: "
                 )
-                self._log("error", f"{tries}{self.why}")
+                self.log("error", f"{tries}{self.why}")
                 await self._wanted.wait()
                 failures = 0
             else:
-                self._log("warning", f"{self.why}; trying again in {pause:g} s")
+                self.log("warning", f"{self.why}; trying again in {pause:g} s")
                 with anyio.move_on_after(pause):
                     await self._wanted.wait()
             self._wanted = anyio.Event()
@@ -143,7 +141,7 @@ class Connection:
 
         async def work() -> Reply:
             found = await self._call(client, tool, dict(arguments), tell)
-            confined = self._environment.no_namespaces and bool(self.config.command)
+            confined = self.environment.no_namespaces and bool(self.config.command)
             return results.reply(self.config.name, found, no_namespaces=confined)
 
         with self._requests.during(channel):
@@ -172,20 +170,26 @@ class Connection:
 
         return (await self._answered(work)).text
 
-    def retry(self) -> None:
-        """Try again now, if it is not connected."""
+    def restart(self) -> None:
+        """End the connection, if there is one, and connect again."""
+        self.manifest = replace(self.manifest, failed="")
+        if self._client is not None:
+            self._renew()
+            return
+        if self._settled.is_set():
+            self._settled = anyio.Event()
         self._wanted.set()
 
     async def _live(self) -> str:
         """From connecting until the connection is lost; why it was."""
-        config, why = self._environment.resolve(self.config), ""
+        config, why = self.environment.resolve(self.config), ""
         # A server of the older kind refuses what a newer one is sent first.
         for transport in (
             ("http", "sse") if config.transport == "http" else (config.transport,)
         ):
             said = await self._live_over(config, transport)
             if self.state != "connected" and (older := self._older_version()):
-                self._log("info", f"speaks the protocol {older}")
+                self.log("info", f"speaks the protocol {older}")
                 self.manifest = replace(self.manifest, protocol=older)
                 self._ending = ConnectionEnd()
                 said = await self._live_over(config, transport)
@@ -262,10 +266,10 @@ class Connection:
                     async for _ in changes:
                         pass
             except (MCPError, TimeoutError) as error:
-                self._log("info", f"does not report changes: {transports.reason(error)}")
+                self.log("info", f"does not report changes: {transports.reason(error)}")
                 return
             except SubscriptionLost as error:
-                self._log("info", f"reports changes no longer: {error}")
+                self.log("info", f"reports changes no longer: {error}")
 
     async def _set_log_level(self, client: Client) -> None:
         """Say what is wanted of its log. In the newest protocol each request says so."""
@@ -273,18 +277,18 @@ class Connection:
         if client.server_capabilities.logging is None or not older:
             return
         try:
-            await client.session.set_logging_level(  # pyright: ignore[reportDeprecated]
-                self.config.log_level
-            )
+            params = types.SetLevelRequestParams(level=self.config.log_level)
+            request = types.SetLevelRequest(params=params)  # the method warns on the screen
+            await client.session.send_request(request, types.EmptyResult)
         except MCPError as error:
-            self._log("info", f"takes no log level: {transports.reason(error)}")
+            self.log("info", f"takes no log level: {transports.reason(error)}")
 
     def _client_over(self, config: ServerConfig, transport: str) -> Client:
-        gate = FloodGate(lambda what: self._log("warning", what), self._ending.change)
+        gate = FloodGate(lambda what: self.log("warning", what), self._ending.change)
         return Client(
             offering(screened(self._streams(config, transport), gate), self._protocol),
             mode=mode_for(self._protocol),
-            sampling_callback=self._requests.sample if self._environment.samples else None,
+            sampling_callback=self._requests.sample if self.environment.samples else None,
             elicitation_callback=self._requests.elicit,
             logging_callback=self._logged,
             log_level=self.config.log_level,
@@ -296,11 +300,11 @@ class Connection:
     def _streams(
         self, config: ServerConfig, transport: str
     ) -> AbstractAsyncContextManager[Any]:
-        outside = self._environment
+        outside = self.environment
         if transport == "stdio":
             commands = outside.commands(config)
             return transports.stdio(
-                config, commands, self._ending, lambda line: self._log("info", line)
+                config, commands, self._ending, lambda line: self.log("info", line)
             )
         network = JudgedTransport(outside.environ, outside.addresses)
         login = self._login(config)
@@ -334,7 +338,7 @@ class Connection:
             answer = error
         if not self.config.protocol and needs_older(client.protocol_version, answer):
             self.manifest = replace(self.manifest, protocol=LATEST_HANDSHAKE_VERSION)
-            self._environment.store(self.config, self.manifest)
+            self.environment.store(self.config, self.manifest)
             self._renew()
             raise ToolFailed(
                 f"The MCP server {self.config.name} could not ask the user anything over the newest "
@@ -349,22 +353,24 @@ class Connection:
         """None where the file has a header for it."""
         if any(name.lower() == "authorization" for name, _ in config.headers):
             return None
-        outside = self._environment
+        outside = self.environment
         stopped = self._ending.stopped
         return ServerLogin(
             config, outside.grants, outside.environ, stopped, outside.addresses
         )
 
     async def _list(self, client: Client) -> None:
-        self.manifest = self.manifest.met(await _offer(client))
-        self._environment.store(self.config, self.manifest)
+        self.manifest = self.manifest.met(await read_lists(client))
+        self.environment.store(self.config, self.manifest)
         offer = self.manifest.offer
         for what, found in (("tools", offer.tools), ("prompts", offer.prompts),
                             ("resources", offer.resources)):  # fmt: skip
-            if len(found) >= _MOST:
-                self._log("warning", f"of its {what} only the first {_MOST:,} are used")
+            if len(found) >= MAX_ENTRIES:
+                self.log(
+                    "warning", f"of its {what} only the first {MAX_ENTRIES:,} are used"
+                )
         for tool in self.manifest.blocked:
-            self._log("warning", f"the tool {tool.name!r} has changed, and is blocked")
+            self.log("warning", f"the tool {tool.name!r} has changed, and is blocked")
 
     async def _connected(self) -> Client:
         if self._client is None:
@@ -404,7 +410,7 @@ class Connection:
     async def _logged(self, params: types.LoggingMessageNotificationParams) -> None:
         said = params.data if isinstance(params.data, str) else json.dumps(params.data)
         level: Level = "warning" if params.level in _LOUD else "info"
-        self._log(level, f"says: {said[:2_000]}")
+        self.log(level, f"says: {said[:2_000]}")
 
     async def _message(self, message: object) -> None:
         if isinstance(message, _CHANGES):
@@ -425,8 +431,9 @@ class Connection:
             self.manifest = replace(self.manifest, failed=self.why)
         self._settled.set()
 
-    def _log(self, level: Level, what: str) -> None:
-        self._environment.log(level, f"MCP server {self.config.name}: {what}")
+    def log(self, level: Level, what: str) -> None:
+        self.lines.append(what)
+        self.environment.log(level, f"MCP server {self.config.name}: {what}")
 
 
 _LOUD = frozenset(("warning", "error", "critical", "alert", "emergency"))
@@ -441,46 +448,6 @@ def _progress_line(progress: float, total: float | None, message: str | None) ->
     """As "3 of 4: reading"; a task says only what it does."""
     share = f"{progress:g} of {total:g}" if total else f"{progress:g}" if progress else ""
     return ": ".join(filter(None, (share, message))) or "0"
-
-
-async def _offer(client: Client) -> ServerListing:
-    """All lists of a server, page by page, within limits."""
-    can, info = client.server_capabilities, client.server_info
-    tools = [
-        RemoteTool(
-            t.name,
-            t.description or "",
-            json.dumps(schema_as_sent(t.input_schema)),
-            t.execution is not None and t.execution.task_support == server_tasks.REQUIRED,
-        )
-        for t in (await _pages(client.list_tools, "tools") if can.tools else [])
-    ]
-    prompts = [
-        RemotePrompt(
-            p.name,
-            p.description or "",
-            tuple(a.name for a in p.arguments or ()),
-            tuple(a.name for a in p.arguments or () if a.required),
-        )
-        for p in (await _pages(client.list_prompts, "prompts") if can.prompts else [])
-    ]
-    resources = [
-        RemoteResource(str(r.uri), r.name, r.mime_type or "")
-        for r in (await _pages(client.list_resources, "resources") if can.resources else [])
-    ]
-    title = f"{info.name} {info.version}" if info else ""
-    return ServerListing(tuple(tools), tuple(prompts), tuple(resources), title[:200])
-
-
-async def _pages(ask: Callable[..., Awaitable[Any]], key: str) -> list[Any]:
-    found, cursor = list[Any](), None
-    for _ in range(_PAGES):
-        page = await ask(cursor=cursor, cache_mode="refresh")
-        found += getattr(page, key)
-        cursor = page.next_cursor
-        if not cursor or len(found) >= _MOST:
-            break
-    return found[:_MOST]
 
 
 def _why(error: BaseException) -> str:

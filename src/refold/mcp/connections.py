@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from refold.mcp.connection import Connection
     from refold.mcp.sampling import Sampler
 
+_CLOSED = "The MCP servers have been closed. Nothing was done."
 _AT_ONCE = 64  # calls that wait for an answer
 _MAX_QUESTIONS = 20  # of a server, that one call puts to the user
 _MAX_REFUSALS = 3  # in one call, after which the user is not asked again
@@ -96,6 +97,7 @@ class Connections:
         self._limit: anyio.CapacityLimiter | None = None
         self._closed = False
         self.reports = list[str]()  # what servers asked, and no user could answer
+        self._logins: dict[str, Future[None]] = {}
 
     def manifest(self, name: str) -> Manifest:
         """What is known of a server by now."""
@@ -164,6 +166,51 @@ class Connections:
             return await (await self._find(server)).prompt(name, arguments)
 
         return await self._over(work)
+
+    async def restart(self, name: str) -> ServerStatus:
+        """Connect to a server again; how it is then."""
+
+        async def work(_: Channel) -> None:
+            connection = await self._find(name)
+            connection.restart()
+            await connection.settled()
+
+        await self._over(work)
+        return next(one for one in self.statuses() if one.config.name == name)
+
+    async def log_in(self, name: str) -> str:
+        """Begin a login in the browser; the address of its page.
+
+        It goes on in the thread, and the server is connected then. Raises `ToolFailed`.
+        """
+        from concurrent.futures import Future
+
+        self.begin()
+        if self._portal is None:
+            raise ToolFailed(_CLOSED)
+        page: Future[str] = Future()
+
+        async def work() -> None:
+            from refold.mcp.session_login import log_in_to
+
+            await log_in_to(await self._find(name), page)
+
+        if (before := self._logins.get(name)) is not None:
+            before.cancel()
+        self._logins[name] = self._portal.start_task_soon(work)
+        return await anyio.to_thread.run_sync(page.result, abandon_on_cancel=True)
+
+    def log_out(self, name: str) -> bool:
+        """Whether there was a login. Waits for a disk. Raises `BadInput`."""
+        config = self._outside.resolve(
+            next(one for one in self.servers if one.name == name)
+        )
+        return self._outside.grants.remove(name, config.url)
+
+    def log_lines(self, name: str) -> tuple[str, ...]:
+        """What a server has logged last."""
+        found = self._by_name.get(name)
+        return tuple(found.lines) if found else ()
 
     def accept(self, name: str) -> None:
         """A person has seen how the tools of this server differ, and takes them."""
@@ -245,7 +292,7 @@ class Connections:
         """Run it in the thread; what it says meanwhile is heard here. Raises `ToolFailed`."""
         self.begin()
         if self._portal is None:
-            raise ToolFailed("The MCP servers have been closed. Nothing was done.")
+            raise ToolFailed(_CLOSED)
         channel, sampler = Channel(), _Sampler(context, complete)
         questions = _Questions(context, self.report)
         limit = self._limit = self._limit or anyio.CapacityLimiter(_AT_ONCE)

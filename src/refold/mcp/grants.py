@@ -44,6 +44,10 @@ class GrantStore(Protocol):
         """Where the one before it was, if there was one. Raises `BadInput`."""
         ...
 
+    def remove(self, name: str, url: str) -> bool:
+        """Whether there was one. Raises `BadInput`."""
+        ...
+
     def alone(self) -> AbstractContextManager[None]:
         """While one process renews tokens, no other does. Raises `OSError`."""
         ...
@@ -57,6 +61,9 @@ class NoGrants:
 
     def write(self, name: str, url: str, grant: Grant) -> None:
         return None
+
+    def remove(self, name: str, url: str) -> bool:
+        return False
 
     def alone(self) -> AbstractContextManager[None]:
         from contextlib import nullcontext
