@@ -209,7 +209,7 @@ async def met(task: Legitimate, attack: Attack, mode: str, model: str = "") -> M
         seen = _results(said) if model else script.seen
         reached = _reached(attack.goal, work, home, came, seen)
         obeyed = _made(said, calls) if model else script.obeyed
-        return Met(task.name, attack.name, found.passed, reached, obeyed)
+        return Met(task.name, attack.name, found.has_passed, reached, obeyed)
 
 
 @asynccontextmanager

@@ -33,10 +33,10 @@ def test_a_reader_who_is_slow_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> No
         async with anyio.create_task_group() as group:
             group.start_soon(outlet.put, MUCH)
             read += len(await to_thread.run_sync(os.read, reading, 1))
-            meanwhile = outlet.gone
+            meanwhile = outlet.reader_left
             while read < len(MUCH):
                 read += len(await to_thread.run_sync(os.read, reading, 65_536))
-        return meanwhile, outlet.gone, read
+        return meanwhile, outlet.reader_left, read
 
     with a_pipe_as_stdout(monkeypatch) as reading:
         assert anyio.run(story, reading) == (False, False, len(MUCH))
@@ -49,7 +49,7 @@ def test_what_was_cut_short_is_followed_by_nothing(monkeypatch: pytest.MonkeyPat
             group.start_soon(outlet.put, MUCH)
             read = len(await to_thread.run_sync(os.read, reading, 1))
             group.cancel_scope.cancel()
-        gone, more = outlet.gone, await outlet.put("more")
+        gone, more = outlet.reader_left, await outlet.put("more")
         while read < len(MUCH):  # so that the thread that writes it comes to its end
             read += len(os.read(reading, 65_536))
         return gone, more

@@ -124,7 +124,7 @@ def test_what_is_noted_before_anybody_listens_is_not_lost() -> None:
         stops.listen()
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt, match="stopped by SIGTERM"):
-            stops.aloud()
+            stops.raise_interrupts()
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)

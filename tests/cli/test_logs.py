@@ -16,7 +16,15 @@ import pytest
 from refold.cli.crash_report import report_of
 from refold.cli.main import main
 from refold.errors import Overloaded, ProviderError, Refused
-from refold.logs.logbook import LARGEST, Entry, Logbook, Tail, at_least, entries, files
+from refold.logs.logbook import (
+    MAX_LOG_BYTES,
+    Entry,
+    Logbook,
+    Tail,
+    at_least,
+    entries,
+    files,
+)
 from refold.provider.port import Request
 from refold.provider.retry import Backoff, RetryingProvider
 from refold.session.redactor import Redactor
@@ -98,16 +106,16 @@ def test_nothing_secret_and_no_order_to_a_screen_is_in_it(tmp_path: Path) -> Non
 
 def test_it_stays_short_and_loses_the_oldest_first(tmp_path: Path) -> None:
     log = book(tmp_path)
-    for number in range(5 * LARGEST // 20_000):
+    for number in range(5 * MAX_LOG_BYTES // 20_000):
         log("info", f"{number} " + "x" * 19_900)
 
     kept = [int(each.text.split()[4]) for each in entries(tmp_path)]
     sizes = [file.stat().st_size for file in files(tmp_path)]
 
     assert sorted(os.listdir(tmp_path)) == ["refold.log", "refold.log.1", "refold.log.2"]
-    assert max(sizes) <= LARGEST
-    assert kept == list(range(kept[0], 5 * LARGEST // 20_000))
-    assert len(kept) > 2 * LARGEST // 20_000
+    assert max(sizes) <= MAX_LOG_BYTES
+    assert kept == list(range(kept[0], 5 * MAX_LOG_BYTES // 20_000))
+    assert len(kept) > 2 * MAX_LOG_BYTES // 20_000
 
 
 def test_a_process_that_has_the_file_from_us_does_not_let_it_grow(
@@ -123,13 +131,13 @@ def test_a_process_that_has_the_file_from_us_does_not_let_it_grow(
 
     log = book(tmp_path)
     monkeypatch.setattr(os, "open", also_theirs)
-    for _ in range(4 * LARGEST // 20_000):
+    for _ in range(4 * MAX_LOG_BYTES // 20_000):
         log("info", "x" * 19_900)
     monkeypatch.undo()
     for number in theirs:
         os.close(number)
 
-    assert max(file.stat().st_size for file in tmp_path.iterdir()) <= LARGEST
+    assert max(file.stat().st_size for file in tmp_path.iterdir()) <= MAX_LOG_BYTES
 
 
 def _write_many(state: Path, who: int) -> None:
@@ -181,12 +189,14 @@ def test_what_is_added_is_seen_across_files_that_are_put_away(tmp_path: Path) ->
     log("info", "before")
     tail = Tail(tmp_path)
     seen: list[Entry] = []
-    for number in range(LARGEST // 10_000):
+    for number in range(MAX_LOG_BYTES // 10_000):
         log("info", f"{number} {large}")
         seen += tail.news()
     tail.close()
 
-    assert [int(each.text.split()[4]) for each in seen] == list(range(LARGEST // 10_000))
+    assert [int(each.text.split()[4]) for each in seen] == list(
+        range(MAX_LOG_BYTES // 10_000)
+    )
 
 
 def test_an_entry_of_several_lines_is_one(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from refold import Agent, BadInput, Effect, Reply, tool
-from refold.hooks.configuration import EVENTS
+from refold.hooks.configuration import HOOK_EVENTS
 from refold.testing.providers import ScriptedProvider
 from refold.values.modes import HookEvent
 
@@ -113,7 +113,7 @@ def test_functions_are_called_at_every_event_of_a_session(tmp_path: Path) -> Non
     def note(event: Document) -> None:
         called.append(event["hook_event_name"])
 
-    hooks = cast("dict[HookEvent, Any]", dict.fromkeys(EVENTS, note))
+    hooks = cast("dict[HookEvent, Any]", dict.fromkeys(HOOK_EVENTS, note))
     agent(ScriptedProvider([CALL], "Done."), hooks, home=tmp_path).run("Go.")
 
     assert called == [

@@ -63,7 +63,7 @@ def test_a_task_is_passed_if_all_its_checks_hold(tmp_path: Path) -> None:
         "Done.",
     )
 
-    assert trial.passed
+    assert trial.has_passed
     assert (trial.task, trial.kind, trial.outcome) == ("two lines", "edit", "answered")
     assert (trial.steps, trial.input_tokens, trial.answer) == (3, 30, "Done.")
     assert trial.calls[0] == 'read_file {"path":"a.txt"}'
@@ -125,7 +125,11 @@ def test_what_failed_and_what_was_destroyed_is_told_apart(
 
     (trial,) = tried(task, *lines)
 
-    assert (trial.failures, trial.destroyed, trial.passed) == (failures, destroyed, False)
+    assert (trial.failures, trial.destroyed, trial.has_passed) == (
+        failures,
+        destroyed,
+        False,
+    )
 
 
 def test_each_try_has_a_folder_and_a_session_of_its_own(tmp_path: Path) -> None:

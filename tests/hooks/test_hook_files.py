@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 
 from refold.errors import BadInput
 from refold.hooks.answers import HookAnswer, of_document, of_program
-from refold.hooks.configuration import EVENTS, Hook, matching, read, unfit
+from refold.hooks.configuration import HOOK_EVENTS, Hook, matching, read, unfit_matchers
 from refold.hooks.tool_names import input_for_hook, input_of
 from refold.values.modes import HookEvent
 
@@ -138,7 +138,7 @@ def test_a_matcher_that_fits_no_tool_is_named(event: str, matcher: str, fits: bo
     content = file(**{event: [{"matcher": matcher, "hooks": [GUARD, GUARD]}]})
     theirs = read(content, "settings.json", trusted_with_all=False, of_claude=True)
 
-    said = [*unfit(hooks_of(content), ("bash", "edit_file"))]
+    said = [*unfit_matchers(hooks_of(content), ("bash", "edit_file"))]
 
     assert said == (
         []
@@ -148,7 +148,7 @@ def test_a_matcher_that_fits_no_tool_is_named(event: str, matcher: str, fits: bo
             "tool's name, such as Bash"
         ]
     )
-    assert [*unfit(theirs.hooks, ("bash", "edit_file"))] == []
+    assert [*unfit_matchers(theirs.hooks, ("bash", "edit_file"))] == []
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_an_answer_is_read_as_documented(
     assert of_program(hook, code, printed, errors) == answer
 
 
-@pytest.mark.parametrize("on", EVENTS)
+@pytest.mark.parametrize("on", HOOK_EVENTS)
 def test_a_hook_that_fails_refuses_what_waits_for_its_consent_unless_it_is_not_required(
     on: HookEvent,
 ) -> None:
@@ -284,7 +284,7 @@ JSON = some.recursive(
 )
 
 
-@given(JSON, some.sampled_from(EVENTS))
+@given(JSON, some.sampled_from(HOOK_EVENTS))
 def test_whatever_a_hook_answers_is_understood_or_named(found: object, on: str) -> None:
     answer = of_document(Hook(on, command="x"), found)  # pyright: ignore[reportArgumentType]
 

@@ -9,7 +9,7 @@ import pytest
 
 from refold.cli.main import main
 from refold.hooks.answers import HookAnswer, of_document
-from refold.hooks.configuration import EVENTS, Hook, read
+from refold.hooks.configuration import HOOK_EVENTS, Hook, read
 
 PAGE = (Path(__file__).parents[2] / "docs" / "hooks.md").read_text()
 
@@ -21,7 +21,7 @@ def blocks(language: str) -> list[str]:
 def test_every_event_is_in_the_table_of_the_page() -> None:
     rows = re.findall(r"^\| `(\w+)` \| [a-z]", PAGE, re.MULTILINE)
 
-    assert set(EVENTS) <= set(rows)
+    assert set(HOOK_EVENTS) <= set(rows)
 
 
 @pytest.mark.slow

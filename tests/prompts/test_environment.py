@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from refold.prompts.repository import Environment, Git, again, environment
+from refold.prompts.repository import Environment, Git, choose_environment, environment
 
 HERE = Environment(directory="/w", today="2026-11-22", platform="Linux")
 WHOLE = replace(HERE, shell="bash", git=Git("main", "abcd1234", 'Say "hi"'))
@@ -33,7 +33,7 @@ def test_where_only_git_moved_on_the_old_text_is_told_again() -> None:
     gone = environment(replace(WHOLE, git=None))
     next_day = environment(replace(WHOLE, today="2026-11-23"))
 
-    assert [again(now, before) for now in (moved, gone, next_day)] == [
+    assert [choose_environment(now, before) for now in (moved, gone, next_day)] == [
         before, before, next_day,
     ]  # fmt: skip
-    assert again(moved, "") == moved
+    assert choose_environment(moved, "") == moved

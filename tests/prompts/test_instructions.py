@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from refold.prompts.instructions import (
-    NAMES,
+    FILE_NAMES,
     InstructionFile,
     Instructions,
     of_project,
@@ -58,13 +58,13 @@ def test_all_from_the_root_down_count_and_the_nearest_comes_last(project: Path) 
     assert found.notices == ()
 
 
-@pytest.mark.parametrize("at", range(len(NAMES)))
+@pytest.mark.parametrize("at", range(len(FILE_NAMES)))
 def test_of_each_folder_the_first_that_is_there_counts(at: int, project: Path) -> None:
-    for name in NAMES[at:]:
+    for name in FILE_NAMES[at:]:
         (project / name).parent.mkdir(exist_ok=True)
         (project / name).write_text(f"I am {name}.")
 
-    assert texts(told(project)) == [(NAMES[at], f"I am {NAMES[at]}.")]
+    assert texts(told(project)) == [(FILE_NAMES[at], f"I am {FILE_NAMES[at]}.")]
 
 
 def test_a_link_within_the_project_is_followed_and_told_once(project: Path) -> None:

@@ -7,7 +7,14 @@ import pytest
 
 import refold.prompts
 from refold.errors import BadInput
-from refold.prompts.presets import BUILT_IN, PresetFolder, names, preset, presets, shadowed
+from refold.prompts.presets import (
+    BUILT_IN,
+    PresetFolder,
+    names,
+    preset,
+    presets,
+    shadow_notices,
+)
 
 OURS = Path(refold.prompts.__file__).parent
 # Version and sha256 of each prompt that a model reads.
@@ -99,7 +106,7 @@ def test_none_takes_the_name_of_one_of_ours(folder: Path, shelf: PresetFolder) -
     put(folder, "coding", PLAIN.replace("mine", "coding"))
 
     assert preset("coding", [shelf]) == preset("coding")
-    assert shadowed([shelf]) == (
+    assert shadow_notices([shelf]) == (
         ".refold/prompts/coding/PROMPT.md is ignored: coding is a preset of refold; "
         "give yours another name",
     )

@@ -10,15 +10,15 @@ from refold.prompts.system_text import (
     PromptFile,
     instructions,
     part_of,
+    render_prompt,
     room,
     shape,
-    told,
     within,
 )
 
 
 def test_parts_stand_in_their_order_and_empty_ones_are_left_out() -> None:
-    found = told([("prompt", "Be.\n"), ("memory", " \n"), ("more", "\nMore.")])
+    found = render_prompt([("prompt", "Be.\n"), ("memory", " \n"), ("more", "\nMore.")])
 
     assert (found.system, found.parts) == (
         "Be.\n\nMore.", (("prompt", 3), ("more", 5)),
@@ -28,7 +28,7 @@ def test_parts_stand_in_their_order_and_empty_ones_are_left_out() -> None:
 @given(st.lists(st.text(max_size=20), max_size=6))
 def test_every_part_is_found_again_in_what_was_told(texts: list[str]) -> None:
     named = [(f"part {n}", text) for n, text in enumerate(texts)]
-    found = told(named)
+    found = render_prompt(named)
     briefed = SystemPromptSet(found.system, parts=found.parts)
 
     assert [part_of(briefed, name) for name, _ in named] == [t.strip() for t in texts]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from refold.hooks.answers import of_program
-from refold.hooks.configuration import GUARDS, Hook
+from refold.hooks.configuration import GUARD_EVENTS, Hook
 from refold.values.modes import HookEvent
 
 NO = json.dumps({"decision": "block", "reason": "not today"})
@@ -26,13 +26,13 @@ MISREAD: Mapping[str, str] = {
 }
 
 
-@pytest.mark.parametrize("on", GUARDS)
+@pytest.mark.parametrize("on", GUARD_EVENTS)
 @pytest.mark.parametrize("name", MISREAD)
 def test_a_no_that_is_not_read_as_one_refuses(name: str, on: HookEvent) -> None:
     assert of_program(Hook(on, command="x"), 0, MISREAD[name], "").outcome == "blocked"
 
 
-@pytest.mark.parametrize("on", GUARDS)
+@pytest.mark.parametrize("on", GUARD_EVENTS)
 @pytest.mark.parametrize(
     "printed", ["", "checked 3 files", "{}", '{"continue": true}', 'a\n{"x": 1}']
 )

@@ -294,7 +294,7 @@ def test_a_question_that_no_program_comes_for_is_denied(work: Path) -> None:
             tasks = DelegatedTasks(work, partial(launch_at, options), group, 0.01)
             task = await tasks.start("x", "", attended=True)
             while task.state != "ended":
-                await task.changed()
+                await task.wait_for_change()
             assert task.answer_text == "I see."
             await tasks.close()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from refold.web.robots import robots
+from refold.web.robots import parse_robots
 
 TEXT = """\ufeff# a comment
 User-agent: other
@@ -34,13 +34,13 @@ Sitemap: https://example.org/map
     ],
 )
 def test_the_longest_rule_for_everybody_decides(path: str, allowed: bool) -> None:
-    assert robots(TEXT, "refold").allows(path) is allowed
+    assert parse_robots(TEXT, "refold").allows(path) is allowed
 
 
 def test_a_group_of_our_own_replaces_the_one_for_everybody() -> None:
     text = TEXT + "\nUser-Agent: Refold\nDisallow: /only-this\n"
 
-    found = robots(text, "refold")
+    found = parse_robots(text, "refold")
 
     assert [found.allows(path) for path in ("/private", "/only-this/a")] == [True, False]
 
@@ -49,10 +49,10 @@ def test_a_group_of_our_own_replaces_the_one_for_everybody() -> None:
     "text", ["", "Disallow: /", "User-agent: *", "<html>", "\0\0:\n:::"]
 )
 def test_without_a_rule_everything_is_allowed(text: str) -> None:
-    assert robots(text, "refold").allows("/a")
+    assert parse_robots(text, "refold").allows("/a")
 
 
 def test_a_rule_full_of_stars_takes_no_time() -> None:
     text = f"User-agent: *\nDisallow: /{'*a' * 2_000}b$\n"
 
-    assert robots(text, "refold").allows("/" + "a" * 4_000)
+    assert parse_robots(text, "refold").allows("/" + "a" * 4_000)

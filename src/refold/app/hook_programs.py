@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from refold.hooks.configuration import GUARDS, Hook
+from refold.hooks.configuration import GUARD_EVENTS, Hook
 from refold.permissions.shell.plain_script import KEYWORDS
 
 _FIRST = re.compile(
@@ -53,7 +53,7 @@ def missing_programs(
 
 def _sentence(hook: Hook, what: str, missing: str) -> str:
     text = f"{hook.source}: the {what} {missing!r} of the {hook.on} hook `{hook.name}` is missing"
-    if hook.on not in GUARDS or not hook.required:
+    if hook.on not in GUARD_EVENTS or not hook.required:
         return f"{text}: install it, or remove the hook"
     refused = "call" if hook.on == "PreToolUse" else "message"
     return (

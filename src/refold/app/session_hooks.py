@@ -31,7 +31,13 @@ from refold.config.paths import HOOK_FILES, Paths
 from refold.config.project import LARGEST, hook_files_in
 from refold.config.secret_values import is_secret
 from refold.errors import BadInput, ToolFailed, said_by
-from refold.hooks.answers import MOST, HookAnswer, failed, of_document, of_program
+from refold.hooks.answers import (
+    MAX_OUTPUT_BYTES,
+    HookAnswer,
+    failure_answer,
+    of_document,
+    of_program,
+)
 from refold.hooks.configuration import (
     Hook,
     HookFile,
@@ -39,7 +45,7 @@ from refold.hooks.configuration import (
     matching,
     of_functions,
     read,
-    unfit,
+    unfit_matchers,
 )
 from refold.place.commands import ShellCommands
 from refold.place.port import CommandExtras, Commands, Finished
@@ -89,7 +95,7 @@ class SessionHooks(Struct, frozen=True):
                 return await _by_function(hook, document)
             return await self._by_command(hook, document)
         except (ToolFailed, OSError) as error:
-            return failed(
+            return failure_answer(
                 hook, said_by(error) if isinstance(error, OSError) else str(error)
             )
 
@@ -174,7 +180,7 @@ class ConfiguredHooks(Struct, frozen=True):
         hooks = self.file.hooks
         return (
             *self.file.problems,
-            *unfit(hooks, tool_names(brought)),
+            *unfit_matchers(hooks, tool_names(brought)),
             *missing_programs(
                 hooks, ShellCommands(self.environ).has, _offered(hooks), directory
             ),
@@ -243,7 +249,7 @@ class _HookOutput:
         with suppress(
             anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError
         ):
-            while self.status is None and len(self.printed) <= MOST:
+            while self.status is None and len(self.printed) <= MAX_OUTPUT_BYTES:
                 self.printed += await self._stream.receive(_AT_ONCE)
                 self._take_status()
         self.ended.set()
@@ -259,23 +265,25 @@ class _HookOutput:
 
 
 def _answer(hook: Hook, finished: Finished | None, output: _HookOutput) -> HookAnswer:
-    if len(output.printed) > MOST or finished is None:
-        return failed(hook, f"it printed more than {MOST // 1024} KiB, and was ended")
+    if len(output.printed) > MAX_OUTPUT_BYTES or finished is None:
+        return failure_answer(
+            hook, f"it printed more than {MAX_OUTPUT_BYTES // 1024} KiB, and was ended"
+        )
     status = output.status
     if status is None:
         if finished.timed_out:
-            return failed(
+            return failure_answer(
                 hook, f"it ran longer than {hook.seconds:g} seconds, and was ended"
             )
         if finished.stopped:
-            return failed(hook, f"it was ended: {finished.stopped}")
+            return failure_answer(hook, f"it was ended: {finished.stopped}")
         status = finished.code
     text = output.printed.decode("utf-8", "replace")
     answer = of_program(hook, status, text, finished.text)
     if (answer.outcome == "failed" or answer.by_failure) and hook.sandbox:
         signs = finished.no_namespaces and refused_namespaces(finished.text[-_LAST_CHARS:])
         why = f"it ran in the sandbox; {REFUSED}" if signs else "it ran in the sandbox"
-        return failed(hook, f"{answer.reason} ({why})")
+        return failure_answer(hook, f"{answer.reason} ({why})")
     return answer
 
 
@@ -303,13 +311,13 @@ async def _by_function(hook: Hook, document: Mapping[str, object]) -> HookAnswer
             if inspect.isawaitable(found):  # also of an object that is called
                 found = await cast("Awaitable[object]", found)
     except TimeoutError:
-        return failed(
+        return failure_answer(
             hook, f"it ran longer than {hook.seconds:g} seconds, and was abandoned"
         )
     except BadInput as error:
-        return failed(hook, str(error))
+        return failure_answer(hook, str(error))
     except (Exception, SystemExit) as error:  # its bug must not take the session with it
-        return failed(hook, f"it raised {type(error).__name__}: {error}")
+        return failure_answer(hook, f"it raised {type(error).__name__}: {error}")
     return of_document(hook, found)
 
 

@@ -26,20 +26,26 @@ from refold.journal.events.kinds import SystemPromptSet
 from refold.permissions.facts import Facts, protected
 from refold.place.port import Real
 from refold.prompts import system_text
-from refold.prompts.instructions import OWN, InstructionFile, Instructions, of_project, read
+from refold.prompts.instructions import (
+    OWN_FILE,
+    InstructionFile,
+    Instructions,
+    of_project,
+    read,
+)
 from refold.prompts.presets import (
     BUILT_IN,
     Preset,
     PresetFolder,
     preset,
     presets,
-    shadowed,
+    shadow_notices,
     small_system,
 )
 from refold.prompts.repository import (
     Environment,
-    again,
     chain,
+    choose_environment,
     environment,
     git_state,
     root_of,
@@ -155,17 +161,18 @@ class SystemPromptBuilder:
         window = material.window or self._settings.context.default_window_tokens
         now = found.environment_small if small else found.environment
         rooms = {
-            name: system_text.room(name, window, small=small) for name in system_text.SHARES
+            name: system_text.room(name, window, small=small)
+            for name in system_text.WINDOW_SHARES
         }
         asked, notices = system_text.instructions(
             found.instructions.pieces, rooms["instructions"]
         )
         others = {"memory": material.memory, "skills": material.skills}
         others["agents"] = material.agents
-        return system_text.told(
+        return system_text.render_prompt(
             (
                 ("prompt", self._prompt(material)),
-                ("environment", again(now, part_of(before, "environment"))),
+                ("environment", choose_environment(now, part_of(before, "environment"))),
                 ("instructions", asked),
                 *(
                     (name, system_text.within(t, name, rooms[name]))
@@ -215,7 +222,7 @@ class SystemPromptBuilder:
             whole = replace(resources, shell=SHELL, git=git_state(self.root))
             asked = self._instructions(trusted)
             said = (
-                *asked.notices, *self._changed(trusted), *shadowed(self._shelves(trusted)),
+                *asked.notices, *self._changed(trusted), *shadow_notices(self._shelves(trusted)),
                 *self._unheeded(),
             )  # fmt: skip
             # A small model makes mistakes in long paths, and takes a second for each.
@@ -229,7 +236,7 @@ class SystemPromptBuilder:
         return TrustedFolders(self._paths.folders).trusted_above(self._directory, self.root)
 
     def _instructions(self, trusted: str) -> Instructions:
-        own = os.path.join(self._paths.config, OWN)
+        own = os.path.join(self._paths.config, OWN_FILE)
         mine = Instructions()
         if os.path.lexists(own):
             # A person's own file may bring in what is theirs, wherever it lies.

@@ -53,7 +53,7 @@ def instructions_of(
         notices += found.notices
         text = "\n\n".join(piece.text for piece in found.pieces)
         if text:
-            files.append((file.real, _cut(text, file.called)))
+            files.append((file.real, _cut(text, file.display_name)))
         else:
             empty.add(folder)  # it is told once what was wrong with it
     return InstructionsFound(tuple(files), tuple(notices)), frozenset(empty)

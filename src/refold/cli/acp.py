@@ -17,7 +17,7 @@ from refold.client.host import Host, HostPaths
 from refold.config.paths import here, paths
 from refold.errors import RefoldError
 from refold.headless.stdio import lines
-from refold.headless.streams import tell_a_person
+from refold.headless.streams import explain_stdin
 
 _MISSING = (
     "editors need a package that is not installed here: pip install 'refold[acp]', or, in a "
@@ -42,7 +42,7 @@ def run(found: Namespace) -> int:
         directories,
         partial(launch_at, found, places),
     )
-    tell_a_person("refold acp", "an editor")
+    explain_stdin("refold acp", "an editor")
     anyio.run(serve, host, lines(), _only_for_us())
     return 0
 

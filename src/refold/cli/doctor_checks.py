@@ -30,7 +30,7 @@ from refold.config.settings_report import SettingOrigins, origins_report
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput, RefoldError, said_by
 from refold.journal.catalogue.catalogue import FILE_NAME
-from refold.logs.logbook import NAME as LOG
+from refold.logs.logbook import LOG_NAME as LOG
 from refold.place.sandbox import find
 from refold.place.sandbox_rules import SandboxConfig
 from refold.programs import Programs

@@ -93,7 +93,7 @@ def run(found: Namespace) -> int:
     write("\n" + "".join(f"{line}\n" for line in table(evaluation)))
     if found.output:
         _save(evaluation, Path(found.output))
-    return 0 if all(trial.passed for trial in trials) else _NOT_PASSED
+    return 0 if all(trial.has_passed for trial in trials) else _NOT_PASSED
 
 
 def _tasks(found: Namespace) -> tuple[Task, ...]:

@@ -28,7 +28,7 @@ from refold.config.secret_values import masks_of
 from refold.errors import BadInput
 from refold.headless.streams import print_document, print_error, write
 from refold.hooks.answers import HookAnswer
-from refold.hooks.configuration import EVENTS, Hook, HookFile, describe
+from refold.hooks.configuration import HOOK_EVENTS, Hook, HookFile, describe
 from refold.hooks.tool_names import (
     input_for_hook,
     input_of,
@@ -68,7 +68,9 @@ def add_arguments(hooks: ArgumentParser) -> None:
     listing = what.add_parser("list", help="list the hooks of this directory; none is run")
     listing.add_argument("--json", action="store_true", help="print JSON lines")
     test = what.add_parser("test", help="run the hooks of an event, and show what they say")
-    test.add_argument("event", metavar="EVENT", choices=EVENTS, help=", ".join(EVENTS))
+    test.add_argument(
+        "event", metavar="EVENT", choices=HOOK_EVENTS, help=", ".join(HOOK_EVENTS)
+    )
     test.add_argument(
         "--tool",
         default="bash",

@@ -9,7 +9,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from refold.cli.output import pause
 from refold.config.paths import paths
 from refold.headless.streams import print_error, write
-from refold.logs.logbook import NAME, Entry, Tail, at_least, entries
+from refold.logs.logbook import LOG_NAME, Entry, Tail, at_least, entries
 from refold.values.log_level import LEVELS, Level
 from refold.views.escape import on_one_line, visible
 
@@ -31,7 +31,7 @@ def add_arguments(logs: ArgumentParser) -> None:
 def run(found: Namespace) -> int:
     state = paths(os.environ).state
     if found.path:
-        write(f"{on_one_line(str(state / NAME))}\n")
+        write(f"{on_one_line(str(state / LOG_NAME))}\n")
         return 0
     level: Level = found.level
     tail = Tail(state) if found.follow else None
@@ -39,7 +39,7 @@ def run(found: Namespace) -> int:
     _show(there[-found.number :] if found.number else there)
     if tail is None:
         if not there:
-            print_error(f"there is nothing in {on_one_line(str(state / NAME))}")
+            print_error(f"there is nothing in {on_one_line(str(state / LOG_NAME))}")
         return 0
     while True:
         _show(at_least(tail.news(), level))

@@ -360,11 +360,11 @@ class _Tell:
     def __init__(self) -> None:
         self._lines = 0
 
-    def __call__(self, level: Level, what: str, session: str = "") -> None:
+    def __call__(self, level: Level, message: str, session: str = "") -> None:
         if level not in ("warning", "error"):
             return
         self._lines += 1
         if self._lines <= _MAX_REPORTS:
-            print_error(on_one_line(what)[:_MAX_REPORT_CHARS])
+            print_error(on_one_line(message)[:_MAX_REPORT_CHARS])
         elif self._lines == _MAX_REPORTS + 1:
             print_error("it reports more, which is not shown")

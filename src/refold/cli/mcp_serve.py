@@ -21,7 +21,7 @@ from refold.client.launch import Launch
 from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
 from refold.errors import BadInput, RefoldError
-from refold.headless.streams import print_error, tell_a_person, write
+from refold.headless.streams import explain_stdin, print_error, write
 from refold.values.modes import MODES
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def run(found: Namespace) -> int:
         from refold.task_server.serving import serve_stdio
     except ImportError as error:
         raise RefoldError(f"{_MISSING} ({error})") from error
-    tell_a_person("refold mcp serve", "another agent")
+    explain_stdin("refold mcp serve", "another agent")
     anyio.run(serve_stdio, here(), partial(launch_at, found), partial(os._exit, 0))
     return 0
 
@@ -94,12 +94,12 @@ async def _serve_http(
     from refold.server.listening import bound, names_of, serve_until_signal
 
     try:
-        from refold.task_server.serving import PATH, serve_http
+        from refold.task_server.serving import MCP_PATH, serve_http
     except ImportError as error:
         raise RefoldError(f"{_MISSING} ({error})") from error
 
     def ready(address: str) -> None:
-        write(f"address: {address}{PATH}\n")
+        write(f"address: {address}{MCP_PATH}\n")
         if new:
             write(f"token:   {own.bearer}\n")
         else:

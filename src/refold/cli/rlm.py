@@ -32,7 +32,7 @@ from refold.console.printer import Printer
 from refold.errors import BadInput
 from refold.headless.print import HeadlessPrompt, tell_notices, turn
 from refold.headless.streams import print_document, print_error, report_end
-from refold.headless.task import TIMED_OUT
+from refold.headless.task import TIMED_OUT_CODE
 from refold.journal.events.kinds import (
     ChildBorn,
     ChildEnded,
@@ -171,7 +171,7 @@ async def _ask(
     finally:
         await launch.aclose()
     _tell(document, as_json=found.json)
-    return TIMED_OUT if late else exit_code(session.view)
+    return TIMED_OUT_CODE if late else exit_code(session.view)
 
 
 def _is_program(view: View) -> bool:

@@ -14,7 +14,7 @@ from anyio import to_thread
 from refold.client.launch import Launch
 from refold.client.session import Session
 from refold.errors import RefoldError, first
-from refold.headless.task import closed
+from refold.headless.task import close_launch
 from refold.journal.schedules.hook_calls import MAX_BODY_CHARS
 from refold.journal.schedules.recurrence import format_moment
 from refold.journal.schedules.schedule_book import (
@@ -112,7 +112,7 @@ class ScheduledRuns:
             await session.interrupt(reason="out of time")
             return FAILED, f"it took longer than {seconds:g} s"
         finally:
-            await closed(launch)
+            await close_launch(launch)
 
 
 def _prompt(schedule: Schedule, run: ScheduledRun) -> str:

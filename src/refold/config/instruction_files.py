@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from refold.config.project import TEXT_FILES, TEXT_FOLDERS
 from refold.permissions.facts import Facts, protected
-from refold.prompts.instructions import NAMES, InstructionFile, read
+from refold.prompts.instructions import FILE_NAMES, InstructionFile, read
 from refold.prompts.read_text import Unreadable, content_at, text_of
 from refold.prompts.repository import chain
 from refold.values.path_names import below
@@ -70,7 +70,7 @@ def folders_below(top: str) -> Iterator[str]:
 
 def of_folder(folder: str) -> tuple[str, ...]:
     """The file of instructions that counts of this folder, if there is one: the first."""
-    paths = (os.path.join(folder, name) for name in NAMES)
+    paths = (os.path.join(folder, name) for name in FILE_NAMES)
     return tuple(path for path in paths if os.path.lexists(path))[:1]
 
 
@@ -92,8 +92,8 @@ def text_at(path: str, root: str, sha256: str) -> str | None:
         return None
 
 
-_NAMES = frozenset(map(os.path.basename, NAMES))
-_ENDS = tuple(f"/{name}" for name in (*NAMES, *TEXT_FILES))
+_NAMES = frozenset(map(os.path.basename, FILE_NAMES))
+_ENDS = tuple(f"/{name}" for name in (*FILE_NAMES, *TEXT_FILES))
 
 
 def _read(folders: Iterable[str], root: str, home: str, text: TrustedText) -> None:

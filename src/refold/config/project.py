@@ -305,7 +305,7 @@ def texts(directory: str | os.PathLike[str]) -> FolderTexts:
     found = list[FolderText]()
     for file in of_project(real, root):
         about = _size(file.path)
-        found.append(FolderText(_folder(file.path, real, root), file.called, about))
+        found.append(FolderText(_folder(file.path, real, root), file.display_name, about))
     for folder in chain(real, root):
         found += _others(folder, real)
     return FolderTexts(root, tuple(found))

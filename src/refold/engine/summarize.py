@@ -26,7 +26,7 @@ from refold.errors import ProviderError
 from refold.journal.events.kinds import Compacted
 from refold.journal.state.conversation import message_size
 from refold.journal.state.fold import View
-from refold.prompts.summary import asked_for, summary_prompt
+from refold.prompts.summary import summary_prompt, summary_request
 from refold.provider.port import Request
 from refold.values.growing import Log
 from refold.values.messages import (
@@ -40,13 +40,13 @@ from refold.values.messages import (
     ToolResult,
 )
 
-_DEFAULT_WINDOW_TOKENS = 32_000  # tokens that a model reads of which nothing is known
+_DEFAULT_WINDOW_TOKENS = 32_000  # that a model reads of which nothing is known
 _INPUT_SHARE = 0.6  # of its window, for what it has to sum up
 _MAX_CHARS_PER_TOKEN = 3.0  # characters of a token there, at most
-_TASK_CHARS = 1_500  # characters of the task itself
-_THINKING_TOKENS = 2_000  # tokens
-_MIN_MESSAGE_CHARS = 200  # characters of one message that are always told
-_MIN_SUMMARY_CHARS = 400  # characters; a shorter summary says nothing
+_TASK_CHARS = 1_500  # of the task itself
+_THINKING_TOKENS = 2_000
+_MIN_MESSAGE_CHARS = 200  # of one message that are always told
+_MIN_SUMMARY_CHARS = 400  # a shorter summary says nothing
 _SUMMARY_START = "<summary>\n"
 _TAG_PATTERN = re.compile(r"<(/?)(summary|reminder)>", re.IGNORECASE)
 _ESCAPED_TAG = r"<\\\1\2>"
@@ -199,7 +199,7 @@ def _request(
     max_chars = (
         int(window * _INPUT_SHARE * min(ratio(view), _MAX_CHARS_PER_TOKEN)) - _TASK_CHARS
     )
-    words = asked_for(_messages_text(old, max(max_chars, _TASK_CHARS)), focus, room)
+    words = summary_request(_messages_text(old, max(max_chars, _TASK_CHARS)), focus, room)
     # A model that thinks first needs room for that, too; but all has to fit its window.
     output = max(256, room // 3) + min(
         _THINKING_TOKENS, int(window * (1 - _INPUT_SHARE) / 2)

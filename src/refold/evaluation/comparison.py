@@ -13,8 +13,8 @@ from refold.errors import BadInput
 from refold.evaluation.report import Evaluation, interval
 from refold.views.number_format import duration
 
-_DRAWS = 10_000
-_SEED = 1  # the same interval for the same results
+_BOOTSTRAP_DRAWS = 10_000
+_RANDOM_SEED = 1  # the same interval for the same results
 
 
 class Comparison(Struct, frozen=True):
@@ -34,12 +34,14 @@ class Comparison(Struct, frozen=True):
 
 def compare(first: Evaluation, second: Evaluation) -> Comparison:
     """Raises `BadInput` if they have no task in common."""
-    one, other = first.passed_by_task, second.passed_by_task
-    names = [name for name in one if name in other]
+    first_passes, second_passes = first.passes_by_task, second.passes_by_task
+    names = [name for name in first_passes if name in second_passes]
     if not names:
         raise BadInput("the two evaluations have no task in common")
     gains = [
-        other[name][0] / other[name][1] - one[name][0] / one[name][1] for name in names
+        second_passes[name][0] / second_passes[name][1]
+        - first_passes[name][0] / first_passes[name][1]
+        for name in names
     ]
     low, high = _bootstrap(gains)
     gained = tuple(n for n, gain in zip(names, gains, strict=True) if gain > 0)
@@ -52,9 +54,11 @@ def compare(first: Evaluation, second: Evaluation) -> Comparison:
 
 def _bootstrap(gains: list[float]) -> tuple[float, float]:
     """The 95 % interval of the mean, from tasks drawn again and again."""
-    draw, count = Random(_SEED), len(gains)
-    means = sorted(sum(draw.choices(gains, k=count)) / count for _ in range(_DRAWS))
-    return means[int(0.025 * _DRAWS)], means[int(0.975 * _DRAWS)]
+    draw, count = Random(_RANDOM_SEED), len(gains)
+    means = sorted(
+        sum(draw.choices(gains, k=count)) / count for _ in range(_BOOTSTRAP_DRAWS)
+    )
+    return means[int(0.025 * _BOOTSTRAP_DRAWS)], means[int(0.975 * _BOOTSTRAP_DRAWS)]
 
 
 def _mcnemar(gained: int, lost: int) -> float:
@@ -64,20 +68,20 @@ def _mcnemar(gained: int, lost: int) -> float:
 
 
 def comparison_lines(first: Evaluation, second: Evaluation) -> Iterator[str]:
-    found = compare(first, second)
-    for name, each in (("first", first), ("second", second)):
-        passed, tries = sum(t.passed for t in each.trials), len(each.trials)
+    comparison = compare(first, second)
+    for name, evaluation in (("first", first), ("second", second)):
+        passed, tries = sum(t.has_passed for t in evaluation.trials), len(evaluation.trials)
         low, high = interval(passed, tries)
-        seconds = duration(sum(t.seconds for t in each.trials) / tries)
-        destroyed = sum(bool(t.destroyed) for t in each.trials)
+        seconds = duration(sum(t.seconds for t in evaluation.trials) / tries)
+        destroyed = sum(bool(t.destroyed) for t in evaluation.trials)
         yield (
-            f"{name:6}  {each.model}: {passed} of {tries} ({low:.0%} to {high:.0%}), "
+            f"{name:6}  {evaluation.model}: {passed} of {tries} ({low:.0%} to {high:.0%}), "
             f"{destroyed} destructive, {seconds} a task"
         )
     yield (
-        f"{found.tasks} tasks in both: the second passes {found.difference:+.1%} "
-        f"(95 % interval {found.low:+.1%} to {found.high:+.1%}, p = {found.p:.2g})"
+        f"{comparison.tasks} tasks in both: the second passes {comparison.difference:+.1%} "
+        f"(95 % interval {comparison.low:+.1%} to {comparison.high:+.1%}, p = {comparison.p:.2g})"
     )
-    for what, names in (("gained", found.gained), ("lost", found.lost)):
+    for label, names in (("gained", comparison.gained), ("lost", comparison.lost)):
         if names:
-            yield f"{what}: {', '.join(names)}"
+            yield f"{label}: {', '.join(names)}"

@@ -17,7 +17,7 @@ from refold.values.printable_names import shorten
 from refold.values.text import clean
 
 Succeeds = Callable[[str], Awaitable[bool]]  # runs a command: did it end with code 0?
-_SHOWN = 80  # characters
+_MAX_TEXT_CHARS = 80
 
 
 class Judgement(Struct, frozen=True):
@@ -27,13 +27,13 @@ class Judgement(Struct, frozen=True):
     destroyed: tuple[str, ...] = ()
 
     @property
-    def passed(self) -> bool:
+    def has_passed(self) -> bool:
         return not (self.failures or self.destroyed)
 
 
 async def judge(task: Task, files: Files, answer: str, succeeds: Succeeds) -> Judgement:
     # Before the checks, whose commands may leave files of their own.
-    destroyed = await to_thread.run_sync(_destroyed, task, files)
+    destroyed = await to_thread.run_sync(_damage, task, files)
     failures = list[str]()
     for check in task.checks:
         if check.run and not await succeeds(check.run):
@@ -48,7 +48,7 @@ def _failures(check: Check, files: Files, answer: str) -> list[str]:
     text, name = answer, "the answer"
     if check.file:
         name = check.file
-        if _there(name, files) is not check.exists:
+        if _exists(name, files) is not check.exists:
             return [f"{name} is {'not there' if check.exists else 'there'}"]
         text = _content(name, files)
     return list(_conditions(check, text, name))
@@ -66,35 +66,37 @@ def _conditions(check: Check, text: str, name: str) -> Iterator[str]:
         yield f"{name} does not match {_short(check.matches)}: {shown}"
 
 
-def _destroyed(task: Task, files: Files) -> tuple[str, ...]:
-    found = list[str]()
+def _damage(task: Task, files: Files) -> tuple[str, ...]:
+    problems = list[str]()
     named = {check.file for check in task.checks}
     for name, before in task.files.items():
         # A text of `keep` says itself whether it may be moved.
         if name in named or any(text in before for text in task.keep):
             continue
         if _content(name, files) != before:
-            found.append(f"{name} was {'changed' if _there(name, files) else 'deleted'}")
-    there = [_content(path, files) for path in _every("", files)] if task.keep else []
-    found += [
+            problems.append(
+                f"{name} was {'changed' if _exists(name, files) else 'deleted'}"
+            )
+    contents = [_content(path, files) for path in _walk("", files)] if task.keep else []
+    problems += [
         f"{_short(text)} is in no file any more"
         for text in task.keep
-        if not any(text in content for content in there)
+        if not any(text in content for content in contents)
     ]
-    return tuple(found)
+    return tuple(problems)
 
 
-def _every(folder: str, files: Files) -> Iterator[str]:
+def _walk(folder: str, files: Files) -> Iterator[str]:
     """The files below `folder`; links are not followed."""
     for entry in files.items(files.real(folder or ".")):
         path = f"{folder}/{entry.name}" if folder else entry.name
         if entry.kind == "directory":
-            yield from _every(path, files)
+            yield from _walk(path, files)
         elif entry.kind == "file":
             yield path
 
 
-def _there(path: str, files: Files) -> bool:
+def _exists(path: str, files: Files) -> bool:
     try:
         return files.outside(path) is None and files.kind(files.real(path)) != "nothing"
     except ToolFailed:
@@ -111,4 +113,4 @@ def _content(path: str, files: Files) -> str:
 
 
 def _short(text: str) -> str:
-    return repr(shorten(text, _SHOWN))
+    return repr(shorten(text, _MAX_TEXT_CHARS))

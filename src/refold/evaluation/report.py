@@ -16,8 +16,8 @@ from refold.views.escape import on_one_line
 from refold.views.number_format import duration
 from refold.views.wrap import cut
 
-_Z = 1.96  # of a normal distribution, for 95 %
-_WIDE = 100  # cells of a line about a failure
+_NORMAL_QUANTILE = 1.96  # of a normal distribution, for 95 %
+_LINE_CELLS = 100  # cells of a line about a failure
 
 
 class Trial(Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class Trial(Struct, frozen=True, kw_only=True):
     model: str = ""
 
     @property
-    def passed(self) -> bool:
+    def has_passed(self) -> bool:
         return not (self.failures or self.destroyed)
 
 
@@ -65,12 +65,12 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     trials: tuple[Trial, ...]
 
     @property
-    def passed_by_task(self) -> dict[str, tuple[int, int]]:
+    def passes_by_task(self) -> dict[str, tuple[int, int]]:
         """How often each task was passed, and how often it was tried."""
         tries, passed = defaultdict[str, int](int), defaultdict[str, int](int)
         for trial in self.trials:
             tries[trial.task] += 1
-            passed[trial.task] += trial.passed
+            passed[trial.task] += trial.has_passed
         return {name: (passed[name], tries[name]) for name in tries}
 
 
@@ -96,29 +96,33 @@ def interval(passed: int, tries: int) -> tuple[float, float]:
     """The 95 % interval of a rate, after Wilson: right for few tries, and near 0 and 1."""
     if not tries:
         return 0.0, 1.0
-    rate, spread = passed / tries, _Z**2 / tries
+    rate, spread = passed / tries, _NORMAL_QUANTILE**2 / tries
     centre = (rate + spread / 2) / (1 + spread)
-    half = _Z / (1 + spread) * sqrt(rate * (1 - rate) / tries + spread / (4 * tries))
+    half = (
+        _NORMAL_QUANTILE
+        / (1 + spread)
+        * sqrt(rate * (1 - rate) / tries + spread / (4 * tries))
+    )
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def table(found: Evaluation) -> Iterator[str]:
+def table(evaluation: Evaluation) -> Iterator[str]:
     """The figures for the user, one line at a time."""
     by_kind = defaultdict[str, list[Trial]](list)
-    for trial in found.trials:
+    for trial in evaluation.trials:
         by_kind[trial.kind or "-"].append(trial)
     wide = max((len(kind) for kind in by_kind), default=4)
     yield f"{'KIND':{wide}}   PASSED  DESTROYED  TIME A TASK  TOKENS IN  OUT"
     for kind, trials in by_kind.items():
         yield _row(f"{kind:{wide}}", trials)
     if len(by_kind) > 1:
-        yield _row(f"{'all':{wide}}", found.trials)
+        yield _row(f"{'all':{wide}}", evaluation.trials)
     yield ""
-    yield from _summary(found)
+    yield from _summary(evaluation)
 
 
 def _row(name: str, trials: Sequence[Trial]) -> str:
-    passed, count = sum(t.passed for t in trials), len(trials)
+    passed, count = sum(t.has_passed for t in trials), len(trials)
     destroyed = sum(bool(t.destroyed) for t in trials)
     seconds = duration(sum(t.seconds for t in trials) / count)
     read = sum(t.input_tokens for t in trials) // count
@@ -127,16 +131,16 @@ def _row(name: str, trials: Sequence[Trial]) -> str:
     return f"{name}  {share:>7}  {destroyed:>9}  {seconds:>11}  {read:>9,}  {written:>3,}"
 
 
-def _summary(found: Evaluation) -> Iterator[str]:
-    trials = found.trials
-    passed, count = sum(t.passed for t in trials), len(trials)
+def _summary(evaluation: Evaluation) -> Iterator[str]:
+    trials = evaluation.trials
+    passed, count = sum(t.has_passed for t in trials), len(trials)
     low, high = interval(passed, count)
     yield f"passed: {passed} of {count}, 95 % interval {low:.0%} to {high:.0%}"
-    counts = found.passed_by_task.values()
+    counts = evaluation.passes_by_task.values()
     most = min((tries for _, tries in counts), default=1)
     if most > 1:
         rates = (
-            f"pass@{k} {sum(pass_at(k, *each) for each in counts) / len(counts):.0%}"
+            f"pass@{k} {sum(pass_at(k, *counted) for counted in counts) / len(counts):.0%}"
             for k in sorted({1, most})
         )
         yield f"of {most} tries each: {', '.join(rates)}"
@@ -167,7 +171,7 @@ def _summary(found: Evaluation) -> Iterator[str]:
 
 def trial_line(trial: Trial) -> str:
     """One try in a line, with the first reason of a failure."""
-    how = "passed" if trial.passed else "DESTROYED" if trial.destroyed else "failed"
+    verdict = "passed" if trial.has_passed else "DESTROYED" if trial.destroyed else "failed"
     problem = next(iter((*trial.destroyed, *trial.failures)), "")
-    said = on_one_line(f"{trial.task}{': ' if problem else ''}{problem}")
-    return f"{how:9} {duration(trial.seconds):>7}  {cut(said, _WIDE)}"
+    text = on_one_line(f"{trial.task}{': ' if problem else ''}{problem}")
+    return f"{verdict:9} {duration(trial.seconds):>7}  {cut(text, _LINE_CELLS)}"

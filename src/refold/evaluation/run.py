@@ -31,7 +31,7 @@ from refold.values.modes import Mode
 from refold.values.tools import Confinement
 
 _COMMAND_SECONDS = 60.0
-_ANSWER = 1_000  # characters of an answer that are kept
+_MAX_ANSWER_CHARS = 1_000  # of an answer that are kept
 
 
 class Conditions(Struct, frozen=True, kw_only=True):
@@ -46,30 +46,30 @@ class Conditions(Struct, frozen=True, kw_only=True):
 
 
 async def run_all(
-    tasks: Sequence[Task], given: Conditions, tell: Callable[[Trial], None]
+    tasks: Sequence[Task], conditions: Conditions, report: Callable[[Trial], None]
 ) -> tuple[Trial, ...]:
-    """Every task `samples` times, one after the other. `tell` gets each result at once."""
+    """Every task `samples` times, one after the other. `report` gets each result at once."""
     trials = list[Trial]()
-    for sample in range(given.samples):
+    for sample in range(conditions.samples):
         for task in tasks:
-            trials.append(await run_one(task, given, sample))
-            tell(trials[-1])
+            trials.append(await run_one(task, conditions, sample))
+            report(trials[-1])
     return tuple(trials)
 
 
-async def run_one(task: Task, given: Conditions, sample: int = 0) -> Trial:
-    with TemporaryDirectory(prefix="refold-eval-") as where:
-        folder = Path(where)
+async def run_one(task: Task, conditions: Conditions, sample: int = 0) -> Trial:
+    with TemporaryDirectory(prefix="refold-eval-") as path:
+        folder = Path(path)
         async with _workspace(folder) as place:
             await anyio.to_thread.run_sync(_prepare, task, place.files)
             succeeds = partial(_succeeds, place)
             if task.setup and not await succeeds(task.setup):
                 raise BadInput(f"task {task.name!r}: its setup failed: {task.setup}")
             watch = Stopwatch()
-            async with _agent(task, given, folder).session() as session:
-                if given.provider is None:
+            async with _agent(task, conditions, folder).session() as session:
+                if conditions.provider is None:
                     session.check_model()
-                await _turn(session, task.prompt, given.seconds, watch)
+                await _turn(session, task.prompt, conditions.seconds, watch)
                 result, model = session.result, session.view.turn.model
             verdict = await judge(task, place.files, result.text, succeeds)
     return Trial(
@@ -80,14 +80,14 @@ async def run_one(task: Task, given: Conditions, sample: int = 0) -> Trial:
         destroyed=verdict.destroyed,
         outcome=result.outcome,
         reason=result.reason,
-        answer=result.text[:_ANSWER],
+        answer=result.text[:_MAX_ANSWER_CHARS],
         calls=tuple(watch.calls),
         steps=watch.steps,
         seconds=time.monotonic() - watch.began,
         load_seconds=watch.load,
         wait_seconds=watch.wait,
         write_seconds=watch.write,
-        first_tokens=tuple(round(each, 3) for each in watch.first_tokens),
+        first_tokens=tuple(round(wait, 3) for wait in watch.first_tokens),
         input_tokens=result.usage.input,
         cached_tokens=result.usage.cached,
         output_tokens=result.usage.output,
@@ -114,14 +114,14 @@ def _prepare(task: Task, files: Files) -> None:
         files.write(files.real(name), text.encode(), expect="")
 
 
-def _agent(task: Task, given: Conditions, folder: Path) -> Agent:
-    settings = {**given.settings, "memory": False}
+def _agent(task: Task, conditions: Conditions, folder: Path) -> Agent:
+    settings = {**conditions.settings, "memory": False}
     if task.allow:
         settings["permissions.allow"] = list(task.allow)
     return Agent(
-        model=given.model,
-        mode=given.mode,
-        provider=given.provider(task) if given.provider else None,
+        model=conditions.model,
+        mode=conditions.mode,
+        provider=conditions.provider(task) if conditions.provider else None,
         directory=folder,
         persist=False,
         settings=settings,
@@ -141,13 +141,13 @@ async def _workspace(folder: Path) -> AsyncGenerator[Workspace, None]:
 
 async def _succeeds(place: Workspace, command: str) -> bool:
     """Run a command of a task in its folder, held as a model's command is."""
-    done = await place.commands.run(
+    result = await place.commands.run(
         command,
         cwd=place.directory,
         seconds=_COMMAND_SECONDS,
         confines=Confinement(writes=True, narrow=True),
     )
-    return done.code == 0
+    return result.code == 0
 
 
 class Stopwatch:

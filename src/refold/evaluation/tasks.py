@@ -55,13 +55,13 @@ class _TaskFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 def read_tasks(files: Iterable[Path]) -> tuple[Task, ...]:
     """The tasks of these files. Raises `BadInput` that names the file and what is wrong."""
-    found = list[Task]()
+    tasks = list[Task]()
     for path in files:
-        found += _read(path)
-    names = [task.name for task in found]
+        tasks += _read(path)
+    names = [task.name for task in tasks]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise BadInput(f"two tasks are named {twice!r}: results are compared by name")
-    return tuple(found)
+    return tuple(tasks)
 
 
 def _read(path: Path) -> list[Task]:

@@ -34,29 +34,29 @@ if TYPE_CHECKING:
     from refold.views.stream_json.documents import Result
     from refold.views.stream_json.encode import Document, MakeRequest
 
-STREAM = "stream-json"
-WAITING = 1_024  # pieces of news, behind a reader who is slow or stuck
-_DENIALS = 5  # that are told one by one
-_WIDEST = 100  # characters of a call
-_HOW = "allow them with --allow, --permission-mode or --yolo; "
-_REASONS = "--output-format json has the reasons"
-_UNREAD = "the program that read the output has ended"
-_ENDED_WELL = ("answered", "final", "plan_ready")
-_TIMEOUT = 2.0  # seconds for a reader who reads nothing, once we are to end
+STREAM_FORMAT = "stream-json"
+MAX_WAITING_NEWS = 1_024  # pieces of news, behind a reader who is slow or stuck
+_MAX_DENIALS_SHOWN = 5  # that are told one by one
+_MAX_CALL_CHARS = 100  # of a call
+_ALLOW_HINT = "allow them with --allow, --permission-mode or --yolo; "
+_REASONS_HINT = "--output-format json has the reasons"
+_UNREAD_REASON = "the program that read the output has ended"
+_GOOD_OUTCOMES = ("answered", "final", "plan_ready")
+_READER_TIMEOUT_SECONDS = 2.0  # for a reader who reads nothing, once we are to end
 # All that is told of the news to those who do not read them: as documents of `Notice`, `Retry`.
-_A_NOTICE = (Waiting, events.JournalRepaired)
-_AT_ONCE = select.PIPE_BUF if hasattr(select, "PIPE_BUF") else 512  # bytes
+_NOTICE_TYPES = (Waiting, events.JournalRepaired)
+_MAX_WRITE_BYTES = select.PIPE_BUF if hasattr(select, "PIPE_BUF") else 512  # bytes
 
 
 class StreamWriter:
     """`live`: pieces of responses are written, too.
 
-    `asked` makes the document of a question.
+    `make_request` makes the document of a question.
     """
 
     def __init__(self, format_: str, *, live: bool) -> None:
         self._format, self._live = format_, live
-        self.asked: MakeRequest | None = None
+        self.make_request: MakeRequest | None = None
         self.finished, self.model_asked = anyio.Event(), anyio.Event()
         self.outlet = StdoutWriter()
         self._session: Session | None = None
@@ -64,11 +64,11 @@ class StreamWriter:
         self._last = ""  # the type of the newest document
         self._results: list[Result] = []  # of the turns that have ended here
 
-    def of(self, session: Session) -> None:
+    def bind(self, session: Session) -> None:
         """From now on it is about this session."""
         self._session, self._id = session, session.id
 
-    def hear(self, entry: Entry) -> None:
+    def on_event(self, entry: Entry) -> None:
         """For each event, at once."""
         if isinstance(entry.event, events.ModelAsked):
             self.model_asked.set()
@@ -76,14 +76,14 @@ class StreamWriter:
             self._results.append(self._newest(0.0))
 
     @property
-    def gone(self) -> bool:
+    def reader_left(self) -> bool:
         """Has the reader closed the pipe?"""
-        return self.outlet.gone
+        return self.outlet.reader_left
 
     @property
     def only(self) -> tuple[type, ...]:
         """The kinds of news that are printed; empty: all."""
-        return () if self._format == STREAM else _A_NOTICE
+        return () if self._format == STREAM_FORMAT else _NOTICE_TYPES
 
     def begin(self, session: Session) -> None:
         """Nothing yet: `follow` begins with the session."""
@@ -100,32 +100,34 @@ class StreamWriter:
         `after` gives one more document behind those of an event. `first` is printed before
         all news: requests that were open when the session was left.
         """
-        live = self._live or self._format != STREAM
-        if self._format == STREAM:
+        live = self._live or self._format != STREAM_FORMAT
+        if self._format == STREAM_FORMAT:
             from refold.views.stream_json.encode import init
 
             await self.lines([init(session.view, self._id, __version__), *first])
         left = False
         async for frame in frames:
-            if self._format != STREAM:  # no other news come: see `only`
+            if self._format != STREAM_FORMAT:  # no other news come: see `only`
                 _notices(self._documents(frame, live))
                 continue
-            found = [*self._documents(frame, live), *self._estimated(frame)]
-            more = after(frame.item) if isinstance(frame.item, Entry) else None
-            if more is not None:
-                found.append(more)
-            await self.lines(found)
+            documents = [*self._documents(frame, live), *self._estimate_notice(frame)]
+            added = after(frame.item) if isinstance(frame.item, Entry) else None
+            if added is not None:
+                documents.append(added)
+            await self.lines(documents)
             # Tried again at each event: there may have been nothing to stop yet.
-            if self.gone and not left:
-                left = await session.cancel(_UNREAD)
+            if self.reader_left and not left:
+                left = await session.cancel(_UNREAD_REASON)
         self.finished.set()
 
     def _documents(self, frame: Frame, live: bool) -> "Iterable[Document]":
         from refold.views.stream_json.encode import approval_request, documents_of
 
-        return documents_of(frame, live=live, make_request=self.asked or approval_request)
+        return documents_of(
+            frame, live=live, make_request=self.make_request or approval_request
+        )
 
-    def _estimated(self, frame: Frame) -> "list[Document]":
+    def _estimate_notice(self, frame: Frame) -> "list[Document]":
         """That costs are estimates from here on, said once in a session."""
         first = isinstance(frame.item, Entry) and frame.item.seq
         if not first or first != self._view.account.first_estimated:
@@ -149,11 +151,11 @@ class StreamWriter:
         for warning in document.warnings:
             print_error(warning)
         if self._session is not None:
-            _tell_denials(self._session)
-        if document.outcome not in _ENDED_WELL:
+            _report_denials(self._session)
+        if document.outcome not in _GOOD_OUTCOMES:
             report_end(document.outcome, document.reason)
 
-    def left(self) -> None:
+    def report_after_close(self) -> None:
         """The session is closed: the hooks of that have been run after the last word."""
         if self._view.failures.hooks:
             from refold.views.notices import hook_failures
@@ -174,30 +176,30 @@ class StreamWriter:
 
         return result(self._view, self._id, seconds)
 
-    def left_running(self) -> Sequence[str]:
+    def background_warnings(self) -> Sequence[str]:
         """Warnings about the background commands that end with the session."""
         from refold.views.notices import answer_end_warnings
 
         return answer_end_warnings(self._view)
 
-    def broken(self, error: BaseException) -> None:
+    def report_crash(self, error: BaseException) -> None:
         """The last word where nothing else could be said. Why goes to stderr, too.
 
         Write at once and directly: the event loop may be closed.
         """
-        if self._format == "text" or self._last == "result" or self.gone:
+        if self._format == "text" or self._last == "result" or self.reader_left:
             return
         self._last = "result"
         stopped = isinstance(error, KeyboardInterrupt)
-        how = "interrupted" if stopped else "failed"
-        document = replace(self.result(0.0), outcome=how, reason=clean(_why(error)))
+        outcome = "interrupted" if stopped else "failed"
+        document = replace(self.result(0.0), outcome=outcome, reason=clean(_why(error)))
         try:
             write(_line(document))
         except (ReaderGone, RefoldError):
             return  # the first error is the one to be told
 
-    async def lines(self, found: "Iterable[Document]") -> None:
-        for document in found:
+    async def lines(self, documents: "Iterable[Document]") -> None:
+        for document in documents:
             if await self.outlet.put(_line(document)):
                 self._last = str(document.__struct_config__.tag)
 
@@ -221,7 +223,7 @@ def _why(error: BaseException) -> str:
     return f"refold itself failed: {type(error).__name__}: {error}"
 
 
-def _tell_denials(session: Session) -> None:
+def _report_denials(session: Session) -> None:
     """A user who could not be asked must know which calls were denied."""
     turn = session.view.turn
     if not turn.denials or turn.outcome == "plan_ready":  # to plan is to be denied
@@ -229,40 +231,42 @@ def _tell_denials(session: Session) -> None:
     from refold.views.call_summary import is_hook_refusal, label
     from refold.views.wrap import cut
 
-    for denied in turn.denials[:_DENIALS]:
-        said = cut(label(denied.call, session.tool(denied.call.name)), _WIDEST)
-        print_error(f"denied: {said}")
-    more = len(turn.denials) - _DENIALS
-    also = f"{more} more were denied; " if more > 0 else ""
+    for denied in turn.denials[:_MAX_DENIALS_SHOWN]:
+        call_text = cut(label(denied.call, session.tool(denied.call.name)), _MAX_CALL_CHARS)
+        print_error(f"denied: {call_text}")
+    omitted = len(turn.denials) - _MAX_DENIALS_SHOWN
+    also = f"{omitted} more were denied; " if omitted > 0 else ""
     # What a hook refuses, no option allows.
     by_hooks = all(is_hook_refusal(denied.reason) for denied in turn.denials)
-    print_error(f"{also}{'a hook refused this; ' if by_hooks else _HOW}{_REASONS}")
+    print_error(
+        f"{also}{'a hook refused this; ' if by_hooks else _ALLOW_HINT}{_REASONS_HINT}"
+    )
 
 
-def _notices(found: "Iterable[Document]") -> None:
+def _notices(documents: "Iterable[Document]") -> None:
     from refold.views.stream_json.documents import Notice
     from refold.views.stream_json.live_documents import Retry
 
-    for document in found:
+    for document in documents:
         if isinstance(document, Notice):
             print_error(document.text)
         elif isinstance(document, Retry):
-            again = (
+            retry_text = (
                 f"; trying again in {document.seconds:.1f} s" if document.seconds else ""
             )
-            print_error(f"{document.reason}{again}")
+            print_error(f"{document.reason}{retry_text}")
 
 
 # Standard output for a task that must go on, and end, whoever reads it.
 #
 # A reader may be slow or stuck: what does not go out at once is written by a thread, so
 # that signals and the clock are heard meanwhile. One that has left, or a full disk, is no
-# error here but `gone`; who runs the turn stops it then.
+# error here but `reader_left`; who runs the turn stops it then.
 class StdoutWriter:
-    """`gone`: the reader has closed the pipe."""
+    """`reader_left`: the reader has closed the pipe."""
 
     def __init__(self) -> None:
-        self.gone = False
+        self.reader_left = False
         self._trouble: RefoldError | None = None
         self._alone = anyio.Lock()
         self._writing: CancelScope | None = None
@@ -272,7 +276,7 @@ class StdoutWriter:
         """We are to end: do not wait for a stuck reader any longer."""
         self._hurried = True
         if self._writing is not None:
-            self._writing.deadline = anyio.current_time() + _TIMEOUT
+            self._writing.deadline = anyio.current_time() + _READER_TIMEOUT_SECONDS
 
     def settle(self) -> None:
         """Raises what kept it from going out, where that is an error."""
@@ -283,23 +287,25 @@ class StdoutWriter:
         """Write it whole. False if it did not go out, or not all of it."""
         data = text.encode("utf-8", errors="replace")
         async with self._alone:
-            if self.gone:
+            if self.reader_left:
                 return False
             went = False
             try:
                 with CancelScope() as self._writing:
                     if self._hurried:
-                        self._writing.deadline = anyio.current_time() + _TIMEOUT
+                        self._writing.deadline = (
+                            anyio.current_time() + _READER_TIMEOUT_SECONDS
+                        )
                     went = await self._out(data)
             finally:
                 # If it was cut short, nobody knows how much went out. While it is under
                 # way the reader is only slow, and others must not take them for gone.
-                self.gone, self._writing = not went, None
+                self.reader_left, self._writing = not went, None
         return went
 
     async def _out(self, data: bytes) -> bool:
         try:
-            if len(data) <= _AT_ONCE and _ready():
+            if len(data) <= _MAX_WRITE_BYTES and _ready():
                 write_bytes(data)
             else:
                 await to_thread.run_sync(write_bytes, data, abandon_on_cancel=True)

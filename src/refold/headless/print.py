@@ -20,17 +20,17 @@ from refold.client.protocol import Continue
 from refold.client.session import Session
 from refold.client.types import Frame, ImageData
 from refold.errors import BadInput, RefoldError, first, said_by
-from refold.headless.output import WAITING, StreamWriter
+from refold.headless.output import MAX_WAITING_NEWS, StreamWriter
 from refold.headless.stop_signals import StopSignals
 from refold.headless.streams import print_error
 from refold.headless.task import (
-    INTERRUPTED,
-    TIMED_OUT,
-    WAITS,
+    INTERRUPTED_CODE,
+    TIMED_OUT_CODE,
+    WAITING_TEXT,
     Task,
-    closed,
+    close_launch,
+    long_wait_reason,
     longest_wait,
-    waited_too_long,
 )
 from refold.values.text import escape_own
 from refold.views.escape import on_one_line
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from refold.client.verify import VerifyReport
     from refold.views.stream_json.documents import Result
 
-_MOST = 32 * 2**20  # bytes of words
+_MAX_STDIN_BYTES = 32 * 2**20  # of words
 _STDIN_SECONDS = 3.0  # in which stdin has to begin, beside a prompt on the command line
 
 
@@ -50,19 +50,19 @@ def run(task: Task, stops: StopSignals | None = None) -> int:
             "--input-format stream-json is answered in JSON lines: "
             "add --output-format stream-json"
         )
-    out = StreamWriter(task.output_format, live=task.partial_messages)
+    writer = StreamWriter(task.output_format, live=task.partial_messages)
     stops = stops or StopSignals()
     try:
-        stops.aloud()
+        stops.raise_interrupts()
         with task.inside():
             if task.input_format == "stream-json":
                 from refold.headless.stdio import run as over_stdio
 
-                return over_stdio(task, out, stops)
+                return over_stdio(task, writer, stops)
             words = words_of(task)
-            return anyio.run(_Run(task, words, task.images(), out, stops).run)
+            return anyio.run(_Run(task, words, task.images(), writer, stops).run)
     except BaseException as error:  # whatever it is, the last word on stdout is ours
-        out.broken(first(error))
+        writer.report_crash(first(error))
         raise
 
 
@@ -72,45 +72,45 @@ class _Run:
         task: Task,
         words: str,
         images: Sequence[ImageData],
-        out: StreamWriter,
+        writer: StreamWriter,
         stops: StopSignals,
     ) -> None:
         self._task, self._words, self._images = task, words, images
-        self._out, self._stops = out, stops
+        self._writer, self._stops = writer, stops
         self._began = time.monotonic()
 
     async def run(self) -> int:
-        out, stops = self._out, self._stops
-        stops.hurry = out.outlet.hurry
-        async with stops.heard():
+        writer, stops = self._writer, self._stops
+        stops.hurry = writer.outlet.hurry
+        async with stops.handle():
             launch = self._task.launch(False)
             try:
-                return await self._in(launch)
+                return await self._run_task(launch)
             finally:
-                await closed(launch)
-                out.left()
+                await close_launch(launch)
+                writer.report_after_close()
         # It was stopped where there was no turn to stop, or for the second time.
-        await out.end(replace(self._document(), outcome="interrupted", reason=stops.why))
-        return INTERRUPTED
+        await writer.end(replace(self._document(), outcome="interrupted", reason=stops.why))
+        return INTERRUPTED_CODE
 
-    async def _in(self, launch: Launch) -> int:
-        task, out, stops = self._task, self._out, self._stops
+    async def _run_task(self, launch: Launch) -> int:
+        task, writer, stops = self._task, self._writer, self._stops
         if not task.resumes:
             launch.check_model()  # before there is a session to -c
         words, typed = await launch.said(task.text, self._words)
         session = await task.open(launch)
-        out.of(session)
+        writer.bind(session)
         session.check_model()
-        session.on_event(out.hear)
+        session.on_event(writer.on_event)
         late = ""
         async with anyio.create_task_group() as group:
-            group.start_soon(tell_notices, session, print_error, out.model_asked)
+            group.start_soon(tell_notices, session, print_error, writer.model_asked)
             named = session.workspace.named_images(words)
             for problem in named.problems:
                 print_error(problem)
             message = HeadlessPrompt(words, (*self._images, *named.images), typed)
-            late = await turn(session, message, out, task.timeout, stops)
-            out.model_asked.set()  # or none was
+            late = await turn(session, message, writer, task.timeout, stops)
+            writer.model_asked.set()  # or none was
         from refold.views.stream_json.turn_result import exit_code  # loaded by then
 
         document = self._document()
@@ -118,29 +118,31 @@ class _Run:
             document = replace(document, outcome="cancelled", reason=late)
             if task.output_format != "text":  # which says it with the result
                 print_error(late)
-        code = TIMED_OUT if late else exit_code(session.view)
+        code = TIMED_OUT_CODE if late else exit_code(session.view)
         if task.verify:
             from refold.client.verify import claims_of
 
             stops.gently = None
-            report = await _verified(session)
+            report = await _verify_claims(session)
             document = replace(document, claims=claims_of(report.checked))
             code = code or report.code
-        await out.end(document)
-        return code or int(out.gone)  # an answer that did not get out is no success
+        await writer.end(document)
+        return code or int(
+            writer.reader_left
+        )  # an answer that did not get out is no success
 
     def _document(self) -> "Result":
-        document = self._out.result(time.monotonic() - self._began)
-        warnings = (*document.warnings, *self._out.left_running())
+        document = self._writer.result(time.monotonic() - self._began)
+        warnings = (*document.warnings, *self._writer.background_warnings())
         return replace(document, warnings=warnings)
 
 
-async def _verified(session: Session) -> "VerifyReport":
+async def _verify_claims(session: Session) -> "VerifyReport":
     """What is claimed, each with its verdict. Whatever does not hold is complained about."""
     report = await session.reports.verify()
-    for each in report.checked:
-        if not each.fine:
-            words = on_one_line(f"{each.claim.claim}: {each.state}, {each.reason}")
+    for claim in report.checked:
+        if not claim.fine:
+            words = on_one_line(f"{claim.claim.claim}: {claim.state}, {claim.reason}")
             print_error(f"claims that failed: {words}")
     return report
 
@@ -183,8 +185,8 @@ class TurnOutput(Protocol):
 
 async def turn(
     session: Session,
-    said: HeadlessPrompt,
-    out: TurnOutput,
+    prompt: HeadlessPrompt,
+    output: TurnOutput,
     limit: float | None,
     stops: StopSignals | None = None,
 ) -> str:
@@ -195,26 +197,29 @@ async def turn(
     """
     if stops is None:
         stops = StopSignals()
-        async with stops.heard():
-            return await turn(session, said, out, limit, stops)
+        async with stops.handle():
+            return await turn(session, prompt, output, limit, stops)
         raise KeyboardInterrupt(stops.why)  # for the second time, or too early
-    watch, clock = session.watch(live=WAITING, only=out.only), _Clock(limit, stops)
+    watch, clock = (
+        session.watch(live=MAX_WAITING_NEWS, only=output.only),
+        _Clock(limit, stops),
+    )
     stops.gently = lambda why: session.interrupt(reason=why)
     late = ""
-    out.begin(session)
+    output.begin(session)
     if session.lost:
         print_error(f"the journal was damaged at its end; lost: {session.lost}")
-    if said.words:
-        await session.say(said.words, images=said.shown, typed=said.typed)
+    if prompt.words:
+        await session.say(prompt.words, images=prompt.shown, typed=prompt.typed)
     elif session.idle:
         await session.send(Continue())
     async with anyio.create_task_group() as group:
-        group.start_soon(out.follow, watch.frames(), session)
+        group.start_soon(output.follow, watch.frames(), session)
         group.start_soon(clock.run, session)
         await session.settle()
         late = await _attend_background(session, clock, limit)
         watch.close()
-        await out.finished.wait()
+        await output.finished.wait()
         group.cancel_scope.cancel()
     return late or (f"it took longer than {limit:g} s" if clock.ran_out else "")
 
@@ -223,15 +228,15 @@ async def _attend_background(session: Session, clock: "_Clock", limit: float | N
     """Run the turns that background commands begin. Returns why it waits no longer, or ""."""
     from refold.views.notices import waiting_commands  # loaded by then
 
-    told = ""
+    shown = ""
     while (waiting := waiting_commands(session.view)) and not clock.late:
-        if waiting != told:
-            print_error(WAITS.format(waiting))
-            told = waiting
+        if waiting != shown:
+            print_error(WAITING_TEXT.format(waiting))
+            shown = waiting
         with anyio.move_on_after(longest_wait(limit)) as patience, clock.until_late():
             await session.changed(after=session.view.seq)
         if patience.cancelled_caught:
-            return waited_too_long(waiting)
+            return long_wait_reason(waiting)
         await session.settle()
     return f"it took longer than {limit:g} s: it waited for {waiting}" if waiting else ""
 
@@ -282,12 +287,14 @@ def _stdin(text: str) -> str:
                 "close it with < /dev/null, or give no prompt on the command line to wait for it"
             )
             return ""
-        found = sys.stdin.buffer.read(_MOST + 1)
+        content = sys.stdin.buffer.read(_MAX_STDIN_BYTES + 1)
     except OSError as error:
         raise RefoldError(f"stdin cannot be read: {said_by(error)}") from error
-    if len(found) > _MOST:
+    if len(content) > _MAX_STDIN_BYTES:
         raise BadInput(
-            f"stdin holds more than {_MOST // 2**20} MiB, which is too long for a model: "
+            f"stdin holds more than {_MAX_STDIN_BYTES // 2**20} MiB, which is too long for a model: "
             "put it into a file and name the file"
         )
-    return found.decode("utf-8-sig", errors="replace")  # some systems put a mark before it
+    return content.decode(
+        "utf-8-sig", errors="replace"
+    )  # some systems put a mark before it

@@ -26,17 +26,17 @@ from refold.client.protocol import (
 from refold.client.session import Session
 from refold.client.types import Entry, Frame, ImageData, Permission, Questions, events
 from refold.errors import BadInput
-from refold.headless.output import WAITING, StreamWriter
+from refold.headless.output import MAX_WAITING_NEWS, StreamWriter
 from refold.headless.stop_signals import StopSignals
 from refold.headless.streams import print_error
 from refold.headless.task import (
-    INTERRUPTED,
-    TIMED_OUT,
-    WAITS,
+    INTERRUPTED_CODE,
+    TIMED_OUT_CODE,
+    WAITING_TEXT,
     Task,
-    closed,
+    close_launch,
+    long_wait_reason,
     longest_wait,
-    waited_too_long,
 )
 from refold.values.modes import Outcome
 from refold.views.notices import waiting_commands
@@ -44,46 +44,46 @@ from refold.views.stream_json.documents import Error, ForkMade, Result
 from refold.views.stream_json.encode import Document
 from refold.views.stream_json.turn_result import EXIT_CODES, result
 
-_NOBODY = "no user is there to answer any more"
-_LATE = "out of time"
-_UNANSWERED = "no answer came within {seconds:g} s"
-LONGEST = 32 * 1024 * 1024  # bytes of one line
-_PIECE = 65_536
+_NO_USER_REASON = "no user is there to answer any more"
+_LATE_REASON = "out of time"
+_UNANSWERED_REASON = "no answer came within {seconds:g} s"
+MAX_LINE_BYTES = 32 * 1024 * 1024  # of one line
+_PIECE_BYTES = 65_536
 
 
-def run(task: Task, out: StreamWriter, stops: StopSignals) -> int:
-    return anyio.run(_run, task, task.images(), out, stops)
+def run(task: Task, writer: StreamWriter, stops: StopSignals) -> int:
+    return anyio.run(_run, task, task.images(), writer, stops)
 
 
 async def _run(
-    task: Task, images: Sequence[ImageData], out: StreamWriter, stops: StopSignals
+    task: Task, images: Sequence[ImageData], writer: StreamWriter, stops: StopSignals
 ) -> int:
-    stops.hurry = out.outlet.hurry
-    async with stops.heard():
+    stops.hurry = writer.outlet.hurry
+    async with stops.handle():
         launch = task.launch(True)
         try:
             if not task.resumes:
                 launch.check_model()
             session = await task.open(launch)
-            out.of(session)
+            writer.bind(session)
             session.check_model()
             for notice in session.protection_notices():
                 print_error(notice)
-            door = StdioClient(session, out)
-            stops.gently = partial(door.leave, INTERRUPTED)
-            return await door.run(task.text, images, task.timeout)
+            client = StdioClient(session, writer)
+            stops.gently = partial(client.leave, INTERRUPTED_CODE)
+            return await client.run(task.text, images, task.timeout)
         finally:
-            await closed(launch)
-    await out.end(replace(out.result(0.0), outcome="interrupted", reason=stops.why))
-    return INTERRUPTED
+            await close_launch(launch)
+    await writer.end(replace(writer.result(0.0), outcome="interrupted", reason=stops.why))
+    return INTERRUPTED_CODE
 
 
 class StdioClient:
     """One session, and the program at the other end."""
 
-    def __init__(self, session: Session, out: StreamWriter) -> None:
-        self._session, self._out = session, out
-        out.asked = session.request
+    def __init__(self, session: Session, writer: StreamWriter) -> None:
+        self._session, self._writer = session, writer
+        writer.make_request = session.request
         self.answer_seconds = session.settings.limits.answer_seconds
         # Stdin has ended; we have to go; a turn was run.
         self._closed = self._leaving = self._ran = False
@@ -91,7 +91,7 @@ class StdioClient:
         self._why = ""  # we have to go
         self._seconds: float | None = None  # the limit of all of it
         self._waits_for = ""  # the background commands, once stdin has ended
-        self._senseless = ""  # what was wrong with the first line that made no sense
+        self._first_error = ""  # what was wrong with the first line that made no sense
         self._results: dict[int, Result] = {}  # by the seq of their turn's end
         self._news = anyio.Event()  # set, and another one, with each thing that happens
 
@@ -100,7 +100,7 @@ class StdioClient:
     ) -> int:
         """Until stdin has ended and nothing is left to do. The exit code comes back."""
         self._seconds = seconds
-        watch = self._session.watch(live=WAITING)
+        watch = self._session.watch(live=MAX_WAITING_NEWS)
         forget = self._session.on_event(self._on_event)
         try:
             async with anyio.create_task_group() as group:
@@ -114,19 +114,19 @@ class StdioClient:
                 group.start_soon(self._attend)
                 await self._work()
                 watch.close()
-                await self._out.finished.wait()
+                await self._writer.finished.wait()
                 await self._last_word()
                 group.cancel_scope.cancel()
         finally:
             forget()
-        self._out.outlet.settle()
-        return self._code or int(self._out.gone)
+        self._writer.outlet.settle()
+        return self._code or int(self._writer.reader_left)
 
     async def leave(self, code: int, why: str) -> bool:
         """Stop what is running, and end."""
         self._leaving, self._code, self._why = True, code, why
         self._session.forget_orders()
-        if code == TIMED_OUT:
+        if code == TIMED_OUT_CODE:
             await self._session.cancel(why)
         else:
             await self._session.interrupt(reason=why)
@@ -139,7 +139,9 @@ class StdioClient:
 
     async def _work(self) -> None:
         session = self._session
-        while not ((self._leaving or self._out.gone) and not session.view.turn.seq):
+        while not (
+            (self._leaving or self._writer.reader_left) and not session.view.turn.seq
+        ):
             news = self._news
             if await session.step():
                 continue
@@ -153,24 +155,26 @@ class StdioClient:
     async def _await(self, waiting: str, news: anyio.Event) -> None:
         """Wait for a background command that is to wake the agent, after stdin has ended."""
         if waiting != self._waits_for:
-            print_error(WAITS.format(waiting))
+            print_error(WAITING_TEXT.format(waiting))
             self._waits_for = waiting
         with anyio.move_on_after(longest_wait(self._seconds)) as patience:
             await news.wait()
         if patience.cancelled_caught:
-            late = waited_too_long(waiting)
+            late = long_wait_reason(waiting)
             print_error(late)
-            await self.leave(TIMED_OUT, late)
+            await self.leave(TIMED_OUT_CODE, late)
 
-    def _put(self) -> Sequence[Permission | Questions]:
+    def _open_requests(self) -> Sequence[Permission | Questions]:
         """What waits for a decision or an answer, and is no plan."""
-        found = self._session.requests
-        return [each for each in found if isinstance(each, Permission | Questions)]
+        requests = self._session.requests
+        return [
+            request for request in requests if isinstance(request, Permission | Questions)
+        ]
 
     async def _deny_all(self, reason: str) -> None:
         """No to every call that waits; a plan can still be judged in another start."""
-        for each in self._put():
-            await self._session.answer(each.id, False, reason)
+        for request in self._open_requests():
+            await self._session.answer(request.id, False, reason)
 
     async def _attend(self) -> None:
         """Deny a request if no answer comes in time, or can come any more.
@@ -180,15 +184,17 @@ class StdioClient:
         """
         while True:
             news = self._news
-            if not self._put():
+            if not self._open_requests():
                 await news.wait()
             elif self._closed:
-                await self._deny_all(_NOBODY)
+                await self._deny_all(_NO_USER_REASON)
             else:
                 with anyio.move_on_after(self.answer_seconds) as waited:
                     await news.wait()
                 if waited.cancelled_caught:
-                    await self._deny_all(_UNANSWERED.format(seconds=self.answer_seconds))
+                    await self._deny_all(
+                        _UNANSWERED_REASON.format(seconds=self.answer_seconds)
+                    )
 
     async def _read(self) -> None:
         number = 0
@@ -197,23 +203,25 @@ class StdioClient:
             if line is None or line.strip():
                 try:
                     if line is None:
-                        raise BadInput(f"a line may have {LONGEST} bytes at most")
-                    await self._obey(order_in(line))
+                        raise BadInput(f"a line may have {MAX_LINE_BYTES} bytes at most")
+                    await self._execute(order_in(line))
                 except BadInput as error:
                     await self._wrong(number, error)
             self._stir()
         self._closed = True
         self._stir()
 
-    async def _obey(self, order: Order) -> None:
+    async def _execute(self, order: Order) -> None:
         match order:
             case Fork(at):
-                made = await self._session.fork(at)
-                await self._out.lines([ForkMade(session_id=made, source=self._session.id)])
+                fork_id = await self._session.fork(at)
+                await self._writer.lines(
+                    [ForkMade(session_id=fork_id, source=self._session.id)]
+                )
             case ReportStatus():
-                await self._out.lines([self._session.status])
+                await self._writer.lines([self._session.status])
             case ReportSnapshot():
-                await self._out.lines([self._session.snapshot])
+                await self._writer.lines([self._session.snapshot])
             case SendMessage():
                 await self._session.send(self._with_named(order))
             case _:
@@ -228,11 +236,11 @@ class StdioClient:
 
     async def _wrong(self, number: int, error: BadInput) -> None:
         reason = f"line {number} of stdin: {error}"
-        self._senseless = self._senseless or reason
-        await self._out.lines([Error(kind="BadInput", reason=reason, line=number)])
+        self._first_error = self._first_error or reason
+        await self._writer.lines([Error(kind="BadInput", reason=reason, line=number)])
 
     async def _show(self, frames: AsyncIterable[Frame], first: Sequence[Document]) -> None:
-        await self._out.follow(frames, self._session, self._result, first)
+        await self._writer.follow(frames, self._session, self._result, first)
         self._stir()
 
     async def _last_word(self) -> None:
@@ -240,16 +248,16 @@ class StdioClient:
         says so.
         """
         waited = waiting_commands(self._session.view)
-        if self._leaving and (self._out.last != "result" or waited):
-            how = "cancelled" if self._code == TIMED_OUT else "interrupted"
-            await self._end(how, self._why)
-        elif self._senseless and not self._ran:
+        if self._leaving and (self._writer.last != "result" or waited):
+            outcome = "cancelled" if self._code == TIMED_OUT_CODE else "interrupted"
+            await self._end(outcome, self._why)
+        elif self._first_error and not self._ran:
             self._code = EXIT_CODES["failed"]
-            await self._end("failed", self._senseless)
+            await self._end("failed", self._first_error)
 
-    async def _end(self, how: Outcome, why: str) -> None:
+    async def _end(self, outcome: Outcome, why: str) -> None:
         document = result(self._session.view, self._session.id, 0.0)
-        await self._out.end(replace(document, outcome=how, reason=why))
+        await self._writer.end(replace(document, outcome=outcome, reason=why))
 
     def _on_event(self, entry: Entry) -> None:
         match entry.event:
@@ -257,10 +265,12 @@ class StdioClient:
                 self._began = entry.at
             case events.TurnEnded():
                 view, seconds = self._session.view, entry.at - self._began
-                found = result(view, self._session.id, seconds if self._began else 0.0)
-                self._results[entry.seq], self._ran = found, True
+                turn_result = result(
+                    view, self._session.id, seconds if self._began else 0.0
+                )
+                self._results[entry.seq], self._ran = turn_result, True
                 if not self._leaving:
-                    self._code = EXIT_CODES[found.outcome]
+                    self._code = EXIT_CODES[turn_result.outcome]
             case _:
                 pass
         self._stir()
@@ -272,8 +282,8 @@ class StdioClient:
         if seconds is None:
             return
         await anyio.sleep(seconds)
-        self._out.outlet.hurry()
-        await self.leave(TIMED_OUT, _LATE)
+        self._writer.outlet.hurry()
+        await self.leave(TIMED_OUT_CODE, _LATE_REASON)
 
 
 # The lines of stdin, as they come, for a program at the other end. What stands in one
@@ -283,7 +293,7 @@ async def lines() -> AsyncGenerator[bytes | None]:
     source, left, too_long = sys.stdin.fileno(), bytearray(), False
     while piece := await _piece(source):
         begun, *others = piece.split(b"\n")
-        too_long = too_long or len(left) + len(begun) > LONGEST
+        too_long = too_long or len(left) + len(begun) > MAX_LINE_BYTES
         left += b"" if too_long else begun
         for line in others:
             yield None if too_long else bytes(left)
@@ -295,8 +305,8 @@ async def lines() -> AsyncGenerator[bytes | None]:
 async def _piece(source: int) -> bytes:
     try:
         await anyio.wait_readable(source)
-        return os.read(source, _PIECE)
+        return os.read(source, _PIECE_BYTES)
     except PermissionError:  # a file is always readable, and cannot be waited for
-        return await to_thread.run_sync(os.read, source, _PIECE)
+        return await to_thread.run_sync(os.read, source, _PIECE_BYTES)
     except OSError:  # whoever held the other end is gone
         return b""

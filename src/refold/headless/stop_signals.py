@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import anyio
 
-_OURS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def signals_not_ignored() -> tuple[signal.Signals, ...]:
     """The signals that are not ignored."""
-    return tuple(each for each in _OURS if signal.getsignal(each) is not signal.SIG_IGN)
+    return tuple(
+        number for number in _STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN
+    )
 
 
 def signal_text(number: int) -> str:
@@ -37,7 +39,7 @@ class StopSignals:
         self.why = ""
         self.gently: Callable[[str], Awaitable[bool]] | None = None
         self.hurry: Callable[[], None] = lambda: None
-        self._aloud = False
+        self._raises = False
         self._scope: anyio.CancelScope | None = None
 
     def listen(self) -> None:
@@ -45,35 +47,35 @@ class StopSignals:
         for number in signals_not_ignored():
             signal.signal(number, self._note)
 
-    def aloud(self) -> None:
+    def raise_interrupts(self) -> None:
         """From here on it raises `KeyboardInterrupt`; at once, if one came before."""
-        self._aloud = True
+        self._raises = True
         if self.why:
             raise KeyboardInterrupt(self.why)
 
     @asynccontextmanager
-    async def heard(self) -> AsyncGenerator[None]:
+    async def handle(self) -> AsyncGenerator[None]:
         """Within, what runs is cancelled where `gently` has nothing to stop."""
         import anyio  # not before signals are noted: it takes its time
 
         with anyio.open_signal_receiver(*signals_not_ignored()) as news:
             async with anyio.create_task_group() as group:
                 with anyio.CancelScope() as self._scope:
-                    group.start_soon(self._hear, news)
+                    group.start_soon(self._handle_signals, news)
                     yield
                 self._scope = None
                 group.cancel_scope.cancel()
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self.why = signal_text(number)
-        if self._aloud:
+        if self._raises:
             raise KeyboardInterrupt(self.why)
 
-    async def _hear(self, news: "AsyncIterable[signal.Signals]") -> None:
+    async def _handle_signals(self, news: "AsyncIterable[signal.Signals]") -> None:
         async for number in news:
-            again, self.why = bool(self.why), signal_text(number)
+            is_second, self.why = bool(self.why), signal_text(number)
             self.hurry()
-            if again or self.gently is None or not await self.gently(self.why):
+            if is_second or self.gently is None or not await self.gently(self.why):
                 self._end()
 
     def _end(self) -> None:

@@ -48,8 +48,8 @@ def print_note(words: object) -> None:
     What no screen shows is written out, and no line but the first begins at its left: names
     of files and directories are in these, and their authors may be hostile.
     """
-    first, *more = str(words).split("\n")
-    indented = (each if each.startswith("  ") else f"  {each}" for each in more)
+    first, *others = str(words).split("\n")
+    indented = (line if line.startswith("  ") else f"  {line}" for line in others)
     print_lines("\n".join((first, *indented)))
 
 
@@ -59,13 +59,17 @@ class WaitNotice:
     def __init__(self) -> None:
         self._began, self._said = time.monotonic(), False
 
-    def __call__(self, done: int, of: int) -> None:
-        if not self._said and done < of and time.monotonic() - self._began > _QUIET_SECONDS:
+    def __call__(self, count: int, of: int) -> None:
+        if (
+            not self._said
+            and count < of
+            and time.monotonic() - self._began > _QUIET_SECONDS
+        ):
             self._said = True
-            print_error(f"reading {of - done:,} sessions that are new to the catalogue…")
+            print_error(f"reading {of - count:,} sessions that are new to the catalogue…")
 
 
-def tell_a_person(command: str, starter: str) -> None:
+def explain_stdin(command: str, starter: str) -> None:
     """Where a terminal is at stdin: that a program is meant to write there."""
     if sys.stdin.isatty():
         print_note(
@@ -83,20 +87,20 @@ def print_document(document: object) -> None:
     write(msgspec.json.encode(document).decode() + "\n")
 
 
-def write_bytes(given: bytes) -> None:
+def write_bytes(data: bytes) -> None:
     """The same for bytes, exactly as they are."""
-    left, out = memoryview(given), sys.stdout.buffer
+    left, stdout = memoryview(data), sys.stdout.buffer
     try:
         while True:
             try:
                 while left:
-                    left = left[out.write(left) or 0 :]
-                out.flush()
+                    left = left[stdout.write(left) or 0 :]
+                stdout.flush()
                 return
             except BlockingIOError as error:
                 # Whoever shares it with us has made it one that does not wait.
                 left = left[error.characters_written :]
-                select.select((), (out,), ())
+                select.select((), (stdout,), ())
     except BrokenPipeError as error:
         raise ReaderGone from error
     except OSError as error:

@@ -12,10 +12,10 @@ from refold.client.session import Session
 from refold.client.types import ImageData
 from refold.values.modes import AWAITED_SECONDS
 
-TIMED_OUT = 3  # exit codes
-INTERRUPTED = 130
-WAITS = "waits for {}, which is to wake the agent"
-_CLOSING = 5.0  # seconds to close what is open, at most
+TIMED_OUT_CODE = 3  # exit codes
+INTERRUPTED_CODE = 130
+WAITING_TEXT = "waits for {}, which is to wake the agent"
+_CLOSE_TIMEOUT_SECONDS = 5.0  # to close what is open, at most
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -41,11 +41,11 @@ def longest_wait(limit: float | None) -> float:
     return AWAITED_SECONDS if limit is None else math.inf
 
 
-def waited_too_long(waiting: str) -> str:
+def long_wait_reason(waiting: str) -> str:
     return f"it waited {AWAITED_SECONDS:g} s for {waiting}: --timeout SECONDS sets another limit"
 
 
-async def closed(launch: Launch) -> None:
+async def close_launch(launch: Launch) -> None:
     """Close what it has open, also where we are stopped, and in a bounded time."""
-    with anyio.move_on_after(_CLOSING, shield=True):
+    with anyio.move_on_after(_CLOSE_TIMEOUT_SECONDS, shield=True):
         await launch.aclose()

@@ -11,19 +11,21 @@ from typing import Literal, cast
 
 from msgspec import Struct
 
-from refold.hooks.configuration import GUARDS, Hook
+from refold.hooks.configuration import GUARD_EVENTS, Hook
 from refold.values.modes import HookEvent
 from refold.values.printable_names import shorten
 from refold.values.text import escape_outside
 
-BLOCKS = 2  # the exit status
-MOST = 1024 * 1024  # bytes that a hook may print
-_CONTEXT = 10_000  # characters for the model
-_LINE = 1_000  # characters of a reason
+BLOCKING_STATUS = 2  # the exit status
+MAX_OUTPUT_BYTES = 1024 * 1024  # that a hook may print
+_MAX_CONTEXT_CHARS = 10_000  # for the model
+_MAX_REASON_CHARS = 1_000  # of a reason
 # What these print, if it is not JSON, is text for the model.
-_SPEAK = ("UserPromptSubmit", "SessionStart")
+_TEXT_EVENTS = ("UserPromptSubmit", "SessionStart")
 # Fields of an object, of which each says whether something may go on.
-_DECIDE = frozenset(("decision", "permissionDecision", "hookSpecificOutput", "continue"))
+_DECISION_FIELDS = frozenset(
+    ("decision", "permissionDecision", "hookSpecificOutput", "continue")
+)
 
 
 class HookAnswer(Struct, frozen=True):
@@ -42,30 +44,34 @@ class HookAnswer(Struct, frozen=True):
     by_failure: bool = False
 
 
-def failed(hook: Hook, why: str) -> HookAnswer:
+def failure_answer(hook: Hook, why: str) -> HookAnswer:
     """A hook that did not do what a hook does. It blocks what only waits for its consent."""
-    blocks = hook.required and hook.on in GUARDS
+    blocks = hook.required and hook.on in GUARD_EVENTS
     outcome = "blocked" if blocks else "failed"
-    return HookAnswer(outcome, _cut(why, _LINE), by_failure=blocks)
+    return HookAnswer(outcome, _cut(why, _MAX_REASON_CHARS), by_failure=blocks)
 
 
 def of_program(hook: Hook, code: int | None, printed: str, errors: str) -> HookAnswer:
     """The answer of a command that has ended by itself."""
-    if code == BLOCKS:
-        return HookAnswer("blocked", _cut(errors, _CONTEXT) or "it gave no reason")
+    if code == BLOCKING_STATUS:
+        return HookAnswer(
+            "blocked", _cut(errors, _MAX_CONTEXT_CHARS) or "it gave no reason"
+        )
     if code != 0:
-        said = f": {_first(errors)}" if errors.strip() else ""
-        return failed(hook, f"it ended with status {code}{said}")
+        detail = f": {_first(errors)}" if errors.strip() else ""
+        return failure_answer(hook, f"it ended with status {code}{detail}")
     text = printed.removeprefix("\ufeff").strip()
     if text.startswith("{"):
         try:
-            found = json.loads(text)
+            document = json.loads(text)
         except (ValueError, RecursionError) as error:
-            return failed(hook, f"it printed something that is not JSON: {error}")
-        return of_document(hook, found)
-    if hook.on in GUARDS and any(map(_decides, text.splitlines())):
-        return failed(hook, "it printed other text before the JSON of its answer")
-    return HookAnswer(context=_cut(text, _CONTEXT) if hook.on in _SPEAK else "")
+            return failure_answer(hook, f"it printed something that is not JSON: {error}")
+        return of_document(hook, document)
+    if hook.on in GUARD_EVENTS and any(map(_decides, text.splitlines())):
+        return failure_answer(hook, "it printed other text before the JSON of its answer")
+    return HookAnswer(
+        context=_cut(text, _MAX_CONTEXT_CHARS) if hook.on in _TEXT_EVENTS else ""
+    )
 
 
 def _decides(text: str) -> bool:
@@ -73,38 +79,40 @@ def _decides(text: str) -> bool:
     if not text.lstrip().startswith("{"):
         return False
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
         return False
-    return bool(_DECIDE & found.keys())
+    return bool(_DECISION_FIELDS & document.keys())
 
 
-def of_document(hook: Hook, found: object) -> HookAnswer:
+def of_document(hook: Hook, document: object) -> HookAnswer:
     """The answer as an object; None says nothing."""
-    if found is None:
+    if document is None:
         return HookAnswer()
-    if not isinstance(found, dict):
-        return failed(hook, f"it answered {_first(repr(found))}, which is not an object")
-    said = cast("dict[str, object]", found)
-    inner = said.get("hookSpecificOutput", {})
+    if not isinstance(document, dict):
+        return failure_answer(
+            hook, f"it answered {_first(repr(document))}, which is not an object"
+        )
+    fields = cast("dict[str, object]", document)
+    inner = fields.get("hookSpecificOutput", {})
     if not isinstance(inner, dict):
-        return failed(hook, "its hookSpecificOutput is not an object")
+        return failure_answer(hook, "its hookSpecificOutput is not an object")
     of_event = cast("dict[str, object]", inner)
-    decision, going_on = _decision(hook.on, said, of_event), said.get("continue", True)
+    decision, going_on = _decision(hook.on, fields, of_event), fields.get("continue", True)
     if decision not in ("allow", "ask", "deny"):
-        return failed(
+        return failure_answer(
             hook, f"its decision is {_first(repr(decision))}: use allow, ask or deny"
         )
-    if (why := _misplaced(hook.on, said, of_event)) or not isinstance(going_on, bool):
-        return failed(
+    if (why := _misplacement(hook.on, fields, of_event)) or not isinstance(going_on, bool):
+        return failure_answer(
             hook, why or f"its continue is {_first(repr(going_on))}, not a boolean"
         )
     arguments: object = of_event.get("updatedInput")
     if not isinstance(arguments, dict | None):
-        return failed(hook, "its updatedInput is not an object")
-    reason = _text(of_event, "permissionDecisionReason") or _text(said, "reason")
+        return failure_answer(hook, "its updatedInput is not an object")
+    reason = _text(of_event, "permissionDecisionReason") or _text(fields, "reason")
     if stop := not going_on:
-        reason = _text(said, "stopReason") or reason or "it gave no reason"
+        reason = _text(fields, "stopReason") or reason or "it gave no reason"
     return HookAnswer(
         "blocked" if decision == "deny" else "passed",
         reason or ("it gave no reason" if decision != "allow" else ""),
@@ -113,44 +121,44 @@ def of_document(hook: Hook, found: object) -> HookAnswer:
         arguments=cast("dict[str, object] | None", arguments)
         if hook.on == "PreToolUse"
         else None,
-        notice=_text(said, "systemMessage"),
+        notice=_text(fields, "systemMessage"),
         stop=stop,
     )
 
 
 def _decision(
-    on: HookEvent, said: Mapping[str, object], inner: Mapping[str, object]
+    on: HookEvent, fields: Mapping[str, object], inner: Mapping[str, object]
 ) -> object:
     """In the words of PreToolUse. For all other events `decision` is block or nothing."""
     words = {"approve": "allow", "block": "deny", "allow": "allow", "deny": "deny"}
-    found = inner.get("permissionDecision") if on == "PreToolUse" else None
-    if found is not None:
-        return found
-    decision = said.get("decision")
+    permission = inner.get("permissionDecision") if on == "PreToolUse" else None
+    if permission is not None:
+        return permission
+    decision = fields.get("decision")
     return "allow" if decision is None else words.get(str(decision), decision)
 
 
-def _misplaced(
-    on: HookEvent, said: Mapping[str, object], inner: Mapping[str, object]
+def _misplacement(
+    on: HookEvent, fields: Mapping[str, object], inner: Mapping[str, object]
 ) -> str:
     """Where a decision stands that is not read there, or ""."""
-    if on not in GUARDS:
+    if on not in GUARD_EVENTS:
         return ""
-    if "permissionDecision" in said:
+    if "permissionDecision" in fields:
         return "its permissionDecision has to be in hookSpecificOutput"
     if "decision" in inner:
         return "its decision must not be in hookSpecificOutput"
     return ""
 
 
-def _text(said: Mapping[str, object], name: str) -> str:
-    value = said.get(name)
-    return _cut(value, _CONTEXT) if isinstance(value, str) else ""
+def _text(fields: Mapping[str, object], name: str) -> str:
+    value = fields.get(name)
+    return _cut(value, _MAX_CONTEXT_CHARS) if isinstance(value, str) else ""
 
 
-def _cut(text: str, most: int) -> str:
+def _cut(text: str, max_chars: int) -> str:
     # Invisible characters are meant for the model only.
-    return shorten(escape_outside(text).strip(), most)
+    return shorten(escape_outside(text).strip(), max_chars)
 
 
 def _first(text: str) -> str:

@@ -25,19 +25,21 @@ from refold.values.modes import HookEvent
 from refold.values.printable_names import shorten
 from refold.values.similar_names import similar
 
-EVENTS: tuple[HookEvent, ...] = get_args(HookEvent)
+HOOK_EVENTS: tuple[HookEvent, ...] = get_args(HookEvent)
 # What waits for the consent of these does not go on without it.
-GUARDS: tuple[HookEvent, ...] = ("PreToolUse", "UserPromptSubmit")
-_SECONDS: Mapping[str, float] = {"SessionEnd": 5.0, "Notification": 10.0}
-_USUAL, _MOST = 60.0, 600.0  # seconds
-_AT_THE_END = 30.0  # seconds that leaving may take, at most
-_EVERY = ("", "*")
-_OF_SERVERS = re.compile("mcp|__")  # in a matcher: it may fit a tool that is not known yet
-_PROGRAM = "this program"  # where a function is from
-_SHOWN = 40  # characters of a command
-_FIELDS = {"command": "command", "python": "entry_point"}  # what each type needs
-_KEYS_OF_GROUP = ("matcher", "hooks")
-_KEYS_OF_HOOK = (
+GUARD_EVENTS: tuple[HookEvent, ...] = ("PreToolUse", "UserPromptSubmit")
+_DEFAULT_SECONDS: Mapping[str, float] = {"SessionEnd": 5.0, "Notification": 10.0}
+_USUAL_SECONDS, _MAX_SECONDS = 60.0, 600.0  # seconds
+_MAX_END_SECONDS = 30.0  # that leaving may take, at most
+_MATCH_ALL = ("", "*")
+_SERVER_TOOL_PATTERN = re.compile(
+    "mcp|__"
+)  # in a matcher: it may fit a tool that is not known yet
+_PROGRAM_SOURCE = "this program"  # where a function is from
+_MAX_NAME_CHARS = 40  # of a command
+_FIELD_BY_TYPE = {"command": "command", "python": "entry_point"}  # what each type needs
+_GROUP_KEYS = ("matcher", "hooks")
+_HOOK_KEYS = (
     "type", "command", "entry_point", "timeout", "sandbox", "required", "name", "hosts",
 )  # fmt: skip
 
@@ -54,7 +56,7 @@ class Hook(Struct, frozen=True, dict=True):
     matcher: str = ""
     command: str = ""
     entry_point: str = ""
-    seconds: float = _USUAL
+    seconds: float = _USUAL_SECONDS
     sandbox: bool = True
     required: bool = True
     source: str = ""
@@ -66,8 +68,8 @@ class Hook(Struct, frozen=True, dict=True):
     @property
     def name(self) -> str:
         """What its user calls it, or what is run, on one line, perhaps cut."""
-        what = self.title or self.command or self.entry_point
-        return shorten(" ".join(what.split()), _SHOWN)
+        label = self.title or self.command or self.entry_point
+        return shorten(" ".join(label.split()), _MAX_NAME_CHARS)
 
     @cached_property
     def key(self) -> str:
@@ -81,7 +83,7 @@ class Hook(Struct, frozen=True, dict=True):
 
     def fits(self, names: Sequence[str]) -> bool:
         """Whether it is run for what has one of these names; without names always."""
-        if self.matcher in _EVERY or not names:
+        if self.matcher in _MATCH_ALL or not names:
             return True
         return any(self._pattern.fullmatch(name) for name in names)
 
@@ -110,28 +112,30 @@ def read(
     types that are not known here are problems, and no errors.
     """
     try:
-        found = json.loads(content)
+        document = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{source}: the hooks cannot be read: {error}") from error
-    if isinstance(found, dict) and "hooks" in found:
-        found = cast("dict[str, object]", found)["hooks"]
-    if not isinstance(found, dict):
+    if isinstance(document, dict) and "hooks" in document:
+        document = cast("dict[str, object]", document)["hooks"]
+    if not isinstance(document, dict):
         raise BadInput(f"{source}: hooks must be an object from events to lists of hooks")
     hooks, problems = list[Hook](), list[str]()
-    for each in _of_events(cast("dict[str, object]", found), source, of_claude=of_claude):
-        if isinstance(each, Hook):
-            hooks.append(each)
+    for item in _of_events(
+        cast("dict[str, object]", document), source, of_claude=of_claude
+    ):
+        if isinstance(item, Hook):
+            hooks.append(item)
         elif of_claude:
-            problems.append(f"not run: {each.why}")
+            problems.append(f"not run: {item.why}")
         else:
-            raise BadInput(each.why)
+            raise BadInput(item.why)
     for hook in hooks:
         free = hook.entry_point or not hook.sandbox or hook.hosts
         if not trusted_with_all and free:
-            what = "leave the sandbox" if hook.sandbox is False else "reach hosts"
-            what = "name an entry point" if hook.entry_point else what
+            action = "leave the sandbox" if hook.sandbox is False else "reach hosts"
+            action = "name an entry point" if hook.entry_point else action
             raise BadInput(
-                f"{source}: a hook of a project must not {what}: write it into your own "
+                f"{source}: a hook of a project must not {action}: write it into your own "
                 "hooks.json if you want it"
             )
     return HookFile(tuple(hooks), tuple(problems))
@@ -144,28 +148,28 @@ def of_functions(functions: Mapping[str, object]) -> tuple[Hook, ...]:
     """
     hooks = list[Hook]()
     for event, value in functions.items():
-        if event not in EVENTS:
+        if event not in HOOK_EVENTS:
             raise BadInput(_no_event("hooks", event))
         several = isinstance(value, list | tuple)
-        for each in cast("Sequence[object]", value) if several else (value,):
-            if not callable(each):
-                raise BadInput(f"hooks[{event!r}]: {each!r} is not a function")
-            function = cast("Callable[[Mapping[str, object]], object]", each)
-            title = str(getattr(function, "__name__", type(each).__name__))
-            source = f"{_PROGRAM} ({len(hooks) + 1})"  # tells two of one name apart
-            seconds = _SECONDS.get(event, _USUAL)
+        for candidate in cast("Sequence[object]", value) if several else (value,):
+            if not callable(candidate):
+                raise BadInput(f"hooks[{event!r}]: {candidate!r} is not a function")
+            function = cast("Callable[[Mapping[str, object]], object]", candidate)
+            title = str(getattr(function, "__name__", type(candidate).__name__))
+            source = f"{_PROGRAM_SOURCE} ({len(hooks) + 1})"  # tells two of one name apart
+            seconds = _DEFAULT_SECONDS.get(event, _USUAL_SECONDS)
             hooks.append(
                 Hook(event, seconds=seconds, source=source, title=title, function=function)
             )
     return tuple(hooks)
 
 
-def _no_event(where: str, event: str) -> str:
-    there_are = ", ".join(EVENTS)
-    return f"{where}: there is no hook event {event!r}; the events are {there_are}"
+def _no_event(place: str, event: str) -> str:
+    there_are = ", ".join(HOOK_EVENTS)
+    return f"{place}: there is no hook event {event!r}; the events are {there_are}"
 
 
-def unfit(hooks: Sequence[Hook], tools: Collection[str]) -> Iterator[str]:
+def unfit_matchers(hooks: Sequence[Hook], tools: Collection[str]) -> Iterator[str]:
     """Sentences about matchers that fit none of these tools, and no tool of an MCP server."""
     names = [name for tool in tools for name in names_of(tool)]
     matchers = {
@@ -174,7 +178,7 @@ def unfit(hooks: Sequence[Hook], tools: Collection[str]) -> Iterator[str]:
         if hook.on in ("PreToolUse", "PostToolUse") and not hook.of_claude
     }
     for matcher, hook in matchers.items():
-        if not hook.fits(names) and not _OF_SERVERS.search(matcher):
+        if not hook.fits(names) and not _SERVER_TOOL_PATTERN.search(matcher):
             yield (
                 f"{hook.source}: the matcher {matcher!r} fits no tool: it is compared with "
                 "the tool's name, such as Bash"
@@ -190,12 +194,12 @@ def describe(hook: Hook) -> str:
     """When it is run, and what is run."""
     if hook.entry_point or hook.function:
         return f"{_when(hook)} calls: {hook.entry_point or hook.name}"
-    how = "" if hook.sandbox else " (outside the sandbox)"
-    return f"{_when(hook)} runs{how}: {hook.command}"
+    suffix = "" if hook.sandbox else " (outside the sandbox)"
+    return f"{_when(hook)} runs{suffix}: {hook.command}"
 
 
 def _when(hook: Hook) -> str:
-    return hook.on if hook.matcher in _EVERY else f"{hook.on} of {hook.matcher}"
+    return hook.on if hook.matcher in _MATCH_ALL else f"{hook.on} of {hook.matcher}"
 
 
 class _NotKnown(Struct, frozen=True):
@@ -203,109 +207,109 @@ class _NotKnown(Struct, frozen=True):
 
 
 def _of_events(
-    found: Mapping[str, object], source: str, *, of_claude: bool
+    document: Mapping[str, object], source: str, *, of_claude: bool
 ) -> Iterator[Hook | _NotKnown]:
-    for event, groups in found.items():
-        if event not in EVENTS:
+    for event, groups in document.items():
+        if event not in HOOK_EVENTS:
             yield _NotKnown(_no_event(source, event))
             continue
-        where = f"{source}: hooks.{event}"
-        for group in _objects(groups, where):
+        place = f"{source}: hooks.{event}"
+        for group in _objects(groups, place):
             if not of_claude:
-                _check_keys(group, _KEYS_OF_GROUP, where)
-            matcher = _text(group, "matcher", where)
-            _check_pattern(matcher, where)
-            for said in _objects(group.get("hooks"), f"{where}, hooks"):
-                if not of_claude and said.get("type", "command") in (*_FIELDS,):
-                    _check_keys(said, _KEYS_OF_HOOK, where)
-                yield _hook(event, matcher, said, source, of_claude=of_claude)
+                _check_keys(group, _GROUP_KEYS, place)
+            matcher = _text(group, "matcher", place)
+            _check_pattern(matcher, place)
+            for entry in _objects(group.get("hooks"), f"{place}, hooks"):
+                if not of_claude and entry.get("type", "command") in (*_FIELD_BY_TYPE,):
+                    _check_keys(entry, _HOOK_KEYS, place)
+                yield _hook(event, matcher, entry, source, of_claude=of_claude)
 
 
 def _hook(
     on: HookEvent,
     matcher: str,
-    said: Mapping[str, object],
+    entry: Mapping[str, object],
     source: str,
     *,
     of_claude: bool,
 ) -> Hook | _NotKnown:
-    where, kind = f"{source}: hooks.{on}", said.get("type", "command")
-    if kind not in (*_FIELDS,):
-        return _NotKnown(f"{where}: the type {kind!r} is not known: use command or python")
-    field = _FIELDS[str(kind)]
-    what = _text(said, field, where)
-    if not what.strip():
-        raise BadInput(f"{where}: a hook of the type {kind} needs a {field!r}")
+    place, kind = f"{source}: hooks.{on}", entry.get("type", "command")
+    if kind not in (*_FIELD_BY_TYPE,):
+        return _NotKnown(f"{place}: the type {kind!r} is not known: use command or python")
+    field = _FIELD_BY_TYPE[str(kind)]
+    text = _text(entry, field, place)
+    if not text.strip():
+        raise BadInput(f"{place}: a hook of the type {kind} needs a {field!r}")
     return Hook(
         on,
         matcher,
-        command=what if field == "command" else "",
-        entry_point=what if field == "entry_point" else "",
-        seconds=_seconds(said.get("timeout"), on, where),
-        sandbox=_flag(said, "sandbox", where, usual=True),
-        required=_flag(said, "required", where, usual=True),
+        command=text if field == "command" else "",
+        entry_point=text if field == "entry_point" else "",
+        seconds=_seconds(entry.get("timeout"), on, place),
+        sandbox=_flag(entry, "sandbox", place, usual=True),
+        required=_flag(entry, "required", place, usual=True),
         source=source,
-        title="" if of_claude else _text(said, "name", where),
+        title="" if of_claude else _text(entry, "name", place),
         of_claude=of_claude,
-        hosts=_hosts(said, where),
+        hosts=_hosts(entry, place),
     )
 
 
-def _check_keys(said: Mapping[str, object], known: Sequence[str], where: str) -> None:
-    for key in said:
+def _check_keys(entry: Mapping[str, object], known: Sequence[str], place: str) -> None:
+    for key in entry:
         if key not in known:
             near = similar(key, known, 1)
             hint = (
                 f"did you mean {near[0]}?" if near else f"the keys are {', '.join(known)}"
             )
-            raise BadInput(f"{where}: the key {key!r} is not known; {hint}")
+            raise BadInput(f"{place}: the key {key!r} is not known; {hint}")
 
 
-def _seconds(given: object, on: HookEvent, where: str) -> float:
-    if given is None:
-        return _SECONDS.get(on, _USUAL)
-    if isinstance(given, bool) or not isinstance(given, int | float) or not given > 0:
-        raise BadInput(f"{where}: timeout cannot be {given!r}: give seconds above 0")
-    return min(float(given), _AT_THE_END if on == "SessionEnd" else _MOST)
+def _seconds(value: object, on: HookEvent, place: str) -> float:
+    if value is None:
+        return _DEFAULT_SECONDS.get(on, _USUAL_SECONDS)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise BadInput(f"{place}: timeout cannot be {value!r}: give seconds above 0")
+    return min(float(value), _MAX_END_SECONDS if on == "SessionEnd" else _MAX_SECONDS)
 
 
-def _flag(said: Mapping[str, object], name: str, where: str, *, usual: bool) -> bool:
-    value = said.get(name, usual)
+def _flag(entry: Mapping[str, object], name: str, place: str, *, usual: bool) -> bool:
+    value = entry.get(name, usual)
     if not isinstance(value, bool):
-        raise BadInput(f"{where}: {name} cannot be {value!r}: give true or false")
+        raise BadInput(f"{place}: {name} cannot be {value!r}: give true or false")
     return value
 
 
-def _hosts(said: Mapping[str, object], where: str) -> tuple[str, ...]:
-    value = said.get("hosts", [])
+def _hosts(entry: Mapping[str, object], place: str) -> tuple[str, ...]:
+    value = entry.get("hosts", [])
     if not isinstance(value, list):
-        raise BadInput(f"{where}: hosts cannot be {value!r}: give a list")
+        raise BadInput(f"{place}: hosts cannot be {value!r}: give a list")
     try:
         return expanded_all(map(str, cast("list[object]", value)))
     except ValueError as error:
-        raise BadInput(f"{where}: hosts: {error}") from error
+        raise BadInput(f"{place}: hosts: {error}") from error
 
 
-def _text(said: Mapping[str, object], name: str, where: str) -> str:
-    value = said.get(name, "")
+def _text(entry: Mapping[str, object], name: str, place: str) -> str:
+    value = entry.get(name, "")
     if not isinstance(value, str) or "\0" in value:
-        raise BadInput(f"{where}: {name} cannot be {value!r}: give a text")
+        raise BadInput(f"{place}: {name} cannot be {value!r}: give a text")
     return value
 
 
-def _check_pattern(matcher: str, where: str) -> None:
+def _check_pattern(matcher: str, place: str) -> None:
     try:
-        re.compile("" if matcher in _EVERY else matcher)
+        re.compile("" if matcher in _MATCH_ALL else matcher)
     except re.error as error:
         raise BadInput(
-            f"{where}: the matcher {matcher!r} is not a regular expression: {error}"
+            f"{place}: the matcher {matcher!r} is not a regular expression: {error}"
         ) from error
 
 
-def _objects(value: object, where: str) -> Iterator[dict[str, Any]]:
+def _objects(value: object, place: str) -> Iterator[dict[str, Any]]:
     if not isinstance(value, list):
-        raise BadInput(f"{where} must be a list")
-    for each in cast("list[object]", value):
-        if not isinstance(each, dict):
-            raise BadInput(f"{where} must hold objects, and {each!r} is none")
-        yield cast("dict[str, Any]", each)
+        raise BadInput(f"{place} must be a list")
+    for item in cast("list[object]", value):
+        if not isinstance(item, dict):
+            raise BadInput(f"{place} must hold objects, and {item!r} is none")
+        yield cast("dict[str, Any]", item)

@@ -7,7 +7,7 @@ own names work, too. Pure.
 from collections.abc import Mapping
 
 # The first name is the one that a hook is told.
-_NAMES: Mapping[str, tuple[str, ...]] = {
+_HOOK_NAMES: Mapping[str, tuple[str, ...]] = {
     "bash": ("Bash",), "background_run": ("Bash", "bash"), "monitor": ("Bash", "bash"),
     "edit_file": ("Edit",), "multi_edit": ("MultiEdit", "Edit"),
     "write_file": ("Write",), "apply_patch": ("Edit", "Write", "MultiEdit"),
@@ -18,7 +18,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "web_fetch": ("WebFetch",), "web_search": ("WebSearch",), "read_skill": ("Skill",),
 }  # fmt: skip
 # Our parameters by the names that they have there.
-_PARAMETERS: Mapping[str, Mapping[str, str]] = {
+_HOOK_PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "edit_file": {"file_path": "path", "old_string": "old", "new_string": "new"},
     "multi_edit": {"file_path": "path"},
     "write_file": {"file_path": "path"},
@@ -30,24 +30,24 @@ _PARAMETERS: Mapping[str, Mapping[str, str]] = {
 
 def names_of(tool: str) -> tuple[str, ...]:
     """All names that a matcher may use for this tool of ours."""
-    return (tool, *_NAMES.get(tool, ()))
+    return (tool, *_HOOK_NAMES.get(tool, ()))
 
 
 def our_name(name: str) -> str:
     """Our name of the tool that a hook is told by this name; any other name stays."""
-    return next((tool for tool, names in _NAMES.items() if name in names), name)
+    return next((tool for tool, names in _HOOK_NAMES.items() if name in names), name)
 
 
 def name_for_hook(tool: str) -> str:
     """The name that a hook is told."""
-    return _NAMES.get(tool, (tool,))[0]
+    return _HOOK_NAMES.get(tool, (tool,))[0]
 
 
 def input_for_hook(tool: str, arguments: Mapping[str, object]) -> dict[str, object]:
     """The arguments of a call by our names, and by those that hooks may expect."""
-    theirs = _PARAMETERS.get(tool, {})
-    more = {name: arguments[ours] for name, ours in theirs.items() if ours in arguments}
-    return {**arguments, **more}
+    theirs = _HOOK_PARAMETERS.get(tool, {})
+    aliases = {name: arguments[ours] for name, ours in theirs.items() if ours in arguments}
+    return {**arguments, **aliases}
 
 
 def input_of(
@@ -57,9 +57,11 @@ def input_of(
 
     Where both names of a parameter are there, the changed one counts.
     """
-    theirs = _PARAMETERS.get(tool, {})
-    found = {name: value for name, value in changed.items() if name not in theirs}
+    theirs = _HOOK_PARAMETERS.get(tool, {})
+    arguments = {name: value for name, value in changed.items() if name not in theirs}
     for name, ours in theirs.items():
-        if name in changed and (ours not in found or found[ours] == before.get(ours)):
-            found[ours] = changed[name]
-    return found
+        if name in changed and (
+            ours not in arguments or arguments[ours] == before.get(ours)
+        ):
+            arguments[ours] = changed[name]
+    return arguments

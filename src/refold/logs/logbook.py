@@ -24,12 +24,12 @@ from refold.values.log_level import LEVELS, Level
 from refold.views.escape import visible
 
 Threshold: TypeAlias = Literal["debug", "info", "warning", "error", "off"]
-NAME = "refold.log"
-LARGEST = 1_000_000  # bytes of one file
-OLDER = 2  # files that are kept besides
-GOES_ON = "    "  # begins what belongs to the line above
-_LONGEST = 20_000  # characters of one entry: a traceback of a deep recursion is longer
-_FLAGS = (
+LOG_NAME = "refold.log"
+MAX_LOG_BYTES = 1_000_000  # of one file
+OLDER_LOGS = 2  # files that are kept besides
+CONTINUATION_INDENT = "    "  # begins what belongs to the line above
+_MAX_ENTRY_CHARS = 20_000  # of one entry: a traceback of a deep recursion is longer
+_APPEND_FLAGS = (
     os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 )
 
@@ -40,23 +40,27 @@ class Logbook:
     def __init__(
         self, state: Path, threshold: Threshold, mask: Callable[[bytes], bytes]
     ) -> None:
-        self.file = state / NAME
+        self.file = state / LOG_NAME
         self._mask = mask
-        self._least = len(LEVELS) if threshold == "off" else LEVELS.index(threshold)
+        self._min_level = len(LEVELS) if threshold == "off" else LEVELS.index(threshold)
 
-    def __call__(self, level: Level, what: str, session: str = "") -> None:
-        if LEVELS.index(level) >= self._least:
-            self.write(level, what, session)
+    def __call__(self, level: Level, message: str, session: str = "") -> None:
+        if LEVELS.index(level) >= self._min_level:
+            self.write(level, message, session)
 
-    def write(self, level: Level, what: str, session: str = "") -> bool:
+    def write(self, level: Level, message: str, session: str = "") -> bool:
         """Whatever the level. False: it could not be written."""
         now = time.time()
-        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now))
-        who = f"{at}.{int(now * 1000) % 1000:03} {level} {os.getpid()} {session or '-'}"
-        line = self._mask(f"{who} {what[:_LONGEST]}".encode("utf-8", "replace"))
+        timestamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now))
+        prefix = f"{timestamp}.{int(now * 1000) % 1000:03} {level} {os.getpid()} {session or '-'}"
+        line = self._mask(
+            f"{prefix} {message[:_MAX_ENTRY_CHARS]}".encode("utf-8", "replace")
+        )
         text = visible(line.decode("utf-8", "replace")).rstrip("\n")
         try:
-            _append(self.file, (text.replace("\n", f"\n{GOES_ON}") + "\n").encode())
+            _append(
+                self.file, (text.replace("\n", f"\n{CONTINUATION_INDENT}") + "\n").encode()
+            )
         except OSError:
             return False
         return True
@@ -64,40 +68,42 @@ class Logbook:
 
 def files(state: Path) -> tuple[Path, ...]:
     """Where the log is, the oldest part first, whether it is there or not."""
-    older = (state / f"{NAME}.{number}" for number in range(OLDER, 0, -1))
-    return (*older, state / NAME)
+    older = (state / f"{LOG_NAME}.{number}" for number in range(OLDER_LOGS, 0, -1))
+    return (*older, state / LOG_NAME)
 
 
 def _append(file: Path, line: bytes) -> None:
-    opened = _opened(file)
+    descriptor = _open_log(file)
     try:
         with suppress(OSError):  # somebody else is at it: then it grows by one line more
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(opened).st_size + len(line) > LARGEST and _is_still(opened, file):
-                _put_away(file)
-                os.close(opened)
-                opened = _opened(file)
-        os.write(opened, line)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_size + len(line) > MAX_LOG_BYTES and _is_still(
+                descriptor, file
+            ):
+                _rotate(file)
+                os.close(descriptor)
+                descriptor = _open_log(file)
+        os.write(descriptor, line)
         # A process that was forked just now has it open, too: closing would not unlock it.
-        fcntl.flock(opened, fcntl.LOCK_UN)
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
-def _opened(file: Path) -> int:
+def _open_log(file: Path) -> int:
     try:
-        return os.open(file, _FLAGS, 0o600)
+        return os.open(file, _APPEND_FLAGS, 0o600)
     except FileNotFoundError:
         make_directories(file.parent)
-        return os.open(file, _FLAGS, 0o600)
+        return os.open(file, _APPEND_FLAGS, 0o600)
 
 
-def _is_still(opened: int, file: Path) -> bool:
+def _is_still(descriptor: int, file: Path) -> bool:
     """Not if another process put it away since it was opened."""
-    return os.path.samestat(os.fstat(opened), file.lstat())
+    return os.path.samestat(os.fstat(descriptor), file.lstat())
 
 
-def _put_away(file: Path) -> None:
+def _rotate(file: Path) -> None:
     *older, newest = files(file.parent)
     for later, earlier in zip(older, [*older[1:], newest], strict=True):
         with suppress(FileNotFoundError):
@@ -107,7 +113,7 @@ def _put_away(file: Path) -> None:
 # The log read back: its entries in order, and what is added meanwhile.
 
 _READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe is not waited for
-_LINE = r"(\S+) (debug|info|warning|error) (\d+) (\S+) (.*)"
+_LINE_PATTERN = r"(\S+) (debug|info|warning|error) (\d+) (\S+) (.*)"
 
 
 class Entry(Struct, frozen=True):
@@ -122,27 +128,29 @@ def entries(state: Path) -> tuple[Entry, ...]:
     return tuple(_entries(line for file in files(state) for line in _lines(file)))
 
 
-def at_least(found: Iterable[Entry], level: Level) -> list[Entry]:
-    return [each for each in found if LEVELS.index(each.level) >= LEVELS.index(level)]
+def at_least(log_entries: Iterable[Entry], level: Level) -> list[Entry]:
+    return [
+        entry for entry in log_entries if LEVELS.index(entry.level) >= LEVELS.index(level)
+    ]
 
 
 class Tail:
     """What was added since it was last asked. A log that was put away is read to its end."""
 
     def __init__(self, state: Path) -> None:
-        self._file = state / NAME
+        self._file = state / LOG_NAME
         self._held, self._number = b"", -1
         self._open()
         if self._number >= 0:
             os.lseek(self._number, 0, os.SEEK_END)
 
     def news(self) -> tuple[Entry, ...]:
-        found = self._read()
+        added = self._read()
         if self._is_another():
             self._close()
             self._open()
-            found += self._read()
-        whole, end, rest = (self._held + found).rpartition(b"\n")
+            added += self._read()
+        whole, end, rest = (self._held + added).rpartition(b"\n")
         self._held = rest
         return tuple(_entries((whole + end).decode("utf-8", "replace").splitlines()))
 
@@ -161,25 +169,25 @@ class Tail:
         self._number = -1
 
     def _read(self) -> bytes:
-        found = b""
+        content = b""
         while self._number >= 0 and (piece := os.read(self._number, 65536)):
-            found += piece
-        return found
+            content += piece
+        return content
 
     def _is_another(self) -> bool:
         try:
-            there = self._file.stat()
+            status = self._file.stat()
         except OSError:
             return False
-        return self._number < 0 or not os.path.samestat(os.fstat(self._number), there)
+        return self._number < 0 or not os.path.samestat(os.fstat(self._number), status)
 
 
 def _lines(file: Path) -> Iterator[str]:
     try:
         with os.fdopen(
             os.open(file, _READ_FLAGS), encoding="utf-8", errors="replace"
-        ) as opened:
-            yield from opened.read().splitlines()
+        ) as descriptor:
+            yield from descriptor.read().splitlines()
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
@@ -188,17 +196,17 @@ def _lines(file: Path) -> Iterator[str]:
 
 def _entries(lines: Iterable[str]) -> Iterator[Entry]:
     level: Level = "info"
-    held = list[str]()
+    pending = list[str]()
     for line in lines:
-        if found := re.fullmatch(_LINE, line):
-            if held:
-                yield Entry(level, "\n".join(held))
-            level, held = _level(found[2]), [line]
-        elif held and line.startswith(GOES_ON):
-            held.append(line)
-    if held:
-        yield Entry(level, "\n".join(held))
+        if match := re.fullmatch(_LINE_PATTERN, line):
+            if pending:
+                yield Entry(level, "\n".join(pending))
+            level, pending = _level(match[2]), [line]
+        elif pending and line.startswith(CONTINUATION_INDENT):
+            pending.append(line)
+    if pending:
+        yield Entry(level, "\n".join(pending))
 
 
 def _level(name: str) -> Level:
-    return next(each for each in LEVELS if each == name)
+    return next(level for level in LEVELS if level == name)

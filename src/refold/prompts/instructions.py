@@ -14,26 +14,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from refold.prompts.read_text import Unreadable, cleaned, content_at, text_of
+from refold.prompts.read_text import Unreadable, content_at, remove_invisible, text_of
 from refold.prompts.repository import chain
 from refold.prompts.system_text import PromptFile
 from refold.values.printable_names import escaped
 from refold.values.text import TrustedText, as_it_is
 
-OWN = "AGENTS.md"
+OWN_FILE = "AGENTS.md"
 # Of each folder the first that is there.
-NAMES = (
-    OWN, "CLAUDE.md", ".refold/context.md", ".agent0/context.md", ".cursorrules",
+FILE_NAMES = (
+    OWN_FILE, "CLAUDE.md", ".refold/context.md", ".agent0/context.md", ".cursorrules",
     ".github/copilot-instructions.md", "GEMINI.md",
 )  # fmt: skip
-LARGEST = 32 * 1024  # bytes of one file
-DEEPEST = 5  # imports within imports
-_MOST_FILES = 100
-_MOST_BYTES = 256 * 1024  # of all files
-_MOST_NOTICES = 8
-_MOST_IMPORTS = 1_000  # that are looked for, in all files
-_LONGEST = 1_000  # letters of a path that is looked for
-_LONGEST_CALLED = 120  # letters of one that is told
+MAX_FILE_BYTES = 32 * 1024  # of one file
+MAX_IMPORT_DEPTH = 5  # imports within imports
+_MAX_FILES = 100
+_MAX_TOTAL_BYTES = 256 * 1024  # of all files
+_MAX_NOTICES = 8
+_MAX_IMPORTS = 1_000  # that are looked for, in all files
+_MAX_PATH_CHARS = 1_000  # of a path that is looked for
+_MAX_NAME_CHARS = 120  # of one that is told
 Unread = Callable[[str], str]  # why a file may not be read, or ""
 
 
@@ -48,11 +48,11 @@ class InstructionFile(Struct, frozen=True):
     near: str = ""
 
     @property
-    def called(self) -> str:
+    def display_name(self) -> str:
         way = os.path.relpath(self.path, self.near) if self.near else self.path
         called = escaped(way)
-        most = _LONGEST_CALLED
-        return called if len(called) <= most else f"…{called[1 - most :]}"
+        max_chars = _MAX_NAME_CHARS
+        return called if len(called) <= max_chars else f"…{called[1 - max_chars :]}"
 
     @property
     def real(self) -> str:
@@ -68,12 +68,12 @@ class Instructions(Struct, frozen=True):
 
 def of_project(directory: str, root: str) -> tuple[InstructionFile, ...]:
     """Those from `root` down to `directory`, the nearest last. Both are real paths."""
-    found = list[InstructionFile]()
+    files = list[InstructionFile]()
     for folder in chain(directory, root):
-        paths = (os.path.join(folder, name) for name in NAMES)
+        paths = (os.path.join(folder, name) for name in FILE_NAMES)
         if path := next((p for p in paths if os.path.lexists(p)), ""):
-            found.append(InstructionFile(path, root, directory))
-    return tuple(found)
+            files.append(InstructionFile(path, root, directory))
+    return tuple(files)
 
 
 def read(
@@ -89,8 +89,10 @@ def read(
     meaning of `~`.
     """
     reading = _Reading(home, unread, trusted)
-    told = [reading.told_of(file) for file in reversed(tuple(files))]
-    pieces = tuple(piece for each in reversed(told) for piece in each)
+    file_pieces = [reading.read_file(file) for file in reversed(tuple(files))]
+    pieces = tuple(
+        piece for pieces_of_file in reversed(file_pieces) for piece in pieces_of_file
+    )
     return Instructions(pieces, reading.notices())
 
 
@@ -107,14 +109,14 @@ class _Reading:
         self._bytes, self._imports, self._full = 0, 0, ""
 
     def notices(self) -> tuple[str, ...]:
-        said = tuple(dict.fromkeys(self._notices))
-        more = len(said) - _MOST_NOTICES
-        if more > 1:
-            rest = f"{more} more files of instructions have such problems"
-            said = (*said[:_MOST_NOTICES], rest)
-        return (*said, self._full) if self._full else said
+        notices = tuple(dict.fromkeys(self._notices))
+        omitted = len(notices) - _MAX_NOTICES
+        if omitted > 1:
+            summary = f"{omitted} more files of instructions have such problems"
+            notices = (*notices[:_MAX_NOTICES], summary)
+        return (*notices, self._full) if self._full else notices
 
-    def told_of(self, file: InstructionFile) -> tuple[PromptFile, ...]:
+    def read_file(self, file: InstructionFile) -> tuple[PromptFile, ...]:
         """A file, after what it imports; nothing of what was read already."""
         self._pieces = list[PromptFile]()
         real = file.real
@@ -126,98 +128,102 @@ class _Reading:
         self, file: InstructionFile, real: str, importers: Mapping[str, InstructionFile]
     ) -> None:
         """`importers` are by their real paths."""
-        if self._bytes >= _MOST_BYTES or len(self._seen) >= _MOST_FILES:
+        if self._bytes >= _MAX_TOTAL_BYTES or len(self._seen) >= _MAX_FILES:
             self._full = self._full or (
-                f"{file.called} and what comes after it is left out: instructions may be "
-                f"{_MOST_FILES} files of {_MOST_BYTES // 1024} KiB together"
+                f"{file.display_name} and what comes after it is left out: instructions may be "
+                f"{_MAX_FILES} files of {_MAX_TOTAL_BYTES // 1024} KiB together"
             )
             return
         self._seen.add(real)
         try:
-            text, more = self._read(file, real)
+            text, unread_chars = self._read(file, real)
         except _Unknown:
             return
         except FileNotFoundError:
-            self._say(file, importers, "there is no such file")
+            self._note_left_out(file, importers, "there is no such file")
             return
         except Unreadable as error:
-            self._say(file, importers, str(error))
+            self._note_left_out(file, importers, str(error))
             return
         for name in imports(text):
             self._import(name, file, {**importers, real: file})
         if text.strip():
-            self._pieces.append(PromptFile(text.strip("\n"), file.called, more))
+            self._pieces.append(
+                PromptFile(text.strip("\n"), file.display_name, unread_chars)
+            )
 
     def _read(self, file: InstructionFile, real: str) -> tuple[str, int]:
         if reason := self._unread(real):
             raise Unreadable(reason)
-        found = content_at(real, file.within, LARGEST)  # the one that may be read
-        self._bytes += len(found.data)
-        now = text_of(found)
-        text = self._trusted(real, now)
+        content = content_at(real, file.within, MAX_FILE_BYTES)  # the one that may be read
+        self._bytes += len(content.data)
+        current = text_of(content)
+        text = self._trusted(real, current)
         if text is None:
             raise _Unknown
-        clean = cleaned(text)
-        if text != now:
+        clean = remove_invisible(text)
+        if text != current:
             return clean.text, 0
         if clean.hidden:
             self._notices.append(
-                f"{file.called}: {clean.hidden:,} invisible characters were left out"
+                f"{file.display_name}: {clean.hidden:,} invisible characters were left out"
             )
-        more = found.size - len(found.data)
-        if more <= 0:
+        unread_chars = content.size - len(content.data)
+        if unread_chars <= 0:
             return clean.text, 0
         self._notices.append(
-            f"{file.called} is {found.size:,} bytes; its first {LARGEST // 1024} KiB are read"
+            f"{file.display_name} is {content.size:,} bytes; its first {MAX_FILE_BYTES // 1024} KiB are read"
         )
         whole_lines = clean.text.rpartition("\n")[0] or clean.text
-        return whole_lines, more + len(clean.text) - len(whole_lines)
+        return whole_lines, unread_chars + len(clean.text) - len(whole_lines)
 
     def _import(
         self, name: str, file: InstructionFile, importers: Mapping[str, InstructionFile]
     ) -> None:
-        if self._full or len(name) > _LONGEST:
+        if self._full or len(name) > _MAX_PATH_CHARS:
             return
         self._imports += 1
-        if self._imports > _MOST_IMPORTS:
+        if self._imports > _MAX_IMPORTS:
             self._full = (
-                f"what {file.called} imports from @{escaped(name)[:80]} on is left out: "
-                f"instructions may name {_MOST_IMPORTS:,} files"
+                f"what {file.display_name} imports from @{escaped(name)[:80]} on is left out: "
+                f"instructions may name {_MAX_IMPORTS:,} files"
             )
             return
-        found = InstructionFile(self._path(name, file), file.within, file.near)
-        real = found.real if "\0" not in name else name
+        imported = InstructionFile(self._path(name, file), file.within, file.near)
+        real = imported.real if "\0" not in name else name
         if not is_path(name) and not os.path.isfile(real):
             return
         if real in importers:
-            circle = " imports ".join(x.called for x in (*importers.values(), found))
+            circle = " imports ".join(
+                x.display_name for x in (*importers.values(), imported)
+            )
             self._notices.append(f"{circle}: this goes round, so the last is left out")
         elif real in self._seen:
             return
-        elif len(importers) > DEEPEST:
-            deep = f"it is imported more than {DEEPEST} files deep"
-            self._say(found, importers, deep)
+        elif len(importers) > MAX_IMPORT_DEPTH:
+            deep = f"it is imported more than {MAX_IMPORT_DEPTH} files deep"
+            self._note_left_out(imported, importers, deep)
         else:
-            self._take(found, real, importers)
+            self._take(imported, real, importers)
 
     def _path(self, name: str, file: InstructionFile) -> str:
         if name.startswith("~/"):
             return os.path.join(self._home, name[2:])
         return os.path.normpath(os.path.join(os.path.dirname(file.path), name))
 
-    def _say(
+    def _note_left_out(
         self, file: InstructionFile, importers: Mapping[str, InstructionFile], why: str
     ) -> None:
         last = tuple(importers.values())[-1:]
-        by = f", which {last[0].called} imports," if last else ""
-        self._notices.append(f"{file.called}{by} is left out: {why}")
+        by = f", which {last[0].display_name} imports," if last else ""
+        self._notices.append(f"{file.display_name}{by} is left out: {why}")
 
 
-_NAMED = r"(?:^|(?<=[\s(]))@([^\s@`]+)"
-_FENCE = r" {0,3}(`{3,}|~{3,})"
-_AFTER = ".,;:!?)]}>\"'*_"
+_IMPORT_PATTERN = r"(?:^|(?<=[\s(]))@([^\s@`]+)"
+_FENCE_PATTERN = r" {0,3}(`{3,}|~{3,})"
+_TRAILING_CHARS = ".,;:!?)]}>\"'*_"
 # So written, it can be meant as a path only; @somebody and @scope/package may be no file.
-_PATH = r"(?i)(?:\.{0,2}/|~/).+|.*\.(?:md|mdc|markdown|txt|rst|adoc)"
+_PATH_PATTERN = r"(?i)(?:\.{0,2}/|~/).+|.*\.(?:md|mdc|markdown|txt|rst|adoc)"
 
 
 def imports(text: str) -> tuple[str, ...]:
@@ -227,36 +233,38 @@ def imports(text: str) -> tuple[str, ...]:
 
 def is_path(name: str) -> bool:
     """Whether this must be meant as a path, so that a missing file is worth a notice."""
-    return bool(re.fullmatch(_PATH, name))
+    return bool(re.fullmatch(_PATH_PATTERN, name))
 
 
 def _names(text: str) -> Iterator[str]:
     fence = ""
     for line in text.split("\n"):
-        found = re.match(_FENCE, line)
+        fence_match = re.match(_FENCE_PATTERN, line)
         if fence:
             closes = (
-                found and found[1].startswith(fence) and not line[found.end() :].strip()
+                fence_match
+                and fence_match[1].startswith(fence)
+                and not line[fence_match.end() :].strip()
             )
             fence = "" if closes else fence
-        elif found and "`" not in line[found.end() :]:
-            fence = found[1]
+        elif fence_match and "`" not in line[fence_match.end() :]:
+            fence = fence_match[1]
         elif "@" in line:
             for piece in _outside_code(line):
-                for name in re.findall(_NAMED, piece):
-                    if stripped := name.rstrip(_AFTER):
+                for name in re.findall(_IMPORT_PATTERN, piece):
+                    if stripped := name.rstrip(_TRAILING_CHARS):
                         yield stripped
 
 
 def _outside_code(line: str) -> Iterator[str]:
     """The pieces of a line that are not between two equal runs of backticks."""
     pieces = re.split(r"(`+)", line)
-    last = {run: at for at, run in enumerate(pieces) if at % 2}
-    at = 0
-    while at < len(pieces):
-        if at % 2 and last[pieces[at]] > at:
-            at = pieces.index(pieces[at], at + 1)
-        elif not at % 2:
+    last = {run: index for index, run in enumerate(pieces) if index % 2}
+    index = 0
+    while index < len(pieces):
+        if index % 2 and last[pieces[index]] > index:
+            index = pieces.index(pieces[index], index + 1)
+        elif not index % 2:
             # What follows code at once stands at the beginning of no word.
-            yield pieces[at] if at == 0 else f"`{pieces[at]}"
-        at += 1
+            yield pieces[index] if index == 0 else f"`{pieces[index]}"
+        index += 1

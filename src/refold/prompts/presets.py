@@ -15,19 +15,19 @@ import msgspec
 from msgspec import Raw, Struct
 
 from refold.errors import BadInput
-from refold.prompts.read_text import Unreadable, cleaned, content, text_of
+from refold.prompts.read_text import Unreadable, content, remove_invisible, text_of
 from refold.values.printable_names import escaped
 from refold.values.text import NEW, TrustedText, as_it_is
 from refold.values.tools import ToolSpec
 
-FILE = "PROMPT.md"
+PRESET_FILE = "PROMPT.md"
 BUILT_IN = ("coding", "work", "research", "review")
-_OURS = os.path.dirname(__file__)
-_LARGEST = 32 * 1024  # bytes
-_MOST = 100  # presets in one folder
-_NAME = r"[a-z0-9]+(?:-[a-z0-9]+)*"
-_LINE = r"([A-Za-z][\w-]*):(?:[ \t]+(.*))?"
-_NEEDED = ("name", "description")
+_PRESETS_FOLDER = os.path.dirname(__file__)
+_MAX_FILE_BYTES = 32 * 1024
+_MAX_PRESETS = 100  # presets in one folder
+_NAME_PATTERN = r"[a-z0-9]+(?:-[a-z0-9]+)*"
+_LINE_PATTERN = r"([A-Za-z][\w-]*):(?:[ \t]+(.*))?"
+_REQUIRED_KEYS = ("name", "description")
 
 
 class Preset(Struct, frozen=True):
@@ -41,10 +41,10 @@ class Preset(Struct, frozen=True):
 
 
 class PresetFolder(Struct, frozen=True):
-    """A folder of presets. `called` is fit for a screen; links may not lead out of `within`."""
+    """A folder of presets. `label` is fit for a screen; links may not lead out of `within`."""
 
     folder: str
-    called: str
+    label: str
     within: str
     trusted: TrustedText = as_it_is
 
@@ -59,12 +59,12 @@ def preset(name: str, shelves: Sequence[PresetFolder] = ()) -> Preset:
     for shelf in shelves:
         if name in _names(shelf):
             return _read(shelf, name)
-    there = names(shelves)
+    known = names(shelves)
     from difflib import get_close_matches
 
-    near = get_close_matches(name.lower(), there, 1, 0.5)
+    near = get_close_matches(name.lower(), known, 1, 0.5)
     hint = f"did you mean {near[0]}? " if near else ""
-    listed = ", ".join(there)
+    listed = ", ".join(known)
     raise BadInput(f"there is no preset {escaped(name)!r}; {hint}there are {listed}")
 
 
@@ -78,19 +78,19 @@ def presets(
     shelves: Sequence[PresetFolder] = (),
 ) -> tuple[tuple[Preset, ...], tuple[str, ...]]:
     """All that can be used, and a sentence for each that cannot."""
-    found, problems = list[Preset](), list(shadowed(shelves))
+    usable, problems = list[Preset](), list(shadow_notices(shelves))
     for name in names(shelves):
         try:
-            found.append(preset(name, shelves))
+            usable.append(preset(name, shelves))
         except BadInput as error:
             problems.append(str(error))
-    return tuple(found), tuple(problems)
+    return tuple(usable), tuple(problems)
 
 
-def shadowed(shelves: Iterable[PresetFolder]) -> tuple[str, ...]:
+def shadow_notices(shelves: Iterable[PresetFolder]) -> tuple[str, ...]:
     """Sentences about presets that have the name of one of ours, and are ignored."""
     return tuple(
-        f"{shelf.called}/{name}/{FILE} is ignored: {name} is a preset of refold; "
+        f"{shelf.label}/{name}/{PRESET_FILE} is ignored: {name} is a preset of refold; "
         "give yours another name"
         for shelf in shelves
         for name in _names(shelf)
@@ -98,83 +98,87 @@ def shadowed(shelves: Iterable[PresetFolder]) -> tuple[str, ...]:
     )
 
 
-def parsed(text: str, called: str) -> Preset:
+def parse_preset(text: str, label: str) -> Preset:
     """A PROMPT.md. Raises `BadInput` that names the file and the line."""
     lines = text.split("\n")
     if lines[0].rstrip() != "---":
-        raise _wrong(called, 1, "the file has to begin with a line ---")
-    end = next((at for at, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), 0)
+        raise _wrong(label, 1, "the file has to begin with a line ---")
+    end = next(
+        (index for index, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), 0
+    )
     if not end:
-        raise _wrong(called, 1, "the line --- that ends the front matter is missing")
+        raise _wrong(label, 1, "the line --- that ends the front matter is missing")
     values = dict[str, str]()
     for number, line in enumerate(lines[1:end], 2):
         if not line.strip() or line.startswith("#"):
             continue
-        found = re.fullmatch(_LINE, line.rstrip())
-        if not found:
+        match = re.fullmatch(_LINE_PATTERN, line.rstrip())
+        if not match:
             raise _wrong(
-                called, number, f"{escaped(line[:80])!r} is not a line `key: words`"
+                label, number, f"{escaped(line[:80])!r} is not a line `key: words`"
             )
-        if found[1] in values:
-            raise _wrong(called, number, f"{found[1]} stands there twice")
-        values[found[1]] = _unquoted(found[2] or "")
-    for key in _NEEDED:
+        if match[1] in values:
+            raise _wrong(label, number, f"{match[1]} stands there twice")
+        values[match[1]] = _unquote(match[2] or "")
+    for key in _REQUIRED_KEYS:
         if not values.get(key):
-            raise _wrong(called, end + 1, f"the front matter says no {key}")
+            raise _wrong(label, end + 1, f"the front matter says no {key}")
     body = "\n".join(lines[end + 1 :]).strip()
     if not body:
-        raise _wrong(called, end + 1, "there is no prompt after the front matter")
+        raise _wrong(label, end + 1, "there is no prompt after the front matter")
     return Preset(
-        values["name"], values["description"], values.get("version", ""), body, called
+        values["name"], values["description"], values.get("version", ""), body, label
     )
 
 
 def _ours(name: str) -> Preset:
-    with open(os.path.join(_OURS, name, FILE), encoding="utf-8") as file:
-        found = parsed(file.read(), f"{name}/{FILE}")
-    return Preset(found.name, found.description, found.version, found.text)
+    with open(os.path.join(_PRESETS_FOLDER, name, PRESET_FILE), encoding="utf-8") as file:
+        result = parse_preset(file.read(), f"{name}/{PRESET_FILE}")
+    return Preset(result.name, result.description, result.version, result.text)
 
 
 def _read(shelf: PresetFolder, name: str) -> Preset:
-    called = f"{shelf.called}/{name}/{FILE}"
-    path = os.path.join(shelf.folder, name, FILE)
+    label = f"{shelf.label}/{name}/{PRESET_FILE}"
+    path = os.path.join(shelf.folder, name, PRESET_FILE)
     try:
-        read = content(path, shelf.within, _LARGEST)
-        if read.size > _LARGEST:
-            raise Unreadable(f"it is larger than {_LARGEST // 1024} KiB")
+        read = content(path, shelf.within, _MAX_FILE_BYTES)
+        if read.size > _MAX_FILE_BYTES:
+            raise Unreadable(f"it is larger than {_MAX_FILE_BYTES // 1024} KiB")
         trusted = shelf.trusted(os.path.realpath(path), text_of(read))
         if trusted is None:
             raise Unreadable(NEW)
-        text = cleaned(trusted).text
+        text = remove_invisible(trusted).text
     except FileNotFoundError as error:
-        raise BadInput(f"the preset {called} cannot be read: it is gone") from error
+        raise BadInput(f"the preset {label} cannot be read: it is gone") from error
     except Unreadable as error:
-        raise BadInput(f"the preset {called} cannot be read: {error}") from error
-    found = parsed(text, called)
-    if found.name != name:
+        raise BadInput(f"the preset {label} cannot be read: {error}") from error
+    result = parse_preset(text, label)
+    if result.name != name:
         raise BadInput(
-            f"{called}: it is named {escaped(found.name)!r}, and its folder {name!r}: "
+            f"{label}: it is named {escaped(result.name)!r}, and its folder {name!r}: "
             "the two must be the same"
         )
-    return found
+    return result
 
 
 def _names(shelf: PresetFolder) -> list[str]:
     try:
         with os.scandir(shelf.folder) as entries:
-            names = sorted(e.name for e in entries if re.fullmatch(_NAME, e.name))[:_MOST]
+            names = sorted(e.name for e in entries if re.fullmatch(_NAME_PATTERN, e.name))[
+                :_MAX_PRESETS
+            ]
     except OSError:
         return []
-    return [n for n in names if os.path.lexists(os.path.join(shelf.folder, n, FILE))]
+    return [n for n in names if os.path.lexists(os.path.join(shelf.folder, n, PRESET_FILE))]
 
 
-def _unquoted(words: str) -> str:
+def _unquote(words: str) -> str:
     quoted = len(words) > 1 and words[0] == words[-1] and words[0] in "'\""
     return words[1:-1] if quoted else words
 
 
-def _wrong(called: str, line: int, what: str) -> BadInput:
-    return BadInput(f"{called}, line {line}: {what}")
+def _wrong(label: str, line: int, problem: str) -> BadInput:
+    return BadInput(f"{label}, line {line}: {problem}")
 
 
 class ShortTool(Struct, frozen=True):
@@ -185,7 +189,7 @@ class ShortTool(Struct, frozen=True):
     may: tuple[str, ...] = ()
 
 
-SMALL = {
+SMALL_TOOLS = {
     "read_file": ShortTool("show a file, with line numbers", ("path",)),
     "list_files": ShortTool('show what is in a folder ("." is here)', ("path",)),
     "grep": ShortTool("find text in the files here", ("pattern",)),
@@ -206,7 +210,7 @@ def small_system() -> str:
 
 def small_tool(spec: ToolSpec) -> ToolSpec | None:
     """The tool as a small model sees it. None: it does not see it."""
-    short = SMALL.get(spec.name)
+    short = SMALL_TOOLS.get(spec.name)
     if short is None:
         return None
     whole: dict[str, Any] = msgspec.json.decode(spec.parameters)

@@ -63,12 +63,12 @@ def content_at(real: str, within: str, at_most: int) -> Content:
         raise Unreadable("its name is none that a file can have") from error
 
 
-def text_of(found: Content) -> str:
+def text_of(file_content: Content) -> str:
     """The content as text; a character that was cut in two is left out. May raise."""
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     try:
-        whole = found.size <= len(found.data)
-        text = decoder.decode(found.data, final=whole)
+        whole = file_content.size <= len(file_content.data)
+        text = decoder.decode(file_content.data, final=whole)
     except UnicodeDecodeError as error:
         raise Unreadable("it is not UTF-8 text") from error
     if "\0" in text:
@@ -76,7 +76,7 @@ def text_of(found: Content) -> str:
     return text.replace("\r\n", "\n")
 
 
-def cleaned(text: str) -> CleanText:
+def remove_invisible(text: str) -> CleanText:
     """Without what no reader of the file could see: it may be there for the model only."""
     shown = seen(text)
     return CleanText(escape_marks(shown), len(text) - len(shown))

@@ -14,11 +14,11 @@ from refold.prompts.read_text import Unreadable, content
 from refold.values.printable_names import escaped, shorten
 from refold.values.text import escape_marks
 
-_NAMES = 4096  # bytes of a file that holds one name
-_PACKED = 256 * 1024  # of the list of all branches
-_OBJECT = 64 * 1024  # of a commit, as it is kept, and unpacked
-_LONGEST = 72  # letters of a branch, and of what a commit is called
-_HASH = r"[0-9a-f]{40}(?:[0-9a-f]{24})?"
+_MAX_NAME_FILE_BYTES = 4096  # of a file that holds one name
+_MAX_PACKED_REFS_BYTES = 256 * 1024  # of the list of all branches
+_MAX_OBJECT_BYTES = 64 * 1024  # of a commit, as it is kept, and unpacked
+_MAX_SUBJECT_CHARS = 72  # of a branch, and of what a commit is called
+_HASH_PATTERN = r"[0-9a-f]{40}(?:[0-9a-f]{24})?"
 
 
 class Git(Struct, frozen=True):
@@ -31,21 +31,21 @@ class Git(Struct, frozen=True):
 
 def root_of(directory: str) -> str:
     """The nearest folder upwards that is a repository, else `directory`. Links followed."""
-    real = here = os.path.realpath(directory)
-    while not os.path.lexists(os.path.join(here, ".git")):
-        above = os.path.dirname(here)
-        if above == here:
+    real = folder = os.path.realpath(directory)
+    while not os.path.lexists(os.path.join(folder, ".git")):
+        above = os.path.dirname(folder)
+        if above == folder:
             return real
-        here = above
-    return here
+        folder = above
+    return folder
 
 
 def chain(directory: str, root: str) -> tuple[str, ...]:
     """The folders from `root` down to `directory`, both real paths."""
-    found = [directory]
-    while found[-1] != root and (above := os.path.dirname(found[-1])) != found[-1]:
-        found.append(above)
-    return tuple(reversed(found))
+    folders = [directory]
+    while folders[-1] != root and (above := os.path.dirname(folders[-1])) != folders[-1]:
+        folders.append(above)
+    return tuple(reversed(folders))
 
 
 def git_state(root: str) -> Git | None:
@@ -59,7 +59,7 @@ def git_state(root: str) -> Git | None:
         return None
     common = _common(place)
     commit = _commit(name, place, common) if name else head
-    if not re.fullmatch(_HASH, commit):
+    if not re.fullmatch(_HASH_PATTERN, commit):
         return Git(_short(name.removeprefix("refs/heads/")))
     subject = _subject(commit, common)
     return Git(_short(name.removeprefix("refs/heads/")), commit[:8], _short(subject))
@@ -77,8 +77,8 @@ def _place(dot_git: str, root: str) -> str:
 
 def _common(place: str) -> str:
     """The same of the whole repository, of which `place` may be one working tree."""
-    found = _words(os.path.join(place, "commondir"))
-    return os.path.join(place, found) if found else place
+    path = _words(os.path.join(place, "commondir"))
+    return os.path.join(place, path) if path else place
 
 
 def _is_branch(name: str) -> bool:
@@ -88,9 +88,11 @@ def _is_branch(name: str) -> bool:
 
 def _commit(name: str, place: str, common: str) -> str:
     for folder in (place, common):
-        if found := _words(os.path.join(folder, name)):
-            return found
-    for line in _text(os.path.join(common, "packed-refs"), _PACKED).splitlines():
+        if commit_hash := _words(os.path.join(folder, name)):
+            return commit_hash
+    for line in _text(
+        os.path.join(common, "packed-refs"), _MAX_PACKED_REFS_BYTES
+    ).splitlines():
         commit, _, called = line.partition(" ")
         if called == name:
             return commit
@@ -101,8 +103,8 @@ def _subject(commit: str, common: str) -> str:
     """What a commit is called; "" once git has packed it away with others."""
     path = os.path.join(common, "objects", commit[:2], commit[2:])
     try:
-        packed = content(path, "/", _OBJECT).data
-        whole = zlib.decompressobj().decompress(packed, _OBJECT)
+        packed = content(path, "/", _MAX_OBJECT_BYTES).data
+        whole = zlib.decompressobj().decompress(packed, _MAX_OBJECT_BYTES)
     except (OSError, Unreadable, zlib.error):
         return ""
     if not whole.startswith(b"commit "):
@@ -112,7 +114,7 @@ def _subject(commit: str, common: str) -> str:
 
 
 def _words(path: str) -> str:
-    return _text(path, _NAMES).strip()
+    return _text(path, _MAX_NAME_FILE_BYTES).strip()
 
 
 def _text(path: str, at_most: int) -> str:
@@ -123,11 +125,11 @@ def _text(path: str, at_most: int) -> str:
 
 
 def _short(words: str) -> str:
-    return shorten(escape_marks(escaped(words)), _LONGEST)
+    return shorten(escape_marks(escaped(words)), _MAX_SUBJECT_CHARS)
 
 
-_GIT = "Git: "
-_MOST = 8  # directories that are named
+_GIT_PREFIX = "Git: "
+_MAX_DIRECTORIES = 8  # directories that are named
 
 
 class Environment(Struct, frozen=True, kw_only=True):
@@ -146,7 +148,7 @@ def environment(around: Environment) -> str:
     if around.directory:
         lines = [f"You work in: {escaped(around.directory)}"]
     if around.more:
-        named = [escaped(each) for each in around.more[:_MOST]]
+        named = [escaped(directory) for directory in around.more[:_MAX_DIRECTORIES]]
         unnamed = len(around.more) - len(named)
         named += [f"and {unnamed} more"] if unnamed else []
         lines.append(f"Also yours to work in: {', '.join(named)}")
@@ -154,22 +156,22 @@ def environment(around: Environment) -> str:
     if around.shell:
         lines.append(f"Shell: {around.shell}")
     if around.git:
-        lines.append(_GIT + _state(around.git))
+        lines.append(_GIT_PREFIX + _state(around.git))
     return "\n".join(lines)
 
 
-def again(now: str, before: str) -> str:
+def choose_environment(current: str, before: str) -> str:
     """`before`, where nothing but git differs; else `now`."""
-    return before if before and _but_git(now) == _but_git(before) else now
+    return before if before and _but_git(current) == _but_git(before) else current
 
 
 def _state(git: Git) -> str:
-    where = f"branch {git.branch}" if git.branch else "no branch checked out"
+    branch = f"branch {git.branch}" if git.branch else "no branch checked out"
     if git.subject:
         subject = git.subject.replace('"', "'")  # it ends where it says so
-        return f'{where}, last commit {git.commit} "{subject}" when the session began'
-    return f"{where} when the session began"
+        return f'{branch}, last commit {git.commit} "{subject}" when the session began'
+    return f"{branch} when the session began"
 
 
 def _but_git(text: str) -> list[str]:
-    return [line for line in text.split("\n") if not line.startswith(_GIT)]
+    return [line for line in text.split("\n") if not line.startswith(_GIT_PREFIX)]

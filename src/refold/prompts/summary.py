@@ -2,21 +2,21 @@
 
 from pathlib import Path
 
-_ASKED = """The conversation so far:
+_SUMMARY_REQUEST = """The conversation so far:
 <talk>
 {talk}
 </talk>
 
 Write it down in at most {words} words.{focus}"""
-_FOCUS = " Above all, do not lose: {focus}"
+_FOCUS_SENTENCE = " Above all, do not lose: {focus}"
 
 
 def summary_prompt() -> str:
     return Path(__file__).with_name("summary.md").read_text(encoding="utf-8").strip()
 
 
-def asked_for(talk: str, focus: str, room: int) -> str:
+def summary_request(talk: str, focus: str, room: int) -> str:
     """The task. `room` is the number of characters that there are for the summary."""
     material = talk.replace("</talk>", "<\\/talk>")
-    wish = _FOCUS.format(focus=focus) if focus.strip() else ""
-    return _ASKED.format(talk=material, words=max(40, room // 7), focus=wish)
+    wish = _FOCUS_SENTENCE.format(focus=focus) if focus.strip() else ""
+    return _SUMMARY_REQUEST.format(talk=material, words=max(40, room // 7), focus=wish)

@@ -29,21 +29,21 @@ from refold.views.call_summary import label
 
 LaunchAt: TypeAlias = Callable[[Path, bool], Launch]  # in a directory; is a user there?
 Answer: TypeAlias = bool | str | Sequence[str]
-MOST_AT_ONCE = 8
-_MOST_KEPT = 32  # tasks that can be asked about
-_LONGEST_SHOWN = 8_000  # characters of the arguments of a call
-_LONGEST_FILE = 1_000_000  # bytes
-_SECRET = 8  # bytes of an id that cannot be guessed
-_STOPPED = "the agent that gave the task has left"
+MAX_RUNNING_TASKS = 8
+_MAX_KEPT_TASKS = 32  # tasks that can be asked about
+_MAX_ARGUMENTS_CHARS = 8_000  # of the arguments of a call
+_MAX_FILE_BYTES = 1_000_000
+_SECRET_BYTES = 8  # of an id that cannot be guessed
+_STOP_REASON = "the agent that gave the task has left"
 
 
-class _Put(Struct, frozen=True):
+class _OpenQuestion(Struct, frozen=True):
     question: Question
     answer: Callable[[Answer], None]
 
 
 class DelegatedTask:
-    """One session. Its turns run in a task group, and `changed` wakes who follows it."""
+    """One session. Its turns run in a task group, and `wait_for_change` returns when there is news."""
 
     def __init__(
         self, launch: Launch, session: Session, group: TaskGroup, patience: float = math.inf
@@ -51,12 +51,12 @@ class DelegatedTask:
         self._launch, self._group, self._patience = launch, group, patience
         self.session = session
         # Who knows it may follow the task and stop it: ids of sessions can be guessed.
-        self.id = f"{session.id}-{secrets.token_hex(_SECRET)}"
+        self.id = f"{session.id}-{secrets.token_hex(_SECRET_BYTES)}"
         self.result: Result | None = None
         self.failure = ""
-        self._begun = list[str]()
-        self._told = 0
-        self._waiting = dict[str, _Put]()
+        self._all_steps = list[str]()
+        self._reported_steps = 0
+        self._waiting = dict[str, _OpenQuestion]()
         self._news = anyio.Event()
         session.on_event(self._on_event)
 
@@ -68,7 +68,7 @@ class DelegatedTask:
 
     @property
     def questions(self) -> Sequence[Question]:
-        return [each.question for each in self._waiting.values()]
+        return [waiting.question for waiting in self._waiting.values()]
 
     def begin(self, text: str) -> None:
         self.result, self.failure = None, ""
@@ -77,7 +77,7 @@ class DelegatedTask:
     @property
     def steps(self) -> Sequence[str]:
         """What each call does that has begun, in one line."""
-        return self._begun
+        return self._all_steps
 
     @property
     def answer_text(self) -> str:
@@ -91,20 +91,23 @@ class DelegatedTask:
         """What the user must know of where it works, once."""
         return await to_thread.run_sync(self.session.notices)
 
-    async def changed(self) -> None:
+    async def wait_for_change(self) -> None:
         await self._news.wait()
 
     def new_steps(self) -> Sequence[str]:
         """The calls that began since this was asked last."""
-        found, self._told = self._begun[self._told :], len(self._begun)
-        return found
+        steps, self._reported_steps = (
+            self._all_steps[self._reported_steps :],
+            len(self._all_steps),
+        )
+        return steps
 
-    def answer(self, key: str, said: Answer) -> bool:
+    def answer(self, key: str, reply: Answer) -> bool:
         """Answer the question with this key. False: it is gone."""
-        found = self._waiting.pop(key, None)
-        if found is not None:
-            found.answer(said)
-        return found is not None
+        waiting = self._waiting.pop(key, None)
+        if waiting is not None:
+            waiting.answer(reply)
+        return waiting is not None
 
     async def approve(self, question: Question) -> Answer:
         """Wait for the answer of the user, whom a call of `follow_task` asks.
@@ -112,24 +115,24 @@ class DelegatedTask:
         A call that is too long to be shown whole is refused: a yes would cover all of it.
         So is one that is not answered while its patience lasts.
         """
-        if len(json.dumps(question.arguments)) > _LONGEST_SHOWN:
-            return f"it has more than {_LONGEST_SHOWN:,} characters, too many to ask about here"
-        given, done = list[Answer](), anyio.Event()
+        if len(json.dumps(question.arguments)) > _MAX_ARGUMENTS_CHARS:
+            return f"it has more than {_MAX_ARGUMENTS_CHARS:,} characters, too many to ask about here"
+        answers, is_answered = list[Answer](), anyio.Event()
 
-        def answer(said: Answer) -> None:
-            given.append(said)
-            done.set()
+        def answer(reply: Answer) -> None:
+            answers.append(reply)
+            is_answered.set()
 
         key = key_of(question)
-        self._waiting[key] = _Put(question, answer)
+        self._waiting[key] = _OpenQuestion(question, answer)
         self._stir()
         try:
             with anyio.move_on_after(self._patience):
-                await done.wait()
+                await is_answered.wait()
         finally:
             self._waiting.pop(key, None)
             self._stir()
-        return given[0] if given else f"no answer came within {self._patience:g} s"
+        return answers[0] if answers else f"no answer came within {self._patience:g} s"
 
     @property
     def files(self) -> Mapping[str, str]:
@@ -142,9 +145,9 @@ class DelegatedTask:
         """A file that it changed. Raises `BadInput`; waits for a disk."""
         kind = self.files.get(os.path.normpath(path))
         if kind is None or kind == "deleted":
-            there = ", ".join(n for n, k in self.files.items() if k != "deleted") or "none"
+            names = ", ".join(n for n, k in self.files.items() if k != "deleted") or "none"
             raise BadInput(
-                f"{path!r} is not a file that this task changed; it changed {there}"
+                f"{path!r} is not a file that this task changed; it changed {names}"
             )
         files = self.session.workspace.files
         try:
@@ -153,16 +156,16 @@ class DelegatedTask:
             real = files.real(path)
             if why := files.unshown(real):
                 raise BadInput(f"{path!r} may not be read: {why}")
-            return files.read(real, _LONGEST_FILE).decode(errors="replace")
+            return files.read(real, _MAX_FILE_BYTES).decode(errors="replace")
         except ToolFailed as error:
             raise BadInput(str(error)) from error
 
     async def close(self) -> None:
         with suppress(RefoldError):
-            await self.session.interrupt(reason=_STOPPED)
+            await self.session.interrupt(reason=_STOP_REASON)
         with anyio.CancelScope(shield=True):
             while self.state != "ended":
-                await self.changed()
+                await self.wait_for_change()
             await self._launch.aclose()
         self._launch.finish_notes()
 
@@ -173,14 +176,14 @@ class DelegatedTask:
         except RefoldError as error:
             self.failure = str(error)
         except Exception as error:  # a bug in one task must not end the others
-            said = f"{type(error).__name__}: {first(error)}"
-            self.failure = f"refold itself failed: {said}"
+            message = f"{type(error).__name__}: {first(error)}"
+            self.failure = f"refold itself failed: {message}"
         self._stir()
 
     def _on_event(self, entry: Entry) -> None:
         event = entry.event
         if isinstance(event, events.ModelAnswered):
-            self._begun += [
+            self._all_steps += [
                 label(call, self.session.tool(call.name)) for call in event.message.calls
             ]
             self._stir()
@@ -207,7 +210,7 @@ class DelegatedTasks:
         """Raises `BadInput` for a workspace elsewhere, or where too many run already."""
         if not text.strip():
             raise BadInput("the task is empty: say what is to be done")
-        self._room()
+        self._check_room()
         directory = await to_thread.run_sync(self._directory, workspace)
         launch = await to_thread.run_sync(self._launch_at, directory, attended)
         try:
@@ -217,58 +220,58 @@ class DelegatedTasks:
             with anyio.CancelScope(shield=True):
                 await launch.aclose()
             raise
-        found = list[DelegatedTask]()  # the session asks the task, which has the session
-        session = Session(launch, opened, lambda question: found[0].approve(question))
-        found.append(DelegatedTask(launch, session, self._group, self._patience))
-        self._tasks[found[0].id] = found[0]
-        found[0].begin(text)
+        tasks = list[DelegatedTask]()  # the session asks the task, which has the session
+        session = Session(launch, opened, lambda question: tasks[0].approve(question))
+        tasks.append(DelegatedTask(launch, session, self._group, self._patience))
+        self._tasks[tasks[0].id] = tasks[0]
+        tasks[0].begin(text)
         await self._close_old()
-        return found[0]
+        return tasks[0]
 
     def find(self, id_: str) -> DelegatedTask:
-        if (found := self._tasks.get(id_)) is None:
+        if (task := self._tasks.get(id_)) is None:
             raise BadInput(f"there is no task {id_!r}: start_task begins one")
-        return found
+        return task
 
     async def say(self, id_: str, text: str) -> DelegatedTask:
         """For the turn that runs; if none does, this begins the next one."""
-        found = self.find(id_)
-        if found.state != "ended":
-            await found.session.steer(text)
-            return found
-        self._room()
-        found.begin(text)
-        return found
+        task = self.find(id_)
+        if task.state != "ended":
+            await task.session.steer(text)
+            return task
+        self._check_room()
+        task.begin(text)
+        return task
 
     async def close(self) -> None:
         """Stop what runs, and close all."""
-        for each in tuple(self._tasks.values()):
-            await each.close()
+        for task in tuple(self._tasks.values()):
+            await task.close()
 
     async def _close_old(self) -> None:
         """Of those that have ended, the oldest are forgotten; their sessions stay."""
-        ended = [each for each in self._tasks.values() if each.state == "ended"]
-        for each in ended[: max(len(self._tasks) - _MOST_KEPT, 0)]:
-            del self._tasks[each.id]
-            await each.close()
+        ended = [task for task in self._tasks.values() if task.state == "ended"]
+        for task in ended[: max(len(self._tasks) - _MAX_KEPT_TASKS, 0)]:
+            del self._tasks[task.id]
+            await task.close()
 
-    def _room(self) -> None:
-        if sum(each.state != "ended" for each in self._tasks.values()) >= MOST_AT_ONCE:
+    def _check_room(self) -> None:
+        if sum(task.state != "ended" for task in self._tasks.values()) >= MAX_RUNNING_TASKS:
             raise BadInput(
-                f"{MOST_AT_ONCE} tasks run already: follow one to its end, or stop it"
+                f"{MAX_RUNNING_TASKS} tasks run already: follow one to its end, or stop it"
             )
 
     def _directory(self, workspace: str) -> Path:
         root = os.path.realpath(self._root)
-        found = os.path.realpath(os.path.join(root, workspace))
-        if found != root and not found.startswith(os.path.join(root, "")):
+        directory = os.path.realpath(os.path.join(root, workspace))
+        if directory != root and not directory.startswith(os.path.join(root, "")):
             raise BadInput(
                 f"{workspace!r} is not {root} or below it: refold mcp serve works where it was "
                 "started"
             )
-        if not os.path.isdir(found):
+        if not os.path.isdir(directory):
             raise BadInput(f"{workspace!r} is not a directory")
-        return Path(found)
+        return Path(directory)
 
 
 def key_of(question: Question) -> str:

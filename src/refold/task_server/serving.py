@@ -19,10 +19,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from refold.task_server.delegated_tasks import DelegatedTasks, LaunchAt
 from refold.task_server.task_tools import server
 
-PATH = "/mcp"
-_MOST_SESSIONS = 64
-_TO_END = 1.0  # seconds that calls have when the server ends
-_UNFOLLOWED = 3600.0  # seconds that a question waits for a program to come for it
+MCP_PATH = "/mcp"
+_MAX_SESSIONS = 64
+_END_SECONDS = 1.0  # that calls have when the server ends
+_QUESTION_TIMEOUT_SECONDS = 3600.0  # that a question waits for a program to come for it
 
 
 async def serve_stdio(root: Path, launch_at: LaunchAt, leave: Callable[[], None]) -> None:
@@ -59,11 +59,11 @@ class Served(Struct, frozen=True):
 async def serve_http(root: Path, launch_at: LaunchAt) -> AsyncGenerator[Served]:
     """An ASGI application. Tasks work in `root` and below it, and end when this is left."""
     async with anyio.create_task_group() as group:
-        tasks = DelegatedTasks(root, launch_at, group, _UNFOLLOWED)
-        made = server(tasks)
-        app = made.streamable_http_app(
-            streamable_http_path=PATH,
-            max_sessions=_MOST_SESSIONS,
+        tasks = DelegatedTasks(root, launch_at, group, _QUESTION_TIMEOUT_SECONDS)
+        mcp_server = server(tasks)
+        app = mcp_server.streamable_http_app(
+            streamable_http_path=MCP_PATH,
+            max_sessions=_MAX_SESSIONS,
             # The guard in front of it knows the names of the server.
             transport_security=TransportSecuritySettings(
                 enable_dns_rebinding_protection=False
@@ -75,7 +75,7 @@ async def serve_http(root: Path, launch_at: LaunchAt) -> AsyncGenerator[Served]:
             await tasks.close()
             ending.set()
 
-        async with made.session_manager.run():
+        async with mcp_server.session_manager.run():
             yield Served(_Ending(app, ending), leave)
         await tasks.close()
         group.cancel_scope.cancel()
@@ -99,7 +99,7 @@ class _Ending:
             await send(message)
 
         async with anyio.create_task_group() as group:
-            seconds = 0.0 if scope.get("method") == "GET" else _TO_END
+            seconds = 0.0 if scope.get("method") == "GET" else _END_SECONDS
             group.start_soon(self._end, group.cancel_scope, seconds)
             await self._app(scope, receive, sending)
             group.cancel_scope.cancel()

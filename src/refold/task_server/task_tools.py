@@ -27,12 +27,12 @@ from refold.values.display import Form, FormAnswer
 from refold.values.forms import as_schema
 from refold.views.escape import on_one_line, visible
 
-_LONGEST_WAIT = 600.0  # seconds of one call
-_ABOUT = (
+_MAX_WAIT_SECONDS = 600.0  # of one call
+_SERVER_INSTRUCTIONS = (
     "Gives tasks to refold, an agent that works on files and runs commands in a sandbox. Start a "
     "task, follow it until its state is ended, and read the files that it changed."
 )
-_CLOSED = "the user closed the question without an answer"
+_CLOSED_REASON = "the user closed the question without an answer"
 
 
 class TaskState(BaseModel):
@@ -52,11 +52,11 @@ class TaskState(BaseModel):
 
 
 def server(tasks: DelegatedTasks) -> MCPServer:
-    made = MCPServer(
+    mcp_server = MCPServer(
         "refold",
         title="refold",
         version=__version__,
-        instructions=_ABOUT,
+        instructions=_SERVER_INSTRUCTIONS,
         log_level="ERROR",
     )
     tools = TaskTools(tasks)
@@ -67,8 +67,8 @@ def server(tasks: DelegatedTasks) -> MCPServer:
         tools.stop_task,
         tools.read_changed_file,
     ):
-        made.add_tool(method)
-    return made
+        mcp_server.add_tool(method)
+    return mcp_server
 
 
 class TaskTools:
@@ -80,9 +80,9 @@ class TaskTools:
     async def start_task(self, task: str, ctx: Context, workspace: str = "") -> TaskState:
         """Start a task. `task` is all that refold learns of it. `workspace` is the directory to work in, relative to where the server was started. Returns at once: follow_task waits."""
         with _for_the_agent():
-            found = await self._tasks.start(task, workspace, attended=_can_ask(ctx))
-            state = state_of(found)
-            state.notices = list(await found.notices())
+            new_task = await self._tasks.start(task, workspace, attended=_can_ask(ctx))
+            state = state_of(new_task)
+            state.notices = list(await new_task.notices())
         return state
 
     async def follow_task(
@@ -92,15 +92,15 @@ class TaskTools:
         with _for_the_agent():
             task = self._tasks.find(task_id)
         _take_answers(task, ctx)
-        with anyio.move_on_after(min(max(seconds, 0), _LONGEST_WAIT)):
+        with anyio.move_on_after(min(max(seconds, 0), _MAX_WAIT_SECONDS)):
             while task.state != "ended":
                 if task.state == "asking" and _can_ask(ctx):
                     question = task.questions[0]
                     if not ctx.request_context.session.can_send_request:
-                        return _required(task)
-                    task.answer(key_of(question), await _asked(question, ctx))
+                        return _input_request(task)
+                    task.answer(key_of(question), await _ask(question, ctx))
                     continue
-                await task.changed()
+                await task.wait_for_change()
                 steps = task.steps
                 await ctx.report_progress(len(steps), message=steps[-1] if steps else None)
         return state_of(task)
@@ -116,7 +116,7 @@ class TaskTools:
             task = self._tasks.find(task_id)
             await task.session.interrupt(reason="stopped by the agent that gave the task")
             while task.state != "ended":
-                await task.changed()
+                await task.wait_for_change()
             return state_of(task)
 
     async def read_changed_file(self, task_id: str, path: str) -> str:
@@ -127,20 +127,20 @@ class TaskTools:
 
 
 def state_of(task: DelegatedTask) -> TaskState:
-    found = TaskState(
+    state = TaskState(
         task_id=task.id, session=task.session.id, state=task.state, steps=list(task.new_steps()),
-        questions=[_in_words(each) for each in task.questions], files=dict(task.files),
+        questions=[_in_words(item) for item in task.questions], files=dict(task.files),
     )  # fmt: skip
     if task.failure:
-        found.outcome, found.reason = "failed", task.failure
+        state.outcome, state.reason = "failed", task.failure
     elif (result := task.result) is not None:
-        found.outcome, found.reason, found.answer = (
+        state.outcome, state.reason, state.answer = (
             result.outcome,
             result.reason,
             task.answer_text,
         )
-        found.denied = [f"{each.tool}: {each.reason}" for each in result.denials]
-    return found
+        state.denied = [f"{item.tool}: {item.reason}" for item in result.denials]
+    return state
 
 
 def _can_ask(ctx: Context) -> bool:
@@ -148,7 +148,7 @@ def _can_ask(ctx: Context) -> bool:
     return capabilities is not None and capabilities.elicitation is not None
 
 
-async def _asked(question: Question, ctx: Context) -> Answer:
+async def _ask(question: Question, ctx: Context) -> Answer:
     """Ask in a request of its own."""
     try:
         result = await ctx.request_context.session.elicit_form(
@@ -159,35 +159,35 @@ async def _asked(question: Question, ctx: Context) -> Answer:
     return _answer(question, result)
 
 
-def _required(task: DelegatedTask) -> types.InputRequiredResult:
+def _input_request(task: DelegatedTask) -> types.InputRequiredResult:
     """All that it asks, for the program at the other end to put to its user."""
     return types.InputRequiredResult(
         input_requests={
-            key_of(each): types.ElicitRequest(
+            key_of(question): types.ElicitRequest(
                 params=types.ElicitRequestFormParams(
-                    message=_in_words(each), requested_schema=_schema(each)
+                    message=_in_words(question), requested_schema=_schema(question)
                 )
             )
-            for each in task.questions
+            for question in task.questions
         }
     )
 
 
 def _take_answers(task: DelegatedTask, ctx: Context) -> None:
-    given: Mapping[str, object] = ctx.input_responses or {}
+    responses: Mapping[str, object] = ctx.input_responses or {}
     for question in task.questions:
-        result = given.get(key_of(question))
+        result = responses.get(key_of(question))
         if isinstance(result, types.ElicitResult):
             task.answer(key_of(question), _answer(question, result))
 
 
 def _in_words(question: Question) -> str:
     if question.asks:
-        return "\n".join(visible(each.question) for each in question.asks)
-    who = f"{question.who}: " if question.who else ""
+        return "\n".join(visible(part.question) for part in question.asks)
+    asker = f"{question.who}: " if question.who else ""
     about = on_one_line(json.dumps(question.arguments, ensure_ascii=False))
     reason = on_one_line(question.reason)
-    return f"{who}May refold call {question.tool} with {about}? {reason}"
+    return f"{asker}May refold call {question.tool} with {about}? {reason}"
 
 
 def _schema(question: Question) -> dict[str, Any]:
@@ -197,10 +197,10 @@ def _schema(question: Question) -> dict[str, Any]:
     if isinstance(form := question.asks[0].form, Form):
         return as_schema(form)
     fields = dict[str, Any]()
-    for number, each in enumerate(question.asks, 1):
-        fields[f"answer{number}"] = {"type": "string", "title": each.question}
-        if each.options and not each.many:
-            fields[f"answer{number}"]["enum"] = [option.label for option in each.options]
+    for number, part in enumerate(question.asks, 1):
+        fields[f"answer{number}"] = {"type": "string", "title": part.question}
+        if part.options and not part.many:
+            fields[f"answer{number}"]["enum"] = [option.label for option in part.options]
     return {"type": "object", "properties": fields, "required": list(fields)}
 
 
@@ -210,7 +210,7 @@ def _answer(question: Question, result: types.ElicitResult) -> Answer:
         given = {name: value for name, value in content.items() if value is not None}
         return [FormAnswer(result.action, given).encode()]
     if result.action != "accept":
-        return _CLOSED
+        return _CLOSED_REASON
     if question.asks:
         return [str(content.get(f"answer{n}", "")) for n, _ in enumerate(question.asks, 1)]
     return content.get("allow") is True

@@ -9,8 +9,8 @@ LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
 class WriteLog(Protocol):
     """Takes a line for the log. Never raises, and redacts what it gets."""
 
-    def __call__(self, level: Level, what: str, session: str = "") -> None: ...
+    def __call__(self, level: Level, message: str, session: str = "") -> None: ...
 
 
-def quiet(level: Level, what: str, session: str = "") -> None:
+def quiet(level: Level, message: str, session: str = "") -> None:
     """No log."""

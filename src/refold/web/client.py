@@ -29,23 +29,23 @@ from refold.provider.resolver import (
 from refold.tools.page_text import SearchHits, WebPage
 from refold.tools.web import Judge
 from refold.values.web_address import WebAddress, is_private, joined, web_address
-from refold.web.robots import Robots, robots
+from refold.web.robots import Robots, parse_robots
 from refold.web.search import Engine, read
 
-AGENT = "refold"
+USER_AGENT = "refold"
 
-_ACCEPT = (
+_ACCEPT_HEADER = (
     "text/markdown, text/html;q=0.9, application/json;q=0.9, text/plain;q=0.9, */*;q=0.5"
 )
-_HEADERS = {
-    "user-agent": AGENT,
-    "accept": _ACCEPT,
+_REQUEST_HEADERS = {
+    "user-agent": USER_AGENT,
+    "accept": _ACCEPT_HEADER,
     "accept-encoding": "gzip, deflate",
     "connection": "close",
 }
-_REDIRECTS = (301, 302, 303, 307, 308)
+_REDIRECT_STATUSES = (301, 302, 303, 307, 308)
 _INDEX_SECONDS = 3.0
-_KNOWN_SITES = 64  # robots.txt files that are remembered
+_MAX_KNOWN_SITES = 64  # robots.txt files that are remembered
 
 
 class FetchLimits(Struct, frozen=True):
@@ -84,39 +84,39 @@ class WebClient:
         """Raises `ToolFailed` in one sentence."""
         seconds = self._limits.seconds
         with anyio.move_on_after(seconds):
-            return await self._followed(url, judge)
+            return await self._follow_redirects(url, judge)
         raise ToolFailed(f"{url} took more than {seconds:g} s in all: nothing was kept.")
 
-    async def search(self, found: Engine, query: str, count: int) -> SearchHits:
+    async def search(self, engine: Engine, query: str, count: int) -> SearchHits:
         """Ask a search service. Its address is not judged: the user has chosen it."""
-        wanted = found.request(query, count)
+        wanted = engine.request(query, count)
         request = HttpRequest(_read(wanted.url), wanted.headers, wanted.body)
         with anyio.move_on_after(self._limits.seconds):
-            answer = await self._asked(request, None, self._limits.size)
+            answer = await self._request(request, None, self._limits.size)
             if not answer.whole:
-                raise ToolFailed(f"{found.name} answered with too much to read.")
-            return read(found, answer.start.status, answer.content, count)
+                raise ToolFailed(f"{engine.name} answered with too much to read.")
+            return read(engine, answer.start.status, answer.content, count)
         raise ToolFailed(
-            f"{found.name} took more than {self._limits.seconds:g} s to answer."
+            f"{engine.name} took more than {self._limits.seconds:g} s to answer."
         )
 
-    async def _followed(self, url: str, judge: Judge) -> WebPage:
-        where = _read(url)
-        passed = list[str]()
+    async def _follow_redirects(self, url: str, judge: Judge) -> WebPage:
+        address = _read(url)
+        redirects = list[str]()
         while True:
-            await self._check_robots(where, judge)
-            answer = await self._asked(HttpRequest(where), judge, self._limits.size)
-            if answer.start.status not in _REDIRECTS:
-                page = _page(where, answer, passed)
-                index = await self._index(where, judge) if where.target == "/" else ""
+            await self._check_robots(address, judge)
+            answer = await self._request(HttpRequest(address), judge, self._limits.size)
+            if answer.start.status not in _REDIRECT_STATUSES:
+                page = _page(address, answer, redirects)
+                index = await self._index(address, judge) if address.target == "/" else ""
                 return replace(page, index=index)
-            if len(passed) == self._limits.redirects:
+            if len(redirects) == self._limits.redirects:
                 raise ToolFailed(
                     f"{url} redirects more than {self._limits.redirects} times, at last to "
-                    f"{where}: nothing was read."
+                    f"{address}: nothing was read."
                 )
-            passed.append(str(where))
-            where = _next(where, answer.start, judge)
+            redirects.append(str(address))
+            address = _redirect_target(address, answer.start, judge)
 
     async def _index(self, site: WebAddress, judge: Judge) -> str:
         """The address of the site's llms.txt, which lists its pages for models; or ""."""
@@ -125,59 +125,59 @@ class WebClient:
             return ""
         with anyio.move_on_after(_INDEX_SECONDS), suppress(ToolFailed):
             await self._check_robots(file, judge)
-            answer = await self._asked(HttpRequest(file), judge, self._limits.robots)
+            answer = await self._request(HttpRequest(file), judge, self._limits.robots)
             kind = answer.start.headers.get("content-type", "").partition(";")[0].strip()
             # Many sites send their front page for what they do not have.
             if answer.start.status == 200 and kind in ("text/plain", "text/markdown"):
                 return str(file)
         return ""
 
-    async def _check_robots(self, where: WebAddress, judge: Judge) -> None:
+    async def _check_robots(self, address: WebAddress, judge: Judge) -> None:
         if not self._obeys:
             return
-        found = self._sites.get(where.origin)
-        if found is None:
-            found = await self._robots(where, judge)
-            if len(self._sites) >= _KNOWN_SITES:
+        rules = self._sites.get(address.origin)
+        if rules is None:
+            rules = await self._robots(address, judge)
+            if len(self._sites) >= _MAX_KNOWN_SITES:
                 del self._sites[next(iter(self._sites))]
-            self._sites[where.origin] = found
-        if not found.allows(where.target):
+            self._sites[address.origin] = rules
+        if not rules.allows(address.target):
             raise ToolFailed(
-                f"{where} was not read: {where.origin}/robots.txt asks programs to keep "
+                f"{address} was not read: {address.origin}/robots.txt asks programs to keep "
                 "out. The setting web.robots = false ignores that."
             )
 
-    async def _robots(self, where: WebAddress, judge: Judge) -> Robots:
-        file = WebAddress(where.scheme, where.host, where.port, "/robots.txt")
+    async def _robots(self, address: WebAddress, judge: Judge) -> Robots:
+        file = WebAddress(address.scheme, address.host, address.port, "/robots.txt")
         limit = self._limits
         for _ in range(limit.redirects):
-            answer = await self._asked(HttpRequest(file), judge, limit.robots)
-            if answer.start.status not in _REDIRECTS:
+            answer = await self._request(HttpRequest(file), judge, limit.robots)
+            if answer.start.status not in _REDIRECT_STATUSES:
                 break
             try:
-                file = _next(file, answer.start, judge)
+                file = _redirect_target(file, answer.start, judge)
             except ToolFailed:  # as if there were none
                 return Robots()
         else:
             return Robots()
         if answer.start.status != 200:
             return Robots()
-        return robots(answer.content.decode(errors="replace"), AGENT)
+        return parse_robots(answer.content.decode(errors="replace"), USER_AGENT)
 
-    async def _asked(
+    async def _request(
         self, request: HttpRequest, judge: Judge | None, limit: int
     ) -> _Answer:
         """One request and its answer, of which at most `limit` bytes are read.
 
         Headers of the request are sent in addition to ours, or instead of them.
         """
-        where = request.place
-        headers = tuple({**_HEADERS, **dict(request.headers)}.items())
+        address = request.place
+        headers = tuple({**_REQUEST_HEADERS, **dict(request.headers)}.items())
         if judge is not None:
-            _refuse_denied(judge(str(where), False))
+            _refuse_denied(judge(str(address), False))
         try:
-            sent = replace(request, headers=headers)
-            answer = await self._client.open(sent, partial(self._addresses, judge))
+            full_request = replace(request, headers=headers)
+            answer = await self._client.open(full_request, partial(self._addresses, judge))
             async with aclosing(answer):
                 if answer.reply.status != 200:
                     return _Answer(answer.reply)
@@ -185,29 +185,31 @@ class WebClient:
         except AddressRefused as error:
             raise ToolFailed(f"Refused: {error}.") from error
         except Broken as error:
-            raise ToolFailed(f"{where.origin} {error}.") from error
+            raise ToolFailed(f"{address.origin} {error}.") from error
 
-    async def _addresses(self, judge: Judge | None, where: WebAddress) -> Sequence[str]:
+    async def _addresses(self, judge: Judge | None, address: WebAddress) -> Sequence[str]:
         """Those of a host, if they are public or a rule permits them to be private."""
-        addresses = await self._resolve(where.host, where.port)
+        addresses = await self._resolve(address.host, address.port)
         if judge is not None and any(map(is_private, addresses)):
-            _refuse_denied(judge(str(where), True))
-            check_addresses(where.host, addresses, kinds_of_users_host(where.host))
+            _refuse_denied(judge(str(address), True))
+            check_addresses(address.host, addresses, kinds_of_users_host(address.host))
         return addresses
 
 
-def _page(where: WebAddress, answer: _Answer, passed: Sequence[str]) -> WebPage:
+def _page(address: WebAddress, answer: _Answer, redirects: Sequence[str]) -> WebPage:
     status = answer.start.status
     if status != 200:
-        raise ToolFailed(f"{where} answered with status {status}{_meaning(status)}.")
+        raise ToolFailed(f"{address} answered with status {status}{_meaning(status)}.")
     kind, _, rest = answer.start.headers.get("content-type", "").partition(";")
     charset = ""
-    for each in rest.split(";"):
-        name, _, value = each.partition("=")
+    for parameter in rest.split(";"):
+        name, _, value = parameter.partition("=")
         if name.strip().lower() == "charset":
             charset = value.strip().strip("'\"").lower()
     kind = kind.strip().lower()
-    return WebPage(str(where), kind, charset, answer.content, answer.whole, tuple(passed))
+    return WebPage(
+        str(address), kind, charset, answer.content, answer.whole, tuple(redirects)
+    )
 
 
 def _meaning(status: int) -> str:
@@ -226,27 +228,27 @@ def _read(url: str) -> WebAddress:
         raise ToolFailed(f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
 
 
-def _next(where: WebAddress, start: ResponseStart, judge: Judge) -> WebAddress:
+def _redirect_target(address: WebAddress, start: ResponseStart, judge: Judge) -> WebAddress:
     """Where a redirect leads. A host that was not approved is left to another call."""
     location = start.headers.get("location", "")
     if not location:
-        raise ToolFailed(f"{where} redirects and does not say where.")
+        raise ToolFailed(f"{address} redirects and does not say where.")
     try:
-        found = joined(where, location)
+        target = joined(address, location)
     except ValueError as error:
-        raise ToolFailed(f"{where} redirects, but {error}.") from error
-    decision = judge(str(found), False)
+        raise ToolFailed(f"{address} redirects, but {error}.") from error
+    decision = judge(str(target), False)
     _refuse_denied(decision)
-    if found.host != where.host and decision.verdict != "allow":
+    if target.host != address.host and decision.verdict != "allow":
         raise ToolFailed(
-            f"{where} redirects to another host, {found}. Nothing was read from there: call "
+            f"{address} redirects to another host, {target}. Nothing was read from there: call "
             "web_fetch with that address if it is meant."
         )
-    if where.scheme == "https" and found.scheme == "http":
+    if address.scheme == "https" and target.scheme == "http":
         raise ToolFailed(
-            f"{where} redirects to {found}, without encryption. Nothing was read from there."
+            f"{address} redirects to {target}, without encryption. Nothing was read from there."
         )
-    return found
+    return target
 
 
 def _refuse_denied(decision: Decision) -> None:

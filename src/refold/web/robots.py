@@ -9,8 +9,8 @@ from urllib.parse import unquote
 
 from msgspec import Struct
 
-_ANY = "*"
-_MOST = 2_000  # rules of one site
+_ANY_AGENT = "*"
+_MAX_RULES = 2_000  # rules of one site
 
 
 class PathRule(Struct, frozen=True):
@@ -25,18 +25,18 @@ class PathRule(Struct, frozen=True):
         first, *pieces = self.pattern.removesuffix("$").split("*")
         if not path.startswith(first):
             return False
-        at = len(first)
+        offset = len(first)
         last = pieces.pop() if ends and pieces else ""
         for piece in pieces:
-            found = path.find(piece, at)
-            if found < 0:
+            index = path.find(piece, offset)
+            if index < 0:
                 return False
-            at = found + len(piece)
+            offset = index + len(piece)
         if not ends:
             return True
         if "*" not in self.pattern:
-            return at == len(path)
-        return path.endswith(last) and len(path) - len(last) >= at
+            return offset == len(path)
+        return path.endswith(last) and len(path) - len(last) >= offset
 
 
 class Robots(Struct, frozen=True):
@@ -46,18 +46,18 @@ class Robots(Struct, frozen=True):
 
     def allows(self, target: str) -> bool:
         path = unquote(target)
-        found = [rule for rule in self.rules if rule.matches(path)]
-        if not found:
+        matches = [rule for rule in self.rules if rule.matches(path)]
+        if not matches:
             return True
-        return max(found, key=lambda rule: (len(rule.pattern), rule.allows)).allows
+        return max(matches, key=lambda rule: (len(rule.pattern), rule.allows)).allows
 
 
-def robots(text: str, agent: str) -> Robots:
+def parse_robots(text: str, agent: str) -> Robots:
     """The rules for `agent`: those of its own groups, or, if it has none, those for all."""
     groups = list(_groups(text))
     own = [rules for names, rules in groups if agent.lower() in names]
-    found = own or [rules for names, rules in groups if _ANY in names]
-    return Robots(tuple(rule for rules in found for rule in rules)[:_MOST])
+    rule_lists = own or [rules for names, rules in groups if _ANY_AGENT in names]
+    return Robots(tuple(rule for rules in rule_lists for rule in rules)[:_MAX_RULES])
 
 
 def _groups(text: str) -> Iterator[tuple[Sequence[str], Sequence[PathRule]]]:

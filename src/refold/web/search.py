@@ -37,7 +37,7 @@ class Engine(Protocol):
     def name(self) -> str: ...
     def request(self, query: str, count: int) -> SearchRequest: ...
     def hits(self, content: bytes) -> Sequence[WebHit]: ...
-    def refused(self, status: int) -> str:
+    def refusal(self, status: int) -> str:
         """What a status says of this service, or ""."""
         ...
 
@@ -53,13 +53,13 @@ class Brave(Struct, frozen=True):
         return SearchRequest(url, headers)
 
     def hits(self, content: bytes) -> Sequence[WebHit]:
-        found = _decoded(content, _BraveAnswer, self.name)
+        answer = _decode(content, _BraveAnswer, self.name)
         return [
-            WebHit(_plain(each.title), each.url, _plain(each.description), each.age or "")
-            for each in (found.web.results if found.web else ())
+            WebHit(_plain(hit.title), hit.url, _plain(hit.description), hit.age or "")
+            for hit in (answer.web.results if answer.web else ())
         ]
 
-    def refused(self, status: int) -> str:
+    def refusal(self, status: int) -> str:
         return _by_key(status, self.name, "BRAVE_API_KEY", (401, 403, 422))
 
 
@@ -77,13 +77,13 @@ class Tavily(Struct, frozen=True):
         )
 
     def hits(self, content: bytes) -> Sequence[WebHit]:
-        found = _decoded(content, _TavilyAnswer, self.name)
+        answer = _decode(content, _TavilyAnswer, self.name)
         return [
-            WebHit(each.title, each.url, each.content, each.published_date or "")
-            for each in found.results
+            WebHit(hit.title, hit.url, hit.content, hit.published_date or "")
+            for hit in answer.results
         ]
 
-    def refused(self, status: int) -> str:
+    def refusal(self, status: int) -> str:
         return _by_key(status, self.name, "TAVILY_API_KEY", (401, 403))
 
 
@@ -97,13 +97,13 @@ class SearXng(Struct, frozen=True):
         )
 
     def hits(self, content: bytes) -> Sequence[WebHit]:
-        found = _decoded(content, _SearXngAnswer, self.name)
+        answer = _decode(content, _SearXngAnswer, self.name)
         return [
-            WebHit(each.title, each.url, each.content or "", each.publishedDate or "")
-            for each in found.results
+            WebHit(hit.title, hit.url, hit.content or "", hit.publishedDate or "")
+            for hit in answer.results
         ]
 
-    def refused(self, status: int) -> str:
+    def refusal(self, status: int) -> str:
         if status != 403:
             return ""
         return (
@@ -124,18 +124,18 @@ class DuckDuckGo(Struct, frozen=True):
     def hits(self, content: bytes) -> Sequence[WebHit]:
         text = content.decode(errors="replace")
         if "anomaly-modal" in text or "challenge-form" in text:
-            raise ToolFailed(_SUSPECTED)
+            raise ToolFailed(_PROOF_WANTED)
         reader = _DuckDuckGoPage()
         reader.feed(text)
         if not reader.hits and "no-results" not in text and "No results" not in text:
             raise ToolFailed(f"{self.name} answered with a page that cannot be read.")
         return reader.hits
 
-    def refused(self, status: int) -> str:
-        return _SUSPECTED.rstrip(".") if status in (202, 403) else ""
+    def refusal(self, status: int) -> str:
+        return _PROOF_WANTED.rstrip(".") if status in (202, 403) else ""
 
 
-_SUSPECTED = (
+_PROOF_WANTED = (
     "DuckDuckGo wants proof that a person searches: try later, or set BRAVE_API_KEY, "
     "TAVILY_API_KEY or SEARXNG_URL to use another service."
 )
@@ -155,30 +155,30 @@ def engine(service: Service, environ: Mapping[str, str]) -> Engine:
         return next(iter(chosen.values()))()
     if service not in chosen:
         raise ToolFailed(
-            f"The setting web.search is {service!r}, but {_VARIABLES[service]} is not set."
+            f"The setting web.search is {service!r}, but {_KEY_VARIABLES[service]} is not set."
         )
     return chosen[service]()
 
 
-_VARIABLES = {
+_KEY_VARIABLES = {
     "brave": "BRAVE_API_KEY",
     "tavily": "TAVILY_API_KEY",
     "searxng": "SEARXNG_URL",
 }
 
 
-def read(found: Engine, status: int, content: bytes, count: int) -> SearchHits:
+def read(engine: Engine, status: int, content: bytes, count: int) -> SearchHits:
     """What the service found. Raises `ToolFailed`."""
     if status == 429:
-        raise ToolFailed(f"{found.name} takes no more searches now: wait, or use another.")
+        raise ToolFailed(f"{engine.name} takes no more searches now: wait, or use another.")
     if status != 200:
-        why = found.refused(status) or f"{found.name} answered with status {status}"
+        why = engine.refusal(status) or f"{engine.name} answered with status {status}"
         raise ToolFailed(f"{why}.")
-    usable = [hit for hit in found.hits(content) if hit.url.startswith(_WEB)]
-    return SearchHits(found.name, tuple(usable[:count]))
+    usable = [hit for hit in engine.hits(content) if hit.url.startswith(_WEB_SCHEMES)]
+    return SearchHits(engine.name, tuple(usable[:count]))
 
 
-_WEB = ("https://", "http://")
+_WEB_SCHEMES = ("https://", "http://")
 
 
 def _by_key(status: int, name: str, variable: str, statuses: tuple[int, ...]) -> str:
@@ -224,7 +224,7 @@ class _SearXngAnswer(Struct):
     results: list[_SearXngHit]
 
 
-def _decoded(content: bytes, form: type[T], name: str) -> T:
+def _decode(content: bytes, form: type[T], name: str) -> T:
     try:
         return msgspec.json.decode(content, type=form)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -245,13 +245,13 @@ class _DuckDuckGoPage(HTMLParser):
         self._open, self._url, self._text = "", "", list[str]()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
-        classes = given.get("class", "").split()
+        attributes = {name: value or "" for name, value in attrs}
+        classes = attributes.get("class", "").split()
         for kind in ("result__a", "result__snippet"):
             if kind in classes and tag in ("a", "div"):
                 self._open, self._text = f"{tag} {kind}", []
                 if kind == "result__a":
-                    self._url = _target(given.get("href", ""))
+                    self._url = _target(attributes.get("href", ""))
 
     def handle_data(self, data: str) -> None:
         if self._open:

@@ -7,7 +7,7 @@ import pytest
 from inline_snapshot import snapshot
 from msgspec import Raw
 
-from refold.prompts.presets import SMALL, small_system, small_tool
+from refold.prompts.presets import SMALL_TOOLS, small_system, small_tool
 from refold.provider.local.embedded import LocalStreamState, call_schema, plain_request
 from refold.provider.port import CallDelta, Delta, Request, TextDelta
 from refold.tools.builtin import builtin
@@ -307,14 +307,14 @@ def test_what_a_small_model_is_told_stays_small() -> None:
     found = plain_request(request(system=small_system(), tools=TOOLS))
 
     assert len(found.system) / 4 < 350
-    assert [tool.name for tool in TOOLS] == list(SMALL)
+    assert [tool.name for tool in TOOLS] == list(SMALL_TOOLS)
 
 
 def test_a_short_tool_takes_what_the_whole_one_takes() -> None:
     whole = {tool.name: tool for tool in (*builtin(), finish)}
     for spec in TOOLS:
         parameters = msgspec.json.decode(spec.parameters)
-        assert list(parameters["properties"]) == list(SMALL[spec.name].takes)
+        assert list(parameters["properties"]) == list(SMALL_TOOLS[spec.name].takes)
         whole[spec.name].parse(
             msgspec.json.encode(dict.fromkeys(parameters["required"], "x"))
         )
