@@ -83,12 +83,14 @@ def permission_question(
     body = _call_lines(asked, room - 2)
     if max_lines:
         body = fold_lines(body, max_lines, "; v shows them all")
-    values = arguments(asked.call)
+    # That no rule covers the tool is true of every question that has no other reason.
+    reason = asked.reason.removeprefix(f"no rule allows {asked.call.name} here")
+    remarks = _remarks(arguments(asked.call), reason, room - 2)
     return [
         (("warn", "? "), ("strong", _headline(asked))),
         *((("plain", "  "), *row) for row in body),
         *((("plain", "  "), *row) for row in _condition_lines(asked.manner, room - 2)),
-        *((("plain", "  "), *row) for row in _remarks(values, asked.reason, room - 2)),
+        *((("plain", "  "), *row) for row in remarks),
     ]
 
 
