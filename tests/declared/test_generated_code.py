@@ -299,7 +299,9 @@ def test_a_directory_with_files_is_left_alone(capfd: pytest.CaptureFixture[str])
     assert sorted(os.listdir("far")) == ["README.md", "far.py", "mine.txt", "test_far.py"]
 
 
-def test_what_the_program_cannot_have_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+def test_tools_that_the_program_cannot_have_are_named(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     folder = generate("agents.toml", "reviewer")
 
     assert "not in the program: the tools grep, glob\n" in capfd.readouterr().out

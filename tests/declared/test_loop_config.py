@@ -70,7 +70,7 @@ def test_the_key_of_the_backend_is_used_with_a_warning_and_never_from_a_project(
         ("modle", "m", "uwsal.json:3: agents.uwsal.modle: there is no such key; did you mean model?"),
     ],
 )  # fmt: skip
-def test_what_has_no_place_here_is_an_error_with_its_line(
+def test_unsupported_loop_key_is_an_error_with_its_line(
     key: str, value: object, expected: str
 ) -> None:
     with pytest.raises(BadInput) as raised:

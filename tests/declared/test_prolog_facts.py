@@ -224,7 +224,7 @@ def test_the_default_agent_is_the_one_that_the_fact_names() -> None:
         ("agent(x, [port(1), port(2)]).", "a.pl:1: port is there twice"),
     ],
 )  # fmt: skip
-def test_what_is_not_mapped_is_an_error_with_its_line(text: str, expected: str) -> None:
+def test_unsupported_fact_is_an_error_with_its_line(text: str, expected: str) -> None:
     with pytest.raises(BadInput) as raised:
         loaded(text)
     assert str(raised.value).startswith(expected)

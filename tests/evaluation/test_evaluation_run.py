@@ -70,9 +70,7 @@ def test_a_task_is_passed_if_all_its_checks_hold(tmp_path: Path) -> None:
     assert 0 < trial.write_seconds + trial.wait_seconds <= trial.seconds
 
 
-def test_what_comes_after_the_first_token_is_writing_and_before_it_loading_or_a_wait() -> (
-    None
-):
+def test_stopwatch_splits_loading_waiting_and_writing() -> None:
     times = iter([0.0, 1.0, 9.0, 10.0, 14.0, 20.0, 21.0])
     watch = Stopwatch(lambda: next(times))
     said = ModelAnswered(Message("assistant", (Text("Done."),)))
@@ -115,7 +113,7 @@ def test_what_comes_after_the_first_token_is_writing_and_before_it_loading_or_a_
         ),
     ],
 )
-def test_what_failed_and_what_was_destroyed_is_told_apart(
+def test_failed_and_destroyed_are_counted_apart(
     tmp_path: Path,
     lines: list[Line],
     failures: tuple[str, ...],

@@ -108,7 +108,9 @@ def test_a_matcher_finds_a_tool_by_any_of_its_names(
         (file(Stop=[{"hooks": [{**GUARD, "name": 1}]}]), "name cannot be 1: give a text"),
     ],
 )
-def test_what_makes_no_sense_is_an_error_that_names_it(content: bytes, says: str) -> None:
+def test_bad_hook_file_is_an_error_that_names_the_problem(
+    content: bytes, says: str
+) -> None:
     with pytest.raises(BadInput) as error:
         hooks_of(content)
 
@@ -167,7 +169,7 @@ def test_a_hook_is_called_by_its_name_or_by_the_beginning_of_its_command(
     assert hook.name == name
 
 
-def test_what_only_claude_code_knows_is_named_and_the_rest_is_run() -> None:
+def test_hooks_that_only_claude_code_knows_are_named_and_others_run() -> None:
     content = file(
         PermissionRequest=[{"hooks": [GUARD]}],
         Stop=[{"hooks": [{"type": "prompt", "prompt": "Done?"}, GUARD]}],

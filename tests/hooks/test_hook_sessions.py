@@ -263,7 +263,7 @@ def test_a_hook_has_ended_when_its_process_has_whatever_it_leaves_behind(
     assert [end.outcome for end in of(entries, Ended)] == ["refused"]
 
 
-def test_what_a_hook_printed_before_it_exited_counts_whole(place: Place) -> None:
+def test_output_before_the_exit_of_a_hook_counts_whole(place: Place) -> None:
     text = "x" * 9000
     place.hooks(
         UserPromptSubmit=command(f"printf %s {text}; cat >/dev/null & sleep 600 & exit 0"),
@@ -290,7 +290,7 @@ def test_a_hook_that_reads_nothing_of_a_long_document_is_not_waited_for(
     assert (ran.outcome, ran.by_failure) == ("blocked", False)
 
 
-def test_what_a_hook_leaves_running_is_ended(place: Place) -> None:
+def test_processes_that_a_hook_leaves_are_ended(place: Place) -> None:
     pid = place.work / "pid"
     place.hooks(
         PreToolUse=command(

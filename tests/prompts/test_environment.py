@@ -8,7 +8,7 @@ HERE = Environment(directory="/w", today="2026-11-22", platform="Linux")
 WHOLE = replace(HERE, shell="bash", git=Git("main", "abcd1234", 'Say "hi"'))
 
 
-def test_what_is_true_of_the_place_stands_there_line_by_line() -> None:
+def test_environment_is_stated_line_by_line() -> None:
     assert environment(HERE) == "You work in: /w\nToday: 2026-11-22\nPlatform: Linux"
     assert environment(WHOLE) == (
         "You work in: /w\nToday: 2026-11-22\nPlatform: Linux\nShell: bash\n"

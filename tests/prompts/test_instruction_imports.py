@@ -31,12 +31,12 @@ def test_a_word_that_begins_with_it_names_a_file(text: str, names: list[str]) ->
 
 
 @pytest.mark.parametrize("name", ["x.md", "docs/x.MD", "./x", "../x", "~/x", "/etc/x"])
-def test_what_can_only_be_a_path_is_taken_for_one(name: str) -> None:
+def test_name_that_must_be_a_path_counts_as_one(name: str) -> None:
     assert is_path(name)
 
 
 @pytest.mark.parametrize("name", ["jason", "types/node", "scope/package", "tool.py"])
-def test_what_may_be_somebody_s_name_is_not(name: str) -> None:
+def test_name_of_a_person_is_no_import(name: str) -> None:
     assert not is_path(name)
 
 

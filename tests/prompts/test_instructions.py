@@ -85,7 +85,7 @@ def test_an_empty_file_says_nothing(project: Path) -> None:
 # Imports. -----------------------------------------------------------------------------
 
 
-def test_what_a_file_imports_comes_right_before_it(project: Path) -> None:
+def test_imported_file_comes_right_before_its_importer(project: Path) -> None:
     put(project, AGENTS__md="Root.\n@docs/one.md @docs/two.md", docs___two__md="Two.")
     put(project, docs___one__md="One, see @inner/three.md", docs___inner___three__md="3.")
 
@@ -135,7 +135,7 @@ def test_a_file_that_is_missing_is_named_and_a_person_is_not(project: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["../secret.md", "/etc/passwd", "~/secret.md"])
-def test_what_lies_outside_is_not_read(name: str, project: Path) -> None:
+def test_file_outside_of_the_project_is_not_read(name: str, project: Path) -> None:
     put(project.parent, secret__md="Secret.", home___secret__md="Secret.")
     put(project, AGENTS__md=f"@{name}")
 
@@ -146,7 +146,7 @@ def test_what_lies_outside_is_not_read(name: str, project: Path) -> None:
     assert "is left out: it lies outside of" in found.notices[0]
 
 
-def test_what_a_rule_keeps_from_being_read_is_not_read(project: Path) -> None:
+def test_file_that_a_rule_hides_is_not_read(project: Path) -> None:
     put(project, AGENTS__md="@secret.md", secret__md="Secret.")
     files = of_project(str(project), str(project))
 
@@ -189,7 +189,9 @@ def test_a_character_that_is_cut_in_two_does_no_harm(project: Path) -> None:
         ("Text".encode("utf-16"), "it is not UTF-8 text"),
     ],
 )
-def test_what_is_no_text_is_left_out(content: bytes, why: str, project: Path) -> None:
+def test_binary_instruction_file_is_left_out(
+    content: bytes, why: str, project: Path
+) -> None:
     (project / "AGENTS.md").write_bytes(content)
 
     assert told(project) == Instructions((), (f"AGENTS.md is left out: {why}",))
@@ -316,7 +318,7 @@ def test_where_there_is_no_room_for_all_the_nearest_are_read(project: Path) -> N
     assert texts(found)[-1] == ("AGENTS.md", "Near.")
 
 
-def test_what_a_file_above_imports_is_told_where_it_belongs(project: Path) -> None:
+def test_nearer_file_that_the_root_imports_keeps_its_place(project: Path) -> None:
     put(project, AGENTS__md="Root. @a/AGENTS.md", a___AGENTS__md="A.")
 
     assert texts(told(project, "a")) == [

@@ -174,7 +174,7 @@ def test_looked_at_again_it_tells_what_is_there_now(project: Path, places: Paths
 # Trust. -------------------------------------------------------------------------------
 
 
-def test_what_lies_in_a_folder_counts_only_once_it_is_trusted(
+def test_instructions_count_only_once_the_folder_is_trusted(
     project: Path, places: Paths
 ) -> None:
     (project / "AGENTS.md").write_text("Use tabs.")

@@ -108,7 +108,7 @@ def refusal(wording: str, status: int = 400) -> Answer:
 
 
 @pytest.mark.parametrize(("wire", "thing", "wording"), REFUSALS)
-def test_what_a_model_refuses_is_left_out_once_and_for_all(
+def test_refused_feature_is_left_out_once_and_for_all(
     wire: WireName, thing: str, wording: str
 ) -> None:
     found, (first, *later) = conversation(wire, refusal(wording), **WITH[thing])
@@ -210,7 +210,7 @@ def test_one_that_is_busy_with_pictures_is_not() -> None:
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai-responses", "openai-chat", "gemini", "ollama"])  # fmt: skip
-def test_what_was_not_asked_for_is_not_what_a_refusal_is_about(wire: WireName) -> None:
+def test_refusal_is_not_about_a_feature_that_was_not_sent(wire: WireName) -> None:
     with pytest.raises(Refused, match="image and effort and schema"):
         conversation(wire, refusal("no image and effort and schema of yours"))
 
@@ -226,7 +226,7 @@ def test_a_refusal_inside_of_a_stream_is_heard_too() -> None:
     assert (found, len(bodies)) == (["Yes.", "Yes."], 3)
 
 
-def test_what_was_conceded_is_for_one_model_alone() -> None:
+def test_refused_feature_counts_for_one_model_alone() -> None:
     no = refusal("'m-1' does not support image input.")
     good = answer("anthropic", Reply("Yes."))
 

@@ -336,7 +336,7 @@ def test_order_is_part_of_it(file: Path) -> None:
         told(Replaying(file), LONGER)
 
 
-def test_what_was_asked_at_the_same_time_may_come_in_any_order(file: Path) -> None:
+def test_concurrent_calls_may_be_replayed_in_any_order(file: Path) -> None:
     one, two, later = (request(message("user", w)) for w in ("one", "two", "later"))
 
     async def record() -> None:
@@ -434,7 +434,7 @@ class Closing(ScriptedProvider):
         self.closed = True
 
 
-def test_what_is_recorded_is_closed_with_its_recording(file: Path) -> None:
+def test_recording_closes_its_provider(file: Path) -> None:
     inner = Closing("Yes.")
 
     anyio.run(recording(inner, file).aclose)
@@ -478,7 +478,9 @@ def test_a_silent_end_stays_a_silent_end(file: Path) -> None:
         ),
     ],
 )
-def test_what_is_no_cassette_is_said_at_once(text: str, says: str, file: Path) -> None:
+def test_file_that_is_no_cassette_is_refused_at_once(
+    text: str, says: str, file: Path
+) -> None:
     file.write_text(text)
 
     with pytest.raises(BadInput, match=says) as caught:

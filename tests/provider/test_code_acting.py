@@ -109,7 +109,7 @@ def test_the_first_block_ends_with_the_line_that_closes_it(answer: str, first: s
     ],
 )
 @pytest.mark.parametrize("piece", [1, 5, 100])
-def test_what_a_small_model_says_ends_with_its_first_block(
+def test_response_of_a_small_model_ends_with_its_first_block(
     answer: str, told: str, piece: int
 ) -> None:
     """What it writes after that is what it thinks that the code prints."""
@@ -231,7 +231,7 @@ def test_the_model_reads_its_own_words_and_the_output_of_its_code() -> None:
     assert "- python(" not in request.system
 
 
-def test_what_is_sent_only_grows_at_its_end() -> None:
+def test_code_acting_request_only_grows_at_its_end() -> None:
     inner = ScriptedProvider("One.", "Two.", "Three.")
     acting = CodeActing(inner)
     call = ToolCall("call-0", "python", Raw(b'{"code":["x"]}'), wire="code")

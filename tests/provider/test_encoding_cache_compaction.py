@@ -67,7 +67,7 @@ def test_going_back_to_before_it_is_encoded_anew_too() -> None:
     )
 
 
-def test_what_stands_before_the_first_line_is_not_encoded_again() -> None:
+def test_messages_before_the_first_pruned_one_are_not_encoded_again() -> None:
     seen: list[int] = []
 
     def counting(message: Message, pictures: Pictures) -> Iterator[EncodedPiece]:

@@ -260,7 +260,7 @@ def test_the_patience_of_a_link_is_its_own_and_is_spent_once() -> None:
     assert (len(inner.heard), clock.slept) == (3, [1.0, 2.0])
 
 
-def test_what_was_made_is_closed() -> None:
+def test_fallback_closes_the_providers_that_it_made() -> None:
     closed = list[str]()
 
     class Closing(ScriptedProvider):

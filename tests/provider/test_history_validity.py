@@ -282,7 +282,7 @@ SEALS = {
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_what_only_one_wire_understands_goes_to_no_other(wire: WireName) -> None:
+def test_data_of_one_wire_goes_to_no_other(wire: WireName) -> None:
     sent = json.dumps(body(wire, request(*CONVERSATION)))
 
     found = {other: all(seal in sent for seal in SEALS[other]) for other in WIRES}

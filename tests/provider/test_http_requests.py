@@ -55,7 +55,7 @@ def test_without_a_body_it_is_a_get() -> None:
         ("/", ("x", "ä")),
     ],
 )
-def test_what_would_be_read_as_another_request_is_not_sent(
+def test_header_that_would_start_another_request_is_not_sent(
     target: str, header: tuple[str, str]
 ) -> None:
     with pytest.raises(BadInput, match="does not allow"):

@@ -68,7 +68,7 @@ def test_a_price_that_was_told_goes_before_the_list_and_one_that_was_set_before_
     assert (own.first.input, own.first.output) == (1.0, 2.0)
 
 
-def test_what_another_address_told_does_not_count(tmp_path: Path) -> None:
+def test_figures_of_another_address_do_not_count(tmp_path: Path) -> None:
     store_list(
         tmp_path, "vllm", StoredModelList(0.0, "http://here:1", (ListedModel("m", 333),))
     )
@@ -77,7 +77,7 @@ def test_what_another_address_told_does_not_count(tmp_path: Path) -> None:
     assert figures(tmp_path, VLLM_BASE_URL="http://there:1").window(VLLM, "m") == 0
 
 
-def test_what_is_learned_holds_at_once_and_the_next_time(tmp_path: Path) -> None:
+def test_learned_figures_hold_at_once_and_the_next_time(tmp_path: Path) -> None:
     first = figures(tmp_path)
     before = first.window(OLLAMA, "m")
 
@@ -88,7 +88,7 @@ def test_what_is_learned_holds_at_once_and_the_next_time(tmp_path: Path) -> None
     assert figures(tmp_path).get_list(OLLAMA) == listed == first.get_list(OLLAMA)
 
 
-def test_what_runs_on_this_machine_costs_nothing(tmp_path: Path) -> None:
+def test_model_on_this_machine_costs_nothing(tmp_path: Path) -> None:
     here, there = (
         figures(tmp_path, VLLM_BASE_URL=url).rates(VLLM, "m")
         for url in ("http://127.0.0.1:8000/v1", "http://example.com/v1")

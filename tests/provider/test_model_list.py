@@ -184,7 +184,7 @@ def test_each_relative_of_openai_tells_the_window_its_own_way(
 @pytest.mark.parametrize(
     "model", [{"active": False}, {"capabilities": {"completion_chat": False}}]
 )
-def test_what_says_it_cannot_talk_is_left_out(model: dict[str, Any]) -> None:
+def test_model_that_cannot_chat_is_left_out(model: dict[str, Any]) -> None:
     assert from_openai({"data": [{"id": "m", **model}]}).models == ()
 
 

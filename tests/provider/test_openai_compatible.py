@@ -117,7 +117,7 @@ def test_mistral_is_shown_the_pictures_of_results_after_an_answer() -> None:
         assert str(messages).count("iVBORyBjYXQ=") == 3
 
 
-def test_what_mistral_is_sent_only_grows_at_the_end() -> None:
+def test_mistral_request_only_grows_at_its_end() -> None:
     sent = asked("mistral", *(CONVERSATION[:n] for n in (1, 3, 4, 5)))
 
     for shorter, longer in pairwise(sent):

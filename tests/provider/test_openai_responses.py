@@ -192,7 +192,7 @@ def test_commentary_and_the_final_answer_stay_apart_and_go_back_as_what_they_are
     ]
 
 
-def test_what_was_heard_goes_back_as_it_came_through_the_engine() -> None:
+def test_reasoning_goes_back_unchanged_through_the_engine() -> None:
     found = draft(stream(*item(0, SEALED), *item(1, call(0, '{"a":1}'))))
 
     assert _input(found)[1:3] == [
@@ -295,7 +295,7 @@ def refusing(*wordings: str) -> tuple[list[str], list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("thing", REFUSALS)
-def test_what_a_model_refuses_is_left_out_once_and_for_all(thing: str) -> None:
+def test_responses_api_leaves_out_a_refused_feature_for_good(thing: str) -> None:
     found, bodies = refusing(REFUSALS[thing])
 
     assert found == ["Yes.", "Yes."]

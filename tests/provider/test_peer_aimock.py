@@ -170,7 +170,7 @@ def test_thinking_is_kept_apart(wire: WireName, url: str) -> None:
         ("limited", Overloaded),
     ],
 )
-def test_what_goes_wrong_is_an_error(
+def test_server_failure_is_an_error(
     wire: WireName, url: str, said: str, kind: type[ProviderError]
 ) -> None:
     with pytest.raises(kind):

@@ -65,7 +65,7 @@ def test_openais_client_reads_our_answer_as_we_mean_it() -> None:
     assert done[1].model_dump(exclude_unset=True) == CALL
 
 
-def test_what_we_send_to_anthropic_has_the_types_of_its_sdk() -> None:
+def test_anthropic_mcp_request_has_the_types_of_its_sdk() -> None:
     types: Any = pytest.importorskip("anthropic.types.beta", reason=WHY.format("anthropic"))
     pydantic: Any = pytest.importorskip("pydantic", reason=WHY.format("pydantic"))
     asked = request(message("user", "?"), tools=TOOLS, hosted=(DOCS, PLAIN))
@@ -85,7 +85,7 @@ def test_what_we_send_to_anthropic_has_the_types_of_its_sdk() -> None:
     strict.validate_python(back["content"])
 
 
-def test_what_we_send_to_openai_has_the_types_of_its_sdk() -> None:
+def test_openai_mcp_request_has_the_types_of_its_sdk() -> None:
     tools: Any = pytest.importorskip(
         "openai.types.responses.tool_param", reason=WHY.format("openai")
     )

@@ -110,7 +110,7 @@ def clean(llmock: Any) -> None:
         pytest.param(lambda m: m.corrupt(after_chunks=0), id="corrupt"),
     ],
 )
-def test_what_passes_by_itself_is_survived(
+def test_temporary_failure_is_survived(
     llmock: Any, name: str, fault: Callable[[Any], object]
 ) -> None:
     llmock.reply("No rain.", times=None)
@@ -155,9 +155,7 @@ def test_a_stream_that_stalls_is_given_up(llmock: Any, name: str) -> None:
 
 @pytest.mark.parametrize("name", VENDORS)
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
-def test_what_will_not_change_is_not_asked_again(
-    llmock: Any, name: str, status: int
-) -> None:
+def test_permanent_failure_is_not_retried(llmock: Any, name: str, status: int) -> None:
     llmock.fail(status, times=None)
 
     assert asked(llmock, name) == [[]]

@@ -152,7 +152,7 @@ def complaints(
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("asked", REQUESTS.values(), ids=REQUESTS.keys())
-def test_what_we_send_is_as_the_vendor_describes_it(
+def test_request_matches_the_description_of_the_vendor(
     wire: WireName, asked: Request, judges: Callable[[WireName], str]
 ) -> None:
     assert complaints(judges(wire), sent(wire, asked)) == []

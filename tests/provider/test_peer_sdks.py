@@ -231,7 +231,7 @@ def validate(shape: Any, body: dict[str, Any]) -> None:
 @pytest.mark.parametrize("effort", ["", "low", "medium", "high", "max"])
 @pytest.mark.parametrize("model", ["claude-sonnet-4-5", "claude-sonnet-5-5"])
 @pytest.mark.parametrize("talk", [CONVERSATION, TALK], ids=["words", "pictures"])
-def test_what_we_send_has_the_shape_of_anthropics_own_types(
+def test_anthropic_request_has_the_types_of_its_sdk(
     talk: Any, model: str, effort: str
 ) -> None:
     params = pytest.importorskip("anthropic.types.message_create_params", reason="no SDK")
@@ -246,7 +246,7 @@ def test_what_we_send_has_the_shape_of_anthropics_own_types(
 
 
 @pytest.mark.parametrize("talk", [CONVERSATION, TALK], ids=["words", "pictures"])
-def test_what_we_send_is_what_googles_client_would_send(talk: Any) -> None:
+def test_gemini_request_is_that_of_the_client_of_google(talk: Any) -> None:
     genai = pytest.importorskip("google.genai", reason="its SDK is not installed")
 
     asked = request(*talk, effort="max", tool_choice="none", model="gemini-3", **MORE)
@@ -267,7 +267,7 @@ def test_what_we_send_is_what_googles_client_would_send(talk: Any) -> None:
 
 @pytest.mark.parametrize("effort", ["", "low", "medium", "high", "max"])
 @pytest.mark.parametrize("talk", [CONVERSATION, TALK], ids=["words", "pictures"])
-def test_what_we_send_has_the_shape_of_openais_own_types(talk: Any, effort: str) -> None:
+def test_openai_request_has_the_types_of_its_sdk(talk: Any, effort: str) -> None:
     responses = pytest.importorskip("openai.types.responses", reason="no SDK of theirs")
 
     body = sent("openai-responses", request(*talk, effort=effort, **MORE))
@@ -282,9 +282,7 @@ def test_what_we_send_has_the_shape_of_openais_own_types(talk: Any, effort: str)
 
 @pytest.mark.parametrize("effort", ["", "low", "medium", "high", "max"])
 @pytest.mark.parametrize("talk", [CONVERSATION, TALK], ids=["words", "pictures"])
-def test_what_we_send_a_chat_server_has_the_shape_of_openais_own_types(
-    talk: Any, effort: str
-) -> None:
+def test_chat_request_has_the_types_of_the_sdk_of_openai(talk: Any, effort: str) -> None:
     params = pytest.importorskip(
         "openai.types.chat.completion_create_params", reason="no SDK"
     )
@@ -300,7 +298,7 @@ def test_what_we_send_a_chat_server_has_the_shape_of_openais_own_types(
 
 
 @pytest.mark.parametrize(("told", "shown"), [(CONVERSATION, 0), (TALK, 2)])
-def test_what_we_send_is_what_ollamas_client_would_send(told: Any, shown: int) -> None:
+def test_ollama_request_is_that_of_its_client(told: Any, shown: int) -> None:
     types = pytest.importorskip("ollama._types", reason="its SDK is not installed")
 
     asked = request(*told, effort="max", tool_choice="none", **MORE)

@@ -101,7 +101,7 @@ def test_without_its_key_the_error_names_the_provider_and_its_variable(
     assert anyio.run(said).startswith("there is no key for Our gateway: set GATEWAY_KEY, ")
 
 
-def test_what_is_neither_function_nor_data_is_named() -> None:
+def test_plugin_that_is_no_provider_is_named() -> None:
     with pytest.raises(
         BadInput, match=r"'number' of echoing .*neither a function nor a ProviderSpec"
     ):

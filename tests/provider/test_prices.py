@@ -44,7 +44,7 @@ def test_each_kind_of_token_is_priced_once() -> None:
     assert price("anthropic", "claude-sonnet-5-5", USAGE) == pytest.approx(dollars)
 
 
-def test_what_nobody_knows_is_not_zero() -> None:
+def test_unknown_price_is_not_zero() -> None:
     assert price("openai", "gpt-99", USAGE) is None
     assert price("my-own", "claude-sonnet-5-5", USAGE) is None
     assert price("openrouter", "openrouter/auto", USAGE) is None
@@ -167,7 +167,7 @@ def test_hours_may_go_over_midnight() -> None:
     assert held == [(day,), (night,), (night,), (day,)]
 
 
-def test_what_the_settings_say_goes_before_the_list() -> None:
+def test_price_setting_goes_before_the_list() -> None:
     own = {
         "openai/gpt-6.1-sol": Override(input=1.0, output=2.0, cached=0.5),
         "openai/*": Override(input=7.0, output=7.0),
@@ -208,7 +208,7 @@ def test_half_a_price_of_an_unknown_model_is_none() -> None:
     assert rates("x", "y", {"x/y": Override(output=3.0)}) is None
 
 
-def test_what_the_provider_tells_goes_before_the_list() -> None:
+def test_price_of_the_provider_goes_before_the_list() -> None:
     told = (known_models.PriceTier(0, 1.0, 1.0),)
 
     assert rates("openai", "gpt-6.1-sol", listed=told) == prices.Rates(told)
@@ -237,7 +237,7 @@ def test_no_number_is_no_price() -> None:
             msgspec.convert({"input": odd, "output": 1.0}, Override)
 
 
-def test_what_runs_on_this_machine_costs_nothing() -> None:
+def test_local_model_costs_nothing() -> None:
     assert price("local", "qwen2.5-coder-1.5b", USAGE) == 0.0
     assert price("ollama", "qwen3:8b", USAGE, here=True) == 0.0
     assert price("ollama", "qwen3:8b", USAGE) is None
@@ -340,7 +340,7 @@ GEMINI_USED = {
     ],
     ids=["anthropic", "openai-chat", "openai", "gemini"],
 )  # fmt: skip
-def test_what_a_provider_counted_becomes_dollars(
+def test_counted_tokens_become_dollars(
     name: str, model: str, events: list[dict[str, Any]], dollars: float
 ) -> None:
     spec = find(name)

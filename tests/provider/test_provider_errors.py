@@ -243,7 +243,7 @@ def test_where_no_known_model_is_near_none_is_named() -> None:
         "Invalid model settings: temperature must be at most 1.",
     ],
 )
-def test_what_else_is_refused_is_no_unknown_model(said: str) -> None:
+def test_other_refusals_are_no_unknown_model(said: str) -> None:
     found = refusing(spec_of("anthropic"), "claude-sonet-5-5", Answer(error(said), 400))
 
     assert found == (
@@ -481,7 +481,7 @@ def test_tls_to_a_server_without_it_says_so() -> None:
     assert "TLS" in anyio.run(use)
 
 
-def test_what_came_before_the_error_has_been_told() -> None:
+def test_pieces_before_a_stream_error_are_passed_on() -> None:
     whole = answer("openai-chat", Reply("Hello wor"))
     assert isinstance(whole.body, bytes)
     marker = whole.body.index(MARKERS["openai-chat"])

@@ -393,7 +393,7 @@ SHOWN = (
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("talk", [CONVERSATION, SHOWN], ids=["words", "pictures"])
-def test_what_is_sent_only_ever_grows_at_the_end(
+def test_request_body_only_ever_grows_at_its_end(
     wire: WireName, talk: tuple[Message, ...]
 ) -> None:
     bodies = [

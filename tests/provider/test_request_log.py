@@ -41,7 +41,7 @@ def traced(
 
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("size", [0, 7])
-def test_what_is_told_is_what_was_sent_and_what_came(wire: WireName, size: int) -> None:
+def test_trace_shows_what_was_sent_and_received(wire: WireName, size: int) -> None:
     whole = answer(wire, REPLY)
     body = whole.body
     assert isinstance(body, bytes)
@@ -98,7 +98,7 @@ def test_the_rest_is_the_same_whether_it_is_told_or_not(wire: WireName) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_what_could_not_be_sent_is_told_and_then_refused(wire: WireName) -> None:
+def test_request_that_could_not_be_sent_is_traced_and_refused(wire: WireName) -> None:
     spec, found = spec_of(wire), list[Delta]()
 
     async def use() -> None:

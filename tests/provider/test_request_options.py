@@ -481,7 +481,9 @@ def test_a_picture_alone_is_a_message(wire: WireName) -> None:
         (Image(BLOB, "image/bmp", " \ud83d"), "[image �, which cannot be shown here]"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_shown_is_told(wire: WireName, image: Image, words: str) -> None:
+def test_image_that_cannot_be_shown_is_described(
+    wire: WireName, image: Image, words: str
+) -> None:
     call = message("assistant", ToolCall("call-1", "look", Raw(b"{}")))
     result = message("tool", ToolResult("call-1", "a dog", images=(image,)))
 

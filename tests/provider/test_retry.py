@@ -76,7 +76,7 @@ def test_the_last_error_comes_out_when_it_does_not_recover() -> None:
 @pytest.mark.parametrize(
     "fault", [Refused("no"), TooLong("too long"), ProviderError("odd")]
 )
-def test_what_will_not_change_is_not_asked_again(fault: ProviderError) -> None:
+def test_permanent_error_is_not_retried(fault: ProviderError) -> None:
     inner = FaultyProvider("Yes", fault=fault)
 
     with pytest.raises(type(fault)):
@@ -156,7 +156,7 @@ def test_retry_waits_for_an_overload_without_end_where_the_caller_has_a_limit() 
     assert {d.attempts for d in found if isinstance(d, Retrying)} == {0}
 
 
-def test_what_a_provider_asks_for_is_waited_and_a_little_more() -> None:
+def test_retry_waits_a_little_longer_than_the_provider_asks() -> None:
     waits = Waits()
     inner = FaultyProvider("Yes", fault=Overloaded("busy", retry_after=7), times=2)
 
@@ -297,7 +297,7 @@ def test_it_is_asked_again_too_while_the_bytes_are_told() -> None:
     ]
 
 
-def test_what_is_asked_again_is_closed_with_its_patience() -> None:
+def test_retrying_provider_closes_the_one_inside() -> None:
     class Closing(FaultyProvider):
         closed = False
 

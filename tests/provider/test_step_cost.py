@@ -100,7 +100,7 @@ def talk(words: str) -> list[StoredMessage]:
     return [StoredMessage(n, message("user", word)) for n, word in enumerate(words)]
 
 
-def test_what_is_followed_is_shown_each_message_once() -> None:
+def test_fold_sees_each_message_once() -> None:
     joined, shown = followed()
     said = talk("abcd")
 
@@ -154,7 +154,7 @@ def test_mistral_is_told_the_same_after_going_back_as_before() -> None:
     ("encoded", "held"),
     [((), []), ((b"",), []), ((b"1", b""), [1]), ((b"", b"1,2"), [1, 2]), ((b"1", b"2,3"), [1, 2, 3])],
 )  # fmt: skip
-def test_what_is_encoded_already_is_the_last_field_of_a_body(
+def test_encoded_messages_are_the_last_field_of_a_body(
     fields: dict[str, object], encoded: tuple[bytes, ...], held: list[int]
 ) -> None:
     body = body_with(fields, "items", *encoded)

@@ -132,7 +132,7 @@ def test_pictures_of_the_first_message_are_still_shown() -> None:
 
 @pytest.mark.parametrize("bridged", [False, True])
 @pytest.mark.parametrize("wire", WIRES)
-def test_what_is_sent_without_it_only_grows_at_its_end_too(
+def test_request_without_system_role_only_grows_at_its_end(
     wire: WireName, bridged: bool
 ) -> None:
     whole = request(*CONVERSATION, message("assistant", "It rains."), system=SYSTEM)
@@ -167,7 +167,7 @@ def test_another_system_text_is_told_from_then_on() -> None:
     assert said == [["One.", FIRST], ["Two.", FIRST], [FIRST]]
 
 
-def test_what_it_has_made_is_the_same_object_ever_after() -> None:
+def test_first_message_with_system_text_stays_the_same_object() -> None:
     """A wire encodes anew whatever is another object."""
     system_as_user, asked = SystemAsUser(), request(*CONVERSATION, system=SYSTEM)
     shorter = replace(asked, messages=Log(asked.messages[:1]))

@@ -241,7 +241,7 @@ def test_another_refusal_is_told(error: ProviderError) -> None:
 
 
 @pytest.mark.parametrize("said", [Refused(NO_TOOLS[0]), TAGGED])
-def test_what_was_found_is_remembered_for_the_next_session(
+def test_text_call_model_is_remembered_for_the_next_session(
     tmp_path: Path, said: ProviderError | str
 ) -> None:
     first = TextCallModels(tmp_path, "lab", "http://127.0.0.1:1/v1")
@@ -269,7 +269,7 @@ def test_what_was_found_is_remembered_for_the_next_session(
     assert [bool(asked.tools) for asked in inner.heard] == [False]
 
 
-def test_what_was_found_is_forgotten_after_a_month_and_not_needed_to_be_kept(
+def test_text_call_model_is_forgotten_after_a_month(
     tmp_path: Path,
 ) -> None:
     found = TextCallModels(tmp_path, "lab", "")
@@ -360,7 +360,7 @@ LEFT_ALONE: tuple[Line, ...] = (
 
 
 @pytest.mark.parametrize("line", LEFT_ALONE)
-def test_what_is_not_wholly_a_call_is_words(line: Line) -> None:
+def test_partial_call_is_text(line: Line) -> None:
     inner = ScriptedProvider(line, "Done.")
 
     first, _ = ask(CallProtocolSelector(inner), ASKED, ASKED)
@@ -389,7 +389,7 @@ def test_a_model_that_has_called_in_its_own_way_only_quotes() -> None:
     assert calls(others) == BOOKED
 
 
-def test_what_it_writes_after_a_call_of_its_own_is_words() -> None:
+def test_text_after_a_native_call_is_text() -> None:
     own = CallDelta(0, "{}", name="look")
 
     (found,) = ask(CallProtocolSelector(Saying(own, TextDelta(TAGGED), Done())))

@@ -240,7 +240,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("written", WORDS.values(), ids=WORDS)
-def test_what_only_looks_like_a_call_stays_words(written: str) -> None:
+def test_text_that_only_looks_like_a_call_stays_text(written: str) -> None:
     assert heard(written) == (written, [])
     assert heard(list(written)) == (written, [])
     assert heard(written, native=True) == (written, [])
@@ -265,7 +265,7 @@ DOUBTFUL = {
 
 
 @pytest.mark.parametrize("written", DOUBTFUL.values(), ids=DOUBTFUL)
-def test_what_may_be_only_quoted_is_not_made_and_its_maker_is_told(written: str) -> None:
+def test_quoted_call_is_not_made_and_the_model_is_told(written: str) -> None:
     assert heard(written) == (written, [])
     assert heard(list(written)) == (written, [])
     assert heard(written, native=True) == (written, [])
@@ -342,7 +342,7 @@ def test_a_tag_with_broken_json_is_a_call_that_cannot_be_run(body: str) -> None:
     assert isinstance(json.loads(arguments), str)
 
 
-def test_what_comes_after_a_broken_call_is_not_lost() -> None:
+def test_text_after_a_broken_call_is_not_lost() -> None:
     broken = '<tool_call>{"name": "note", "arguments": {"text": "a}}</tool_call>'
     written = f'{broken}\nAnd "so".'
 

@@ -123,7 +123,7 @@ And then?\
     )
 
 
-def test_what_it_wrote_as_arguments_it_reads_back_as_it_was() -> None:
+def test_broken_arguments_are_read_back_unchanged() -> None:
     broken = call("1", arguments=b'"{\\"where\\": up}"')
 
     assert told(request(message("assistant", broken)))[0][1] == (
@@ -214,7 +214,7 @@ def test_the_system_text_is_small() -> None:
     assert len(RequestRenderer().plain(Request(Log(), tools=tools)).system) < native
 
 
-def test_what_the_example_shows_is_a_call_of_no_tool() -> None:
+def test_example_shows_a_call_of_no_tool() -> None:
     def called(system: str) -> list[str]:
         reading = StreamParser((WALK,))
         list(reading.feed(system.partition("arguments:\n")[2].partition("Its result")[0]))
@@ -286,7 +286,7 @@ def test_it_remembers_only_what_is_still_true(
 
 @settings(deadline=None, max_examples=40)
 @given(talk=talks())
-def test_what_is_sent_only_grows_at_its_end(talk: list[Message]) -> None:
+def test_text_protocol_request_only_grows_at_its_end(talk: list[Message]) -> None:
     plain, sent = RequestRenderer(), ""
     spoken = [StoredMessage(n, m) for n, m in enumerate(talk, start=1)]
     for length in range(1, len(spoken) + 1):

@@ -12,11 +12,11 @@ from refold.values.usage import Usage
     ("told", "tokens"),
     [(7, 7), (0, 0), (-7, 0), (None, 0), (True, 0), ("7", 0), (7.0, 0), ([7], 0)],
 )
-def test_what_is_no_count_counts_as_none(told: Any, tokens: int) -> None:
+def test_value_that_is_no_count_counts_as_none(told: Any, tokens: int) -> None:
     assert count(told) == tokens
 
 
-def test_what_was_cached_is_a_part_of_what_was_read() -> None:
+def test_cached_tokens_are_part_of_the_input() -> None:
     of_read = {"cached_tokens": 20, "cache_write_tokens": 30}
 
     found = openai_usage(100, 9, of_read, {"reasoning_tokens": 4})

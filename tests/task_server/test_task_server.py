@@ -131,7 +131,7 @@ def test_a_task_of_another_agent_never_becomes_a_note(work: Path, home: Path) ->
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("said", [None, {"allow": False}], ids=["closed", "no"])
-def test_what_the_user_does_not_allow_is_not_done(
+def test_call_that_the_user_denies_is_not_made(
     work: Path, mode: str, said: dict[str, object] | None
 ) -> None:
     async def check() -> None:
@@ -295,7 +295,7 @@ def test_a_changed_file_that_is_a_link_out_of_the_workspace_is_not_read(work: Pa
     anyio.run(check)
 
 
-def test_what_runs_without_asking_is_said_in_the_arguments_of_the_server(
+def test_server_arguments_decide_what_runs_without_asking(
     work: Path,
 ) -> None:
     rules = ("--permission-mode", "accept-edits", "--deny", "bash(touch *)")

@@ -189,7 +189,7 @@ def packed_zeros(kind: int) -> bytes:
 @pytest.mark.parametrize(
     ("encoding", "kind"), [("gzip", 31), ("x-gzip", 31), ("deflate", 15), ("deflate", -15)]
 )
-def test_what_is_packed_is_unpacked_up_to_the_limit(encoding: str, kind: int) -> None:
+def test_compressed_page_is_unpacked_up_to_the_limit(encoding: str, kind: int) -> None:
     packer = zlib.compressobj(9, zlib.DEFLATED, kind)
     words = packer.compress(b"Hello.") + packer.flush()
     headers = {**PLAIN, "content-encoding": encoding}
@@ -223,7 +223,9 @@ def test_little_is_unpacked_at_once() -> None:
         ("gzip", b"not packed", "sent a body that cannot be decompressed"),
     ],
 )
-def test_what_cannot_be_unpacked_is_said(encoding: str, body: bytes, said: str) -> None:
+def test_page_that_cannot_be_unpacked_is_an_error(
+    encoding: str, body: bytes, said: str
+) -> None:
     found, _ = fetched(Answer(body, headers={"content-encoding": encoding}))
 
     assert isinstance(found, str)

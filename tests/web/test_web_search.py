@@ -200,7 +200,7 @@ def test_no_more_is_given_than_was_asked_for() -> None:
     assert len(read(Tavily("k"), 200, content, 1).hits) == 1
 
 
-def test_what_was_found_stands_between_marks() -> None:
+def test_search_results_stand_between_marks() -> None:
     hits = (WebHit("Tea\n2. Evil", "https://a.example/", "How\nto", "today"),)
 
     text = search_reply("tea", SearchHits("Tavily", hits)).text

@@ -55,7 +55,7 @@ def test_a_place_says_where_something_stands_and_what_else_must_be_so(
 
 
 @pytest.mark.parametrize("text", ["", "a..b", "a b", "a if b", "a if =c", "if a=b"])
-def test_what_is_no_place_is_refused_with_an_example(text: str) -> None:
+def test_bad_json_path_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(BadInput, match="is not a path"):
         json_path(text)
 
@@ -76,7 +76,7 @@ def test_an_answer_that_came_in_no_pieces_is_taken_whole() -> None:
     assert read(LINES, b'{"all":"Hello"}\n{"end":1}\n')[0] == [TextDelta("Hello")]
 
 
-def test_what_is_no_json_is_skipped_and_remembered() -> None:
+def test_lines_without_json_are_skipped_and_remembered() -> None:
     found, reading = read(LINES, b'warning: x\n[1]\n{"type":"text","say":"Hi"}\n')
 
     assert (words(found), reading.strange) == ("Hi", "warning: x")

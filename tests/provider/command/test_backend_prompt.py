@@ -413,7 +413,7 @@ def test_a_result_is_never_told_without_the_answer_that_called_for_it() -> None:
     ]
 
 
-def test_what_a_program_cannot_be_shown_is_told_in_words() -> None:
+def test_images_and_calls_are_described_in_the_prompt() -> None:
     cat = Image("a" * 64, "image/png", "cat.png")
     parts = (
         StoredMessage(1, Message("user", (Text("See"), cat))),

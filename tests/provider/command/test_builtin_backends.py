@@ -60,7 +60,7 @@ def test_a_model_that_is_not_named_is_left_to_the_program(tmp_path: Path) -> Non
     assert "--model" not in line("codex-cli", "", tmp_path)
 
 
-def test_what_ollama_prints_is_read_with_its_counts(tmp_path: Path) -> None:
+def test_ollama_output_is_read_with_its_counts(tmp_path: Path) -> None:
     program = shell(
         tmp_path,
         "printf 'pulling\\033[K\\n' >&2; printf 'Hello!\\n\\n'; cat >&2 <<'END'\n"
@@ -136,7 +136,7 @@ def test_each_that_is_run_says_what_switches_its_tools_off() -> None:
     assert find("coro").tools == "on"
 
 
-def test_what_gemini_thought_is_counted_though_it_tells_only_all_of_it() -> None:
+def test_gemini_thinking_is_counted_from_the_total() -> None:
     line = msgspec.json.decode(
         b'{"type":"result","status":"success","stats":{"total_tokens":150,'
         b'"input_tokens":100,"output_tokens":9,"cached":30,"input":70,"tool_calls":0}}'

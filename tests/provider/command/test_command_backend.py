@@ -97,7 +97,7 @@ class TestTheContractOfAProvider(ProviderContract):
         yield connected(spec(program, str(shelf), output=JSONL))
 
 
-def test_what_a_program_says_streams_through_with_usage_and_cost(tmp_path: Path) -> None:
+def test_program_output_streams_with_usage_and_cost(tmp_path: Path) -> None:
     program = shell(
         tmp_path,
         lines(
@@ -253,7 +253,7 @@ def test_the_variables_with_keys_of_command_lines_can_be_told() -> None:
     assert "CODEX_API_KEY" in key_names({})
 
 
-def test_what_goes_out_and_comes_back_is_told_when_traced(tmp_path: Path) -> None:
+def test_traced_request_shows_bytes_sent_and_received(tmp_path: Path) -> None:
     program = shell(tmp_path, "cat >/dev/null; printf Hi")
     found = spec(program, "a b", "{system_file}", "{model}", environ={"X": "1"})
 

@@ -57,7 +57,7 @@ def test_one_of_some_values_is_written_as_json() -> None:
     ],
     ids=lambda tool: tool.name,
 )
-def test_what_a_grammar_cannot_say_is_left_to_the_schema(tool: ToolSpec) -> None:
+def test_arguments_without_grammar_are_left_to_the_schema(tool: ToolSpec) -> None:
     plain = spec("plain", {"path": TEXT}, "path")
 
     assert call_grammar((plain, tool)) == ""

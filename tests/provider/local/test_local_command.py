@@ -58,7 +58,7 @@ def test_status_says_what_is_here_and_what_is_not(
     assert "llama.cpp" in said
 
 
-def test_what_is_not_there_cannot_be_removed(capfd: pytest.CaptureFixture[str]) -> None:
+def test_missing_model_cannot_be_removed(capfd: pytest.CaptureFixture[str]) -> None:
     assert run("remove", "--model", "qwen2.5-coder-0.5b") == 0
 
     assert "is not installed" in capfd.readouterr().out

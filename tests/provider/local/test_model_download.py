@@ -132,7 +132,7 @@ def test_a_server_that_cannot_start_in_the_middle_is_read_from_its_start(
     assert shelf.place(MODEL).read_bytes() == BYTES
 
 
-def test_what_one_place_began_another_finishes(shelf: ModelDirectory) -> None:
+def test_download_resumes_from_another_source(shelf: ModelDirectory) -> None:
     given = Packages()
     with serving(Hub(BYTES)) as hub:
         hub.gives = 1500

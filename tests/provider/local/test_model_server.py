@@ -295,5 +295,5 @@ def test_a_saved_prefix_that_cannot_be_restored_is_removed_and_costs_only_time(
         (ServerFacts(recorded=False, in_use=True), "its record is gone"),
     ],
 )
-def test_what_ends_a_server(seen: ServerFacts, reason: str) -> None:
+def test_server_ends_for_each_reason(seen: ServerFacts, reason: str) -> None:
     assert reason_to_end(seen, keep=60.0) == reason

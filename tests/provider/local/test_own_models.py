@@ -165,7 +165,7 @@ def test_a_file_comes_from_an_address(capfd: pytest.CaptureFixture[str]) -> None
     assert [model.name for model in shelf().list_installed()] == ["tiny"]
 
 
-def test_what_comes_from_an_address_and_is_no_model_is_deleted() -> None:
+def test_download_that_is_no_model_is_deleted() -> None:
     with (
         serving(Hub(b"<html>sign in</html>")) as hub,
         pytest.raises(BadInput, match="GGUF"),

@@ -122,7 +122,7 @@ def test_calls_and_results_are_told_in_plain_words() -> None:
     )
 
 
-def test_what_is_sent_only_grows_at_its_end() -> None:
+def test_small_model_request_only_grows_at_its_end() -> None:
     talk = [
         message("user", "Look."),
         call("1"),
@@ -209,7 +209,7 @@ def test_an_answer_cut_off_in_its_words_keeps_them() -> None:
     ]
 
 
-def test_what_to_do_next_is_told_last_behind_a_note_about_files() -> None:
+def test_next_step_comes_last_behind_a_note_about_files() -> None:
     note, again = (
         "After that call:\n\na.txt (1 line):\nup",
         message("user", "<reminder>Hurry.</reminder>"),
@@ -302,7 +302,7 @@ def test_calls_that_differ_or_come_to_something_else_are_no_circle() -> None:
     assert offered(request(*once, other, result("2", "a"))) == ["look", "finish"]
 
 
-def test_what_a_small_model_is_told_stays_small() -> None:
+def test_small_model_prompt_stays_small() -> None:
     """Measured by its own tokenizer it is 270; four characters a token is close."""
     found = plain_request(request(system=small_system(), tools=TOOLS))
 
